@@ -1,0 +1,49 @@
+"""A trace: every model call of one answer, as data. Costs are folds over it (design idea: the currency of cost)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+Trace = list["Call"]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of a model on one or more sequences (rows).
+
+    A decode loop of n single-token steps is one Call with `steps=n`: step s has `past + s` tokens behind it.
+    """
+
+    stage: str  # "preamble", "documents", "query", "task", "prompt", "decode", "rank"
+    lengths: tuple[int, ...]  # new tokens of each row (per step)
+    past: tuple[int, ...]  # cached tokens that each row attends to, at the first step
+    offline: bool = False  # could be computed before the query was known
+    parallel: bool = False  # the rows are independent paths, which could run at the same time
+    logits: tuple[int, ...] = ()  # positions of each row whose vocabulary logits were computed; () is none
+    steps: int = 1
+    macs: int | None = None  # multiply-accumulates, given outright, of a model other than the decoder (an encoder)
+    seconds: float | None = None  # wall clock; None where nothing ran (shape-only decoders)
+    loaded: bool = False  # the result came from a cache on disk; `seconds` is then what computing it had taken
+
+    def to_json(self) -> dict[str, Any]:
+        """A dictionary without the fields that stand at their defaults."""
+        defaults = {f.name: f.default for f in fields(self)}
+        return {k: v for k, v in asdict(self).items() if k not in defaults or v != defaults[k]}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Call:
+        """The inverse of `to_json`; raises TypeError on unknown keys."""
+        listed = {"lengths", "past", "logits"}
+        return cls(**{k: tuple(v) if k in listed else v for k, v in data.items()})
+
+
+def online(trace: Iterable[Call]) -> Trace:
+    """The calls that a user waits for."""
+    return [c for c in trace if not c.offline]
+
+
+def seconds(trace: Iterable[Call]) -> float:
+    """Wall-clock seconds of all calls; those without a clock count nothing."""
+    return sum(c.seconds or 0.0 for c in trace)

@@ -1,0 +1,48 @@
+"""The file is the registry: `methods/superposition.py` is the method `superposition`.
+
+A component is the one public class that its module defines below the package's base class, or, where the package
+keeps functions (metrics), the module itself. Files whose name begins with an underscore are helpers.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from types import ModuleType
+
+from ragauge.errors import unknown
+
+PACKAGES = {
+    "method": "ragauge.methods",
+    "dataset": "ragauge.datasets",
+    "metric": "ragauge.metrics",
+    "ranker": "ragauge.rankers",
+    "item": "ragauge.paper",
+}
+
+
+def names(kind: str) -> list[str]:
+    """The names of all components of a kind, sorted."""
+    package = importlib.import_module(PACKAGES[kind])
+    return sorted(m.name for m in pkgutil.iter_modules(package.__path__) if not m.name.startswith("_"))
+
+
+def module(kind: str, name: str, where: str = "") -> ModuleType:
+    """The module of one component; raises UserError with the choices when there is none of that name."""
+    known = names(kind)
+    if name not in known:
+        raise unknown(kind, name, known, where)
+    return importlib.import_module(f"{PACKAGES[kind]}.{name}")
+
+
+def component(kind: str, name: str, base: type, where: str = "") -> type:
+    """The one subclass of `base` that the component's module defines."""
+    found = [
+        value
+        for value in vars(module(kind, name, where)).values()
+        if inspect.isclass(value) and issubclass(value, base) and value.__module__ == f"{PACKAGES[kind]}.{name}"
+    ]
+    if len(found) != 1:
+        raise TypeError(f"{PACKAGES[kind]}.{name} defines {len(found)} subclasses of {base.__name__}; it needs one")
+    return found[0]
