@@ -1,1 +1,53 @@
 """Data sets: one file a data set, each turning its official format into Examples."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from ragauge import registry
+from ragauge.datasets._base import Dataset, Document, Example, read_jsonl
+from ragauge.errors import UserError, unknown
+
+__all__ = ["Dataset", "Document", "Example", "load", "make", "read_jsonl"]
+
+
+def make(name: str, *, seed: int = 0, **options: Any) -> Dataset:
+    """The data set of a name with its options set.
+
+    Raises:
+        UserError: there is no such data set or option, or the option's value is out of range.
+    """
+    kind = registry.component("dataset", name, Dataset)
+    known = [f.name for f in fields(kind)]
+    for option in options:
+        if option not in known:
+            raise unknown("option", option, known, where=f"dataset {name}")
+    return kind(seed=seed, **options)
+
+
+def load(
+    name: str, *, data: Path | None = None, limit: int | None = None, seed: int = 0, **options: Any
+) -> list[Example]:
+    """The first `limit` examples of a data set (all where None).
+
+    Args:
+        name: the data set's file name in this package.
+        data: a file in its official format (.jsonl or .jsonl.gz); where None, the data set's own source.
+        limit: how many examples, from the first.
+        seed: of the data set's draws, such as the order of the documents.
+        options: the data set's own fields.
+
+    Raises:
+        UserError: unknown name or option, an unreadable file, or a record that cannot be asked.
+    """
+    if limit is not None and limit < 1:
+        raise UserError(f"dataset {name}: limit must be at least 1, not {limit}")
+    dataset = make(name, seed=seed, **options)
+    path = dataset.default_path() if data is None else Path(data)
+    examples = list(islice(dataset.read(path), limit))
+    if not examples:
+        raise UserError(f"{path}: holds no records")
+    return examples

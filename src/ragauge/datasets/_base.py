@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import gzip
+import hashlib
+import json
+import os
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import IO, Any, ClassVar, cast
+
+from ragauge.errors import UserError
+
+_JSON_TYPES = {str: "text", bool: "true or false", int: "a whole number", list: "a list", dict: "an object"}
 
 
 @dataclass(frozen=True)
@@ -25,3 +34,190 @@ class Example:
     documents: tuple[Document, ...]
     answers: tuple[str, ...]  # the answer and its aliases
     gold: tuple[int, ...]  # indices into `documents` of those that hold the answer
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A data set: a subclass in a file of its own says how its official records are read.
+
+    The fields of a subclass are its options; it checks their values in `__post_init__`.
+    """
+
+    preamble: ClassVar[str]  # the prompt's first sentence, before any document
+    metrics: ClassVar[tuple[str, ...]]  # names in ragauge.metrics; the first is the data set's primary one
+    hub: ClassVar[Mapping[str, Any]] = {}  # arguments of datasets.load_dataset that give the official records
+
+    seed: int = 0  # of everything that the data set draws
+
+    @property
+    def name(self) -> str:
+        """The name it is asked for by: that of its file."""
+        return type(self).__module__.rpartition(".")[2]
+
+    def parse(self, record: Mapping[str, Any], place: str) -> Example:
+        """The Example of one official record.
+
+        Args:
+            record: the decoded JSON object.
+            place: "file:line", for the messages.
+
+        Raises:
+            UserError: a field is missing, of another type, empty or out of range.
+        """
+        raise NotImplementedError
+
+    def default_path(self) -> Path:
+        """A local file in the official format, made on the first use. Raises UserError where it cannot be had."""
+        return _from_hub(self.name, self.hub)
+
+    def read(self, path: Path) -> Iterator[Example]:
+        """The examples of a file in the official format, in its order, each checked."""
+        lines: dict[str, int] = {}
+        for number, record in read_jsonl(path):
+            place = f"{path}:{number}"
+            example = self.parse(record, place)
+            check(example, place)
+            first = lines.setdefault(example.key, number)
+            if first != number:
+                raise UserError(f"{place}: the question of line {first} again (key {example.key!r})")
+            yield example
+
+
+def read_jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The JSON objects of a file, plain or gzipped, with their line numbers (from 1). Blank lines are passed over.
+
+    Lines end at the byte 0x0A alone: U+2028 and its like are legal inside a JSON string.
+
+    Raises:
+        UserError: no such file, a line that is not a JSON object, a truncated or damaged gzip stream.
+    """
+    number = 0
+    try:
+        with _open(path) as file:
+            for number, line in enumerate(file, start=1):
+                if line.strip():
+                    yield number, _json_object(line, f"{path}:{number}")
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise UserError(f"{path}:{number + 1}: the gzip file is cut off or damaged here ({error})") from error
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+def field(record: Mapping[str, Any], name: str, kind: type, place: str) -> Any:
+    """`record[name]`, of the given JSON type and, where it is text, not blank.
+
+    Raises UserError with the place, the field and what was found.
+    """
+    if name not in record:
+        raise UserError(f"{place}: no field {name!r}; the record has {', '.join(map(repr, record)) or 'none'}")
+    value = record[name]
+    if type(value) is not kind:
+        raise UserError(f"{place}: field {name!r} must be {_JSON_TYPES[kind]}, not {_shown(value)}")
+    if kind is str:
+        _check_text(value, name, place)
+    return value
+
+
+def objects(record: Mapping[str, Any], name: str, place: str) -> list[tuple[dict[str, Any], str]]:
+    """The objects of the list `record[name]`, each with its own place ("file:line: ctxs[3]")."""
+    found = []
+    for index, value in enumerate(field(record, name, list, place)):
+        if not isinstance(value, dict):
+            raise UserError(f"{place}: {name}[{index}] must be an object, not {_shown(value)}")
+        found.append((value, f"{place}: {name}[{index}]"))
+    return found
+
+
+def strings(record: Mapping[str, Any], name: str, place: str) -> tuple[str, ...]:
+    """The texts of the list `record[name]`, none of them blank."""
+    found = field(record, name, list, place)
+    for index, value in enumerate(found):
+        field({f"{name}[{index}]": value}, f"{name}[{index}]", str, place)
+    return tuple(found)
+
+
+def check(example: Example, place: str) -> None:
+    """Raise UserError where an example cannot be asked: no answer, no document, an empty one, gold out of range."""
+    if not example.answers:
+        raise UserError(f"{place}: a question without answers: {example.question!r}")
+    if not example.documents:
+        raise UserError(f"{place}: a question without documents: {example.question!r}")
+    for index, document in enumerate(example.documents):
+        if not document.text.strip():
+            raise UserError(f"{place}: document {index} ({document.title!r}) is empty")
+    outside = [g for g in example.gold if not 0 <= g < len(example.documents)]
+    if outside or len(set(example.gold)) != len(example.gold):
+        raise UserError(f"{place}: gold {list(example.gold)} must be different numbers below {len(example.documents)}")
+
+
+def shuffled_order(count: int, seed: int, key: str) -> list[int]:
+    """A permutation of range(count), fixed by the seed and the example's key alone.
+
+    Drawn from a hash, so that it is the same under every Python and library version and whatever the limit is.
+    """
+    return sorted(range(count), key=lambda i: hashlib.sha256(f"{seed}/{key}/{i}".encode()).digest())
+
+
+def reordered(example: Example, order: Sequence[int]) -> Example:
+    """The example with its documents in another order: place i then holds the former document `order[i]`."""
+    place_of = {former: place for place, former in enumerate(order)}
+    documents = tuple(example.documents[former] for former in order)
+    gold = tuple(sorted(place_of[g] for g in example.gold))
+    return Example(example.key, example.question, documents, example.answers, gold)
+
+
+def _open(path: Path) -> IO[bytes]:
+    """The file's bytes, unpacked where it is gzipped (by its first bytes, whatever its name)."""
+    with open(path, "rb") as file:
+        zipped = file.read(2) == b"\x1f\x8b"
+    return cast(IO[bytes], gzip.open(path, "rb")) if zipped else open(path, "rb")
+
+
+def _json_object(line: bytes, place: str) -> dict[str, Any]:
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError) as error:  # ValueError covers malformed JSON and malformed UTF-8
+        raise UserError(f"{place}: not a JSON line: {error}") from error
+    if not isinstance(value, dict):
+        raise UserError(f"{place}: a line must be a JSON object, not {_shown(value)}")
+    return value
+
+
+def _check_text(value: str, name: str, place: str) -> None:
+    if not value.strip():
+        raise UserError(f"{place}: field {name!r} is empty")
+    if any("\ud800" <= character <= "\udfff" for character in value):
+        raise UserError(f"{place}: field {name!r} holds half a surrogate pair, which is no text")
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _from_hub(name: str, arguments: Mapping[str, Any]) -> Path:
+    """The records that `datasets.load_dataset(**arguments)` gives, kept as JSONL under ragauge's home."""
+    home = Path(os.environ.get("RAGAUGE_HOME") or Path.home() / ".cache" / "ragauge")
+    digest = hashlib.sha256(json.dumps(arguments, sort_keys=True).encode()).hexdigest()[:12]
+    path = home / "datasets" / f"{name}-{digest}.jsonl"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _load_from_hub(name, arguments, path)
+    return path
+
+
+def _load_from_hub(name: str, arguments: Mapping[str, Any], path: Path) -> None:
+    from datasets import load_dataset
+
+    unfinished = path.with_name(f"{path.name}.{os.getpid()}.unfinished")
+    try:
+        load_dataset(**arguments).to_json(unfinished, force_ascii=False)
+        os.replace(unfinished, path)
+    except Exception as error:  # the library raises some thirty kinds: of the network, the hub, the disk, the parser
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(
+            f"data set {name!r} could not be loaded from {arguments.get('data_files') or arguments['path']} "
+            f"({type(error).__name__}: {reason}); give a copy of its official file with --data FILE"
+        ) from error
+    finally:
+        unfinished.unlink(missing_ok=True)

@@ -1,0 +1,200 @@
+"""Reading the official formats: what the examples hold, and what is said of bad files."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragauge import datasets
+from ragauge.datasets._base import _load_from_hub, read_jsonl, shuffled_order
+from ragauge.errors import UserError
+
+NQ = "nq_open/nq-open-20_total_documents_gold_at_0.jsonl.gz"
+MUSIQUE = "musique/musique_ans_v1.0_dev.jsonl.gz"
+
+
+def nq_record(**changes: Any) -> dict[str, Any]:
+    contexts = [{"title": f"T{i}", "text": f"text {i}", "isgold": i == 0, "hasanswer": i == 0} for i in range(5)]
+    return {"question": "who", "answers": ["me"], "ctxs": contexts, **changes}
+
+
+def musique_record(**changes: Any) -> dict[str, Any]:
+    paragraphs = [{"idx": i, "title": f"T{i}", "paragraph_text": f"p {i}", "is_supporting": i > 2} for i in range(5)]
+    record = {"id": "2hop__1_2", "question": "who", "answer": "me", "answer_aliases": ["I", "me"], "answerable": True}
+    return {**record, "paragraphs": paragraphs, **changes}
+
+
+def write(folder: Path, *records: Any) -> Path:
+    path = folder / "data.jsonl"
+    path.write_bytes(b"".join(json.dumps(r).encode() + b"\n" for r in records))
+    return path
+
+
+def test_nq_open_sample(shared_data: Path) -> None:
+    examples = datasets.load("nq_open", data=shared_data / NQ)
+    assert len(examples) == 300
+    assert {len(e.documents) for e in examples} == {20}
+    assert {len(e.gold) for e in examples} == {1}
+    places = [e.gold[0] for e in examples]
+    assert len(set(places)) == 20 and 7 < sum(places) / 300 < 12  # shuffled evenly
+
+
+def test_musique_sample(shared_data: Path) -> None:
+    examples = datasets.load("musique", data=shared_data / MUSIQUE)
+    assert len(examples) == 120
+    assert {len(e.documents) for e in examples} == {20}
+    assert all(2 <= len(e.gold) <= 4 for e in examples)
+
+
+def test_shuffle_keeps_documents_and_gold(shared_data: Path) -> None:
+    plain = datasets.load("nq_open", data=shared_data / NQ, limit=20, shuffle=False)
+    mixed = datasets.load("nq_open", data=shared_data / NQ, limit=20)
+    for a, b in zip(plain, mixed, strict=True):
+        assert a.gold == (0,)
+        assert sorted(d.text for d in a.documents) == sorted(d.text for d in b.documents)
+        assert a.documents[0] == b.documents[b.gold[0]]
+
+
+def test_shuffle_depends_on_seed_alone(shared_data: Path) -> None:
+    first = datasets.load("nq_open", data=shared_data / NQ, limit=3)
+    assert first == datasets.load("nq_open", data=shared_data / NQ, limit=10)[:3]
+    assert first != datasets.load("nq_open", data=shared_data / NQ, limit=3, seed=1)
+    assert shuffled_order(5, 0, "who") == [1, 0, 2, 3, 4]  # fixed for good: records of other runs depend on it
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_gold_position(tmp_path: Path, shuffle: bool) -> None:
+    path = write(tmp_path, nq_record())
+    [example] = datasets.load("nq_open", data=path, gold_position=3, shuffle=shuffle)
+    assert example.gold == (3,) and example.documents[3].title == "T0"
+    if not shuffle:
+        assert [d.title for d in example.documents] == ["T1", "T2", "T3", "T0", "T4"]
+
+
+def test_musique_answers_hold_aliases_once(tmp_path: Path) -> None:
+    [example] = datasets.load("musique", data=write(tmp_path, musique_record()))
+    assert example.answers == ("me", "I") and example.gold == (3, 4) and example.key == "2hop__1_2"
+
+
+def test_lines_end_at_newline_alone(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes('{"a": "x\u2028y\u0085z"}\r\n\n{"a": 2}'.encode())
+    assert list(read_jsonl(path)) == [(1, {"a": "x\u2028y\u0085z"}), (3, {"a": 2})]
+
+
+def without(record: dict[str, Any], name: str) -> dict[str, Any]:
+    return {k: v for k, v in record.items() if k != name}
+
+
+def context(**changes: Any) -> dict[str, Any]:
+    return {"title": "T", "text": "t", "isgold": True, **changes}
+
+
+@pytest.mark.parametrize(
+    ("record", "said"),
+    [
+        (without(nq_record(), "question"), "no field 'question'; the record has 'answers', 'ctxs'"),
+        (nq_record(question=7), "field 'question' must be text, not 7"),
+        (nq_record(question=" "), "field 'question' is empty"),
+        (nq_record(question="\ud800"), "half a surrogate pair"),
+        (nq_record(answers="me"), "field 'answers' must be a list, not \"me\""),
+        (nq_record(answers=[]), "a question without answers: 'who'"),
+        (nq_record(answers=["me", ""]), "field 'answers[1]' is empty"),
+        (nq_record(answers=[None]), "field 'answers[0]' must be text, not null"),
+        (nq_record(ctxs=[]), "a question without documents"),
+        (nq_record(ctxs={}), "field 'ctxs' must be a list"),
+        (nq_record(ctxs=["text"]), "ctxs[0] must be an object"),
+        (nq_record(ctxs=[context(), context(text=" \n")]), "ctxs[1]: field 'text' is empty"),
+        (nq_record(ctxs=[context(isgold=1)]), "ctxs[0]: field 'isgold' must be true or false, not 1"),
+        (nq_record(ctxs=[context(title=None)]), "ctxs[0]: field 'title' must be text, not null"),
+        ([1], "a line must be a JSON object, not [1]"),
+    ],
+)
+def test_bad_nq_record(tmp_path: Path, record: Any, said: str) -> None:
+    path = write(tmp_path, nq_record(question="fine"), record)
+    with pytest.raises(UserError) as error:
+        datasets.load("nq_open", data=path)
+    assert str(error.value).startswith(f"{path}:2: ") and said in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("record", "said"),
+    [
+        (musique_record(answerable=False), "MuSiQue-Full"),
+        (musique_record(answer=None), "field 'answer' must be text, not null"),
+        (musique_record(answer_aliases=[3]), "'answer_aliases[0]' must be text, not 3"),
+        (musique_record(paragraphs=[{"title": "T", "paragraph_text": "p"}]), "no field 'is_supporting'"),
+        (musique_record(), "the question of line 1 again (key '2hop__1_2')"),
+    ],
+)
+def test_bad_musique_record(tmp_path: Path, record: Any, said: str) -> None:
+    path = write(tmp_path, musique_record(), record)
+    with pytest.raises(UserError) as error:
+        datasets.load("musique", data=path)
+    assert str(error.value).startswith(f"{path}:2: ") and said in str(error.value)
+
+
+@pytest.mark.parametrize("line", [b'{"question": "wh', b"\xff\xfe", b"[" * 100_000, b"{} {}", b"nonsense"])
+def test_malformed_line_is_named(tmp_path: Path, line: bytes) -> None:
+    path = write(tmp_path, nq_record())
+    path.write_bytes(path.read_bytes() + line)
+    with pytest.raises(UserError, match=r"data\.jsonl:2: not a JSON line"):
+        datasets.load("nq_open", data=path)
+
+
+@pytest.mark.parametrize("keep", [0.5, 0.99])
+def test_truncated_gzip_is_named(tmp_path: Path, keep: float) -> None:
+    packed = gzip.compress(b"".join(json.dumps(nq_record(question=f"who {i}")).encode() + b"\n" for i in range(500)))
+    path = tmp_path / "cut.jsonl.gz"
+    path.write_bytes(packed[: int(len(packed) * keep)])
+    with pytest.raises(UserError, match=r"cut\.jsonl\.gz:\d+: the gzip file is cut off"):
+        datasets.load("nq_open", data=path)
+
+
+def test_damaged_gzip_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "bad.jsonl.gz"
+    path.write_bytes(b"\x1f\x8b" + b"\x00" * 50)
+    with pytest.raises(UserError, match="cut off or damaged"):
+        datasets.load("nq_open", data=path)
+
+
+def test_bad_arguments(tmp_path: Path) -> None:
+    path = write(tmp_path, nq_record())
+    empty = tmp_path / "empty.jsonl"
+    empty.write_bytes(b"\n")
+    cases = [
+        (dict(name="nq-open", data=path), "did you mean 'nq_open'"),
+        (dict(name="nq_open", data=path, shufle=True), "unknown option 'shufle'; did you mean 'shuffle'"),
+        (dict(name="nq_open", data=path, gold_position=-1), "gold_position must be a whole number from 0, not -1"),
+        (dict(name="nq_open", data=path, gold_position=5), "gold_position 5 is beyond the 5 documents"),
+        (dict(name="nq_open", data=path, shuffle="no"), "shuffle must be true or false, not 'no'"),
+        (dict(name="nq_open", data=path, limit=0), "limit must be at least 1, not 0"),
+        (dict(name="nq_open", data=tmp_path / "none.jsonl"), "none.jsonl: cannot be read: No such file"),
+        (dict(name="nq_open", data=tmp_path), "cannot be read: Is a directory"),
+        (dict(name="nq_open", data=empty), "holds no records"),
+    ]
+    for arguments, said in cases:
+        with pytest.raises(UserError) as error:
+            datasets.load(**arguments)
+        assert said in str(error.value)
+
+
+def test_records_survive_the_datasets_library(shared_data: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    """What the library reads, infers types for and writes again gives the same examples as the official file."""
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    for name, file in [("nq_open", NQ), ("musique", MUSIQUE)]:
+        arguments = {"path": "json", "data_files": str(shared_data / file), "split": "train"}
+        arguments["cache_dir"] = str(tmp_path / "cache")
+        _load_from_hub(name, arguments, tmp_path / "copy.jsonl")
+        assert datasets.load(name, data=tmp_path / "copy.jsonl") == datasets.load(name, data=shared_data / file)
+
+
+def test_a_hub_out_of_reach_is_one_line(tmp_path: Path) -> None:
+    arguments = {"path": "json", "data_files": str(tmp_path / "none.jsonl"), "split": "train"}
+    with pytest.raises(UserError, match="could not be loaded from .*none.jsonl.*--data FILE") as error:
+        _load_from_hub("nq_open", arguments, tmp_path / "copy.jsonl")
+    assert "\n" not in str(error.value) and not list(tmp_path.iterdir())
