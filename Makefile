@@ -1,0 +1,58 @@
+# make        set everything up in .venv, run the whole default experiment, render reports/default/
+# make test   set everything up, run the tests
+# make smoke  the same experiment at its smallest
+# make check  lint, format, types, workflow
+# make clean  remove what the default and smoke experiments made (downloaded assets and .venv stay)
+#
+# pip's own settings choose where packages come from and which build of torch: PIP_INDEX_URL, PIP_EXTRA_INDEX_URL,
+# PIP_FIND_LINKS. On Linux the package index serves torch with CUDA; where PyTorch's CPU builds can be reached
+# through one of these settings, pip takes them (2.13.0+cpu satisfies the pin and sorts above 2.13.0).
+
+SHELL := bash
+PYTHON ?= python3
+EXTRAS ?= dev
+CORES ?= all
+VENV := .venv
+READY := $(VENV)/.ready
+
+export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
+export PYTHONUNBUFFERED := 1
+
+.PHONY: default setup test smoke check format schema clean
+.DEFAULT_GOAL := default
+
+default: $(READY)
+	snakemake --cores $(CORES)
+
+setup: $(READY)
+
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "ragauge needs Python 3.11 or newer; name one: make PYTHON=python3.12" >&2; exit 2; }
+	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
+	python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]'
+	touch $@
+
+test: $(READY)
+	OMP_NUM_THREADS=1 python -m pytest -q -n auto --dist loadfile $(TESTS)
+
+smoke: $(READY)
+	snakemake --cores $(CORES) --configfile configs/smoke.yaml
+
+check: $(READY)
+	ruff check .
+	ruff format --check .
+	mypy
+	snakefmt --check Snakefile workflow
+	snakemake --lint
+
+format: $(READY)
+	ruff check --fix-only --quiet .
+	ruff format .
+	snakefmt Snakefile workflow
+
+schema: $(READY)
+	python -m ragauge.config workflow/schemas/config.schema.json
+
+clean:
+	rm -rf results/default results/smoke reports/default reports/smoke logs resources .snakemake
