@@ -1,0 +1,109 @@
+"""Multiply-accumulates (MACs) of a decoder, in closed form: one formula, one function.
+
+The count is that of matrix products alone (projections, MLP, attention, output matrix), as fvcore counts them: norms,
+activations, softmax, rotary embeddings and biases are left out, and attention is dense, not halved for causality.
+One MAC is two floating-point operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ragauge.cost.shape import Shape
+from ragauge.cost.trace import Call
+
+FLOP_PER_MAC = 2
+
+
+def attention_weights(shape: Shape, layer: int) -> int:
+    """Weights of the query, key, value and output projections of one layer; grouped heads share keys and values."""
+    heads, kv_heads = shape.heads[layer], shape.kv_heads[layer]
+    return shape.d_model * shape.head_dim * (heads + 2 * kv_heads + heads)
+
+
+def mlp_weights(shape: Shape, layer: int) -> int:
+    """Weights of one layer's MLP: up and down, and the gate where there is one."""
+    return (3 if shape.gated else 2) * shape.d_model * shape.ffn[layer]
+
+
+def layer_weights(shape: Shape) -> int:
+    """Weights of all layers' matrices, which is also the MACs of one token through them."""
+    return sum(attention_weights(shape, i) + mlp_weights(shape, i) for i in range(shape.layers))
+
+
+def output_weights(shape: Shape) -> int:
+    """Weights of the output matrix, which is also the MACs of one position's logits."""
+    return shape.vocab * shape.d_model
+
+
+def attention_macs(shape: Shape, new: int, past: int, steps: int = 1) -> int:
+    """Query·key and probability·value products of `new` tokens a step, of which step s has `past + s * new` behind it.
+
+    Dense: `heads * head_dim * n * (past + n)` for each of the two products, summed over layers and steps.
+    """
+    pairs = new * (steps * (past + new) + new * (steps * (steps - 1) // 2))
+    return 2 * pairs * sum(shape.heads) * shape.head_dim
+
+
+def row_macs(call: Call, shape: Shape) -> tuple[int, ...]:
+    """MACs of each row of a call. A total given outright is divided over the rows by their lengths."""
+    if call.macs is not None:
+        return _divide(call.macs, call.lengths)
+    logits = call.logits or (0,) * len(call.lengths)
+    return tuple(
+        call.steps * (new * layer_weights(shape) + scored * output_weights(shape))
+        + attention_macs(shape, new, past, call.steps)
+        for new, past, scored in zip(call.lengths, call.past, logits, strict=True)
+    )
+
+
+def call_macs(call: Call, shape: Shape) -> int:
+    """MACs of a call, all rows together."""
+    return call.macs if call.macs is not None else sum(row_macs(call, shape))
+
+
+def trace_macs(trace: Iterable[Call], shape: Shape) -> int:
+    """MACs of all calls of a trace, offline ones included."""
+    return sum(call_macs(call, shape) for call in trace)
+
+
+def flop(trace: Iterable[Call], shape: Shape) -> int:
+    """Floating-point operations of all calls of a trace, offline ones included."""
+    return FLOP_PER_MAC * trace_macs(trace, shape)
+
+
+def parameters(shape: Shape) -> int:
+    """Parameters of the decoder: what `numel` of a checkpoint's tensors sums to, tied matrices counted once."""
+    matrices = layer_weights(shape) + output_weights(shape) * (1 if shape.tied else 2)
+    return matrices + sum(_layer_vectors(shape, i) for i in range(shape.layers)) + _stem_vectors(shape)
+
+
+def _layer_vectors(shape: Shape, layer: int) -> int:
+    """Norm weights and biases of one layer."""
+    qkv = (shape.heads[layer] + 2 * shape.kv_heads[layer]) * shape.head_dim
+    count = 2 * _norm(shape)
+    if shape.bias or shape.attention_bias:
+        count += qkv
+    if shape.bias:
+        count += shape.d_model + shape.ffn[layer] * (2 if shape.gated else 1) + shape.d_model
+    if shape.qk_norm:
+        count += 2 * shape.head_dim
+    return count
+
+
+def _stem_vectors(shape: Shape) -> int:
+    """The final norm and, in BLOOM, the norm after the embedding."""
+    return _norm(shape) * (2 if shape.embedding_norm else 1)
+
+
+def _norm(shape: Shape) -> int:
+    return shape.d_model * (2 if shape.norm_bias else 1)
+
+
+def _divide(total: int, lengths: tuple[int, ...]) -> tuple[int, ...]:
+    """`total` in shares proportional to `lengths`, whose sum is `total` exactly."""
+    whole = sum(lengths)
+    if not whole:
+        return (total,) + (0,) * (len(lengths) - 1)
+    ends = [total * sum(lengths[: i + 1]) // whole for i in range(len(lengths))]
+    return tuple(end - start for start, end in zip([0, *ends], ends, strict=False))

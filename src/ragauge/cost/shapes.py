@@ -1,0 +1,51 @@
+"""Shapes of named models, so that their cost can be computed where their weights cannot be had."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import yaml
+
+from ragauge.cost.shape import Shape
+from ragauge.errors import unknown
+
+PER_LAYER = ("heads", "kv_heads", "ffn")
+
+
+def names() -> list[str]:
+    """The models whose shapes are known, sorted."""
+    return sorted(_entries())
+
+
+def named(name: str) -> Shape:
+    """The shape of a model of `shapes.yaml`; raises UserError with the choices on an unknown name."""
+    entries = _entries()
+    if name not in entries:
+        raise unknown("model shape", name, entries)
+    return _shape(dict(entries[name]))
+
+
+def alibi_slopes(heads: int) -> tuple[float, ...]:
+    """ALiBi slopes 2^(-8i/heads), i = 1..heads (Press et al., 2022), for head counts that are powers of two."""
+    if heads & (heads - 1):
+        raise ValueError(f"alibi_slopes needs a power of two of heads, not {heads}")
+    return tuple(2.0 ** (-8.0 * i / heads) for i in range(1, heads + 1))
+
+
+def _shape(entry: dict[str, Any]) -> Shape:
+    """A Shape from an entry whose per-layer sizes are a list, or one number for all `layers` layers."""
+    layers = entry.pop("layers")
+    for key in PER_LAYER:
+        value = entry[key]
+        entry[key] = tuple(value) if isinstance(value, list) else (value,) * layers
+    if entry["position"] == "alibi":
+        entry["alibi_slopes"] = alibi_slopes(entry["heads"][0])
+    return Shape(**entry)
+
+
+@cache
+def _entries() -> dict[str, dict[str, Any]]:
+    text = files("ragauge.cost").joinpath("shapes.yaml").read_text(encoding="utf-8")
+    return dict(yaml.safe_load(text))

@@ -1,0 +1,39 @@
+"""The named shapes have the parameters that their checkpoints have."""
+
+import pytest
+
+from ragauge.cost.flop import parameters
+from ragauge.cost.shapes import alibi_slopes, named, names
+from ragauge.errors import UserError
+
+PARAMETERS = {
+    "smollm2-135m-instruct": 134_515_008,
+    "llama-2-7b": 6_738_415_616,
+    "bloomz-3b": 3_002_557_440,
+    "bloomz-7b1": 7_069_016_064,
+    "mpt-7b-instruct": 6_649_286_656,
+    "openelm-3b-instruct": 3_036_647_424,
+}
+
+
+@pytest.mark.parametrize("name", names())
+def test_parameter_counts_are_the_checkpoints(name):
+    assert parameters(named(name)) == PARAMETERS[name]
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_layer_has_its_sizes_and_grouped_heads_divide(name):
+    shape = named(name)
+    assert len(shape.heads) == len(shape.kv_heads) == len(shape.ffn)
+    assert all(h % k == 0 for h, k in zip(shape.heads, shape.kv_heads, strict=True))
+
+
+def test_an_unknown_name_is_a_user_error_with_a_suggestion():
+    with pytest.raises(UserError, match="did you mean 'bloomz-3b'"):
+        named("bloom-3b")
+
+
+def test_alibi_slopes_halve_for_eight_heads():
+    assert alibi_slopes(8) == tuple(0.5**i for i in range(1, 9))
+    with pytest.raises(ValueError, match="power of two"):
+        alibi_slopes(12)
