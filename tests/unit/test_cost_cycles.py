@@ -1,0 +1,116 @@
+"""Compute cycles: hand-counted traces, and the paper's cells that its own token counts explain."""
+
+import pytest
+
+from ragauge.cost import cycles
+from ragauge.cost.cycles import compute_cycles, kv_bytes
+from ragauge.cost.flop import call_macs, row_macs, trace_macs
+from ragauge.cost.shape import Shape
+from ragauge.cost.shapes import named
+from ragauge.cost.trace import Call
+from ragauge.errors import UserError
+
+TINY = Shape("llama", 10, 4, (2, 1), (1, 1), 2, (6, 8), True, 99, "rope")
+# Per token: layer 1 has q 4*4, k and v 4*2 each, o 4*4, MLP 3*4*6; layer 2 has q, k, v, o 4*2 each, MLP 3*4*8.
+TINY_TOKEN = (16 + 8 + 8 + 16 + 72) + (4 * 8 + 96)
+TINY_PAIR = 2 * (2 + 1) * 2  # query·key and probability·value over three heads of two
+
+
+def test_a_call_by_hand():
+    call = Call("prompt", (3,), (2,), logits=(1,))
+    assert call_macs(call, TINY) == 3 * TINY_TOKEN + 3 * 5 * TINY_PAIR + 40
+
+
+def test_decoding_grows_with_its_steps():
+    call = Call("decode", (1,), (5,), logits=(1,), steps=3)
+    assert call_macs(call, TINY) == 3 * (TINY_TOKEN + 40) + (6 + 7 + 8) * TINY_PAIR
+
+
+def test_a_parallel_call_counts_as_its_longest_row_by_work_not_by_length():
+    call = Call("query", (3, 2), (0, 99), parallel=True)
+    rows = row_macs(call, TINY)
+    assert rows[1] > rows[0]
+    assert compute_cycles([call], TINY) == rows[1]
+    assert compute_cycles(cycles.sequential([call]), TINY) == sum(rows)
+    assert compute_cycles([call], TINY, "total") == sum(rows)
+
+
+def test_offline_calls_count_only_in_total_or_uncached():
+    trace = [Call("documents", (4,), (0,), offline=True), Call("query", (2,), (4,))]
+    online = call_macs(trace[1], TINY)
+    assert compute_cycles(trace, TINY) == online
+    assert compute_cycles(cycles.uncached(trace), TINY) == trace_macs(trace, TINY) == compute_cycles(trace, TINY, "total")
+
+
+def test_an_encoders_macs_are_divided_by_length():
+    call = Call("rank", (1, 3), (0, 0), parallel=True, macs=101)
+    assert sum(row_macs(call, TINY)) == 101
+    assert compute_cycles([call], TINY) == 76
+    assert compute_cycles([call], TINY, "total") == 101
+    assert cycles.with_all_logits([call]) == [call]
+
+
+def test_an_empty_parallel_call_costs_nothing():
+    assert compute_cycles([Call("documents", (), (), parallel=True)], TINY) == 0
+
+
+def test_a_cached_prefix_moves_to_the_past_and_leaves_a_token():
+    call = Call("prompt", (10,), (0,))
+    assert cycles.with_prefix_cached([call], 6) == [Call("prompt", (4,), (6,))]
+    assert cycles.with_prefix_cached([call], 60) == [Call("prompt", (1,), (9,))]
+
+
+def test_unknown_accounting_names_the_choices():
+    with pytest.raises(UserError, match="did you mean 'critical_path'.*known: critical_path, published, total"):
+        compute_cycles([], TINY, "critical-path")
+
+
+def test_kv_bytes():
+    assert kv_bytes(TINY, 5, "bfloat16") == 2 * (1 + 1) * 2 * 5 * 2
+    assert kv_bytes(named("mpt-7b-instruct"), 1, "torch.float16") == 2 * 32 * 4096 * 2
+    with pytest.raises(UserError, match="dtype"):
+        kv_bytes(TINY, 5, "complex64")
+
+
+PREAMBLE, DOCUMENT, QUERY, TASK = 39, 143, 15, 20
+PATHS = tuple([PREAMBLE + DOCUMENT] * 20)
+
+
+def _superposition(kept):
+    """The trace of superposition on mpt-7b-instruct with the token counts of facts.md, rounded."""
+    return [
+        Call("preamble", (PREAMBLE,), (0,), offline=True),
+        Call("documents", (DOCUMENT,) * 20, (PREAMBLE,) * 20, offline=True, parallel=True),
+        Call("query", (QUERY,) * 20, PATHS, parallel=True),
+        Call("task", (TASK,), (PREAMBLE + kept * (DOCUMENT + QUERY),), logits=(1,)),
+        Call("decode", (1,), (TASK + PREAMBLE + kept * (DOCUMENT + QUERY),), logits=(1,), steps=100),
+    ]
+
+
+@pytest.mark.parametrize(("kept", "cell"), [(1, 2.31e11), (2, 3.30e11), (4, 5.28e11), (8, 9.27e11)])
+def test_published_superposition_cells(kept, cell):
+    trace = cycles.with_queries_kept(_superposition(kept), kept)
+    assert compute_cycles(trace, named("mpt-7b-instruct"), "published") == pytest.approx(cell, rel=0.03)
+
+
+def test_published_naive_cell():
+    naive = [Call("prompt", (2923,), (0,), logits=(1,))]
+    assert compute_cycles(naive, named("mpt-7b-instruct"), "published") == pytest.approx(2.16e13, rel=0.005)
+
+
+@pytest.mark.parametrize(("top_k", "cell"), [(1, 2.31e11), (2, 1.18e12), (4, 3.11e12), (8, 7.11e12)])
+def test_published_bm25_cells(top_k, cell):
+    prompt = [Call("prompt", (PREAMBLE + top_k * DOCUMENT + QUERY + TASK,), (0,), logits=(1,))]
+    trace = cycles.with_prefix_cached(prompt, PREAMBLE + DOCUMENT)
+    assert compute_cycles(trace, named("mpt-7b-instruct"), "published") == pytest.approx(cell, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("caching", "parallelism", "cell"),
+    [(False, True, 1.46e12), (False, False, 2.13e13), (True, False, 2.11e12), (True, True, 2.31e11)],
+)
+def test_published_ablation_cells(caching, parallelism, cell):
+    trace = _superposition(1)
+    trace = trace if caching else cycles.uncached(trace)
+    trace = trace if parallelism else cycles.sequential(trace)
+    assert compute_cycles(trace, named("mpt-7b-instruct"), "published") == pytest.approx(cell, rel=0.03)
