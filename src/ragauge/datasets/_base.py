@@ -67,7 +67,7 @@ class Dataset:
         raise NotImplementedError
 
     def default_path(self) -> Path:
-        """A local file in the official format, made on the first use. Raises UserError where it cannot be had."""
+        """A local file in the official format, got on the first use. Raises UserError where it cannot be had."""
         return _from_hub(self.name, self.hub)
 
     def read(self, path: Path) -> Iterator[Example]:
@@ -113,7 +113,7 @@ def field(record: Mapping[str, Any], name: str, kind: type, place: str) -> Any:
     value = record[name]
     if type(value) is not kind:
         raise UserError(f"{place}: field {name!r} must be {_JSON_TYPES[kind]}, not {_shown(value)}")
-    if kind is str:
+    if isinstance(value, str):
         _check_text(value, name, place)
     return value
 
@@ -134,6 +134,14 @@ def strings(record: Mapping[str, Any], name: str, place: str) -> tuple[str, ...]
     for index, value in enumerate(found):
         field({f"{name}[{index}]": value}, f"{name}[{index}]", str, place)
     return tuple(found)
+
+
+def out_of_reach(name: str, source: str, reason: object) -> UserError:
+    """The error for a data set whose own source does not answer, with what to do about it."""
+    return UserError(
+        f"data set {name!r} could not be loaded from {source} ({reason}); "
+        "give a copy of its official file with --data FILE"
+    )
 
 
 def check(example: Example, place: str) -> None:
@@ -197,9 +205,10 @@ def _shown(value: Any) -> str:
 
 def _from_hub(name: str, arguments: Mapping[str, Any]) -> Path:
     """The records that `datasets.load_dataset(**arguments)` gives, kept as JSONL under ragauge's home."""
-    home = Path(os.environ.get("RAGAUGE_HOME") or Path.home() / ".cache" / "ragauge")
+    from ragauge.assets import store
+
     digest = hashlib.sha256(json.dumps(arguments, sort_keys=True).encode()).hexdigest()[:12]
-    path = home / "datasets" / f"{name}-{digest}.jsonl"
+    path = store.home() / "datasets" / f"{name}-{digest}.jsonl"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         _load_from_hub(name, arguments, path)
@@ -215,9 +224,6 @@ def _load_from_hub(name: str, arguments: Mapping[str, Any], path: Path) -> None:
         os.replace(unfinished, path)
     except Exception as error:  # the library raises some thirty kinds: of the network, the hub, the disk, the parser
         reason = " ".join(str(error).split())[:200]
-        raise UserError(
-            f"data set {name!r} could not be loaded from {arguments.get('data_files') or arguments['path']} "
-            f"({type(error).__name__}: {reason}); give a copy of its official file with --data FILE"
-        ) from error
+        raise out_of_reach(name, arguments["path"], f"{type(error).__name__}: {reason}") from error
     finally:
         unfinished.unlink(missing_ok=True)

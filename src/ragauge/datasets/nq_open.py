@@ -5,12 +5,27 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
-from ragauge.datasets._base import Dataset, Document, Example, field, objects, reordered, shuffled_order, strings
+from ragauge.datasets._base import (
+    Dataset,
+    Document,
+    Example,
+    field,
+    objects,
+    out_of_reach,
+    reordered,
+    shuffled_order,
+    strings,
+)
 from ragauge.errors import UserError
 
-_REPOSITORY = "https://raw.githubusercontent.com/nelson-liu/lost-in-the-middle/main"
+# No hub holds these files whole; their repository does.
+_SOURCE = (
+    "https://raw.githubusercontent.com/nelson-liu/lost-in-the-middle/main/qa_data/20_total_documents/"
+    "nq-open-20_total_documents_gold_at_0.jsonl.gz"
+)
 
 
 @dataclass(frozen=True)
@@ -25,12 +40,6 @@ class NQOpen(Dataset):
         "Write a high-quality answer for the given question using only the following relevant search results."
     )
     metrics: ClassVar[tuple[str, ...]] = ("best_subspan_em", "kept_gold_recall")
-    hub: ClassVar[Mapping[str, Any]] = {
-        "path": "json",
-        "data_files": f"{_REPOSITORY}/qa_data/20_total_documents/nq-open-20_total_documents_gold_at_0.jsonl.gz",
-        "split": "train",  # the name that `datasets` gives to the one part of a plain file
-    }
-
     shuffle: bool = True  # put each question's documents in a fixed random order
     gold_position: int | None = None  # then move the gold document to this place, from 0; None leaves it
 
@@ -40,6 +49,14 @@ class NQOpen(Dataset):
         place = self.gold_position
         if place is not None and (type(place) is not int or place < 0):
             raise UserError(f"dataset nq_open: gold_position must be a whole number from 0, not {place!r}")
+
+    def default_path(self) -> Path:
+        from ragauge import assets
+
+        try:
+            return assets.fetch(_SOURCE)
+        except UserError as error:
+            raise out_of_reach(self.name, _SOURCE, error) from error
 
     def parse(self, record: Mapping[str, Any], place: str) -> Example:
         question = field(record, "question", str, place)
