@@ -7,7 +7,7 @@ before the query counts nothing, and paths that could run at the same time count
 | --- | --- | --- | --- | --- |
 | `critical_path` | nothing | the longest row | where computed | counted |
 | `total` | counted | summed | where computed | counted |
-| `published` | nothing | the longest row | of every new token | not counted |
+| `published` | nothing | the mean row | of every new token | not counted |
 
 What else the paper assumes about a method is said by re-folds, which turn a trace into the trace that would have been
 recorded: `uncached`, `sequential` (Table 6), `with_prefix_cached` and `with_queries_kept`.
@@ -30,7 +30,7 @@ DTYPE_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2, "float8_
 
 def critical_path(trace: Iterable[Call], shape: Shape) -> int:
     """MACs that a user waits for: online calls one after another, a parallel call as its longest row by MACs."""
-    return sum(_waited(call, shape) for call in online(trace))
+    return sum(_waited(call, shape, _longest) for call in online(trace))
 
 
 def total(trace: Iterable[Call], shape: Shape) -> int:
@@ -39,8 +39,12 @@ def total(trace: Iterable[Call], shape: Shape) -> int:
 
 
 def published(trace: Iterable[Call], shape: Shape) -> int:
-    """What the paper's columns hold, as far as its numbers show: prompt processing alone, logits of every token."""
-    return critical_path(with_all_logits(without_decoding(trace)), shape)
+    """What the paper's columns hold, as far as its numbers show: prompt processing alone, logits of every token.
+
+    Its text speaks of the longest path; its ablation without caching (Table 6) holds 1.46e12 for MPT-7B, which is a
+    document of mean length (142.6 tokens), where the longest of twenty (170 tokens) would make 1.65e12.
+    """
+    return sum(_waited(call, shape, _mean) for call in online(with_all_logits(without_decoding(trace))))
 
 
 ACCOUNTINGS: dict[str, Accounting] = {"critical_path": critical_path, "total": total, "published": published}
@@ -102,9 +106,17 @@ def dtype_bytes(dtype: object) -> int:
     return DTYPE_BYTES[name]
 
 
-def _waited(call: Call, shape: Shape) -> int:
+def _waited(call: Call, shape: Shape, of_rows: Callable[[tuple[int, ...]], int]) -> int:
     rows = row_macs(call, shape)
-    return max(rows, default=0) if call.parallel else sum(rows)
+    return of_rows(rows) if call.parallel else sum(rows)
+
+
+def _longest(rows: tuple[int, ...]) -> int:
+    return max(rows, default=0)
+
+
+def _mean(rows: tuple[int, ...]) -> int:
+    return round(sum(rows) / len(rows)) if rows else 0
 
 
 def _skip_prefix(call: Call, tokens: int) -> Call:

@@ -1,0 +1,253 @@
+"""The machine: how fast it reads and multiplies, what it is, and how busy others kept it."""
+
+from __future__ import annotations
+
+import platform
+import statistics
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+if TYPE_CHECKING:
+    import torch
+
+DTYPES = ("float32", "bfloat16", "float16")
+PACKAGES = (
+    "ragauge", "torch", "transformers", "tokenizers", "numpy", "bm25s", "scikit-learn", "faiss-cpu", "onnxruntime",
+    "snakemake",
+)  # fmt: skip
+
+CPU_READ_BYTES, CUDA_READ_BYTES = 256 * 2**20, 4 * 2**30  # much larger than any cache
+CPU_MATMUL_SIDE, CUDA_MATMUL_SIDE = 1024, 8192
+MATVEC_SIDE = 2048
+BUDGET_S, LEAST_REPEATS = 0.25, 5  # of each quantity
+
+TICK_S = 0.01  # resolution of the kernel's CPU accounting
+
+
+@dataclass
+class Load:
+    """CPU time that other processes took during an interval; filled in when the interval ends."""
+
+    seconds: float = 0.0  # length of the interval
+    others_cpu_s: float = 0.0  # CPU seconds of the whole machine less those of this process and its children
+
+    @property
+    def share(self) -> float:
+        """The part of the whole machine's CPU time that others took, less what the clock ticks cannot resolve."""
+        available = self.seconds * (psutil.cpu_count() or 1)
+        return max(0.0, self.others_cpu_s - 2 * TICK_S) / available if available else 0.0
+
+    def __add__(self, other: Load) -> Load:
+        return Load(self.seconds + other.seconds, self.others_cpu_s + other.others_cpu_s)
+
+
+@contextmanager
+def competing_load() -> Iterator[Load]:
+    """Measure how busy the machine was with others' work inside the block."""
+    load = Load()
+    busy, own, started = _busy_s(), _own_s(), time.perf_counter()
+    try:
+        yield load
+    finally:
+        load.seconds = time.perf_counter() - started
+        load.others_cpu_s = max(0.0, (_busy_s() - busy) - (_own_s() - own))
+
+
+def measure(threads: int | None = None, device: str = "cpu") -> dict[str, Any]:
+    """Read bandwidth and matrix rates of the machine, each as {"median", "low", "high", "n"}, in a few seconds.
+
+    Returns:
+        `bandwidth_bytes_per_s`: streaming read of a buffer much larger than the caches;
+        `matvec_bytes_per_s` by dtype: weights read by matrix times vector, as decoding does with the library's kernel;
+        `matmul_flop_per_s` by dtype: square matrix products;
+        `threads`, `device`, and `load_share`, the part of the machine that others took meanwhile.
+    """
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads or before)
+    try:
+        with competing_load() as load, torch.inference_mode():
+            rates = _rates(torch.device(device))
+        return {**rates, "threads": torch.get_num_threads(), "device": device, "load_share": load.share}
+    finally:
+        torch.set_num_threads(before)
+
+
+def provenance() -> dict[str, Any]:
+    """What a result was made with. Holds no host name, user name or path."""
+    import torch
+
+    return {
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "git": git_state(),
+        "cpu": cpu_model(),
+        "cores": {"physical": psutil.cpu_count(logical=False), "logical": psutil.cpu_count()},
+        "memory_bytes": psutil.virtual_memory().total,
+        "gpu": gpu_state(),
+        "os": f"{platform.system()} {platform.release().partition('-')[0]} {platform.machine()}",
+        "python": platform.python_version(),
+        "packages": package_versions(),
+        "threads": torch.get_num_threads(),
+    }
+
+
+def git_state() -> dict[str, Any] | None:
+    """Commit and whether tracked files differ from it; None where this package is not a checkout of its own."""
+    here = Path(__file__)
+    if _git(here.parent, "ls-files", "--error-unmatch", here.name) is None:
+        return None
+    changed = _git(here.parent, "status", "--porcelain", "--untracked-files=no")
+    return {"commit": _git(here.parent, "rev-parse", "HEAD"), "dirty": bool(changed)}
+
+
+def cpu_model() -> str:
+    """The processor's name as the kernel gives it."""
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def gpu_state() -> dict[str, Any] | None:
+    """Name, memory, driver and CUDA version of the first CUDA device; None where torch sees none."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return None
+    device = torch.cuda.get_device_properties(0)
+    return {
+        "name": device.name,
+        "memory_bytes": device.total_memory,
+        "count": torch.cuda.device_count(),
+        "driver": _output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "--id=0"),
+        "torch_cuda": torch.version.cuda,
+    }
+
+
+def package_versions() -> dict[str, str]:
+    """Installed versions of the packages that results depend on."""
+    versions = {}
+    for name in PACKAGES:
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+def _rates(device: torch.device) -> dict[str, Any]:
+    import torch
+
+    dtypes = {name: getattr(torch, name) for name in DTYPES}
+    return {
+        "bandwidth_bytes_per_s": _read_rate(device),
+        "matvec_bytes_per_s": {name: _matvec_rate(device, dtype) for name, dtype in dtypes.items()},
+        "matmul_flop_per_s": {name: _matmul_rate(device, dtype) for name, dtype in dtypes.items()},
+    }
+
+
+def _read_rate(device: torch.device) -> dict[str, float]:
+    """Bytes a second of summing a large buffer."""
+    import torch
+
+    size = CUDA_READ_BYTES if device.type == "cuda" else CPU_READ_BYTES
+    buffer = torch.ones(size // 4, dtype=torch.float32, device=device)
+    return _rate(size, buffer.sum, device)
+
+
+def _matvec_rate(device: torch.device, dtype: torch.dtype) -> dict[str, float]:
+    """Weight bytes a second of one token through a pile of linear layers."""
+    import torch
+
+    size = CUDA_READ_BYTES if device.type == "cuda" else CPU_READ_BYTES
+    matrices = torch.ones(size // (MATVEC_SIDE**2 * dtype.itemsize), MATVEC_SIDE, MATVEC_SIDE, dtype=dtype, device=device)
+    token = torch.ones(1, MATVEC_SIDE, dtype=dtype, device=device)
+
+    def decode() -> None:
+        for matrix in matrices:
+            torch.nn.functional.linear(token, matrix)
+
+    return _rate(matrices.nbytes, decode, device)
+
+
+def _matmul_rate(device: torch.device, dtype: torch.dtype) -> dict[str, float]:
+    """Floating-point operations a second of a square matrix product."""
+    import torch
+
+    side = CUDA_MATMUL_SIDE if device.type == "cuda" else CPU_MATMUL_SIDE
+    left, right = (torch.randn(side, side, device=device).to(dtype) for _ in range(2))
+    return _rate(2 * side**3, lambda: torch.nn.functional.linear(left, right), device)
+
+
+def _rate(work: float, run: Callable[[], object], device: torch.device) -> dict[str, float]:
+    """`work` over the seconds of `run`, after a warm-up, repeated for BUDGET_S and at least LEAST_REPEATS times."""
+    _clocked(run, device)
+    rates: list[float] = []
+    spent = 0.0
+    while spent < BUDGET_S or len(rates) < LEAST_REPEATS:
+        seconds = _clocked(run, device)
+        spent += seconds
+        rates.append(work / seconds)
+    return {"median": statistics.median(rates), "low": min(rates), "high": max(rates), "n": len(rates)}
+
+
+def _clocked(run: Callable[[], object], device: torch.device) -> float:
+    import torch
+
+    def synchronize() -> None:
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+
+    synchronize()
+    started = time.perf_counter()
+    run()
+    synchronize()
+    return time.perf_counter() - started
+
+
+def _busy_s() -> float:
+    """CPU seconds that the whole machine has worked since it started; time stolen by a hypervisor counts as work."""
+    times = psutil.cpu_times()
+    kinds = ("user", "nice", "system", "irq", "softirq", "steal")
+    return sum(getattr(times, kind, 0.0) for kind in kinds)
+
+
+def _own_s() -> float:
+    """CPU seconds of this process and of its children, living and ended."""
+    me = psutil.Process()
+    ended = me.cpu_times()
+    living = sum(_process_s(child) for child in me.children(recursive=True))
+    return time.process_time() + ended.children_user + ended.children_system + living
+
+
+def _process_s(process: psutil.Process) -> float:
+    try:
+        times = process.cpu_times()
+    except psutil.Error:
+        return 0.0
+    return float(times.user + times.system)
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    return _output("git", "-C", str(folder), *arguments)
+
+
+def _output(*command: str) -> str | None:
+    """What a command prints, stripped; None where it is missing or fails."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
