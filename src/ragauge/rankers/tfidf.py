@@ -1,0 +1,23 @@
+"""TF-IDF cosine over the documents of one question, by scikit-learn with its defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+
+def rank(query: str, documents: Sequence[str]) -> np.ndarray:
+    """Cosines of the query with the documents, the vectorizer fitted on these documents alone.
+
+    Returns:
+        (document,) float64 in [0, 1]; all zero where no word of the query occurs.
+    """
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    vectorizer = TfidfVectorizer()
+    analyze = vectorizer.build_analyzer()
+    if not any(analyze(document) for document in documents):  # no word at all: nothing to fit on
+        return np.zeros(len(documents))
+    vectors = vectorizer.fit_transform(documents)  # (document, word), rows of length 1
+    return np.asarray((vectors @ vectorizer.transform([query]).T).toarray()[:, 0])

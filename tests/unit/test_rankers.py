@@ -1,0 +1,132 @@
+"""Rankers against their formulas, and on inputs that hold nothing to rank by."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ragauge.errors import UnsupportedError, UserError
+from ragauge.rankers import bm25, dense, tfidf
+
+DOCUMENTS = [
+    "The first Nobel Prize in Physics was awarded in 1901 to Wilhelm Conrad Röntgen.",
+    "A prize is a prize is a prize.",
+    "Physics, physics and more physics; no award.",
+    "Nothing to see here",
+]
+
+
+def okapi(query: str, documents: Sequence[str], k1: float = 1.5, b: float = 0.75) -> list[float]:
+    """BM25 as its formula reads."""
+    words = [bm25._words(d) for d in documents]
+    mean = sum(map(len, words)) / len(words)
+
+    def weight(word: str, document: list[str]) -> float:
+        tf, df = document.count(word), sum(word in d for d in words)
+        idf = math.log(1 + (len(words) - df + 0.5) / (df + 0.5))
+        return idf * tf / (tf + k1 * (1 - b + b * len(document) / mean)) if tf else 0.0
+
+    return [sum(weight(w, d) for w in bm25._words(query)) for d in words]
+
+
+@pytest.mark.parametrize("query", ["who got the first nobel prize in physics", "prize prize", "physics", "1901?"])
+def test_bm25_is_its_formula(query: str) -> None:
+    np.testing.assert_allclose(bm25.rank(query, DOCUMENTS), okapi(query, DOCUMENTS), rtol=1e-12)
+    np.testing.assert_allclose(bm25.rank(query, DOCUMENTS, k1=0.9, b=0.4), okapi(query, DOCUMENTS, 0.9, 0.4))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.text("ab é.,", max_size=12),
+    st.lists(st.text("abc é.,", max_size=20), min_size=1, max_size=6),
+)
+def test_bm25_is_its_formula_on_any_text(query: str, documents: list[str]) -> None:
+    if any(bm25._words(d) for d in documents):
+        np.testing.assert_allclose(bm25.rank(query, documents), okapi(query, documents), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("rank", [bm25.rank, tfidf.rank])
+@pytest.mark.parametrize(
+    ("query", "documents"), [("", DOCUMENTS), ("?!", DOCUMENTS), ("zebra", DOCUMENTS), ("physics", ["...", "!"])]
+)
+def test_nothing_in_common_scores_zero(rank, query: str, documents: list[str]) -> None:
+    np.testing.assert_array_equal(rank(query, documents), np.zeros(len(documents)))
+
+
+def test_tfidf_is_the_cosine_of_sklearn_vectors() -> None:
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.metrics.pairwise import cosine_similarity
+
+    query = "first prize in physics"
+    vectorizer = TfidfVectorizer().fit(DOCUMENTS)
+    expected = cosine_similarity(vectorizer.transform([query]), vectorizer.transform(DOCUMENTS))[0]
+    np.testing.assert_allclose(tfidf.rank(query, DOCUMENTS), expected, rtol=1e-12)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny BERT with random weights and a tokenizer of single words."""
+    from transformers import BertConfig, BertModel, BertTokenizerFast
+
+    path = tmp_path_factory.mktemp("encoder")
+    words = sorted({w for d in DOCUMENTS for w in bm25._words(d)})
+    (path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]))
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+    BertModel(BertConfig(vocab_size=5 + len(words), max_position_embeddings=16, **sizes)).save_pretrained(path)
+    BertTokenizerFast(str(path / "vocab.txt")).save_pretrained(path)
+    return path
+
+
+def test_batches_equal_single_texts(folder: Path) -> None:
+    encoder = dense.Encoder(folder)
+    texts = [*DOCUMENTS, "", "physics " * 50]  # an empty one and one that is cut
+    one_by_one = np.concatenate([encoder.encode([text]) for text in texts])
+    np.testing.assert_allclose(encoder.encode(texts, batch_size=4), one_by_one, atol=1e-6)
+    assert encoder.encode([]).shape == (0, 32)
+    assert encoder.count_tokens(["physics " * 50]) == [16]
+
+
+def test_a_folder_says_whether_to_normalise(folder: Path, tmp_path: Path) -> None:
+    lengths = np.linalg.norm(dense.Encoder(folder).encode(DOCUMENTS), axis=1)
+    assert abs(lengths - 1).min() > 1e-3
+    for file in folder.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    (tmp_path / "modules.json").write_text(json.dumps([{"type": "sentence_transformers.models.Normalize", "path": ""}]))
+    (tmp_path / "sentence_bert_config.json").write_text('{"max_seq_length": 8}')
+    encoder = dense.Encoder(tmp_path)
+    np.testing.assert_allclose(np.linalg.norm(encoder.encode(DOCUMENTS), axis=1), 1, rtol=1e-6)
+    assert max(encoder.count_tokens(DOCUMENTS)) == 8
+
+
+def test_other_poolings_are_refused(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "modules.json").write_text(json.dumps([{"type": "x.Pooling", "path": "1_Pooling"}]))
+    (tmp_path / "1_Pooling").mkdir()
+    (tmp_path / "1_Pooling" / "config.json").write_text('{"pooling_mode_cls_token": true}')
+    with pytest.raises(UnsupportedError, match="not mean pooling"):
+        dense.Encoder(tmp_path)
+
+
+def test_a_folder_without_a_checkpoint_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="cannot be loaded") as error:
+        dense.Encoder(tmp_path)
+    assert "\n" not in str(error.value)
+
+
+def test_macs_are_what_torch_counts(folder: Path) -> None:
+    from torch.utils.flop_counter import FlopCounterMode
+
+    encoder = dense.Encoder(folder)
+    encoder.model.set_attn_implementation("eager")  # the counter misses sdpa on CPU
+    with FlopCounterMode(display=False) as counter:
+        encoder.encode([DOCUMENTS[0]])
+    [tokens] = encoder.count_tokens([DOCUMENTS[0]])
+    assert counter.get_total_flops() == 2 * encoder.macs(tokens)
