@@ -1,0 +1,30 @@
+"""Tables and figures of the papers: one file an item, with `table(runs)` and `draw(table)`; they see records only."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ragauge import registry
+
+
+def render(item: str, config: Any, results_dir: Path, out_dir: Path) -> list[Path]:
+    """Write `<item>.{csv,md,tex,svg,pdf,png}` below `out_dir` from what there is; returns their paths.
+
+    Args:
+        item: the name of a module of this package.
+        config: the ragauge.config.Config of the run, or None; it tells what was asked for and is not there.
+        results_dir: the run's folder, `results/<run>`.
+        out_dir: usually `reports/<run>`.
+
+    Raises:
+        UserError: unknown item, or a results file that cannot be read.
+    """
+    module = registry.module("item", item)
+    from ragauge.paper import _write
+    from ragauge.paper._footer import footer
+    from ragauge.paper._runs import Runs
+
+    runs = Runs(Path(results_dir), config)
+    table = module.table(runs)
+    return _write.write(item, table, module.draw(table), module.__doc__ or item, footer(runs, table), Path(out_dir))

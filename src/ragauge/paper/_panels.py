@@ -1,0 +1,192 @@
+"""Drawings that several items share: points with intervals (dot plots), and speedup or top_k against quality."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ragauge.paper import _style
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+ROW_IN = 0.165  # height of one row of a dot plot
+NOTHING = "Nothing to draw yet: no records of this run, and no published numbers for this item."
+
+
+@dataclass(frozen=True)
+class Axis:
+    """How one quantity is drawn along x."""
+
+    label: str
+    log: bool = False
+
+
+@dataclass(frozen=True)
+class Block:
+    """One panel of rows: what was measured for one model on one data set, or what the paper's models have."""
+
+    title: str
+    table: pd.DataFrame
+    published: bool
+
+
+def dots(table: pd.DataFrame, labels: pd.Series, axes: Mapping[str, Axis]) -> Figure:
+    """A column of panels a quantity, a row of panels a block; one line a label, measured points with intervals.
+
+    Args:
+        table: a frame of `_cells.frame`.
+        labels: for each of its lines the method (coloured as such) or the text that names its row.
+        axes: the quantities drawn, left to right.
+    """
+    shown = blocks(table.assign(label=labels)[table["quantity"].isin(list(axes))])
+    if not shown:
+        return _style.empty(NOTHING)
+    with _style.theme():
+        rows = [max(1, block.table["label"].nunique()) for block in shown]
+        figure = _style.figure(_style.TEXT_IN, ROW_IN * sum(rows) + 0.42 * len(shown) + 0.6)
+        grid = figure.subplots(len(shown), len(axes), sharex="col", squeeze=False, height_ratios=rows)
+        for block, line in zip(shown, grid, strict=True):
+            for place, (quantity, ax) in enumerate(zip(axes, line, strict=True)):
+                _dot_panel(ax, block, quantity, axes[quantity], named=place == 0)
+        for ax, axis in zip(grid[-1], axes.values(), strict=True):
+            ax.set_xlabel(axis.label)
+        _style.legend(figure, _dot_handles(shown), columns=7)
+        return figure
+
+
+def blocks(table: pd.DataFrame) -> list[Block]:
+    """The measured (model, data set) pairs in the table's order, then all other published models as one block."""
+    others = table["note"].str.contains("published", na=False) & table["measured"].isna() & table["published"].notna()
+    mine = table[~others]
+    pairs = mine.groupby(["model", "dataset"], sort=False)
+    found = [Block(f"measured: {model} · {dataset}", part, False) for (model, dataset), part in pairs]
+    if others.any():
+        datasets = ", ".join(dict.fromkeys(table[others]["dataset"]))
+        found.append(Block(f"published (the paper's models) · {datasets}", table[others], True))
+    return found
+
+
+def interval(ax: Axes, x: float, y: float, low: float, high: float, colour: str, vertical: bool = False) -> None:
+    """An error bar without caps, below the points."""
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return
+    if vertical:
+        ax.plot([x, x], [low, high], color=colour, lw=0.9, alpha=0.55, solid_capstyle="round", zorder=2)
+    else:
+        ax.plot([low, high], [y, y], color=colour, lw=1.6, alpha=0.45, solid_capstyle="round", zorder=2)
+
+
+def method_handles(methods: Sequence[str]) -> list[Any]:
+    """Legend entries of methods."""
+    return [_handle(*_style.method_style(m), line=True) for m in dict.fromkeys(methods)]
+
+
+def log_axis(ax: Axes, values: Sequence[float], which: str = "x") -> None:
+    """A logarithmic axis with plain numbers at 1, 2, 5 or powers of ten, whatever its span is."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    finite = [v for v in values if v and math.isfinite(v) and v > 0]
+    span = math.log10(max(finite) / min(finite)) if finite else 1.0
+    getattr(ax, f"set_{which}scale")("log")
+    axis = getattr(ax, f"{which}axis")
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if span < 1.6 else (1.0,)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: _plain(value)))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def base2_axis(ax: Axes, values: Sequence[float]) -> None:
+    """A base-2 logarithmic x axis with a tick at each value that occurs."""
+    from matplotlib.ticker import NullFormatter, NullLocator
+
+    ticks = sorted({float(v) for v in values if v and math.isfinite(float(v))})
+    ax.set_xscale("log", base=2)
+    ax.set_xticks(ticks, [_plain(t) for t in ticks])
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.xaxis.set_minor_formatter(NullFormatter())
+    if ticks:
+        ax.set_xlim(ticks[0] / 1.25, ticks[-1] * 1.25)
+
+
+def _plain(value: float) -> str:
+    if value >= 1e5 or (0 < value < 1e-3):
+        exponent = round(math.log10(value))
+        lead = value / 10**exponent
+        return f"$10^{{{exponent}}}$" if abs(lead - 1) < 1e-6 else f"{lead:g}e{exponent}"
+    return f"{value:g}"
+
+
+def _dot_panel(ax: Axes, block: Block, quantity: str, axis: Axis, named: bool) -> None:
+    rows = list(dict.fromkeys(block.table["label"]))
+    part = block.table[block.table["quantity"] == quantity]
+    ax.set_ylim(len(rows) - 0.4, -0.6)
+    ax.set_yticks(range(len(rows)), [_style.method_style(r)[0] for r in rows] if named else [])
+    ax.tick_params(axis="y", length=0)
+    ax.grid(axis="x")
+    ax.spines["left"].set_visible(False)
+    if named:
+        ax.set_title(block.title, loc="left", color=_style.MUTED, pad=3)
+    if block.published:
+        _style.as_published(ax)
+    models = list(dict.fromkeys(block.table["model"]))
+    for line in part.to_dict("records"):
+        _dot(ax, line, rows.index(line["label"]), models if block.published else None)
+    if axis.log:
+        log_axis(ax, [*part["measured"], *part["published"]])
+    else:
+        _room(ax, [*part["high"], *part["measured"], *part["published"]])
+
+
+def _dot(ax: Axes, line: Mapping[Any, Any], y: int, models: list[str] | None) -> None:
+    """One row's points: filled where measured, hollow where published, the reason where there is neither."""
+    label, colour, marker = _style.method_style(str(line["label"]))
+    if models is not None:
+        place = models.index(line["model"])
+        offset = 0.11 * (place - (len(models) - 1) / 2)
+        shape = _style.MODEL_MARKERS[place % len(_style.MODEL_MARKERS)]
+        ax.plot(line["published"], y + offset, shape, mfc="white", mec=colour, mew=0.9, ms=3.6, zorder=3)
+        return
+    if _is_number(line["published"]):
+        ax.plot(line["published"], y + 0.22, "d", mfc="white", mec=colour, mew=0.9, ms=3.8, zorder=3)
+    if _is_number(line["measured"]):
+        interval(ax, line["measured"], y, line["low"], line["high"], colour)
+        ax.plot(line["measured"], y, marker, color=colour, ms=_style.marker_size(marker), mew=0, zorder=4)
+    else:
+        reason = "not run" if str(line["note"]).startswith("not run") else "no number"
+        ax.text(0.01, y, reason, transform=ax.get_yaxis_transform(), va="center", color=_style.MUTED, fontsize=5.6, style="italic")
+
+
+def _dot_handles(shown: Sequence[Block]) -> list[Any]:
+    handles = []
+    mine = [b for b in shown if not b.published]
+    if mine:
+        handles.append(_handle("measured, 95% interval", _style.INK, "o", line=True))
+    if any(_is_number(v) for b in mine for v in b.table["published"]):
+        handles.append(_handle("published, same model", _style.INK, "d", hollow=True))
+    for block in (b for b in shown if b.published):
+        for place, model in enumerate(dict.fromkeys(block.table["model"])):
+            handles.append(_handle(str(model), _style.INK, _style.MODEL_MARKERS[place % 6], hollow=True))
+    return handles
+
+
+def _handle(label: str, colour: str, marker: str, line: bool = False, hollow: bool = False) -> Any:
+    from matplotlib.lines import Line2D
+
+    size = _style.marker_size(marker)
+    face = "white" if hollow else colour
+    return Line2D([], [], color=colour, marker=marker, mfc=face, ms=size, lw=1.1 if line else 0, label=label)
+
+
+def _room(ax: Axes, values: Sequence[float]) -> None:
+    """An axis from zero with room for its largest interval."""
+    finite = [float(v) for v in values if _is_number(v)]
+    top = max([ax.get_xlim()[1] if ax.has_data() and ax.get_xlim()[0] <= 0 else 0.0, *finite], default=1.0)
+    ax.set_xlim(min([0.0, *finite]) - 0.02 * top, top * 1.04 if top > 0 else 1.0)
+
+
+def _is_number(value: Any) -> bool:
+    return value is not None and isinstance(value, (int, float)) and math.isfinite(value)

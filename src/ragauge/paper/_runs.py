@@ -1,0 +1,299 @@
+"""What a run left behind, read lazily: answers, traces and latencies, with the method behind each file.
+
+Which variant is which method with which parameters is read from a file's `.meta.json` (its `fingerprint`), and from
+the configuration for variants that left no records; never from a variant's name.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from ragauge import registry
+from ragauge.cost import cycles, shapes
+from ragauge.cost.shape import Shape
+from ragauge.cost.trace import Call, Trace
+from ragauge.errors import UserError
+
+Record = Mapping[str, Any]
+
+# What a parameter is where a file does not say; the methods' own defaults.
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "superposition": {
+        "top_k": None,
+        "positions": "equilibrium",
+        "saliency": "bayesian",
+        "path_caching": True,
+        "path_parallelization": True,
+        "path_pruning": True,
+        "factor": None,
+        "iterations": 1,
+    },
+    "dense": {"encoder": "minilm"},
+}
+RANKED = ("bm25", "tfidf", "dense")
+
+
+@dataclass(frozen=True, eq=False)
+class Variant:
+    """One method variant on one data set with one model: its settings and, where it has run, its records."""
+
+    name: str
+    dataset: str  # labels: the folder names
+    model: str
+    method: str
+    params: Mapping[str, Any]
+    meta: Mapping[str, Any]
+    path: Path  # of the records
+    missing: str | None = None  # why there are none
+
+    @cached_property
+    def records(self) -> dict[str, Record]:
+        """The records by question key, in the order of the questions; failed ones included."""
+        if self.missing:
+            return {}
+        return {r["key"]: r for r in _json_lines(self.path)}
+
+    @property
+    def row(self) -> str:
+        """The method as tables name it: rankers by encoder, everything else by method."""
+        if self.method != "dense":
+            return self.method
+        encoder = str(self.param("encoder")).rpartition("/")[2].rpartition(":")[2]
+        return "contriever" if "contriever" in encoder.lower() else f"dense:{encoder}"
+
+    def param(self, name: str) -> Any:
+        """A parameter's value, or its default."""
+        return self.params.get(name, DEFAULTS.get(self.method, {}).get(name))
+
+    def is_superposition(self, **others: Any) -> bool:
+        """Whether this is superposition with every parameter but top_k at its default, or as given in `others`."""
+        wanted = {k: v for k, v in DEFAULTS["superposition"].items() if k != "top_k"} | others
+        return self.method == "superposition" and all(self.param(k) == v for k, v in wanted.items())
+
+    @property
+    def prunes(self) -> bool:
+        """Whether superposition drops paths at all."""
+        return bool(self.param("path_pruning")) and self.param("saliency") != "none" and self.param("top_k") is not None
+
+    def setting(self, name: str) -> Any:
+        """A setting of the run (dtype, device, limit, ...) from the fingerprint or the provenance; None if unknown."""
+        fingerprint, provenance = _mapping(self.meta, "fingerprint"), _mapping(self.meta, "provenance")
+        return next((m[name] for m in (fingerprint, self.meta, provenance) if m.get(name) is not None), None)
+
+    @cached_property
+    def failed(self) -> dict[str, str]:
+        """Reasons of the questions that failed, by key."""
+        return {k: r.get("reason") or "no reason given" for k, r in self.records.items() if r["status"] == "failed"}
+
+    @cached_property
+    def shape(self) -> Shape | None:
+        """The decoder's shape, from the meta file or from the known models; None where neither has it."""
+        given = _mapping(_mapping(self.meta, "fingerprint"), "shape") or _mapping(self.meta, "shape")
+        if given:
+            return Shape(**{k: tuple(v) if isinstance(v, list) else v for k, v in given.items()})
+        known = [name for name in identities(self) if name in shapes.names()]
+        return shapes.named(known[0]) if known else None
+
+    @cached_property
+    def traces(self) -> dict[str, Trace]:
+        """The traces of the questions that did not fail."""
+        ok = {k: r.get("trace") for k, r in self.records.items() if k not in self.failed}
+        return {k: [Call.from_json(call) for call in trace] for k, trace in ok.items() if trace}
+
+
+@dataclass(frozen=True, eq=False)
+class Runs:
+    """Everything under `results/<run>`; `config` (a ragauge.config.Config or None) says what else was asked for."""
+
+    folder: Path
+    config: Any = None
+
+    @property
+    def seed(self) -> int:
+        return int(getattr(self.config, "seed", 0) or 0)
+
+    @cached_property
+    def variants(self) -> tuple[Variant, ...]:
+        """The variants with records, then those configured without; in the configuration's order, then by name."""
+        found = {(v.dataset, v.model, v.name): v for v in self._found()}
+        asked = {(v.dataset, v.model, v.name): v for v in self._asked()}
+        order = {key: place for place, key in enumerate(asked)}
+        merged = asked | found
+        return tuple(merged[key] for key in sorted(merged, key=lambda key: (order.get(key, len(order)), key)))
+
+    @property
+    def run(self) -> tuple[Variant, ...]:
+        """The variants that have records."""
+        return tuple(v for v in self.variants if not v.missing)
+
+    def groups(self, multi_hop: bool | None = None) -> list[tuple[str, str]]:
+        """The (data set, model) pairs with records, of one kind of data set if asked."""
+        pairs = dict.fromkeys((v.dataset, v.model) for v in self.run)
+        return [p for p in pairs if multi_hop is None or self.is_multi_hop(p[0]) == multi_hop]
+
+    def of(self, dataset: str, model: str) -> list[Variant]:
+        """The variants with records of one pair."""
+        return [v for v in self.run if (v.dataset, v.model) == (dataset, model)]
+
+    def why_missing(self, dataset: str, model: str, row: str) -> str:
+        """What to say of a method that has no records there."""
+        asked = [v for v in self.variants if (v.dataset, v.model, v.row) == (dataset, model, row) and v.missing]
+        return f"not run: {asked[0].missing} for variant {asked[0].name}" if asked else "not run: not in this experiment"
+
+    def metrics(self, dataset: str) -> tuple[str, ...]:
+        """The metrics of a data set, the primary one first."""
+        return _metrics(self.registered(dataset))
+
+    def registered(self, dataset: str) -> str:
+        """The registered name behind a data set's label."""
+        for variant in self.run:
+            if variant.dataset == dataset and (name := _mapping(variant.meta, "fingerprint").get("dataset")):
+                return str(name)
+        entry = _entries(self.config, "datasets").get(dataset)
+        return str(_get(entry, "dataset") or dataset)
+
+    def is_multi_hop(self, dataset: str) -> bool:
+        """Whether questions need several documents: those data sets are scored by F1 first (MuSiQue)."""
+        return self.metrics(dataset)[0] == "f1"
+
+    @cached_property
+    def latencies(self) -> tuple[Mapping[str, Any], ...]:
+        """The latency files, each with its model label under "model"."""
+        paths = sorted((self.folder / "latency").glob("*.json"))
+        return tuple({**_json_object(path), "model": path.stem} for path in paths)
+
+    def latency_variant(self, model: str, row: Mapping[str, Any]) -> Variant | None:
+        """The variant that a latency row timed: by the settings it holds, else by its name in the configuration."""
+        name = str(row.get("variant", ""))
+        if row.get("method"):
+            return _unrun(name, "", model, str(row["method"]), row.get("params") or {}, self.folder)
+        known = [v for v in self.variants if v.name == name and v.model == model] or [
+            v for v in self.variants if v.name == name
+        ]
+        entry = _entries(self.config, "methods").get(name)
+        if known or entry is None:
+            return known[0] if known else _unrun(name, "", model, name, {}, self.folder)
+        return _unrun(name, "", model, *_method_of(name, entry), self.folder)
+
+    def _found(self) -> Iterator[Variant]:
+        for path in sorted((self.folder / "answers").glob("*/*/*.jsonl")):
+            dataset, model, name = path.parts[-3], path.parts[-2], path.stem
+            meta_path = path.with_suffix(".meta.json")
+            meta = _json_object(meta_path) if meta_path.exists() else {}
+            fingerprint = _mapping(meta, "fingerprint")
+            method, params = str(fingerprint.get("method", "")), _mapping(fingerprint, "params")
+            if not method:
+                method, params = _method_of(name, _entries(self.config, "methods").get(name))
+            yield Variant(name, dataset, model, method, params, meta, path)
+
+    def _asked(self) -> Iterator[Variant]:
+        for dataset in _entries(self.config, "datasets"):
+            for model in _entries(self.config, "models"):
+                for name, entry in _entries(self.config, "methods").items():
+                    if dataset in (_get(entry, "datasets") or [dataset]):
+                        method, params = _method_of(name, entry)
+                        yield _unrun(name, dataset, model, method, params, self.folder)
+
+
+def identities(variant: Variant) -> list[str]:
+    """The names a model may be known by: its label and its source, without what precedes the last / or :."""
+    source = variant.setting("source") or ""
+    names = [variant.model, str(_mapping(variant.meta, "fingerprint").get("model") or ""), str(source)]
+    return [n.rpartition("/")[2].rpartition(":")[2].lower() for n in names if n]
+
+
+def paper_cycles(variant: Variant, key: str, *, caching: bool = True, parallel: bool = True) -> float:
+    """MACs of one question on the critical path, under the paper's rules (its columns hold these).
+
+    Prompt processing alone, logits of every token. BM25, TF-IDF and dense: the preamble and the first kept document
+    count as cached. Superposition: the kept paths' queries count one after another. `caching` and `parallel` are off
+    where Table 6 has them off: offline work then counts, and rows of a parallel call add up. NaN without a shape.
+    """
+    if variant.shape is None:
+        return math.nan
+    record, trace = variant.records[key], variant.traces[key]
+    if variant.method in RANKED:
+        trace = cycles.with_prefix_cached(trace, _cached_prefix(record))
+    if variant.method == "superposition" and variant.prunes and parallel and int(variant.param("iterations") or 1) == 1:
+        trace = cycles.with_queries_kept(trace, max(1, len(record.get("kept") or [])))
+    trace = trace if caching else cycles.uncached(trace)
+    trace = trace if parallel else cycles.sequential(trace)
+    return float(cycles.compute_cycles(trace, variant.shape, accounting="published"))
+
+
+def online_cycles(variant: Variant, key: str) -> float:
+    """MACs of one question that its user waited for as it ran here, generated tokens included. NaN without a shape."""
+    if variant.shape is None:
+        return math.nan
+    return float(cycles.compute_cycles(variant.traces[key], variant.shape, accounting="critical_path"))
+
+
+def _cached_prefix(record: Record) -> int:
+    tokens = record.get("tokens") or {}
+    documents, kept = tokens.get("documents") or [], record.get("kept") or []
+    first = documents[kept[0]] if kept and kept[0] < len(documents) else 0
+    return int(tokens.get("preamble") or 0) + int(first)
+
+
+def _metrics(dataset: str) -> tuple[str, ...]:
+    """The metrics that a registered data set declares; those of NQ-Open where there is no such data set."""
+    from ragauge.datasets import Dataset
+
+    try:
+        return tuple(registry.component("dataset", dataset, Dataset).metrics)  # type: ignore[attr-defined]
+    except UserError:
+        return ("best_subspan_em", "kept_gold_recall")
+
+
+def _unrun(name: str, dataset: str, model: str, method: str, params: Mapping[str, Any], folder: Path) -> Variant:
+    path = folder / "answers" / dataset / model / f"{name}.jsonl"
+    unfinished = path.with_name(path.name + ".partial").exists()
+    return Variant(name, dataset, model, method, params, {}, path, "unfinished" if unfinished else "no records")
+
+
+def _method_of(name: str, entry: Any) -> tuple[str, dict[str, Any]]:
+    """Method and parameters of a variant's line in the configuration."""
+    given = entry if isinstance(entry, Mapping) else _plain(entry)
+    params = dict(given.get("params") or {})
+    params |= {k: v for k, v in given.items() if k not in ("method", "datasets", "limit", "params")}
+    return str(given.get("method") or name), params
+
+
+def _plain(entry: Any) -> dict[str, Any]:
+    return dict(entry.model_dump()) if hasattr(entry, "model_dump") else {}
+
+
+def _entries(config: Any, key: str) -> dict[str, Any]:
+    return dict(_get(config, key) or {})
+
+
+def _get(entry: Any, key: str) -> Any:
+    return entry.get(key) if isinstance(entry, Mapping) else getattr(entry, key, None)
+
+
+def _mapping(data: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = data.get(key)
+    return value if isinstance(value, Mapping) else {}
+
+
+def _json_object(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: cannot be read as JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise UserError(f"{path}: must hold a JSON object")
+    return value
+
+
+def _json_lines(path: Path) -> Iterator[dict[str, Any]]:
+    from ragauge.datasets import read_jsonl
+
+    for _, value in read_jsonl(path):
+        yield value

@@ -1,0 +1,158 @@
+"""Colours, markers, sizes and type of every figure: the one module that owns them.
+
+Colours are those of Okabe and Ito (Color Universal Design, 2008), which stay apart under the common kinds of colour
+blindness; markers and dashes repeat what the colours say, so that a figure survives a grey printer. Text is kept as
+text in SVG and as TrueType in PDF, and nothing written depends on the time of day.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLUMN_IN = 3.35  # width of one column of a two-column paper
+TEXT_IN = 6.9  # width of its text block
+FONT_PT = 7.5
+SMALL_PT = 6.2
+INK, MUTED, GRID, PUBLISHED_FACE = "#1A1A1A", "#6B6B6B", "#D9D9D9", "#F5F4F0"
+
+RC = {
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans", "Arial", "Helvetica"],  # the first comes with matplotlib: same on every machine
+    "font.size": FONT_PT,
+    "axes.titlesize": FONT_PT,
+    "axes.labelsize": FONT_PT,
+    "xtick.labelsize": SMALL_PT + 0.3,
+    "ytick.labelsize": SMALL_PT + 0.3,
+    "legend.fontsize": SMALL_PT + 0.3,
+    "legend.frameon": False,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": MUTED,
+    "axes.linewidth": 0.6,
+    "axes.labelcolor": INK,
+    "axes.axisbelow": True,
+    "text.color": INK,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "xtick.minor.width": 0.4,
+    "xtick.major.size": 2.5,
+    "ytick.major.size": 2.5,
+    "xtick.minor.size": 1.5,
+    "grid.color": GRID,
+    "grid.linewidth": 0.5,
+    "lines.linewidth": 1.1,
+    "lines.markersize": 4.2,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "ragauge",
+    "pdf.fonttype": 42,
+    "ps.fonttype": 42,
+    "savefig.dpi": 220,
+    "figure.dpi": 110,
+}
+
+# method -> (label, colour, marker)
+METHODS = {
+    "naive": ("naive", "#1A1A1A", "o"),
+    "bm25": ("BM25", "#E69F00", "s"),
+    "tfidf": ("TF-IDF", "#56B4E9", "^"),
+    "contriever": ("Contriever", "#009E73", "D"),
+    "dense": ("dense", "#009E73", "D"),
+    "attention_sort": ("attention sort", "#CC79A7", "v"),
+    "prompt_cache": ("prompt cache", "#0072B2", "P"),
+    "superposition": ("superposition", "#D55E00", "*"),
+    "closed_book": ("closed book", "#8C8C8C", "X"),
+    "oracle": ("gold documents alone", "#8C8C8C", "h"),
+}
+_OTHER_COLOURS = ("#7A5195", "#A6761D", "#66A61E", "#1B4F72")
+_SERIES = (("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "^"), ("#CC79A7", "D"), ("#E69F00", "v"), ("#56B4E9", "P"))
+MODEL_MARKERS = ("o", "s", "^", "D", "v", "P")  # of the paper's models, in the order of its tables
+
+
+def method_style(method: str) -> tuple[str, str, str]:
+    """(label, colour, marker) of a method; `dense:minilm` is the method `dense` with that encoder."""
+    name, _, encoder = method.partition(":")
+    if name not in METHODS:
+        return method.replace("_", " "), _OTHER_COLOURS[sum(name.encode()) % len(_OTHER_COLOURS)], "p"
+    label, colour, marker = METHODS[name]
+    return (f"{label} ({encoder})" if encoder else label), colour, marker
+
+
+def marker_size(marker: str) -> float:
+    """Points; a star needs more room than a disc to look as large."""
+    return 6.2 if marker == "*" else RC["lines.markersize"]  # type: ignore[return-value]
+
+
+def series_style(index: int) -> tuple[str, str]:
+    """(colour, marker) of the index-th line of a figure whose lines are not methods."""
+    return _SERIES[index % len(_SERIES)]
+
+
+@contextmanager
+def theme() -> Iterator[None]:
+    """The settings above, for as long as a figure is drawn or written; the caller's own stay as they were."""
+    import matplotlib as mpl
+
+    with mpl.rc_context(RC):
+        yield
+
+
+def figure(width_in: float, height_in: float) -> Figure:
+    """An empty figure with constrained layout, never shown on a screen."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    made = Figure(figsize=(width_in, height_in), layout="constrained")
+    FigureCanvasAgg(made)
+    return made
+
+
+def empty(message: str) -> Figure:
+    """A figure that says in words why it is empty."""
+    with theme():
+        made = figure(COLUMN_IN, 1.4)
+        axes = made.subplots()
+        axes.set_axis_off()
+        text = textwrap.fill(message, 52)
+        axes.text(0.5, 0.5, text, ha="center", va="center", color=MUTED, transform=axes.transAxes)
+        return made
+
+
+def footer(made: Figure, text: str) -> None:
+    """Small print along the lower edge; the figure grows by its lines, so that nothing above gets narrower."""
+    width_in, height_in = made.get_size_inches()
+    lines = textwrap.wrap(text, max(40, int(width_in * 29)))
+    room_in = (len(lines) * SMALL_PT * 1.25 + 5) / 72
+    made.set_size_inches(width_in, height_in + room_in)
+    share = room_in / (height_in + room_in)
+    engine = made.get_layout_engine()
+    if engine is not None:
+        engine.set(rect=(0, share, 1, 1 - share))  # type: ignore[call-arg]
+    made.text(0.012, share * 0.86, "\n".join(lines), fontsize=SMALL_PT - 0.7, color=MUTED, va="top", linespacing=1.25)
+
+
+def as_published(axes: Axes) -> None:
+    """Marks a panel as one that holds the paper's numbers, not ours."""
+    axes.set_facecolor(PUBLISHED_FACE)
+
+
+def legend(made: Figure, handles: Sequence[object], columns: int) -> None:
+    """One legend above all panels."""
+    if handles:
+        made.legend(
+            handles=list(handles),  # type: ignore[arg-type]
+            loc="outside upper center",
+            ncols=min(columns, len(handles)),
+            handletextpad=0.4,
+            columnspacing=1.3,
+        )
