@@ -172,7 +172,9 @@ def _matvec_rate(device: torch.device, dtype: torch.dtype) -> dict[str, float]:
     import torch
 
     size = CUDA_READ_BYTES if device.type == "cuda" else CPU_READ_BYTES
-    matrices = torch.ones(size // (MATVEC_SIDE**2 * dtype.itemsize), MATVEC_SIDE, MATVEC_SIDE, dtype=dtype, device=device)
+    matrices = torch.ones(
+        size // (MATVEC_SIDE**2 * dtype.itemsize), MATVEC_SIDE, MATVEC_SIDE, dtype=dtype, device=device
+    )
     token = torch.ones(1, MATVEC_SIDE, dtype=dtype, device=device)
 
     def decode() -> None:

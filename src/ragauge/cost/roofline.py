@@ -3,7 +3,8 @@
 A step of a call takes at least `max(2 * macs / rate, bytes / bandwidth)` seconds, where `rate` is the machine's matrix
 product rate in the decoder's dtype (FLOP/s), `bandwidth` its streaming read rate (bytes/s), and `bytes` are the
 weights once, the keys and values that each row attends to, and the new ones it writes. Activations, launches and
-everything between calls count nothing. The machine is what `cost.machine.measure` returns; a floor takes the best it showed.
+everything between calls count nothing. The machine is what `cost.machine.measure` returns; a floor takes the best
+that it showed.
 """
 
 from __future__ import annotations
@@ -69,6 +70,4 @@ def matmul_rate(machine: Machine, dtype: object) -> float:
 def _kv_tokens(call: Call) -> int:
     """Tokens whose keys and values a call reads (past and new) or writes (new), over its rows and steps."""
     growth = call.steps * (call.steps - 1) // 2
-    return sum(
-        call.steps * (past + 2 * new) + new * growth for new, past in zip(call.lengths, call.past, strict=True)
-    )
+    return sum(call.steps * (past + 2 * new) + new * growth for new, past in zip(call.lengths, call.past, strict=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -25,6 +26,11 @@ def named(name: str) -> Shape:
     if name not in entries:
         raise unknown("model shape", name, entries)
     return _shape(dict(entries[name]))
+
+
+def with_context(shape: Shape, tokens: int) -> Shape:
+    """The shape with room for at least `tokens` positions: costs can be asked beyond what a model was trained on."""
+    return replace(shape, max_context=max(shape.max_context, tokens))
 
 
 def alibi_slopes(heads: int) -> tuple[float, ...]:

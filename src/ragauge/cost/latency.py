@@ -1,0 +1,308 @@
+"""The latency protocol: warmed up, methods interleaved, many trials, the machine's other load watched.
+
+Time to first token, time per output token and total of a response of a fixed number of tokens (Superposition
+Prompting, section 4.2, takes the median of 30 responses of 5 tokens). What a method prepares before the question is
+known is ready before the clock starts; the question, the task and the response are inside it.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import random
+import statistics
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ragauge.cost.cycles import critical_path
+from ragauge.cost.flop import flop
+from ragauge.cost.machine import Load, competing_load, measure, provenance
+from ragauge.cost.roofline import stage_floor_seconds
+from ragauge.cost.trace import Trace, online
+from ragauge.errors import UserError
+
+CACHE_STATE = "what a method prepares before the question is known is ready; question, task and response are timed"
+MAX_LOAD = 0.05  # part of the machine's CPU time that others may take during a trial
+MAX_DISTURBED = 0.1  # part of the trials that may stay disturbed after their retries
+RETRIES = 3  # of one disturbed trial
+PAUSE_S = 1.0  # before a retry
+TIMES = ("first_token_s", "per_token_s", "total_s")
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One timed answer."""
+
+    first_token_s: float  # until the first token was known
+    total_s: float  # until the last one was
+    new_tokens: int
+    load: Load
+
+    @property
+    def per_token_s(self) -> float | None:
+        """Seconds of each token after the first; None where there was one only."""
+        return (self.total_s - self.first_token_s) / (self.new_tokens - 1) if self.new_tokens > 1 else None
+
+    @property
+    def disturbed(self) -> bool:
+        return self.load.share > MAX_LOAD
+
+
+def run(
+    variants: Mapping[str, Any],
+    prompts: Sequence[Any],
+    lm: Any,
+    *,
+    limits: Any,
+    trials: int = 30,
+    warmup: int = 2,
+    seed: int = 0,
+    dataset: str = "random tokens",
+    machine: Mapping[str, Any] | None = None,
+    allow_load: bool = False,
+) -> dict[str, Any]:
+    """Time every method variant on the prompts.
+
+    Args:
+        variants: `ragauge.methods.Method` by name.
+        prompts: `ragauge.prompts.Prompt`s; the trials are divided over them, and one prompt's prepared states are held
+            at a time.
+        lm: `ragauge.lm.LM`.
+        limits: `ragauge.lm.Limits(max_new_tokens=n, ignore_stop=True)`.
+        trials: of each variant.
+        warmup: untimed answers of each variant on each prompt, at least one; the last one's calls are traced.
+        dataset: where the prompts are from, for the protocol.
+        machine: what `cost.machine.measure` returned; measured here by default.
+        allow_load: report although other processes kept the machine busy.
+
+    Returns: {"provenance", "protocol", "machine", "load", "refused", "unsupported", "stages", "summary", "rows"}.
+        Where the machine was too busy, `refused` says so and `summary` is empty; the rows are kept as they were.
+
+    Raises:
+        UserError: no prompts, no trials, more threads than cores, or a response that the context cuts short.
+    """
+    _check(prompts, limits, trials)
+    machine = machine or measure(device=lm.device.type)
+    unsupported = {name: reason for name, method in variants.items() if (reason := method.unsupported(lm))}
+    able = {name: method for name, method in variants.items() if name not in unsupported}
+    bench = _Bench(able, lm, limits, machine, max(warmup, 1), random.Random(seed), len(able) * trials)
+    shares = [trials // len(prompts) + (i < trials % len(prompts)) for i in range(len(prompts))]
+    with _quiet_collector():
+        for index, (prompt, share) in enumerate(zip(prompts, shares, strict=True)):
+            if share:
+                bench.time_prompt(index, prompt, share)
+    refused = None if allow_load else _refusal(bench.rows, bench.load)
+    return {
+        "provenance": provenance(),
+        "protocol": _protocol(prompts, lm, limits, trials, max(warmup, 1), seed, dataset),
+        "machine": dict(machine),
+        "load": _load_json(bench),
+        "refused": refused,
+        "unsupported": unsupported,
+        "stages": bench.stages,
+        "summary": {} if refused else summarise(bench.rows, allow_load),
+        "rows": bench.rows,
+    }
+
+
+def save(result: Mapping[str, Any], path: Path) -> None:
+    """Write a result as JSON in one step: the file is there whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{path.name}.partial")
+    partial.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    os.replace(partial, path)
+
+
+def summarise(rows: Sequence[Mapping[str, Any]], disturbed: bool = False) -> dict[str, dict[str, dict[str, float]]]:
+    """Median, quartiles and number of each variant's times; disturbed trials are left out unless asked for."""
+    kept = [row for row in rows if disturbed or not row["disturbed"]]
+    return {
+        name: {time_: spread([row[time_] for row in kept if row["variant"] == name]) for time_ in TIMES}
+        for name in dict.fromkeys(row["variant"] for row in kept)
+    }
+
+
+def spread(values: Sequence[float | None]) -> dict[str, float]:
+    """{"median", "q1", "q3", "n"} of the values that are there."""
+    known = [v for v in values if v is not None]
+    if len(known) < 2:
+        return {**{key: value for value in known for key in ("median", "q1", "q3")}, "n": len(known)}
+    q1, median, q3 = statistics.quantiles(known, n=4, method="inclusive")
+    return {"median": median, "q1": q1, "q3": q3, "n": len(known)}
+
+
+class _Bench:
+    """The trials of one run, as they come in."""
+
+    def __init__(
+        self,
+        variants: Mapping[str, Any],
+        lm: Any,
+        limits: Any,
+        machine: Mapping[str, Any],
+        warmup: int,
+        order: random.Random,
+        retries: int,
+    ) -> None:
+        self.variants, self.lm, self.limits, self.machine, self.warmup = variants, lm, limits, machine, warmup
+        self.order = order
+        self.retries_left = retries  # of the whole run, so that a busy machine cannot stretch it without end
+        self.retried = 0
+        self.load = Load()  # of all kept trials together
+        self.rows: list[dict[str, Any]] = []
+        self.stages: dict[str, dict[str, dict[str, float]]] = {}
+
+    def time_prompt(self, index: int, prompt: Any, trials: int) -> None:
+        """Prepare every variant on a prompt, warm it up, and time it `trials` times in seeded random orders."""
+        states = {name: method.prepare(self.lm, prompt) for name, method in self.variants.items()}
+        traces = {name: self._warm(name, states[name], prompt) for name in self.variants}
+        costs = {name: self._costs(name, trace) for name, trace in traces.items()}
+        for _ in range(trials):
+            gc.collect()
+            names = list(self.variants)
+            self.order.shuffle(names)
+            for name in names:
+                trial = self._undisturbed(name, states[name], prompt)
+                self.load += trial.load
+                self.rows.append(self._row(name, index, trial) | costs[name])
+
+    def _warm(self, name: str, state: Any, prompt: Any) -> Trace:
+        """Answer untimed; the trace of the last answer, whose shapes the timed ones share."""
+        for _ in range(self.warmup - 1):
+            self._answer(name, state, prompt)
+        with self.lm.tracing() as trace:
+            self._answer(name, state, prompt)
+        return list(trace)
+
+    def _answer(self, name: str, state: Any, prompt: Any) -> None:
+        answer = self.variants[name].answer(self.lm, state, prompt, self.limits)
+        if len(answer.ids) != self.limits.max_new_tokens:
+            raise UserError(
+                f"{name}: the model's context of {self.lm.shape.max_context} tokens ends the response after "
+                f"{len(answer.ids)} of {self.limits.max_new_tokens} tokens"
+            )
+
+    def _undisturbed(self, name: str, state: Any, prompt: Any) -> Trial:
+        """A trial; repeated, up to RETRIES times, while other processes keep the machine busy."""
+        trial = self._trial(name, state, prompt)
+        for _ in range(RETRIES):
+            if not trial.disturbed or not self.retries_left:
+                break
+            self.retries_left -= 1
+            self.retried += 1
+            time.sleep(PAUSE_S)
+            trial = self._trial(name, state, prompt)
+        return trial
+
+    def _trial(self, name: str, state: Any, prompt: Any) -> Trial:
+        self.lm.synchronize()
+        with competing_load() as load:
+            started = time.perf_counter()
+            self._answer(name, state, prompt)
+            self.lm.synchronize()
+            finished = time.perf_counter()
+        return Trial(self.lm.first_token_at - started, finished - started, self.limits.max_new_tokens, load)
+
+    def _row(self, name: str, prompt: int, trial: Trial) -> dict[str, Any]:
+        return {
+            "variant": name,
+            "trial": sum(row["variant"] == name for row in self.rows),
+            "prompt": prompt,
+            **{time_: getattr(trial, time_) for time_ in TIMES},
+            "load_share": trial.load.share,
+            "disturbed": trial.disturbed,
+        }
+
+    def _costs(self, name: str, trace: Trace) -> dict[str, Any]:
+        """Costs of the answers of one prompt; its stages' seconds and floors are kept where it is the first."""
+        shape = self.lm.shape
+        floors = stage_floor_seconds(trace, shape, self.lm.dtype, self.machine)
+        self.stages.setdefault(name, _stage_seconds(trace, floors))
+        return {
+            "flop": flop(online(trace), shape),
+            "compute_cycles": critical_path(trace, shape),
+            "roofline_s": sum(floors.values()),
+        }
+
+
+def _stage_seconds(trace: Trace, floors: Mapping[str, float]) -> dict[str, dict[str, float]]:
+    """Seconds and roofline seconds of each online stage of a traced answer."""
+    return {
+        stage: {"seconds": sum(c.seconds or 0.0 for c in online(trace) if c.stage == stage), "roofline_s": floor}
+        for stage, floor in floors.items()
+    }
+
+
+def _check(prompts: Sequence[Any], limits: Any, trials: int) -> None:
+    import psutil
+    import torch
+
+    if not prompts:
+        raise UserError("the latency protocol needs at least one prompt")
+    if trials < 1:
+        raise UserError(f"trials: at least 1 is needed; got {trials}")
+    if not limits.ignore_stop:
+        raise ValueError("the latency protocol needs limits that ignore stops")
+    cores = psutil.cpu_count() or 1
+    if torch.get_num_threads() > cores:
+        raise UserError(f"threads: torch has {torch.get_num_threads()} threads on {cores} cores; use {cores} or fewer")
+
+
+def _refusal(rows: Sequence[Mapping[str, Any]], load: Load) -> str | None:
+    """Why the times must not be reported; None where the machine was quiet enough."""
+    disturbed = sum(row["disturbed"] for row in rows)
+    if disturbed <= MAX_DISTURBED * len(rows) and load.share <= MAX_LOAD:
+        return None
+    return (
+        f"other processes took {load.share:.0%} of the machine's CPU time and disturbed {disturbed} of {len(rows)} "
+        f"trials (allowed: {MAX_LOAD:.0%} and {MAX_DISTURBED:.0%}); run it on an idle machine, or allow the load"
+    )
+
+
+def _protocol(
+    prompts: Sequence[Any], lm: Any, limits: Any, trials: int, warmup: int, seed: int, dataset: str
+) -> dict[str, Any]:
+    import torch
+
+    return {
+        "dataset": dataset,
+        "tokens": prompts[0].token_counts(),  # of the first prompt
+        "prompts": len(prompts),
+        "new_tokens": limits.max_new_tokens,
+        "trials": trials,
+        "warmup": warmup,
+        "seed": seed,
+        "threads": torch.get_num_threads(),
+        "dtype": str(lm.dtype).removeprefix("torch."),
+        "device": lm.device.type,
+        "cache_state": CACHE_STATE,
+    }
+
+
+def _load_json(bench: _Bench) -> dict[str, Any]:
+    return {
+        "share": bench.load.share,
+        "others_cpu_s": bench.load.others_cpu_s,
+        "seconds": bench.load.seconds,
+        "disturbed": sum(row["disturbed"] for row in bench.rows),
+        "retried": bench.retried,
+        "allowed_share": MAX_LOAD,
+    }
+
+
+@contextmanager
+def _quiet_collector() -> Iterator[None]:
+    """Keep Python's garbage collector out of the trials; it runs between rounds of them."""
+    was_on = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

@@ -1,0 +1,109 @@
+"""Prompts by their lengths alone: token counts under a name or in a file, and random tokens of those lengths."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from string import ascii_lowercase
+from typing import Any
+
+import yaml
+
+from ragauge.errors import UserError, unknown
+
+KEYS = ("preamble", "documents", "query", "task")
+
+
+@dataclass(frozen=True)
+class TokenCounts:
+    """Tokens of each segment of a prompt."""
+
+    preamble: int
+    documents: tuple[int, ...]
+    query: int
+    task: int
+
+    @property
+    def total(self) -> int:
+        """Tokens of the plain prompt that holds them all."""
+        return self.preamble + sum(self.documents) + self.query + self.task
+
+
+def names() -> list[str]:
+    """The named token counts, sorted."""
+    return sorted(_entries())
+
+
+def load(name_or_file: str, where: str = "--tokens") -> TokenCounts:
+    """The token counts of `tokens.yaml` under a name, or those of a JSON or YAML file with the same four keys.
+
+    Raises:
+        UserError: neither a known name nor a file; a key missing or unknown; a count that is not a positive integer.
+    """
+    if name_or_file in _entries():
+        return _counts(_entries()[name_or_file], name_or_file)
+    path = Path(name_or_file)
+    if not path.is_file():
+        raise unknown("token counts", name_or_file, [*_entries(), "or a file"], where)
+    try:
+        return _counts(yaml.safe_load(path.read_text(encoding="utf-8")), name_or_file)
+    except (yaml.YAMLError, UnicodeDecodeError):
+        raise UserError(f"{name_or_file}: neither JSON nor YAML; it needs the keys {', '.join(KEYS)}") from None
+
+
+def random_segments(counts: TokenCounts, vocab: int, seed: int = 0) -> dict[str, Any]:
+    """The fields of a `ragauge.prompts.Prompt` of random token ids, with texts of as many words for rankers.
+
+    The ids leave out the first thousand of the vocabulary where it is large enough, which hold special tokens.
+    """
+    draw = random.Random(seed)
+    first = 1000 if vocab > 2000 else 0
+
+    def ids(count: int) -> list[int]:
+        return [draw.randrange(first, vocab) for _ in range(count)]
+
+    def text(count: int) -> str:
+        return " ".join("".join(draw.choices(ascii_lowercase, k=3)) for _ in range(count))
+
+    return {
+        "opening": [],
+        "preamble": ids(counts.preamble),
+        "documents": [ids(count) for count in counts.documents],
+        "query": ids(counts.query),
+        "task": ids(counts.task),
+        "question": text(counts.query),
+        "document_texts": tuple(text(count) for count in counts.documents),
+        "gold": (0,),
+    }
+
+
+def _counts(entry: object, place: str) -> TokenCounts:
+    if not isinstance(entry, dict):
+        raise UserError(f"{place}: token counts are a mapping with the keys {', '.join(KEYS)}")
+    for key in entry:
+        if key not in KEYS:
+            raise unknown("key", key, KEYS, place)
+    for key in KEYS:
+        if key not in entry:
+            raise UserError(f"{place}: {key} is missing; token counts need {', '.join(KEYS)}")
+    documents = entry["documents"]
+    if not isinstance(documents, list) or not documents:
+        raise UserError(f"{place}: documents: a list of token counts, one a document, is needed; got {documents!r}")
+    lengths = tuple(_positive(n, f"{place}: documents[{i}]") for i, n in enumerate(documents))
+    preamble, query, task = (_positive(entry[key], f"{place}: {key}") for key in ("preamble", "query", "task"))
+    return TokenCounts(preamble, lengths, query, task)
+
+
+def _positive(value: object, place: str) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise UserError(f"{place}: a positive number of tokens is needed; got {value!r}")
+    return value
+
+
+@cache
+def _entries() -> dict[str, Any]:
+    text = files("ragauge.cost").joinpath("tokens.yaml").read_text(encoding="utf-8")
+    return dict(yaml.safe_load(text))
