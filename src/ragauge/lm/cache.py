@@ -45,6 +45,7 @@ class KVCache:
         self.k = [torch.empty(h, capacity, shape.head_dim, dtype=dtype, device=device) for h in shape.kv_heads]
         self.v = [torch.empty_like(k) for k in self.k]  # one a layer: (kv_head, token, dim)
         self.positions = torch.empty(capacity, dtype=torch.float32, device=device)  # (token,), real-valued
+        self.bias: Tensor | None = None  # (token,), fp32, added to every attention score of a key; None: all zero
 
     @property
     def capacity(self) -> int:
@@ -63,7 +64,13 @@ class KVCache:
             return
         grown = self._like(max(needed, self.capacity + self.capacity // 2))
         grown._fill(self, slice(0, self.length))
-        self.k, self.v, self.positions = grown.k, grown.v, grown.positions
+        self.k, self.v, self.positions, self.bias = grown.k, grown.v, grown.positions, grown.bias
+
+    def add_bias(self, span: Span, value: float) -> None:
+        """Add `value` to the attention scores of the span's keys, for all tokens read from now on."""
+        if self.bias is None:
+            self.bias = torch.zeros_like(self.positions)
+        self.bias[span.start : span.stop] += value
 
     def truncate(self, length: int) -> None:
         """Forget all slots from `length` on."""
@@ -93,4 +100,7 @@ class KVCache:
         for mine, theirs in zip(self.k + self.v, source.k + source.v, strict=True):
             mine[:, self.length : stop] = theirs[:, slots]
         self.positions[self.length : stop] = source.positions[slots]
+        if source.bias is not None:
+            self.bias = torch.zeros_like(self.positions) if self.bias is None else self.bias
+            self.bias[self.length : stop] = source.bias[slots]
         self.length = stop

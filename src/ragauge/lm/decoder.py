@@ -131,12 +131,10 @@ class Decoder:
         """The attention of this pass as a function of (layer, packed qkv): what all layers share is computed once."""
         dtype = self.weights.embedding.dtype
         turn: tuple[Tensor, Tensor] | None = None
-        bias: Tensor | None = None
+        bias = self._bias(positions, cache, layout)
         if self.shape.position == "rope":
             cos, sin = rotation(positions / self.shape.rope_scale, self.shape.head_dim, self.shape.rope_theta)
             turn = cos.to(dtype), sin.to(dtype)
-        elif self.slopes is not None:
-            bias = self._alibi(positions, cache, layout)
 
         def attend(index: int, qkv: Tensor) -> Tensor:
             q, k, v = self._split(index, qkv, turn)
@@ -164,11 +162,19 @@ class Decoder:
             qk = rotate(qk, *turn)
         return qk[:, :heads], qk[:, heads:], v
 
-    def _alibi(self, positions: Tensor, cache: KVCache, layout: Layout) -> Tensor:
-        """ALiBi's bias of this pass (row, head, query, key), fp32, with -inf where the mask hides a key."""
-        assert self.slopes is not None
-        queries = layout.pad(positions[:, None, None])[:, 0, :, 0]
-        bias = alibi_bias(self.slopes, queries, layout.key_positions(cache.positions))
+    def _bias(self, positions: Tensor, cache: KVCache, layout: Layout) -> Tensor | None:
+        """What is added to this pass's scores, (row, head, query, key) in fp32, -inf where the mask hides a key.
+
+        None where nothing but the mask itself is.
+        """
+        if self.slopes is None and cache.bias is None:
+            return None
+        bias = torch.zeros((), device=positions.device)
+        if cache.bias is not None:
+            bias = layout.of_keys(cache.bias)[:, None, None, :].expand(-1, 1, layout.queries, -1)
+        if self.slopes is not None:
+            queries = layout.pad(positions[:, None, None])[:, 0, :, 0]
+            bias = bias + alibi_bias(self.slopes, queries, layout.of_keys(cache.positions))
         mask = layout.mask
         if layout.causal:
             mask = torch.ones(layout.queries, layout.queries, dtype=torch.bool, device=bias.device).tril()

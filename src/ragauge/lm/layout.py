@@ -78,11 +78,11 @@ class Layout:
         heads, _, dim = cached.shape
         return cached.index_select(1, self.key_slots.flatten()).view(heads, rows, keys, dim).transpose(0, 1)
 
-    def key_positions(self, positions: Tensor) -> Tensor:
-        """(slot,) -> (row, key)."""
+    def of_keys(self, values: Tensor) -> Tensor:
+        """One value a slot -> one a key: (slot,) -> (row, key)."""
         if self.contiguous:
-            return positions[: self.start + self.tokens].unsqueeze(0)
-        return positions[self.key_slots]
+            return values[: self.start + self.tokens].unsqueeze(0)
+        return values[self.key_slots]
 
 
 def lay_out(rows: Sequence[Row], cache: KVCache) -> Layout:

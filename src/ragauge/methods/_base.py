@@ -1,0 +1,65 @@
+"""What a method is: two verbs on a decoder, `prepare` before the question is known and `answer` after."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from ragauge.lm import LM, Limits, Row
+from ragauge.prompts import Prompt, unit_steps
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a method generated, and from which documents."""
+
+    ids: list[int]  # generated tokens
+    kept: tuple[int, ...] = ()  # documents that the answer was generated from, in reading order
+    saliency: tuple[float | None, ...] = ()  # one score a document, where the method scores any
+
+
+@dataclass(frozen=True)
+class Method(ABC):
+    """An inference method. Its fields are its options; a variant is a set of them.
+
+    `prepare` reads the prompt's preamble and documents only; what it returns serves any number of questions about
+    them and is left as it was by `answer`, caches of tokens read since aside.
+    """
+
+    def prepare(self, lm: LM, prompt: Prompt) -> Any:  # noqa: B027 (most methods prepare nothing)
+        """The state that can be computed before the question is known; None where there is none."""
+
+    @abstractmethod
+    def answer(self, lm: LM, state: Any, prompt: Prompt, limits: Limits) -> Answer:
+        """Answer the prompt's question.
+
+        Raises:
+            UserError: the prompt is longer than the model's context.
+        """
+
+    def unsupported(self, lm: LM) -> str | None:
+        """Why the method cannot run on this decoder; None where it can."""
+        return None
+
+
+def read_plain(lm: LM, segments: Sequence[Sequence[int]], limits: Limits, stage: str = "prompt") -> list[int]:
+    """Read the segments one after another as a plain prompt, nothing cached, and generate."""
+    ids = [token for segment in segments for token in segment]
+    cache = lm.new_cache(len(ids) + limits.max_new_tokens)
+    return generate(lm, cache, lm.extend(cache, [plain_row(ids)], stage=stage, last_logits=True).last_logits, limits)
+
+
+def plain_row(ids: Sequence[int]) -> Row:
+    """A row at integer positions from 0 that attends to itself alone."""
+    return Row(ids, unit_steps(0, len(ids)))
+
+
+def generate(lm: LM, cache: Any, last_logits: Tensor | None, limits: Limits) -> list[int]:
+    """Generate after the cache's last token, one position further."""
+    assert last_logits is not None
+    position = float(cache.positions[cache.length - 1]) + 1 if lm.decoder is not None else cache.length
+    return lm.generate(cache, last_logits[0], position, limits)

@@ -1,0 +1,85 @@
+"""A prompt graph being read into a cache: which of its segments are there, and where."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ragauge.lm import LM, Extension, KVCache, Limits, Row, Span
+from ragauge.methods._base import generate
+from ragauge.prompts import Name, PromptGraph
+
+
+class Reading:
+    """Reads segments of a graph, in any order that has ancestors first; each attends to its ancestors' spans."""
+
+    def __init__(self, lm: LM, graph: PromptGraph, cache: KVCache, spans: dict[Name, Span] | None = None) -> None:
+        self.lm, self.graph, self.cache = lm, graph, cache
+        self.spans = dict(spans or {})
+        self._mark = cache.length
+
+    def again(self) -> Reading:
+        """A reading that goes on from here and leaves this one fit to go on from again."""
+        self.cache.truncate(self._mark)
+        self.cache.bias = None
+        return Reading(self.lm, self.graph.copy(), self.cache, self.spans)
+
+    def read(
+        self,
+        names: Sequence[Name],
+        *,
+        stage: str,
+        offline: bool = False,
+        parallel: bool = True,
+        last_logits: bool = False,
+        logp: bool = False,
+        attention: bool = False,
+    ) -> Extension:
+        """Read segments that do not see each other: in one call, or one by one where not `parallel`."""
+        groups = [names] if parallel else [[name] for name in names]
+        parts = [
+            self.lm.extend(
+                self.cache,
+                [self._row(name) for name in group],
+                stage=stage,
+                offline=offline,
+                parallel=parallel,
+                last_logits=last_logits,
+                logp=logp,
+                attention="all" if attention else None,
+            )
+            for group in groups
+        ]
+        spans = [span for part in parts for span in part.spans]
+        self.spans.update(zip(names, spans, strict=True))
+        self._mark = self.cache.length
+        return Extension(
+            tuple(spans),
+            parts[-1].last_logits,
+            tuple(values for part in parts for values in part.logp),
+            tuple(values for part in parts for values in part.attention),
+        )
+
+    def keep(self, names: Iterable[Name], room: int) -> Reading:
+        """A reading of these segments alone, in a cache with room for more; the same cache where all of it is kept."""
+        kept = sorted((self.spans[name], name) for name in names)
+        if sum(len(span) for span, _ in kept) == self.cache.length:
+            return self
+        cache = self.lm.join(self.cache, [span for span, _ in kept], room)
+        at, spans = 0, {}
+        for span, name in kept:
+            spans[name] = Span(at, at + len(span))
+            at += len(span)
+        return Reading(self.lm, self.graph, cache, spans)
+
+    def generate(self, name: Name, limits: Limits) -> list[int]:
+        """Read the last segment and generate after it."""
+        read = self.read([name], stage="task", last_logits=True)
+        return generate(self.lm, self.cache, read.last_logits, limits)
+
+    def past_of(self, name: Name) -> tuple[Name, ...]:
+        """The segments in the cache that this one attends to: its ancestors, pruned ones left out."""
+        return tuple(a for a in self.graph.ancestors(name) if a in self.spans)
+
+    def _row(self, name: Name) -> Row:
+        segment = self.graph[name]
+        return Row(segment.ids, segment.positions, tuple(self.spans[a] for a in self.past_of(name)))

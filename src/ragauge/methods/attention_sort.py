@@ -1,0 +1,52 @@
+"""Attention sorting (Peysakhovich and Lerer 2023)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import Annotated, Any
+
+from pydantic import Field
+from torch import Tensor
+
+from ragauge.lm import LM, KVCache, Limits
+from ragauge.methods._base import Answer, Method, generate, plain_row
+from ragauge.prompts import Prompt
+
+
+@dataclass(frozen=True)
+class AttentionSort(Method):
+    """Read the prompt, sort the documents by the attention that its last token pays them, read it again.
+
+    Ascending, so that the document most attended to stands last. The answer comes from the last reading; an order
+    that no longer changes ends the sorting early. The Superposition paper's cost (Table 1: 3.0 naive prompts,
+    Table 7: 0.33 of its speed) is that of three readings in all, which `rounds` counts.
+    """
+
+    rounds: Annotated[int, Field(ge=1)] = 3  # prompts read in all; the last one answers
+
+    def answer(self, lm: LM, state: Any, prompt: Prompt, limits: Limits) -> Answer:
+        order = list(range(len(prompt.documents)))
+        for left in reversed(range(self.rounds)):
+            cache, logits, weights = _read(lm, prompt, order, limits, stage="sort" if left else "prompt")
+            ranked = sorted(order, key=weights.__getitem__)
+            if ranked == order or not left:
+                break
+            order = ranked
+        return Answer(generate(lm, cache, logits, limits), tuple(order), tuple(weights))
+
+
+def _read(
+    lm: LM, prompt: Prompt, order: Sequence[int], limits: Limits, stage: str
+) -> tuple[KVCache, Tensor | None, list[float]]:
+    """Read the documents in this order: (cache, logits, attention on each document in the prompt's own order)."""
+    segments = [prompt.preamble, *(prompt.documents[i] for i in order), prompt.query, prompt.task]
+    ids = [token for segment in segments for token in segment]
+    cache = lm.new_cache(len(ids) + limits.max_new_tokens)
+    read = lm.extend(cache, [plain_row(ids)], stage=stage, last_logits=True, attention="last")
+    edges = list(accumulate(map(len, segments)))
+    weights = [0.0] * len(order)
+    for document, (start, stop) in zip(order, pairwise(edges), strict=False):
+        weights[document] = float(read.attention[0][start:stop].sum())
+    return cache, read.last_logits, weights

@@ -1,0 +1,18 @@
+"""The lower reference point: no documents at all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ragauge.lm import LM, Limits
+from ragauge.methods._base import Answer, Method, read_plain
+from ragauge.prompts import Prompt
+
+
+@dataclass(frozen=True)
+class ClosedBook(Method):
+    """The question alone, without the instruction that speaks of search results: what the model knows by heart."""
+
+    def answer(self, lm: LM, state: Any, prompt: Prompt, limits: Limits) -> Answer:
+        return Answer(read_plain(lm, [prompt.opening, prompt.query, prompt.task], limits))

@@ -1,0 +1,22 @@
+"""The upper reference point: the gold documents alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ragauge.errors import UserError
+from ragauge.lm import LM, Limits
+from ragauge.methods._base import Answer, Method, read_plain
+from ragauge.prompts import Prompt
+
+
+@dataclass(frozen=True)
+class Oracle(Method):
+    """A plain prompt of the gold documents: what the model can do when retrieval is perfect."""
+
+    def answer(self, lm: LM, state: Any, prompt: Prompt, limits: Limits) -> Answer:
+        if not prompt.gold:
+            raise UserError("the question names no gold document, which the oracle reads")
+        documents = [prompt.documents[i] for i in prompt.gold]
+        return Answer(read_plain(lm, [prompt.preamble, *documents, prompt.query, prompt.task], limits), prompt.gold)

@@ -1,0 +1,192 @@
+"""Superposition Prompting (Merth et al., ICML 2024)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import torch
+from pydantic import Field
+
+from ragauge.lm import LM, Extension, Limits
+from ragauge.methods._base import Answer, Method
+from ragauge.methods._reading import Reading
+from ragauge.prompts import LAYOUTS, PREAMBLE, TASK, Name, Prompt, PromptGraph, Segment, unit_steps
+
+Paths = list[tuple[int, ...]]
+"""The documents of each parallel path."""
+
+ROOM_A_PATH = 48  # tokens reserved for each path's copy of the query, so that reading them copies nothing
+ROOM = 256  # and for the task and the response
+
+
+@dataclass(frozen=True)
+class Superposition(Method):
+    """Documents are read in parallel paths, each with its own copy of the query; unlikely paths are pruned.
+
+    Section 3 of the paper. The graph is the fork-join: preamble -> document i -> query i -> task. Path caching reads
+    the documents before the query is known, path parallelization reads all paths in one batch, path pruning keeps
+    the `top_k` most salient. The first two never change what is answered. With `iterations` > 1 (section 3.5,
+    for questions of several hops) the kept documents join the prefix of the next round over the remaining ones;
+    only the first round can be cached. `factor` is the superposition factor of Figure 5: adjacent documents are joined
+    until there are that many paths.
+    """
+
+    top_k: Annotated[int, Field(ge=1)] = 1  # paths kept in each round
+    positions: Literal["equilibrium", "left_aligned"] = "equilibrium"
+    saliency: Literal["bayesian", "query", "attention", "none"] = "bayesian"  # "none" keeps every path
+    path_caching: bool = True
+    path_parallelization: bool = True
+    path_pruning: bool = True
+    factor: Annotated[int, Field(ge=1)] | None = None  # paths; None: one a document
+    iterations: Annotated[int, Field(ge=1)] = 1
+    drop_first_token: bool = False  # the released code's: drop the first token of every segment after the preamble
+    path_temperature: Annotated[float, Field(gt=0)] | None = None  # the released code's: bias kept paths by saliency
+
+    @property
+    def prunes(self) -> bool:
+        return self.path_pruning and self.saliency != "none"
+
+    def prepare(self, lm: LM, prompt: Prompt) -> _Round | None:
+        return self._first_round(lm, prompt, offline=True) if self.path_caching else None
+
+    def answer(self, lm: LM, state: _Round | None, prompt: Prompt, limits: Limits) -> Answer:
+        current = state.again() if state else self._first_round(lm, prompt, offline=False)
+        kept: list[int] = []
+        saliency: list[float | None] = [None] * len(prompt.documents)
+        for iteration in range(self.iterations):
+            scores = self._read_queries(current, prompt)
+            chosen = self._choose(scores, len(current.paths))
+            for path, score in zip(current.paths, scores, strict=False):
+                for document in path:
+                    saliency[document] = score
+            kept += [document for path in chosen for document in current.paths[path]]
+            remaining = [i for i in range(len(prompt.documents)) if i not in kept]
+            if iteration + 1 == self.iterations or not remaining:
+                break
+            current = self._next_round(current, chosen, remaining, prompt)
+        return Answer(self._respond(current, chosen, scores, prompt, limits), tuple(kept), tuple(saliency))
+
+    # ---- rounds
+
+    def _first_round(self, lm: LM, prompt: Prompt, offline: bool) -> _Round:
+        paths = split_paths(len(prompt.documents), self.factor)
+        graph = PromptGraph([Segment(PREAMBLE, prompt.preamble, unit_steps(0, len(prompt.preamble)))])
+        tokens = len(prompt.preamble) + sum(map(len, prompt.documents))
+        reading = Reading(lm, graph, lm.new_cache(tokens + len(paths) * ROOM_A_PATH + ROOM))
+        reading.read([PREAMBLE], stage="preamble", offline=offline)
+        return self._read_documents(reading, paths, [PREAMBLE], len(prompt.preamble), prompt, offline)
+
+    def _next_round(self, last: _Round, chosen: Sequence[int], remaining: Sequence[int], prompt: Prompt) -> _Round:
+        """The kept documents, without their queries, become part of the prefix."""
+        prefix = [*last.prefix, *(last.documents[path] for path in chosen)]
+        room = sum(len(prompt.documents[i]) + ROOM_A_PATH for i in remaining) + ROOM
+        reading = last.reading.keep(prefix, room)
+        paths = [(i,) for i in remaining]
+        return self._read_documents(reading, paths, prefix, last.stop, prompt, offline=False)
+
+    def _read_documents(
+        self, reading: Reading, paths: Paths, prefix: Sequence[Name], start: float, prompt: Prompt, offline: bool
+    ) -> _Round:
+        ids = [self._trim([token for i in path for token in prompt.documents[i]]) for path in paths]
+        positions, length = LAYOUTS[self.positions]([len(d) for d in ids], start)
+        names = [("document", path[0]) for path in paths]
+        for name, tokens, at in zip(names, ids, positions, strict=True):
+            reading.graph.add(Segment(name, tokens, at, tuple(prefix)))
+        bayesian = self.prunes and self.saliency == "bayesian"
+        read = reading.read(
+            names, stage="documents", offline=offline, parallel=self.path_parallelization, logp=bayesian
+        )
+        prior = mean_logp(read) if bayesian else [0.0] * len(paths)
+        return _Round(reading, paths, names, tuple(prefix), start + length, prior)
+
+    def _read_queries(self, current: _Round, prompt: Prompt) -> list[float]:
+        """Read a copy of the query on every path; the paths' saliency, empty where nothing is pruned."""
+        reading, query = current.reading, self._trim(prompt.query)
+        for document, name in zip(current.documents, current.queries, strict=True):
+            reading.graph.add(Segment(name, query, unit_steps(current.stop, len(query)), (document,)))
+        by_attention = self.prunes and self.saliency == "attention"
+        read = reading.read(
+            current.queries,
+            stage="query",
+            parallel=self.path_parallelization,
+            logp=self.prunes and not by_attention,
+            attention=by_attention,
+        )
+        if not self.prunes:
+            return []
+        if by_attention:
+            return [_document_attention(reading, d, q, a) for d, q, a in current.attended(read)]
+        return [q + d for q, d in zip(mean_logp(read), current.prior, strict=True)]
+
+    def _choose(self, scores: Sequence[float], paths: int) -> list[int]:
+        """The paths to keep, in document order; ties go to the earlier path."""
+        ranked = sorted(range(paths), key=lambda i: -scores[i]) if scores else range(paths)
+        return sorted(ranked[: self.top_k] if self.prunes else ranked)
+
+    def _respond(
+        self, current: _Round, chosen: Sequence[int], scores: Sequence[float], prompt: Prompt, limits: Limits
+    ) -> list[int]:
+        """The task and the response see the preamble and all kept documents and queries."""
+        names = [*current.prefix, *(current.documents[p] for p in chosen), *(current.queries[p] for p in chosen)]
+        task = self._trim(prompt.task)
+        reading = current.reading.keep(names, len(task) + limits.max_new_tokens)
+        if self.path_temperature is not None and scores:
+            _bias_paths(reading, current, chosen, scores, self.path_temperature)
+        start = current.stop + len(self._trim(prompt.query))
+        reading.graph.add(Segment(TASK, task, unit_steps(start, len(task)), tuple(names)))
+        return reading.generate(TASK, limits)
+
+    def _trim(self, ids: list[int]) -> list[int]:
+        return ids[1:] if self.drop_first_token and len(ids) > 1 else ids
+
+
+@dataclass(frozen=True)
+class _Round:
+    """Parallel paths over one prefix, their documents read."""
+
+    reading: Reading
+    paths: Paths
+    documents: list[Name]  # one segment a path
+    prefix: tuple[Name, ...]
+    stop: float  # position after the documents, where queries start
+    prior: list[float]  # mean log P(document | prefix) of each path; zeros where the saliency does not need it
+
+    @property
+    def queries(self) -> list[Name]:
+        return [("query", number) for _, number in self.documents]
+
+    def again(self) -> _Round:
+        return _Round(self.reading.again(), self.paths, self.documents, self.prefix, self.stop, self.prior)
+
+    def attended(self, read: Extension) -> list[tuple[Name, Name, torch.Tensor]]:
+        return list(zip(self.documents, self.queries, read.attention, strict=True))
+
+
+def split_paths(documents: int, factor: int | None) -> Paths:
+    """Adjacent documents joined so that `factor` paths hold as even a number of them as can be."""
+    paths = min(factor or documents, documents)
+    edges = [round(i * documents / paths) for i in range(paths + 1)]
+    return [tuple(range(a, b)) for a, b in zip(edges, edges[1:], strict=False)]
+
+
+def mean_logp(read: Extension) -> list[float]:
+    """Mean log-probability of each row's tokens (eq. 3's two terms); a row of one token has none and scores 0."""
+    return [float(values.mean()) if len(values) else 0.0 for values in read.logp]
+
+
+def _document_attention(reading: Reading, document: Name, query: Name, weights: torch.Tensor) -> float:
+    """Mean attention of the query's tokens on the document's: `weights` has one value a key of the query's row."""
+    start = sum(len(reading.spans[a]) for a in reading.past_of(query) if a != document)
+    return float(weights[start : start + len(reading.spans[document])].mean())
+
+
+def _bias_paths(
+    reading: Reading, current: _Round, chosen: Sequence[int], scores: Sequence[float], temperature: float
+) -> None:
+    """Add log softmax(score / temperature), less its maximum, to the attention on each kept path."""
+    log_weights = torch.tensor([scores[p] for p in chosen]).div(temperature).log_softmax(0)
+    for path, value in zip(chosen, (log_weights - log_weights.max()).tolist(), strict=True):
+        for name in (current.documents[path], current.queries[path]):
+            reading.cache.add_bias(reading.spans[name], value)

@@ -1,0 +1,20 @@
+"""Prompts: their words, their segments, the graph that says which segment sees which, and the tokens' positions."""
+
+from ragauge.prompts.graph import PREAMBLE, TASK, Name, PromptGraph, Segment, chain, unit_steps
+from ragauge.prompts.positions import LAYOUTS
+from ragauge.prompts.prompt import Prompt, build_prompt
+from ragauge.prompts.templates import TEMPLATES
+
+__all__ = [
+    "LAYOUTS",
+    "PREAMBLE",
+    "TASK",
+    "TEMPLATES",
+    "Name",
+    "Prompt",
+    "PromptGraph",
+    "Segment",
+    "build_prompt",
+    "chain",
+    "unit_steps",
+]

@@ -1,0 +1,97 @@
+"""Prompt graphs (Superposition Prompting, section 3.1): segments of tokens, and which of them see which.
+
+A segment attends to every segment from which a path leads to it, and causally to itself. Naive RAG is the chain;
+superposition's fork-join lets parallel paths part after the preamble and meet again before the task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+Name = tuple[str, int]
+"""A segment's kind and its number, such as ("document", 3)."""
+
+PREAMBLE: Name = ("preamble", 0)
+TASK: Name = ("task", 0)
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Tokens that always stand together, each at a real-valued position."""
+
+    name: Name
+    ids: Sequence[int]
+    positions: Sequence[float]
+    parents: tuple[Name, ...] = ()
+
+
+class PromptGraph:
+    """A directed acyclic graph of segments. Parents are added before their children, so it has no cycles."""
+
+    def __init__(self, segments: Iterable[Segment] = ()) -> None:
+        self.segments: dict[Name, Segment] = {}
+        self._ancestors: dict[Name, tuple[Name, ...]] = {}
+        for segment in segments:
+            self.add(segment)
+
+    def add(self, segment: Segment) -> None:
+        """Add a segment below its parents; raises ValueError on an unknown parent, a second name, uneven lengths."""
+        if segment.name in self.segments:
+            raise ValueError(f"the graph has a segment {segment.name} already")
+        if len(segment.ids) != len(segment.positions):
+            raise ValueError(f"{segment.name}: {len(segment.ids)} tokens at {len(segment.positions)} positions")
+        missing = [p for p in segment.parents if p not in self.segments]
+        if missing:
+            raise ValueError(f"{segment.name}: its parent {missing[0]} is not in the graph")
+        seen = {a for p in segment.parents for a in (*self._ancestors[p], p)}
+        self._ancestors[segment.name] = tuple(name for name in self.segments if name in seen)
+        self.segments[segment.name] = segment
+
+    def __getitem__(self, name: Name) -> Segment:
+        return self.segments[name]
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self.segments.values())
+
+    def copy(self) -> PromptGraph:
+        """A graph of its own with the same segments."""
+        return PromptGraph(self)
+
+    def ancestors(self, name: Name) -> tuple[Name, ...]:
+        """All segments that this one attends to besides itself, in the order they were added."""
+        return self._ancestors[name]
+
+    def generations(self) -> list[list[Name]]:
+        """Segments by depth: those of one generation do not see each other and can be read in one call."""
+        depth: dict[Name, int] = {}
+        for segment in self:
+            depth[segment.name] = 1 + max((depth[p] for p in segment.parents), default=-1)
+        return [[n for n in depth if depth[n] == d] for d in sorted(set(depth.values()))]
+
+    def mask(self) -> np.ndarray:
+        """Which token sees which, by brute force: (token, token) bool over all segments in order (the tests' oracle)."""
+        owner = [segment.name for segment in self for _ in segment.ids]
+        tokens = len(owner)
+        mask = np.zeros((tokens, tokens), dtype=bool)
+        for query in range(tokens):
+            for key in range(tokens):
+                same = owner[query] == owner[key] and key <= query
+                mask[query, key] = same or owner[key] in self._ancestors[owner[query]]
+        return mask
+
+
+def unit_steps(start: float, count: int) -> list[float]:
+    """`count` positions from `start` on, one apart."""
+    return [start + j for j in range(count)]
+
+
+def chain(segments: Sequence[tuple[Name, Sequence[int]]]) -> PromptGraph:
+    """The naive prompt: each segment after the one before it, integer positions from 0."""
+    graph, at, parents = PromptGraph(), 0, ()  # type: PromptGraph, int, tuple[Name, ...]
+    for name, ids in segments:
+        graph.add(Segment(name, ids, unit_steps(at, len(ids)), parents))
+        at, parents = at + len(ids), (name,)
+    return graph

@@ -1,0 +1,49 @@
+"""The words around a question: what opens a prompt, how a document and a question are written, what asks for an answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ragauge.errors import unknown
+
+_ALPACA_OPENING = (
+    "Below is an instruction that describes a task. Write a response that appropriately completes the request."
+    "\n\n### Instruction:\n"
+)
+_PLACEHOLDER = "\u241e"  # stands for the user's turn while a chat template is rendered; no prompt holds it
+
+TEMPLATES = ("alpaca", "chat", "plain")
+
+
+def wrapper(template: str, tokenizer: Any = None) -> tuple[str, str]:
+    """What stands before and after the user's words: (opening, task).
+
+    Args:
+        template: "chat" takes both from the tokenizer's own chat template; "alpaca" is the instruction wrapper that
+            the Superposition paper uses for BLOOMZ, MPT and OpenELM; "plain" has a bare "Answer:".
+    """
+    if template == "chat":
+        return _chat(tokenizer)
+    if template == "alpaca":
+        return _ALPACA_OPENING, "\n\n### Response:\n"
+    if template == "plain":
+        return "", "\nAnswer:"
+    raise unknown("template", template, TEMPLATES)
+
+
+def _chat(tokenizer: Any) -> tuple[str, str]:
+    turn = [{"role": "user", "content": _PLACEHOLDER}]
+    text: str = tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True)
+    opening, _, task = text.partition(_PLACEHOLDER)
+    return opening, task
+
+
+def document_text(title: str, text: str) -> str:
+    """A document as the prompt shows it (Lost in the Middle's form without its number, as the paper has it)."""
+    return f"[Document](Title: {title}) {text}"
+
+
+def query_text(question: str) -> str:
+    """The question as the prompt shows it, a question mark added where there is none."""
+    question = question.strip()
+    return f"Question: {question if question.endswith('?') else question + '?'}"
