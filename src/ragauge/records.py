@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import fcntl
+import json
+import logging
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from ragauge.errors import UserError
+
+logger = logging.getLogger(__name__)
 
 
 class Record(BaseModel):
@@ -23,8 +35,12 @@ class Record(BaseModel):
     tokens: dict[str, Any] = Field(
         default_factory=dict, description="token counts: preamble, documents (a list), query, task, generated"
     )
-    kept: list[int] = Field(default_factory=list, description="documents the answer was generated from, in reading order")
-    saliency: list[float | None] = Field(default_factory=list, description="one score a document; null where not scored")
+    kept: list[int] = Field(
+        default_factory=list, description="documents the answer was generated from, in reading order"
+    )
+    saliency: list[float | None] = Field(
+        default_factory=list, description="one score a document; null where not scored"
+    )
     text: str = Field("", description="the generated text, whole")
     prediction: str = Field("", description="the answer taken from the text (before the first newline)")
     trace: list[dict[str, Any]] = Field(default_factory=list, description="cost.trace.Call, as JSON")
@@ -32,3 +48,277 @@ class Record(BaseModel):
     offline_s: float | None = None
     online_s: float | None = None
     first_token_s: float | None = Field(None, description="online seconds until the first token was known")
+
+
+class Writer:
+    """Collects the records of one run in a file, so that a killed run goes on where it was.
+
+    While the run lasts, `<out>.partial` holds a header line with the run's fingerprint and then every record, each
+    safe on disk before the next question is asked. `finish` writes the records in the order of `keys` to `<out>` in one
+    rename. A rerun after a kill at any point therefore ends with the same file as a run that nobody disturbed.
+
+        with Writer(out, fingerprint, keys) as writer:
+            for example in examples:
+                if example.key not in writer.done:
+                    writer.append(answer(example))
+            writer.finish({"machine": ...})
+    """
+
+    def __init__(self, out: Path, fingerprint: Mapping[str, Any], keys: Sequence[str], overwrite: bool = False) -> None:
+        """
+        Args:
+            out: the file of records, `....jsonl`.
+            fingerprint: every setting that a record depends on, as JSON values; not the limit.
+            keys: the questions that make the run complete, in the order they are asked.
+            overwrite: ask every question again and replace what the finished file holds, of whatever run.
+        """
+        self.out = out
+        self.partial = out.with_name(out.name + ".partial")
+        self.done: set[str] = set()  # the keys that need no asking
+        self._fingerprint: dict[str, Any] = json.loads(json.dumps(fingerprint))  # as it reads back
+        self._keys = list(keys)
+        self._overwrite = overwrite
+        self._records: dict[str, str] = {}  # key -> its line
+        self._lock: IO[bytes] | None = None
+        self._file: IO[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        """Take the file for this process and learn what is done.
+
+        Raises:
+            UserError: another process writes it, it holds records of another run, or it cannot be written.
+        """
+        with _told(self.out):
+            self.out.parent.mkdir(parents=True, exist_ok=True)
+            self._lock = _locked(self.out)
+            try:
+                self._records = {**self._finished_records(), **self._partial_records()}
+                self._start_partial()
+            except BaseException:
+                _unlock(self._lock)
+                raise
+        self.done = set(self._records) & set(self._keys)
+        return self
+
+    def append(self, record: Record) -> None:
+        """Keep one record; when this returns it is on the disk.
+
+        Raises:
+            UserError: the disk is full or the file cannot be written; what was kept before stays.
+        """
+        assert self._file is not None, "append needs the with block"
+        line = record.model_dump_json()
+        with _told(self.partial):
+            _write_line(self._file, line)
+        self._records[record.key] = line
+        self.done.add(record.key)
+
+    def finish(self, meta: Mapping[str, Any]) -> None:
+        """Write the finished file, its `.meta.json` (meta, fingerprint and counts) first; the partial file goes.
+
+        Raises:
+            UserError: the disk is full or the files cannot be written; the partial file stays.
+        """
+        missing = [key for key in self._keys if key not in self._records]
+        if missing:
+            raise RuntimeError(f"{self.out}: {len(missing)} questions are not done, the first is {missing[0]}")
+        lines = [self._records[key] for key in self._keys]
+        with _told(self.out):
+            if not self._is_finished(lines):
+                self._write_finished(lines, meta)
+            self.partial.unlink(missing_ok=True)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._file is not None:
+            self._file.close()
+        if self._lock is not None:
+            _unlock(self._lock)
+
+    def _finished_records(self) -> dict[str, str]:
+        """The records that a finished run of the same fingerprint left, whatever its limit was."""
+        if self._overwrite or not self.out.exists():
+            return {}
+        meta = read_meta(self.out)
+        if meta is None:
+            raise UserError(
+                f"{self.out}: holds records of an unknown run ({meta_path(self.out).name} is missing or no JSON); "
+                "use --overwrite or another --out"
+            )
+        difference = _difference(meta.get("fingerprint") or {}, self._fingerprint)
+        if difference:
+            raise UserError(f"{self.out}: holds records of another run: {difference}; use --overwrite or another --out")
+        return _lines_by_key(self.out.read_bytes().split(b"\n"), self.out)
+
+    def _partial_records(self) -> dict[str, str]:
+        """The records of a run that was cut off, without a last line that was torn."""
+        if not self.partial.exists():
+            return {}
+        *whole, _torn = self.partial.read_bytes().split(b"\n")
+        difference = _difference(_header(whole), self._fingerprint)
+        if difference:
+            logger.warning("%s: starting afresh: it is of another run: %s", self.partial, difference)
+            return {}
+        return _lines_by_key(whole[1:], self.partial, first=2)
+
+    def _is_finished(self, lines: list[str]) -> bool:
+        """Whether the finished file holds just these lines already, so that its provenance stays as it is."""
+        meta = read_meta(self.out)
+        same_run = meta is not None and meta.get("fingerprint") == self._fingerprint
+        return same_run and self.out.exists() and self.out.read_bytes() == _joined(lines)
+
+    def _write_finished(self, lines: list[str], meta: Mapping[str, Any]) -> None:
+        failed = sum(json.loads(line)["status"] == "failed" for line in lines)
+        counts = {"records": len(lines), "failed": failed}
+        described = {**meta, "fingerprint": self._fingerprint, "counts": counts}
+        if self._overwrite:  # lest a kill leaves another run's records beside this run's provenance
+            self.out.unlink(missing_ok=True)
+        replace_atomically(meta_path(self.out), _joined([json.dumps(described, indent=2, ensure_ascii=False)]))
+        replace_atomically(self.out, _joined(lines))
+
+    def _start_partial(self) -> None:
+        """Put what is known into a partial file that ends with a whole line, and keep it open for more."""
+        header = json.dumps({"fingerprint": self._fingerprint}, ensure_ascii=False)
+        replace_atomically(self.partial, _joined([header, *self._records.values()]))
+        self._file = open(self.partial, "ab", buffering=0)  # noqa: SIM115 (closed by __exit__)
+
+
+def read(path: Path) -> list[Record]:
+    """The records of a finished file.
+
+    Raises:
+        UserError: no such file, or a line that is no record; the line is named.
+    """
+    with _told(path):
+        lines = path.read_bytes().split(b"\n")
+    return [record for _, record in _parsed(lines, path)]
+
+
+def meta_path(out: Path) -> Path:
+    """Where the provenance of a file of records lies: `x.jsonl` -> `x.meta.json`."""
+    return out.with_name(out.name.removesuffix(".jsonl") + ".meta.json")
+
+
+def read_meta(out: Path) -> dict[str, Any] | None:
+    """The provenance beside a file of records; None where there is none that can be read."""
+    try:
+        meta = json.loads(meta_path(out).read_bytes())
+    except (OSError, ValueError):
+        return None
+    return meta if isinstance(meta, dict) else None
+
+
+def replace_atomically(path: Path, content: bytes) -> None:
+    """Write a file so that every reader, and every reader after a crash, sees the old one or the new one whole."""
+    unfinished = path.with_name(path.name + ".unfinished")
+    try:
+        with open(unfinished, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(unfinished, path)
+    except BaseException:
+        unfinished.unlink(missing_ok=True)
+        raise
+    _sync_folder(path.parent)
+
+
+def _write_line(file: IO[bytes], line: str) -> None:
+    """Append a line and wait for the disk; where that fails, take back what was written of it."""
+    start = file.seek(0, os.SEEK_END)
+    data = memoryview(line.encode() + b"\n")
+    try:
+        while data:  # an unbuffered file may take a part
+            data = data[file.write(data) :]
+        os.fsync(file.fileno())
+    except BaseException:
+        file.truncate(start)
+        raise
+
+
+def _joined(lines: Sequence[str]) -> bytes:
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+def _header(lines: Sequence[bytes]) -> dict[str, Any]:
+    """The fingerprint in the first line of a partial file; empty where there is none."""
+    try:
+        fingerprint = json.loads(lines[0])["fingerprint"]
+    except (IndexError, ValueError, TypeError, KeyError):
+        return {}
+    return fingerprint if isinstance(fingerprint, dict) else {}
+
+
+def _lines_by_key(lines: Sequence[bytes], path: Path, first: int = 1) -> dict[str, str]:
+    return {record.key: line.decode() for line, record in _parsed(lines, path, first)}
+
+
+def _parsed(lines: Sequence[bytes], path: Path, first: int = 1) -> Iterator[tuple[bytes, Record]]:
+    """The lines that are not blank, each with its record; `first` is the number of the first line."""
+    for number, line in enumerate(lines, start=first):
+        if line.strip():
+            yield line, _record(line, f"{path}:{number}")
+
+
+def _record(line: bytes, place: str) -> Record:
+    try:
+        return Record.model_validate_json(line)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"]))
+        raise UserError(f"{place}: not a record: {field + ': ' if field else ''}{first['msg']}") from error
+
+
+def _difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
+    """In which settings two fingerprints differ, in words; empty where they are the same."""
+    keys = [key for key in {**here, **there} if there.get(key) != here.get(key)]
+    return ", ".join(f"{key} is {_shown(there, key)} there, {_shown(here, key)} here" for key in keys)
+
+
+def _shown(settings: Mapping[str, Any], key: str) -> str:
+    return json.dumps(settings[key], ensure_ascii=False) if key in settings else "not set"
+
+
+def _locked(out: Path) -> IO[bytes]:
+    """The lock of an output file, held until `_unlock` or the process's end; raises UserError where it is taken."""
+    path = out.with_name(f".{out.name}.lock")
+    while True:
+        lock = open(path, "wb")  # noqa: SIM115 (held as long as the writer)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.close()
+            raise UserError(f"{out}: another process is writing this file") from None
+        if _is_at(lock, path):
+            return lock
+        lock.close()  # its last holder removed it between our two calls
+
+
+def _unlock(lock: IO[bytes]) -> None:
+    os.unlink(lock.name)  # while it is held: who opens the path from now on gets a new file
+    lock.close()
+
+
+def _is_at(file: IO[bytes], path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """Turn what the system says of a file (no space left, no permission) into a line for the user."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{error.filename or path}: {error.strerror or error}") from error
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
