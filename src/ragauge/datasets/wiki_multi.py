@@ -1,0 +1,19 @@
+"""Our own two-hop questions over the Wikipedia sample: two gold passages among hard distractors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ragauge.datasets._wiki_questions import WikiDataset
+
+
+@dataclass(frozen=True)
+class WikiMulti(WikiDataset):
+    """Questions in the manner of MuSiQue: what the first passage says is needed to find the second; 20 passages."""
+
+    preamble: ClassVar[str] = (
+        "You are a question-answering assistant, who is careful to reference source material. "
+        "Use the source(s) below to answer the user question."
+    )
+    metrics: ClassVar[tuple[str, ...]] = ("f1", "em", "best_subspan_em", "kept_gold_recall")

@@ -1,0 +1,18 @@
+"""Our own single-hop questions over the Wikipedia sample: one gold passage among hard distractors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ragauge.datasets._wiki_questions import WikiDataset
+
+
+@dataclass(frozen=True)
+class WikiSingle(WikiDataset):
+    """Questions in the manner of NQ-Open, at least one on every article of the sample, 20 passages each."""
+
+    preamble: ClassVar[str] = (
+        "Write a high-quality answer for the given question using only the following relevant search results."
+    )
+    metrics: ClassVar[tuple[str, ...]] = ("best_subspan_em", "kept_gold_recall")
