@@ -1,0 +1,130 @@
+"""Uncertainty as part of a number: bootstrap intervals, paired tests, and the chance of being on the frontier."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+RESAMPLES = 10_000
+_DRAWS_AT_ONCE = 4_000_000  # bounds memory: 32 MB of indices
+
+
+def bootstrap_interval(
+    values: ArrayLike, seed: int = 0, level: float = 0.95, n: int = RESAMPLES
+) -> tuple[float, float]:
+    """Percentile bootstrap interval of the mean (Efron and Tibshirani, 1993, chapter 13).
+
+    Args:
+        values: (question,) one score a question.
+        seed: of the resampling.
+        level: the share of resampled means inside the interval.
+        n: resamples.
+
+    Raises:
+        ValueError: there is no value, one is not finite, or the level is not between 0 and 1.
+    """
+    scores = _checked(values, "values")
+    if not 0 < level < 1:
+        raise ValueError(f"level must be between 0 and 1, not {level}")
+    rng = np.random.default_rng(seed)
+    means = np.concatenate([scores[rows].mean(axis=1) for rows in _resamples(rng, len(scores), n)])
+    tail = 50 * (1 - level)
+    low, high = np.percentile(means, [tail, 100 - tail])
+    return float(low), float(high)
+
+
+def paired_test(a: ArrayLike, b: ArrayLike, seed: int = 0, level: float = 0.95, n: int = RESAMPLES) -> dict[str, float]:
+    """How far two methods differ on the same questions, and whether chance alone could do it.
+
+    Args:
+        a, b: (question,) scores of the two methods, question by question.
+        seed: of the resampling.
+        level: of the interval.
+        n: resamples, and sign flips.
+
+    Returns:
+        `difference` (mean of a - b), `low` and `high` (its bootstrap interval), `p` (two-sided, from random flips of
+        the differences' signs; never 0, since the observed signs count as one of the flips), `n` (questions).
+
+    Raises:
+        ValueError: the two differ in length, are empty or hold a value that is not finite.
+    """
+    first, second = _checked(a, "a"), _checked(b, "b")
+    if len(first) != len(second):
+        raise ValueError(f"a has {len(first)} questions, b {len(second)}; a paired test needs the same ones")
+    differences = first - second
+    low, high = bootstrap_interval(differences, seed, level, n)
+    p = _sign_flip_p(differences, np.random.default_rng(seed), n)
+    return {"difference": float(differences.mean()), "low": low, "high": high, "p": p, "n": len(differences)}
+
+
+def frontier_probability(costs: ArrayLike, values: ArrayLike, seed: int = 0, n: int = RESAMPLES) -> np.ndarray:
+    """The probability of each method to be on the frontier of cost and quality, over resampled questions.
+
+    A method is on the frontier unless another one is at least as cheap and at least as good, and better in one of
+    the two. Methods of equal cost and quality share their place.
+
+    Args:
+        costs: (method,) known costs, lower is better; or (method, question), resampled along with the scores.
+        values: (method, question) scores of all methods on the same questions, higher is better.
+        seed: of the resampling.
+        n: resamples.
+
+    Returns:
+        (method,) probabilities. They need not sum to 1.
+
+    Raises:
+        ValueError: the shapes do not fit, there is no question, or a number is not finite.
+    """
+    quality, price = np.asarray(values, dtype=float), np.asarray(costs, dtype=float)
+    if quality.ndim != 2 or quality.size == 0 or price.shape not in (quality.shape, quality.shape[:1]):
+        raise ValueError(f"values {quality.shape} must be (method, question), costs {price.shape} (method[, question])")
+    if not (np.isfinite(quality).all() and np.isfinite(price).all()):
+        raise ValueError("costs and values must be finite")
+    if price.ndim == 1:
+        price = np.repeat(price[:, None], quality.shape[1], axis=1)
+    rng = np.random.default_rng(seed)
+    wins = np.zeros(len(quality))
+    for rows in _resamples(rng, quality.shape[1], n, width=2 * len(quality)):
+        wins += _on_frontier(price[:, rows].mean(axis=2), quality[:, rows].mean(axis=2)).sum(axis=1)
+    return wins / n
+
+
+def _on_frontier(price: np.ndarray, quality: np.ndarray) -> np.ndarray:
+    """(method, resample) bool: no other method dominates this one. Both arguments are (method, resample)."""
+    slack_price, slack_quality = (1e-12 * max(1.0, np.abs(x).max()) for x in (price, quality))  # rounding is no lead
+    cheaper = price[:, None] - price[None]  # (method, other, resample); positive: the other is cheaper
+    better = quality[None] - quality[:, None]  # positive: the other is better
+    no_worse = (cheaper >= -slack_price) & (better >= -slack_quality)
+    ahead = (cheaper > slack_price) | (better > slack_quality)
+    return ~(no_worse & ahead).any(axis=1)
+
+
+def _sign_flip_p(differences: np.ndarray, rng: np.random.Generator, n: int) -> float:
+    observed = abs(differences.sum())
+    slack = 1e-12 * max(1.0, float(np.abs(differences).sum()))  # sums in another order differ by rounding
+    extreme = 0
+    for size in _chunks(n, len(differences)):
+        signs = rng.integers(0, 2, (size, len(differences)), dtype=np.int8) * 2 - 1
+        extreme += int((np.abs(signs @ differences) >= observed - slack).sum())
+    return (1 + extreme) / (1 + n)
+
+
+def _resamples(rng: np.random.Generator, questions: int, n: int, width: int = 1) -> Iterator[np.ndarray]:
+    """Question indices (resample, question) of n resamples, in portions; `width` values are held for each."""
+    for size in _chunks(n, questions * width):
+        yield rng.integers(0, questions, (size, questions))
+
+
+def _chunks(n: int, width: int) -> Iterator[int]:
+    at_once = max(1, _DRAWS_AT_ONCE // width)
+    yield from (min(at_once, n - start) for start in range(0, n, at_once))
+
+
+def _checked(values: ArrayLike | Sequence[float], name: str) -> np.ndarray:
+    scores = np.asarray(values, dtype=float)
+    if scores.ndim != 1 or scores.size == 0 or not np.isfinite(scores).all():
+        raise ValueError(f"{name} must be a list of at least one finite number")
+    return scores

@@ -1,0 +1,114 @@
+"""Intervals, tests and frontiers against scipy, exact enumeration and cases with a known answer."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ragauge import stats
+from ragauge.stats import bootstrap_interval, frontier_probability, paired_test
+
+
+def test_the_interval_is_scipys() -> None:
+    scipy_stats = pytest.importorskip("scipy.stats")
+    values = np.random.default_rng(1).beta(0.5, 0.7, 120)
+    expected = scipy_stats.bootstrap(
+        (values,), np.mean, n_resamples=10_000, method="percentile", rng=np.random.default_rng(0)
+    ).confidence_interval
+    assert bootstrap_interval(values) == pytest.approx((expected.low, expected.high), abs=1e-12)
+
+
+def test_portions_do_not_change_the_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = np.arange(50) % 2
+    whole = bootstrap_interval(values, n=4000)
+    monkeypatch.setattr(stats, "_DRAWS_AT_ONCE", 50 * 1000)
+    assert bootstrap_interval(values, n=4000) == whole
+
+
+def test_the_interval_covers_the_truth_as_often_as_it_says() -> None:
+    rng = np.random.default_rng(0)
+    intervals = [bootstrap_interval(rng.random(60) < 0.4, seed=i, n=500) for i in range(400)]
+    covered = np.mean([low <= 0.4 <= high for low, high in intervals])
+    assert 0.91 < covered < 0.98
+
+
+def test_intervals_of_little() -> None:
+    assert bootstrap_interval([0.5]) == (0.5, 0.5)
+    assert bootstrap_interval([1, 1, 1]) == (1.0, 1.0)
+    wide, narrow = (bootstrap_interval([0, 1] * 20, level=level) for level in (0.99, 0.5))
+    assert wide[0] < narrow[0] < 0.5 < narrow[1] < wide[1]
+
+
+@pytest.mark.parametrize("values", [[], [np.nan], [1, np.inf], [[1]]])
+def test_no_interval_of_nothing(values: Any) -> None:
+    with pytest.raises(ValueError, match="at least one finite number"):
+        bootstrap_interval(values)
+
+
+def exact_p(differences: np.ndarray) -> float:
+    signs = np.array(list(itertools.product([-1, 1], repeat=len(differences))))
+    return float((np.abs(signs @ differences) >= abs(differences.sum()) - 1e-9).mean())
+
+
+@pytest.mark.parametrize("a", [[1, 1, 1, 1, 1, 1, 0, 0], [0.9, 0.2, 0.4, 0.4, 0.1, 0.7, 0.3, 0.8], [0] * 8])
+def test_p_is_that_of_all_sign_flips(a: list[float]) -> None:
+    b = [0.1, 0.0, 0.5, 0.2, 0.0, 0.1, 0.0, 0.4]
+    assert paired_test(a, b)["p"] == pytest.approx(exact_p(np.array(a) - np.array(b)), abs=0.015)
+
+
+def test_a_method_does_not_differ_from_itself() -> None:
+    assert paired_test([0, 1, 1], [0, 1, 1]) == {"difference": 0, "low": 0, "high": 0, "p": 1, "n": 3}
+
+
+def test_swapping_the_methods_swaps_the_sign() -> None:
+    rng = np.random.default_rng(0)
+    a, b = rng.random(40), rng.random(40)
+    there, back = paired_test(a, b), paired_test(b, a)
+    assert there["difference"] == -back["difference"]
+    assert there["low"] == pytest.approx(-back["high"])
+    assert there["p"] == back["p"]
+
+
+def test_p_is_even_where_nothing_differs() -> None:
+    rng = np.random.default_rng(0)
+    p = [paired_test(rng.normal(size=30), rng.normal(size=30), seed=i, n=300)["p"] for i in range(300)]
+    assert 0.02 < np.mean(np.array(p) <= 0.05) < 0.09
+
+
+def test_methods_of_other_questions_are_not_paired() -> None:
+    with pytest.raises(ValueError, match="a has 2 questions, b 3"):
+        paired_test([1, 0], [1, 0, 1])
+
+
+def test_frontier_of_clear_cases() -> None:
+    good, bad = np.ones(20), np.zeros(20)
+    np.testing.assert_array_equal(frontier_probability([1, 2, 3], [bad, good, bad]), [1, 1, 0])
+    np.testing.assert_array_equal(frontier_probability([1, 2, 3], [good, good, good]), [1, 0, 0])
+
+
+def test_ties_share_the_frontier() -> None:
+    values = np.random.default_rng(0).random(30)
+    np.testing.assert_array_equal(frontier_probability([2.0, 2.0], [values, values]), [1, 1])
+    np.testing.assert_array_equal(frontier_probability([2.0, 2.0 + 1e-15], [values, values[:]]), [1, 1])
+
+
+def test_frontier_probability_is_that_of_the_binomial() -> None:
+    """A dearer method is on the frontier where it wins on at least one more of the resampled questions."""
+    cheap, dear = np.zeros(10), np.array([1.0] + [0.0] * 9)
+    found = frontier_probability([1, 2], [cheap, dear])
+    np.testing.assert_allclose(found, [1, 1 - 0.9**10], atol=0.02)
+
+
+def test_costs_of_each_question_are_resampled() -> None:
+    values = np.ones((2, 10))
+    costs = np.stack([np.array([1.0] + [0.0] * 9), np.zeros(10)])
+    np.testing.assert_allclose(frontier_probability(costs, values), [0.9**10, 1], atol=0.02)
+
+
+@pytest.mark.parametrize(("costs", "values"), [([1], [[1], [2]]), ([1, 2], [1, 2]), ([1], [[]]), ([np.nan], [[1]])])
+def test_frontiers_of_misfits(costs: Any, values: Any) -> None:
+    with pytest.raises(ValueError, match="must be"):
+        frontier_probability(costs, values)
