@@ -1,0 +1,108 @@
+"""Scores and comparisons of files, and what is said of files that do not fit."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragauge.errors import UserError
+from ragauge.records import Record, Writer
+from ragauge.scoring import compare_files, score_file
+
+
+def write(path: Path, *lines: dict[str, Any]) -> Path:
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def records_file(path: Path, predictions: dict[str, str | None], question: str = "who") -> Path:
+    """A finished file: key -> prediction, None where the question failed; "me" is right."""
+    common = {"question": question, "answers": ["me"], "gold": [0], "documents": 2, "kept": [0], "prompt_sha256": "0"}
+    with Writer(path, {}, list(predictions)) as writer:
+        for key, text in predictions.items():
+            status = "ok" if text is not None else "failed"
+            writer.append(Record.model_validate({"key": key, "status": status, "prediction": text or "", **common}))
+        writer.finish({})
+    return path
+
+
+def test_the_official_file(shared_data: Path) -> None:
+    path = shared_data / "metrics" / "nq-open-gold_at_0-predictions-scored.jsonl.gz"
+    result = score_file(path, "best_subspan_em", prediction_key="model_answer")
+    assert (result["n"], result["records"], result["failed"]) == (2655, 2655, 0)
+    assert result["low"] < result["mean"] < result["high"]
+    assert result["high"] - result["low"] == pytest.approx(2 * 1.96 * (0.25 / 2655) ** 0.5, rel=0.3)
+
+
+def test_other_names_of_fields(tmp_path: Path) -> None:
+    lines = [{"out": "me", "prediction": 7, "aliases": ["me"]}, {"out": "you", "aliases": ["me"]}]
+    path = write(tmp_path / "x.jsonl", *lines)
+    assert score_file(path, "em", prediction_key="out", answers_key="aliases")["mean"] == 0.5
+
+
+def test_failed_records_are_counted_apart(tmp_path: Path) -> None:
+    result = score_file(records_file(tmp_path / "x.jsonl", {"a": "me", "b": None, "c": "you"}), "em")
+    assert (result["mean"], result["n"], result["records"], result["failed"]) == (0.5, 2, 3, 1)
+
+
+def test_nothing_to_score_is_null(tmp_path: Path) -> None:
+    result = score_file(records_file(tmp_path / "x.jsonl", {"b": None}), "em")
+    assert (result["mean"], result["low"], result["n"]) == (None, None, 0)
+    assert json.loads(json.dumps(result)) == result
+
+
+@pytest.mark.parametrize(
+    ("line", "metric", "said"),
+    [
+        ({"answers": ["x"]}, "em", "no field 'prediction', which em needs; there are answers"),
+        ({"prediction": "x"}, "f1", "no field 'answers', which f1 needs"),
+        ({"prediction": None, "answers": ["x"]}, "em", "field 'prediction' must be text"),
+        ({"prediction": "x", "answers": "x"}, "em", "field 'answers' must be a list of texts"),
+        ({"prediction": "x", "answers": [1]}, "em", "field 'answers' must be a list of texts"),
+        ({"gold": [0], "kept": 3}, "kept_gold_recall", "field 'kept' must be a list of whole numbers"),
+        ({"prediction": "x", "answers": ["x"]}, "kept_gold_recall", "no field 'gold'"),
+    ],
+)
+def test_lines_that_do_not_fit(tmp_path: Path, line: dict[str, Any], metric: str, said: str) -> None:
+    fine = {"prediction": "x", "answers": ["x"], "gold": [0], "kept": [0]}
+    path = write(tmp_path / "x.jsonl", fine, line)
+    with pytest.raises(UserError) as error:
+        score_file(path, metric)
+    assert str(error.value).startswith(f"{path}:2: ")
+    assert said in str(error.value)
+
+
+def test_files_that_cannot_be_scored(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="holds no records"):
+        score_file(write(tmp_path / "x.jsonl"), "em")
+    with pytest.raises(UserError, match="unknown metric"):
+        score_file(write(tmp_path / "x.jsonl", {"prediction": "x", "answers": ["x"]}), "bleu")
+
+
+def test_comparison_on_shared_questions(tmp_path: Path) -> None:
+    a = records_file(tmp_path / "a.jsonl", {"1": "me", "2": "me", "3": "you", "4": None, "5": "me"})
+    b = records_file(tmp_path / "b.jsonl", {"3": "you", "2": "you", "1": "me", "4": "me", "6": "me"})
+    result = compare_files(a, b)
+    assert (result["questions"], result["only_a"], result["only_b"]) == (4, 1, 1)
+    em = result["metrics"]["em"]
+    assert (em["a"], em["b"], em["n"]) == (pytest.approx(2 / 3), pytest.approx(1 / 3), 3)
+    assert em["difference"] == pytest.approx(1 / 3)
+    assert em["low"] <= em["difference"] <= em["high"]
+    assert set(result["metrics"]) == {"best_subspan_em", "em", "f1", "kept_gold_recall"}
+    assert set(compare_files(a, b, ["em"])["metrics"]) == {"em"}
+
+
+def test_files_that_cannot_be_compared(tmp_path: Path) -> None:
+    a = records_file(tmp_path / "a.jsonl", {"1": "me"})
+    with pytest.raises(UserError, match="no question is in both"):
+        compare_files(a, records_file(tmp_path / "b.jsonl", {"2": "me"}))
+    with pytest.raises(UserError, match="'1' is another question there"):
+        compare_files(a, records_file(tmp_path / "c.jsonl", {"1": "me"}, question="when"))
+    (tmp_path / "d.jsonl").write_bytes(a.read_bytes() * 2)
+    with pytest.raises(UserError, match="'1' is there twice"):
+        compare_files(a, tmp_path / "d.jsonl")
+    with pytest.raises(UserError, match="unknown metric 'bleu'"):
+        compare_files(a, a, ["bleu"])
