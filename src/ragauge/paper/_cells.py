@@ -11,13 +11,15 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from ragauge import registry
-from ragauge.paper._runs import Runs, Variant, identities, paper_cycles
+from ragauge.paper._runs import RANKED, Runs, Variant, identities, paper_cycles
 
 if TYPE_CHECKING:
     import pandas as pd
 
 VALUES = ("published", "measured", "low", "high", "n", "p", "ratio", "note")
+TIMED = "measured_speedup"  # seconds of one machine: beside the paper's, never divided by them
 OTHER_MODEL = "published for another model"
+CACHED_FIRST = "preamble and first document counted as cached, as the paper does"
 RESAMPLES = 10_000
 
 
@@ -73,7 +75,7 @@ def published(item: str, keys: Sequence[str], quantities: Mapping[str, str], dat
             published=float(row[column]),
             paper_model=row["model"],
         )
-        for row in _csv(item)
+        for row in read_csv(item)
         for column, quantity in quantities.items()
     ]
 
@@ -82,7 +84,7 @@ def paper_model(variant: Variant, runs: Runs, item: str = "superposition_table_1
     """The paper's name of the variant's model, if it measured that model on that data set (NQ-Open or MuSiQue)."""
     if runs.registered(variant.dataset) not in ("nq_open", "musique"):
         return None
-    known = {row["model"].lower(): row["model"] for row in _csv(item)}
+    known = {row["model"].lower(): row["model"] for row in read_csv(item)}
     return next((known[name] for name in identities(variant) if name in known), None)
 
 
@@ -151,6 +153,15 @@ def speedup(
     return Measure(sum(a) / sum(b), *ratio_interval(a, b, runs.seed), len(shared))
 
 
+def standard(runs: Runs, variant: Variant) -> dict[str, Measure]:
+    """Accuracy, compute cycles and theoretical speedup of a variant."""
+    return {
+        "accuracy": quality(runs, variant),
+        "compute_cycles": noted(cost(runs, variant), CACHED_FIRST if variant.method in RANKED else ""),
+        "theoretical_speedup": speedup(runs, naive(runs, variant.dataset, variant.model), variant),
+    }
+
+
 def ratio_interval(a: Sequence[float], b: Sequence[float], seed: int, level: float = 0.95) -> tuple[float, float]:
     """Percentile bootstrap interval of mean(a) / mean(b), resampling questions in pairs."""
     import numpy as np
@@ -185,7 +196,8 @@ def noted(measure: Measure, *notes: str) -> Measure:
 
 def _values(cell: Cell) -> list[Any]:
     m, printed = cell.measure, cell.published
-    ratio = m.value / printed if m.value is not None and printed else None
+    comparable = m.value is not None and printed and not cell.quantity.startswith(TIMED)
+    ratio = m.value / printed if comparable else None  # type: ignore[operator]
     return [printed, m.value, m.low, m.high, m.n, m.p, ratio, m.note]
 
 
@@ -210,7 +222,8 @@ def _no_cost(variant: Variant) -> str:
 
 
 @cache
-def _csv(item: str) -> tuple[dict[str, str], ...]:
+def read_csv(item: str) -> tuple[dict[str, str], ...]:
+    """The lines of a published CSV, as text."""
     text = (files("ragauge.paper") / "published" / f"{item}.csv").read_text(encoding="utf-8")
     return tuple(csv.DictReader(text.splitlines()))
 

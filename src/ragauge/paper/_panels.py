@@ -24,6 +24,7 @@ class Axis:
 
     label: str
     log: bool = False
+    zero: bool = False  # a line at zero: the quantity is a difference
 
 
 @dataclass(frozen=True)
@@ -35,15 +36,19 @@ class Block:
     published: bool
 
 
-def dots(table: pd.DataFrame, labels: pd.Series, axes: Mapping[str, Axis]) -> Figure:
-    """A column of panels a quantity, a row of panels a block; one line a label, measured points with intervals.
+def dots(
+    table: pd.DataFrame, styles: Sequence[str], axes: Mapping[str, Axis], names: Sequence[str] | None = None
+) -> Figure:
+    """A column of panels a quantity, a row of panels a block; one line a name, measured points with intervals.
 
     Args:
         table: a frame of `_cells.frame`.
-        labels: for each of its lines the method (coloured as such) or the text that names its row.
+        styles: for each of its lines the method, or another word, whose colour and marker it has.
         axes: the quantities drawn, left to right.
+        names: for each line the text that names its row; by default the method's label.
     """
-    shown = blocks(table.assign(label=labels)[table["quantity"].isin(list(axes))])
+    texts = list(names) if names is not None else [method_label(s) for s in styles]
+    shown = blocks(table.assign(label=texts, style=list(styles))[table["quantity"].isin(list(axes))])
     if not shown:
         return _style.empty(NOTHING)
     with _style.theme():
@@ -55,6 +60,7 @@ def dots(table: pd.DataFrame, labels: pd.Series, axes: Mapping[str, Axis]) -> Fi
                 _dot_panel(ax, block, quantity, axes[quantity], named=place == 0)
         for ax, axis in zip(grid[-1], axes.values(), strict=True):
             ax.set_xlabel(axis.label)
+            ax.tick_params(axis="x", which="both", labelbottom=True)
         _style.legend(figure, _dot_handles(shown), columns=7)
         return figure
 
@@ -79,6 +85,11 @@ def interval(ax: Axes, x: float, y: float, low: float, high: float, colour: str,
         ax.plot([x, x], [low, high], color=colour, lw=0.9, alpha=0.55, solid_capstyle="round", zorder=2)
     else:
         ax.plot([low, high], [y, y], color=colour, lw=1.6, alpha=0.45, solid_capstyle="round", zorder=2)
+
+
+def method_label(method: str) -> str:
+    """The method as a reader knows it."""
+    return _style.method_style(method)[0]
 
 
 def method_handles(methods: Sequence[str]) -> list[Any]:
@@ -124,7 +135,7 @@ def _dot_panel(ax: Axes, block: Block, quantity: str, axis: Axis, named: bool) -
     rows = list(dict.fromkeys(block.table["label"]))
     part = block.table[block.table["quantity"] == quantity]
     ax.set_ylim(len(rows) - 0.4, -0.6)
-    ax.set_yticks(range(len(rows)), [_style.method_style(r)[0] for r in rows] if named else [])
+    ax.set_yticks(range(len(rows)), rows if named else [""] * len(rows))
     ax.tick_params(axis="y", length=0)
     ax.grid(axis="x")
     ax.spines["left"].set_visible(False)
@@ -135,15 +146,17 @@ def _dot_panel(ax: Axes, block: Block, quantity: str, axis: Axis, named: bool) -
     models = list(dict.fromkeys(block.table["model"]))
     for line in part.to_dict("records"):
         _dot(ax, line, rows.index(line["label"]), models if block.published else None)
+    if axis.zero:
+        ax.axvline(0, color=_style.MUTED, lw=0.7, zorder=1)
     if axis.log:
         log_axis(ax, [*part["measured"], *part["published"]])
-    else:
+    elif not axis.zero:
         _room(ax, [*part["high"], *part["measured"], *part["published"]])
 
 
 def _dot(ax: Axes, line: Mapping[Any, Any], y: int, models: list[str] | None) -> None:
     """One row's points: filled where measured, hollow where published, the reason where there is neither."""
-    label, colour, marker = _style.method_style(str(line["label"]))
+    _, colour, marker = _style.method_style(str(line["style"]))
     if models is not None:
         place = models.index(line["model"])
         offset = 0.11 * (place - (len(models) - 1) / 2)

@@ -12,20 +12,23 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ragauge import registry
+from ragauge import records, registry
 from ragauge.cost import cycles, shapes
 from ragauge.cost.shape import Shape
 from ragauge.cost.trace import Call, Trace
 from ragauge.errors import UserError
+
+if TYPE_CHECKING:
+    from ragauge.config import Config
 
 Record = Mapping[str, Any]
 
 # What a parameter is where a file does not say; the methods' own defaults.
 DEFAULTS: dict[str, dict[str, Any]] = {
     "superposition": {
-        "top_k": None,
+        "top_k": 1,
         "positions": "equilibrium",
         "saliency": "bayesian",
         "path_caching": True,
@@ -33,6 +36,8 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "path_pruning": True,
         "factor": None,
         "iterations": 1,
+        "drop_first_token": False,
+        "path_temperature": None,
     },
     "dense": {"encoder": "minilm"},
 }
@@ -57,7 +62,7 @@ class Variant:
         """The records by question key, in the order of the questions; failed ones included."""
         if self.missing:
             return {}
-        return {r["key"]: r for r in _json_lines(self.path)}
+        return {record.key: record.model_dump() for record in records.read(self.path)}
 
     @property
     def row(self) -> str:
@@ -79,7 +84,7 @@ class Variant:
     @property
     def prunes(self) -> bool:
         """Whether superposition drops paths at all."""
-        return bool(self.param("path_pruning")) and self.param("saliency") != "none" and self.param("top_k") is not None
+        return bool(self.param("path_pruning")) and self.param("saliency") != "none"
 
     def setting(self, name: str) -> Any:
         """A setting of the run (dtype, device, limit, ...) from the fingerprint or the provenance; None if unknown."""
@@ -109,14 +114,14 @@ class Variant:
 
 @dataclass(frozen=True, eq=False)
 class Runs:
-    """Everything under `results/<run>`; `config` (a ragauge.config.Config or None) says what else was asked for."""
+    """Everything under `results/<run>`; `config` says what else was asked for."""
 
     folder: Path
-    config: Any = None
+    config: Config | None = None
 
     @property
     def seed(self) -> int:
-        return int(getattr(self.config, "seed", 0) or 0)
+        return self.config.seed if self.config else 0
 
     @cached_property
     def variants(self) -> tuple[Variant, ...]:
@@ -155,8 +160,8 @@ class Runs:
         for variant in self.run:
             if variant.dataset == dataset and (name := _mapping(variant.meta, "fingerprint").get("dataset")):
                 return str(name)
-        entry = _entries(self.config, "datasets").get(dataset)
-        return str(_get(entry, "dataset") or dataset)
+        entry = self.config.datasets.get(dataset) if self.config else None
+        return entry.dataset if entry else dataset
 
     def is_multi_hop(self, dataset: str) -> bool:
         """Whether questions need several documents: those data sets are scored by F1 first (MuSiQue)."""
@@ -168,37 +173,26 @@ class Runs:
         paths = sorted((self.folder / "latency").glob("*.json"))
         return tuple({**_json_object(path), "model": path.stem} for path in paths)
 
-    def latency_variant(self, model: str, row: Mapping[str, Any]) -> Variant | None:
-        """The variant that a latency row timed: by the settings it holds, else by its name in the configuration."""
-        name = str(row.get("variant", ""))
-        if row.get("method"):
-            return _unrun(name, "", model, str(row["method"]), row.get("params") or {}, self.folder)
-        known = [v for v in self.variants if v.name == name and v.model == model] or [
-            v for v in self.variants if v.name == name
-        ]
-        entry = _entries(self.config, "methods").get(name)
-        if known or entry is None:
-            return known[0] if known else _unrun(name, "", model, name, {}, self.folder)
-        return _unrun(name, "", model, *_method_of(name, entry), self.folder)
+    def named(self, model: str, name: str) -> Variant:
+        """The variant of a name, as the records of the model or of another one have it, else the configuration."""
+        known = sorted((v for v in self.variants if v.name == name), key=lambda v: (v.model != model, bool(v.missing)))
+        return known[0] if known else _unrun(self.config, self.folder, name, "", model)
 
     def _found(self) -> Iterator[Variant]:
         for path in sorted((self.folder / "answers").glob("*/*/*.jsonl")):
             dataset, model, name = path.parts[-3], path.parts[-2], path.stem
-            meta_path = path.with_suffix(".meta.json")
-            meta = _json_object(meta_path) if meta_path.exists() else {}
+            meta = records.read_meta(path) or {}
             fingerprint = _mapping(meta, "fingerprint")
-            method, params = str(fingerprint.get("method", "")), _mapping(fingerprint, "params")
-            if not method:
-                method, params = _method_of(name, _entries(self.config, "methods").get(name))
+            if fingerprint.get("method"):
+                method, params = str(fingerprint["method"]), _mapping(fingerprint, "params")
+            else:
+                asked = _unrun(self.config, self.folder, name, dataset, model)
+                method, params = asked.method, asked.params
             yield Variant(name, dataset, model, method, params, meta, path)
 
     def _asked(self) -> Iterator[Variant]:
-        for dataset in _entries(self.config, "datasets"):
-            for model in _entries(self.config, "models"):
-                for name, entry in _entries(self.config, "methods").items():
-                    if dataset in (_get(entry, "datasets") or [dataset]):
-                        method, params = _method_of(name, entry)
-                        yield _unrun(name, dataset, model, method, params, self.folder)
+        for job in self.config.answers() if self.config else ():
+            yield _unrun(self.config, self.folder, job.variant, job.dataset, job.model)
 
 
 def identities(variant: Variant) -> list[str]:
@@ -220,8 +214,8 @@ def paper_cycles(variant: Variant, key: str, *, caching: bool = True, parallel: 
     record, trace = variant.records[key], variant.traces[key]
     if variant.method in RANKED:
         trace = cycles.with_prefix_cached(trace, _cached_prefix(record))
-    if variant.method == "superposition" and variant.prunes and parallel and int(variant.param("iterations") or 1) == 1:
-        trace = cycles.with_queries_kept(trace, max(1, len(record.get("kept") or [])))
+    if variant.method == "superposition" and variant.prunes and parallel and variant.param("iterations") == 1:
+        trace = cycles.with_queries_kept(trace, max(1, min(int(variant.param("top_k")), len(record.get("kept") or []))))
     trace = trace if caching else cycles.uncached(trace)
     trace = trace if parallel else cycles.sequential(trace)
     return float(cycles.compute_cycles(trace, variant.shape, accounting="published"))
@@ -251,30 +245,13 @@ def _metrics(dataset: str) -> tuple[str, ...]:
         return ("best_subspan_em", "kept_gold_recall")
 
 
-def _unrun(name: str, dataset: str, model: str, method: str, params: Mapping[str, Any], folder: Path) -> Variant:
+def _unrun(config: Config | None, folder: Path, name: str, dataset: str, model: str) -> Variant:
+    """A variant without records; a name that the configuration does not have is a method at its defaults."""
+    entry = config.methods.get(name) if config else None
     path = folder / "answers" / dataset / model / f"{name}.jsonl"
     unfinished = path.with_name(path.name + ".partial").exists()
+    method, params = (entry.method, entry.params) if entry else (name, {})
     return Variant(name, dataset, model, method, params, {}, path, "unfinished" if unfinished else "no records")
-
-
-def _method_of(name: str, entry: Any) -> tuple[str, dict[str, Any]]:
-    """Method and parameters of a variant's line in the configuration."""
-    given = entry if isinstance(entry, Mapping) else _plain(entry)
-    params = dict(given.get("params") or {})
-    params |= {k: v for k, v in given.items() if k not in ("method", "datasets", "limit", "params")}
-    return str(given.get("method") or name), params
-
-
-def _plain(entry: Any) -> dict[str, Any]:
-    return dict(entry.model_dump()) if hasattr(entry, "model_dump") else {}
-
-
-def _entries(config: Any, key: str) -> dict[str, Any]:
-    return dict(_get(config, key) or {})
-
-
-def _get(entry: Any, key: str) -> Any:
-    return entry.get(key) if isinstance(entry, Mapping) else getattr(entry, key, None)
 
 
 def _mapping(data: Mapping[str, Any], key: str) -> Mapping[str, Any]:
@@ -290,10 +267,3 @@ def _json_object(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise UserError(f"{path}: must hold a JSON object")
     return value
-
-
-def _json_lines(path: Path) -> Iterator[dict[str, Any]]:
-    from ragauge.datasets import read_jsonl
-
-    for _, value in read_jsonl(path):
-        yield value

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import io
 import math
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ragauge.paper import _style
 from ragauge.paper._cells import VALUES
+from ragauge.records import replace_atomically
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,7 +34,10 @@ def write(item: str, table: pd.DataFrame, figure: Figure, about: str, footer: st
         "tex": latex(item, table, about, footer).encode(),
         **_figure_bytes(figure, footer),
     }
-    return [_replace(out_dir / f"{item}.{kind}", data) for kind, data in contents.items()]
+    paths = {out_dir / f"{item}.{kind}": data for kind, data in contents.items()}
+    for path, data in paths.items():
+        replace_atomically(path, data)
+    return list(paths)
 
 
 def csv_text(table: pd.DataFrame) -> str:
@@ -158,16 +160,3 @@ def _saved(figure: Figure, kind: str) -> bytes:
     buffer = io.BytesIO()
     figure.savefig(buffer, format=kind, metadata=METADATA[kind])
     return buffer.getvalue()
-
-
-def _replace(path: Path, data: bytes) -> Path:
-    """Puts `data` at `path` by a rename, so that a reader never sees half a file."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        Path(name).chmod(0o644)
-        os.replace(name, path)
-    finally:
-        Path(name).unlink(missing_ok=True)
-    return path

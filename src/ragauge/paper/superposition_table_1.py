@@ -17,17 +17,15 @@ from ragauge.paper import _panels
 from ragauge.paper._cells import (
     Cell,
     Measure,
-    cost,
     difference,
     find,
     frame,
     merge,
-    naive,
     noted,
     paper_model,
     published,
     quality,
-    speedup,
+    standard,
 )
 from ragauge.paper._runs import RANKED, Runs, Variant
 
@@ -62,7 +60,8 @@ def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
         keys = {"model": model, "dataset": dataset, "method": row}
         if variant is None:
             reason = Measure(note=runs.why_missing(dataset, model, row))
-            cells += [Cell(keys, quantity, reason, paper_model=_any_paper_model(runs, dataset, model)) for quantity in PUBLISHED]
+            of_paper = _any_paper_model(runs, dataset, model)
+            cells += [Cell(keys, quantity, reason, paper_model=of_paper) for quantity in PUBLISHED]
         else:
             cells += _measured(runs, keys, variant, best)
     return cells
@@ -71,12 +70,8 @@ def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
 def _measured(runs: Runs, keys: dict[str, str], variant: Variant, best: Variant | None) -> list[Cell]:
     full = keys | {"variant": variant.name, "top_k": variant.param("top_k") or ""}
     of_paper = paper_model(variant, runs)
-    base = naive(runs, variant.dataset, variant.model)
-    measures = {
-        "accuracy": noted(quality(runs, variant), _choice(runs, variant)),
-        "compute_cycles": noted(cost(runs, variant), _accounting(variant)),
-        "theoretical_speedup": speedup(runs, base, variant),
-    }
+    measures = standard(runs, variant)
+    measures["accuracy"] = noted(measures["accuracy"], _choice(runs, variant))
     if best is not None and best is not variant:
         measures["superposition_gain"] = difference(runs, best, variant)
     return [Cell(full, quantity, m, paper_model=of_paper) for quantity, m in measures.items()]
@@ -104,14 +99,11 @@ def _chosen(runs: Runs, dataset: str, model: str, row: str) -> Variant | None:
 
 def _choice(runs: Runs, variant: Variant) -> str:
     """How top_k was chosen, where there was a choice."""
-    tried = [v.param("top_k") for v in find(runs, variant.dataset, variant.model, variant.method) if v.row == variant.row]
+    found = find(runs, variant.dataset, variant.model, variant.method)
+    tried = [v.param("top_k") for v in found if v.row == variant.row]
     if variant.method not in RANKED or len(tried) < 2:
         return ""
     return f"top_k: the best of {', '.join(map(str, tried))} on these questions"
-
-
-def _accounting(variant: Variant) -> str:
-    return "first document counted as cached, as the paper does" if variant.method in RANKED else ""
 
 
 def _any_paper_model(runs: Runs, dataset: str, model: str) -> str | None:

@@ -1,0 +1,68 @@
+"""The small print of every table and figure: what was measured, on how many questions, in which precision, where."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ragauge.paper._runs import Runs, Variant
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+OFFICIAL_SIZES = {"nq_open": 2655, "musique": 2417}  # questions of the whole data set
+
+
+def footer(runs: Runs, table: pd.DataFrame) -> str:
+    """One line: models with precision, data sets with the number of questions, intervals, machine, versions."""
+    used = [v for v in runs.run if _in(table, v)]
+    if not used:
+        return "Nothing measured here: published numbers alone."
+    models = _join(f"{v.model} ({v.setting('dtype') or 'dtype not recorded'})" for v in used)
+    asked = _join(_questions(runs, used, dataset) for dataset in dict.fromkeys(v.dataset for v in used))
+    parts = [f"Measured: {models}", asked, "intervals: bootstrap 95%", _machines(used), _versions(used)]
+    return "; ".join(p for p in parts if p) + "."
+
+
+def machine(provenance: Mapping[str, Any]) -> str:
+    """The machine of a provenance block: GPU where there is one, else CPU, and the threads."""
+    gpu, cpu = provenance.get("gpu"), provenance.get("cpu")
+    name = gpu.get("name") if isinstance(gpu, Mapping) else gpu or cpu
+    threads = provenance.get("threads")
+    return f"{name}, {threads} threads" if name and threads and not gpu else str(name or "")
+
+
+def _in(table: pd.DataFrame, variant: Variant) -> bool:
+    rows = table[(table["model"] == variant.model) & (table["dataset"] == variant.dataset)]
+    if "variant" in rows.columns and (rows["variant"] != "").any():
+        rows = rows[rows["variant"].map(lambda names: variant.name in str(names).split(" − "))]
+    return bool(rows["measured"].notna().any())
+
+
+def _questions(runs: Runs, used: list[Variant], dataset: str) -> str:
+    counts = sorted({len(v.records) for v in used if v.dataset == dataset})
+    shown = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    limits = {v.setting("limit") for v in used if v.dataset == dataset} - {None}
+    whole = OFFICIAL_SIZES.get(runs.registered(dataset))
+    subset = f"a subset of {whole:,}" if whole and counts[-1] < whole else "a subset" if limits else ""
+    return f"{dataset}: {shown} questions" + (f" ({subset})" if subset else "")
+
+
+def _machines(used: list[Variant]) -> str:
+    names = _join(machine(v.meta.get("provenance") or {}) for v in used)
+    return f"machine: {names}" if names else "machine not recorded"
+
+
+def _versions(used: list[Variant]) -> str:
+    found = []
+    for variant in used:
+        provenance = variant.meta.get("provenance") or {}
+        torch, git = (provenance.get("packages") or {}).get("torch"), provenance.get("git") or {}
+        found.append(f"torch {torch}" if torch else "")
+        if git.get("commit"):
+            found.append(f"commit {git['commit'][:9]}" + (" with changes" if git.get("dirty") else ""))
+    return _join(found)
+
+
+def _join(texts: Iterable[str]) -> str:
+    return ", ".join(dict.fromkeys(t for t in texts if t))

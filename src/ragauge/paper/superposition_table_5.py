@@ -1,0 +1,61 @@
+"""Superposition Prompting, Table 5: the top-k sweep of BM25, TF-IDF, dense retrieval and superposition.
+
+Shows accuracy, compute cycles under the paper's rules, theoretical speedup over naive RAG, and the measured speedup of
+the machine that the latency rule ran on, in a column named after its device. Compute cycles count the kept paths'
+queries one after another and a ranker's first document as cached, as the paper's columns do.
+
+Does not show: what the same variants cost as they ran here (see `frontier`). Measured speedups of different machines
+stand beside each other but have no ratio.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ragauge.paper import _panels, _timing
+from ragauge.paper._cells import Cell, find, frame, merge, paper_model, published, standard
+from ragauge.paper._runs import Runs, Variant
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+KEYS = ("model", "dataset", "method", "variant", "top_k")
+METHODS = ("bm25", "tfidf", "dense", "superposition")
+PUBLISHED = {
+    "accuracy": "accuracy",
+    "compute_cycles": "compute_cycles",
+    "theoretical_speedup": "theoretical_speedup",
+    "cuda_speedup": "measured_speedup_cuda",
+}
+
+
+def table(runs: Runs) -> pd.DataFrame:
+    """One line for each (model, data set, method, top_k, quantity)."""
+    measured = [c for dataset, model in runs.groups(multi_hop=False) for c in _group(runs, dataset, model)]
+    measured += _timing.speedup_cells(runs, _keys)
+    printed = published("superposition_table_5", ("model", "method", "top_k"), PUBLISHED, "nq_open")
+    return frame(KEYS, merge(measured, printed, on=("method", "top_k")))
+
+
+def draw(table: pd.DataFrame) -> Figure:
+    """Accuracy against top_k, a line a method."""
+    points = _panels.points(table, KEYS, "top_k", "accuracy")
+    return _panels.planes(points, _panels.Axis("top-k (documents kept)", base2=True), _panels.Axis("accuracy"))
+
+
+def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
+    found = [v for method in METHODS for v in find(runs, dataset, model, method) if _keys(v)]
+    return [
+        Cell({"model": model, "dataset": dataset, "variant": v.name, **(_keys(v) or {})}, quantity, measure, None, of_paper)
+        for v in found
+        for of_paper in [paper_model(v, runs)]
+        for quantity, measure in standard(runs, v).items()
+    ]
+
+
+def _keys(variant: Variant) -> Mapping[str, Any] | None:
+    """Method and top_k of a variant of the sweep; None for any other."""
+    swept = variant.is_superposition() if variant.method == "superposition" else variant.method in METHODS
+    return {"method": variant.row, "top_k": variant.param("top_k")} if swept else None
