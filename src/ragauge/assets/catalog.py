@@ -11,19 +11,19 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class Entry(BaseModel):
-    """One named asset."""
+    """One asset."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    kind: Literal["model", "encoder", "corpus"]
-    source: str = Field(description="hf:org/name, pypi:name==version, https://... or path:/folder")
+    kind: Literal["model", "encoder", "corpus", "file"]  # "file": given by its source, so nobody said what it is
+    source: str = Field(description="hf:org/name, pypi:name==version, https://host/file or path:/folder")
     sha256: str | None = Field(None, pattern="^[0-9a-f]{64}$", description="of the file that is downloaded")
     revision: str | None = Field(None, description="of a hub repository: commit, tag or branch")
     members: tuple[str, ...] = Field((), description="patterns of the archive members that are unpacked")
     use: str | None = Field(None, description="the member, a file or a folder, that the asset is")
-    tokenizer: str | None = Field(None, description="source of the tokenizer, where the checkpoint ships none")
+    tokenizer: str | None = Field(None, description="hub repository of the tokenizer, where the checkpoint ships none")
     template: Literal["chat", "alpaca", "plain"] | None = Field(None, description="how prompts are wrapped")
-    license: str | None = None
+    license: str | None = Field(None, description="as its publisher states it")
 
 
 @cache

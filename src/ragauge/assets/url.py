@@ -1,0 +1,171 @@
+"""Assets at a URL: downloads that resume, are whole or absent, and show how far they are."""
+
+from __future__ import annotations
+
+import errno
+import re
+import shutil
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from dataclasses import dataclass
+from http.client import HTTPException, HTTPResponse
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from ragauge import __version__
+from ragauge.assets import archive
+from ragauge.assets.store import Store, check_sha256
+from ragauge.errors import UserError
+
+ATTEMPTS = 5  # in a row without a byte of progress
+PAUSE_S = 1.0  # before the second attempt; doubled before each further one
+TIMEOUT_S = 60.0  # of silence
+CHUNK = 1 << 18  # bytes
+
+
+def fetch(store: Store, url: str, sha256: str | None = None, members: Sequence[str] = ()) -> Path:
+    """The file at `url`; for an archive (`.zip`, `.tar.gz`, ...) the folder of its unpacked members.
+
+    Raises UserError for an address that cannot be had, a wrong hash (the file is removed), and an unsafe archive.
+    """
+    name = file_name(url)
+    target = store.folder("url", name, url, sha256, list(members))
+    packed = name.endswith(archive.SUFFIXES)
+
+    def make(folder: Path) -> dict[str, Any]:
+        store.say(f"fetching {url}")
+        part = target.parent / f".{target.name}.part" / name  # outlives a failure, for the next attempt to resume
+        Download(url, part).run(store.progress)
+        found = _checked(part, sha256, url)
+        if packed:
+            archive.unpack(part, folder, members)
+        else:
+            part.replace(folder / name)
+        shutil.rmtree(part.parent)
+        return {"source": url, "archive_sha256": found}
+
+    folder = store.build(target, make)
+    return folder if packed else folder / name
+
+
+def file_name(url: str) -> str:
+    """The last part of the URL's path; raises UserError for a URL without a host or a file name."""
+    parts = urlsplit(url)
+    name = unquote(parts.path).rpartition("/")[2]
+    if parts.scheme not in ("http", "https") or not parts.hostname or not re.fullmatch(r"\w[\w.+=@ -]*", name):
+        raise UserError(f"{url}: not of the form https://host/path/file")
+    return name
+
+
+def _checked(part: Path, sha256: str | None, url: str) -> str:
+    try:
+        return check_sha256(part, sha256, url)
+    except UserError as error:
+        shutil.rmtree(part.parent)
+        raise UserError(f"{error}; the file was removed") from None
+
+
+class _ConnectionLostError(Exception):
+    """The connection failed or ended early; another attempt may help."""
+
+
+@dataclass(frozen=True)
+class Download:
+    """One file on its way from `url` to `path`. What an earlier attempt or process got is kept.
+
+    The server is asked for the rest alone if it gave a validator (ETag or Last-Modified), which also makes sure that
+    the rest belongs to the same file; one that ignores the question sends everything, and we start again.
+    """
+
+    url: str
+    path: Path
+
+    def run(self, progress: bool = True) -> None:
+        """Downloads until the file is whole; raises UserError when attempts get nowhere or the server refuses."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        failed = 0
+        while failed < ATTEMPTS:
+            before = self._bytes()
+            try:
+                return self._attempt(progress)
+            except _ConnectionLostError as error:
+                reason = str(error)
+            failed = failed + 1 if self._bytes() <= before else 1
+            time.sleep(PAUSE_S * 2 ** (failed - 1))
+        raise UserError(f"{self.url}: download failed after {ATTEMPTS} attempts: {reason}; run again to resume")
+
+    @property
+    def _validator_file(self) -> Path:
+        return self.path.with_name(self.path.name + ".validator")
+
+    def _bytes(self) -> int:
+        return self.path.stat().st_size if self.path.exists() else 0
+
+    def _attempt(self, progress: bool) -> None:
+        try:
+            with urllib.request.urlopen(self._request(), timeout=TIMEOUT_S) as response:
+                self._receive(response, progress)
+        except urllib.error.HTTPError as error:
+            self._refused(error)
+        except (OSError, HTTPException) as error:
+            if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS):
+                raise  # the disk's trouble, not the network's
+            raise _ConnectionLostError(str(getattr(error, "reason", error)) or type(error).__name__) from error
+
+    def _request(self) -> urllib.request.Request:
+        headers = {"User-Agent": f"ragauge/{__version__}"}
+        if self._bytes() and self._validator_file.exists():
+            headers["Range"] = f"bytes={self._bytes()}-"
+            headers["If-Range"] = self._validator_file.read_text()
+        return urllib.request.Request(self.url, headers=headers)
+
+    def _refused(self, error: urllib.error.HTTPError) -> None:
+        """Sorts an HTTP error: one that time may heal, a range the file no longer has, or a plain no."""
+        if error.code == 416:
+            self.path.unlink(missing_ok=True)
+            self._validator_file.unlink(missing_ok=True)
+        if error.code in (408, 416, 429) or error.code >= 500:
+            raise _ConnectionLostError(f"HTTP {error.code} {error.reason}") from error
+        raise UserError(f"{self.url}: HTTP {error.code} {error.reason}") from error
+
+    def _receive(self, response: HTTPResponse, progress: bool) -> None:
+        start = self._bytes() if response.status == 206 else 0
+        if start and not response.headers.get("Content-Range", "").startswith(f"bytes {start}-"):
+            raise UserError(f"{self.url}: the server sent another range than was asked for")
+        length = response.headers.get("Content-Length")
+        total = start + int(length) if length and length.isdigit() else None
+        self._keep_validator(response)
+        self._check_room(total, start)
+        with self.path.open("ab" if start else "wb") as file, _bar(self.path.name, start, total, progress) as bar:
+            while data := response.read(CHUNK):
+                file.write(data)
+                bar.update(len(data))
+        if total is not None and self._bytes() != total:
+            raise _ConnectionLostError(f"the connection ended at {self._bytes():,} of {total:,} bytes")
+
+    def _keep_validator(self, response: HTTPResponse) -> None:
+        tag = response.headers.get("ETag", "")
+        validator = tag if tag and not tag.startswith("W/") else response.headers.get("Last-Modified")
+        if validator:
+            self._validator_file.write_text(validator)
+        else:
+            self._validator_file.unlink(missing_ok=True)
+
+    def _check_room(self, total: int | None, start: int) -> None:
+        free = shutil.disk_usage(self.path.parent).free
+        if total is not None and total - start > free:
+            raise UserError(f"{self.url}: {total - start:,} bytes to come, {free:,} free in {self.path.parent}")
+
+
+def _bar(name: str, start: int, total: int | None, progress: bool) -> Any:
+    """A progress bar with size, rate and time left; a line every ten seconds where stderr is no terminal."""
+    from tqdm import tqdm
+
+    pause = 0.2 if sys.stderr.isatty() else 10.0
+    return tqdm(
+        desc=name, initial=start, total=total, unit="B", unit_scale=True, mininterval=pause, disable=not progress
+    )
