@@ -212,10 +212,7 @@ def check_methods(config: Config, place: str) -> None:
     from ragauge import methods
 
     for name, variant in config.methods.items():
-        try:
-            methods.make(variant.method, **variant.params)
-        except UserError as error:
-            raise UserError(f"{place}: methods.{name}: {error}") from error
+        methods.make(variant.method, where=f"{place}: methods.{name}", **variant.params)
 
 
 def check_source(source: str, where: str) -> None:

@@ -1,0 +1,45 @@
+"""Examples as a file: what `ragauge data` writes, checked and in its final order, for any number of runs to read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ragauge.datasets._base import Document, Example, check, field, objects, read_jsonl, strings
+from ragauge.errors import UserError
+from ragauge.records import replace_atomically
+
+
+def write(path: Path, examples: Iterable[Example]) -> None:
+    """One JSON line an example; the file is there whole or not at all."""
+    lines = "".join(json.dumps(asdict(example), ensure_ascii=False) + "\n" for example in examples)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_atomically(path, lines.encode())
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+def read(path: Path) -> list[Example]:
+    """The examples of a file that `write` made. Raises UserError naming the line on anything else."""
+    examples = [_example(record, f"{path}:{number}") for number, record in read_jsonl(path)]
+    if not examples:
+        raise UserError(f"{path}: holds no questions")
+    return examples
+
+
+def _example(record: Mapping[str, Any], place: str) -> Example:
+    example = Example(
+        key=field(record, "key", str, place),
+        question=field(record, "question", str, place),
+        documents=tuple(
+            Document(field(d, "title", str, at), field(d, "text", str, at)) for d, at in objects(record, "documents", place)
+        ),
+        answers=strings(record, "answers", place),
+        gold=tuple(field(record, "gold", list, place)),
+    )
+    check(example, place)
+    return example
