@@ -70,11 +70,26 @@ def test_a_busy_machine_is_refused_and_its_rows_kept(lm, prompt, monkeypatch):
     monkeypatch.setattr(latency, "PAUSE_S", 0.0)
     monkeypatch.setattr(latency, "MAX_LOAD", -1.0)  # any machine is too busy
     result = _run(lm, [prompt], allow_load=False)
-    assert "idle machine" in result["refused"]
+    assert "disturbed 8 of 8 trials" in result["refused"]
     assert result["summary"] == {}
     assert len(result["rows"]) == 8
     assert result["load"]["retried"] == 8  # bounded by one retry a trial over the whole run
     assert _run(lm, [prompt])["summary"]["naive"]["total_s"]["n"] == 4
+
+
+@pytest.mark.parametrize(
+    ("disturbed", "load", "machine_share", "message"),
+    [
+        (1, Load(10.0, 0.0), 0.0, None),
+        (2, Load(10.0, 0.0), 0.0, "disturbed 2 of 10 trials"),
+        (0, Load(10.0, 1e3), 0.0, "of the machine's CPU time"),
+        (0, Load(10.0, 0.0), 0.5, "while the machine's rates were measured"),
+    ],
+)
+def test_what_is_refused(disturbed, load, machine_share, message):
+    rows = [{"disturbed": i < disturbed} for i in range(10)]
+    refused = latency._refusal(rows, load, machine_share)
+    assert refused is None if message is None else message in refused
 
 
 @dataclass(frozen=True)
@@ -141,6 +156,7 @@ def test_measured_machine(monkeypatch):
     monkeypatch.setattr(machine, "CPU_READ_BYTES", 2**24)
     monkeypatch.setattr(machine, "CPU_MATMUL_SIDE", 64)
     monkeypatch.setattr(machine, "BUDGET_S", 0.001)
+    monkeypatch.setattr(machine, "PAUSE_S", 0.0)
     threads = torch.get_num_threads()
     found = machine.measure(threads=1)
     assert found["threads"] == 1

@@ -21,16 +21,14 @@ from typing import Any
 
 from ragauge.cost.cycles import critical_path
 from ragauge.cost.flop import flop
-from ragauge.cost.machine import Load, competing_load, measure, provenance
+from ragauge.cost.machine import MAX_LOAD, PAUSE_S, Load, competing_load, measure, provenance
 from ragauge.cost.roofline import stage_floor_seconds
 from ragauge.cost.trace import Trace, online
 from ragauge.errors import UserError
 
 CACHE_STATE = "what a method prepares before the question is known is ready; question, task and response are timed"
-MAX_LOAD = 0.05  # part of the machine's CPU time that others may take during a trial
 MAX_DISTURBED = 0.1  # part of the trials that may stay disturbed after their retries
 RETRIES = 3  # of one disturbed trial
-PAUSE_S = 1.0  # before a retry
 TIMES = ("first_token_s", "per_token_s", "total_s")
 
 
@@ -96,7 +94,7 @@ def run(
         for index, (prompt, share) in enumerate(zip(prompts, shares, strict=True)):
             if share:
                 bench.time_prompt(index, prompt, share)
-    refused = None if allow_load else _refusal(bench.rows, bench.load)
+    refused = None if allow_load else _refusal(bench.rows, bench.load, machine.get("load_share", 0.0))
     return {
         "provenance": provenance(),
         "protocol": _protocol(prompts, lm, limits, trials, max(warmup, 1), seed, dataset),
@@ -153,7 +151,7 @@ class _Bench:
         self.order = order
         self.retries_left = retries  # of the whole run, so that a busy machine cannot stretch it without end
         self.retried = 0
-        self.load = Load()  # of all kept trials together
+        self.load = Load()  # of all undisturbed trials together: what was too short to see in each
         self.rows: list[dict[str, Any]] = []
         self.stages: dict[str, dict[str, dict[str, float]]] = {}
 
@@ -168,7 +166,7 @@ class _Bench:
             self.order.shuffle(names)
             for name in names:
                 trial = self._undisturbed(name, states[name], prompt)
-                self.load += trial.load
+                self.load += Load() if trial.disturbed else trial.load
                 self.rows.append(self._row(name, index, trial) | costs[name])
 
     def _warm(self, name: str, state: Any, prompt: Any) -> Trace:
@@ -253,15 +251,18 @@ def _check(prompts: Sequence[Any], limits: Any, trials: int) -> None:
         raise UserError(f"threads: torch has {torch.get_num_threads()} threads on {cores} cores; use {cores} or fewer")
 
 
-def _refusal(rows: Sequence[Mapping[str, Any]], load: Load) -> str | None:
+def _refusal(rows: Sequence[Mapping[str, Any]], load: Load, machine_share: float) -> str | None:
     """Why the times must not be reported; None where the machine was quiet enough."""
     disturbed = sum(row["disturbed"] for row in rows)
-    if disturbed <= MAX_DISTURBED * len(rows) and load.share <= MAX_LOAD:
+    if disturbed > MAX_DISTURBED * len(rows):
+        found = f"disturbed {disturbed} of {len(rows)} trials (allowed: {MAX_DISTURBED:.0%})"
+    elif load.share > MAX_LOAD:
+        found = f"took {load.share:.0%} of the machine's CPU time (allowed: {MAX_LOAD:.0%})"
+    elif machine_share > MAX_LOAD:
+        found = f"took {machine_share:.0%} of its CPU time while the machine's rates were measured"
+    else:
         return None
-    return (
-        f"other processes took {load.share:.0%} of the machine's CPU time and disturbed {disturbed} of {len(rows)} "
-        f"trials (allowed: {MAX_LOAD:.0%} and {MAX_DISTURBED:.0%}); run it on an idle machine, or allow the load"
-    )
+    return f"other processes {found}; run it on an idle machine, or allow the load"
 
 
 def _protocol(
