@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ class Axis:
 
     label: str
     log: bool = False
+    base2: bool = False  # logarithmic with a tick at each value
     zero: bool = False  # a line at zero: the quantity is a difference
 
 
@@ -65,6 +66,110 @@ def dots(
         return figure
 
 
+def points(table: pd.DataFrame, keys: Sequence[str], x: str, y: str) -> pd.DataFrame:
+    """The points of a plane: one line a (row, source) that has both coordinates.
+
+    Args:
+        table: a frame of `_cells.frame`.
+        keys: its key columns; the one named "method" or "series" tells the lines apart.
+        x, y: quantities, or for x a key column.
+
+    Returns: columns model, dataset, published (bool), line, order (top_k), x, y, low, high.
+    """
+    import pandas as pd
+
+    line = next(k for k in ("method", "series") if k in keys)
+    rows = []
+    for _, part in table.groupby(list(keys), sort=False, dropna=False):
+        cells = {c["quantity"]: c for c in part.to_dict("records")}
+        for source in ("measured", "published"):
+            across = cells[y].get(x) if y in cells and x in keys else cells.get(x, {}).get(source)
+            up = cells.get(y, {}).get(source)
+            if _number(across) is None or not _is_number(up):
+                continue
+            first, mine = part.iloc[0], source == "measured"
+            low, high = (cells[y]["low"], cells[y]["high"]) if mine else (math.nan, math.nan)
+            order = _number(first.get("top_k")) or 0.0
+            group = (first["model"], first["dataset"], not mine, first[line], order)
+            rows.append((*group, _number(across), up, low, high))
+    return pd.DataFrame(rows, columns=["model", "dataset", "published", "line", "order", "x", "y", "low", "high"])
+
+
+def planes(dots: pd.DataFrame, x: Axis, y: Axis) -> Figure:
+    """Small multiples, one a model and data set: lines over `order` (or x), measured first, published shaded."""
+    if dots.empty:
+        return _style.empty(NOTHING)
+    panels = list(dots.sort_values("published", kind="stable").groupby(["published", "model", "dataset"], sort=False))
+    columns = min(3, len(panels))
+    rows = math.ceil(len(panels) / columns)
+    width = _style.COLUMN_IN if columns == 1 else _style.TEXT_IN
+    styles = line_styles(dots["line"])
+    with _style.theme():
+        figure = _style.figure(width, 2.05 * rows + 0.45)
+        grid = figure.subplots(rows, columns, sharex=True, sharey="row", squeeze=False).flatten()
+        for ax, (key, part) in zip(grid, panels, strict=False):
+            plane(ax, part, styles, x)
+            _titled(ax, key)
+        for place, ax in enumerate(grid):
+            ax.set_ylabel(y.label if place % columns == 0 else "")
+            ax.set_visible(place < len(panels))
+        for ax in grid[max(0, len(panels) - columns) : len(panels)]:
+            ax.set_xlabel(x.label)
+            ax.tick_params(axis="x", labelbottom=True)
+        _scale(grid[0], dots, x)
+        handles = [_handle(*style, line=True) for style in styles.values()]
+        _style.legend(figure, handles, columns=4 if columns == 1 else 7)
+        return figure
+
+
+def plane(ax: Axes, part: pd.DataFrame, styles: Mapping[str, tuple[str, str, str]], x: Axis) -> None:
+    """One panel: each line's points in order, with their intervals."""
+    ax.grid(axis="both")
+    for name, line in part.groupby("line", sort=False):
+        _, colour, marker = styles[str(name)]
+        line = line.sort_values(["order", "x"])
+        faded = 0.75 if bool(line["published"].iloc[0]) else 1.0
+        ax.plot(
+            line["x"], line["y"], marker=marker, color=colour, alpha=faded, ms=_style.marker_size(marker), mew=0, zorder=3
+        )
+        for dot in line.to_dict("records"):
+            interval(ax, dot["x"], dot["y"], dot["low"], dot["high"], colour, vertical=True)
+    if bool(part["published"].iloc[0]):
+        _style.as_published(ax)
+    top = max([float(v) for v in [*part["y"], *part["high"]] if _is_number(v)], default=1.0)
+    ax.set_ylim(min(0.0, -0.03 * top), max(ax.get_ylim()[1], top * 1.06 or 1.0))
+
+
+def line_styles(lines: Iterable[str]) -> dict[str, tuple[str, str, str]]:
+    """(label, colour, marker) of each line: a method's own, else that of its place."""
+    names = list(dict.fromkeys(lines))
+    ordered = sorted(names, key=lambda n: _style.method_order(n))
+    if all(_style.is_method(n) for n in names):
+        return {n: _style.method_style(n) for n in ordered}
+    return {n: (n, *_style.series_style(i)) for i, n in enumerate(names)}
+
+
+def _titled(ax: Axes, key: tuple[bool, str, str]) -> None:
+    published, model, dataset = key
+    ax.set_title(f"{'published: ' if published else ''}{model}\n{dataset}", loc="left", color=_style.MUTED, pad=3)
+
+
+def _scale(ax: Axes, dots: pd.DataFrame, x: Axis) -> None:
+    if x.base2:
+        base2_axis(ax, list(dots["x"]))
+    elif x.log:
+        log_axis(ax, list(dots["x"]))
+
+
+def _number(value: Any) -> float | None:
+    """The value as a finite float, None where it is none (keys are text or numbers)."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return None
+    return number if math.isfinite(number) else None
+
+
 def blocks(table: pd.DataFrame) -> list[Block]:
     """The measured (model, data set) pairs in the table's order, then all other published models as one block."""
     others = table["note"].str.contains("published", na=False) & table["measured"].isna() & table["published"].notna()
@@ -92,9 +197,10 @@ def method_label(method: str) -> str:
     return _style.method_style(method)[0]
 
 
-def method_handles(methods: Sequence[str]) -> list[Any]:
-    """Legend entries of methods."""
-    return [_handle(*_style.method_style(m), line=True) for m in dict.fromkeys(methods)]
+def method_handles(methods: Iterable[str]) -> list[Any]:
+    """Legend entries of methods, each once."""
+    names = sorted(dict.fromkeys(methods), key=_style.method_order)
+    return [_handle(*_style.method_style(m)) for m in names]
 
 
 def log_axis(ax: Axes, values: Sequence[float], which: str = "x") -> None:

@@ -88,6 +88,17 @@ def method_style(method: str) -> tuple[str, str, str]:
     return (f"{label} ({encoder})" if encoder else label), colour, marker
 
 
+def is_method(name: str) -> bool:
+    """Whether a name is a method's that this module knows."""
+    return name.partition(":")[0] in METHODS
+
+
+def method_order(name: str) -> int:
+    """The place of a method in legends; others come last."""
+    known = name.partition(":")[0]
+    return list(METHODS).index(known) if known in METHODS else len(METHODS)
+
+
 def marker_size(marker: str) -> float:
     """Points; a star needs more room than a disc to look as large."""
     return 6.2 if marker == "*" else RC["lines.markersize"]  # type: ignore[return-value]

@@ -1,0 +1,108 @@
+"""A small invented results folder. Test-only: no number in it was measured, and nothing outside the tests reads it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ragauge.cost.trace import Call
+from ragauge.records import Record
+
+PREAMBLE, DOCUMENT, QUERY, TASK = 10, 100, 12, 8  # tokens
+MODEL = "smollm2-135m-instruct"
+PROVENANCE = {"cpu": "Invented CPU", "gpu": None, "threads": 2, "packages": {"torch": "2.13.0"}, "git": None}
+
+
+def write_variant(
+    folder: Path,
+    name: str,
+    method: str,
+    correct: Sequence[bool | None],
+    *,
+    params: Mapping[str, Any] | None = None,
+    dataset: str = "nq_open",
+    model: str = MODEL,
+    documents: int = 20,
+) -> Path:
+    """Write one variant's records; `correct` has one entry a question: right, wrong, or None for failed."""
+    params = dict(params or {})
+    kept = _kept(method, params, documents)
+    lines = [_record(i, ok, method, params, kept, documents) for i, ok in enumerate(correct)]
+    path = folder / "answers" / dataset / model / f"{name}.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(record.model_dump_json() + "\n" for record in lines))
+    fingerprint = {"method": method, "params": params, "dataset": dataset, "model": model, "dtype": "bfloat16"}
+    meta = {"fingerprint": fingerprint, "provenance": PROVENANCE}
+    path.with_suffix(".meta.json").write_text(json.dumps(meta))
+    return path
+
+
+def write_latency(
+    folder: Path, totals: Mapping[str, Sequence[float]], model: str = MODEL, device: str = "cpu", **more: Any
+) -> None:
+    """Write a latency file with the given total seconds of each variant's trials."""
+    rows = [
+        {"variant": v, "trial": i, "total_s": s, "disturbed": False}
+        for v, seconds in totals.items()
+        for i, s in enumerate(seconds)
+    ]
+    protocol = {"dataset": "nq_open", "new_tokens": 5, "trials": 3, "dtype": "bfloat16", "device": device}
+    (folder / "latency").mkdir(parents=True, exist_ok=True)
+    text = json.dumps({"provenance": PROVENANCE, "protocol": protocol, "rows": rows, **more})
+    (folder / "latency" / f"{model}.json").write_text(text)
+
+
+def trace(method: str, params: Mapping[str, Any], kept: int, documents: int) -> list[Call]:
+    """The calls of a method of that kind on documents of like length."""
+    context = PREAMBLE + DOCUMENT * kept
+    if method == "superposition":
+        pruned = len(range(documents))
+        return [
+            Call("preamble", (PREAMBLE,), (0,), offline=True),
+            Call("documents", (DOCUMENT,) * pruned, (PREAMBLE,) * pruned, offline=True, parallel=True),
+            Call("query", (QUERY,) * pruned, (PREAMBLE + DOCUMENT,) * pruned, parallel=True),
+            Call("task", (TASK,), (context + QUERY * kept,), logits=(1,)),
+        ]
+    if method == "prompt_cache":
+        return [
+            Call("documents", (DOCUMENT,) * kept, (0,) * kept, offline=True, parallel=True),
+            Call("prompt", (QUERY + TASK,), (context,), logits=(1,)),
+        ]
+    rounds = int(params.get("rounds", 3)) if method == "attention_sort" else 1
+    return [Call("prompt", (context + QUERY + TASK,), (0,), logits=(1,))] * rounds
+
+
+def _kept(method: str, params: Mapping[str, Any], documents: int) -> list[int]:
+    everything = method in ("naive", "attention_sort", "prompt_cache") or params.get("saliency") == "none"
+    if everything or params.get("path_pruning") is False:
+        return list(range(documents))
+    count = {"closed_book": 0, "oracle": 1}.get(method, int(params.get("top_k", 1)))
+    return list(range(count))
+
+
+def _record(
+    place: int, ok: bool | None, method: str, params: Mapping[str, Any], kept: list[int], documents: int
+) -> Record:
+    common: dict[str, Any] = {
+        "key": f"q{place}",
+        "question": "Which?",
+        "answers": ["Paris"],
+        "gold": [0],
+        "documents": documents,
+        "prompt_sha256": "0" * 64,
+    }
+    if ok is None:
+        return Record(**common, status="failed", reason="too long for the context")
+    lengths = [DOCUMENT] * (documents - 1) + [DOCUMENT + 10 * place]
+    return Record(
+        **common,
+        status="ok",
+        kept=kept,
+        tokens={"preamble": PREAMBLE, "documents": lengths, "query": QUERY, "task": TASK, "generated": 3},
+        text="Paris" if ok else "Rome",
+        prediction="Paris" if ok else "Rome",
+        trace=[call.to_json() for call in trace(method, params, len(kept), documents)],
+        online_s=0.1 * (1 + len(kept)),
+    )
