@@ -105,12 +105,14 @@ class _Cursor:
         self.check_tensors(tensors, values.get("general.alignment", 32))
         return values
 
-    def check_tensors(self, count: int, alignment: int) -> None:
-        """Every tensor must begin within the file."""
-        offsets = [self.tensor_offset() for _ in range(count)]
-        last = self.at + alignment + max(offsets, default=0)
-        if last > len(self.data):
-            raise ValueError(f"it ends at byte {len(self.data):,}, a tensor begins at {last:,}")
+    def check_tensors(self, count: int, alignment: Any) -> None:
+        """Every tensor must begin within the file; offsets count from the aligned end of the header."""
+        last = max((self.tensor_offset() for _ in range(count)), default=0)
+        if type(alignment) is not int or alignment < 1:
+            raise ValueError(f"alignment {alignment!r}")
+        begin = self.at + -self.at % alignment + last
+        if count and begin >= len(self.data):
+            raise ValueError(f"it ends at byte {len(self.data):,}, a tensor begins at {begin:,}")
 
     def tensor_offset(self) -> int:
         self.text()

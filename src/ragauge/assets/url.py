@@ -87,14 +87,14 @@ class Download:
     def run(self, progress: bool = True) -> None:
         """Downloads until the file is whole; raises UserError when attempts get nowhere or the server refuses."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        failed = 0
+        failed, most = 0, self._bytes()
         while failed < ATTEMPTS:
-            before = self._bytes()
             try:
                 return self._attempt(progress)
             except _ConnectionLostError as error:
                 reason = str(error)
-            failed = failed + 1 if self._bytes() <= before else 1
+            failed = failed + 1 if self._bytes() <= most else 1
+            most = max(most, self._bytes())
             time.sleep(PAUSE_S * 2 ** (failed - 1))
         raise UserError(f"{self.url}: download failed after {ATTEMPTS} attempts: {reason}; run again to resume")
 

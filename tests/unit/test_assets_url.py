@@ -1,0 +1,200 @@
+"""Downloads against a server on loopback that behaves, and in each way that servers do not."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import tarfile
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from ragauge import assets
+from ragauge.assets import url
+from ragauge.errors import UserError
+
+BODY = bytes(range(256)) * 4000  # about 1 MB
+SHA256 = hashlib.sha256(BODY).hexdigest()
+
+
+class Site(ThreadingHTTPServer):
+    """One file at every address; `cut`, `failures`, `ranges` and `length` say how the server misbehaves."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.body, self.etag = BODY, '"one"'
+        self.cut: list[int] = []  # bytes after which the next replies end early
+        self.failures: list[int] = []  # status codes of the next replies
+        self.ranges, self.length = True, True
+        self.asked: list[str | None] = []  # the Range header of each request
+
+    def url(self, name: str = "file.bin") -> str:
+        return f"http://127.0.0.1:{self.server_port}/{name}"
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Site
+
+    def do_GET(self) -> None:
+        site = self.server
+        site.asked.append(self.headers.get("Range"))
+        if site.failures:
+            self.send_error(site.failures.pop(0))
+            return
+        start = self._start()
+        if start >= len(site.body):
+            self.send_error(416)
+            return
+        body = site.body[start:]
+        self.send_response(206 if start else 200)
+        if start:
+            self.send_header("Content-Range", f"bytes {start}-{len(site.body) - 1}/{len(site.body)}")
+        if site.etag:
+            self.send_header("ETag", site.etag)
+        if site.length:
+            self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body[: site.cut.pop(0)] if site.cut else body)
+
+    def _start(self) -> int:
+        wanted = self.headers.get("Range") if self.server.ranges else None
+        if not wanted or self.headers.get("If-Range") != self.server.etag:
+            return 0
+        return int(wanted.removeprefix("bytes=").removesuffix("-"))
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    monkeypatch.setattr(url, "PAUSE_S", 0.001)
+    with Site() as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def test_a_file_is_fetched_once(site: Site, tmp_path: Path) -> None:
+    path = assets.fetch(site.url(), sha256=SHA256, home=tmp_path)
+    assert path.read_bytes() == BODY
+    assert path.name == "file.bin"
+    assert assets.fetch(site.url(), sha256=SHA256, home=tmp_path) == path
+    assert site.asked == [None]
+
+
+def test_a_cut_download_resumes_where_it_was(site: Site, tmp_path: Path) -> None:
+    site.cut = [300_000, 200_000]
+    assert assets.fetch(site.url(), sha256=SHA256, home=tmp_path).read_bytes() == BODY
+    assert site.asked == [None, "bytes=300000-", "bytes=500000-"]
+
+
+def test_a_later_call_resumes_what_an_earlier_one_left(site: Site, tmp_path: Path) -> None:
+    site.cut = [300_000]
+    download = url.Download(site.url(), tmp_path / "file.bin")
+    with pytest.raises(url._ConnectionLostError, match=r"ended at 300,000 of 1,024,000 bytes"):
+        download._attempt(progress=False)
+    download.run(progress=False)
+    assert (tmp_path / "file.bin").read_bytes() == BODY
+    assert site.asked[-1] == "bytes=300000-"
+
+
+def test_a_server_without_ranges_is_asked_for_everything_again(site: Site, tmp_path: Path) -> None:
+    site.cut, site.ranges = [300_000], False
+    assert assets.fetch(site.url(), sha256=SHA256, home=tmp_path).read_bytes() == BODY
+
+
+def test_without_a_validator_nothing_is_resumed(site: Site, tmp_path: Path) -> None:
+    site.cut, site.etag = [300_000], ""
+    assert assets.fetch(site.url(), home=tmp_path).read_bytes() == BODY
+    assert site.asked == [None, None]
+
+
+def test_a_file_that_changed_between_attempts_is_not_mixed(site: Site, tmp_path: Path) -> None:
+    site.cut = [300_000]
+    download = url.Download(site.url(), tmp_path / "file.bin")
+    with pytest.raises(url._ConnectionLostError):
+        download._attempt(progress=False)
+    site.body, site.etag = BODY[::-1], '"two"'
+    download.run(progress=False)
+    assert (tmp_path / "file.bin").read_bytes() == BODY[::-1]
+
+
+def test_a_range_beyond_the_end_starts_again(site: Site, tmp_path: Path) -> None:
+    download = url.Download(site.url(), tmp_path / "file.bin")
+    download.run(progress=False)  # whole, but the process died before it said so
+    download.run(progress=False)
+    assert (tmp_path / "file.bin").read_bytes() == BODY
+
+
+def test_a_server_that_always_cuts_gives_a_clear_error(site: Site, tmp_path: Path) -> None:
+    site.ranges, site.cut = False, [1000] * 20
+    with pytest.raises(UserError, match=r"file\.bin: download failed after 5 attempts: .* ended at 1,000 of 1,024,000"):
+        assets.fetch(site.url(), home=tmp_path)
+    assert len(site.asked) == url.ATTEMPTS
+
+
+def test_a_busy_server_is_asked_again(site: Site, tmp_path: Path) -> None:
+    site.failures = [503, 429, 500]
+    assert assets.fetch(site.url(), home=tmp_path).read_bytes() == BODY
+
+
+def test_a_reply_without_length_is_taken_whole(site: Site, tmp_path: Path) -> None:
+    site.length = False
+    assert assets.fetch(site.url(), sha256=SHA256, home=tmp_path).read_bytes() == BODY
+
+
+def test_not_found_is_said_at_once(site: Site, tmp_path: Path) -> None:
+    site.failures = [404]
+    with pytest.raises(UserError, match=r"file\.bin: HTTP 404 Not Found"):
+        assets.fetch(site.url(), home=tmp_path)
+    assert len(site.asked) == 1
+
+
+def test_a_wrong_hash_names_file_expected_and_found_and_removes_the_file(site: Site, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=rf"file\.bin: wrong sha256 .* expected {'0' * 64}, found {SHA256}; .*removed"):
+        assets.fetch(site.url(), sha256="0" * 64, home=tmp_path)
+    assert not [p for p in tmp_path.rglob("*") if p.is_file() and p.stat().st_size]
+
+
+def test_a_file_larger_than_the_disk_is_refused_first(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = url.shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(url.shutil, "disk_usage", lambda _: usage._replace(free=5000))
+    with pytest.raises(UserError, match=r"1,024,000 bytes to come, 5,000 free"):
+        assets.fetch(site.url(), home=tmp_path)
+
+
+def test_an_archive_is_unpacked(site: Site, tmp_path: Path) -> None:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as file:
+        info = tarfile.TarInfo("model/config.json")
+        info.size = 2
+        file.addfile(info, io.BytesIO(b"{}"))
+    site.body = packed.getvalue()
+    folder = assets.fetch(site.url("model.tar.gz"), home=tmp_path)
+    assert (folder / "model" / "config.json").read_text() == "{}"
+    assert not list(tmp_path.rglob("*.tar.gz"))
+
+
+@pytest.mark.parametrize("address", ["https://", "https://host", "https://host/", "https://host/a/..", "http:///x"])
+def test_an_address_without_a_file_is_refused(address: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="not of the form https://host/path/file"):
+        assets.fetch(address, home=tmp_path)
+
+
+def test_progress_is_shown(site: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assets.fetch(site.url(), home=tmp_path)
+    shown = capsys.readouterr().err
+    assert f"fetching {site.url()}" in shown
+    assert "1.02M/1.02M" in shown
+    assets.fetch(site.url("other.bin"), home=tmp_path, progress=False)
+    assert capsys.readouterr().err == ""
