@@ -5,14 +5,13 @@ The question files name articles and sections only; the text is cut from the sam
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -41,6 +40,8 @@ QUESTIONS = Path(__file__).parent / "questions"
 @dataclass(frozen=True)
 class WikiDataset(Dataset):
     """Questions with `DOCUMENTS` passages each, shuffled by the seed. Subclasses name their file of questions."""
+
+    assets: ClassVar[tuple[str, ...]] = (SAMPLE, ENCODER)
 
     def default_path(self) -> Path:
         return built(QUESTIONS / f"{self.name}.jsonl")
@@ -194,9 +195,10 @@ def built(questions: Path) -> Path:
     from ragauge.assets import store
 
     sample = assets.resolve(SAMPLE)
-    name = f"{questions.stem}-{_digest(questions, Path(__file__), Path(_wikipedia.__file__), sample)}"
-    folder = store.build(store.home() / "datasets" / name, lambda folder: _write(folder, questions, sample))
-    return folder / "records.jsonl"
+    state = [store.file_sha256(path) for path in (questions, Path(__file__), Path(_wikipedia.__file__), sample)]
+    home = store.Store(store.home())
+    target = home.folder("datasets", questions.stem, ENCODER, *state)
+    return home.build(target, lambda folder: _write(folder, questions, sample)) / "records.jsonl"
 
 
 def _write(folder: Path, questions: Path, sample: Path) -> dict[str, Any]:
@@ -215,8 +217,8 @@ def _embedded(passages: Sequence[Passage]) -> np.ndarray:
     from ragauge.assets import store
 
     texts = [f"{passage.title}\n{passage.text}" for passage in passages]
-    name = f"wiki-embeddings-{hashlib.sha256(json.dumps([ENCODER, texts]).encode()).hexdigest()[:12]}"
-    folder = store.build(store.home() / "datasets" / name, lambda folder: _embed(folder, texts))
+    home = store.Store(store.home())
+    folder = home.build(home.folder("datasets", "wiki_embeddings", ENCODER, *texts), lambda f: _embed(f, texts))
     embeddings: np.ndarray = np.load(folder / "embeddings.npy", allow_pickle=False)
     return embeddings
 
@@ -234,10 +236,3 @@ def _embed(folder: Path, texts: Sequence[str]) -> dict[str, Any]:
             progress.update(len(parts[-1]))
     np.save(folder / "embeddings.npy", np.concatenate(parts))
     return {"source": ENCODER, "passages": len(texts)}
-
-
-def _digest(*files: Path) -> str:
-    digest = hashlib.sha256()
-    for path in files:
-        digest.update(hashlib.sha256(path.read_bytes()).digest())
-    return digest.hexdigest()[:12]

@@ -23,9 +23,10 @@ PASSAGE_WORDS = 100
 SHORTEST_WORDS = 10  # a section of fewer words is a remnant of a table or a gallery
 CHUNK_BYTES = 1 << 16
 
-APPARATUS = frozenset(
-    "bibliography|citations|external links|footnotes|further reading|notes|notes and references|references|see also"
-    "|sources|works cited|primary sources|secondary sources|references and sources|gallery".split("|")
+APPARATUS = (  # sections of references and links, in lower case
+    *("bibliography", "citations", "external links", "footnotes", "further reading", "gallery", "notes"),
+    *("notes and references", "primary sources", "references", "references and sources", "secondary sources"),
+    *("see also", "sources", "works cited"),
 )
 
 
@@ -230,7 +231,11 @@ TEMPLATES: dict[str, Callable[[list[str]], str]] = {
     "lang": _last,
     "transl": _last,
 } | dict.fromkeys(
-    "angbr|dts|formatnum|lang-|nihongo|nobold|nowrap|nts|quote|sic|small|smaller|sub|sup|vanchor".split("|"), _first
+    (
+        *("angbr", "dts", "formatnum", "lang-", "nihongo", "nobold", "nowrap", "nts", "quote", "sic", "small"),
+        *("smaller", "sub", "sup", "vanchor"),
+    ),
+    _first,
 )
 
 
