@@ -63,10 +63,10 @@ def _list(args: argparse.Namespace) -> None:
 def _fetch(args: argparse.Namespace) -> None:
     from ragauge import assets
 
-    path = assets.resolve(args.asset)
+    manifest = assets.fetch_named(args.asset)
     if args.manifest:
-        _write_json(args.manifest, assets.describe(args.asset))
-    print(path)
+        _write_json(args.manifest, manifest)
+    print(manifest["path"])
 
 
 def _data(args: argparse.Namespace) -> None:
@@ -164,7 +164,7 @@ def _score(args: argparse.Namespace) -> None:
 def _compare(args: argparse.Namespace) -> None:
     from ragauge import scoring
 
-    _show(scoring.compare_files(args.a, args.b, metric=args.metric), args.json)
+    _show(scoring.compare_files(args.a, args.b, args.metrics), args.json)
 
 
 def _validate(args: argparse.Namespace) -> None:
@@ -428,7 +428,7 @@ def _add_score(parser: argparse.ArgumentParser) -> None:
 def _add_compare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("a", type=Path, metavar="A.jsonl")
     parser.add_argument("b", type=Path, metavar="B.jsonl")
-    parser.add_argument("--metric", help="default: the primary metric of the data set")
+    parser.add_argument("--metrics", type=_names, metavar="NAME,...", help="default: all that apply")
     _add_json(parser)
 
 

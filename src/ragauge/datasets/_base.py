@@ -45,6 +45,7 @@ class Dataset:
 
     preamble: ClassVar[str]  # the prompt's first sentence, before any document
     metrics: ClassVar[tuple[str, ...]]  # names in ragauge.metrics; the first is the data set's primary one
+    assets: ClassVar[tuple[str, ...]] = ()  # names in the catalog of what `default_path` makes the records from
     hub: ClassVar[Mapping[str, Any]] = {}  # arguments of datasets.load_dataset that give the official records
 
     seed: int = 0  # of everything that the data set draws

@@ -1,0 +1,43 @@
+"""ragauge: every method of the papers on one engine, from downloads to tables and figures.
+
+snakemake --cores all                                          the default experiment
+snakemake --cores all --configfile configs/smoke.yaml          another experiment, in place of the default
+snakemake --cores all --config generation='{max_new_tokens: 20}'   the same with a key changed
+"""
+
+from snakemake.utils import min_version
+
+min_version("9.0")
+
+
+# An experiment named on the command line stands for itself: it is not merged into the default one.
+if not workflow.configfiles:
+
+    configfile: "config.yaml"
+
+
+report: "workflow/report/workflow.rst"
+
+
+include: "workflow/rules/common.smk"
+include: "workflow/rules/assets.smk"
+include: "workflow/rules/data.smk"
+include: "workflow/rules/answers.smk"
+include: "workflow/rules/latency.smk"
+include: "workflow/rules/items.smk"
+
+
+localrules:
+    all,
+    settings,
+
+
+rule all:
+    """Every table and figure of the experiment."""
+    default_target: True
+    input:
+        item_files,
+
+
+onstart:
+    hold_folder()

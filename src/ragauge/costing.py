@@ -1,0 +1,81 @@
+"""Costs of methods on a decoder: by the clock (on questions or on random tokens), or from the decoder's shape alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ragauge.config import Model
+from ragauge.cost import latency, shapes, tokens
+from ragauge.cost.report import cost_report
+from ragauge.cost.shape import Shape
+from ragauge.datasets import Example
+from ragauge.lm import Limits, ShapeLM, load_lm, random_lm
+from ragauge.lm.checkpoint import read_shape
+from ragauge.methods import Method, make
+from ragauge.prompts import Prompt
+
+
+def time_model(
+    variants: Mapping[str, Method],
+    dataset: str,
+    examples: Sequence[Example],
+    model: Model,
+    *,
+    threads: int | None,
+    new_tokens: int,
+    **protocol: Any,
+) -> dict[str, Any]:
+    """The latency protocol on questions of a data set; `protocol` are further arguments of `cost.latency.run`."""
+    from ragauge.runner import prompt_of, template_of
+
+    lm = load_lm(model.source, dtype=model.dtype, device=model.device, threads=threads)
+    template = model.template or template_of(model.source, lm.tokenizer)
+    prompts = [prompt_of(example, dataset, template, lm.tokenizer) for example in examples]
+    return latency.run(variants, prompts, lm, limits=_limits(new_tokens), dataset=dataset, **protocol)
+
+
+def time_shape(
+    variants: Mapping[str, Method],
+    counts: str,
+    model: Model,
+    *,
+    threads: int | None,
+    new_tokens: int,
+    **protocol: Any,
+) -> dict[str, Any]:
+    """The latency protocol on random weights of the model's shape and random tokens, as the paper's released script.
+
+    Args:
+        counts: token counts of the prompt, by name or file (`cost.tokens.load`).
+    """
+    lm = random_lm(shape_of(model.source), dtype=model.dtype, device=model.device, threads=threads)
+    prompt = random_prompt(counts, lm.shape.vocab)
+    return latency.run(variants, [prompt], lm, limits=_limits(new_tokens), dataset=f"{counts} lengths", **protocol)
+
+
+def project(
+    name: str, method: Method, model: str, counts: str, new_tokens: int, accounting: str, dtype: str
+) -> dict[str, Any]:
+    """What `method`, registered as `name`, costs on a model of this name or folder, from its shape alone."""
+    lm = ShapeLM(shape_of(model))
+    prompt = random_prompt(counts, lm.shape.vocab)
+    report = cost_report(
+        name, method, make("naive"), lm, prompt, limits=_limits(new_tokens), accounting=accounting, dtype=dtype
+    )
+    return {"model": model, **report}
+
+
+def shape_of(model: str) -> Shape:
+    """The shape of a known model or of a local checkpoint; UserError with the choices where it is neither."""
+    return read_shape(Path(model)) if Path(model).is_dir() else shapes.named(model)
+
+
+def random_prompt(counts: str, vocab: int) -> Prompt:
+    """A prompt of random tokens with the named lengths."""
+    return Prompt(**tokens.random_segments(tokens.load(counts), vocab))
+
+
+def _limits(new_tokens: int) -> Limits:
+    return Limits(max_new_tokens=new_tokens, ignore_stop=True)
