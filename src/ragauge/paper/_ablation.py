@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def table(runs: Runs, item: str, option: str, settings: Sequence[str], pairs: Sequence[tuple[str, str]]) -> pd.DataFrame:
+def table(
+    runs: Runs, item: str, option: str, settings: Sequence[str], pairs: Sequence[tuple[str, str]]
+) -> pd.DataFrame:
     """Accuracy under each setting of `option`, at every top_k run, and the paired differences `better - worse`."""
     cells = []
     for dataset, model in runs.groups(multi_hop=False):
@@ -33,9 +35,10 @@ def draw(table: pd.DataFrame, option: str) -> Figure:
 
 
 def _top_ks(runs: Runs, dataset: str, model: str, option: str, settings: Sequence[str]) -> list[int]:
-    """Every top_k at which something that prunes was run; each gives a block of rows."""
-    found = [v for s in settings for v in _all(runs, dataset, model, option, s)]
-    return sorted({v.param("top_k") for v in found if v.prunes} or {v.param("top_k") for v in found})
+    """Every top_k at which there is something to compare, else the smallest; each gives a block of rows."""
+    pruned = [v.param("top_k") for s in settings for v in _all(runs, dataset, model, option, s) if v.prunes]
+    compared = sorted({k for k in pruned if pruned.count(k) > 1})
+    return compared or sorted(set(pruned))[:1]
 
 
 def _all(runs: Runs, dataset: str, model: str, option: str, setting: str) -> list[Variant]:

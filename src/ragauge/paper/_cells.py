@@ -62,8 +62,10 @@ def merge(measured: Sequence[Cell], published: Sequence[Cell], on: Sequence[str]
     printed = {_identity(cell, on): cell.published for cell in published}
     beside = [replace(c, published=printed.get(_identity(c, on))) if c.paper_model else c for c in measured]
     used = {_identity(cell, on) for cell in measured if cell.paper_model}
-    models = {cell.paper_model for cell in measured if cell.paper_model}
-    return beside + [_unmatched(cell, models) for cell in published if _identity(cell, on) not in used]
+    models = {cell.paper_model for cell in measured}
+    order = list(dict.fromkeys(cell.paper_model for cell in published))
+    rest = [_unmatched(cell, models) for cell in published if _identity(cell, on) not in used]
+    return beside + sorted(rest, key=lambda cell: order.index(cell.paper_model))
 
 
 def published(item: str, keys: Sequence[str], quantities: Mapping[str, str], dataset: str) -> list[Cell]:
@@ -119,7 +121,9 @@ def difference(runs: Runs, better: Variant, worse: Variant) -> Measure:
     if not shared:
         return Measure(note="no question in common")
     test = paired_test([a[k] for k in shared], [b[k] for k in shared], seed=runs.seed)
-    return Measure(test["difference"], test["low"], test["high"], len(shared), test["p"], "paired on the same questions")
+    return Measure(
+        test["difference"], test["low"], test["high"], len(shared), test["p"], "paired on the same questions"
+    )
 
 
 def cost(runs: Runs, variant: Variant, fold: Callable[[Variant, str], float] = paper_cycles) -> Measure:

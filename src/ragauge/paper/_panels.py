@@ -38,7 +38,7 @@ class Block:
 
 
 def dots(
-    table: pd.DataFrame, styles: Sequence[str], axes: Mapping[str, Axis], names: Sequence[str] | None = None
+    table: pd.DataFrame, styles: Iterable[str], axes: Mapping[str, Axis], names: Sequence[str] | None = None
 ) -> Figure:
     """A column of panels a quantity, a row of panels a block; one line a name, measured points with intervals.
 
@@ -48,8 +48,9 @@ def dots(
         axes: the quantities drawn, left to right.
         names: for each line the text that names its row; by default the method's label.
     """
+    styles = list(styles)
     texts = list(names) if names is not None else [method_label(s) for s in styles]
-    shown = blocks(table.assign(label=texts, style=list(styles))[table["quantity"].isin(list(axes))])
+    shown = blocks(table.assign(label=texts, style=styles)[table["quantity"].isin(list(axes))])
     if not shown:
         return _style.empty(NOTHING)
     with _style.theme():
@@ -106,10 +107,10 @@ def planes(dots: pd.DataFrame, x: Axis, y: Axis) -> Figure:
     styles = line_styles(dots["line"])
     with _style.theme():
         figure = _style.figure(width, 2.05 * rows + 0.45)
-        grid = figure.subplots(rows, columns, sharex=True, sharey="row", squeeze=False).flatten()
+        grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).flatten()
         for ax, (key, part) in zip(grid, panels, strict=False):
             plane(ax, part, styles, x)
-            _titled(ax, key)
+            ax.set_title(_title(*key), loc="left", color=_style.MUTED, pad=3)
         for place, ax in enumerate(grid):
             ax.set_ylabel(y.label if place % columns == 0 else "")
             ax.set_visible(place < len(panels))
@@ -127,11 +128,9 @@ def plane(ax: Axes, part: pd.DataFrame, styles: Mapping[str, tuple[str, str, str
     ax.grid(axis="both")
     for name, line in part.groupby("line", sort=False):
         _, colour, marker = styles[str(name)]
-        line = line.sort_values(["order", "x"])
+        size, line = _style.marker_size(marker), line.sort_values(["order", "x"])
         faded = 0.75 if bool(line["published"].iloc[0]) else 1.0
-        ax.plot(
-            line["x"], line["y"], marker=marker, color=colour, alpha=faded, ms=_style.marker_size(marker), mew=0, zorder=3
-        )
+        ax.plot(line["x"], line["y"], marker=marker, color=colour, alpha=faded, ms=size, mew=0, zorder=3)
         for dot in line.to_dict("records"):
             interval(ax, dot["x"], dot["y"], dot["low"], dot["high"], colour, vertical=True)
     if bool(part["published"].iloc[0]):
@@ -149,9 +148,8 @@ def line_styles(lines: Iterable[str]) -> dict[str, tuple[str, str, str]]:
     return {n: (n, *_style.series_style(i)) for i, n in enumerate(names)}
 
 
-def _titled(ax: Axes, key: tuple[bool, str, str]) -> None:
-    published, model, dataset = key
-    ax.set_title(f"{'published: ' if published else ''}{model}\n{dataset}", loc="left", color=_style.MUTED, pad=3)
+def _title(published: Any, model: Any, dataset: Any) -> str:
+    return f"{'published: ' if published else ''}{model}\n{dataset}"
 
 
 def _scale(ax: Axes, dots: pd.DataFrame, x: Axis) -> None:
@@ -276,7 +274,7 @@ def _dot(ax: Axes, line: Mapping[Any, Any], y: int, models: list[str] | None) ->
         ax.plot(line["measured"], y, marker, color=colour, ms=_style.marker_size(marker), mew=0, zorder=4)
     else:
         reason = "not run" if str(line["note"]).startswith("not run") else "no number"
-        ax.text(0.01, y, reason, transform=ax.get_yaxis_transform(), va="center", color=_style.MUTED, fontsize=5.6, style="italic")
+        ax.text(0.01, y, reason, transform=ax.get_yaxis_transform(), va="center", color=_style.MUTED, fontsize=5.6)
 
 
 def _dot_handles(shown: Sequence[Block]) -> list[Any]:

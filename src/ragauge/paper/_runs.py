@@ -101,7 +101,8 @@ class Variant:
         """The decoder's shape, from the meta file or from the known models; None where neither has it."""
         given = _mapping(_mapping(self.meta, "fingerprint"), "shape") or _mapping(self.meta, "shape")
         if given:
-            return Shape(**{k: tuple(v) if isinstance(v, list) else v for k, v in given.items()})
+            sizes: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in given.items()}
+            return Shape(**sizes)
         known = [name for name in identities(self) if name in shapes.names()]
         return shapes.named(known[0]) if known else None
 
@@ -149,7 +150,9 @@ class Runs:
     def why_missing(self, dataset: str, model: str, row: str) -> str:
         """What to say of a method that has no records there."""
         asked = [v for v in self.variants if (v.dataset, v.model, v.row) == (dataset, model, row) and v.missing]
-        return f"not run: {asked[0].missing} for variant {asked[0].name}" if asked else "not run: not in this experiment"
+        return (
+            f"not run: {asked[0].missing} for variant {asked[0].name}" if asked else "not run: not in this experiment"
+        )
 
     def metrics(self, dataset: str) -> tuple[str, ...]:
         """The metrics of a data set, the primary one first."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,6 +20,7 @@ COLUMN_IN = 3.35  # width of one column of a two-column paper
 TEXT_IN = 6.9  # width of its text block
 FONT_PT = 7.5
 SMALL_PT = 6.2
+MARKER_PT = 4.2
 INK, MUTED, GRID, PUBLISHED_FACE = "#1A1A1A", "#6B6B6B", "#D9D9D9", "#F5F4F0"
 
 RC = {
@@ -52,7 +53,7 @@ RC = {
     "grid.color": GRID,
     "grid.linewidth": 0.5,
     "lines.linewidth": 1.1,
-    "lines.markersize": 4.2,
+    "lines.markersize": MARKER_PT,
     "svg.fonttype": "none",
     "svg.hashsalt": "ragauge",
     "pdf.fonttype": 42,
@@ -67,7 +68,7 @@ METHODS = {
     "bm25": ("BM25", "#E69F00", "s"),
     "tfidf": ("TF-IDF", "#56B4E9", "^"),
     "contriever": ("Contriever", "#009E73", "D"),
-    "dense": ("dense", "#009E73", "D"),
+    "dense": ("dense", "#005C42", "d"),
     "attention_sort": ("attention sort", "#CC79A7", "v"),
     "prompt_cache": ("prompt cache", "#0072B2", "P"),
     "superposition": ("superposition", "#D55E00", "*"),
@@ -101,7 +102,7 @@ def method_order(name: str) -> int:
 
 def marker_size(marker: str) -> float:
     """Points; a star needs more room than a disc to look as large."""
-    return 6.2 if marker == "*" else RC["lines.markersize"]  # type: ignore[return-value]
+    return 6.2 if marker == "*" else MARKER_PT
 
 
 def series_style(index: int) -> tuple[str, str]:
@@ -142,13 +143,13 @@ def empty(message: str) -> Figure:
 def footer(made: Figure, text: str) -> None:
     """Small print along the lower edge; the figure grows by its lines, so that nothing above gets narrower."""
     width_in, height_in = made.get_size_inches()
-    lines = textwrap.wrap(text, max(40, int(width_in * 29)))
+    lines = textwrap.wrap(text, max(40, int(width_in * 23)))
     room_in = (len(lines) * SMALL_PT * 1.25 + 5) / 72
     made.set_size_inches(width_in, height_in + room_in)
     share = room_in / (height_in + room_in)
-    engine = made.get_layout_engine()
+    engine = cast(Any, made.get_layout_engine())
     if engine is not None:
-        engine.set(rect=(0, share, 1, 1 - share))  # type: ignore[call-arg]
+        engine.set(rect=(0, share, 1, 1 - share))
     made.text(0.012, share * 0.86, "\n".join(lines), fontsize=SMALL_PT - 0.7, color=MUTED, va="top", linespacing=1.25)
 
 
@@ -160,10 +161,11 @@ def as_published(axes: Axes) -> None:
 def legend(made: Figure, handles: Sequence[object], columns: int) -> None:
     """One legend above all panels."""
     if handles:
+        rows = -(-len(handles) // columns)
         made.legend(
-            handles=list(handles),  # type: ignore[arg-type]
+            handles=list(handles),
             loc="outside upper center",
-            ncols=min(columns, len(handles)),
+            ncols=-(-len(handles) // rows),
             handletextpad=0.4,
             columnspacing=1.3,
         )

@@ -1,4 +1,4 @@
-"""Writing an item: CSV, Markdown, LaTeX (booktabs), SVG, PDF and PNG, each file whole or not at all, none with a date."""
+"""Writing an item: CSV, Markdown, LaTeX (booktabs), SVG, PDF and PNG; each whole or not at all, none with a date."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def wide(table: pd.DataFrame) -> tuple[list[str], list[list[str]], list[str]]:
     notes: dict[str, int] = {}
     rows = []
     for names, part in table.groupby(keys, sort=False, dropna=False):
-        cells = {q: line for q, line in zip(part["quantity"], part.to_dict("records"), strict=True)}
+        cells = dict(zip(part["quantity"], part.to_dict("records"), strict=True))
         texts = [_cell(cells.get(quantity), quantity, which) for quantity, which in columns]
         marks = [notes.setdefault(n, len(notes) + 1) for n in dict.fromkeys(part["note"]) if n]
         sizes = sorted({int(line["n"]) for line in cells.values() if line["n"]})

@@ -2,15 +2,17 @@
 
 Shows every variant of the run: its primary metric against its mean compute cycles on the critical path as it ran here
 (generated tokens included, what was prepared before the question counted as nothing), and against its online latency.
-The probability of being on the frontier is over bootstrap resamples of the questions that all variants were asked.
-Latency is the median of the latency protocol where the model was timed; elsewhere the median of the answering run,
-which other work on the machine may have disturbed: the note says which.
+The probability of being on the frontier is over bootstrap resamples of the questions that all variants were asked;
+the gold documents alone are a reference point and take no place on it. Latency is the median of the latency protocol
+where the model was timed on prompts of that data set; elsewhere the median of the answering run, which other work on
+the machine may have disturbed: the axis says which.
 
 Does not show: offline cost and memory. Two variants of one panel were measured on one machine; two panels need not be.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 KEYS = ("model", "dataset", "method", "variant", "top_k")
+LIKELY = 0.5  # probability of being on the frontier from which a point is drawn in full and named
+REFERENCES = ("oracle",)  # no method could know which documents are gold
 COSTS = {"online_cycles": "compute cycles (online MACs)", "online_latency_s": "online latency (s)"}
 
 
@@ -80,7 +84,9 @@ def _quality(runs: Runs, variant: Variant) -> Measure:
 
 def _latencies(runs: Runs, model: str, variants: Sequence[Variant]) -> list[Measure]:
     """Of the protocol for all variants, or of the answering run for all: the two are never on one plane."""
-    timed = next((t for t in runs.latencies if t["model"] == model and not t.get("refused")), None)
+    dataset = variants[0].dataset if variants else ""
+    usable = [t for t in runs.latencies if t["model"] == model and not t.get("refused")]
+    timed = next((t for t in usable if (t.get("protocol") or {}).get("dataset") == dataset), None)
     return [_protocol_latency(timed, v) if timed else _answering_latency(v) for v in variants]
 
 
@@ -91,7 +97,7 @@ def _protocol_latency(latency: Mapping[str, Any], variant: Variant) -> Measure:
 
 
 def _answering_latency(variant: Variant) -> Measure:
-    values = [r["online_s"] for k, r in variant.records.items() if k not in variant.failed and r["online_s"] is not None]
+    values = [r["online_s"] for k, r in variant.records.items() if k not in variant.failed and r["online_s"]]
     note = "latency of the answering run, not of the latency protocol"
     return _quartiles([v for v in values if v == v], note)
 
@@ -110,7 +116,8 @@ def _on_frontier(runs: Runs, variants: Sequence[Variant], prices: Sequence[Measu
     """The bootstrap probability of each variant that has a price, over the questions that all of those share."""
     from ragauge.stats import frontier_probability
 
-    priced = [(v, m) for v, m in zip(variants, prices, strict=True) if m.value is not None]
+    pairs = zip(variants, prices, strict=True)
+    priced = [(v, m) for v, m in pairs if m.value is not None and v.method not in REFERENCES]
     scores = [scored(runs, v) for v, _ in priced]
     shared = [k for k in (scores[0] if scores else {}) if all(k in s for s in scores)]
     if not shared:
@@ -136,25 +143,48 @@ def _panel(ax: Axes, part: pd.DataFrame, quantity: str) -> None:
         if (v, "quality") in cells and (v, quantity) in cells and _known(cells[v, "quality"], cells[v, quantity])
     ]
     ax.grid(axis="both")
-    ax.set_xlabel(COSTS[quantity])
-    for variant, up, across, probability in sorted(drawn, key=lambda d: d[3]):
-        _point(ax, variant, up, across, probability)
-    best = _steps([(c["measured"], q["measured"]) for _, q, c, _ in drawn])
+    run_only = any("answering run" in c["note"] for _, _, c, _ in drawn)
+    ax.set_xlabel(COSTS[quantity] + (", answering run" if run_only else ""))
+    best = _steps([(c["measured"], q["measured"]) for _, q, c, _ in drawn if q["method"] not in REFERENCES])
     ax.plot(*zip(*best, strict=True) if best else ([], []), color=_style.MUTED, lw=0.8, ls=(0, (3, 2)), zorder=1)
+    for _, up, across, probability in sorted(drawn, key=lambda d: d[3]):
+        _point(ax, up, across, probability)
     _panels.log_axis(ax, [c["measured"] for _, _, c, _ in drawn])
-    ax.set_ylim(bottom=0)
+    ax.set_ylim(0, max(ax.get_ylim()[1], 0.05))
+    _name(ax, [(f"{v} {p:.2f}", c["measured"], q["measured"]) for v, q, c, p in drawn if p >= LIKELY])
 
 
-def _point(ax: Axes, variant: str, up: Mapping[Any, Any], across: Mapping[Any, Any], probability: float) -> None:
-    """Filled and named where the variant is likely on the frontier, pale where not."""
+def _point(ax: Axes, up: Mapping[Any, Any], across: Mapping[Any, Any], probability: float) -> None:
+    """Filled, with its interval, where the variant is likely on the frontier, pale where not."""
     _, colour, marker = _style.method_style(str(up["method"]))
-    likely = probability >= 0.5
+    likely = probability >= LIKELY
     x, y, size = across["measured"], up["measured"], _style.marker_size(marker)
     ax.plot(x, y, marker, color=colour, alpha=1.0 if likely else 0.4, ms=size, mew=0, zorder=4 if likely else 3)
     if likely:
         _panels.interval(ax, x, y, up["low"], up["high"], colour, vertical=True)
-        text = f"{variant.replace('_', ' ')} {probability:.2f}"
-        ax.annotate(text, (x, y), (4, 4), textcoords="offset points", fontsize=5.4, color=_style.INK, zorder=5)
+
+
+def _name(ax: Axes, labels: Sequence[tuple[str, float, float]]) -> None:
+    """Names beside points, each moved up until it is clear of those below it."""
+    low, high = (math.log10(edge) for edge in ax.get_xlim())
+    top = ax.get_ylim()[1]
+    taken: list[tuple[float, float]] = []
+    for text, x, y in sorted(labels, key=lambda label: label[2]):
+        across, up = (math.log10(x) - low) / (high - low), y / top + 0.015
+        while any(abs(across - a) < 0.3 and abs(up - u) < 0.05 for a, u in taken):
+            up += 0.01
+        taken.append((across, up))
+        right = across > 0.75
+        ax.text(
+            across + (-0.015 if right else 0.015),
+            up,
+            text.replace("_", " "),
+            transform=ax.transAxes,
+            ha="right" if right else "left",
+            fontsize=5.6,
+            color=_style.INK,
+            zorder=5,
+        )
 
 
 def _steps(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:

@@ -1,8 +1,8 @@
 """Superposition Prompting, data set statistics: how long the documents are, and how uneven.
 
 Shows, over the questions of each data set under each model's tokenizer, the mean document length, the mean length of a
-question's longest document and the mean left-align gap: how much longer the longest document is than the mean one, which
-is the number of positions that left alignment leaves empty before the query.
+question's longest document and the mean left-align gap: how much longer the longest document is than the mean one,
+which is the number of positions that left alignment leaves empty before the query.
 
 Does not show: documents that no record holds (a subset's statistics are the subset's). The paper does not name its
 tokenizer, and its MuSiQue gap (149.6) is not the difference of its two lengths (101.6); both stand as printed.
@@ -75,4 +75,4 @@ def _mean(runs: Runs, values: Sequence[float]) -> Measure:
 
 
 def _rows(table: pd.DataFrame) -> list[tuple[str, str, str]]:
-    return list(table[["model", "dataset", "quantity"]].itertuples(index=False, name=None))
+    return [(row["model"], row["dataset"], row["quantity"]) for row in table.to_dict("records")]

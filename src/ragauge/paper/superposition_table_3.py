@@ -4,7 +4,8 @@ Shows the accuracy of superposition under both position assignments, at every to
 and the paired difference equilibrium − left-aligned on the same questions with its p-value. The published difference is
 that of the two published accuracies.
 
-Does not show: other options than the paper's defaults, nor multi-hop questions. The paper's numbers stand beside top_k=1.
+Does not show: other options than the paper's defaults, nor multi-hop questions. The paper's numbers stand beside
+top_k=1.
 """
 
 from __future__ import annotations

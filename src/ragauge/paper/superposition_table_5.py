@@ -47,12 +47,13 @@ def draw(table: pd.DataFrame) -> Figure:
 
 def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
     found = [v for method in METHODS for v in find(runs, dataset, model, method) if _keys(v)]
-    return [
-        Cell({"model": model, "dataset": dataset, "variant": v.name, **(_keys(v) or {})}, quantity, measure, None, of_paper)
-        for v in found
-        for of_paper in [paper_model(v, runs)]
-        for quantity, measure in standard(runs, v).items()
-    ]
+    return [cell for v in found for cell in _cells(runs, v)]
+
+
+def _cells(runs: Runs, variant: Variant) -> list[Cell]:
+    keys = {"model": variant.model, "dataset": variant.dataset, "variant": variant.name, **(_keys(variant) or {})}
+    of_paper = paper_model(variant, runs)
+    return [Cell(keys, quantity, m, paper_model=of_paper) for quantity, m in standard(runs, variant).items()]
 
 
 def _keys(variant: Variant) -> Mapping[str, Any] | None:

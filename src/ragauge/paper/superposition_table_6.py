@@ -1,9 +1,9 @@
 """Superposition Prompting, Table 6: path pruning, path caching and path parallelization, each on and off.
 
 Shows accuracy, compute cycles and theoretical speedup of all eight combinations at the smallest top_k that was run.
-Caching and parallelization are lossless (the answers are identical, which a test of the methods holds), so a combination
-that was not run itself takes its accuracy from the run with the same pruning, and its cycles from that run's trace:
-without caching what was computed offline counts, without parallelization rows add up. The note says so.
+Caching and parallelization are lossless (the answers are identical, which a test of the methods holds), so a
+combination that was not run itself takes its accuracy from the run with the same pruning, and its cycles from that
+run's trace: without caching what was computed offline counts, without parallelization rows add up. The note says so.
 
 Does not show: time, nor what batching costs in memory.
 """
@@ -65,20 +65,24 @@ def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
     found = [v for v in find(runs, dataset, model, "superposition") if _switches(v) is not None]
     smallest = min((v.param("top_k") for v in found if v.prunes), default=None)
     usable = [v for v in found if not v.prunes or v.param("top_k") == smallest]
-    return [c for wanted in product((False, True), repeat=3) for c in _cells(runs, dataset, model, wanted, usable)]
+    cells = []
+    for pruning, caching, parallel in product((False, True), repeat=3):
+        cells += _cells(runs, dataset, model, (pruning, caching, parallel), usable)
+    return cells
 
 
 def _switches(variant: Variant) -> Switches | None:
     """The variant's switches; None where another option than they is not at its default."""
-    names = ("path_pruning", "path_caching", "path_parallelization")
-    values = tuple(bool(variant.param(name)) for name in names)
-    return (values[0], values[1], values[2]) if variant.is_superposition(**dict(zip(names, values, strict=True))) else None
+    options = {n: bool(variant.param(n)) for n in ("path_pruning", "path_caching", "path_parallelization")}
+    if not variant.is_superposition(**options):
+        return None
+    return options["path_pruning"], options["path_caching"], options["path_parallelization"]
 
 
 def _cells(runs: Runs, dataset: str, model: str, wanted: Switches, usable: Sequence[Variant]) -> list[Cell]:
     keys = {"model": model, "dataset": dataset, **dict(zip(SWITCHES, wanted, strict=True))}
     exact = next((v for v in usable if _switches(v) == wanted), None)
-    source = exact or _most_switched_on([v for v in usable if (_switches(v) or ())[0] == wanted[0]])
+    source = exact or _most_switched_on([v for v in usable if v.prunes == wanted[0]])
     if source is None:
         reason = Measure(note="not run: no superposition " + ("with" if wanted[0] else "without") + " path pruning")
         return [Cell(keys, quantity, reason) for quantity in QUANTITIES]
@@ -100,7 +104,7 @@ def _measures(runs: Runs, source: Variant, wanted: Switches, exact: bool) -> dic
 
     switched = _switches(source) or wanted
     if (caching and not switched[1]) or (parallel and not switched[2]):
-        costs = dict.fromkeys(("compute_cycles", "theoretical_speedup"), Measure(note=f"not in the trace of {source.name}"))
+        costs = dict.fromkeys(QUANTITIES[1:], Measure(note=f"not in the trace of {source.name}"))
     else:
         base = naive(runs, source.dataset, source.model)
         costs = {"compute_cycles": cost(runs, source, fold), "theoretical_speedup": speedup(runs, base, source, fold)}
