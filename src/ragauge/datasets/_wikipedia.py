@@ -243,6 +243,7 @@ def _tidy(text: str) -> str:
     """Lines without the gaps that removed templates leave: empty brackets, spaces before commas, magic words."""
     text = re.sub(r"__[A-Z]+__", "", text)
     text = re.sub(r"\{\|.*?(\|\}|\Z)", "", text, flags=re.DOTALL)  # tables the parser gave up on
+    text = re.sub(r"<ref\b[^\n]*", "", text)  # and references that are never closed
     text = re.sub(r"\(\s*(?:[;,:]\s*)+", "(", text)
     text = re.sub(r"[;,:\s]*\(\s*\)", "", text)
     lines = (re.sub(r"\s+([,.;:)])", r"\1", _squeeze(line)) for line in text.split("\n"))

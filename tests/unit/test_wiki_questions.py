@@ -1,0 +1,155 @@
+"""Our own questions: gold passages hold the answer, distractors do not, no sentence of the sample is stored."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ragauge import assets, datasets
+from ragauge.datasets._wiki_questions import (
+    DOCUMENTS,
+    QUESTIONS,
+    SAMPLE,
+    Corpus,
+    Place,
+    Question,
+    distractors,
+    read_questions,
+    records,
+)
+from ragauge.datasets._wikipedia import Passage, read_passages
+from ragauge.errors import UserError
+from ragauge.metrics._text import normalise
+
+COPIED_WORDS = 8  # a run of so many words that a question and its article share would be a copied sentence
+SINGLE, MULTI = (read_questions(QUESTIONS / f"{name}.jsonl") for name in ("wiki_single", "wiki_multi"))
+
+
+def hashed(texts: Sequence[str]) -> np.ndarray:
+    """Bags of hashed words (text, 256), of length 1: an encoder that takes no time."""
+    counts = np.full((len(texts), 256), 1e-6, dtype=np.float32)
+    for row, text in zip(counts, texts, strict=True):
+        for word in re.findall(r"\w+", text.lower()):
+            row[zlib.crc32(word.encode()) % 256] += 1
+    return counts / np.linalg.norm(counts, axis=1, keepdims=True)
+
+
+@pytest.fixture(scope="module")
+def corpus() -> Corpus:
+    try:
+        sample = assets.resolve(SAMPLE)
+    except UserError as error:
+        pytest.skip(f"needs the Wikipedia sample: {error}")
+    passages = read_passages(sample)
+    return Corpus(passages, hashed([passage.text for passage in passages]))
+
+
+def test_there_are_enough_questions_and_no_two_alike() -> None:
+    assert len(SINGLE) >= 120
+    assert len(MULTI) >= 40
+    both = [*SINGLE, *MULTI]
+    assert len({q.id for q in both}) == len({normalise(q.question) for q in both}) == len(both)
+
+
+def test_the_sample_has_the_size_its_readme_says(corpus: Corpus) -> None:
+    assert len({passage.article for passage in corpus.passages}) == 97
+    lengths = [len(passage.text.split()) for passage in corpus.passages]
+    assert 430_000 < sum(lengths) < 450_000
+    assert 90 < np.median(lengths) < 105
+
+
+def test_no_markup_is_left(corpus: Corpus) -> None:
+    marked = [p.title for p in corpus.passages if re.search(r"\{\{|\}\}|\{\||<ref|</|\|thumb|__[A-Z]+__", p.text)]
+    assert not marked
+
+
+def test_every_article_has_a_question(corpus: Corpus) -> None:
+    asked = {q.gold[0].article for q in SINGLE}
+    assert asked == {passage.article for passage in corpus.passages}
+
+
+@pytest.mark.parametrize("question", [*SINGLE, *MULTI], ids=lambda question: question.id)
+def test_gold_passages_exist_and_hold_the_answers(corpus: Corpus, question: Question) -> None:
+    gold = corpus.gold(question)
+    assert len(set(gold)) == len(question.gold) == (2 if question.bridge else 1)
+    assert gold[-1] in corpus.holding(question.answers)
+    assert not question.bridge or gold[0] in corpus.holding(question.bridge)
+
+
+@pytest.mark.parametrize("question", [*SINGLE, *MULTI], ids=lambda question: question.id)
+def test_no_question_gives_itself_away(question: Question) -> None:
+    asked = normalise(question.question)
+    assert not any(normalise(answer) in asked for answer in (*question.answers, *question.bridge))
+
+
+@pytest.mark.parametrize("question", MULTI, ids=lambda question: question.id)
+def test_the_first_hop_does_not_hold_the_answer(corpus: Corpus, question: Question) -> None:
+    assert corpus.gold(question)[0] not in corpus.holding(question.answers)
+
+
+@pytest.mark.parametrize("questions", [SINGLE, MULTI], ids=["single", "multi"])
+def test_no_sentence_of_the_sample_is_stored(corpus: Corpus, questions: list[Question]) -> None:
+    articles: dict[str, str] = {}
+    for passage in corpus.passages:
+        articles[passage.article] = articles.get(passage.article, "") + " ".join(words(passage.text)) + " "
+    for question in questions:
+        for place in question.gold:
+            stored = (question.question, place.near, *question.answers, *question.bridge)
+            assert not any(copied(text, articles[place.article]) for text in stored), question
+
+
+@pytest.mark.parametrize("questions", [SINGLE, MULTI], ids=["single", "multi"])
+def test_examples_have_twenty_documents_and_no_distractor_with_an_answer(
+    corpus: Corpus, questions: list[Question]
+) -> None:
+    made = list(records(questions, corpus, hashed))
+    assert made == list(records(questions, Corpus(corpus.passages, corpus.embeddings), hashed))
+    for record in made:
+        texts = [document["text"] for document in record["documents"]]
+        assert len(set(texts)) == DOCUMENTS
+        answers = [normalise(answer) for answer in record["answers"]]
+        others = [d["text"] for d in record["documents"] if not d["is_gold"]]
+        assert not any(answer in normalise(text) for answer in answers for text in others), record["id"]
+
+
+@pytest.mark.parametrize("name", ["wiki_single", "wiki_multi"])
+def test_documents_are_shuffled_by_the_seed(name: str) -> None:
+    documents = [{"title": "T", "text": f"text {n}", "is_gold": n < 2} for n in range(DOCUMENTS)]
+    record = {"id": "a", "question": "what", "answers": ["text"], "documents": documents}
+    first, again, other = (datasets.make(name, seed=seed).parse(record, "f:1") for seed in (0, 0, 1))
+    assert first == again != other
+    for example in (first, other):
+        assert {example.documents[i].text for i in example.gold} == {"text 0", "text 1"}
+
+
+def test_a_record_without_documents_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "mine.jsonl"
+    path.write_text('{"id": "a", "question": "what", "answers": ["x"]}\n')
+    with pytest.raises(UserError, match=r"mine\.jsonl:1: no field 'documents'"):
+        datasets.load("wiki_single", data=path)
+
+
+def test_a_place_must_name_one_passage() -> None:
+    passages = [Passage("Town", "Days", f"The mayor was Ann in year {n}.") for n in (1, 2)]
+    corpus = Corpus(passages, hashed([p.text for p in passages]))
+    with pytest.raises(UserError, match="question q: 2 passages fit hop 1"):
+        corpus.gold(Question("q", "who was mayor", ("Ann",), (Place("Town", "Days"),)))
+    assert corpus.gold(Question("q", "who was mayor", ("Ann",), (Place("Town", "Days", "year 2"),))) == [1]
+
+
+def test_distractors_take_turns_and_skip_what_is_barred() -> None:
+    assert distractors([[1, 2, 3], [1, 4, 5], [6]], barred={4}, count=4) == [1, 6, 2, 3]
+
+
+def words(text: str) -> list[str]:
+    return re.findall(r"\w+", text.lower())
+
+
+def copied(text: str, article: str) -> bool:
+    found = words(text)
+    return any(" ".join(found[i : i + COPIED_WORDS]) in article for i in range(len(found) - COPIED_WORDS + 1))
