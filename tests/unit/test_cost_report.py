@@ -33,6 +33,10 @@ def _report(name, accounting="published", counts="nq_open", model="mpt-7b-instru
     ("method", "options", "cell"),
     [
         ("naive", {}, 2.16e13),
+        ("bm25", {"top_k": 1}, 2.31e11),
+        ("bm25", {"top_k": 2}, 1.18e12),
+        ("bm25", {"top_k": 4}, 3.11e12),
+        ("tfidf", {"top_k": 8}, 7.11e12),
         ("superposition", {"top_k": 1}, 2.31e11),
         ("superposition", {"top_k": 2}, 3.30e11),
         ("superposition", {"top_k": 4}, 5.28e11),

@@ -9,8 +9,8 @@ before the query counts nothing, and paths that could run at the same time count
 | `total` | counted | summed | where computed | counted |
 | `published` | nothing | the mean row | of every new token | not counted |
 
-What else the paper assumes about a method is said by re-folds, which turn a trace into the trace that would have been
-recorded: `uncached`, `sequential` (Table 6), `with_prefix_cached` and `with_queries_kept`.
+What else the paper assumes is said by re-folds, which turn a trace into the trace that would have been recorded:
+`uncached` and `sequential` (Table 6), `with_queries_kept` (Table 5).
 """
 
 from __future__ import annotations
@@ -77,14 +77,6 @@ def with_all_logits(trace: Iterable[Call]) -> Trace:
     return [call if call.macs is not None else replace(call, logits=call.lengths) for call in trace]
 
 
-def with_prefix_cached(trace: Iterable[Call], tokens: int, stage: str = "prompt") -> Trace:
-    """The trace when the first `tokens` tokens of every `stage` call were in the cache (at least one is computed).
-
-    The paper's BM25, TF-IDF and Contriever columns take the preamble and the first document to be cached.
-    """
-    return [_skip_prefix(call, tokens) if call.stage == stage else call for call in trace]
-
-
 def with_queries_kept(trace: Iterable[Call], kept: int) -> Trace:
     """The trace with the query copies of `kept` paths one after another (the longest), as Table 5 counts them.
 
@@ -117,15 +109,6 @@ def _longest(rows: tuple[int, ...]) -> int:
 
 def _mean(rows: tuple[int, ...]) -> int:
     return round(sum(rows) / len(rows)) if rows else 0
-
-
-def _skip_prefix(call: Call, tokens: int) -> Call:
-    skipped = tuple(max(min(tokens, length - 1), 0) for length in call.lengths)
-    return replace(
-        call,
-        lengths=tuple(length - s for length, s in zip(call.lengths, skipped, strict=True)),
-        past=tuple(past + s for past, s in zip(call.past, skipped, strict=True)),
-    )
 
 
 def _repeat_longest(call: Call, count: int) -> Call:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from ragauge.cost.cycles import compute_cycles, dtype_bytes, kv_bytes, with_prefix_cached, with_queries_kept
+from ragauge.cost.cycles import compute_cycles, dtype_bytes, kv_bytes, with_queries_kept
 from ragauge.cost.flop import flop, parameters
 from ragauge.cost.trace import Call, Trace, online
-
-Refold = Callable[[Trace, Any, Any, Any], Trace]
 
 
 def cost_report(
@@ -62,29 +59,13 @@ def cost_report(
 def _traced(name: str, method: Any, lm: Any, prompt: Any, limits: Any, accounting: str) -> tuple[Trace, int]:
     """The method's trace, offline calls included, and the most bytes of keys and values that it held."""
     with lm.tracing() as trace:
-        answer = method.answer(lm, method.prepare(lm, prompt), prompt, limits)
-    refold = PUBLISHED_REFOLDS.get(name) if accounting == "published" else None
-    return (refold(trace, method, prompt, answer) if refold else trace), lm.peak_cache_bytes
+        method.answer(lm, method.prepare(lm, prompt), prompt, limits)
+    return (_as_published(name, method, trace) if accounting == "published" else trace), lm.peak_cache_bytes
 
 
-def _first_document_cached(trace: Trace, method: Any, prompt: Any, answer: Any) -> Trace:
-    """The paper takes the preamble and the first document of a ranker's prompt from the cache."""
-    if not answer.kept:
-        return trace
-    return with_prefix_cached(trace, len(prompt.preamble) + len(prompt.documents[answer.kept[0]]))
-
-
-def _kept_queries_counted(trace: Trace, method: Any, prompt: Any, answer: Any) -> Trace:
-    """The paper counts one query a kept path where paths are pruned, and one query where they are not."""
-    return with_queries_kept(trace, method.top_k) if method.prunes else trace
-
-
-PUBLISHED_REFOLDS: dict[str, Refold] = {
-    "bm25": _first_document_cached,
-    "tfidf": _first_document_cached,
-    "dense": _first_document_cached,
-    "superposition": _kept_queries_counted,
-}
+def _as_published(name: str, method: Any, trace: Trace) -> Trace:
+    """The paper counts one query a kept path where superposition prunes, and one query where it does not."""
+    return with_queries_kept(trace, method.top_k) if name == "superposition" and method.prunes else trace
 
 
 def _decoded(call: Call) -> int:

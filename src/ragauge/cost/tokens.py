@@ -57,27 +57,30 @@ def load(name_or_file: str, where: str = "--tokens") -> TokenCounts:
 def random_segments(counts: TokenCounts, vocab: int, seed: int = 0) -> dict[str, Any]:
     """The fields of a `ragauge.prompts.Prompt` of random token ids, with texts of as many words for rankers.
 
-    The ids leave out the first thousand of the vocabulary where it is large enough, which hold special tokens.
+    The ids leave out the first thousand of the vocabulary where it is large enough, which hold special tokens. The
+    texts are such that word-counting rankers keep the documents in their order.
     """
     draw = random.Random(seed)
     first = 1000 if vocab > 2000 else 0
-
-    def ids(count: int) -> list[int]:
-        return [draw.randrange(first, vocab) for _ in range(count)]
-
-    def text(count: int) -> str:
-        return " ".join("".join(draw.choices(ascii_lowercase, k=3)) for _ in range(count))
-
+    question = _words(draw, counts.query)
     return {
         "opening": [],
-        "preamble": ids(counts.preamble),
-        "documents": [ids(count) for count in counts.documents],
-        "query": ids(counts.query),
-        "task": ids(counts.task),
-        "question": text(counts.query),
-        "document_texts": tuple(text(count) for count in counts.documents),
+        "preamble": [draw.randrange(first, vocab) for _ in range(counts.preamble)],
+        "documents": [[draw.randrange(first, vocab) for _ in range(count)] for count in counts.documents],
+        "query": [draw.randrange(first, vocab) for _ in range(counts.query)],
+        "task": [draw.randrange(first, vocab) for _ in range(counts.task)],
+        "question": " ".join(question),
+        "document_texts": tuple(
+            " ".join((question[: max(1, counts.query - i)] + _words(draw, count))[:count])
+            for i, count in enumerate(counts.documents)
+        ),
         "gold": (0,),
     }
+
+
+def _words(draw: random.Random, count: int) -> list[str]:
+    """Random words of three letters."""
+    return ["".join(draw.choices(ascii_lowercase, k=3)) for _ in range(count)]
 
 
 def _counts(entry: object, place: str) -> TokenCounts:
