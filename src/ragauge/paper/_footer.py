@@ -16,11 +16,14 @@ OFFICIAL_SIZES = {"nq_open": 2655, "musique": 2417}  # questions of the whole da
 def footer(runs: Runs, table: pd.DataFrame) -> str:
     """One line: models with precision, data sets with the number of questions, intervals, machine, versions."""
     used = [v for v in runs.run if _in(table, v)]
+    timed = _timed(runs, table)
+    if not used and not timed:
+        return "Nothing measured yet." if table.empty else "Nothing measured here: published numbers alone."
     if not used:
-        return "Nothing measured here: published numbers alone."
+        return f"{timed}."
     models = _join(f"{v.model} ({v.setting('dtype') or 'dtype not recorded'})" for v in used)
     asked = _join(_questions(runs, used, dataset) for dataset in dict.fromkeys(v.dataset for v in used))
-    parts = [f"Measured: {models}", asked, "intervals: bootstrap 95%", _machines(used), _versions(used)]
+    parts = [f"Measured: {models}", asked, "intervals: bootstrap 95%", _machines(used), _versions(used), timed]
     return "; ".join(p for p in parts if p) + "."
 
 
@@ -37,6 +40,18 @@ def _in(table: pd.DataFrame, variant: Variant) -> bool:
     if "variant" in rows.columns and (rows["variant"] != "").any():
         rows = rows[rows["variant"].map(lambda names: variant.name in str(names).split(" − "))]
     return bool(rows["measured"].notna().any())
+
+
+def _timed(runs: Runs, table: pd.DataFrame) -> str:
+    """Where the measured times of the table were taken, if it holds any."""
+    clocked = table[table["quantity"].str.contains("measured_speedup|latency") & table["measured"].notna()]
+    told = []
+    for latency in runs.latencies:
+        protocol = latency.get("protocol") or {}
+        if ((clocked["model"] == latency["model"]) & (clocked["dataset"] == (protocol.get("dataset") or ""))).any():
+            place = machine(latency.get("provenance") or {}) or "a machine not recorded"
+            told.append(f"{latency['model']} ({protocol.get('dtype') or 'dtype not recorded'}) on {place}")
+    return f"times: {_join(told)}" if told else ""
 
 
 def _questions(runs: Runs, used: list[Variant], dataset: str) -> str:

@@ -301,7 +301,9 @@ def _handle(label: str, colour: str, marker: str, line: bool = False, hollow: bo
 def _room(ax: Axes, values: Sequence[float]) -> None:
     """An axis from zero with room for its largest interval."""
     finite = [float(v) for v in values if _is_number(v)]
-    top = max([ax.get_xlim()[1] if ax.has_data() and ax.get_xlim()[0] <= 0 else 0.0, *finite], default=1.0)
+    if not finite:
+        return
+    top = max([ax.get_xlim()[1] if ax.has_data() and ax.get_xlim()[0] <= 0 else 0.0, *finite])
     ax.set_xlim(min([0.0, *finite]) - 0.02 * top, top * 1.04 if top > 0 else 1.0)
 
 

@@ -208,15 +208,13 @@ def identities(variant: Variant) -> list[str]:
 def paper_cycles(variant: Variant, key: str, *, caching: bool = True, parallel: bool = True) -> float:
     """MACs of one question on the critical path, under the paper's rules (its columns hold these).
 
-    Prompt processing alone, logits of every token. BM25, TF-IDF and dense: the preamble and the first kept document
-    count as cached. Superposition: the kept paths' queries count one after another. `caching` and `parallel` are off
-    where Table 6 has them off: offline work then counts, and rows of a parallel call add up. NaN without a shape.
+    Prompt processing alone, logits of every token. Superposition: the kept paths' queries count one after another.
+    `caching` and `parallel` are off where Table 6 has them off: offline work then counts, and rows of a parallel call
+    add up. NaN without a shape.
     """
     if variant.shape is None:
         return math.nan
     record, trace = variant.records[key], variant.traces[key]
-    if variant.method in RANKED:
-        trace = cycles.with_prefix_cached(trace, _cached_prefix(record))
     if variant.method == "superposition" and variant.prunes and parallel and variant.param("iterations") == 1:
         trace = cycles.with_queries_kept(trace, max(1, min(int(variant.param("top_k")), len(record.get("kept") or []))))
     trace = trace if caching else cycles.uncached(trace)
@@ -229,13 +227,6 @@ def online_cycles(variant: Variant, key: str) -> float:
     if variant.shape is None:
         return math.nan
     return float(cycles.compute_cycles(variant.traces[key], variant.shape, accounting="critical_path"))
-
-
-def _cached_prefix(record: Record) -> int:
-    tokens = record.get("tokens") or {}
-    documents, kept = tokens.get("documents") or [], record.get("kept") or []
-    first = documents[kept[0]] if kept and kept[0] < len(documents) else 0
-    return int(tokens.get("preamble") or 0) + int(first)
 
 
 def _metrics(dataset: str) -> tuple[str, ...]:

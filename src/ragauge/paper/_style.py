@@ -75,13 +75,34 @@ METHODS = {
     "closed_book": ("closed book", "#8C8C8C", "X"),
     "oracle": ("gold documents alone", "#8C8C8C", "h"),
 }
+# What tables compare that is no method: the paper's choice has superposition's looks, differences are ink.
+OPTIONS = {
+    "equilibrium": METHODS["superposition"],
+    "bayesian": METHODS["superposition"],
+    "pruned": METHODS["superposition"],
+    "left_aligned": ("left aligned", "#0072B2", "s"),
+    "unpruned": ("unpruned", "#0072B2", "s"),
+    "none": ("none", "#8C8C8C", "o"),
+    "attention": ("attention", "#CC79A7", "v"),
+    "query": ("query", "#E69F00", "s"),
+    "average_document_tokens": ("mean document", "#0072B2", "o"),
+    "average_longest_document_tokens": ("longest document", "#D55E00", "s"),
+    "average_left_align_gap_tokens": ("left-align gap", "#009E73", "^"),
+}
 _OTHER_COLOURS = ("#7A5195", "#A6761D", "#66A61E", "#1B4F72")
 _SERIES = (("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "^"), ("#CC79A7", "D"), ("#E69F00", "v"), ("#56B4E9", "P"))
 MODEL_MARKERS = ("o", "s", "^", "D", "v", "P")  # of the paper's models, in the order of its tables
 
 
 def method_style(method: str) -> tuple[str, str, str]:
-    """(label, colour, marker) of a method; `dense:minilm` is the method `dense` with that encoder."""
+    """(label, colour, marker) of a method, an option or a difference "a − b".
+
+    `dense:minilm` is the method `dense` with that encoder.
+    """
+    if " − " in method:
+        return method.replace("_", " "), INK, "o"
+    if method in OPTIONS:
+        return OPTIONS[method]
     name, _, encoder = method.partition(":")
     if name not in METHODS:
         return method.replace("_", " "), _OTHER_COLOURS[sum(name.encode()) % len(_OTHER_COLOURS)], "p"

@@ -79,7 +79,11 @@ def _cell(variant: Variant, quantity: str, measure: Measure) -> Cell:
 
 
 def _quality(runs: Runs, variant: Variant) -> Measure:
-    return noted(quality(runs, variant), f"quality is {runs.metrics(variant.dataset)[0].replace('_', ' ')}")
+    return noted(quality(runs, variant), f"quality is {_metric_name(runs.metrics(variant.dataset)[0])}")
+
+
+def _metric_name(metric: str) -> str:
+    return {"best_subspan_em": "best EM subspan", "f1": "F1", "em": "EM"}.get(metric, metric.replace("_", " "))
 
 
 def _latencies(runs: Runs, model: str, variants: Sequence[Variant]) -> list[Measure]:
@@ -183,6 +187,7 @@ def _name(ax: Axes, labels: Sequence[tuple[str, float, float]]) -> None:
             ha="right" if right else "left",
             fontsize=5.6,
             color=_style.INK,
+            bbox={"facecolor": "white", "alpha": 0.75, "edgecolor": "none", "pad": 0.6},
             zorder=5,
         )
 

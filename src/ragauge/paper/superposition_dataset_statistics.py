@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 KEYS = ("model", "dataset")
 QUANTITIES = ("average_document_tokens", "average_longest_document_tokens", "average_left_align_gap_tokens")
-NAMES = {QUANTITIES[0]: "mean document", QUANTITIES[1]: "longest document", QUANTITIES[2]: "left-align gap"}
 PAPER = "the paper's tokenizer"
 
 
@@ -41,7 +40,7 @@ def table(runs: Runs) -> pd.DataFrame:
 
 def draw(table: pd.DataFrame) -> Figure:
     """Tokens, a point a statistic."""
-    names = [f"{NAMES[q]} · {d}" if m == PAPER else NAMES[q] for m, d, q in _rows(table)]
+    names = [f"{_panels.method_label(q)} · {d}" if m == PAPER else _panels.method_label(q) for m, d, q in _rows(table)]
     return _panels.dots(table.assign(quantity="tokens"), table["quantity"], {"tokens": _panels.Axis("tokens")}, names)
 
 

@@ -32,7 +32,9 @@ def table(runs: Runs) -> pd.DataFrame:
 def draw(table: pd.DataFrame) -> Figure:
     """Accuracy against the factor on a base-2 scale."""
     points = _panels.points(table, KEYS, "factor", "accuracy")
-    return _panels.planes(points, _panels.Axis("superposition factor g", base2=True), _panels.Axis("quality"))
+    return _panels.planes(
+        points, _panels.Axis("superposition factor g", base2=True), _panels.Axis("accuracy (F1 where multi-hop)")
+    )
 
 
 def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:

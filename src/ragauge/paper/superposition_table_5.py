@@ -2,7 +2,7 @@
 
 Shows accuracy, compute cycles under the paper's rules, theoretical speedup over naive RAG, and the measured speedup of
 the machine that the latency rule ran on, in a column named after its device. Compute cycles count the kept paths'
-queries one after another and a ranker's first document as cached, as the paper's columns do.
+queries one after another, as the paper's columns do, and what a method read before the question not at all.
 
 Does not show: what the same variants cost as they ran here (see `frontier`). Measured speedups of different machines
 stand beside each other but have no ratio.

@@ -53,7 +53,7 @@ def draw(table: pd.DataFrame) -> Figure:
     """Accuracy and theoretical speedup of the eight combinations."""
     axes = {"accuracy": _panels.Axis("accuracy"), "theoretical_speedup": _panels.Axis("theoretical speedup", log=True)}
     names = [_name(row) for row in table[list(SWITCHES)].itertuples(index=False)]
-    return _panels.dots(table, ["superposition" if p else "unpruned" for p in table["pruning"]], axes, names=names)
+    return _panels.dots(table, ["pruned" if p else "unpruned" for p in table["pruning"]], axes, names=names)
 
 
 def _name(switches: Sequence[bool]) -> str:
