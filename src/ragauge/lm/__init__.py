@@ -17,7 +17,19 @@ from ragauge.lm.layout import Row
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
-__all__ = ["DTYPES", "LM", "Decoder", "Extension", "KVCache", "Limits", "Row", "ShapeLM", "Span", "load_lm", "random_lm"]
+__all__ = [
+    "DTYPES",
+    "LM",
+    "Decoder",
+    "Extension",
+    "KVCache",
+    "Limits",
+    "Row",
+    "ShapeLM",
+    "Span",
+    "load_lm",
+    "random_lm",
+]
 
 
 def load_lm(name_or_path: str, *, dtype: str = "float32", device: str = "cpu", threads: int | None = None) -> LM:

@@ -99,4 +99,3 @@ def _read_safetensors(path: Path) -> Iterable[tuple[str, Tensor]]:
 
 def _read_bin(path: Path) -> Iterable[tuple[str, Tensor]]:
     yield from torch.load(path, map_location="cpu", weights_only=True, mmap=True).items()
-

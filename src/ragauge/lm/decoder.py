@@ -149,7 +149,7 @@ class Decoder:
         return attend
 
     def _split(self, index: int, qkv: Tensor, turn: tuple[Tensor, Tensor] | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Packed qkv (token, rows) -> queries, keys, values (token, head, dim), normed and rotated as the family does."""
+        """Packed qkv (token, rows) -> queries, keys, values (token, head, dim), normed and rotated by family."""
         heads, kv = self.shape.heads[index], self.shape.kv_heads[index]
         if self.shape.qkv_clip is not None:
             qkv = qkv.clamp(-self.shape.qkv_clip, self.shape.qkv_clip)

@@ -299,9 +299,8 @@ class _AttentionMean:
                 new, keys = layout.lengths[row], layout.lengths[row] + layout.past[row]
                 first = 0 if self.observed == "all" else new - 1
                 weights = self._weights(q[row, :, first:new], k[row, :, :keys], bias, row, first, layout.past[row])
-                if layer == 0:
-                    self.sums[index] = torch.zeros_like(weights)
-                self.sums[index] += weights / self.layers
+                total = self.sums[index] if layer else None
+                self.sums[index] = weights / self.layers + (0 if total is None else total)
 
         return observe
 

@@ -15,12 +15,15 @@ class Reading:
     def __init__(self, lm: LM, graph: PromptGraph, cache: KVCache, spans: dict[Name, Span] | None = None) -> None:
         self.lm, self.graph, self.cache = lm, graph, cache
         self.spans = dict(spans or {})
-        self._mark = cache.length
+
+    def rewind(self) -> None:
+        """Forget what other readings of the cache, and biases, added to it after this one's last segment."""
+        self.cache.truncate(max((span.stop for span in self.spans.values()), default=0))
+        self.cache.bias = None
 
     def again(self) -> Reading:
         """A reading that goes on from here and leaves this one fit to go on from again."""
-        self.cache.truncate(self._mark)
-        self.cache.bias = None
+        self.rewind()
         return Reading(self.lm, self.graph.copy(), self.cache, self.spans)
 
     def read(

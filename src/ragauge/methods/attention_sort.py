@@ -28,8 +28,10 @@ class AttentionSort(Method):
 
     def answer(self, lm: LM, state: Any, prompt: Prompt, limits: Limits) -> Answer:
         order = list(range(len(prompt.documents)))
+        segments = [prompt.preamble, *prompt.documents, prompt.query, prompt.task]
+        cache = lm.new_cache(sum(map(len, segments)) + limits.max_new_tokens)
         for left in reversed(range(self.rounds)):
-            cache, logits, weights = _read(lm, prompt, order, limits, stage="sort" if left else "prompt")
+            logits, weights = _read(lm, cache, prompt, order, stage="sort" if left else "prompt")
             ranked = sorted(order, key=weights.__getitem__)
             if ranked == order or not left:
                 break
@@ -38,15 +40,15 @@ class AttentionSort(Method):
 
 
 def _read(
-    lm: LM, prompt: Prompt, order: Sequence[int], limits: Limits, stage: str
-) -> tuple[KVCache, Tensor | None, list[float]]:
-    """Read the documents in this order: (cache, logits, attention on each document in the prompt's own order)."""
+    lm: LM, cache: KVCache, prompt: Prompt, order: Sequence[int], stage: str
+) -> tuple[Tensor | None, list[float]]:
+    """Read the documents in this order: (logits, attention on each document in the prompt's own order)."""
+    cache.truncate(0)
     segments = [prompt.preamble, *(prompt.documents[i] for i in order), prompt.query, prompt.task]
-    ids = [token for segment in segments for token in segment]
-    cache = lm.new_cache(len(ids) + limits.max_new_tokens)
-    read = lm.extend(cache, [plain_row(ids)], stage=stage, last_logits=True, attention="last")
+    row = plain_row([token for segment in segments for token in segment])
+    read = lm.extend(cache, [row], stage=stage, last_logits=True, attention="last")
     edges = list(accumulate(map(len, segments)))
     weights = [0.0] * len(order)
     for document, (start, stop) in zip(order, pairwise(edges), strict=False):
         weights[document] = float(read.attention[0][start:stop].sum())
-    return cache, read.last_logits, weights
+    return read.last_logits, weights

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Annotated, Literal
 
 import torch
@@ -83,7 +84,8 @@ class Superposition(Method):
         prefix = [*last.prefix, *(last.documents[path] for path in chosen)]
         room = sum(len(prompt.documents[i]) + ROOM_A_PATH for i in remaining) + ROOM
         reading = last.reading.keep(prefix, room)
-        paths = [(i,) for i in remaining]
+        reading.graph = reading.graph.part(prefix)
+        paths: Paths = [(i,) for i in remaining]
         return self._read_documents(reading, paths, prefix, last.stop, prompt, offline=False)
 
     def _read_documents(
@@ -168,7 +170,7 @@ def split_paths(documents: int, factor: int | None) -> Paths:
     """Adjacent documents joined so that `factor` paths hold as even a number of them as can be."""
     paths = min(factor or documents, documents)
     edges = [round(i * documents / paths) for i in range(paths + 1)]
-    return [tuple(range(a, b)) for a, b in zip(edges, edges[1:], strict=False)]
+    return [tuple(range(a, b)) for a, b in pairwise(edges)]
 
 
 def mean_logp(read: Extension) -> list[float]:

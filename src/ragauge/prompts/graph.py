@@ -7,7 +7,7 @@ superposition's fork-join lets parallel paths part after the preamble and meet a
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -60,6 +60,12 @@ class PromptGraph:
         """A graph of its own with the same segments."""
         return PromptGraph(self)
 
+    def part(self, names: Iterable[Name]) -> PromptGraph:
+        """A graph of these segments alone, with those of their parents that are among them."""
+        kept = set(names)
+        segments = (s for s in self if s.name in kept)
+        return PromptGraph(replace(s, parents=tuple(p for p in s.parents if p in kept)) for s in segments)
+
     def ancestors(self, name: Name) -> tuple[Name, ...]:
         """All segments that this one attends to besides itself, in the order they were added."""
         return self._ancestors[name]
@@ -72,7 +78,7 @@ class PromptGraph:
         return [[n for n in depth if depth[n] == d] for d in sorted(set(depth.values()))]
 
     def mask(self) -> np.ndarray:
-        """Which token sees which, by brute force: (token, token) bool over all segments in order (the tests' oracle)."""
+        """Which token sees which, (token, token) bool over all segments in order: by brute force, the tests' oracle."""
         owner = [segment.name for segment in self for _ in segment.ids]
         tokens = len(owner)
         mask = np.zeros((tokens, tokens), dtype=bool)

@@ -1,4 +1,4 @@
-"""The words around a question: what opens a prompt, how a document and a question are written, what asks for an answer."""
+"""The words of a prompt: what opens it, how a document and a question are written, what asks for an answer."""
 
 from __future__ import annotations
 

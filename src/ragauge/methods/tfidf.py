@@ -1,0 +1,21 @@
+"""TF-IDF retrieval, then a plain prompt."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ragauge.lm import LM
+from ragauge.methods._ranked import Ranked, RankedState
+from ragauge.prompts import Prompt
+
+
+@dataclass(frozen=True)
+class TFIDF(Ranked):
+    """TF-IDF cosine, fitted on the question's own documents."""
+
+    def rank(self, lm: LM, state: RankedState, prompt: Prompt) -> np.ndarray:
+        from ragauge.rankers.tfidf import rank
+
+        return rank(prompt.question, prompt.document_texts)

@@ -1,0 +1,156 @@
+"""Runs one method variant over one data set's questions and keeps a record of each."""
+
+from __future__ import annotations
+
+import logging
+import resource
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ragauge.cost.trace import Trace, online, seconds
+from ragauge.datasets import Example
+from ragauge.errors import UserError
+from ragauge.lm import LM, Limits
+from ragauge.methods import Answer, Method
+from ragauge.prompts import Prompt, build_prompt
+from ragauge.records import Record, Writer
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Everything that a record depends on besides its question: the fingerprint of a file of records."""
+
+    method: str
+    options: dict[str, Any]  # of the method, defaults filled in
+    dataset: str
+    model: str
+    template: str
+    instruction: str  # the data set's preamble
+    dtype: str = "float32"
+    device: str = "cpu"
+    max_new_tokens: int = 100
+    dataset_options: dict[str, Any] = field(default_factory=dict)
+    data_sha256: str | None = None  # of the data file
+    model_sha256: str | None = None  # of the weights
+    code: str | None = None  # digest of the modules that answer (ragauge.digest)
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(max_new_tokens=self.max_new_tokens)
+
+
+def run(
+    setting: Setting,
+    method: Method,
+    examples: Sequence[Example],
+    *,
+    variant: str,
+    out: Path,
+    threads: int | None = None,
+    overwrite: bool = False,
+) -> Path:
+    """Answer every example that `out` does not hold yet; a killed run goes on where it was.
+
+    A question that cannot be asked is recorded as failed with its reason and the run goes on.
+
+    Raises:
+        UserError: the model cannot be loaded or run the method; `out` holds another run's records or is not writable.
+    """
+    with Writer(out, asdict(setting), [e.key for e in examples], overwrite) as writer:
+        todo = [e for e in examples if e.key not in writer.done]
+        if todo:
+            lm = _load(setting, method, threads)
+            for example in _progress(todo, len(writer.done), f"{setting.dataset} {variant}"):
+                writer.append(ask(lm, method, example, setting))
+        writer.finish(_meta(variant, threads))
+    return out
+
+
+def ask(lm: LM, method: Method, example: Example, setting: Setting) -> Record:
+    """One question's record."""
+    base: dict[str, Any] = {
+        "key": example.key,
+        "question": example.question,
+        "answers": list(example.answers),
+        "gold": list(example.gold),
+        "documents": len(example.documents),
+    }
+    prompt: Prompt | None = None
+    try:
+        prompt = prompt_of(example, setting, lm.tokenizer)
+        answer, trace, first_token_s = timed(lm, method, prompt, setting.limits)
+    except UserError as error:
+        return Record(
+            **base,
+            status="failed",
+            reason=str(error),
+            prompt_sha256=prompt.sha256 if prompt else "",
+            tokens=prompt.token_counts() if prompt else {},
+        )
+    text = lm.tokenizer.decode(answer.ids, skip_special_tokens=True)
+    return Record(
+        **base,
+        status="ok",
+        prompt_sha256=prompt.sha256,
+        tokens={**prompt.token_counts(), "generated": len(answer.ids)},
+        kept=list(answer.kept),
+        saliency=list(answer.saliency),
+        text=text,
+        prediction=text.split("\n")[0],
+        trace=[call.to_json() for call in trace],
+        cache_bytes=lm.peak_cache_bytes,
+        offline_s=seconds(c for c in trace if c.offline),
+        online_s=seconds(online(trace)),
+        first_token_s=first_token_s,
+    )
+
+
+def prompt_of(example: Example, setting: Setting, tokenizer: Any) -> Prompt:
+    """The example's prompt under the setting's template and instruction."""
+    return build_prompt(
+        example.question,
+        [(d.title, d.text) for d in example.documents],
+        instruction=setting.instruction,
+        template=setting.template,
+        tokenizer=tokenizer,
+        gold=example.gold,
+    )
+
+
+def timed(lm: LM, method: Method, prompt: Prompt, limits: Limits) -> tuple[Answer, Trace, float]:
+    """(answer, trace, online seconds until the first token)."""
+    with lm.tracing() as trace:
+        state = method.prepare(lm, prompt)
+        started, prepared = time.perf_counter(), len(trace)
+        answer = method.answer(lm, state, prompt, limits)
+    late = seconds(c for c in trace[prepared:] if c.offline)  # read lazily, but not what the user waits for
+    assert lm.first_token_at is not None
+    return answer, list(trace), lm.first_token_at - started - late
+
+
+def _load(setting: Setting, method: Method, threads: int | None) -> LM:
+    from ragauge.lm import load_lm
+
+    lm = load_lm(setting.model, dtype=setting.dtype, device=setting.device, threads=threads)
+    reason = method.unsupported(lm)
+    if reason:
+        raise UserError(f"{setting.method} on {setting.model}: {reason}")
+    return lm
+
+
+def _progress(examples: Sequence[Example], done: int, title: str) -> Any:
+    from tqdm import tqdm
+
+    return tqdm(examples, desc=title, unit="question", initial=done, total=done + len(examples), mininterval=1.0)
+
+
+def _meta(variant: str, threads: int | None) -> dict[str, Any]:
+    from ragauge.cost.machine import provenance
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return {"variant": variant, "provenance": provenance(), "threads": threads, "peak_memory_bytes": peak}
