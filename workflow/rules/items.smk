@@ -1,35 +1,6 @@
 """Every table and figure: a rule each, named after it, rendered from records alone."""
 
 
-def rendered(item, category):
-    """The files of an item; the report shows the figure and the table."""
-    shown = dict(caption=f"../report/{item}.rst", category=category, subcategory=item)
-    return {
-        "table": report(f"{REPORTS}/{item}.csv", labels={"file": "table"}, **shown),
-        "figure": report(f"{REPORTS}/{item}.svg", labels={"file": "figure"}, **shown),
-        "pdf": f"{REPORTS}/{item}.pdf",
-        "png": f"{REPORTS}/{item}.png",
-    }
-
-
-def item_code(item):
-    """Metrics are found by name, so no import shows them."""
-    return code_of(
-        f"paper.{item}",
-        "paper._write",
-        *(f"metrics.{name}" for name in registry.names("metric")),
-    )
-
-
-ITEMS = EXPERIMENT.item_names()
-item_files = [
-    f"{REPORTS}/{item}.{suffix}"
-    for item in ITEMS
-    for suffix in ("csv", "svg", "pdf", "png")
-]
-SUPERPOSITION = "Superposition Prompting"
-
-
 rule superposition_table_1:
     """Superposition Prompting, Table 1: every method on NQ-Open, accuracy against compute."""
     input:
@@ -47,12 +18,10 @@ rule superposition_table_1:
         mem_mb=2000,
         runtime=10,
     params:
+        item="superposition_table_1",
         code=item_code("superposition_table_1"),
-        results=RESULTS,
-        reports=REPORTS,
     shell:
-        "ragauge render {rule} --run-config {input.settings} --results {params.results} --out-dir {params.reports}"
-        " 2>&1 | tee {log}"
+        "ragauge render {params.item} --run-config {input.settings} 2>&1 | tee {log}"
 
 
 use rule superposition_table_1 as superposition_table_2 with:
@@ -62,9 +31,8 @@ use rule superposition_table_1 as superposition_table_2 with:
     log:
         f"{LOGS}/items/superposition_table_2.log",
     params:
+        item="superposition_table_2",
         code=item_code("superposition_table_2"),
-        results=RESULTS,
-        reports=REPORTS,
 
 
 use rule superposition_table_1 as superposition_table_3 with:
@@ -74,9 +42,8 @@ use rule superposition_table_1 as superposition_table_3 with:
     log:
         f"{LOGS}/items/superposition_table_3.log",
     params:
+        item="superposition_table_3",
         code=item_code("superposition_table_3"),
-        results=RESULTS,
-        reports=REPORTS,
 
 
 use rule superposition_table_1 as superposition_table_4 with:
@@ -86,9 +53,8 @@ use rule superposition_table_1 as superposition_table_4 with:
     log:
         f"{LOGS}/items/superposition_table_4.log",
     params:
+        item="superposition_table_4",
         code=item_code("superposition_table_4"),
-        results=RESULTS,
-        reports=REPORTS,
 
 
 use rule superposition_table_1 as superposition_table_5 with:
@@ -98,9 +64,8 @@ use rule superposition_table_1 as superposition_table_5 with:
     log:
         f"{LOGS}/items/superposition_table_5.log",
     params:
+        item="superposition_table_5",
         code=item_code("superposition_table_5"),
-        results=RESULTS,
-        reports=REPORTS,
 
 
 use rule superposition_table_1 as superposition_table_6 with:
@@ -110,9 +75,8 @@ use rule superposition_table_1 as superposition_table_6 with:
     log:
         f"{LOGS}/items/superposition_table_6.log",
     params:
+        item="superposition_table_6",
         code=item_code("superposition_table_6"),
-        results=RESULTS,
-        reports=REPORTS,
 
 
 use rule superposition_table_1 as superposition_table_7 with:
@@ -122,9 +86,8 @@ use rule superposition_table_1 as superposition_table_7 with:
     log:
         f"{LOGS}/items/superposition_table_7.log",
     params:
+        item="superposition_table_7",
         code=item_code("superposition_table_7"),
-        results=RESULTS,
-        reports=REPORTS,
 
 
 use rule superposition_table_1 as superposition_figure_1 with:
@@ -134,9 +97,8 @@ use rule superposition_table_1 as superposition_figure_1 with:
     log:
         f"{LOGS}/items/superposition_figure_1.log",
     params:
+        item="superposition_figure_1",
         code=item_code("superposition_figure_1"),
-        results=RESULTS,
-        reports=REPORTS,
 
 
 use rule superposition_table_1 as superposition_figure_5 with:
@@ -146,9 +108,8 @@ use rule superposition_table_1 as superposition_figure_5 with:
     log:
         f"{LOGS}/items/superposition_figure_5.log",
     params:
+        item="superposition_figure_5",
         code=item_code("superposition_figure_5"),
-        results=RESULTS,
-        reports=REPORTS,
 
 
 use rule superposition_table_1 as superposition_dataset_statistics with:
@@ -158,9 +119,8 @@ use rule superposition_table_1 as superposition_dataset_statistics with:
     log:
         f"{LOGS}/items/superposition_dataset_statistics.log",
     params:
+        item="superposition_dataset_statistics",
         code=item_code("superposition_dataset_statistics"),
-        results=RESULTS,
-        reports=REPORTS,
 
 
 use rule superposition_table_1 as frontier with:
@@ -170,6 +130,5 @@ use rule superposition_table_1 as frontier with:
     log:
         f"{LOGS}/items/frontier.log",
     params:
+        item="frontier",
         code=item_code("frontier"),
-        results=RESULTS,
-        reports=REPORTS,

@@ -1,31 +1,5 @@
 """Times: measured alone on the machine, whose own rates are measured first."""
 
-LATENCY = EXPERIMENT.latency
-TIMED = LATENCY.methods if LATENCY else []
-latency_files = (
-    [f"{RESULTS}/latency/{model}.json" for model in EXPERIMENT.models]
-    if LATENCY
-    else []
-)
-
-
-def latency_settings(wildcards):
-    """Everything of the configuration that the times of a model depend on."""
-    return {
-        "model": EXPERIMENT.models[wildcards.model].model_dump(),
-        "protocol": LATENCY.model_dump(),
-        "variants": {
-            name: EXPERIMENT.methods[name].model_dump(exclude={"datasets", "limit"})
-            for name in TIMED
-        },
-    }
-
-
-def latency_code(wildcards):
-    return code_of(
-        "costing", *(f"methods.{EXPERIMENT.methods[name].method}" for name in TIMED)
-    )
-
 
 rule machine:
     """Measure memory bandwidth and matrix rates, alone on the machine."""

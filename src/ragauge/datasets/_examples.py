@@ -32,12 +32,11 @@ def read(path: Path) -> list[Example]:
 
 
 def _example(record: Mapping[str, Any], place: str) -> Example:
+    documents = objects(record, "documents", place)
     example = Example(
         key=field(record, "key", str, place),
         question=field(record, "question", str, place),
-        documents=tuple(
-            Document(field(d, "title", str, at), field(d, "text", str, at)) for d, at in objects(record, "documents", place)
-        ),
+        documents=tuple(Document(field(d, "title", str, at), field(d, "text", str, at)) for d, at in documents),
         answers=strings(record, "answers", place),
         gold=tuple(field(record, "gold", list, place)),
     )
