@@ -50,7 +50,8 @@ def frame(keys: Sequence[str], cells: Iterable[Cell]) -> pd.DataFrame:
     import pandas as pd
 
     rows = [[cell.keys.get(k, "") for k in keys] + [cell.quantity, *_values(cell)] for cell in cells]
-    return pd.DataFrame(rows, columns=[*keys, "quantity", *VALUES])
+    made = pd.DataFrame(rows, columns=[*keys, "quantity", *VALUES])
+    return made.astype({name: float for name in VALUES if name not in ("n", "note")})
 
 
 def merge(measured: Sequence[Cell], published: Sequence[Cell], on: Sequence[str]) -> list[Cell]:

@@ -1,0 +1,327 @@
+"""Paper items: their numbers equal what is computed by hand here, and they render whatever there is."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+from synthetic_run import DOCUMENT, MODEL, PREAMBLE, QUERY, TASK, write_latency, write_variant
+
+from ragauge import registry
+from ragauge.config import parse
+from ragauge.cost import flop, shapes
+from ragauge.errors import UserError
+from ragauge.paper import _cells, _timing, _write, render
+from ragauge.paper._footer import footer
+from ragauge.paper._runs import Runs
+
+ITEMS = registry.names("item")
+VALUES = ["published", "measured", "low", "high", "n", "p", "ratio", "note"]
+SHAPE = shapes.named(MODEL)
+
+
+def table(item: str, folder: Path, config=None):
+    return registry.module("item", item).table(Runs(folder, config))
+
+
+def line(frame, **keys) -> dict:
+    """The one line of a table with these values."""
+    for key, value in keys.items():
+        frame = frame[frame[key] == value]
+    assert len(frame) == 1, f"{len(frame)} lines with {keys}"
+    return frame.iloc[0].to_dict()
+
+
+def prompt_macs(new: int, past: int = 0) -> int:
+    """MACs of reading `new` tokens after `past`, logits of all: the closed form, written out."""
+    linear = flop.layer_weights(SHAPE) + flop.output_weights(SHAPE)
+    return new * linear + 2 * new * (past + new) * SHAPE.layers * 9 * 64
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    """Naive and superposition on four questions, of which naive fails one."""
+    write_variant(tmp_path, "plain", "naive", [True, False, False, None])
+    write_variant(tmp_path, "sp", "superposition", [True, True, True, False], params={"top_k": 1})
+    return tmp_path
+
+
+def test_a_failed_question_counts_as_wrong_and_is_counted_in_the_note(small: Path) -> None:
+    naive = line(table("superposition_table_1", small), method="naive", quantity="accuracy", model=MODEL)
+    assert naive["measured"] == 0.25
+    assert naive["n"] == 4
+    assert naive["low"] <= 0.25 <= naive["high"]
+    assert naive["note"] == "1 of 4 questions failed, counted as wrong"
+
+
+def test_cycles_and_speedup_equal_the_closed_form(small: Path) -> None:
+    found = table("superposition_table_1", small)
+    naive = prompt_macs(PREAMBLE + 20 * DOCUMENT + QUERY + TASK)
+    context = PREAMBLE + DOCUMENT
+    superposition = prompt_macs(QUERY, context) + prompt_macs(TASK, context + QUERY)
+    cell = line(found, method="superposition", quantity="compute_cycles", model=MODEL)
+    assert cell["measured"] == superposition
+    assert line(found, method="naive", quantity="compute_cycles", model=MODEL)["measured"] == naive
+    speedup = line(found, method="superposition", quantity="theoretical_speedup", model=MODEL)
+    assert speedup["measured"] == pytest.approx(naive / superposition)
+    assert speedup["n"] == 3  # the question that naive failed has no pair
+
+
+def test_the_gain_is_paired_and_tested(small: Path) -> None:
+    gain = line(table("superposition_table_1", small), method="naive", quantity="superposition_gain")
+    assert gain["measured"] == pytest.approx(0.5)
+    assert 0 < gain["p"] <= 1
+
+
+def test_published_rows_of_other_models_are_shown_as_what_they_are(small: Path) -> None:
+    found = table("superposition_table_1", small)
+    mpt = line(found, method="superposition", quantity="accuracy", model="mpt-7b-instruct")
+    assert mpt["published"] == 0.465
+    assert math.isnan(mpt["measured"])
+    assert math.isnan(mpt["ratio"])
+    assert mpt["note"] == "published for another model"
+    assert found[found["model"] == MODEL]["published"].isna().all()
+
+
+def test_published_numbers_stand_beside_the_same_model_on_the_same_data_set(tmp_path: Path) -> None:
+    write_variant(tmp_path, "a", "naive", [False] * 3, model="mpt-7b-instruct")
+    write_variant(tmp_path, "b", "superposition", [True, False], params={"top_k": 1}, model="mpt-7b-instruct")
+    write_variant(tmp_path, "b", "superposition", [True], dataset="wiki_single", model="mpt-7b-instruct")
+    found = table("superposition_table_1", tmp_path)
+    keys = {"method": "superposition", "quantity": "accuracy", "model": "mpt-7b-instruct"}
+    beside = line(found, dataset="nq_open", **keys)
+    assert (beside["published"], beside["measured"]) == (0.465, 0.5)
+    assert beside["ratio"] == pytest.approx(0.5 / 0.465)
+    assert math.isnan(line(found, dataset="wiki_single", **keys)["published"])
+    not_run = line(found, dataset="nq_open", **(keys | {"method": "tfidf"}))
+    assert not_run["note"].startswith("not run")
+    assert not_run["published"] == 0.333
+
+
+def test_rankers_stand_at_their_best_top_k_and_say_so(tmp_path: Path) -> None:
+    write_variant(tmp_path, "x", "bm25", [False, False, True], params={"top_k": 1})
+    write_variant(tmp_path, "y", "bm25", [True, False, True], params={"top_k": 4})
+    cell = line(table("superposition_table_1", tmp_path), method="bm25", quantity="accuracy", model=MODEL)
+    assert (cell["variant"], cell["top_k"]) == ("y", 4)
+    assert "the best of 1, 4" in cell["note"]
+
+
+def test_rows_come_from_settings_and_not_from_names(tmp_path: Path) -> None:
+    write_variant(tmp_path, "superposition", "naive", [True])
+    write_variant(tmp_path, "naive", "superposition", [False], params={"top_k": 1})
+    found = table("superposition_table_1", tmp_path)
+    assert line(found, method="naive", quantity="accuracy", model=MODEL)["variant"] == "superposition"
+
+
+def test_missing_variants_of_the_configuration_say_why(tmp_path: Path) -> None:
+    config = parse(
+        {
+            "run": "t",
+            "models": {MODEL: {}},
+            "datasets": {"nq_open": {}},
+            "methods": {"naive": {}, "mine": {"method": "prompt_cache"}},
+        },
+        "t.yaml",
+    )
+    path = write_variant(tmp_path, "naive", "naive", [True])
+    (path.parent / "mine.jsonl.partial").write_text("{}\n")
+    found = table("superposition_table_1", tmp_path, config)
+    cell = line(found, method="prompt_cache", quantity="accuracy", model=MODEL)
+    assert cell["note"] == "not run: unfinished for variant mine"
+    other = line(found, method="attention_sort", quantity="accuracy", model=MODEL)
+    assert other["note"] == "not run: not in this experiment"
+
+
+def test_a_method_that_failed_everywhere_shows_its_reason_and_no_number(tmp_path: Path) -> None:
+    write_variant(tmp_path, "naive", "naive", [None, None])
+    cell = line(table("superposition_table_1", tmp_path), method="naive", quantity="accuracy", model=MODEL)
+    assert math.isnan(cell["measured"])
+    assert cell["note"] == "all 2 questions failed: too long for the context"
+
+
+def test_table_2_reports_multi_hop_data_with_iterations(tmp_path: Path) -> None:
+    write_variant(tmp_path, "naive", "naive", [False, True], dataset="musique")
+    write_variant(
+        tmp_path, "it", "superposition", [True, True], dataset="musique", params={"top_k": 4, "iterations": 2}
+    )
+    write_variant(tmp_path, "one", "naive", [True], dataset="nq_open")
+    found = table("superposition_table_2", tmp_path)
+    cell = line(found, quantity="f1", model=MODEL, iterations=2, top_k=4)
+    assert (cell["measured"], cell["dataset"]) == (1.0, "musique")
+    assert "nq_open" not in set(found["dataset"])
+
+
+def test_table_3_pairs_the_two_position_assignments(tmp_path: Path) -> None:
+    write_variant(tmp_path, "l", "superposition", [False, False, True, True], params={"positions": "left_aligned"})
+    write_variant(tmp_path, "e", "superposition", [True, True, True, False])
+    found = table("superposition_table_3", tmp_path)
+    gain = line(found, quantity="accuracy_difference", model=MODEL)
+    assert (gain["positions"], gain["measured"], gain["n"]) == ("equilibrium − left_aligned", 0.25, 4)
+    assert gain["low"] < 0.25 < gain["high"]
+    assert 0.5 < gain["p"] <= 1
+    printed = line(found, quantity="accuracy_difference", model="mpt-7b-instruct")
+    assert printed["published"] == pytest.approx(0.117)
+
+
+def test_table_4_sets_bayesian_against_every_other_saliency(tmp_path: Path) -> None:
+    for saliency, right in {"none": 0, "attention": 1, "query": 2, "bayesian": 3}.items():
+        scores = [i < right for i in range(4)]
+        write_variant(tmp_path, saliency[0], "superposition", scores, params={"saliency": saliency})
+    found = table("superposition_table_4", tmp_path)
+    differences = found[(found["quantity"] == "accuracy_difference") & (found["model"] == MODEL)]
+    assert list(differences["measured"]) == [0.75, 0.5, 0.25]
+
+
+def test_table_5_names_the_measured_speedup_after_its_device(small: Path) -> None:
+    write_latency(small, {"plain": [8.0, 8.0, 8.0], "sp": [1.0, 1.0, 1.0]})
+    found = table("superposition_table_5", small)
+    cell = line(found, quantity="measured_speedup_cpu", method="superposition", top_k=1)
+    assert (cell["measured"], cell["low"], cell["high"], cell["n"]) == (8.0, 8.0, 8.0, 3)
+    assert "Invented CPU" in cell["note"]
+    assert math.isnan(cell["published"])
+    cuda = line(found, quantity="measured_speedup_cuda", method="superposition", top_k=1, model="mpt-7b-instruct")
+    assert cuda["published"] == 6.46
+
+
+def test_speedups_of_two_machines_have_no_ratio(tmp_path: Path) -> None:
+    totals = {"naive": [2.0, 2.0], "prompt_cache": [0.5, 0.5]}
+    write_latency(tmp_path, totals, model="mpt-7b-instruct", device="cuda")
+    found = table("superposition_table_7", tmp_path)
+    cell = line(found, quantity="measured_speedup_cuda", method="prompt_cache", model="mpt-7b-instruct")
+    assert (cell["published"], cell["measured"]) == (8.113, 4.0)
+    assert math.isnan(cell["ratio"])
+
+
+def test_a_refused_timing_gives_its_reason(small: Path) -> None:
+    write_latency(small, {"plain": [8.0], "sp": [1.0]}, refused="others kept the machine busy")
+    cell = line(table("superposition_table_7", small), quantity="measured_speedup_cpu", method="naive")
+    assert math.isnan(cell["measured"])
+    assert cell["note"] == "timing refused: others kept the machine busy"
+
+
+def test_disturbed_and_unclocked_trials_do_not_count(small: Path) -> None:
+    rows = [{"variant": "plain", "total_s": s} for s in (4.0, None, float("nan"))]
+    rows.append({"variant": "plain", "total_s": 99.0, "disturbed": True})
+    assert _timing.seconds({"rows": rows}, "plain") == [4.0]
+
+
+def test_table_6_folds_what_was_not_run_from_the_trace(small: Path) -> None:
+    write_variant(small, "all", "superposition", [False] * 4, params={"path_pruning": False})
+    found = table("superposition_table_6", small)
+    mine = found[found["model"] == MODEL]
+    assert len(mine) == 8 * 3
+    context = PREAMBLE + DOCUMENT
+    query, task = prompt_macs(QUERY, context), prompt_macs(TASK, context + QUERY)
+    offline = prompt_macs(PREAMBLE) + 20 * prompt_macs(DOCUMENT, PREAMBLE)
+    switches = {"pruning": True, "quantity": "compute_cycles"}
+    full = line(mine, caching=True, parallelism=True, **switches)
+    assert (full["measured"], full["note"]) == (query + task, "")
+    slow = line(mine, caching=False, parallelism=False, **switches)
+    assert slow["measured"] == offline + 20 * query + task
+    assert slow["note"] == "cycles folded from the trace of sp"
+    accuracy = line(mine, caching=False, parallelism=True, pruning=True, quantity="accuracy")
+    assert accuracy["measured"] == 0.75
+    assert "do not change answers" in accuracy["note"]
+
+
+def test_figure_5_starts_at_naive_and_ends_at_one_document_a_path(small: Path) -> None:
+    write_variant(small, "g4", "superposition", [True, True, False, False], params={"factor": 4})
+    found = table("superposition_figure_5", small)
+    assert dict(zip(found["factor"], found["measured"], strict=True)) == {"1": 0.25, "4": 0.5, "20": 0.75}
+
+
+def test_dataset_statistics_by_hand(tmp_path: Path) -> None:
+    write_variant(tmp_path, "naive", "naive", [True, True])  # the last document has 10 tokens more in question 1
+    found = table("superposition_dataset_statistics", tmp_path)
+    values = found[found["model"] == MODEL].set_index("quantity")["measured"]
+    assert values["average_document_tokens"] == pytest.approx(DOCUMENT + 0.25)
+    assert values["average_longest_document_tokens"] == pytest.approx(DOCUMENT + 5)
+    assert values["average_left_align_gap_tokens"] == pytest.approx(4.75)
+
+
+def test_the_gold_documents_take_no_place_on_the_frontier(small: Path) -> None:
+    write_variant(small, "gold", "oracle", [True] * 4)
+    found = table("frontier", small)
+    chances = found[found["quantity"] == "frontier_probability_cycles"].set_index("variant")["measured"]
+    assert set(chances.index) == {"plain", "sp"}
+    assert chances["sp"] == 1.0
+    assert chances["plain"] < 0.5
+
+
+def test_frontier_latency_is_the_protocols_only_where_that_data_set_was_timed(small: Path) -> None:
+    run_only = line(table("frontier", small), quantity="online_latency_s", variant="sp")
+    assert "answering run" in run_only["note"]
+    write_latency(small, {"plain": [8.0] * 3, "sp": [1.0] * 3})
+    timed = line(table("frontier", small), quantity="online_latency_s", variant="sp")
+    assert (timed["measured"], timed["n"]) == (1.0, 3)
+    assert "latency protocol" in timed["note"]
+
+
+@pytest.mark.parametrize("item", ITEMS)
+@pytest.mark.parametrize("what", ["nothing", "one record", "all failed", "small"])
+def test_every_item_renders_whatever_there_is(item: str, what: str, tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    scores = {"one record": [True], "all failed": [None, None], "small": [True, None, False]}.get(what, [])
+    for dataset in ("nq_open", "musique") if scores else ():
+        write_variant(results, "a", "naive", scores, dataset=dataset)
+    paths = render(item, None, results, tmp_path / "out")
+    assert [p.suffix for p in paths] == [".csv", ".md", ".tex", ".svg", ".pdf", ".png"]
+    assert all(p.stat().st_size for p in paths)
+    header = next(csv.reader(paths[0].read_text().splitlines()))
+    assert header[-8:] == VALUES
+    assert header[-9] == "quantity"
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == sorted(p.name for p in paths)
+
+
+def test_rendering_twice_gives_the_same_bytes_and_svg_keeps_text(small: Path, tmp_path: Path) -> None:
+    first = {p.name: p.read_bytes() for p in render("superposition_table_1", None, small, tmp_path / "a")}
+    second = {p.name: p.read_bytes() for p in render("superposition_table_1", None, small, tmp_path / "b")}
+    assert first == second
+    svg = first["superposition_table_1.svg"].decode()
+    texts = [node.text for node in ET.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")]
+    assert "theoretical speedup" in texts
+    assert b"CreationDate" not in first["superposition_table_1.pdf"]
+
+
+def test_a_shape_that_nobody_knows_leaves_cycles_empty_with_the_reason(tmp_path: Path) -> None:
+    write_variant(tmp_path, "naive", "naive", [True], model="mystery")
+    cell = line(table("superposition_table_1", tmp_path), method="naive", quantity="compute_cycles", model="mystery")
+    assert math.isnan(cell["measured"])
+    assert cell["note"] == "the shape of mystery is not known, so its cycles cannot be counted"
+
+
+def test_the_footer_says_what_was_measured_where(small: Path) -> None:
+    runs = Runs(small)
+    text = footer(runs, registry.module("item", "superposition_table_1").table(runs))
+    for words in (f"{MODEL} (bfloat16)", "4 questions (a subset of 2,655)", "Invented CPU, 2 threads", "torch 2.13.0"):
+        assert words in text
+
+
+def test_markdown_and_latex_escape_what_would_break_them(small: Path) -> None:
+    frame = table("superposition_table_1", small)
+    tex = _write.latex("superposition_table_1", frame, "A title: 50% & more.\n\nRest.", "100% of it_")
+    assert r"\toprule" in tex
+    assert r"nq\_open" in tex
+    assert r"100\% of it\_" in tex
+    assert "| superposition | sp | 1 |" in _write.markdown(frame, "Title.", "foot")
+
+
+def test_ratio_interval_holds_the_ratio_of_means() -> None:
+    low, high = _cells.ratio_interval([8.0, 10.0, 12.0], [1.0, 1.0, 1.0], seed=0)
+    assert 8.0 <= low < 10.0 < high <= 12.0
+
+
+def test_a_damaged_latency_file_is_named(small: Path) -> None:
+    (small / "latency").mkdir()
+    (small / "latency" / "x.json").write_text(json.dumps([1]))
+    with pytest.raises(UserError, match=r"x\.json: must hold a JSON object"):
+        table("superposition_table_7", small)
+
+
+def test_unknown_item_names_the_choices(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="superposition_table_1"):
+        render("superposition_table_9", None, tmp_path, tmp_path)
