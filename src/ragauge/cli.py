@@ -142,6 +142,7 @@ def _cost(args: argparse.Namespace) -> None:
 def _score(args: argparse.Namespace) -> None:
     from ragauge import scoring
 
+    _check_name("metric", args.metric)
     keys = {"prediction_key": args.prediction_key, "answers_key": args.answers_key}
     given = {name: key for name, key in keys.items() if key is not None}
     _show(scoring.score_file(args.file, args.metric, **given), args.json)

@@ -1,0 +1,135 @@
+"""The command line's contract: its verbs, exit codes and one-line errors."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ragauge import registry
+from ragauge.cli import main
+
+VERBS = ["list", "fetch", "data", "run", "time", "cost", "score", "compare", "validate", "machine", "render"]
+RUN = ["run", "--method", "naive", "--dataset", "nq_open", "--model", "smollm2-135m-instruct", "--out", "x.jsonl"]
+
+
+def replaced(arguments: list[str], option: str, value: str) -> list[str]:
+    place = arguments.index(option) + 1
+    return [*arguments[:place], value, *arguments[place + 1 :]]
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_has_help(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main([verb, "--help"])
+    assert caught.value.code == 0
+    assert f"usage: ragauge {verb}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("kind", ["methods", "datasets", "metrics", "items"])
+def test_list_names_one_component_a_line(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", kind]) == 0
+    assert capsys.readouterr().out.split("\n")[:-1] == registry.names(kind.removesuffix("s"))
+
+
+def test_list_models_names_the_default_model(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", "models"]) == 0
+    assert "smollm2-135m-instruct" in capsys.readouterr().out.split("\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (replaced(RUN, "--method", "superpositon"), "--method: unknown method 'superpositon'; did you mean"),
+        (replaced(RUN, "--dataset", "nq_opn"), "--dataset: unknown dataset 'nq_opn'; did you mean 'nq_open'?"),
+        (replaced(RUN, "--model", "smollm"), "--model: unknown model 'smollm';"),
+        ([*RUN, "--set", "top_k"], "--set 'top_k': must be key=value"),
+        ([*RUN, "--set", "top_k=["], "--set 'top_k=[': the value is no YAML scalar"),
+        ([*RUN, "--set", "no_such=1"], "'no_such'"),
+        ([*RUN, "--data", "no-such.jsonl"], "no-such.jsonl"),
+        ([*RUN, "--option", "gold_position=-1"], "gold_position must be a whole number from 0, not -1"),
+        ([*RUN, "--config", "none.yaml"], "none.yaml: cannot be read: No such file or directory"),
+        (["validate", "none.yaml"], "none.yaml: cannot be read: No such file or directory"),
+        (["score", "--metric", "f2", "none.jsonl"], "unknown metric 'f2'; did you mean 'f1'?"),
+        (["score", "--metric", "f1", "none.jsonl"], "none.jsonl"),
+        (["compare", "a.jsonl", "b.jsonl"], "a.jsonl"),
+        (["cost", "--model", "mpt-7b", "--method", "naive"], "mpt-7b"),
+        (["cost", "--model", "mpt-7b-instruct", "--method", "naiv"], "--method: unknown method 'naiv'"),
+    ],
+    ids=lambda value: " ".join(value)[:60] if isinstance(value, list) else "",
+)
+def test_a_mistake_is_one_line_and_exit_2(
+    arguments: list[str],
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    line = capsys.readouterr().err
+    assert line.startswith("ragauge: error: ")
+    assert line.count("\n") == 1
+    assert message in line
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["rnu"], ["list"], ["list", "method"], ["run"], [*RUN, "--limit", "0"], [*RUN, "--device", "tpu"]],
+    ids=" ".join,
+)
+def test_wrong_usage_is_one_line_and_exit_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_defect_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(kind: str) -> list[str]:
+        raise ZeroDivisionError(kind)
+
+    monkeypatch.setattr(registry, "names", broken)
+    with pytest.raises(ZeroDivisionError):
+        main(["list", "methods"])
+
+
+def test_an_interrupt_is_130(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(kind: str) -> list[str]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(registry, "names", interrupted)
+    assert main(["list", "methods"]) == 130
+
+
+def test_score_prints_one_json_object_last(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "p.jsonl"
+    path.write_text('{"said": "in Paris", "right": ["Paris"]}\n{"said": "Rome", "right": ["Paris"]}\n')
+    keys = ["--prediction-key", "said", "--answers-key", "right"]
+    assert main(["score", "--metric", "best_subspan_em", str(path), *keys, "--json"]) == 0
+    scored = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (scored["mean"], scored["n"]) == (0.5, 2)
+
+
+def test_data_writes_what_run_reads(tmp_path: Path, shared_data: Path) -> None:
+    from ragauge import datasets
+    from ragauge.datasets._examples import read
+
+    official = shared_data / "musique" / "musique_ans_v1.0_dev.jsonl.gz"
+    out = tmp_path / "m.jsonl"
+    assert main(["data", "--dataset", "musique", "--data", str(official), "--seed", "3", "--out", str(out)]) == 0
+    assert read(out) == datasets.load("musique", data=official, seed=3)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["list", "methods"], ["list", "models"], ["run", "--help"]])
+def test_help_and_list_import_nothing_heavy(arguments: list[str]) -> None:
+    code = (
+        "import sys\nfrom ragauge.cli import main\n"
+        f"try:\n    main({arguments!r})\nexcept SystemExit:\n    pass\n"
+        "print('\\n' + ' '.join(sorted({'torch', 'transformers', 'numpy', 'pandas'} & set(sys.modules))))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == ""

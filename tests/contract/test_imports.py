@@ -1,0 +1,96 @@
+"""Arrows point downwards only: which part of the package may import which, and what each part drags in."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ragauge import digest, registry
+
+LEAVES = {"errors", "registry"}
+
+# part -> the parts that it may import besides errors and registry
+ALLOWED: dict[str, set[str]] = {
+    "errors": set(),
+    "registry": set(),
+    "digest": set(),
+    "prompts": set(),
+    "metrics": set(),
+    "stats": set(),
+    "cost": set(),
+    "records": set(),
+    "assets": set(),
+    "datasets": {"assets", "records", "metrics", "rankers"},
+    "rankers": {"assets"},
+    "lm": {"cost", "assets"},
+    "methods": {"lm", "prompts", "cost", "rankers"},
+    "runner": {"methods", "lm", "prompts", "cost", "records", "datasets", "assets"},
+    "scoring": {"metrics", "stats", "records", "datasets"},
+    "paper": {"records", "stats", "metrics", "cost", "datasets"},
+    "config": {"assets", "datasets", "methods"},
+}
+
+
+def modules() -> list[str]:
+    files = sorted((digest.ROOT / digest.PACKAGE).rglob("*.py"))
+    names = [".".join(path.relative_to(digest.ROOT).with_suffix("").parts) for path in files]
+    return [name.removesuffix(".__init__") for name in names]
+
+
+def part(module: str) -> str:
+    return [*module.split("."), ""][1]
+
+
+@pytest.mark.parametrize("name", sorted(ALLOWED))
+def test_a_part_imports_only_what_lies_below_it(name: str) -> None:
+    upwards = [
+        f"{module} imports {imported}"
+        for module in modules()
+        if part(module) == name
+        for imported in digest.imports(module)
+        if part(imported) not in {name, *ALLOWED[name], *LEAVES, ""}
+    ]
+    assert not upwards
+
+
+def test_components_of_a_kind_do_not_import_each_other() -> None:
+    for kind, package in registry.PACKAGES.items():
+        siblings = {f"{package}.{name}" for name in registry.names(kind)}
+        crossed = [
+            (s, sorted(digest.imports(s) & siblings - {s})) for s in siblings if digest.imports(s) & siblings - {s}
+        ]
+        assert not crossed, kind
+
+
+def test_no_part_is_without_a_rule() -> None:
+    entries = {"cli", "costing", "inputs", ""}  # the top, which may import everything
+    assert {part(module) for module in modules()} == set(ALLOWED) | entries
+
+
+# what importing a part must not import
+FOREIGN = {
+    "ragauge.lm": {"faiss", "snakemake", "matplotlib", "pandas", "sklearn", "bm25s", "datasets", "deepspeed", "grpc"},
+    "ragauge.paper": {"torch", "transformers", "matplotlib", "pandas"},
+    "ragauge.config": {"torch", "transformers", "snakemake", "pandas"},
+    "ragauge.scoring": {"torch", "transformers", "matplotlib", "pandas", "sklearn"},
+    "ragauge.cli": {"torch", "numpy", "pydantic", "yaml"},
+    "ragauge.methods.superposition": {"sklearn", "bm25s", "matplotlib", "pandas", "datasets"},
+}
+
+
+@pytest.mark.parametrize("module", sorted(FOREIGN))
+def test_libraries_are_imported_where_they_are_used(module: str) -> None:
+    code = f"import sys, {module}; print(*({FOREIGN[module]!r} & sys.modules.keys()))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+
+
+def test_the_workflow_calls_the_command_line_alone(root: Path) -> None:
+    for path in (root / "workflow" / "rules").glob("*.smk"):
+        text = path.read_text()
+        assert not re.search(r"^\s*(run|script|notebook):", text, re.MULTILINE), path
+        assert not re.search(r"\blambda\b", text), path

@@ -1,0 +1,148 @@
+"""A wrong configuration ends in one line that names the value, its place and the choices."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ragauge import config, registry
+from ragauge.errors import UserError
+
+
+def valid() -> dict[str, Any]:
+    return {
+        "run": "trial",
+        "models": {"smollm2-135m-instruct": {"dtype": "bfloat16"}},
+        "datasets": {"nq_open": {"limit": 5}, "musique": None},
+        "methods": {
+            "naive": {},
+            "sp_k4": {"method": "superposition", "top_k": 4, "limit": 3},
+            "oracle": {"datasets": ["musique"]},
+        },
+        "latency": {"methods": ["naive", "sp_k4"], "dataset": "nq_open"},
+        "items": [],
+    }
+
+
+def changed(path: str, value: Any) -> dict[str, Any]:
+    data = valid()
+    *sections, key = path.split("/")
+    section = data
+    for name in sections:
+        section = section[name]
+    section[key] = value
+    return data
+
+
+# (path of the change, value, what the one line must hold)
+MISTAKES = [
+    ("sede", 1, "c.yaml: sede: unknown key 'sede'; did you mean 'seed'? known: datasets, generation"),
+    ("seed", "one", "c.yaml: seed: must be a valid integer, not 'one'"),
+    ("run", "a/b", "c.yaml: run: 'a/b' must be made of letters, digits, '.', '_' and '-'"),
+    ("models", {}, "c.yaml: models: "),
+    ("models/x", {"source": "smollm"}, "c.yaml: models.x.source: unknown model 'smollm'; "),
+    ("models/smollm2-135m-instruct", {"dtype": "fp32"}, "c.yaml: models.smollm2-135m-instruct.dtype: must be "),
+    ("models/smollm2-135m-instruct", {"dtpe": "x"}, "unknown key 'dtpe'; did you mean 'dtype'?"),
+    ("datasets/nq_opn", {}, "c.yaml: datasets.nq_opn.dataset: unknown dataset 'nq_opn'; did you mean 'nq_open'?"),
+    ("datasets/nq_open", {"limit": 0}, "c.yaml: datasets.nq_open.limit: must be greater than or equal to 1, not 0"),
+    ("datasets/nq_open", {"data": "no.jsonl"}, "c.yaml: datasets.nq_open.data: no such file: no.jsonl"),
+    ("datasets/nq_open", {"options": {"shufle": 1}}, "c.yaml: datasets.nq_open.options: "),
+    ("datasets/a b", {"dataset": "nq_open"}, "c.yaml: datasets.a b: 'a b' must be made of letters"),
+    (
+        "methods/sp",
+        {"method": "superpositon"},
+        "c.yaml: methods.sp.method: unknown method 'superpositon'; did you mean 'superposition'? known: ",
+    ),
+    ("methods/naive", {"datasets": ["nq"]}, "c.yaml: methods.naive.datasets: unknown data set 'nq'; "),
+    ("methods/naive", 3, "c.yaml: methods.naive: "),
+    ("latency/trails", 3, "c.yaml: latency.trails: unknown key 'trails'; did you mean 'trials'?"),
+    ("latency/methods", ["sp_k1"], "c.yaml: latency.methods: unknown variant 'sp_k1'; did you mean 'sp_k4'?"),
+    ("latency/dataset", "nq", "c.yaml: latency.dataset: unknown data set 'nq'"),
+    ("items", ["superposition_tabel_1"], "c.yaml: items: unknown item 'superposition_tabel_1'; did you mean "),
+    ("generation", {"max_new_tokens": 0}, "c.yaml: generation.max_new_tokens: must be greater than or equal to 1, "),
+]
+
+
+@pytest.mark.parametrize(("path", "value", "message"), MISTAKES, ids=[f"{p}={v}" for p, v, _ in MISTAKES])
+def test_a_mistake_is_told_in_one_line(path: str, value: Any, message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        config.parse(changed(path, value), "c.yaml")
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [({"top_kk": 1}, "did you mean 'top_k'?"), ({"top_k": 0}, "0"), ({"saliency": "x"}, "'x'")],
+)
+def test_a_parameter_is_checked_by_its_method(params: dict[str, Any], message: str) -> None:
+    checked = config.parse(changed("methods/sp_k4", {"method": "superposition", **params}), "c.yaml")
+    with pytest.raises(UserError, match=r"^c.yaml: methods.sp_k4") as caught:
+        config.check_methods(checked, "c.yaml")
+    assert message in str(caught.value)
+
+
+def test_keys_are_the_default_names() -> None:
+    checked = config.parse(valid(), "c.yaml")
+    assert checked.models["smollm2-135m-instruct"].source == "smollm2-135m-instruct"
+    assert checked.datasets["musique"].dataset == "musique"
+    assert checked.methods["naive"].method == "naive"
+    assert checked.methods["sp_k4"].params == {"top_k": 4}
+
+
+def test_jobs_and_limits() -> None:
+    checked = config.parse(valid(), "c.yaml")
+    limits = {(job.dataset, job.variant): checked.limit(job) for job in checked.answers()}
+    assert limits == {
+        ("nq_open", "naive"): 5,
+        ("nq_open", "sp_k4"): 3,
+        ("musique", "naive"): None,
+        ("musique", "sp_k4"): 3,
+        ("musique", "oracle"): None,
+    }
+    assert "5 jobs, 11 and all of some data sets questions" in checked.plan()
+
+
+def test_what_the_workflow_writes_reads_back_the_same() -> None:
+    checked = config.parse(valid(), "c.yaml")
+    written = yaml.safe_dump(checked.model_dump(exclude_none=True), sort_keys=False)
+    assert config.parse(yaml.safe_load(written), "c.yaml") == checked
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("run: a\nrun: b\n", "c.yaml:2: the key 'run' again"),
+        ("run: [a\n", "c.yaml:2: "),
+        ("- run\n", "c.yaml: must hold keys and values"),
+        ("", "c.yaml: must hold keys and values"),
+    ],
+)
+def test_a_file_that_is_no_configuration(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(text)
+    with pytest.raises(UserError) as caught:
+        config.load(path)
+    assert message in str(caught.value)
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="cannot be read: No such file"):
+        config.load(tmp_path / "none.yaml")
+
+
+def test_schema_is_the_committed_one_and_describes_every_key(root: Path) -> None:
+    assert (root / "workflow/schemas/config.schema.json").read_text() == config.schema(), "run `make schema`"
+    for section in (config.Config, config.Model, config.DatasetEntry, config.Variant, config.Latency):
+        undescribed = [k for k, f in section.model_fields.items() if not f.description and k != "generation"]
+        assert not undescribed, section
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "configs/smoke.yaml", "configs/paper.yaml"])
+def test_shipped_configurations_are_valid(root: Path, name: str) -> None:
+    checked = config.load(root / name)
+    config.check_methods(checked, name)
+    assert set(checked.item_names()) == set(registry.names("item"))

@@ -1,0 +1,60 @@
+"""A digest follows code, not comments, and reaches all that a module imports of ours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ragauge import digest as module
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "ragauge"
+    (folder / "sub").mkdir(parents=True)
+    (folder / "a.py").write_text(
+        "from ragauge.sub import b\n\n\ndef f():\n    from ragauge import c\n    return c, b\n"
+    )
+    (folder / "sub" / "__init__.py").write_text("X = 1\n")
+    (folder / "sub" / "b.py").write_text("import os\n")
+    (folder / "c.py").write_text("VALUE = 1\n")
+    (folder / "d.py").write_text("from typing import TYPE_CHECKING\n\nif TYPE_CHECKING:\n    from ragauge.a import f\n")
+    monkeypatch.setattr(module, "ROOT", tmp_path)
+    forget()
+    yield folder
+    forget()
+
+
+def forget() -> None:
+    for cached in (module.imports, module._path, module._tree, module._code):
+        cached.cache_clear()
+
+
+def test_reaches_imports_in_functions_and_packages_of_modules(package: Path) -> None:
+    assert module.reachable("ragauge.a") == {"ragauge.a", "ragauge.sub", "ragauge.sub.b", "ragauge.c"}
+
+
+def test_imports_for_the_type_checker_do_not_count(package: Path) -> None:
+    assert module.reachable("ragauge.d") == {"ragauge.d"}
+
+
+def test_changes_with_code_alone(package: Path) -> None:
+    before = module.digest("ragauge.a")
+    (package / "c.py").write_text('"""A docstring."""\nVALUE = 1  # a comment\n')
+    forget()
+    assert module.digest("ragauge.a") == before
+    (package / "c.py").write_text("VALUE = 2\n")
+    forget()
+    assert module.digest("ragauge.a") != before
+
+
+def test_an_unknown_module_is_an_error() -> None:
+    with pytest.raises(ModuleNotFoundError):
+        module.digest("ragauge.nothing")
+
+
+def test_a_method_rests_on_the_decoder_but_not_on_other_methods() -> None:
+    reached = module.reachable("ragauge.methods.naive")
+    assert "ragauge.lm.decoder" in reached
+    assert "ragauge.methods.superposition" not in reached

@@ -1,0 +1,75 @@
+"""The workflow plans on any machine, and a wrong configuration stops it in one line."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ragauge import registry
+from ragauge.config import load
+
+SNAKEMAKE = shutil.which("snakemake", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
+pytestmark = pytest.mark.skipif(SNAKEMAKE is None, reason="snakemake is not installed")
+
+
+@pytest.fixture(scope="module")
+def checkout(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The workflow's files in a folder of their own, where nothing has been run."""
+    folder = tmp_path_factory.mktemp("checkout")
+    for name in ("Snakefile", "config.yaml", "configs", "workflow", "profiles", "envs"):
+        source = root / name
+        shutil.copytree(source, folder / name) if source.is_dir() else shutil.copy(source, folder / name)
+    return folder
+
+
+def snakemake(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    assert SNAKEMAKE is not None
+    return subprocess.run([SNAKEMAKE, *arguments], cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+
+
+def planned(output: str) -> dict[str, int]:
+    table = output.partition("\ntotal ")[0].rpartition("job  ")[2]
+    return {name: int(count) for name, count in re.findall(r"^(\w+) +(\d+)$", table, re.MULTILINE)}
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "configs/smoke.yaml", "configs/paper.yaml"])
+def test_an_experiment_plans_every_job_once(checkout: Path, name: str) -> None:
+    done = snakemake(checkout, "-n", "--configfile", name)
+    assert done.returncode == 0, done.stderr
+    jobs = planned(done.stdout + done.stderr)
+    experiment = load(checkout / name)
+    assert jobs["answers"] == len(list(experiment.answers()))
+    assert jobs["data"] == len(experiment.datasets)
+    assert all(jobs[item] == 1 for item in registry.names("item"))
+
+
+def test_every_item_is_a_rule_named_after_it(checkout: Path) -> None:
+    done = snakemake(checkout, "--list-rules")
+    assert done.returncode == 0, done.stderr
+    assert set(registry.names("item")) <= set((done.stdout + done.stderr).split())
+
+
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        ("sede=1", "config.yaml: sede: unknown key 'sede'; did you mean 'seed'?"),
+        ("methods={x: {method: naiv}}", "config.yaml: methods.x.method: unknown method 'naiv'; did you mean 'naive'?"),
+        ("methods={naive: {no_such: 1}}", "config.yaml: methods.naive: unknown option of naive 'no_such'"),
+    ],
+)
+def test_a_wrong_configuration_is_one_line_and_exit_2(checkout: Path, key: str, message: str) -> None:
+    done = snakemake(checkout, "-n", "--config", key)
+    assert done.returncode == 2
+    assert [line for line in done.stderr.splitlines() if message in line]
+    assert "Traceback" not in done.stderr
+
+
+def test_lint_finds_nothing(checkout: Path) -> None:
+    done = snakemake(checkout, "--lint")
+    assert done.returncode == 0, done.stdout + done.stderr
