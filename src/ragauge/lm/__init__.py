@@ -11,7 +11,7 @@ from ragauge.cost.shape import Shape
 from ragauge.errors import UserError, unknown
 from ragauge.lm.cache import KVCache, Span
 from ragauge.lm.checkpoint import random_weights, read_shape, read_weights
-from ragauge.lm.decoder import Decoder
+from ragauge.lm.decoder import Decoder, Weights, column_major
 from ragauge.lm.engine import LM, Extension, Limits, ShapeLM
 from ragauge.lm.layout import Row
 
@@ -44,7 +44,7 @@ def load_lm(name_or_path: str, *, dtype: str = "float32", device: str = "cpu", t
     folder = Path(assets.resolve(name_or_path))
     shape, target = read_shape(folder), _device(device)
     weights = read_weights(folder, _dtype(dtype), target)
-    return LM(Decoder(shape, weights), load_tokenizer(folder))
+    return LM(Decoder(shape, _for_device(weights)), load_tokenizer(folder))
 
 
 def random_lm(
@@ -52,7 +52,7 @@ def random_lm(
 ) -> LM:
     """A decoder of this shape with random weights and no tokenizer."""
     _set_threads(threads)
-    return LM(Decoder(shape, random_weights(shape, _dtype(dtype), _device(device), seed)))
+    return LM(Decoder(shape, _for_device(random_weights(shape, _dtype(dtype), _device(device), seed))))
 
 
 def load_tokenizer(folder: Path) -> Any:
@@ -60,6 +60,11 @@ def load_tokenizer(folder: Path) -> Any:
     from transformers import AutoTokenizer
 
     return AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False, local_files_only=True)
+
+
+def _for_device(weights: Weights) -> Weights:
+    on_cpu, in_fp32 = weights.head.device.type == "cpu", weights.head.dtype == torch.float32
+    return column_major(weights) if on_cpu and in_fp32 else weights
 
 
 def _dtype(name: str) -> torch.dtype:

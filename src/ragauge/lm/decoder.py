@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 import torch
 import torch.nn.functional as F
@@ -62,20 +61,29 @@ class Weights:
     embedding_norm: Norm | None = None
 
 
-def to(module: Any, **kwargs: Any) -> Any:
-    """A copy of nested weight records with every tensor moved (`Tensor.to` arguments); shared tensors stay shared."""
-    memo: dict[int, Tensor] = {}
+def column_major(weights: Weights) -> Weights:
+    """The same weights with every matrix stored by columns.
 
-    def move(value: Any) -> Any:
-        if isinstance(value, Tensor):
-            return memo.setdefault(id(value), value.to(**kwargs))
-        if isinstance(value, tuple):
-            return tuple(move(v) for v in value)
-        if isinstance(value, Linear | Norm | Layer | Weights):
-            return replace(value, **{f.name: move(getattr(value, f.name)) for f in fields(value)})
-        return value
+    The product of a matrix and one token, which decoding is made of, then streams fp32 weights on a CPU about 1.3 to 2
+    times as fast; products with many tokens take the same time either way.
+    """
+    head = weights.head.t().contiguous().t()
+    tied = weights.head is weights.embedding
+    layers = tuple(
+        replace(
+            layer,
+            qkv=_column_major(layer.qkv),
+            out=_column_major(layer.out),
+            up=_column_major(layer.up),
+            down=_column_major(layer.down),
+        )
+        for layer in weights.layers
+    )
+    return replace(weights, layers=layers, head=head, embedding=head if tied else weights.embedding)
 
-    return move(module)
+
+def _column_major(linear: Linear) -> Linear:
+    return replace(linear, weight=linear.weight.t().contiguous().t())
 
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
