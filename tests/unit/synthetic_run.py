@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from ragauge.cost.trace import Call
 from ragauge.records import Record
+from ragauge.runner import Setting
 
 PREAMBLE, DOCUMENT, QUERY, TASK = 10, 100, 12, 8  # tokens
 MODEL = "smollm2-135m-instruct"
@@ -33,8 +35,8 @@ def write_variant(
     path = folder / "answers" / dataset / model / f"{name}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(record.model_dump_json() + "\n" for record in lines))
-    fingerprint = {"method": method, "params": params, "dataset": dataset, "model": model, "dtype": "bfloat16"}
-    meta = {"fingerprint": fingerprint, "provenance": PROVENANCE}
+    setting = Setting(method, params, dataset, model, template="chat", instruction="", dtype="bfloat16")
+    meta = {"fingerprint": asdict(setting), "provenance": PROVENANCE}
     path.with_suffix(".meta.json").write_text(json.dumps(meta))
     return path
 

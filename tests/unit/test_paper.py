@@ -16,7 +16,7 @@ from ragauge.config import parse
 from ragauge.cost import flop, shapes
 from ragauge.errors import UserError
 from ragauge.paper import _cells, _timing, _write, render
-from ragauge.paper._footer import footer
+from ragauge.paper._footer import footer, machine
 from ragauge.paper._runs import Runs
 
 ITEMS = registry.names("item")
@@ -308,6 +308,12 @@ def test_markdown_and_latex_escape_what_would_break_them(small: Path) -> None:
     assert r"nq\_open" in tex
     assert r"100\% of it\_" in tex
     assert "| superposition | sp | 1 |" in _write.markdown(frame, "Title.", "foot")
+
+
+def test_the_machine_is_the_gpu_only_where_the_decoder_ran_on_it() -> None:
+    provenance = {"cpu": "Some CPU", "threads": 4, "gpu": {"name": "Some GPU"}}
+    assert machine(provenance, "cuda") == "Some GPU"
+    assert machine(provenance, "cpu") == "Some CPU, 4 threads"
 
 
 def test_ratio_interval_holds_the_ratio_of_means() -> None:

@@ -27,12 +27,13 @@ def footer(runs: Runs, table: pd.DataFrame) -> str:
     return "; ".join(p for p in parts if p) + "."
 
 
-def machine(provenance: Mapping[str, Any]) -> str:
-    """The machine of a provenance block: GPU where there is one, else CPU, and the threads."""
+def machine(provenance: Mapping[str, Any], device: str | None = None) -> str:
+    """The machine of a provenance block: the GPU where the decoder ran on one, else the CPU and its threads."""
     gpu, cpu = provenance.get("gpu"), provenance.get("cpu")
-    name = gpu.get("name") if isinstance(gpu, Mapping) else gpu or cpu
+    if str(device).startswith("cuda") and isinstance(gpu, Mapping):
+        return str(gpu.get("name") or "")
     threads = provenance.get("threads")
-    return f"{name}, {threads} threads" if name and threads and not gpu else str(name or "")
+    return f"{cpu}, {threads} threads" if cpu and threads else str(cpu or "")
 
 
 def _in(table: pd.DataFrame, variant: Variant) -> bool:
@@ -49,7 +50,7 @@ def _timed(runs: Runs, table: pd.DataFrame) -> str:
     for latency in runs.latencies:
         protocol = latency.get("protocol") or {}
         if ((clocked["model"] == latency["model"]) & (clocked["dataset"] == (protocol.get("dataset") or ""))).any():
-            place = machine(latency.get("provenance") or {}) or "a machine not recorded"
+            place = machine(latency.get("provenance") or {}, protocol.get("device")) or "a machine not recorded"
             told.append(f"{latency['model']} ({protocol.get('dtype') or 'dtype not recorded'}) on {place}")
     return f"times: {_join(told)}" if told else ""
 
@@ -57,14 +58,14 @@ def _timed(runs: Runs, table: pd.DataFrame) -> str:
 def _questions(runs: Runs, used: list[Variant], dataset: str) -> str:
     counts = sorted({len(v.records) for v in used if v.dataset == dataset})
     shown = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    limits = {v.setting("limit") for v in used if v.dataset == dataset} - {None}
+    entry = runs.config.datasets.get(dataset) if runs.config else None
     whole = OFFICIAL_SIZES.get(runs.registered(dataset))
-    subset = f"a subset of {whole:,}" if whole and counts[-1] < whole else "a subset" if limits else ""
+    subset = f"a subset of {whole:,}" if whole and counts[-1] < whole else "a subset" if entry and entry.limit else ""
     return f"{dataset}: {shown} questions" + (f" ({subset})" if subset else "")
 
 
 def _machines(used: list[Variant]) -> str:
-    names = _join(machine(v.meta.get("provenance") or {}) for v in used)
+    names = _join(machine(v.meta.get("provenance") or {}, v.setting("device")) for v in used)
     return f"machine: {names}" if names else "machine not recorded"
 
 

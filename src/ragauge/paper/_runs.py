@@ -186,8 +186,8 @@ class Runs:
             dataset, model, name = path.parts[-3], path.parts[-2], path.stem
             meta = records.read_meta(path) or {}
             fingerprint = _mapping(meta, "fingerprint")
-            if fingerprint.get("method"):
-                method, params = str(fingerprint["method"]), _mapping(fingerprint, "params")
+            if "method" in fingerprint and "options" in fingerprint:
+                method, params = str(fingerprint["method"]), _mapping(fingerprint, "options")
             else:
                 asked = _unrun(self.config, self.folder, name, dataset, model)
                 method, params = asked.method, asked.params

@@ -51,9 +51,10 @@ def seconds(latency: Mapping[str, Any], name: str, key: str = "total_s") -> list
 def described(latency: Mapping[str, Any]) -> str:
     """The protocol in a few words: medians, tokens, precision, machine."""
     protocol = latency.get("protocol") or {}
+    place = machine(latency.get("provenance") or {}, protocol.get("device")) or "an unrecorded machine"
     return join(
         f"medians of {protocol.get('trials', '?')} trials, {protocol.get('new_tokens', '?')} generated tokens",
-        f"{protocol.get('dtype', '')} on {machine(latency.get('provenance') or {}) or 'an unrecorded machine'}".strip(),
+        f"{protocol.get('dtype', '')} on {place}".strip(),
     )
 
 

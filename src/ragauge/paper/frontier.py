@@ -88,9 +88,9 @@ def _metric_name(metric: str) -> str:
 
 def _latencies(runs: Runs, model: str, variants: Sequence[Variant]) -> list[Measure]:
     """Of the protocol for all variants, or of the answering run for all: the two are never on one plane."""
-    dataset = variants[0].dataset if variants else ""
+    names = (variants[0].dataset, runs.registered(variants[0].dataset)) if variants else ()
     usable = [t for t in runs.latencies if t["model"] == model and not t.get("refused")]
-    timed = next((t for t in usable if (t.get("protocol") or {}).get("dataset") == dataset), None)
+    timed = next((t for t in usable if (t.get("protocol") or {}).get("dataset") in names), None)
     return [_protocol_latency(timed, v) if timed else _answering_latency(v) for v in variants]
 
 
