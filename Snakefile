@@ -27,11 +27,6 @@ include: "workflow/rules/latency.smk"
 include: "workflow/rules/items.smk"
 
 
-localrules:
-    all,
-    settings,
-
-
 rule all:
     """Every table and figure of the experiment."""
     default_target: True
@@ -41,3 +36,4 @@ rule all:
 
 onstart:
     hold_folder()
+    write_settings()

@@ -49,6 +49,12 @@ def test_an_experiment_plans_every_job_once(checkout: Path, name: str) -> None:
     assert all(jobs[item] == 1 for item in registry.names("item"))
 
 
+def test_a_key_is_changed_on_the_command_line(checkout: Path) -> None:
+    change = ["--config", "generation={max_new_tokens: 9}", "datasets={wiki_single: {limit: 3}}"]
+    done = snakemake(checkout, "-n", *change)
+    assert done.returncode == 0, done.stderr
+
+
 def test_every_item_is_a_rule_named_after_it(checkout: Path) -> None:
     done = snakemake(checkout, "--list-rules")
     assert done.returncode == 0, done.stderr

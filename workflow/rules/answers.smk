@@ -4,7 +4,6 @@
 rule answers:
     """Answer a data set's questions with a model under a method variant."""
     input:
-        settings=ancient(SETTINGS),
         examples=f"{RESULTS}/data/{{dataset}}.jsonl",
         model=model_manifest,
         encoders=answer_encoders,
@@ -20,9 +19,10 @@ rule answers:
         mem_mb=4000,
         runtime=720,
     params:
+        config=SETTINGS,
         settings=answer_settings,
         code=answer_code,
     shell:
-        "ragauge run --config {input.settings} --method {wildcards.variant} --dataset {wildcards.dataset}"
+        "ragauge run --config {params.config} --method {wildcards.variant} --dataset {wildcards.dataset}"
         " --examples {input.examples} --model {wildcards.model} --threads {threads} --out {output.records}"
         " 2>&1 | tee {log}"

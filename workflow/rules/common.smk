@@ -15,13 +15,22 @@ from ragauge.errors import UserError
 from snakemake.exceptions import WorkflowError
 
 
+def retyped(data, given):
+    """`data` with the values that the command line gave as what they are: nested in a key, Snakemake has them as text."""
+    if isinstance(given, dict):
+        return {key: retyped(value, given[key]) if key in given else value for key, value in data.items()}
+    if isinstance(given, list):
+        return [retyped(value, value) for value in given]
+    return yaml.safe_load(given) if isinstance(given, str) else given
+
+
 def checked(data):
     """The experiment, with its mistakes told in one line and no traceback."""
     try:
         for path in workflow.configfiles:
             schema.read(Path(path))  # for what the merged mapping does not show, such as a key that stands twice
         place = os.path.relpath(workflow.configfiles[-1]) if workflow.configfiles else "--config"
-        experiment = schema.parse(data, place)
+        experiment = schema.parse(retyped(data, workflow.config_settings.config or {}), place)
         check_methods_once(experiment, place)
     except UserError as error:
         print(f"ragauge: error: {error}", file=sys.stderr, flush=True)
@@ -72,6 +81,16 @@ def hold_folder():
         fcntl.flock(FOLDER_LOCK, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise WorkflowError("another run of this workflow is at work in this folder; wait for it or stop it")
+
+
+def write_settings():
+    """The experiment with what the command line changed, for the commands to read.
+
+    Not a rule's output: Snakemake does not look at the parameters of jobs below one that runs. The rules have what
+    they use of it as parameters.
+    """
+    Path(SETTINGS).parent.mkdir(parents=True, exist_ok=True)
+    Path(SETTINGS).write_text(yaml.safe_dump(EXPERIMENT.model_dump(exclude_none=True), sort_keys=False))
 
 
 def code_of(*modules):
@@ -134,7 +153,7 @@ def dataset_code(wildcards):
 def dataset_file(wildcards):
     """The official file that the configuration names, or the questions that the package ships for its own data set."""
     entry = EXPERIMENT.datasets[wildcards.dataset]
-    shipped = Path(datasets.__file__).parent / "questions" / f"{entry.dataset}.jsonl"
+    shipped = Path(os.path.relpath(datasets.__file__)).parent / "questions" / f"{entry.dataset}.jsonl"
     return entry.data or ([str(shipped)] if shipped.is_file() else [])
 
 

@@ -4,7 +4,6 @@
 rule superposition_table_1:
     """Superposition Prompting, Table 1: every method on NQ-Open, accuracy against compute."""
     input:
-        settings=SETTINGS,
         answers=answer_files,
         latency=latency_files,
     output:
@@ -20,8 +19,10 @@ rule superposition_table_1:
     params:
         item="superposition_table_1",
         code=item_code("superposition_table_1"),
+        config=SETTINGS,
+        experiment=EXPERIMENT.model_dump(),
     shell:
-        "ragauge render {params.item} --run-config {input.settings} 2>&1 | tee {log}"
+        "ragauge render {params.item} --run-config {params.config} 2>&1 | tee {log}"
 
 
 use rule superposition_table_1 as superposition_table_2 with:
@@ -33,6 +34,8 @@ use rule superposition_table_1 as superposition_table_2 with:
     params:
         item="superposition_table_2",
         code=item_code("superposition_table_2"),
+        config=SETTINGS,
+        experiment=EXPERIMENT.model_dump(),
 
 
 use rule superposition_table_1 as superposition_table_3 with:
@@ -44,6 +47,8 @@ use rule superposition_table_1 as superposition_table_3 with:
     params:
         item="superposition_table_3",
         code=item_code("superposition_table_3"),
+        config=SETTINGS,
+        experiment=EXPERIMENT.model_dump(),
 
 
 use rule superposition_table_1 as superposition_table_4 with:
@@ -55,6 +60,8 @@ use rule superposition_table_1 as superposition_table_4 with:
     params:
         item="superposition_table_4",
         code=item_code("superposition_table_4"),
+        config=SETTINGS,
+        experiment=EXPERIMENT.model_dump(),
 
 
 use rule superposition_table_1 as superposition_table_5 with:
@@ -66,6 +73,8 @@ use rule superposition_table_1 as superposition_table_5 with:
     params:
         item="superposition_table_5",
         code=item_code("superposition_table_5"),
+        config=SETTINGS,
+        experiment=EXPERIMENT.model_dump(),
 
 
 use rule superposition_table_1 as superposition_table_6 with:
@@ -77,6 +86,8 @@ use rule superposition_table_1 as superposition_table_6 with:
     params:
         item="superposition_table_6",
         code=item_code("superposition_table_6"),
+        config=SETTINGS,
+        experiment=EXPERIMENT.model_dump(),
 
 
 use rule superposition_table_1 as superposition_table_7 with:
@@ -88,6 +99,8 @@ use rule superposition_table_1 as superposition_table_7 with:
     params:
         item="superposition_table_7",
         code=item_code("superposition_table_7"),
+        config=SETTINGS,
+        experiment=EXPERIMENT.model_dump(),
 
 
 use rule superposition_table_1 as superposition_figure_1 with:
@@ -99,6 +112,8 @@ use rule superposition_table_1 as superposition_figure_1 with:
     params:
         item="superposition_figure_1",
         code=item_code("superposition_figure_1"),
+        config=SETTINGS,
+        experiment=EXPERIMENT.model_dump(),
 
 
 use rule superposition_table_1 as superposition_figure_5 with:
@@ -110,6 +125,8 @@ use rule superposition_table_1 as superposition_figure_5 with:
     params:
         item="superposition_figure_5",
         code=item_code("superposition_figure_5"),
+        config=SETTINGS,
+        experiment=EXPERIMENT.model_dump(),
 
 
 use rule superposition_table_1 as superposition_dataset_statistics with:
@@ -121,6 +138,8 @@ use rule superposition_table_1 as superposition_dataset_statistics with:
     params:
         item="superposition_dataset_statistics",
         code=item_code("superposition_dataset_statistics"),
+        config=SETTINGS,
+        experiment=EXPERIMENT.model_dump(),
 
 
 use rule superposition_table_1 as frontier with:
@@ -132,3 +151,5 @@ use rule superposition_table_1 as frontier with:
     params:
         item="frontier",
         code=item_code("frontier"),
+        config=SETTINGS,
+        experiment=EXPERIMENT.model_dump(),

@@ -25,7 +25,6 @@ if LATENCY:
     rule latency:
         """Time the method variants side by side with a model, alone on the machine."""
         input:
-            settings=ancient(SETTINGS),
             examples=f"{RESULTS}/data/{LATENCY.dataset}.jsonl",
             machine=f"{RESULTS}/machine.json",
             model=model_manifest,
@@ -41,11 +40,11 @@ if LATENCY:
             mem_mb=6000,
             runtime=240,
         params:
+            config=SETTINGS,
             settings=latency_settings,
             code=latency_code,
             dataset=LATENCY.dataset,
-            threads=LATENCY.threads or workflow.cores,
         shell:
-            "ragauge time --config {input.settings} --dataset {params.dataset} --examples {input.examples}"
-            " --model {wildcards.model} --machine {input.machine} --threads {params.threads} --out {output}"
+            "ragauge time --config {params.config} --dataset {params.dataset} --examples {input.examples}"
+            " --model {wildcards.model} --machine {input.machine} --out {output}"
             " 2>&1 | tee {log}"
