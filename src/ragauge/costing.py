@@ -49,8 +49,8 @@ def time_shape(
     Args:
         counts: token counts of the prompt, by name or file (`cost.tokens.load`).
     """
-    lm = random_lm(shape_of(model.source), dtype=model.dtype, device=model.device, threads=threads)
-    prompt = random_prompt(counts, lm.shape.vocab)
+    shape, prompt = _shape_and_prompt(model.source, counts, new_tokens)
+    lm = random_lm(shape, dtype=model.dtype, device=model.device, threads=threads)
     return latency.run(variants, [prompt], lm, limits=_limits(new_tokens), dataset=f"{counts} lengths", **protocol)
 
 
@@ -58,8 +58,8 @@ def project(
     name: str, method: Method, model: str, counts: str, new_tokens: int, accounting: str, dtype: str
 ) -> dict[str, Any]:
     """What `method`, registered as `name`, costs on a model of this name or folder, from its shape alone."""
-    lm = ShapeLM(shape_of(model))
-    prompt = random_prompt(counts, lm.shape.vocab)
+    shape, prompt = _shape_and_prompt(model, counts, new_tokens)
+    lm = ShapeLM(shape)
     report = cost_report(
         name, method, make("naive"), lm, prompt, limits=_limits(new_tokens), accounting=accounting, dtype=dtype
     )
@@ -71,9 +71,11 @@ def shape_of(model: str) -> Shape:
     return read_shape(Path(model)) if Path(model).is_dir() else shapes.named(model)
 
 
-def random_prompt(counts: str, vocab: int) -> Prompt:
-    """A prompt of random tokens with the named lengths."""
-    return Prompt(**tokens.random_segments(tokens.load(counts), vocab))
+def _shape_and_prompt(model: str, counts: str, new_tokens: int) -> tuple[Shape, Prompt]:
+    """The model's shape and a prompt of random tokens with the named lengths, for which its context is made to do."""
+    lengths, shape = tokens.load(counts), shape_of(model)
+    prompt = Prompt(**tokens.random_segments(lengths, shape.vocab))
+    return shapes.with_context(shape, lengths.total + new_tokens), prompt
 
 
 def _limits(new_tokens: int) -> Limits:

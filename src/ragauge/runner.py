@@ -10,15 +10,22 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from ragauge import assets
 from ragauge.cost.trace import Trace, online, seconds
 from ragauge.datasets import Example
 from ragauge.errors import UserError
-from ragauge.lm import LM, Limits
+from ragauge.lm import LM, Limits, load_lm
+from ragauge.lm.checkpoint import read_shape
 from ragauge.methods import Answer, Method
 from ragauge.prompts import Prompt, build_prompt
+from ragauge.prompts.templates import wrapper
 from ragauge.records import Record, Writer
 
 logger = logging.getLogger(__name__)
+
+FAILURES = (UserError, MemoryError, torch.OutOfMemoryError)  # of one question; anything else is a defect
 
 
 @dataclass(frozen=True)
@@ -67,7 +74,7 @@ def run(
             lm = _load(setting, method, threads)
             for example in _progress(todo, len(writer.done), f"{setting.dataset} {variant}"):
                 writer.append(ask(lm, method, example, setting))
-        writer.finish(_meta(variant, threads))
+        writer.finish(_meta(setting, variant, threads))
     return out
 
 
@@ -84,11 +91,11 @@ def ask(lm: LM, method: Method, example: Example, setting: Setting) -> Record:
     try:
         prompt = prompt_of(example, setting, lm.tokenizer)
         answer, trace, first_token_s = timed(lm, method, prompt, setting.limits)
-    except UserError as error:
+    except FAILURES as error:
         return Record(
             **base,
             status="failed",
-            reason=str(error),
+            reason=" ".join(str(error).split()) or type(error).__name__,
             prompt_sha256=prompt.sha256 if prompt else "",
             tokens=prompt.token_counts() if prompt else {},
         )
@@ -134,9 +141,8 @@ def timed(lm: LM, method: Method, prompt: Prompt, limits: Limits) -> tuple[Answe
 
 
 def _load(setting: Setting, method: Method, threads: int | None) -> LM:
-    from ragauge.lm import load_lm
-
     lm = load_lm(setting.model, dtype=setting.dtype, device=setting.device, threads=threads)
+    wrapper(setting.template, lm.tokenizer)  # a template that does not fit would fail every question
     reason = method.unsupported(lm)
     if reason:
         raise UserError(f"{setting.method} on {setting.model}: {reason}")
@@ -149,8 +155,14 @@ def _progress(examples: Sequence[Example], done: int, title: str) -> Any:
     return tqdm(examples, desc=title, unit="question", initial=done, total=done + len(examples), mininterval=1.0)
 
 
-def _meta(variant: str, threads: int | None) -> dict[str, Any]:
+def _meta(setting: Setting, variant: str, threads: int | None) -> dict[str, Any]:
+    """What is kept beside the records; the shape is read without the weights, which need not have been loaded."""
     from ragauge.cost.machine import provenance
 
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return {"variant": variant, "provenance": provenance(), "threads": threads, "peak_memory_bytes": peak}
+    return {
+        "variant": variant,
+        "provenance": provenance(),
+        "threads": threads,
+        "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "shape": asdict(read_shape(Path(assets.resolve(setting.model)))),
+    }

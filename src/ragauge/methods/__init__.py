@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Any
+from typing import Any, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -23,14 +23,19 @@ def names() -> list[str]:
 def make(name: str, where: str = "", **options: Any) -> Method:
     """The method with these options; raises UserError on an unknown name or option and on a value out of range."""
     kind = registry.component("method", name, Method, where)
-    known = [f.name for f in fields(kind)]
-    for option in options:
-        if option not in known:
-            raise unknown(f"option of {name}", option, known, where)
-    try:
-        method: Method = TypeAdapter(kind).validate_python(options)
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(filter(None, [where or name, *map(str, first["loc"])]))
-        raise UserError(f"{place}: {first['msg']}; got {first['input']!r}") from None
+    hints = get_type_hints(kind, include_extras=True)
+    types = {f.name: hints[f.name] for f in fields(kind)}
+    for option, value in options.items():
+        if option not in types:
+            raise unknown(f"option of {name}", option, types, where)
+        _check(value, types[option], f"{where or name}.{option}")
+    method: Method = kind(**options)
     return method
+
+
+def _check(value: Any, annotated: Any, place: str) -> None:
+    """Raise UserError where the value is not of the type or out of its range; nothing is converted."""
+    try:
+        TypeAdapter(annotated).validate_python(value, strict=True)
+    except ValidationError as error:
+        raise UserError(f"{place}: {error.errors()[0]['msg']}; got {value!r}") from None

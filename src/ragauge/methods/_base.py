@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ragauge.lm import LM, Limits, Row
+from ragauge.lm import LM, KVCache, Limits, Row
 from ragauge.prompts import Prompt, unit_steps
 
 
@@ -50,7 +50,8 @@ def read_plain(lm: LM, segments: Sequence[Sequence[int]], limits: Limits, stage:
     """Read the segments one after another as a plain prompt, nothing cached, and generate."""
     ids = [token for segment in segments for token in segment]
     cache = lm.new_cache(len(ids) + limits.max_new_tokens)
-    return generate(lm, cache, lm.extend(cache, [plain_row(ids)], stage=stage, last_logits=True).last_logits, limits)
+    read = lm.extend(cache, [plain_row(ids)], stage=stage, last_logits=True)
+    return generate(lm, cache, read.last_logits, len(ids), limits)
 
 
 def plain_row(ids: Sequence[int]) -> Row:
@@ -58,8 +59,7 @@ def plain_row(ids: Sequence[int]) -> Row:
     return Row(ids, unit_steps(0, len(ids)))
 
 
-def generate(lm: LM, cache: Any, last_logits: Tensor | None, limits: Limits) -> list[int]:
-    """Generate after the cache's last token, one position further."""
+def generate(lm: LM, cache: KVCache, last_logits: Tensor | None, position: float, limits: Limits) -> list[int]:
+    """Generate from `position` on after everything in the cache, given the logits (1, vocab) of its last token."""
     assert last_logits is not None
-    position = float(cache.positions[cache.length - 1]) + 1 if lm.decoder is not None else cache.length
     return lm.generate(cache, last_logits[0], position, limits)

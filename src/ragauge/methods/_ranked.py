@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import time
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -32,12 +33,15 @@ class Ranked(Method):
 
     top_k: Annotated[int, Field(ge=1)] = 1
     path_caching: bool = True
+    library: ClassVar[str | None] = None  # of the ranker: imported before anything is timed
 
     @abstractmethod
     def rank(self, lm: LM, state: Any, prompt: Prompt) -> np.ndarray:
         """Scores of the documents for the question: (document,), higher is better."""
 
     def prepare(self, lm: LM, prompt: Prompt) -> RankedState:
+        if self.library:
+            importlib.import_module(self.library)
         if not self.path_caching:
             return RankedState(None)
         graph = PromptGraph([Segment(PREAMBLE, prompt.preamble, unit_steps(0, len(prompt.preamble)))])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from ragauge.errors import UserError
 from ragauge.lm import LM, Extension, KVCache, Limits, Row, Span
 from ragauge.methods._base import generate
 from ragauge.prompts import Name, PromptGraph
@@ -54,7 +55,6 @@ class Reading:
         ]
         spans = [span for part in parts for span in part.spans]
         self.spans.update(zip(names, spans, strict=True))
-        self._mark = self.cache.length
         return Extension(
             tuple(spans),
             parts[-1].last_logits,
@@ -77,12 +77,14 @@ class Reading:
     def generate(self, name: Name, limits: Limits) -> list[int]:
         """Read the last segment and generate after it."""
         read = self.read([name], stage="task", last_logits=True)
-        return generate(self.lm, self.cache, read.last_logits, limits)
+        return generate(self.lm, self.cache, read.last_logits, self.graph[name].positions[-1] + 1, limits)
 
     def past_of(self, name: Name) -> tuple[Name, ...]:
         """The segments in the cache that this one attends to: its ancestors, pruned ones left out."""
         return tuple(a for a in self.graph.ancestors(name) if a in self.spans)
 
     def _row(self, name: Name) -> Row:
-        segment = self.graph[name]
+        segment, context = self.graph[name], self.lm.shape.max_context
+        if len(segment.ids) > context:  # squeezed positions could hide it
+            raise UserError(f"{name[0]} {name[1]} has {len(segment.ids)} tokens; the model's context is {context} tokens")
         return Row(segment.ids, segment.positions, tuple(self.spans[a] for a in self.past_of(name)))

@@ -33,10 +33,12 @@ class AttentionSort(Method):
         for left in reversed(range(self.rounds)):
             logits, weights = _read(lm, cache, prompt, order, stage="sort" if left else "prompt")
             ranked = sorted(order, key=weights.__getitem__)
-            if ranked == order or not left:
+            settled = ranked == order and lm.decoder is not None  # without weights no order is known: cost all rounds
+            if settled or not left:
                 break
             order = ranked
-        return Answer(generate(lm, cache, logits, limits), tuple(order), tuple(weights))
+        ids = generate(lm, cache, logits, sum(map(len, segments)), limits)
+        return Answer(ids, tuple(order), tuple(weights))
 
 
 def _read(

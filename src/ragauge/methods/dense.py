@@ -3,32 +3,45 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ragauge.cost.trace import Call
-from ragauge.lm import LM
+from ragauge.lm import LM, Limits
+from ragauge.methods._base import Answer
 from ragauge.methods._ranked import Ranked, RankedState
 from ragauge.prompts import Prompt
 
 
 @dataclass(frozen=True)
 class Dense(Ranked):
-    """Dot products of embeddings. The documents' are computed before the query is known, the query's after."""
+    """Dot products of embeddings. The documents' are computed before the query is known where there is path caching."""
 
     encoder: str = "minilm"  # an asset's name or source: "minilm", "contriever", "path:/folder"
 
     def prepare(self, lm: LM, prompt: Prompt) -> RankedState:
         from ragauge.rankers.dense import load_encoder
 
-        state, model = super().prepare(lm, prompt), load_encoder(self.encoder)
-        started = time.perf_counter()
-        state.vectors = model.encode(prompt.document_texts)
+        state = super().prepare(lm, prompt)
+        load_encoder(self.encoder)  # not when the first question is timed
+        return replace(state, vectors=self._embed(lm, prompt)) if self.path_caching else state
+
+    def answer(self, lm: LM, state: RankedState, prompt: Prompt, limits: Limits) -> Answer:
+        if state.vectors is None:
+            state = replace(state, vectors=self._embed(lm, prompt))
+        return super().answer(lm, state, prompt, limits)
+
+    def _embed(self, lm: LM, prompt: Prompt) -> np.ndarray:
+        """The documents' embeddings: (document, dim)."""
+        from ragauge.rankers.dense import load_encoder
+
+        started, model = time.perf_counter(), load_encoder(self.encoder)
+        vectors = model.encode(prompt.document_texts)
         macs = sum(model.macs(tokens) for tokens in model.count_tokens(prompt.document_texts))
         seconds = time.perf_counter() - started
         lm.note(Call("rank", (), (), offline=self.path_caching, macs=macs, seconds=seconds))
-        return state
+        return vectors
 
     def rank(self, lm: LM, state: RankedState, prompt: Prompt) -> np.ndarray:
         from ragauge.rankers.dense import load_encoder

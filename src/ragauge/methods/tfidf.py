@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -14,6 +15,8 @@ from ragauge.prompts import Prompt
 @dataclass(frozen=True)
 class TFIDF(Ranked):
     """TF-IDF cosine, fitted on the question's own documents."""
+
+    library: ClassVar[str | None] = "sklearn.feature_extraction.text"
 
     def rank(self, lm: LM, state: RankedState, prompt: Prompt) -> np.ndarray:
         from ragauge.rankers.tfidf import rank

@@ -64,7 +64,7 @@ def build_prompt(
         return found
 
     prompt = Prompt(
-        opening=ids(opening, first=True) if opening else [],
+        opening=ids(opening, first=True),
         preamble=ids(f"{opening}{instruction}\n\n", first=True),
         documents=[ids(text + "\n") for text in texts],
         query=ids(query_text(question)),
@@ -73,6 +73,6 @@ def build_prompt(
         document_texts=texts,
         gold=tuple(gold),
     )
-    if not (prompt.query and prompt.task and all(prompt.documents)):
+    if not (prompt.preamble and prompt.query and prompt.task and all(prompt.documents)):
         raise UserError(f"question {question!r}: a segment of its prompt has no tokens")
     return prompt

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ragauge.errors import unknown
+from ragauge.errors import UserError, unknown
 
 _ALPACA_OPENING = (
     "Below is an instruction that describes a task. Write a response that appropriately completes the request."
@@ -21,6 +21,9 @@ def wrapper(template: str, tokenizer: Any = None) -> tuple[str, str]:
     Args:
         template: "chat" takes both from the tokenizer's own chat template; "alpaca" is the instruction wrapper that
             the Superposition paper uses for BLOOMZ, MPT and OpenELM; "plain" has a bare "Answer:".
+
+    Raises:
+        UserError: unknown template; "chat" with a tokenizer that has no chat template.
     """
     if template == "chat":
         return _chat(tokenizer)
@@ -32,6 +35,8 @@ def wrapper(template: str, tokenizer: Any = None) -> tuple[str, str]:
 
 
 def _chat(tokenizer: Any) -> tuple[str, str]:
+    if not tokenizer.chat_template:
+        raise UserError("template 'chat': the model's tokenizer has no chat template; use 'alpaca' or 'plain'")
     turn = [{"role": "user", "content": _PLACEHOLDER}]
     text: str = tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True)
     opening, _, task = text.partition(_PLACEHOLDER)
