@@ -36,7 +36,8 @@ class Call:
     def from_json(cls, data: dict[str, Any]) -> Call:
         """The inverse of `to_json`; raises TypeError on unknown keys."""
         listed = {"lengths", "past", "logits"}
-        return cls(**{k: tuple(v) if k in listed else v for k, v in data.items()})
+        values: dict[str, Any] = {k: tuple(v) if k in listed else v for k, v in data.items()}
+        return cls(**values)
 
 
 def online(trace: Iterable[Call]) -> Trace:

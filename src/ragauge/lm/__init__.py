@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -56,10 +57,18 @@ def random_lm(
 
 
 def load_tokenizer(folder: Path) -> Any:
-    """The folder's tokenizer, by transformers; no code of the checkpoint is run."""
+    """The folder's tokenizer, by transformers; no code of the checkpoint is run.
+
+    Raises:
+        UserError: there is none, or transformers cannot read it.
+    """
     from transformers import AutoTokenizer
 
-    return AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False, local_files_only=True)
+    try:
+        return AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False, local_files_only=True)
+    except Exception as error:  # the tokenizers library raises the bare class
+        reason = str(error).strip().split("\n")[0]
+        raise UserError(f"{folder}: transformers finds no tokenizer that it can read ({reason})") from None
 
 
 def _for_device(weights: Weights) -> Weights:
@@ -74,12 +83,12 @@ def _dtype(name: str) -> torch.dtype:
 
 
 def _device(name: str) -> torch.device:
-    kind = name.split(":")[0]
-    if kind not in ("cpu", "cuda"):
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", name):
         raise unknown("device", name, ("cpu", "cuda"))
-    if kind == "cuda" and not torch.cuda.is_available():
-        raise UserError("device 'cuda': torch finds no CUDA device here; known: cpu")
-    return torch.device(name)
+    device = torch.device(name)
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise UserError(f"device {name!r}: torch finds {torch.cuda.device_count()} CUDA devices here; known: cpu, cuda")
+    return device
 
 
 def _set_threads(threads: int | None) -> None:

@@ -66,6 +66,7 @@ class KVCache:
         grown._fill(self, slice(0, self.length))
         self.k, self.v, self.positions, self.bias = grown.k, grown.v, grown.positions, grown.bias
 
+    @torch.inference_mode()
     def add_bias(self, span: Span, value: float) -> None:
         """Add `value` to the attention scores of the span's keys, for all tokens read from now on."""
         if self.bias is None:
@@ -73,8 +74,10 @@ class KVCache:
         self.bias[span.start : span.stop] += value
 
     def truncate(self, length: int) -> None:
-        """Forget all slots from `length` on."""
+        """Forget all slots from `length` on, with their biases."""
         self.length = min(self.length, length)
+        if self.bias is not None:
+            self.bias = torch.where(torch.arange(self.capacity, device=self.bias.device) < self.length, self.bias, 0)
 
     def slots(self, spans: Sequence[Span]) -> Tensor:
         """The slot numbers of the spans, in order: (token,)."""

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import pickle
+import zipfile
 from collections.abc import Iterable
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from ragauge.cost.shape import Shape
@@ -30,22 +34,34 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 def read_shape(folder: Path) -> Shape:
     """The decoder's shape from config.json alone; raises UnsupportedError for a family that is not known."""
-    config = read_config(folder)
+    config, path = read_config(folder), folder / "config.json"
+    kind = family(config["model_type"], str(path))
     try:
-        shape: Shape = family(config["model_type"], str(folder / "config.json")).shape(config)
+        shape: Shape = kind.shape(config)
     except KeyError as missing:
-        raise UserError(f"{folder / 'config.json'}: the key {missing} is missing") from None
+        raise UserError(f"{path}: the key {missing} is missing") from None
+    except UserError as error:
+        raise type(error)(f"{path}: {error}") from None
+    except (TypeError, ValueError, ZeroDivisionError) as error:
+        raise UserError(f"{path}: not the sizes of a {config['model_type']} model ({error})") from None
     return shape
 
 
 def read_weights(folder: Path, dtype: torch.dtype, device: torch.device) -> Weights:
-    """All weights of the checkpoint, in the decoder's own layout."""
-    model_type = read_config(folder)["model_type"]
+    """All weights of the checkpoint, in the decoder's own layout.
+
+    Raises:
+        UserError: a file or a tensor is missing, damaged or of another size than config.json says.
+    """
+    shape = read_shape(folder)
     tensors = {name: t.to(device=device, dtype=dtype) for name, t in _tensors(folder)}
     try:
-        weights: Weights = family(model_type).weights(tensors, read_shape(folder))
+        weights: Weights = family(read_config(folder)["model_type"]).weights(tensors, shape)
     except KeyError as missing:
         raise UserError(f"{folder}: the checkpoint has no tensor {missing}; is it whole?") from None
+    except RuntimeError as error:
+        raise UserError(f"{folder}: tensors of other sizes than config.json says ({_line(error)})") from None
+    _check_sizes(folder, weights, shape)
     return weights
 
 
@@ -58,44 +74,89 @@ def random_weights(shape: Shape, dtype: torch.dtype, device: torch.device, seed:
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        data: dict[str, Any] = json.loads(path.read_text("utf-8"))
+        data = json.loads(path.read_text("utf-8"))
     except FileNotFoundError:
         raise UserError(f"{path}: no such file; a checkpoint folder needs it") from None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: not valid JSON ({error})") from None
+    if not isinstance(data, dict):
+        raise UserError(f"{path}: a JSON object is needed, not {type(data).__name__}")
     return data
 
 
 def _tensors(folder: Path) -> Iterable[tuple[str, Tensor]]:
-    """Every tensor by name: safetensors where there are any, else .bin through the weights-only loader."""
-    from safetensors import SafetensorError
-
-    safe, pickled = sorted(folder.glob("*.safetensors")), sorted(folder.glob("*.bin"))
-    if not safe and not pickled:
-        raise UserError(f"{folder}: no *.safetensors and no *.bin file")
-    _check_shards(folder, {p.name for p in safe or pickled})
-    for path in safe or pickled:
+    """Every tensor by name, file by file."""
+    for path in _files(folder):
+        read = _read_safetensors if path.suffix == ".safetensors" else _read_bin
         try:
-            yield from _read_safetensors(path) if safe else _read_bin(path)
+            yield from read(path)
         except (SafetensorError, RuntimeError, EOFError, OSError) as error:
-            raise UserError(f"{path}: truncated or damaged ({error})") from None
+            raise UserError(f"{path}: truncated or damaged ({_line(error)})") from None
 
 
-def _check_shards(folder: Path, present: set[str]) -> None:
-    for index in (folder / "model.safetensors.index.json", folder / "pytorch_model.bin.index.json"):
-        if index.exists() and index.name.split(".")[1] in {name.rsplit(".", 1)[1] for name in present}:
-            missing = sorted(set(_read_json(index)["weight_map"].values()) - present)
-            if missing:
-                raise UserError(f"{folder}: {index.name} names files that are missing: {', '.join(missing)}")
+def _files(folder: Path) -> list[Path]:
+    """The checkpoint's files: safetensors where there are any, else .bin; what an index names, else the whole one.
+
+    Other files of these suffixes, which folders of the hub do hold, are no part of it (`consolidated.safetensors`,
+    `training_args.bin`).
+    """
+    for stem, suffix in (("model", "safetensors"), ("pytorch_model", "bin")):
+        index, whole = folder / f"{stem}.{suffix}.index.json", folder / f"{stem}.{suffix}"
+        if whole.exists():
+            return [whole]
+        if index.exists():
+            return _shards(index)
+    raise UserError(f"{folder}: no model.safetensors and no pytorch_model.bin, whole or in shards with their index")
+
+
+def _shards(index: Path) -> list[Path]:
+    names = _read_json(index).get("weight_map")
+    if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
+        raise UserError(f"{index}: no 'weight_map' of tensors to files")
+    paths = [index.parent / name for name in sorted(set(names.values()))]
+    missing = [path.name for path in paths if not path.exists()]
+    if missing:
+        raise UserError(f"{index}: names files that are missing: {', '.join(missing)}")
+    return paths
 
 
 def _read_safetensors(path: Path) -> Iterable[tuple[str, Tensor]]:
-    from safetensors import safe_open
-
     with safe_open(path, framework="pt") as file:
         for name in file.keys():  # noqa: SIM118 (not a mapping)
             yield name, file.get_tensor(name)
 
 
 def _read_bin(path: Path) -> Iterable[tuple[str, Tensor]]:
-    yield from torch.load(path, map_location="cpu", weights_only=True, mmap=True).items()
+    """A state dictionary through torch's weights-only loader, which runs no code of the file."""
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+    except pickle.UnpicklingError as error:
+        raise UserError(f"{path}: refused, more than tensors in it, or damaged ({_line(error)})") from None
+    if not isinstance(state, dict) or not all(isinstance(t, Tensor) for t in state.values()):
+        raise UserError(f"{path}: not a dictionary of tensors by name")
+    yield from state.items()
+
+
+def _line(error: Exception) -> str:
+    """What an error of a library says first."""
+    return str(error).strip().split("\n")[0] or type(error).__name__
+
+
+def _check_sizes(folder: Path, weights: Weights, shape: Shape) -> None:
+    expected = random_weights(shape, weights.embedding.dtype, torch.device("meta"))
+    for place, found, wanted in _pairs(weights, expected, ""):
+        if found.shape != wanted.shape:
+            sizes = f"{tuple(found.shape)} where config.json says {tuple(wanted.shape)}"
+            raise UserError(f"{folder}: the checkpoint's {place} is {sizes}")
+
+
+def _pairs(found: Any, expected: Any, place: str) -> Iterable[tuple[str, Tensor, Tensor]]:
+    """(place, tensor, tensor) of everything that both hold; biases may be in one of them alone."""
+    if isinstance(found, Tensor) and isinstance(expected, Tensor):
+        yield place.removeprefix("."), found, expected
+    elif isinstance(found, tuple):
+        for i, (mine, theirs) in enumerate(zip(found, expected, strict=True)):
+            yield from _pairs(mine, theirs, f"{place}.{i}")
+    elif is_dataclass(found) and expected is not None:
+        for field in fields(found):
+            yield from _pairs(getattr(found, field.name), getattr(expected, field.name), f"{place}.{field.name}")

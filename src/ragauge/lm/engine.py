@@ -160,7 +160,7 @@ class LM:
         self, cache: KVCache, rows: Sequence[Row], last_logits: bool, logp: bool, attention: Observed | None
     ) -> Extension:
         assert self.decoder is not None
-        watch = _AttentionMean(self.shape.layers, attention, len(rows)) if attention else None
+        watch = _AttentionMean(self.shape.layers, attention, rows, self.device) if attention else None
         spans: dict[int, Span] = {}
         hidden: dict[int, Tensor] = {}
         for batch in _batches(rows, ALIBI_CHUNK if self.shape.position == "alibi" else ROPE_CHUNK):
@@ -254,7 +254,11 @@ class LM:
 
 
 class ShapeLM(LM):
-    """A decoder without weights: the same calls, recorded by their shapes alone; every score is zero, every token 0."""
+    """A decoder without weights: the same calls, recorded by their shapes alone; every score is zero, every token 0.
+
+    Attention falls with depth into the prompt, so steeply that a document outweighs all that follow it: sorting by
+    attention then never settles, and its trace is that of all its rounds, as on almost every real prompt.
+    """
 
     def __init__(self, shape: Shape, tokenizer: Any = None) -> None:
         self.decoder = None
@@ -275,7 +279,7 @@ class ShapeLM(LM):
             tuple(spans),
             torch.zeros(len(rows), 1) if last_logits else None,
             tuple(torch.zeros(len(r.ids) - 1) for r in rows) if logp else (),
-            tuple(torch.zeros(r.past_length + len(r.ids)) for r in rows) if attention else (),
+            tuple(_falling(r.past_length + len(r.ids)) for r in rows) if attention else (),
         )
 
     def _step(self, cache: KVCache, token: int, position: float) -> int:
@@ -286,36 +290,49 @@ class ShapeLM(LM):
         return False
 
 
+def _falling(keys: int) -> Tensor:
+    """(key,): each entry more than all that follow it together. In fp64, in which that holds for about 900 keys."""
+    return 0.45 ** torch.arange(keys, dtype=torch.float64)
+
+
 class _AttentionMean:
     """Accumulates each row's attention weights over layers, heads and observed query tokens."""
 
-    def __init__(self, layers: int, observed: Observed, rows: int) -> None:
-        self.layers, self.observed = layers, observed
-        self.sums: list[Tensor | None] = [None] * rows
+    def __init__(self, layers: int, observed: Observed, rows: Sequence[Row], device: torch.device) -> None:
+        self.layers, self.observed, self.rows = layers, observed, rows
+        self.sums = [torch.zeros(r.past_length + len(r.ids), device=device) for r in rows]
 
     def observer(self, layout: Layout, batch: Sequence[int]) -> Observer:
-        """The hook for one forward pass. Of a row read in chunks only the last token can be observed."""
+        """The hook for one forward pass over these rows, or over a chunk of one of them."""
 
         def observe(layer: int, q: Tensor, k: Tensor, bias: Tensor | None) -> None:
             for row, index in enumerate(batch):
                 new, keys = layout.lengths[row], layout.lengths[row] + layout.past[row]
-                first = 0 if self.observed == "all" else new - 1
-                weights = self._weights(q[row, :, first:new], k[row, :, :keys], bias, row, first, layout.past[row])
-                total = self.sums[index] if layer else None
-                self.sums[index] = weights / self.layers + (0 if total is None else total)
+                first = self._first(index, new, keys)
+                if first < new:
+                    weights = self._weights(q[row, :, first:new], k[row, :, :keys], bias, row, first, layout.past[row])
+                    self.sums[index][:keys] += weights / self.layers
 
         return observe
 
+    def _first(self, index: int, new: int, keys: int) -> int:
+        """The first observed of a pass's `new` tokens: none of a chunk, where only the row's last token is."""
+        if self.observed == "all":
+            return 0
+        return new - 1 if keys == len(self.sums[index]) else new
+
     @staticmethod
     def _weights(q: Tensor, k: Tensor, bias: Tensor | None, row: int, first: int, past: int) -> Tensor:
-        """Mean weights (key,) of queries (head, query, dim) over causal keys (kv_head, key, dim)."""
+        """Weights (key,) of queries (head, query, dim) on keys (kv_head, key, dim): the heads' mean, queries' sum."""
         part = None if bias is None else bias[row : row + 1, :, first : first + q.shape[1], : k.shape[1]]
         raw = scores(q[None], k[None], part)[0]
         causal = torch.ones(raw.shape[-2:], dtype=torch.bool, device=raw.device).tril(past + first)
-        return raw.masked_fill(~causal, float("-inf")).softmax(-1).mean((0, 1))
+        return raw.masked_fill(~causal, float("-inf")).softmax(-1).mean(0).sum(0)
 
     def means(self) -> tuple[Tensor, ...]:
-        return tuple(s for s in self.sums if s is not None)
+        if self.observed == "last":
+            return tuple(self.sums)
+        return tuple(total / len(row.ids) for total, row in zip(self.sums, self.rows, strict=True))
 
 
 @contextmanager

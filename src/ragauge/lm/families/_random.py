@@ -11,12 +11,14 @@ from ragauge.lm.decoder import Layer, Linear, Norm, Weights
 
 def draw(shape: Shape, dtype: torch.dtype, device: torch.device, seed: int) -> Weights:
     """Normal weights scaled by 1/sqrt(fan-in), so that activations neither vanish nor overflow in any dtype."""
-    generator = torch.Generator(device=device).manual_seed(seed)
+    generator = None if device.type == "meta" else torch.Generator(device=device).manual_seed(seed)
     return _Drawer(shape, dtype, device, generator).weights()
 
 
 class _Drawer:
-    def __init__(self, shape: Shape, dtype: torch.dtype, device: torch.device, generator: torch.Generator) -> None:
+    def __init__(
+        self, shape: Shape, dtype: torch.dtype, device: torch.device, generator: torch.Generator | None
+    ) -> None:
         self.shape, self.dtype, self.device, self.generator = shape, dtype, device, generator
 
     def weights(self) -> Weights:

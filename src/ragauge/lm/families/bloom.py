@@ -18,6 +18,7 @@ TRAINED_CONTEXT = 2048  # ALiBi has no limit of its own; the released models wer
 def shape(config: dict[str, Any]) -> Shape:
     """The shape that a Hugging Face BloomConfig describes."""
     refuse(config, "apply_residual_connection_post_layernorm", False)
+    refuse(config, "tie_word_embeddings", True)
     layers = config.get("n_layer") or config["num_hidden_layers"]
     heads = config.get("n_head") or config["num_attention_heads"]
     width = config.get("hidden_size") or config["n_embed"]

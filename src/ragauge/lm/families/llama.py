@@ -26,7 +26,7 @@ def shape(config: dict[str, Any]) -> Shape:
         head_dim=config.get("head_dim") or config["hidden_size"] // heads,
         ffn=(config["intermediate_size"],) * layers,
         gated=True,
-        max_context=config["max_position_embeddings"],
+        max_context=_context(config),
         position="rope",
         norm_eps=config["rms_norm_eps"],
         rope_theta=theta,
@@ -43,9 +43,16 @@ def _rope(config: dict[str, Any]) -> tuple[float, float]:
     rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
     kind = rope.get("rope_type") or rope.get("type") or "default"
     if kind not in ("default", "linear"):
-        raise UserError(f"config.json: rope type {kind!r} is not supported; supported: default, linear")
+        raise UserError(f"rope type {kind!r} is not supported; supported: default, linear")
     theta = rope.get("rope_theta") or config.get("rope_theta") or 10000.0
     return float(theta), float(rope.get("factor", 1.0)) if kind == "linear" else 1.0
+
+
+def _context(config: dict[str, Any]) -> int:
+    """Tokens within which a sliding window hides nothing: the decoder has plain attention alone."""
+    windowed = config["model_type"] == "mistral" or config.get("use_sliding_window", False)
+    trained: int = config["max_position_embeddings"]
+    return min(trained, config.get("sliding_window") or trained) if windowed else trained
 
 
 def weights(tensors: Tensors, shape: Shape) -> Weights:

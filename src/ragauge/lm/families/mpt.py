@@ -16,9 +16,13 @@ def shape(config: dict[str, Any]) -> Shape:
     """The shape that a Hugging Face MptConfig describes."""
     attention = config.get("attn_config") or {}
     refuse(attention, "alibi", True)
+    refuse(attention, "attn_type", "multihead_attention")
+    refuse(attention, "prefix_lm", False)
     refuse(attention, "qk_ln", False)
     refuse(attention, "softmax_scale", None)
     refuse(config, "no_bias", True)
+    refuse(config, "logit_scale", None)
+    refuse(config, "tie_word_embeddings", True)
     layers, heads, width = config["n_layers"], config["n_heads"], config["d_model"]
     return Shape(
         family="mpt",
@@ -36,7 +40,7 @@ def shape(config: dict[str, Any]) -> Shape:
         activation="gelu",
         alibi_slopes=alibi_slopes(heads, attention.get("alibi_bias_max", 8)),
         tied=True,
-        qkv_clip=attention.get("clip_qkv"),
+        qkv_clip=attention.get("clip_qkv") or None,
         eos=eos_ids(config),
     )
 
