@@ -1,0 +1,198 @@
+"""CONTRIBUTING.md tells the truth: its examples are taken out of the page, added to a copy of the package and used."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tiny_checkpoint import write_checkpoint, write_questions
+
+BLOCK = re.compile(r"^```\w+\n(?:#|\.\.) (\S+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+HOTPOT = {
+    "id": "5a8b57f2",
+    "question": "Which river runs through the capital of Austria?",
+    "answer": "Danube",
+    "context": {
+        "title": ["Graz", "Vienna", "Danube"],
+        "sentences": [["Graz is a city."], ["Vienna is a capital.", " It lies on the Danube."], ["A river."]],
+    },
+    "supporting_facts": {"title": ["Vienna", "Danube", "Vienna"], "sent_id": [0, 0, 1]},
+}
+QWEN = """
+import sys, torch, transformers
+from ragauge.lm import Row, Span, load_lm
+config = transformers.Qwen3Config(
+    vocab_size=259, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+    num_key_value_heads=2, head_dim=16, bos_token_id=None, eos_token_id=None, tie_word_embeddings=True,
+)
+torch.manual_seed(0)
+model = transformers.AutoModelForCausalLM.from_config(config).eval()
+for name, parameter in model.named_parameters():
+    if "_norm" in name:
+        torch.nn.init.uniform_(parameter, 0.5, 1.5)
+model.save_pretrained(sys.argv[1])
+ids = list(range(20, 60))
+lm = load_lm(sys.argv[1])
+ours = lm.extend(lm.new_cache(64), [Row(ids, range(40))], stage="prompt", last_logits=True).last_logits[0]
+with torch.no_grad():
+    theirs = model(torch.tensor([ids])).logits[0, -1]
+print(float((ours - theirs).abs().max()))
+"""
+
+
+@pytest.fixture(scope="module")
+def blocks(root: Path) -> list[tuple[str, str]]:
+    """(file, text) of every example, in the order of the page."""
+    return BLOCK.findall((root / "CONTRIBUTING.md").read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def extended(root: Path, blocks: list[tuple[str, str]], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the repository's code with every example added, and an experiment that uses them."""
+    folder = tmp_path_factory.mktemp("extended")
+    for name in ("src", "workflow", "profiles", "envs"):
+        shutil.copytree(root / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    shutil.copy(root / "Snakefile", folder)
+    model = write_checkpoint(folder / "tiny")
+    questions = write_questions(folder / "nq.jsonl", count=4)
+    experiment: dict[str, Any] = {
+        "run": "added",
+        "models": {"tiny": {"source": f"path:{model}"}},
+        "datasets": {"nq_open": {"data": str(questions)}},
+        "methods": {},
+        "generation": {"max_new_tokens": 4},
+    }
+    for name, text in blocks:
+        if name == "config.yaml":
+            for section, line in yaml.safe_load(text).items():
+                experiment[section] |= line
+        else:
+            _add(folder / name, text)
+    (folder / "config.yaml").write_text(yaml.safe_dump(experiment, sort_keys=False))
+    return folder
+
+
+def _add(path: Path, text: str) -> None:
+    """A new file, or more lines of one that exists."""
+    before = path.read_text(encoding="utf-8") if path.exists() else ""
+    path.write_text(before + text, encoding="utf-8")
+
+
+def python(folder: Path, *arguments: str) -> str:
+    """What a Python that sees the copy prints."""
+    env = {**os.environ, "PYTHONPATH": str(folder / "src"), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, *arguments], cwd=folder, env=env, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def ragauge(folder: Path, *arguments: str) -> str:
+    return python(folder, "-m", "ragauge.cli", *arguments)
+
+
+@pytest.fixture(scope="module")
+def records(extended: Path) -> Path:
+    """The answers of the added method under the tiny model, where the workflow would put them."""
+    out = extended / "results" / "added" / "answers" / "nq_open" / "tiny" / "first_k2.jsonl"
+    variant = ["--config", "config.yaml", "--method", "first_k2", "--dataset", "nq_open", "--model", "tiny"]
+    ragauge(extended, "run", *variant, "--threads", "1", "--out", str(out))
+    return out
+
+
+def test_the_page_shows_one_new_file_for_each_kind(root: Path, blocks: list[tuple[str, str]]) -> None:
+    added = {str(Path(name).parent) for name, _ in blocks if not (root / name).exists()}
+    package = {f"src/ragauge/{kind}" for kind in ("methods", "datasets", "metrics", "lm/families", "paper")}
+    assert added == package | {"workflow/report"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("methods", "first_documents"),
+        ("datasets", "hotpotqa"),
+        ("metrics", "answer_rate"),
+        ("models", "smollm2-360m-instruct"),
+        ("items", "lost_in_the_middle"),
+    ],
+)
+def test_list_names_what_was_added(extended: Path, kind: str, name: str) -> None:
+    assert name in ragauge(extended, "list", kind).split()
+
+
+def test_validate_plans_what_was_added(extended: Path) -> None:
+    plan = ragauge(extended, "validate", "config.yaml")
+    assert "models    tiny, smollm2-360m-instruct" in plan
+    assert "data set  hotpotqa: 20 questions" in plan
+    assert "methods   1 variants: first_k2" in plan
+    assert "lost_in_the_middle" in plan
+
+
+def test_the_workflow_plans_what_was_added(extended: Path) -> None:
+    output = python(extended, "-m", "snakemake", "-n", "--nolock")
+    jobs = dict(re.findall(r"^(\w+) +(\d+)$", output, re.MULTILINE))
+    assert jobs["lost_in_the_middle"] == "1"
+    assert jobs["answers"] == "4"  # two data sets under two models
+
+
+def test_the_method_answers_from_the_documents_it_says(records: Path) -> None:
+    answered = [json.loads(line) for line in records.read_text().splitlines()]
+    assert [(record["status"], record["kept"]) for record in answered] == [("ok", [0, 1])] * 4
+
+
+def test_the_methods_options_are_checked(extended: Path) -> None:
+    code = (
+        "from ragauge import methods\n"
+        "from ragauge.errors import UserError\n"
+        "print(methods.make('first_documents', top_k=3))\n"
+        "try:\n    methods.make('first_documents', top_k=0)\nexcept UserError as error:\n    print(error)"
+    )
+    made, error = python(extended, "-c", code).splitlines()
+    assert made == "FirstDocuments(top_k=3)"
+    assert error.startswith("first_documents.top_k: Input should be greater than or equal to 1")
+
+
+def test_the_data_set_reads_its_official_record(extended: Path) -> None:
+    (extended / "hotpot.jsonl").write_text(json.dumps(HOTPOT) + "\n")
+    ragauge(extended, "data", "--dataset", "hotpotqa", "--data", "hotpot.jsonl", "--out", "examples.jsonl")
+    example = json.loads((extended / "examples.jsonl").read_text())
+    assert example["gold"] == [1, 2]
+    assert example["documents"][1] == {"title": "Vienna", "text": "Vienna is a capital. It lies on the Danube."}
+    assert (example["key"], example["answers"]) == ("5a8b57f2", ["Danube"])
+
+
+def test_the_metric_scores_records_and_plain_predictions(extended: Path, records: Path) -> None:
+    scored = json.loads(ragauge(extended, "score", "--metric", "answer_rate", str(records), "--json"))
+    assert scored["n"] == 4
+    (extended / "said.jsonl").write_text('{"prediction": "The Danube"}\n{"prediction": "the"}\n')
+    assert json.loads(ragauge(extended, "score", "--metric", "answer_rate", "said.jsonl", "--json"))["mean"] == 0.5
+
+
+def test_the_family_equals_transformers(extended: Path) -> None:
+    assert float(python(extended, "-c", QWEN, "qwen").splitlines()[-1]) < 1e-4
+
+
+def test_the_item_is_rendered_from_records(extended: Path, records: Path) -> None:
+    ragauge(extended, "render", "lost_in_the_middle", "--run-config", "config.yaml")
+    rendered = extended / "reports" / "added" / "lost_in_the_middle.csv"
+    lines = rendered.read_text().splitlines()
+    assert lines[0] == "model,dataset,method,variant,quantity,published,measured,low,high,n,p,ratio,note"
+    assert len(lines) == 4
+    assert lines[1].startswith("tiny,nq_open,first_documents,first_k2,first_third,")
+    assert rendered.with_suffix(".svg").stat().st_size > 1000
+
+
+def test_the_examples_keep_the_houses_style(root: Path, extended: Path, blocks: list[tuple[str, str]]) -> None:
+    files = [str(extended / name) for name, _ in blocks if name.startswith("src/") and name.endswith(".py")]
+    settings = ["--config", str(root / "pyproject.toml")]
+    python(extended, "-m", "ruff", "check", *settings, *files)
+    python(extended, "-m", "ruff", "format", "--check", *settings, *files)
