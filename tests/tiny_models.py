@@ -1,109 +1,198 @@
-"""Tiny random checkpoints of every family that transformers has too, and how tests read them with either library."""
+"""Tiny models built in code: decoders with random weights, tokenizers, checkpoint folders, and a dense reference."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import random
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-import transformers
+import torch.nn.functional as F
 from torch import Tensor
 
-from ragauge.lm import LM, Decoder, Row, Span
-from ragauge.lm.checkpoint import read_shape, read_weights
+from ragauge.cost.shape import Shape
+from ragauge.lm import LM, random_lm
+from ragauge.lm.decoder import Norm
+from ragauge.prompts import Prompt, PromptGraph
 
-VOCAB = 97
-CONTEXT = 2048
-ROPE: dict[str, Any] = {
-    "vocab_size": VOCAB,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "max_position_embeddings": CONTEXT,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-}
-BLOOM: dict[str, Any] = {"vocab_size": VOCAB, "hidden_size": 48, "n_layer": 2, "bos_token_id": 1, "eos_token_id": 2}
-MPT: dict[str, Any] = {"vocab_size": VOCAB, "d_model": 48, "n_layers": 2, "max_seq_len": CONTEXT, "eos_token_id": 2}
+VOCAB = 260  # 256 bytes and four special tokens
+CHAT_TEMPLATE = (
+    "{{ bos_token }}{% for m in messages %}[{{ m['role'] }}]{{ m['content'] }}[/]{% endfor %}"
+    "{% if add_generation_prompt %}[assistant]{% endif %}"
+)
 
-CONFIGS: dict[str, Callable[[], Any]] = {
-    "llama": lambda: transformers.LlamaConfig(**ROPE, num_attention_heads=4, num_key_value_heads=4),
-    "llama_gqa_tied": lambda: transformers.LlamaConfig(
-        **ROPE, num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=True
-    ),
-    "llama_biases": lambda: transformers.LlamaConfig(
-        **ROPE, num_attention_heads=4, num_key_value_heads=1, attention_bias=True, mlp_bias=True
-    ),
-    "llama_linear": lambda: transformers.LlamaConfig(
-        **ROPE,
+LLAMA = Shape(
+    family="llama",
+    vocab=VOCAB,
+    d_model=32,
+    heads=(4, 4),
+    kv_heads=(2, 2),
+    head_dim=8,
+    ffn=(48, 48),
+    gated=True,
+    max_context=1024,
+    position="rope",
+)
+ALIBI = Shape(
+    family="bloom",
+    vocab=VOCAB,
+    d_model=32,
+    heads=(4, 4),
+    kv_heads=(4, 4),
+    head_dim=8,
+    ffn=(64, 64),
+    gated=False,
+    max_context=1024,
+    position="alibi",
+    norm="layer",
+    activation="gelu_tanh",
+    alibi_slopes=(0.25, 0.0625, 0.015625, 0.00390625),
+    bias=True,
+    norm_bias=True,
+    embedding_norm=True,
+)
+SHAPES = {"llama": LLAMA, "alibi": ALIBI}
+
+
+def byte_tokenizer(chat: bool = True, bos: bool = True) -> Any:
+    """One token a byte; `<s>` before a text where special tokens are asked for."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
+    from transformers import PreTrainedTokenizerFast
+
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    special = ["<s>", "</s>", "<pad>", "<unk>"]
+    vocabulary = {token: i for i, token in enumerate([*special, *letters])}
+    inner = Tokenizer(models.BPE(vocabulary, [], unk_token="<unk>"))
+    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    inner.decoder = decoders.ByteLevel()
+    if bos:
+        inner.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=inner, bos_token="<s>", eos_token="</s>", pad_token="<pad>", unk_token="<unk>"
+    )
+    if chat:
+        tokenizer.chat_template = CHAT_TEMPLATE
+    return tokenizer
+
+
+def tiny_lm(shape: Shape = LLAMA, seed: int = 0) -> LM:
+    """A decoder with random weights and a byte tokenizer."""
+    lm = random_lm(shape, seed=seed, threads=1)
+    lm.tokenizer = byte_tokenizer()
+    return lm
+
+
+def tiny_prompt(
+    documents: Sequence[int] = (9, 14, 5, 11), query: int = 6, task: int = 4, seed: int = 0, question_seed: int = 0
+) -> Prompt:
+    """Random tokens of these lengths and random words for rankers; `question_seed` changes the question alone."""
+    draw, asked = random.Random(seed), random.Random(f"question {question_seed}")
+    texts = tuple(" ".join(draw.choices("abcdefghijklmnop", k=count)) for count in documents)
+    return Prompt(
+        opening=_ids(draw, 3),
+        preamble=_ids(draw, 7),
+        documents=[_ids(draw, count) for count in documents],
+        query=_ids(asked, query),
+        task=_ids(draw, task),
+        question=" ".join(asked.choices("abcdefghijklmnop", k=query)),
+        document_texts=tuple(text.replace(" ", " w").replace("a", "wa", 1) for text in texts),
+        gold=(1,),
+    )
+
+
+def _ids(draw: random.Random, count: int) -> list[int]:
+    return [draw.randrange(4, VOCAB) for _ in range(count)]
+
+
+def checkpoint(folder: Path, max_context: int = 2048, **tokenizer_options: bool) -> Path:
+    """A random Llama with its byte tokenizer as a folder in the hub's layout."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=VOCAB,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
         num_attention_heads=4,
         num_key_value_heads=2,
-        rope_parameters={"rope_type": "linear", "factor": 2.5, "rope_theta": 500.0},
-    ),
-    "mistral": lambda: transformers.MistralConfig(
-        **ROPE, num_attention_heads=4, num_key_value_heads=2, head_dim=16, sliding_window=None
-    ),
-    "qwen2": lambda: transformers.Qwen2Config(**ROPE, num_attention_heads=4, num_key_value_heads=2),
-    "bloom_4_heads": lambda: transformers.BloomConfig(**BLOOM, n_head=4),
-    "bloom_6_heads": lambda: transformers.BloomConfig(**BLOOM, n_head=6),
-    "mpt_4_heads": lambda: transformers.MptConfig(**MPT, n_heads=4),
-    "mpt_6_heads": lambda: transformers.MptConfig(**MPT, n_heads=6),
-    "mpt_clipped": lambda: transformers.MptConfig(**MPT, n_heads=4, attn_config={"clip_qkv": 0.5, "alibi_bias_max": 4}),
-}
-FAMILIES = ("llama_gqa_tied", "bloom_6_heads", "mpt_4_heads")  # one of each kind, where a test need not try them all
+        max_position_embeddings=max_context,
+        eos_token_id=1,
+        initializer_range=0.5,
+    )
+    LlamaForCausalLM(config).save_pretrained(folder)
+    byte_tokenizer(**tokenizer_options).save_pretrained(folder)
+    return folder
 
 
-def build(name: str, **changes: Any) -> Any:
-    """A transformers model of the named configuration: random weights, norms and biases as well, fp32, eager."""
-    config = CONFIGS[name]()
-    for key, value in changes.items():
-        setattr(config, key, value)
-    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.3)
-            if parameter.ndim == 1:  # norms and biases
-                parameter.add_(0.5)
-    return model
+def encoder(folder: Path) -> Path:
+    """A random BERT over single bytes as a folder in the hub's layout."""
+    from transformers import BertConfig, BertModel
+
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=VOCAB, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32
+    )
+    BertModel(config).save_pretrained(folder)
+    byte_tokenizer(chat=False).save_pretrained(folder)
+    return folder
 
 
-def read(folder: Path, dtype: torch.dtype = torch.float32, tokenizer: Any = None) -> LM:
-    """Our decoder of a checkpoint folder."""
-    return LM(Decoder(read_shape(folder), read_weights(folder, dtype, torch.device("cpu"))), tokenizer)
+# ---- the reference: one dense pass over all tokens with a mask
 
 
-def tokens(count: int, seed: int = 0) -> list[int]:
-    """Random token ids, no special ones among them."""
-    return torch.randint(3, VOCAB, (count,), generator=torch.Generator().manual_seed(seed)).tolist()
+def dense(lm: LM, graph: PromptGraph, bias: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Logits (token, vocab) and attention weights (layer, head, query, key) of the whole graph in one pass.
 
-
-def row(ids: Sequence[int], start: float = 0.0, past: Sequence[Any] = (), step: float = 1.0) -> Row:
-    """A row at positions start, start + step, ..."""
-    return Row(ids, [start + step * i for i in range(len(ids))], tuple(past))
-
-
-@torch.no_grad()
-def reference_logits(model: Any, ids: Sequence[int]) -> Tensor:
-    """transformers' logits of a plain prompt: (token, vocab)."""
-    logits: Tensor = model(torch.tensor([ids]), use_cache=False).logits[0]
-    return logits
-
-
-@torch.inference_mode()
-def all_logits(lm: LM, ids: Sequence[int], positions: Sequence[float] | None = None, chunk: int = 10**9) -> Tensor:
-    """Our logits of every token of a plain prompt that is read `chunk` tokens at a time: (token, vocab)."""
-    cache, parts = lm.new_cache(len(ids)), []
-    positions = positions or [float(i) for i in range(len(ids))]
-    for start in range(0, len(ids), chunk):
-        piece = Row(ids[start : start + chunk], positions[start : start + chunk], (Span(0, start),) if start else ())
-        parts.append(hidden(lm, cache, [piece]))
+    Plain attention over every pair of tokens, hidden ones masked by `graph.mask()`; no cache and none of the engine's
+    layouts. `bias` (query, key) is added to every head's scores.
+    """
     assert lm.decoder is not None
-    return lm.decoder.logits(torch.cat(parts))
+    shape, weights = lm.shape, lm.decoder.weights
+    ids = torch.tensor([token for segment in graph for token in segment.ids])
+    positions = torch.tensor([p for segment in graph for p in segment.positions], dtype=torch.float64)
+    hidden = torch.from_numpy(~graph.mask())
+    x = weights.embedding[ids]
+    if weights.embedding_norm is not None:
+        x = _norm(weights.embedding_norm, x)
+    attention = []
+    for layer, heads, kv_heads in zip(weights.layers, shape.heads, shape.kv_heads, strict=True):
+        qkv = F.linear(_norm(layer.attention_norm, x), layer.qkv.weight, layer.qkv.bias)
+        q, k, v = qkv.view(len(ids), heads + 2 * kv_heads, shape.head_dim).split([heads, kv_heads, kv_heads], 1)
+        if shape.position == "rope":
+            q, k = _rotated(q, positions, shape.rope_theta), _rotated(k, positions, shape.rope_theta)
+        k, v = (t.repeat_interleave(heads // kv_heads, 1) for t in (k, v))
+        raw = torch.einsum("qhd,khd->hqk", q, k) / shape.head_dim**0.5
+        if shape.position == "alibi":
+            distance = (positions[None, :] - positions[:, None]).float()
+            raw = raw + torch.tensor(shape.alibi_slopes)[:, None, None] * distance
+        raw = raw if bias is None else raw + bias
+        attention.append(raw.masked_fill(hidden, float("-inf")).softmax(-1))
+        mixed = torch.einsum("hqk,khd->qhd", attention[-1], v).reshape(len(ids), -1)
+        x = x + F.linear(mixed, layer.out.weight, layer.out.bias)
+        inner = F.linear(_norm(layer.mlp_norm, x), layer.up.weight, layer.up.bias)
+        if shape.gated:
+            inner = F.silu(inner[:, : inner.shape[1] // 2]) * inner[:, inner.shape[1] // 2 :]
+        else:
+            inner = F.gelu(inner, approximate="tanh")
+        x = x + F.linear(inner, layer.down.weight, layer.down.bias)
+    return _norm(weights.norm, x) @ weights.head.T, torch.stack(attention)
 
 
-def hidden(lm: LM, cache: Any, rows: Sequence[Row]) -> Tensor:
-    """Hidden states of all new tokens of one pass, packed: (token, d_model)."""
-    states: Tensor = lm._forward(cache, rows, range(len(rows)), None)
-    return states
+def _norm(norm: Norm, x: Tensor) -> Tensor:
+    if norm.kind == "rms":
+        return x / (x.pow(2).mean(-1, keepdim=True) + norm.eps).sqrt() * norm.weight
+    centred = x - x.mean(-1, keepdim=True)
+    scaled = centred / (centred.pow(2).mean(-1, keepdim=True) + norm.eps).sqrt() * norm.weight
+    return scaled if norm.bias is None else scaled + norm.bias
+
+
+def _rotated(x: Tensor, positions: Tensor, theta: float) -> Tensor:
+    """(token, head, dim): the pairs (i, i + dim/2) as complex numbers, turned by position * theta^(-2i/dim)."""
+    half = x.shape[-1] // 2
+    angle = positions[:, None] * theta ** (-torch.arange(half, dtype=torch.float64) / half)
+    turned = torch.complex(x[..., :half].double(), x[..., half:].double()) * torch.polar(
+        torch.ones_like(angle), angle
+    )[:, None]
+    return torch.cat([turned.real, turned.imag], -1).float()

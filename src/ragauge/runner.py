@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import resource
 import time
 from collections.abc import Sequence
@@ -22,8 +21,6 @@ from ragauge.methods import Answer, Method
 from ragauge.prompts import Prompt, build_prompt
 from ragauge.prompts.templates import wrapper
 from ragauge.records import Record, Writer
-
-logger = logging.getLogger(__name__)
 
 FAILURES = (UserError, MemoryError, torch.OutOfMemoryError)  # of one question; anything else is a defect
 

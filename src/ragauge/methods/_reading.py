@@ -85,6 +85,7 @@ class Reading:
 
     def _row(self, name: Name) -> Row:
         segment, context = self.graph[name], self.lm.shape.max_context
-        if len(segment.ids) > context:  # squeezed positions could hide it
-            raise UserError(f"{name[0]} {name[1]} has {len(segment.ids)} tokens; the model's context is {context} tokens")
+        tokens = len(segment.ids)
+        if tokens > context:  # squeezed positions could hide it
+            raise UserError(f"{name[0]} {name[1]} has {tokens} tokens; the model's context is {context} tokens")
         return Row(segment.ids, segment.positions, tuple(self.spans[a] for a in self.past_of(name)))

@@ -1,0 +1,112 @@
+"""Prompt graphs: a segment sees what a path leads from, and nothing else."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from ragauge.prompts import PREAMBLE, TASK, Name, PromptGraph, Segment, chain, unit_steps
+
+
+def fork_join(documents: int) -> PromptGraph:
+    """preamble -> document i -> query i -> task."""
+    graph = PromptGraph([Segment(PREAMBLE, [1, 2], unit_steps(0, 2))])
+    for i in range(documents):
+        graph.add(Segment(("document", i), [3] * (i + 1), unit_steps(2, i + 1), (PREAMBLE,)))
+        graph.add(Segment(("query", i), [4, 5], unit_steps(9, 2), (("document", i),)))
+    graph.add(Segment(TASK, [6], [11], tuple(("query", i) for i in range(documents))))
+    return graph
+
+
+def random_graph(seed: int, segments: int = 9) -> PromptGraph:
+    """Segments of random lengths below random earlier ones."""
+    draw, graph = random.Random(seed), PromptGraph()
+    for number in range(segments):
+        earlier: list[Name] = [("segment", i) for i in range(number)]
+        parents = tuple(draw.sample(earlier, k=draw.randint(0, min(3, number))))
+        count = draw.randint(1, 4)
+        graph.add(Segment(("segment", number), [7] * count, unit_steps(0, count), parents))
+    return graph
+
+
+def closure(graph: PromptGraph) -> np.ndarray:
+    """Which segment is reached from which along edges, (to, from) bool: powers of the adjacency matrix."""
+    names = [segment.name for segment in graph]
+    edges = np.array([[b in graph[a].parents for b in names] for a in names], dtype=int)
+    reached = edges.copy()
+    for _ in names:
+        reached = ((reached + reached @ edges) > 0).astype(int)
+    return reached.astype(bool)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_ancestors_are_what_paths_lead_from(seed: int) -> None:
+    graph = random_graph(seed)
+    names, reached = [segment.name for segment in graph], closure(graph)
+    for row, name in enumerate(names):
+        assert graph.ancestors(name) == tuple(n for n, yes in zip(names, reached[row], strict=True) if yes)
+
+
+@pytest.mark.parametrize("graph", [fork_join(3), *map(random_graph, range(6))])
+def test_the_mask_is_the_transitive_closure_and_causal_within_a_segment(graph: PromptGraph) -> None:
+    lengths = [len(segment.ids) for segment in graph]
+    blocks = np.repeat(np.repeat(closure(graph), lengths, axis=0), lengths, axis=1)
+    for stop, count in zip(np.cumsum(lengths), lengths, strict=True):
+        blocks[stop - count : stop, stop - count : stop] = np.tri(count, dtype=bool)
+    assert (graph.mask() == blocks).all()
+
+
+def test_paths_of_a_fork_join_do_not_see_each_other_and_the_task_sees_all() -> None:
+    graph = fork_join(3)
+    assert graph.ancestors(("query", 1)) == (PREAMBLE, ("document", 1))
+    assert graph.ancestors(("document", 2)) == (PREAMBLE,)
+    assert set(graph.ancestors(TASK)) == {s.name for s in graph} - {TASK}
+
+
+def test_the_chain_is_causal_at_unit_steps() -> None:
+    graph = chain([(PREAMBLE, [1, 2]), (("document", 0), [3, 4, 5]), (TASK, [6])])
+    assert [p for s in graph for p in s.positions] == [0, 1, 2, 3, 4, 5]
+    assert (graph.mask() == np.tri(6, dtype=bool)).all()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_generations_hold_every_segment_once_after_its_ancestors_and_none_that_sees_another(seed: int) -> None:
+    graph = random_graph(seed)
+    read: set[Name] = set()
+    for generation in graph.generations():
+        assert all(set(graph.ancestors(name)) <= read for name in generation)
+        read |= set(generation)
+    assert read == {s.name for s in graph}
+    assert sum(map(len, graph.generations())) == len(read)
+
+
+def test_generations_of_a_fork_join() -> None:
+    documents, queries = [("document", 0), ("document", 1)], [("query", 0), ("query", 1)]
+    assert fork_join(2).generations() == [[PREAMBLE], documents, queries, [TASK]]
+
+
+def test_a_part_keeps_the_edges_among_its_segments() -> None:
+    part = fork_join(3).part([PREAMBLE, ("document", 1), ("query", 1)])
+    assert [s.name for s in part] == [PREAMBLE, ("document", 1), ("query", 1)]
+    assert part.ancestors(("query", 1)) == (PREAMBLE, ("document", 1))
+
+
+def test_a_copy_grows_alone() -> None:
+    graph = fork_join(1)
+    graph.copy().add(Segment(("more", 0), [1], [0], (TASK,)))
+    assert ("more", 0) not in graph.segments
+
+
+@pytest.mark.parametrize(
+    ("segment", "message"),
+    [
+        (Segment(PREAMBLE, [1], [0]), "already"),
+        (Segment(("document", 9), [1], [0, 1]), "1 tokens at 2 positions"),
+        (Segment(("document", 9), [1], [0], (("document", 8),)), "is not in the graph"),
+    ],
+)
+def test_what_is_no_graph_is_refused(segment: Segment, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        fork_join(1).add(segment)

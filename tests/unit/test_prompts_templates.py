@@ -1,0 +1,123 @@
+"""The words and the tokens of prompts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tiny_models import byte_tokenizer
+
+from ragauge.errors import UserError
+from ragauge.prompts import Prompt, build_prompt
+from ragauge.prompts.templates import document_text, query_text, wrapper
+
+INSTRUCTION = "Use the search results."
+DOCUMENTS = [("Tea", "Tea is a drink."), ("Äpfel", "An apple\u2028is red.")]
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    return byte_tokenizer()
+
+
+def built(tokenizer: Any, template: str = "chat", **changes: Any) -> Prompt:
+    given: dict[str, Any] = {"question": "what is tea", "documents": DOCUMENTS, "instruction": INSTRUCTION} | changes
+    return build_prompt(given.pop("question"), given.pop("documents"), template=template, tokenizer=tokenizer, **given)
+
+
+def whole(prompt: Prompt) -> list[int]:
+    return [t for part in (prompt.preamble, *prompt.documents, prompt.query, prompt.task) for t in part]
+
+
+def test_chat_takes_both_sides_of_the_users_turn(tokenizer: Any) -> None:
+    assert wrapper("chat", tokenizer) == ("<s>[user]", "[/][assistant]")
+
+
+def test_alpaca_is_the_papers_wrapper() -> None:
+    opening, task = wrapper("alpaca")
+    assert opening == (
+        "Below is an instruction that describes a task. Write a response that appropriately completes the request."
+        "\n\n### Instruction:\n"
+    )
+    assert task == "\n\n### Response:\n"
+
+
+def test_plain_asks_for_an_answer() -> None:
+    assert wrapper("plain") == ("", "\nAnswer:")
+
+
+def test_an_unknown_template_lists_the_choices() -> None:
+    with pytest.raises(UserError, match=r"unknown template 'alpca'; did you mean 'alpaca'\? known: alpaca, chat, plain"):
+        wrapper("alpca")
+
+
+def test_chat_needs_a_chat_template() -> None:
+    with pytest.raises(UserError, match=r"no chat template; use 'alpaca' or 'plain'"):
+        wrapper("chat", byte_tokenizer(chat=False))
+
+
+def test_a_document_and_a_question_as_the_paper_writes_them() -> None:
+    assert document_text("Tea", "Tea is a drink.") == "[Document](Title: Tea) Tea is a drink."
+    assert query_text(" what is tea ") == "Question: what is tea?"
+    assert query_text("what is tea?") == "Question: what is tea?"
+
+
+@pytest.mark.parametrize("template", ["chat", "alpaca", "plain"])
+def test_joined_segments_are_the_whole_text_begun_once(tokenizer: Any, template: str) -> None:
+    """A byte tokenizer cuts anywhere, so that the segments' ids side by side are the ids of the whole text."""
+    opening, task = wrapper(template, tokenizer)
+    documents = "".join(f"[Document](Title: {title}) {text}\n" for title, text in DOCUMENTS)
+    text = f"{opening}{INSTRUCTION}\n\n{documents}Question: what is tea?{task}"
+    ids = whole(built(tokenizer, template))
+    assert ids == tokenizer(text, add_special_tokens=template != "chat")["input_ids"]
+    assert ids.count(tokenizer.bos_token_id) == 1
+    assert ids[0] == tokenizer.bos_token_id
+
+
+@pytest.mark.parametrize("template", ["chat", "alpaca", "plain"])
+def test_the_opening_begins_the_preamble_and_begins_the_text(tokenizer: Any, template: str) -> None:
+    prompt = built(tokenizer, template)
+    assert prompt.opening == prompt.preamble[: len(prompt.opening)]
+    assert prompt.opening[0] == tokenizer.bos_token_id
+
+
+def test_a_segment_is_tokenised_by_itself(tokenizer: Any) -> None:
+    alone, among = built(tokenizer, documents=DOCUMENTS[1:]), built(tokenizer, question="where is it")
+    assert alone.documents[0] == among.documents[1]
+    assert alone.preamble == among.preamble
+
+
+def test_the_hash_is_of_the_tokens(tokenizer: Any) -> None:
+    assert built(tokenizer).sha256 == built(tokenizer, gold=(1,)).sha256
+    assert built(tokenizer).sha256 != built(tokenizer, documents=DOCUMENTS[::-1]).sha256
+    assert built(tokenizer).sha256 != built(tokenizer, question="what is coffee").sha256
+
+
+def test_token_counts(tokenizer: Any) -> None:
+    prompt = built(tokenizer, "plain")
+    counts = prompt.token_counts()
+    assert counts["documents"] == [len("[Document](Title: Tea) Tea is a drink.\n"), len(prompt.documents[1])]
+    assert (counts["query"], counts["task"]) == (len("Question: what is tea?"), len("\nAnswer:"))
+    assert counts["preamble"] == 1 + len(INSTRUCTION) + 2
+
+
+def test_rankers_get_the_documents_as_the_prompt_shows_them(tokenizer: Any) -> None:
+    assert built(tokenizer).document_texts == tuple(document_text(*d) for d in DOCUMENTS)
+
+
+class Deaf:
+    """A tokenizer that finds no token in some texts."""
+
+    chat_template = None
+
+    def __init__(self, unheard: str) -> None:
+        self.unheard = unheard
+
+    def __call__(self, text: str, add_special_tokens: bool) -> dict[str, list[int]]:
+        return {"input_ids": [] if self.unheard in text else [5]}
+
+
+@pytest.mark.parametrize("unheard", [INSTRUCTION, "apple", "Question", "Answer"])
+def test_a_segment_without_tokens_is_refused(unheard: str) -> None:
+    with pytest.raises(UserError, match="question 'what is tea': a segment of its prompt has no tokens"):
+        built(Deaf(unheard), "plain")
