@@ -192,7 +192,8 @@ def _rotated(x: Tensor, positions: Tensor, theta: float) -> Tensor:
     """(token, head, dim): the pairs (i, i + dim/2) as complex numbers, turned by position * theta^(-2i/dim)."""
     half = x.shape[-1] // 2
     angle = positions[:, None] * theta ** (-torch.arange(half, dtype=torch.float64) / half)
-    turned = torch.complex(x[..., :half].double(), x[..., half:].double()) * torch.polar(
-        torch.ones_like(angle), angle
-    )[:, None]
+    turned = (
+        torch.complex(x[..., :half].double(), x[..., half:].double())
+        * torch.polar(torch.ones_like(angle), angle)[:, None]
+    )
     return torch.cat([turned.real, turned.imag], -1).float()

@@ -47,7 +47,9 @@ def test_plain_asks_for_an_answer() -> None:
 
 
 def test_an_unknown_template_lists_the_choices() -> None:
-    with pytest.raises(UserError, match=r"unknown template 'alpca'; did you mean 'alpaca'\? known: alpaca, chat, plain"):
+    with pytest.raises(
+        UserError, match=r"unknown template 'alpca'; did you mean 'alpaca'\? known: alpaca, chat, plain"
+    ):
         wrapper("alpca")
 
 

@@ -205,7 +205,7 @@ class LM:
         """Log-probability of every token of a row but its first."""
         assert self.decoder is not None
         before = torch.cat([h[:-1] for h in states])
-        targets = torch.tensor([t for r in rows for t in r.ids[1:]], device=self.device)
+        targets = torch.tensor([t for r in rows for t in r.ids[1:]], dtype=torch.long, device=self.device)
         parts = [
             -F.cross_entropy(self.decoder.logits(h).float(), t, reduction="none")
             for h, t in zip(before.split(LOGIT_CHUNK), targets.split(LOGIT_CHUNK), strict=True)

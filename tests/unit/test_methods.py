@@ -1,0 +1,577 @@
+"""Methods against dense forward passes: one plain attention over all tokens, under the graph's brute-force mask."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import accumulate, product
+from typing import Any
+
+import numpy as np
+import pytest
+import tiny_models
+import torch
+from tiny_models import dense, tiny_prompt
+
+from ragauge import methods
+from ragauge.errors import UserError
+from ragauge.lm import LM, Limits
+from ragauge.methods import Answer, Method
+from ragauge.methods._reading import Reading
+from ragauge.methods.superposition import split_paths
+from ragauge.prompts import PREAMBLE, TASK, Name, Prompt, PromptGraph, Segment, chain, unit_steps
+
+LIMITS = Limits(max_new_tokens=6, ignore_stop=True)
+TOLERANCE = {"atol": 1e-4, "rtol": 1e-4}
+RANKERS = ["bm25", "tfidf", "dense"]
+
+
+@pytest.fixture(scope="module", params=sorted(tiny_models.SHAPES))
+def lm(request: pytest.FixtureRequest) -> LM:
+    return tiny_models.tiny_lm(tiny_models.SHAPES[request.param])
+
+
+@pytest.fixture(scope="module")
+def llama() -> LM:
+    return tiny_models.tiny_lm()
+
+
+@pytest.fixture(scope="session")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return f"path:{tiny_models.encoder(tmp_path_factory.mktemp('encoder'))}"
+
+
+@pytest.fixture
+def prompt() -> Prompt:
+    return tiny_prompt()
+
+
+def make(name: str, encoder: str = "", **options: Any) -> Method:
+    return methods.make(name, **options, **({"encoder": encoder} if name == "dense" else {}))
+
+
+def fresh(lm: LM, method: Method, prompt: Prompt, limits: Limits = LIMITS) -> Answer:
+    return method.answer(lm, method.prepare(lm, prompt), prompt, limits)
+
+
+def first_logits(lm: LM, method: Method, prompt: Prompt, monkeypatch: pytest.MonkeyPatch) -> torch.Tensor:
+    """Logits of the first answer token."""
+    seen: list[torch.Tensor] = []
+
+    def generate(cache: Any, logits: torch.Tensor, position: float, limits: Limits) -> list[int]:
+        seen.append(logits)
+        return [0]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(lm, "generate", generate)
+        fresh(lm, method, prompt)
+    return seen[0]
+
+
+def greedy(lm: LM, graph: PromptGraph, last: Segment, bias: Any = None) -> tuple[list[int], torch.Tensor]:
+    """(answer ids, logits of the first) with `last` added to the graph, each token by a dense pass over everything."""
+    ids, positions, found = list(last.ids), list(last.positions), []
+    first = torch.empty(0)
+    for step in range(LIMITS.max_new_tokens):
+        whole = graph.copy()
+        whole.add(replace(last, ids=ids, positions=positions))
+        logits = dense(lm, whole, bias(whole) if bias else None)[0][-1]
+        first = logits if step == 0 else first
+        found.append(int(logits.argmax()))
+        ids, positions = [*ids, found[-1]], [*positions, positions[-1] + 1]
+    return found, first
+
+
+def squeezed(counts: Sequence[int], start: float) -> tuple[list[list[float]], float]:
+    """Equilibrium positions and the position after them."""
+    mean = len(counts) / sum(1 / n for n in counts)
+    return [[start + j * mean / n for j in range(n)] for n in counts], start + mean
+
+
+def fork_join(prompt: Prompt, only: Sequence[int] | None = None) -> tuple[PromptGraph, Segment]:
+    """Superposition's graph of all or `only` some documents, positions from all; and its task, not yet added."""
+    at, stop = squeezed([len(d) for d in prompt.documents], len(prompt.preamble))
+    graph = PromptGraph([Segment(PREAMBLE, prompt.preamble, unit_steps(0, len(prompt.preamble)))])
+    kept = range(len(prompt.documents)) if only is None else only
+    for i in kept:
+        graph.add(Segment(("document", i), prompt.documents[i], at[i], (PREAMBLE,)))
+        graph.add(Segment(("query", i), prompt.query, unit_steps(stop, len(prompt.query)), (("document", i),)))
+    start = stop + len(prompt.query)
+    parents = tuple(("query", i) for i in kept)
+    return graph, Segment(TASK, prompt.task, unit_steps(start, len(prompt.task)), parents)
+
+
+def token_range(graph: PromptGraph, name: Name) -> slice:
+    """The segment's rows in a dense pass."""
+    stops = list(accumulate(len(s.ids) for s in graph))
+    index = [s.name for s in graph].index(name)
+    return slice(stops[index] - len(graph[name].ids), stops[index])
+
+
+def mean_logp(graph: PromptGraph, logits: torch.Tensor, name: Name) -> float:
+    """Mean log-probability of a segment's tokens after the first."""
+    rows, ids = token_range(graph, name), torch.tensor(graph[name].ids[1:])
+    return float(logits[rows][:-1].log_softmax(-1).gather(1, ids[:, None]).mean())
+
+
+def mean_attention(graph: PromptGraph, attention: torch.Tensor, query: Name, document: Name) -> float:
+    return float(attention[:, :, token_range(graph, query), token_range(graph, document)].mean())
+
+
+# ---- every method
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_every_method_answers(name: str, lm: LM, encoder: str, prompt: Prompt) -> None:
+    answer = fresh(lm, make(name, encoder), prompt)
+    assert len(answer.ids) == LIMITS.max_new_tokens
+    assert set(answer.kept) <= set(range(len(prompt.documents)))
+    assert len(answer.saliency) in (0, len(prompt.documents))
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_one_document_is_enough(name: str, llama: LM, encoder: str) -> None:
+    prompt = replace(tiny_prompt([12]), gold=(0,))
+    assert len(fresh(llama, make(name, encoder), prompt).ids) == LIMITS.max_new_tokens
+
+
+@pytest.mark.parametrize("name", ["superposition", *RANKERS])
+def test_a_top_k_beyond_the_documents_keeps_all(name: str, llama: LM, encoder: str, prompt: Prompt) -> None:
+    assert sorted(fresh(llama, make(name, encoder, top_k=9), prompt).kept) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_a_response_ends_where_the_limits_say(name: str, llama: LM, encoder: str, prompt: Prompt) -> None:
+    method = make(name, encoder)
+    long, short = (fresh(llama, method, prompt, Limits(max_new_tokens=n, ignore_stop=True)) for n in (6, 1))
+    assert short.ids == long.ids[:1]
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_one_state_serves_many_questions(name: str, lm: LM, encoder: str) -> None:
+    """Answers from one prepared state are those from fresh states, in any order, again and again."""
+    method = make(name, encoder)
+    prompts = [tiny_prompt(question_seed=n, query=5 + n) for n in range(3)]
+    state = method.prepare(lm, prompts[0])
+    for prompt in (*prompts, *reversed(prompts)):
+        again, alone = method.answer(lm, state, prompt, LIMITS), fresh(lm, method, prompt)
+        assert (again.ids, again.kept) == (alone.ids, alone.kept)
+        np.testing.assert_allclose(
+            np.array(again.saliency, float), np.array(alone.saliency, float), atol=1e-5, rtol=1e-5
+        )
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("superposition", {}),
+        ("superposition", {"path_pruning": False}),
+        ("superposition", {"top_k": 2, "path_temperature": 1.0}),
+        ("superposition", {"top_k": 1, "iterations": 2}),
+        ("prompt_cache", {}),
+    ],
+    ids=str,
+)
+def test_preparing_is_not_repeated(name: str, options: dict[str, Any], llama: LM) -> None:
+    method = make(name, **options)
+    state = method.prepare(llama, tiny_prompt())
+    for number in range(2):
+        with llama.tracing() as trace:
+            method.answer(llama, state, tiny_prompt(question_seed=number), LIMITS)
+        assert not [call for call in trace if call.offline or call.stage == "preamble"]
+
+
+# ---- graphs read in spans
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_graph_read_in_spans_is_one_dense_pass(lm: LM, seed: int) -> None:
+    """Any graph, any real positions, one generation after another: every logit and every attention weight."""
+    draw = random.Random(seed)
+    graph = PromptGraph()
+    for number in range(8):
+        count, start = draw.randint(2, 7), draw.uniform(0, 30)
+        parents = tuple(("s", p) for p in draw.sample(range(number), k=draw.randint(0, min(3, number))))
+        positions = sorted(start + draw.uniform(0, 9) for _ in range(count))
+        graph.add(
+            Segment(("s", number), [draw.randrange(4, tiny_models.VOCAB) for _ in range(count)], positions, parents)
+        )
+    logits, weights = dense(lm, graph)
+    reading = Reading(lm, graph, lm.new_cache(4))  # too small: it grows
+    for generation in graph.generations():
+        read = reading.read(generation, stage="x", parallel=bool(seed % 2), logp=True, last_logits=True, attention=True)
+        for name, logp, attention in zip(generation, read.logp, read.attention, strict=True):
+            rows = token_range(graph, name)
+            targets = torch.tensor(graph[name].ids[1:])[:, None]
+            expected = logits[rows][:-1].log_softmax(-1).gather(1, targets)[:, 0]
+            torch.testing.assert_close(logp, expected, **TOLERANCE)
+            keys = [t for n in (*graph.ancestors(name), name) for t in range(*token_range(graph, n).indices(999))]
+            torch.testing.assert_close(attention, weights[:, :, rows, keys].mean((0, 1, 2)), **TOLERANCE)
+        if seed % 2:
+            last = torch.stack([logits[token_range(graph, name).stop - 1] for name in generation])
+            torch.testing.assert_close(read.last_logits, last, **TOLERANCE)
+
+
+def test_a_segment_longer_than_the_context_is_named(llama: LM) -> None:
+    """Equilibrium positions would squeeze it into the context."""
+    prompt = tiny_prompt([20, 1100, 20])
+    with pytest.raises(UserError, match=r"document 1 has 1100 tokens; the model's context is 1024 tokens"):
+        fresh(llama, make("superposition"), prompt)
+
+
+# ---- plain prompts
+
+
+def test_naive_is_the_plain_prompt(lm: LM, prompt: Prompt, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [("document", i) for i in range(len(prompt.documents))]
+    graph = chain([(PREAMBLE, prompt.preamble), *zip(names, prompt.documents, strict=True)])
+    ids, at = [*prompt.query, *prompt.task], len(prompt.preamble) + sum(map(len, prompt.documents))
+    expected, logits = greedy(lm, graph, Segment(TASK, ids, unit_steps(at, len(ids)), (names[-1],)))
+    assert fresh(lm, make("naive"), prompt).ids == expected
+    torch.testing.assert_close(first_logits(lm, make("naive"), prompt, monkeypatch), logits, **TOLERANCE)
+
+
+def test_one_path_is_the_plain_prompt(lm: LM, prompt: Prompt, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, plain = make("superposition", factor=1), make("naive")
+    assert fresh(lm, one, prompt).ids == fresh(lm, plain, prompt).ids
+    logits = [first_logits(lm, method, prompt, monkeypatch) for method in (one, plain)]
+    torch.testing.assert_close(*logits, **TOLERANCE)
+
+
+def test_closed_book_reads_no_instruction_and_no_document(lm: LM, prompt: Prompt) -> None:
+    graph = chain([(PREAMBLE, prompt.opening)])
+    ids = [*prompt.query, *prompt.task]
+    expected, _ = greedy(lm, graph, Segment(TASK, ids, unit_steps(len(prompt.opening), len(ids)), (PREAMBLE,)))
+    answer = fresh(lm, make("closed_book"), prompt)
+    assert (answer.ids, answer.kept) == (expected, ())
+
+
+def test_the_oracle_reads_the_gold_documents_alone(llama: LM, prompt: Prompt) -> None:
+    gold = replace(prompt, gold=(1, 3))
+    alone = replace(prompt, documents=[prompt.documents[1], prompt.documents[3]])
+    answer = fresh(llama, make("oracle"), gold)
+    assert answer.ids == fresh(llama, make("naive"), alone).ids
+    assert answer.kept == (1, 3)
+
+
+def test_the_oracle_needs_a_gold_document(llama: LM, prompt: Prompt) -> None:
+    with pytest.raises(UserError, match="names no gold document"):
+        fresh(llama, make("oracle"), replace(prompt, gold=()))
+
+
+# ---- superposition
+
+
+def test_superposition_is_the_fork_join(lm: LM, prompt: Prompt, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected, logits = greedy(lm, *fork_join(prompt))
+    method = make("superposition", path_pruning=False)
+    answer = fresh(lm, method, prompt)
+    assert (answer.ids, answer.kept, set(answer.saliency)) == (expected, (0, 1, 2, 3), {None})
+    torch.testing.assert_close(first_logits(lm, method, prompt, monkeypatch), logits, **TOLERANCE)
+
+
+@pytest.mark.parametrize("saliency", ["bayesian", "query", "attention"])
+def test_saliency_and_pruning(lm: LM, prompt: Prompt, saliency: str) -> None:
+    """Scores are those of plain log-softmaxes and attention; what is answered is the graph of the kept paths."""
+    graph, _ = fork_join(prompt)
+    logits, attention = dense(lm, graph)
+    for i, score in enumerate(fresh(lm, make("superposition", saliency=saliency), prompt).saliency):
+        query, document = ("query", i), ("document", i)
+        expected = {
+            "bayesian": mean_logp(graph, logits, query) + mean_logp(graph, logits, document),
+            "query": mean_logp(graph, logits, query),
+            "attention": mean_attention(graph, attention, query, document),
+        }
+        assert score == pytest.approx(expected[saliency], abs=1e-4)
+    for top_k in (1, 3):
+        answer = fresh(lm, make("superposition", saliency=saliency, top_k=top_k), prompt)
+        best = sorted(range(4), key=lambda i: -(answer.saliency[i] or 0))[:top_k]
+        assert answer.kept == tuple(sorted(best))
+        assert answer.ids == greedy(lm, *fork_join(prompt, answer.kept))[0]
+
+
+@pytest.mark.parametrize("saliency", ["bayesian", "query", "attention", "none"])
+@pytest.mark.parametrize("others", [{}, {"path_pruning": False}, {"iterations": 2}, {"factor": 2}], ids=str)
+def test_caching_and_parallelization_are_lossless(lm: LM, saliency: str, others: dict[str, Any]) -> None:
+    prompt = tiny_prompt([9, 14, 5, 11, 14, 8], seed=3)
+    answers = [
+        fresh(
+            lm,
+            make("superposition", saliency=saliency, top_k=2, path_caching=c, path_parallelization=p, **others),
+            prompt,
+        )
+        for c, p in product([True, False], repeat=2)
+    ]
+    assert {(tuple(a.ids), a.kept) for a in answers} == {(tuple(answers[0].ids), answers[0].kept)}
+    for answer in answers:
+        np.testing.assert_allclose(np.array(answer.saliency, float), np.array(answers[0].saliency, float), atol=1e-5)
+
+
+def test_what_is_offline_and_parallel_is_what_the_options_say(llama: LM, prompt: Prompt) -> None:
+    for caching, parallel in product([True, False], repeat=2):
+        with llama.tracing() as trace:
+            fresh(llama, make("superposition", path_caching=caching, path_parallelization=parallel), prompt)
+        assert {c.stage for c in trace if c.offline} == ({"preamble", "documents"} if caching else set())
+        assert {c.stage for c in trace if c.parallel} == ({"documents", "query"} if parallel else set())
+        assert sum(c.stage == "documents" for c in trace) == (1 if parallel else len(prompt.documents))
+
+
+def test_left_aligned_positions(lm: LM, prompt: Prompt) -> None:
+    graph, start = PromptGraph([Segment(PREAMBLE, prompt.preamble, unit_steps(0, 7))]), 7
+    for i, document in enumerate(prompt.documents):
+        graph.add(Segment(("document", i), document, unit_steps(start, len(document)), (PREAMBLE,)))
+        graph.add(Segment(("query", i), prompt.query, unit_steps(start + 14, 6), (("document", i),)))
+    task = Segment(TASK, prompt.task, unit_steps(start + 20, 4), tuple(("query", i) for i in range(4)))
+    answer = fresh(lm, make("superposition", positions="left_aligned", saliency="none"), prompt)
+    assert answer.ids == greedy(lm, graph, task)[0]
+
+
+def test_paths_of_several_documents(lm: LM, prompt: Prompt) -> None:
+    joined = replace(prompt, documents=[sum(prompt.documents[:2], []), sum(prompt.documents[2:], [])])
+    answer = fresh(lm, make("superposition", factor=2), prompt)
+    kept = 0 if answer.kept == (0, 1) else 1
+    assert answer.kept == ((0, 1), (2, 3))[kept]
+    assert answer.ids == greedy(lm, *fork_join(joined, [kept]))[0]
+    assert answer.saliency[0] == answer.saliency[1] != answer.saliency[2] == answer.saliency[3]
+
+
+@pytest.mark.parametrize(("documents", "factor"), [(20, 1), (20, 3), (20, 7), (20, 20), (20, None), (5, 9), (1, 1)])
+def test_paths_hold_adjacent_documents_as_evenly_as_can_be(documents: int, factor: int | None) -> None:
+    paths = split_paths(documents, factor)
+    assert [i for path in paths for i in path] == list(range(documents))
+    assert len(paths) == min(factor or documents, documents)
+    assert max(map(len, paths)) - min(map(len, paths)) <= 1
+
+
+def test_the_first_token_of_segments_is_dropped_as_in_the_released_code(lm: LM, prompt: Prompt) -> None:
+    trimmed = replace(prompt, documents=[d[1:] for d in prompt.documents], query=prompt.query[1:], task=prompt.task[1:])
+    answer = fresh(lm, make("superposition", drop_first_token=True, top_k=2), prompt)
+    assert answer == fresh(lm, make("superposition", top_k=2), trimmed)
+    assert answer.ids == greedy(lm, *fork_join(trimmed, answer.kept))[0]
+
+
+@pytest.mark.parametrize("temperature", [0.05, 2.0])
+def test_kept_paths_are_biased_by_their_saliency(lm: LM, prompt: Prompt, temperature: float) -> None:
+    """The task and the response add log softmax(score / T), less its maximum, to their attention on a path."""
+    answer = fresh(lm, make("superposition", top_k=3, path_temperature=temperature), prompt)
+    scores = torch.tensor([answer.saliency[i] for i in answer.kept]) / temperature
+    log_weights = scores.log_softmax(0) - scores.log_softmax(0).max()
+
+    def bias(whole: PromptGraph) -> torch.Tensor:
+        added = torch.zeros(len(whole.mask()), len(whole.mask()))
+        for i, value in zip(answer.kept, log_weights, strict=True):
+            for name in (("document", i), ("query", i)):
+                added[token_range(whole, TASK), token_range(whole, name)] = value
+        return added
+
+    assert answer.ids == greedy(lm, *fork_join(prompt, answer.kept), bias)[0]
+
+
+def test_a_bias_is_forgotten_with_its_answer(llama: LM, prompt: Prompt) -> None:
+    """A top_k that keeps every path answers in the prepared cache itself."""
+    biased = make("superposition", top_k=4, path_temperature=0.01)
+    state = biased.prepare(llama, prompt)
+    biased.answer(llama, state, prompt, LIMITS)
+    plain = make("superposition", top_k=4)
+    assert plain.answer(llama, state, prompt, LIMITS) == fresh(llama, plain, prompt)
+
+
+def test_ties_go_to_the_earlier_document(llama: LM, prompt: Prompt) -> None:
+    same = replace(prompt, documents=[prompt.documents[0]] * 4)
+    for saliency in ("bayesian", "query", "attention"):
+        method = make("superposition", saliency=saliency, top_k=2, path_parallelization=False)
+        assert fresh(llama, method, same).kept == (0, 1)
+
+
+def test_segments_of_one_token(llama: LM) -> None:
+    prompt = tiny_prompt([1, 3, 1], query=1, task=1)
+    answer = fresh(llama, make("superposition", top_k=2), prompt)
+    assert answer.saliency[0] == answer.saliency[2] == 0.0  # nothing to score
+    assert answer.ids == greedy(llama, *fork_join(prompt, answer.kept))[0]
+
+
+# ---- superposition, several rounds
+
+
+@pytest.fixture
+def hops() -> Prompt:
+    return tiny_prompt([9, 14, 5, 11, 8, 12], seed=5)
+
+
+def test_each_round_keeps_top_k_more(llama: LM, hops: Prompt) -> None:
+    rounds = [fresh(llama, make("superposition", top_k=2, iterations=n), hops).kept for n in (1, 2, 3, 4)]
+    assert [len(kept) for kept in rounds] == [2, 4, 6, 6]
+    assert all(later[: len(earlier)] == earlier for earlier, later in zip(rounds, rounds[1:], strict=False))
+    assert len(set(rounds[-1])) == 6
+
+
+def test_only_the_first_round_is_offline(llama: LM, hops: Prompt) -> None:
+    with llama.tracing() as trace:
+        fresh(llama, make("superposition", top_k=2, iterations=3), hops)
+    calls = [(c.stage, c.offline, len(c.lengths)) for c in trace if c.stage != "decode"]
+    assert calls == [
+        ("preamble", True, 1),
+        ("documents", True, 6),
+        ("query", False, 6),
+        ("documents", False, 4),
+        ("query", False, 4),
+        ("documents", False, 2),
+        ("query", False, 2),
+        ("task", False, 1),
+    ]
+
+
+def test_a_later_round_sees_the_preamble_and_what_was_kept_before(lm: LM, hops: Prompt) -> None:
+    answer = fresh(lm, make("superposition", top_k=2, iterations=2), hops)
+    kept, chosen = answer.kept[:2], answer.kept[2:]
+    remaining = [i for i in range(6) if i not in kept]
+    at, first_stop = squeezed([len(d) for d in hops.documents], len(hops.preamble))
+    graph = PromptGraph([Segment(PREAMBLE, hops.preamble, unit_steps(0, len(hops.preamble)))])
+    for i in kept:
+        graph.add(Segment(("document", i), hops.documents[i], at[i], (PREAMBLE,)))
+    prefix = tuple(s.name for s in graph)
+    at, stop = squeezed([len(hops.documents[i]) for i in remaining], first_stop)
+    for i, positions in zip(remaining, at, strict=True):
+        graph.add(Segment(("document", i), hops.documents[i], positions, prefix))
+        graph.add(Segment(("query", i), hops.query, unit_steps(stop, len(hops.query)), (("document", i),)))
+    logits, _ = dense(lm, graph)
+    scores = {i: mean_logp(graph, logits, ("query", i)) + mean_logp(graph, logits, ("document", i)) for i in remaining}
+    assert [answer.saliency[i] for i in remaining] == pytest.approx(list(scores.values()), abs=1e-4)
+    assert chosen == tuple(sorted(sorted(scores, key=scores.__getitem__)[-2:]))
+    graph = graph.part([*prefix, *(name for i in chosen for name in (("document", i), ("query", i)))])
+    start = stop + len(hops.query)
+    task = Segment(TASK, hops.task, unit_steps(start, len(hops.task)), tuple(("query", i) for i in chosen))
+    assert answer.ids == greedy(lm, graph, task)[0]
+
+
+# ---- prompt cache
+
+
+def test_prompt_cache_hides_everything_from_its_documents(
+    lm: LM, prompt: Prompt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = PromptGraph([Segment(PREAMBLE, prompt.preamble, unit_steps(0, 7))])
+    for i, document in enumerate(prompt.documents):
+        graph.add(Segment(("document", i), document, unit_steps(7, len(document))))
+    ids = [*prompt.query, *prompt.task]
+    task = Segment(TASK, ids, unit_steps(7 + 14, len(ids)), tuple(s.name for s in graph))
+    expected, logits = greedy(lm, graph, task)
+    answer = fresh(lm, make("prompt_cache"), prompt)
+    assert (answer.ids, answer.kept) == (expected, (0, 1, 2, 3))
+    torch.testing.assert_close(first_logits(lm, make("prompt_cache"), prompt, monkeypatch), logits, **TOLERANCE)
+
+
+# ---- attention sort
+
+
+def last_attention(lm: LM, prompt: Prompt, order: Sequence[int]) -> list[float]:
+    """Attention of the last token on each document, summed over its tokens, where they stand in this order."""
+    names = [("document", i) for i in order]
+    documents = [(name, prompt.documents[name[1]]) for name in names]
+    graph = chain([(PREAMBLE, prompt.preamble), *documents, (TASK, [*prompt.query, *prompt.task])])
+    weights = dense(lm, graph)[1].mean((0, 1))[-1]
+    return [float(weights[token_range(graph, ("document", i))].sum()) for i in range(len(order))]
+
+
+def test_attention_sort_puts_the_most_attended_last(lm: LM) -> None:
+    prompt = tiny_prompt([9, 14, 5, 11, 9, 7], seed=1)
+    for rounds in (1, 2, 3):
+        order = list(range(6))
+        for _ in range(rounds - 1):
+            weights = last_attention(lm, prompt, order)
+            order = sorted(order, key=weights.__getitem__)
+        answer = fresh(lm, make("attention_sort", rounds=rounds), prompt)
+        assert list(answer.kept) == order
+        assert list(answer.saliency) == pytest.approx(last_attention(lm, prompt, order), abs=1e-5)
+        sorted_prompt = replace(prompt, documents=[prompt.documents[i] for i in order])
+        assert answer.ids == fresh(lm, make("naive"), sorted_prompt).ids
+
+
+def test_attention_sort_reads_as_often_as_it_says(llama: LM) -> None:
+    prompt = tiny_prompt([9, 14, 5, 11, 9, 7], seed=1)
+    for rounds in (1, 2, 3):
+        with llama.tracing() as trace:
+            fresh(llama, make("attention_sort", rounds=rounds), prompt)
+        assert [c.stage for c in trace] == ["sort"] * (rounds - 1) + ["prompt", "decode"]
+
+
+def test_attention_sort_stops_where_the_order_no_longer_changes(llama: LM) -> None:
+    with llama.tracing() as trace:
+        answer = fresh(llama, make("attention_sort", rounds=3), tiny_prompt([12]))
+    assert [c.stage for c in trace] == ["sort", "decode"]
+    assert answer.kept == (0,)
+
+
+# ---- rankers
+
+
+@pytest.mark.parametrize("name", RANKERS)
+@pytest.mark.parametrize("top_k", [1, 3])
+def test_a_ranker_reads_the_best_documents_best_first(
+    name: str, top_k: int, llama: LM, encoder: str, prompt: Prompt
+) -> None:
+    answer = fresh(llama, make(name, encoder, top_k=top_k), prompt)
+    best = sorted(range(4), key=lambda i: -(answer.saliency[i] or 0))[:top_k]
+    assert list(answer.kept) == best
+    alone = replace(prompt, documents=[prompt.documents[i] for i in best])
+    assert answer.ids == fresh(llama, make("naive"), alone).ids
+
+
+@pytest.mark.parametrize("name", RANKERS)
+def test_a_rankers_caching_is_lossless(name: str, lm: LM, encoder: str, prompt: Prompt) -> None:
+    cached, uncached = (fresh(lm, make(name, encoder, top_k=2, path_caching=c), prompt) for c in (True, False))
+    assert (cached.ids, cached.kept) == (uncached.ids, uncached.kept)
+    assert cached.saliency == pytest.approx(uncached.saliency)
+
+
+@pytest.mark.parametrize("name", RANKERS)
+def test_the_first_document_is_read_once_and_offline(name: str, llama: LM, encoder: str, prompt: Prompt) -> None:
+    method = make(name, encoder, top_k=2)
+    state = method.prepare(llama, prompt)
+    traces = []
+    for _ in range(2):
+        with llama.tracing() as trace:
+            best = method.answer(llama, state, prompt, LIMITS).kept[0]
+        traces.append([(c.stage, c.offline) for c in trace])
+    assert traces[0] == [("rank", False), ("documents", True), ("task", False), ("decode", False)]
+    assert traces[1] == [("rank", False), ("task", False), ("decode", False)]
+    assert trace[1].past == (len(prompt.preamble) + len(prompt.documents[best]),)
+
+
+@pytest.mark.parametrize("name", RANKERS)
+def test_without_caching_nothing_of_a_ranker_is_offline(name: str, llama: LM, encoder: str, prompt: Prompt) -> None:
+    method = make(name, encoder, path_caching=False)
+    with llama.tracing() as prepared:
+        state = method.prepare(llama, prompt)
+    assert not prepared
+    for _ in range(2):
+        with llama.tracing() as trace:
+            method.answer(llama, state, prompt, LIMITS)
+        assert not any(call.offline for call in trace)
+        assert [c.stage for c in trace].count("rank") == (2 if name == "dense" else 1)
+
+
+@pytest.mark.parametrize("name", ["bm25", "tfidf"])
+def test_documents_that_score_alike_keep_their_order(name: str, llama: LM, prompt: Prompt) -> None:
+    unheard = replace(prompt, question="zzz")
+    answer = fresh(llama, make(name, top_k=3), unheard)
+    assert (answer.kept, set(answer.saliency)) == ((0, 1, 2), {0.0})
+
+
+def test_dense_scores_are_dot_products_of_embeddings(llama: LM, encoder: str, prompt: Prompt) -> None:
+    from ragauge.rankers.dense import load_encoder
+
+    model = load_encoder(encoder)
+    expected = model.encode(prompt.document_texts) @ model.encode([prompt.question])[0]
+    with llama.tracing() as trace:
+        answer = fresh(llama, make("dense", encoder), prompt)
+    assert answer.saliency == pytest.approx(expected.tolist(), rel=1e-5)
+    documents, question = (c for c in trace if c.stage == "rank")
+    assert documents.offline and not question.offline
+    assert question.macs == model.macs(model.count_tokens([prompt.question])[0])
+
+
+def test_an_encoder_that_is_not_there_is_one_clear_line(llama: LM, prompt: Prompt) -> None:
+    with pytest.raises(UserError, match="unknown asset 'minilmm'; did you mean 'minilm'"):
+        fresh(llama, make("dense", "minilmm"), prompt)
