@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
+
 from tiny_checkpoint import write_checkpoint, write_questions
 
 BLOCK = re.compile(r"^```\w+\n(?:#|\.\.) (\S+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -76,8 +77,19 @@ def extended(root: Path, blocks: list[tuple[str, str]], tmp_path_factory: pytest
                 experiment[section] |= line
         else:
             _add(folder / name, text)
-    (folder / "config.yaml").write_text(yaml.safe_dump(experiment, sort_keys=False))
+    _write(folder / "config.yaml", experiment)
+    here = {"models": "tiny", "datasets": "nq_open"}  # what can be run without a download
+    _write(
+        folder / "local.yaml",
+        experiment
+        | {section: {label: experiment[section][label]} for section, label in here.items()}
+        | {"items": ["lost_in_the_middle"]},
+    )
     return folder
+
+
+def _write(path: Path, experiment: dict[str, Any]) -> None:
+    path.write_text(yaml.safe_dump(experiment, sort_keys=False))
 
 
 def _add(path: Path, text: str) -> None:
@@ -88,7 +100,8 @@ def _add(path: Path, text: str) -> None:
 
 def python(folder: Path, *arguments: str) -> str:
     """What a Python that sees the copy prints."""
-    env = {**os.environ, "PYTHONPATH": str(folder / "src"), "OMP_NUM_THREADS": "1"}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"  # jobs call `ragauge`
+    env = {**os.environ, "PATH": path, "PYTHONPATH": str(folder / "src"), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, *arguments], cwd=folder, env=env, capture_output=True, text=True, timeout=120, check=False
     )
@@ -102,11 +115,9 @@ def ragauge(folder: Path, *arguments: str) -> str:
 
 @pytest.fixture(scope="module")
 def records(extended: Path) -> Path:
-    """The answers of the added method under the tiny model, where the workflow would put them."""
-    out = extended / "results" / "added" / "answers" / "nq_open" / "tiny" / "first_k2.jsonl"
-    variant = ["--config", "config.yaml", "--method", "first_k2", "--dataset", "nq_open", "--model", "tiny"]
-    ragauge(extended, "run", *variant, "--threads", "1", "--out", str(out))
-    return out
+    """The answers of the added method under the tiny model, from a run of the workflow that renders the added item."""
+    python(extended, "-m", "snakemake", "--cores", "1", "--configfile", "local.yaml")
+    return extended / "results" / "added" / "answers" / "nq_open" / "tiny" / "first_k2.jsonl"
 
 
 def test_the_page_shows_one_new_file_for_each_kind(root: Path, blocks: list[tuple[str, str]]) -> None:
@@ -138,7 +149,7 @@ def test_validate_plans_what_was_added(extended: Path) -> None:
 
 
 def test_the_workflow_plans_what_was_added(extended: Path) -> None:
-    output = python(extended, "-m", "snakemake", "-n", "--nolock")
+    output = python(extended, "-m", "snakemake", "-n")
     jobs = dict(re.findall(r"^(\w+) +(\d+)$", output, re.MULTILINE))
     assert jobs["lost_in_the_middle"] == "1"
     assert jobs["answers"] == "4"  # two data sets under two models
@@ -181,8 +192,7 @@ def test_the_family_equals_transformers(extended: Path) -> None:
     assert float(python(extended, "-c", QWEN, "qwen").splitlines()[-1]) < 1e-4
 
 
-def test_the_item_is_rendered_from_records(extended: Path, records: Path) -> None:
-    ragauge(extended, "render", "lost_in_the_middle", "--run-config", "config.yaml")
+def test_the_items_rule_renders_it_from_records(extended: Path, records: Path) -> None:
     rendered = extended / "reports" / "added" / "lost_in_the_middle.csv"
     lines = rendered.read_text().splitlines()
     assert lines[0] == "model,dataset,method,variant,quantity,published,measured,low,high,n,p,ratio,note"
