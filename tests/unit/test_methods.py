@@ -5,15 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import accumulate, product
+from itertools import accumulate, pairwise, product
 from typing import Any
 
 import numpy as np
 import pytest
-import tiny_models
 import torch
-from tiny_models import dense, tiny_prompt
 
+import tiny_models
 from ragauge import methods
 from ragauge.errors import UserError
 from ragauge.lm import LM, Limits
@@ -21,6 +20,7 @@ from ragauge.methods import Answer, Method
 from ragauge.methods._reading import Reading
 from ragauge.methods.superposition import split_paths
 from ragauge.prompts import PREAMBLE, TASK, Name, Prompt, PromptGraph, Segment, chain, unit_steps
+from tiny_models import dense, tiny_prompt
 
 LIMITS = Limits(max_new_tokens=6, ignore_stop=True)
 TOLERANCE = {"atol": 1e-4, "rtol": 1e-4}
@@ -328,7 +328,7 @@ def test_left_aligned_positions(lm: LM, prompt: Prompt) -> None:
 
 
 def test_paths_of_several_documents(lm: LM, prompt: Prompt) -> None:
-    joined = replace(prompt, documents=[sum(prompt.documents[:2], []), sum(prompt.documents[2:], [])])
+    joined = replace(prompt, documents=[[*a, *b] for a, b in (prompt.documents[:2], prompt.documents[2:])])
     answer = fresh(lm, make("superposition", factor=2), prompt)
     kept = 0 if answer.kept == (0, 1) else 1
     assert answer.kept == ((0, 1), (2, 3))[kept]
@@ -402,7 +402,7 @@ def hops() -> Prompt:
 def test_each_round_keeps_top_k_more(llama: LM, hops: Prompt) -> None:
     rounds = [fresh(llama, make("superposition", top_k=2, iterations=n), hops).kept for n in (1, 2, 3, 4)]
     assert [len(kept) for kept in rounds] == [2, 4, 6, 6]
-    assert all(later[: len(earlier)] == earlier for earlier, later in zip(rounds, rounds[1:], strict=False))
+    assert all(later[: len(earlier)] == earlier for earlier, later in pairwise(rounds))
     assert len(set(rounds[-1])) == 6
 
 
@@ -568,7 +568,7 @@ def test_dense_scores_are_dot_products_of_embeddings(llama: LM, encoder: str, pr
         answer = fresh(llama, make("dense", encoder), prompt)
     assert answer.saliency == pytest.approx(expected.tolist(), rel=1e-5)
     documents, question = (c for c in trace if c.stage == "rank")
-    assert documents.offline and not question.offline
+    assert (documents.offline, question.offline) == (True, False)
     assert question.macs == model.macs(model.count_tokens([prompt.question])[0])
 
 

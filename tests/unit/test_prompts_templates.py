@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tiny_models import byte_tokenizer
 
 from ragauge.errors import UserError
 from ragauge.prompts import Prompt, build_prompt
 from ragauge.prompts.templates import document_text, query_text, wrapper
+from tiny_models import byte_tokenizer
 
 INSTRUCTION = "Use the search results."
 DOCUMENTS = [("Tea", "Tea is a drink."), ("Äpfel", "An apple\u2028is red.")]

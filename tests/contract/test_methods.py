@@ -1,0 +1,179 @@
+"""What holds for every registered method: how it is made, how it refuses, and that its cost needs no weights."""
+
+from __future__ import annotations
+
+import random
+import types
+from dataclasses import FrozenInstanceError, fields, is_dataclass
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import pytest
+
+import tiny_models
+from ragauge import methods
+from ragauge.cost import shapes
+from ragauge.cost.trace import Trace
+from ragauge.errors import UserError
+from ragauge.lm import Limits, ShapeLM
+from ragauge.methods import Method
+from ragauge.prompts import Prompt
+
+LIMITS = Limits(max_new_tokens=5, ignore_stop=True)
+
+# options besides the defaults under which traces are compared
+OPTIONS: dict[str, list[dict[str, Any]]] = {
+    "superposition": [
+        {"top_k": 2},
+        {"top_k": 9},
+        {"path_caching": False},
+        {"path_parallelization": False},
+        {"path_pruning": False},
+        {"saliency": "attention"},
+        {"saliency": "none"},
+        {"positions": "left_aligned"},
+        {"factor": 1},
+        {"factor": 2},
+        {"top_k": 2, "iterations": 2},
+        {"drop_first_token": True, "path_temperature": 1.0},
+    ],
+    "attention_sort": [{"rounds": 1}, {"rounds": 2}],
+    "bm25": [{"top_k": 3}, {"path_caching": False}],
+    "tfidf": [{"top_k": 3}, {"path_caching": False}],
+    "dense": [{"top_k": 3}, {"path_caching": False}],
+}
+VARIANTS = [(name, options) for name in methods.names() for options in [{}, *OPTIONS.get(name, [])]]
+
+
+@pytest.fixture(scope="session")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return f"path:{tiny_models.encoder(tmp_path_factory.mktemp('encoder'))}"
+
+
+def wrong_values(annotation: Any) -> list[Any]:
+    """Values that a field of this type must refuse."""
+    if get_origin(annotation) is Annotated:
+        inner, *limits = get_args(annotation)
+        beyond = [bound for limit in limits for bound in _beyond(limit)]
+        return [*wrong_values(inner), *(inner(value) for value in beyond)]
+    if get_origin(annotation) in (types.UnionType, Union):
+        return wrong_values(next(part for part in get_args(annotation) if part is not types.NoneType))
+    if get_origin(annotation) is Literal:
+        return ["nonsense", 1, None]
+    return {
+        int: [True, "2", 1.5, [1]],
+        float: ["1.0", True, "warm"],
+        bool: ["yes", 1, None],
+        str: [3, None, ["minilm"]],
+    }[annotation]
+
+
+def _beyond(limit: Any) -> list[float]:
+    """Values outside of a pydantic Field's range."""
+    return [m.ge - 1 if hasattr(m, "ge") else m.gt for m in limit.metadata]
+
+
+def refusals() -> list[tuple[str, str, Any]]:
+    found = []
+    for name in methods.names():
+        kind = type(methods.make(name))
+        hints = get_type_hints(kind, include_extras=True)
+        found += [(name, f.name, value) for f in fields(kind) for value in wrong_values(hints[f.name])]
+    return found
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_a_method_is_a_frozen_dataclass_that_says_what_it_is(name: str) -> None:
+    method = methods.make(name)
+    assert isinstance(method, Method)
+    assert is_dataclass(method)
+    assert (type(method).__doc__ or "").strip()
+    assert not (type(method).__doc__ or "").startswith(f"{type(method).__name__}(")  # what dataclass would write
+    with pytest.raises(FrozenInstanceError):
+        method.anything = 1  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_every_option_has_a_default_and_can_be_given_it(name: str) -> None:
+    method = methods.make(name)
+    options = {f.name: getattr(method, f.name) for f in fields(method)}
+    assert methods.make(name, **options) == method
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_an_unknown_option_is_one_line_with_the_place_and_the_choices(name: str) -> None:
+    with pytest.raises(UserError) as caught:
+        methods.make(name, where="c.yaml: methods.v", top_kk=1)
+    message = str(caught.value)
+    assert message.startswith(f"c.yaml: methods.v: unknown option of {name} 'top_kk'")
+    assert "\n" not in message
+    assert all(f.name in message.partition("known: ")[2] for f in fields(methods.make(name)))
+
+
+@pytest.mark.parametrize(("name", "option", "value"), refusals(), ids=str)
+def test_a_value_of_another_type_or_out_of_range_is_one_line_with_the_place(name: str, option: str, value: Any) -> None:
+    with pytest.raises(UserError) as caught:
+        methods.make(name, where="c.yaml: methods.v", **{option: value})
+    message = str(caught.value)
+    assert message.startswith(f"c.yaml: methods.v.{option}: ")
+    assert message.endswith(f"; got {value!r}")
+    assert "\n" not in message
+
+
+def test_ranges_are_refused_at_their_ends() -> None:
+    found = refusals()
+    assert ("superposition", "top_k", 0) in found
+    assert ("superposition", "path_temperature", 0.0) in found
+    assert ("attention_sort", "rounds", 0) in found
+
+
+def test_a_wrong_choice_lists_the_choices() -> None:
+    with pytest.raises(UserError, match=r"superposition.saliency: .*'bayesian', 'query', 'attention' or 'none'"):
+        methods.make("superposition", saliency="baysian")
+
+
+def test_an_unknown_method_lists_the_choices() -> None:
+    with pytest.raises(UserError, match=r"unknown method 'superpositon'; did you mean 'superposition'.*naive"):
+        methods.make("superpositon")
+
+
+# ---- costs without weights
+
+
+def traced(lm: Any, name: str, options: dict[str, Any], encoder: str, prompt: Prompt) -> Trace:
+    method = methods.make(name, **options, **({"encoder": encoder} if name == "dense" else {}))
+    assert method.unsupported(lm) is None
+    with lm.tracing() as trace:
+        method.answer(lm, method.prepare(lm, prompt), prompt, LIMITS)
+    return trace
+
+
+@pytest.mark.parametrize("shape", ["mpt-7b-instruct", "openelm-3b-instruct"])
+@pytest.mark.parametrize(("name", "options"), VARIANTS, ids=str)
+def test_a_decoder_without_weights_makes_the_same_calls(
+    shape: str, name: str, options: dict[str, Any], encoder: str
+) -> None:
+    """Documents of one length, since which of them are kept is not known without weights."""
+    prompt = tiny_models.tiny_prompt([12] * 6, query=8, task=5, seed=1)
+    real = traced(tiny_models.tiny_lm(), name, options, encoder, prompt)
+    shaped = traced(ShapeLM(shapes.named(shape)), name, options, encoder, prompt)
+    assert [_but_seconds(call) for call in shaped] == [_but_seconds(call) for call in real]
+
+
+@pytest.mark.parametrize("name", ["superposition", "prompt_cache"])
+def test_paths_side_by_side_may_hold_more_than_the_context(name: str) -> None:
+    """Positions end with the longest path, so that a response has room."""
+    draw = random.Random(0)
+    prompt = tiny_models.tiny_prompt([draw.randint(100, 170) for _ in range(20)])
+    trace = traced(ShapeLM(shapes.named("mpt-7b-instruct")), name, {}, "", prompt)
+    assert trace[-1].stage == "decode"
+    assert trace[-1].steps == LIMITS.max_new_tokens - 1
+
+
+def test_a_plain_prompt_beyond_the_context_is_refused() -> None:
+    prompt = tiny_models.tiny_prompt([150] * 20)
+    with pytest.raises(UserError, match=r"reaches position 30\d\d; the model's context is 2048 tokens"):
+        traced(ShapeLM(shapes.named("mpt-7b-instruct")), "naive", {}, "", prompt)
+
+
+def _but_seconds(call: Any) -> dict[str, Any]:
+    return {k: v for k, v in call.to_json().items() if k != "seconds"}
