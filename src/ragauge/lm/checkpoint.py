@@ -130,8 +130,10 @@ def _read_bin(path: Path) -> Iterable[tuple[str, Tensor]]:
     """A state dictionary through torch's weights-only loader, which runs no code of the file."""
     try:
         state = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
-    except pickle.UnpicklingError as error:
-        raise UserError(f"{path}: refused, more than tensors in it, or damaged ({_line(error)})") from None
+    except pickle.UnpicklingError:  # torch's own text advises to load it all the same
+        raise UserError(f"{path}: refused: it is damaged, or holds more than tensors, which could run code") from None
+    except Exception as error:  # a damaged pickle fails in any way
+        raise UserError(f"{path}: truncated or damaged ({_line(error)})") from None
     if not isinstance(state, dict) or not all(isinstance(t, Tensor) for t in state.values()):
         raise UserError(f"{path}: not a dictionary of tensors by name")
     yield from state.items()

@@ -1,0 +1,109 @@
+"""Tiny random checkpoints of every family that transformers has too, and how tests read them with either library."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor
+
+from ragauge.lm import LM, Decoder, Row, Span
+from ragauge.lm.checkpoint import read_shape, read_weights
+
+VOCAB = 97
+CONTEXT = 2048
+ROPE: dict[str, Any] = {
+    "vocab_size": VOCAB,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "max_position_embeddings": CONTEXT,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+BLOOM: dict[str, Any] = {"vocab_size": VOCAB, "hidden_size": 48, "n_layer": 2, "bos_token_id": 1, "eos_token_id": 2}
+MPT: dict[str, Any] = {"vocab_size": VOCAB, "d_model": 48, "n_layers": 2, "max_seq_len": CONTEXT, "eos_token_id": 2}
+
+CONFIGS: dict[str, Callable[[], Any]] = {
+    "llama": lambda: transformers.LlamaConfig(**ROPE, num_attention_heads=4, num_key_value_heads=4),
+    "llama_gqa_tied": lambda: transformers.LlamaConfig(
+        **ROPE, num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=True
+    ),
+    "llama_biases": lambda: transformers.LlamaConfig(
+        **ROPE, num_attention_heads=4, num_key_value_heads=1, attention_bias=True, mlp_bias=True
+    ),
+    "llama_linear": lambda: transformers.LlamaConfig(
+        **ROPE,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        rope_parameters={"rope_type": "linear", "factor": 2.5, "rope_theta": 500.0},
+    ),
+    "mistral": lambda: transformers.MistralConfig(
+        **ROPE, num_attention_heads=4, num_key_value_heads=2, head_dim=16, sliding_window=None
+    ),
+    "qwen2": lambda: transformers.Qwen2Config(**ROPE, num_attention_heads=4, num_key_value_heads=2),
+    "bloom_4_heads": lambda: transformers.BloomConfig(**BLOOM, n_head=4),
+    "bloom_6_heads": lambda: transformers.BloomConfig(**BLOOM, n_head=6),
+    "mpt_4_heads": lambda: transformers.MptConfig(**MPT, n_heads=4),
+    "mpt_6_heads": lambda: transformers.MptConfig(**MPT, n_heads=6),
+    "mpt_clipped": lambda: transformers.MptConfig(**MPT, n_heads=4, attn_config={"clip_qkv": 0.5}),
+}
+FAMILIES = ("llama_gqa_tied", "bloom_6_heads", "mpt_4_heads")  # one of each kind, where a test need not try them all
+
+
+def build(name: str, **changes: Any) -> Any:
+    """A transformers model of the named configuration: random weights, norms and biases as well, fp32, eager."""
+    config = CONFIGS[name]()
+    for key, value in changes.items():
+        setattr(config, key, value)
+    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.3)
+            if parameter.ndim == 1:  # norms and biases
+                parameter.add_(0.5)
+    return model
+
+
+def read(folder: Path, dtype: torch.dtype = torch.float32, tokenizer: Any = None) -> LM:
+    """Our decoder of a checkpoint folder."""
+    return LM(Decoder(read_shape(folder), read_weights(folder, dtype, torch.device("cpu"))), tokenizer)
+
+
+def tokens(count: int, seed: int = 0) -> list[int]:
+    """Random token ids, no special ones among them."""
+    return torch.randint(3, VOCAB, (count,), generator=torch.Generator().manual_seed(seed)).tolist()
+
+
+def row(ids: Sequence[int], start: float = 0.0, past: Sequence[Any] = (), step: float = 1.0) -> Row:
+    """A row at positions start, start + step, ..."""
+    return Row(ids, [start + step * i for i in range(len(ids))], tuple(past))
+
+
+@torch.no_grad()
+def reference_logits(model: Any, ids: Sequence[int]) -> Tensor:
+    """transformers' logits of a plain prompt: (token, vocab)."""
+    logits: Tensor = model(torch.tensor([ids]), use_cache=False).logits[0]
+    return logits
+
+
+@torch.inference_mode()
+def all_logits(lm: LM, ids: Sequence[int], positions: Sequence[float] | None = None, chunk: int = 10**9) -> Tensor:
+    """Our logits of every token of a plain prompt that is read `chunk` tokens at a time: (token, vocab)."""
+    cache, parts = lm.new_cache(len(ids)), []
+    positions = positions or [float(i) for i in range(len(ids))]
+    for start in range(0, len(ids), chunk):
+        piece = Row(ids[start : start + chunk], positions[start : start + chunk], (Span(0, start),) if start else ())
+        parts.append(hidden(lm, cache, [piece]))
+    assert lm.decoder is not None
+    return lm.decoder.logits(torch.cat(parts))
+
+
+def hidden(lm: LM, cache: Any, rows: Sequence[Row]) -> Tensor:
+    """Hidden states of all new tokens of one pass, packed: (token, d_model)."""
+    states: Tensor = lm._forward(cache, rows, range(len(rows)), None)
+    return states
