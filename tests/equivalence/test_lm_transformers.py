@@ -20,6 +20,7 @@ from ragauge import assets
 from ragauge.errors import UserError
 from ragauge.lm import LM, Decoder, Limits, load_lm
 from ragauge.lm.decoder import column_major
+from ragauge.lm.rope import alibi_slopes
 
 EXACT = 1e-4
 HALF = {torch.bfloat16: 0.2, torch.float16: 0.025}  # of the logits' standard deviation
@@ -146,6 +147,16 @@ def test_alibi_at_fractional_positions(
         expected = model(torch.tensor([IDS]), attention_mask=torch.ones(1, 37), use_cache=False).logits[0]
     for chunk in (10**9, 5, 1):
         assert_close(tiny.all_logits(lm, IDS, positions, chunk), expected)
+
+
+@pytest.mark.parametrize("heads", [*range(1, 21), 32, 48, 71, 112])
+def test_alibi_slopes(heads: int) -> None:
+    """One formula is both BLOOM's and MPT's, whatever the number of heads."""
+    bloom = transformers.models.bloom.modeling_bloom._get_alibi_slopes(heads, torch.device("cpu"))
+    mpt = -transformers.models.mpt.modeling_mpt.build_mpt_alibi_tensor(heads, 2)[:, 0, 0]
+    ours = torch.tensor(alibi_slopes(heads))
+    torch.testing.assert_close(ours, bloom, rtol=1e-5, atol=0)
+    torch.testing.assert_close(ours, mpt, rtol=1e-5, atol=0)
 
 
 def test_mpt_with_another_largest_bias(tmp_path: Path) -> None:

@@ -259,11 +259,9 @@ def test_options_of_mpt_that_the_decoder_does_not_have(option: dict[str, Any], t
 
 def test_a_family_that_is_not_known(folder: Path) -> None:
     edit(folder / "config.json", model_type="lama")
-    with pytest.raises(
-        UnsupportedError, match="unknown checkpoint family 'lama'; did you mean 'llama'[?] known: bloom"
-    ):
+    assert "unknown checkpoint family 'lama'; did you mean 'llama'? known: bloom" in refused(folder, read_shape)
+    with pytest.raises(UnsupportedError):
         read_shape(folder)
-    refused(folder, read_shape)
 
 
 # ---- settings

@@ -1,0 +1,151 @@
+"""The key-value cache: spans of one arena that are appended, joined, forgotten and weighed."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from lm_references import row, tokens
+from ragauge.cost.shape import Shape
+from ragauge.lm import LM, KVCache, Span, random_lm
+from ragauge.lm.cache import merge
+
+ROPE = Shape("llama", 97, 32, (4, 4), (2, 1), 8, (48, 48), True, 2048, "rope")
+ALIBI = Shape("mpt", 97, 32, (4,), (4,), 8, (48,), False, 2048, "alibi", "layer", alibi_slopes=(0.5, 0.2, 0.1, 0.01))
+
+
+@pytest.fixture(params=[ROPE, ALIBI], ids=["rope", "alibi"])
+def lm(request: pytest.FixtureRequest) -> LM:
+    return random_lm(request.param)
+
+
+def read(lm: LM, cache: KVCache, *rows: object) -> torch.Tensor:
+    """Logits of the rows' last tokens."""
+    return lm.extend(cache, rows, stage="query", last_logits=True).last_logits
+
+
+def filled(lm: LM, capacity: int = 64) -> tuple[KVCache, list[Span]]:
+    """A preamble of 5 tokens and documents of 7, 4 and 6 that see it alone."""
+    cache = lm.new_cache(capacity)
+    [a] = lm.extend(cache, [row(tokens(5))], stage="preamble").spans
+    documents = [row(tokens(n, n), 5, [a], step=0.8) for n in (7, 4, 6)]
+    return cache, [a, *lm.extend(cache, documents, stage="documents").spans]
+
+
+def contents(cache: KVCache, span: Span) -> list[torch.Tensor]:
+    slots = slice(*span)
+    return [cache.positions[slots], *(t[:, slots] for t in cache.k + cache.v)]
+
+
+def test_spans_count_slots_and_merge() -> None:
+    assert len(Span(3, 8)) == 5
+    assert merge([Span(0, 2), Span(2, 5), Span(6, 6), Span(7, 9), Span(5, 7)]) == ((0, 5), (7, 9), (5, 7))
+    assert merge([]) == ()
+
+
+def test_every_row_gets_a_span_of_its_own(lm: LM) -> None:
+    cache, spans = filled(lm)
+    assert [len(s) for s in spans] == [5, 7, 4, 6]
+    assert sorted(i for s in spans for i in range(*s)) == list(range(22)) == cache.slots(sorted(spans)).tolist()
+    for span, step in zip(spans[1:], (7, 4, 6), strict=True):
+        torch.testing.assert_close(cache.positions[slice(*span)], 5 + 0.8 * torch.arange(step))
+
+
+def test_bytes_are_those_in_use(lm: LM) -> None:
+    cache, _ = filled(lm)
+    per_token = sum(2 * heads * lm.shape.head_dim * 4 for heads in lm.shape.kv_heads)
+    assert cache.bytes == lm.cache_bytes == 22 * per_token
+    joined = lm.join(cache, [Span(0, 5)], extra=30)
+    assert lm.cache_bytes == 27 * per_token
+    del joined
+    assert lm.cache_bytes == 22 * per_token
+
+
+def test_growing_keeps_what_is_there(lm: LM) -> None:
+    roomy, spans = filled(lm, capacity=64)
+    tight, same = filled(lm, capacity=1)
+    tight.add_bias(spans[1], 1.0)
+    assert spans == same
+    before = [t.clone() for s in spans for t in contents(tight, s)]
+    tight.reserve(1000)
+    assert tight.capacity >= 1022
+    assert tight.length == 22
+    assert all(map(torch.equal, before, (t for s in spans for t in contents(tight, s))))
+    assert all(map(torch.equal, before, (t for s in spans for t in contents(roomy, s))))
+    assert tight.bias.tolist()[:22] == [1.0 if spans[1].start <= i < spans[1].stop else 0.0 for i in range(22)]
+    arena = tight.k[0]
+    tight.reserve(1000)
+    assert tight.k[0] is arena  # enough room: nothing is copied
+
+
+def test_select_and_join_equal_attending_to_the_spans(lm: LM) -> None:
+    """Reading behind chosen spans of the arena is reading behind a cache that holds these alone."""
+    cache, (a, b, _, d) = filled(lm)
+    question = tokens(3, 9)
+    chosen = lm.join(cache, [a, d, b], extra=8)
+    assert (chosen.length, chosen.capacity) == (18, 26)
+    for mine, theirs in zip(contents(chosen, Span(5, 11)), contents(cache, d), strict=True):
+        assert torch.equal(mine, theirs)
+    expected = read(lm, cache, row(question, 30, [a, d, b]))
+    torch.testing.assert_close(read(lm, chosen, row(question, 30, [Span(0, 18)])), expected, atol=1e-5, rtol=0)
+
+
+def test_the_order_of_spans_does_not_matter(lm: LM) -> None:
+    cache, (a, b, c, d) = filled(lm)
+    length, question = cache.length, tokens(3, 9)
+    expected = read(lm, cache, row(question, 30, [a, b, c, d]))
+    cache.truncate(length)
+    torch.testing.assert_close(read(lm, cache, row(question, 30, [c, a, d, b])), expected, atol=1e-5, rtol=0)
+
+
+def test_what_is_truncated_is_forgotten(lm: LM) -> None:
+    cache, spans = filled(lm)
+    question = row(tokens(3, 9), 30, spans)
+    expected = read(lm, cache, question)
+    cache.truncate(22)
+    read(lm, cache, row(tokens(20, 4), 0))
+    cache.truncate(22)
+    cache.truncate(100)  # beyond the end: nothing to forget
+    assert cache.length == 22
+    assert torch.equal(read(lm, cache, question), expected)
+
+
+def test_biases_end_with_their_slots(lm: LM) -> None:
+    cache, spans = filled(lm)
+    question = row(tokens(3, 9), 30, spans)
+    expected = read(lm, cache, question)
+    cache.add_bias(Span(22, 25), -3.0)
+    cache.truncate(22)
+    torch.testing.assert_close(read(lm, cache, question), expected, atol=1e-5, rtol=0)
+
+
+def test_a_bias_hides_or_scales_a_span(lm: LM) -> None:
+    """-inf is as good as not attending; log 2 is as good as attending to the span twice."""
+    question = tokens(3, 9)
+    for bias, past in ((float("-inf"), [0, 2, 3]), (torch.tensor(2.0).log().item(), [0, 1, 1, 2, 3])):
+        cache, spans = filled(lm)
+        expected = read(lm, cache, row(question, 30, [spans[i] for i in past]))
+        cache.truncate(22)
+        cache.add_bias(spans[1], bias)
+        rows = [row(question, 30, spans), row(tokens(2, 8), 30, spans[:1])]
+        torch.testing.assert_close(read(lm, cache, rows[0]), expected, atol=1e-5, rtol=0)
+        cache.truncate(22)
+        torch.testing.assert_close(read(lm, cache, *rows)[:1], expected, atol=1e-5, rtol=0)
+        joined = lm.join(cache, spans, extra=3)
+        torch.testing.assert_close(read(lm, joined, row(question, 30, [Span(0, 22)])), expected, atol=1e-5, rtol=0)
+
+
+def test_biases_add_up_also_after_growing_within_a_call(lm: LM) -> None:
+    cache, spans = filled(lm, capacity=1)
+    cache.add_bias(spans[1], 0.5)
+    read(lm, cache, row(tokens(60, 3), 30, spans))
+    cache.add_bias(spans[1], 0.25)
+    assert cache.bias[slice(*spans[1])].tolist() == [0.75] * 7
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("shape", [ROPE, ALIBI], ids=["rope", "alibi"])
+def test_positions_stay_fp32_in_half_precision(shape: Shape, dtype: str) -> None:
+    cache, _ = filled(random_lm(shape, dtype=dtype))
+    assert cache.positions.dtype == torch.float32
+    assert {str(t.dtype) for t in cache.k + cache.v} == {f"torch.{dtype}"}

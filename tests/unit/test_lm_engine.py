@@ -1,0 +1,201 @@
+"""The engine's calls: what they return, how long rows and many rows are split up, when a response ends."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+
+from lm_references import VOCAB, all_logits, row, tokens
+from ragauge.cost.shape import Shape
+from ragauge.errors import UserError
+from ragauge.lm import LM, Extension, Limits, Row, engine, random_lm
+
+ROPE = Shape("llama", VOCAB, 32, (4, 4), (2, 1), 8, (48, 48), True, 300, "rope")
+ALIBI = Shape("mpt", VOCAB, 32, (4,), (4,), 8, (48,), False, 300, "alibi", "layer", alibi_slopes=(0.5, 0.2, 0.1, 0.01))
+SHAPES = pytest.mark.parametrize("shape", [ROPE, ALIBI], ids=["rope", "alibi"])
+
+
+class Words:
+    """A tokenizer whose token i is the letter chr(32 + i)."""
+
+    def decode(self, ids: Sequence[int], skip_special_tokens: bool) -> str:
+        assert skip_special_tokens
+        return "".join(chr(32 + i) for i in ids)
+
+
+@pytest.fixture(params=[ROPE, ALIBI], ids=["rope", "alibi"])
+def lm(request: pytest.FixtureRequest) -> LM:
+    return random_lm(request.param)
+
+
+def respond(lm: LM, limits: Limits, prompt: int = 12) -> list[int]:
+    cache = lm.new_cache(prompt)
+    read = lm.extend(cache, [row(tokens(prompt))], stage="prompt", last_logits=True)
+    return lm.generate(cache, read.last_logits[0], prompt, limits)
+
+
+# ---- reading
+
+
+def test_log_probabilities_are_those_of_the_logits(lm: LM) -> None:
+    ids = tokens(20)
+    logp = lm.extend(lm.new_cache(20), [row(ids)], stage="query", logp=True).logp[0]
+    expected = all_logits(lm, ids).log_softmax(-1)[:-1].gather(1, torch.tensor(ids[1:])[:, None])[:, 0]
+    assert logp.dtype == torch.float32
+    torch.testing.assert_close(logp, expected, atol=1e-5, rtol=0)
+
+
+def test_a_single_token_has_no_log_probability(lm: LM) -> None:
+    cache = lm.new_cache(9)
+    assert lm.extend(cache, [row([5])], stage="query", logp=True).logp[0].shape == (0,)
+    rows = [row([5]), row([6, 7, 8]), row([9])]
+    assert [len(p) for p in lm.extend(cache, rows, stage="query", logp=True).logp] == [0, 2, 0]
+
+
+def test_only_what_is_asked_for_is_returned(lm: LM) -> None:
+    read = lm.extend(lm.new_cache(4), [row(tokens(4))], stage="query")
+    assert (read.last_logits, read.logp, read.attention) == (None, (), ())
+
+
+def read_all(lm: LM, observed: Any) -> Extension:
+    """A preamble, then rows of 1, 70, 23 and 41 tokens behind it, the second behind the first 5 of its tokens."""
+    cache = lm.new_cache(64)
+    [a] = lm.extend(cache, [row(tokens(9))], stage="preamble").spans
+    pasts = [[a], [type(a)(0, 5)], [a], [a]]
+    rows = [row(tokens(n, n), 9.5, past, 0.9) for n, past in zip((1, 70, 23, 41), pasts, strict=True)]
+    return lm.extend(cache, rows, stage="documents", last_logits=True, logp=True, attention=observed)
+
+
+@pytest.mark.parametrize("observed", ["all", "last"])
+@pytest.mark.parametrize("chunks", [(8, 8, 8, 8), (64, 16, 16, 10), (30, 300, 300, 1)])
+def test_chunks_and_batches_change_nothing(
+    chunks: tuple[int, ...], observed: str, lm: LM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = read_all(lm, observed)
+    names = ("BATCH_TOKENS", "ROPE_CHUNK", "ALIBI_CHUNK", "LOGIT_CHUNK")
+    for name, value in zip(names, chunks, strict=True):
+        monkeypatch.setattr(engine, name, value)
+    parts = read_all(lm, observed)
+    torch.testing.assert_close(parts.last_logits, whole.last_logits, atol=1e-5, rtol=0)
+    for mine, theirs in zip(parts.logp + parts.attention, whole.logp + whole.attention, strict=True):
+        torch.testing.assert_close(mine, theirs, atol=1e-5, rtol=0)
+    assert [len(s) for s in parts.spans] == [1, 70, 23, 41]
+
+
+def test_attention_of_many_rows_is_that_of_each(lm: LM) -> None:
+    together = read_all(lm, "all")
+    for index, (n, keys) in enumerate(zip((1, 70, 23, 41), (9, 5, 9, 9), strict=True)):
+        cache = lm.new_cache(200)
+        [a] = lm.extend(cache, [row(tokens(9))], stage="preamble").spans
+        alone = lm.extend(cache, [row(tokens(n, n), 9.5, [type(a)(0, keys)], 0.9)], stage="query", attention="all")
+        assert together.attention[index].shape == (keys + n,)
+        torch.testing.assert_close(together.attention[index], alone.attention[0], atol=1e-6, rtol=0)
+        torch.testing.assert_close(together.attention[index].sum(), torch.tensor(1.0))
+
+
+def test_rows_and_a_loop_over_them_agree(lm: LM) -> None:
+    together = read_all(lm, None)
+    for index, (n, keys) in enumerate(zip((1, 70, 23, 41), (9, 5, 9, 9), strict=True)):
+        cache = lm.new_cache(200)
+        [a] = lm.extend(cache, [row(tokens(9))], stage="preamble").spans
+        past = [type(a)(0, keys)]
+        alone = lm.extend(cache, [row(tokens(n, n), 9.5, past, 0.9)], stage="query", last_logits=True)
+        torch.testing.assert_close(together.last_logits[index], alone.last_logits[0], atol=1e-5, rtol=0)
+
+
+# ---- bad input
+
+
+def test_a_segment_without_tokens(lm: LM) -> None:
+    with pytest.raises(UserError, match="a segment of the prompt has no tokens"):
+        lm.extend(lm.new_cache(4), [row([4]), row([])], stage="query")
+
+
+@pytest.mark.parametrize(("start", "fits"), [(295.0, True), (295.9, True), (296.0, False), (1e6, False)])
+def test_the_context_ends_at_its_last_position(start: float, fits: bool, lm: LM) -> None:
+    cache = lm.new_cache(4)
+    if fits:
+        lm.extend(cache, [row(tokens(5), start)], stage="query")
+        return
+    with pytest.raises(UserError, match=rf"reaches position {start + 4:.0f}; the model's context is 300 tokens"):
+        lm.extend(cache, [row([4]), row(tokens(5), start)], stage="query")
+    assert cache.length == 0
+
+
+# ---- generating
+
+
+def test_a_response_is_the_greedy_one(lm: LM) -> None:
+    ids = tokens(12)
+    for token in respond(lm, Limits(20, stop=())):
+        assert token == int(all_logits(lm, ids)[-1].argmax())
+        ids.append(token)
+
+
+@pytest.mark.parametrize("count", [1, 2, 7])
+def test_a_response_ends_after_so_many_tokens(count: int, lm: LM) -> None:
+    full = respond(lm, Limits(20, stop=()))
+    assert respond(lm, Limits(count, stop=())) == full[:count]
+
+
+def test_a_response_ends_at_the_context(lm: LM) -> None:
+    assert len(respond(lm, Limits(100, stop=()), prompt=290)) == 10
+
+
+@SHAPES
+def test_an_end_of_text_is_left_out(shape: Shape) -> None:
+    full = respond(random_lm(shape), Limits(20, ignore_stop=True))
+    for at in (0, 4):
+        ending = random_lm(dataclasses.replace(shape, eos=(0, full[at])))
+        kept = full[: full.index(full[at])]
+        assert respond(ending, Limits(20, stop=())) == kept
+        assert respond(ending, Limits(len(kept) + 1, stop=())) == kept
+        assert respond(ending, Limits(20, ignore_stop=True)) == full
+
+
+def test_a_stop_string_is_found_across_tokens_and_kept(lm: LM) -> None:
+    full = respond(lm, Limits(20, ignore_stop=True))
+    lm.tokenizer = Words()
+    text = lm.tokenizer.decode(full, True)
+    stop = text[3:5]
+    end = text.index(stop) + 2
+    assert respond(lm, Limits(20, stop=("never", stop))) == full[:end]
+    assert respond(lm, Limits(20, stop=("never",))) == full
+    assert respond(lm, Limits(20, stop=(stop,), ignore_stop=True)) == full
+
+
+def test_the_time_of_the_first_token_lies_within_the_call(lm: LM) -> None:
+    with lm.tracing() as trace:
+        respond(lm, Limits(6, ignore_stop=True))
+    assert lm.first_token_at is not None
+    assert all(call.seconds is not None and call.seconds > 0 for call in trace)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@SHAPES
+def test_generation_behind_joined_spans(shape: Shape, dtype: str) -> None:
+    """A response behind some spans of the arena, copied side by side, is that behind the same plain prompt."""
+    lm = random_lm(shape, dtype=dtype)
+    a, b, c = tokens(8, 1), tokens(5, 2), tokens(3, 3)
+    arena = lm.new_cache(1)
+    [sa] = lm.extend(arena, [row(a)], stage="preamble").spans
+    _, sb = lm.extend(arena, [row(tokens(9, 4), 8, [sa]), row(b, 8, [sa])], stage="documents").spans
+    cache = lm.join(arena, [sa, sb], extra=3)
+    joined = lm.extend(cache, [row(c, 13, [type(sa)(0, 13)])], stage="task", last_logits=True)
+    plain = lm.new_cache(16)
+    read = lm.extend(plain, [row(a + b + c)], stage="prompt", last_logits=True)
+    tolerance = {"float32": 1e-5, "float16": 0.02, "bfloat16": 0.15}[dtype] * float(read.last_logits.float().std())
+    torch.testing.assert_close(joined.last_logits, read.last_logits, atol=tolerance, rtol=0)
+    if dtype == "float32":
+        limits = Limits(12, ignore_stop=True)
+        answer = lm.generate(plain, read.last_logits[0], 16, limits)
+        assert lm.generate(cache, joined.last_logits[0], 16, limits) == answer
+
+
+def test_a_row_knows_how_much_it_attends_to() -> None:
+    assert Row([1], [0.0]).past_length == 0
+    assert row([1], 0, [engine.Span(0, 3), engine.Span(7, 9)]).past_length == 5

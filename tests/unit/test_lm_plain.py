@@ -1,0 +1,175 @@
+"""OpenELM and ALiBi at real positions against plain decoders written out here, one head and one query at a time."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from safetensors.torch import save_file
+from torch import Tensor
+
+import lm_references as tiny
+from ragauge.lm import LM
+from ragauge.lm.families.openelm import make_divisible
+
+WIDTH, DIM, HEADS, KV_HEADS, FFN = 24, 8, (4, 6), (2, 3), (32, 64)
+CONFIG = {
+    "model_type": "openelm",
+    "vocab_size": tiny.VOCAB,
+    "model_dim": WIDTH,
+    "head_dim": DIM,
+    "num_transformer_layers": 2,
+    "num_query_heads": list(HEADS),
+    "num_kv_heads": list(KV_HEADS),
+    "num_gqa_groups": 2,
+    "ffn_multipliers": [1.4, 2.6],
+    "ffn_dim_divisor": 16,
+    "ffn_with_glu": True,
+    "activation_fn_name": "swish",
+    "normalize_qk_projections": True,
+    "normalization_layer_name": "rms_norm",
+    "rope_freq_constant": 10000,
+    "max_context_length": 2048,
+    "share_input_output_layers": True,
+    "eos_token_id": 2,
+}
+IDS = tiny.tokens(23)
+POSITIONS = [0.37 * i for i in range(23)]
+
+
+@pytest.fixture
+def tensors() -> dict[str, Tensor]:
+    """Random tensors by the names of OpenELM's checkpoints."""
+    sizes: dict[str, tuple[int, ...]] = {
+        "transformer.token_embeddings.weight": (tiny.VOCAB, WIDTH),
+        "transformer.norm.weight": (WIDTH,),
+    }
+    for i in range(2):
+        layer = f"transformer.layers.{i}"
+        sizes |= {
+            f"{layer}.attn_norm.weight": (WIDTH,),
+            f"{layer}.ffn_norm.weight": (WIDTH,),
+            f"{layer}.attn.qkv_proj.weight": ((HEADS[i] + 2 * KV_HEADS[i]) * DIM, WIDTH),
+            f"{layer}.attn.q_norm.weight": (DIM,),
+            f"{layer}.attn.k_norm.weight": (DIM,),
+            f"{layer}.attn.out_proj.weight": (WIDTH, HEADS[i] * DIM),
+            f"{layer}.ffn.proj_1.weight": (2 * FFN[i], WIDTH),
+            f"{layer}.ffn.proj_2.weight": (WIDTH, FFN[i]),
+        }
+    generator = torch.Generator().manual_seed(0)
+    return {name: torch.randn(size, generator=generator) * 0.4 for name, size in sizes.items()}
+
+
+@pytest.fixture
+def openelm(tensors: dict[str, Tensor], tmp_path: Path) -> LM:
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    save_file(tensors, tmp_path / "model.safetensors")
+    return tiny.read(tmp_path)
+
+
+# ---- the plain decoders
+
+
+def rms(x: Tensor, weight: Tensor) -> Tensor:
+    return x / (x.pow(2).mean(-1, keepdim=True) + 1e-6).sqrt() * weight
+
+
+def rope(x: Tensor, position: float) -> Tensor:
+    """Each pair (i, i + dim/2) of a vector turned by position / 10000^(2i/dim)."""
+    turned, half = x.clone(), len(x) // 2
+    for i in range(half):
+        angle = position / 10000 ** (2 * i / len(x))
+        a, b = float(x[i]), float(x[i + half])
+        turned[i] = a * math.cos(angle) - b * math.sin(angle)
+        turned[i + half] = b * math.cos(angle) + a * math.sin(angle)
+    return turned
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Queries, keys, values (token, dim) of one head, causal, one query after another."""
+    out = torch.zeros_like(q)
+    for t in range(len(q)):
+        logits = k[: t + 1] @ q[t] / math.sqrt(q.shape[1])
+        if bias is not None:
+            logits = logits + bias[t, : t + 1]
+        out[t] = logits.softmax(0) @ v[: t + 1]
+    return out
+
+
+def plain_openelm(tensors: dict[str, Tensor], ids: Sequence[int], positions: Sequence[float]) -> Tensor:
+    embedding = tensors["transformer.token_embeddings.weight"]
+    x = embedding[list(ids)]
+    for i in range(2):
+        w = {n.removeprefix(f"transformer.layers.{i}.").removesuffix(".weight"): t for n, t in tensors.items()}
+        x = x + openelm_attention(w, rms(x, w["attn_norm"]), i, positions)
+        gate, value = (rms(x, w["ffn_norm"]) @ w["ffn.proj_1"].T).split(FFN[i], -1)
+        x = x + (F.silu(gate) * value) @ w["ffn.proj_2"].T
+    return rms(x, tensors["transformer.norm.weight"]) @ embedding.T
+
+
+def openelm_attention(w: dict[str, Tensor], x: Tensor, layer: int, positions: Sequence[float]) -> Tensor:
+    heads, kv = HEADS[layer], KV_HEADS[layer]
+    parts = (x @ w["attn.qkv_proj"].T).view(len(x), -1, DIM)
+    out = []
+    for head in range(heads):
+        shared = heads + head // (heads // kv)
+        q, k = rms(parts[:, head], w["attn.q_norm"]), rms(parts[:, shared], w["attn.k_norm"])
+        q, k = (torch.stack([rope(t, p) for t, p in zip(side, positions, strict=True)]) for side in (q, k))
+        out.append(attend(q, k, parts[:, shared + kv]))
+    return torch.cat(out, -1) @ w["attn.out_proj"].T
+
+
+def plain_mpt(model: object, ids: Sequence[int], positions: Sequence[float], slopes: Sequence[float]) -> Tensor:
+    """MPT with ALiBi's bias -slope * distance at these positions, on the modules of transformers' model."""
+    core = model.transformer
+    x = core.wte(torch.tensor(ids))
+    at = torch.tensor(positions)
+    for block in core.blocks:
+        q, k, v = block.attn.Wqkv(block.norm_1(x)).view(len(ids), 3, len(slopes), -1).unbind(1)
+        heads = [attend(q[:, h], k[:, h], v[:, h], s * (at[None] - at[:, None])) for h, s in enumerate(slopes)]
+        x = x + block.attn.out_proj(torch.cat(heads, -1))
+        x = x + block.ffn.down_proj(F.gelu(block.ffn.up_proj(block.norm_2(x))))
+    return core.norm_f(x) @ core.wte.weight.T
+
+
+# ---- tests
+
+
+@pytest.mark.parametrize("positions", [[float(i) for i in range(23)], POSITIONS], ids=["unit steps", "fractional"])
+@pytest.mark.parametrize("chunk", [10**9, 6, 1], ids=["whole", "chunks", "token by token"])
+def test_openelm(positions: list[float], chunk: int, openelm: LM, tensors: dict[str, Tensor]) -> None:
+    assert openelm.shape.ffn == FFN
+    expected = plain_openelm(tensors, IDS, positions)
+    assert (tiny.all_logits(openelm, IDS, positions, chunk) - expected).abs().max() <= 1e-4
+
+
+def test_openelm_with_an_output_matrix_of_its_own(tensors: dict[str, Tensor], tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG | {"share_input_output_layers": False}))
+    head = torch.randn(tiny.VOCAB, WIDTH, generator=torch.Generator().manual_seed(1))
+    save_file(tensors | {"lm_head.weight": head}, tmp_path / "model.safetensors")
+    hidden = plain_openelm(tensors, IDS, POSITIONS) @ torch.linalg.pinv(
+        tensors["transformer.token_embeddings.weight"].T
+    )
+    assert (tiny.all_logits(tiny.read(tmp_path), IDS, POSITIONS) - hidden @ head.T).abs().max() <= 1e-3
+
+
+def test_mlp_widths_of_the_released_models() -> None:
+    """OpenELM-270M (width 1280) and 3B (width 3072): the first, a middle and the last layer."""
+    assert [make_divisible(m * 1280, 256) for m in (0.5, 2.23, 4.0)] == [768, 2816, 5120]
+    assert [make_divisible(m * 3072, 256) for m in (0.5, 2.2, 4.0)] == [1536, 6656, 12288]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["mpt_4_heads", "mpt_6_heads"])
+def test_alibi_at_fractional_positions(name: str, tmp_path: Path) -> None:
+    model = tiny.build(name)
+    model.save_pretrained(tmp_path)
+    lm = tiny.read(tmp_path)
+    expected = plain_mpt(model, IDS, POSITIONS, lm.shape.alibi_slopes)
+    for chunk in (10**9, 6, 1):
+        assert (tiny.all_logits(lm, IDS, POSITIONS, chunk) - expected).abs().max() <= 1e-4

@@ -1,0 +1,149 @@
+"""Traces: every call as data, the same from a decoder with weights and from its shape alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+import torch
+
+from lm_references import VOCAB, row, tokens
+from ragauge.cost.shape import Shape
+from ragauge.cost.trace import Call, Trace, online, seconds
+from ragauge.lm import LM, Limits, ShapeLM, random_lm
+
+ROPE = Shape("llama", VOCAB, 32, (4, 4), (2, 1), 8, (48, 48), True, 300, "rope")
+ALIBI = Shape("mpt", VOCAB, 32, (4,), (4,), 8, (48,), False, 300, "alibi", "layer", alibi_slopes=(0.5, 0.2, 0.1, 0.01))
+LIMITS = Limits(6, ignore_stop=True)
+
+
+def session(lm: LM) -> Trace:
+    """One of every kind of call that methods make."""
+    with lm.tracing() as trace:
+        cache = lm.new_cache(10)
+        [a] = lm.extend(cache, [row(tokens(5))], stage="preamble", offline=True).spans
+        documents = [row(tokens(n, n), 5, [a]) for n in (7, 4)]
+        b, c = lm.extend(cache, documents, stage="documents", offline=True, parallel=True, logp=True).spans
+        queries = [row(tokens(3), 12, [a, d]) for d in (b, c)]
+        lm.extend(cache, queries, stage="query", parallel=True, logp=True, attention="all")
+        lm.extend(cache, queries[:1], stage="query", parallel=True, last_logits=True, attention="last")
+        joined = lm.join(cache, [a, c], extra=4)
+        past = [type(a)(0, 9)]
+        read = lm.extend(joined, [row(tokens(4), 15, past)], stage="task", last_logits=True, logp=True)
+        lm.generate(joined, read.last_logits[0], 19, LIMITS)
+        lm.note(Call("rank", (), (), macs=123))
+        again = lm.extend(joined, [row(tokens(2), 15, past)], stage="prompt", last_logits=True)
+        lm.generate(joined, again.last_logits[0], 17, Limits(1, ignore_stop=True))  # its token is known already
+    return trace
+
+
+EXPECTED = [
+    Call("preamble", (5,), (0,), offline=True),
+    Call("documents", (7, 4), (5, 5), offline=True, parallel=True, logits=(6, 3)),
+    Call("query", (3, 3), (12, 9), parallel=True, logits=(2, 2)),
+    Call("query", (3,), (12,), logits=(1,)),
+    Call("task", (4,), (9,), logits=(4,)),
+    Call("decode", (1,), (13,), logits=(1,), steps=5),
+    Call("rank", (), (), macs=123),
+    Call("prompt", (2,), (9,), logits=(1,)),
+]
+
+
+def untimed(trace: Trace) -> Trace:
+    return [replace(call, seconds=None) for call in trace]
+
+
+@pytest.mark.parametrize("shape", [ROPE, ALIBI], ids=["rope", "alibi"])
+def test_a_trace_holds_every_call(shape: Shape) -> None:
+    assert untimed(session(random_lm(shape))) == EXPECTED
+
+
+@pytest.mark.parametrize("shape", [ROPE, ALIBI], ids=["rope", "alibi"])
+def test_a_shape_alone_gives_the_same_trace(shape: Shape) -> None:
+    assert session(ShapeLM(shape)) == EXPECTED  # nothing ran, so nothing is timed
+
+
+def test_a_shape_alone_fills_its_caches_as_weights_do() -> None:
+    decoders = random_lm(ROPE), ShapeLM(ROPE)
+    caches = [lm.new_cache(4) for lm in decoders]
+    for lm, cache in zip(decoders, caches, strict=True):
+        read = lm.extend(cache, [row(tokens(9))], stage="prompt", last_logits=True)
+        assert len(lm.generate(cache, read.last_logits[0], 9, LIMITS)) == 6
+    assert caches[0].length == caches[1].length == 14
+    assert decoders[0].cache_bytes == decoders[1].cache_bytes
+    assert caches[1].k[0].is_meta
+
+
+def test_a_shape_alone_ends_at_the_context_too() -> None:
+    for lm in (random_lm(ROPE), ShapeLM(ROPE)):
+        cache = lm.new_cache(300)
+        read = lm.extend(cache, [row(tokens(290))], stage="prompt", last_logits=True)
+        with lm.tracing() as trace:
+            lm.generate(cache, read.last_logits[0], 290, Limits(100, ignore_stop=True))
+        assert untimed(trace) == [Call("decode", (1,), (290,), logits=(1,), steps=9)]
+
+
+@pytest.mark.parametrize("lengths", [[30, 5, 80, 1, 40], [1, 2, 400, 800], [137] * 20])
+def test_sorting_by_the_attention_of_a_shape_never_settles(lengths: list[int]) -> None:
+    """Ascending by attention, as attention sorting reads them, the documents change places every round."""
+    lm, order, before = ShapeLM(replace(ROPE, max_context=4000)), list(range(len(lengths))), 39
+    for _ in range(4):
+        edges = [before + sum(lengths[i] for i in order[:n]) for n in range(len(order) + 1)]
+        rows = [row(tokens(edges[-1]))]
+        [weights] = lm.extend(lm.new_cache(1), rows, stage="sort", attention="last").attention
+        by_document = {i: float(weights[a:b].sum()) for i, (a, b) in zip(order, pairwise(edges), strict=True)}
+        ranked = sorted(order, key=by_document.__getitem__)
+        assert ranked != order
+        order = ranked
+
+
+@pytest.mark.parametrize("make", [random_lm, ShapeLM])
+def test_nothing_is_recorded_outside_a_trace(make: type[ShapeLM]) -> None:
+    lm = make(ROPE)
+    lm.extend(lm.new_cache(4), [row(tokens(4))], stage="prompt")
+    with lm.tracing() as outer:
+        lm.extend(lm.new_cache(4), [row(tokens(4))], stage="preamble")
+        with lm.tracing() as inner:
+            lm.extend(lm.new_cache(4), [row(tokens(4))], stage="query")
+        lm.extend(lm.new_cache(4), [row(tokens(4))], stage="task")
+    lm.extend(lm.new_cache(4), [row(tokens(4))], stage="prompt")
+    assert [c.stage for c in outer] == ["preamble", "task"]
+    assert [c.stage for c in inner] == ["query"]
+
+
+@pytest.mark.parametrize("make", [random_lm, ShapeLM])
+def test_the_peak_of_cached_bytes_is_since_tracing_began(make: type[ShapeLM]) -> None:
+    lm = make(ROPE)
+    kept = lm.new_cache(4)
+    lm.extend(kept, [row(tokens(4))], stage="preamble")
+    per_token = lm.cache_bytes // 4
+    with lm.tracing():
+        assert lm.peak_cache_bytes == 4 * per_token
+        passing = lm.new_cache(9)
+        lm.extend(passing, [row(tokens(9))], stage="prompt")
+        del passing
+        lm.extend(kept, [row(tokens(2), 4)], stage="query")
+        assert lm.cache_bytes == 6 * per_token
+    assert lm.peak_cache_bytes == 13 * per_token
+
+
+def test_calls_survive_json() -> None:
+    for call in [*EXPECTED, replace(EXPECTED[5], seconds=0.5, loaded=True)]:
+        assert Call.from_json(call.to_json()) == call
+    assert EXPECTED[0].to_json() == {"stage": "preamble", "lengths": (5,), "past": (0,), "offline": True}
+    with pytest.raises(TypeError):
+        Call.from_json({"stage": "query", "lengths": [1], "past": [0], "tokens": 3})
+
+
+def test_folds_over_a_trace() -> None:
+    timed = [replace(EXPECTED[0], seconds=3.0), replace(EXPECTED[3], seconds=0.5), EXPECTED[6]]
+    assert seconds(timed) == 3.5
+    assert online(timed) == timed[1:]
+
+
+def test_calls_run_without_gradients() -> None:
+    lm = random_lm(ROPE)
+    read = lm.extend(lm.new_cache(4), [row(tokens(4))], stage="prompt", last_logits=True)
+    assert read.last_logits.is_inference()
+    assert torch.is_grad_enabled()
