@@ -2,35 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from workflow_folder import copy_workflow, needs_snakemake, snakemake
 
 from ragauge import registry
 from ragauge.config import load
 
-SNAKEMAKE = shutil.which("snakemake", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
-pytestmark = pytest.mark.skipif(SNAKEMAKE is None, reason="snakemake is not installed")
+pytestmark = needs_snakemake
 
 
 @pytest.fixture(scope="module")
 def checkout(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The workflow's files in a folder of their own, where nothing has been run."""
-    folder = tmp_path_factory.mktemp("checkout")
-    for name in ("Snakefile", "config.yaml", "configs", "workflow", "profiles", "envs"):
-        source = root / name
-        shutil.copytree(source, folder / name) if source.is_dir() else shutil.copy(source, folder / name)
-    return folder
-
-
-def snakemake(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    assert SNAKEMAKE is not None
-    return subprocess.run([SNAKEMAKE, *arguments], cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    return copy_workflow(root, tmp_path_factory.mktemp("checkout"))
 
 
 def planned(output: str) -> dict[str, int]:

@@ -1,0 +1,150 @@
+"""The workflow from end to end on a tiny model: all of it, nothing twice, only what changed, and on after a kill."""
+
+from __future__ import annotations
+
+import json
+import resource
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from workflow_folder import copy_workflow, kill, needs_snakemake, snakemake, start
+
+from ragauge.cli import main
+from tiny_checkpoint import write_checkpoint, write_questions
+
+pytestmark = [needs_snakemake, pytest.mark.slow]
+
+METHODS = {
+    "naive": {},
+    "bm25_k1": {"method": "bm25", "top_k": 1},
+    "superposition_k1": {"method": "superposition", "top_k": 1},
+}
+REPEAT_S = 10  # CPU seconds that a run with nothing to do may take
+CLOCKS = ("offline_s", "online_s", "first_token_s")
+
+
+@pytest.fixture(scope="module")
+def folder(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The workflow with a tiny model and three questions over four documents."""
+    made = copy_workflow(root, tmp_path_factory.mktemp("run"))
+    write_checkpoint(made / "model")
+    write_questions(made / "few.jsonl", count=3)
+    return made
+
+
+@pytest.fixture(scope="module")
+def finished(folder: Path) -> Path:
+    """The results folder after a run."""
+    run(folder, METHODS)
+    return folder / "results" / "tiny"
+
+
+def configure(folder: Path, methods: Mapping[str, Any], data: str = "few.jsonl", name: str = "tiny") -> Path:
+    """An experiment of these method variants."""
+    experiment = {
+        "run": name,
+        "models": {"tiny": {"source": f"path:{folder / 'model'}"}},
+        "datasets": {"nq_open": {"data": data}},
+        "methods": dict(methods),
+        "generation": {"max_new_tokens": 16},
+        "items": ["superposition_table_1"],
+    }
+    path = folder / f"{name}.yaml"
+    path.write_text(yaml.safe_dump(experiment, sort_keys=False))
+    return path
+
+
+def run(folder: Path, methods: Mapping[str, Any]) -> None:
+    done = snakemake(folder, "--cores", "2", "--configfile", configure(folder, methods).name)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def changes(folder: Path) -> dict[str, int]:
+    """When each result and report was last written."""
+    files = [path for top in ("results/tiny", "reports/tiny") for path in (folder / top).rglob("*") if path.is_file()]
+    return {str(path.relative_to(folder)): path.stat().st_mtime_ns for path in files}
+
+
+def records(path: Path) -> list[dict[str, Any]]:
+    """The records of a file without what the clock said."""
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for record in lines:
+        for clock in CLOCKS:
+            del record[clock]
+        for call in record["trace"]:
+            call.pop("seconds", None)
+    return lines
+
+
+def cpu_s() -> float:
+    """CPU seconds of all ended children: unlike the clock's, the same on a busy machine."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def test_a_run_answers_every_question_and_renders_the_item(folder: Path, finished: Path) -> None:
+    for variant in METHODS:
+        answered = records(finished / "answers" / "nq_open" / "tiny" / f"{variant}.jsonl")
+        assert [record["status"] for record in answered] == ["ok"] * 3
+        assert all(record["text"] for record in answered)
+    reports = folder / "reports" / "tiny"
+    assert {path.suffix for path in reports.iterdir()} >= {".csv", ".svg", ".pdf", ".png"}
+    table = (reports / "superposition_table_1.csv").read_text()
+    assert "tiny,nq_open,superposition,superposition_k1,1,accuracy," in table
+
+
+def test_a_second_run_has_nothing_to_do(folder: Path, finished: Path) -> None:
+    before, started = changes(folder), cpu_s()
+    run(folder, METHODS)
+    assert cpu_s() - started < REPEAT_S
+    assert changes(folder) == before
+
+
+def test_an_edited_option_runs_its_variant_alone(folder: Path, finished: Path) -> None:
+    before = changes(folder)
+    run(folder, METHODS | {"bm25_k1": {"method": "bm25", "top_k": 2}})
+    after = changes(folder)
+    written = {path for path in after if after[path] != before.get(path)}
+    answers = "results/tiny/answers/nq_open/tiny"
+    assert {path for path in written if path.startswith(answers)} == {
+        f"{answers}/bm25_k1.jsonl",
+        f"{answers}/bm25_k1.meta.json",
+    }
+    assert "reports/tiny/superposition_table_1.csv" in written
+    assert not [path for path in written if "/data/" in path]
+    assert [len(r["kept"]) for r in records(folder / answers / "bm25_k1.jsonl")] == [2, 2, 2]
+
+
+def test_a_killed_run_goes_on_where_it_was(folder: Path, finished: Path) -> None:
+    write_questions(folder / "many.jsonl", count=60)
+    settings = configure(folder, {"superposition_k1": METHODS["superposition_k1"]}, "many.jsonl", "killed")
+    out = folder / "results" / "killed" / "answers" / "nq_open" / "tiny" / "superposition_k1.jsonl"
+    workflow = [str(out.relative_to(folder)), "--cores", "1", "--configfile", settings.name]
+    kept = kill_after_first_records(folder, workflow, out.with_name(f"{out.name}.partial"))
+    done = snakemake(folder, *workflow)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert out.read_text().splitlines()[: len(kept)] == kept  # their clocks, too: they were not asked again
+    undisturbed = folder / "undisturbed.jsonl"
+    model = ["--model", str(folder / "model"), "--template", "chat", "--threads", "1", "--max-new-tokens", "16"]
+    data = ["--dataset", "nq_open", "--data", str(folder / "many.jsonl")]
+    assert main(["run", "--method", "superposition", *data, *model, "--out", str(undisturbed)]) == 0
+    assert records(out) == records(undisturbed)
+
+
+def kill_after_first_records(folder: Path, arguments: list[str], partial: Path) -> list[str]:
+    """Start a run, SIGKILL all of its processes as soon as it has answers; the whole lines that it left."""
+    process = start(folder, *arguments)
+    try:
+        deadline = time.monotonic() + 120
+        while not (partial.exists() and partial.read_bytes().count(b"\n") > 3):
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < deadline, "no answer in two minutes"
+            time.sleep(0.002)
+    finally:
+        kill(process)
+    *lines, _torn = partial.read_text().split("\n")
+    return lines[1:]

@@ -1,0 +1,52 @@
+"""The workflow in a folder of its own, and how tests start it there."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"  # jobs call `ragauge` by its name
+SNAKEMAKE = shutil.which("snakemake", path=PATH)
+needs_snakemake = pytest.mark.skipif(SNAKEMAKE is None, reason="snakemake is not installed")
+
+
+def copy_workflow(root: Path, folder: Path) -> Path:
+    """The workflow's files in `folder`, where nothing has been run."""
+    for name in ("Snakefile", "config.yaml", "configs", "workflow", "profiles", "envs"):
+        source = root / name
+        shutil.copytree(source, folder / name) if source.is_dir() else shutil.copy(source, folder / name)
+    return folder
+
+
+def snakemake(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A run of the workflow, waited for."""
+    process = start(folder, *arguments)
+    try:
+        stdout, stderr = process.communicate(timeout=300)
+    finally:
+        kill(process)
+    return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
+
+
+def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    """A run of the workflow as a process group of its own."""
+    assert SNAKEMAKE is not None
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    env = {**os.environ, "PATH": PATH, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen([SNAKEMAKE, *arguments], cwd=folder, env=env, start_new_session=True, **pipes)
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    """SIGKILL a run with all of its jobs, if it has not ended."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    with process:  # waits for it and closes its pipes
+        pass
