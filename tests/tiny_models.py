@@ -1,4 +1,4 @@
-"""Tiny models built in code: decoders with random weights, tokenizers, checkpoint folders, and a dense reference."""
+"""Tiny models built in code: decoders with random weights, a tokenizer, an encoder, and a dense reference."""
 
 from __future__ import annotations
 
@@ -103,27 +103,6 @@ def tiny_prompt(
 
 def _ids(draw: random.Random, count: int) -> list[int]:
     return [draw.randrange(4, VOCAB) for _ in range(count)]
-
-
-def checkpoint(folder: Path, max_context: int = 2048, **tokenizer_options: bool) -> Path:
-    """A random Llama with its byte tokenizer as a folder in the hub's layout."""
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=VOCAB,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=max_context,
-        eos_token_id=1,
-        initializer_range=0.5,
-    )
-    LlamaForCausalLM(config).save_pretrained(folder)
-    byte_tokenizer(**tokenizer_options).save_pretrained(folder)
-    return folder
 
 
 def encoder(folder: Path) -> Path:

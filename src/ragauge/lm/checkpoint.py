@@ -75,7 +75,7 @@ def random_weights(shape: Shape, dtype: torch.dtype, device: torch.device, seed:
 def _read_json(path: Path) -> dict[str, Any]:
     try:
         data = json.loads(path.read_text("utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise UserError(f"{path}: no such file; a checkpoint folder needs it") from None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: not valid JSON ({error})") from None

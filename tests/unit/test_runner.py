@@ -1,0 +1,347 @@
+"""Runs: whole records, failures that do not end a run, kills that leave no trace, and a finished run left alone."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragauge import inputs, methods, records, runner
+from ragauge.cli import main
+from ragauge.config import Model
+from ragauge.cost.shape import Shape
+from ragauge.cost.trace import Call, online, seconds
+from ragauge.errors import UserError
+from ragauge.lm import LM, load_lm
+from ragauge.lm.checkpoint import read_shape
+from ragauge.methods import Answer
+from ragauge.records import Record
+from tiny_checkpoint import write_checkpoint, write_questions
+
+NEW_TOKENS = 5
+QUESTIONS = 4
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_checkpoint(tmp_path_factory.mktemp("model"), max_position_embeddings=1024)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_questions(tmp_path_factory.mktemp("data") / "nq.jsonl", QUESTIONS)
+
+
+@pytest.fixture(scope="module")
+def lm(model: Path) -> LM:
+    return load_lm(str(model), threads=1)
+
+
+def arguments(model: Path, data: Path, method: str = "superposition", *more: str) -> list[str]:
+    return [
+        *("run", "--method", method, "--dataset", "nq_open", "--data", str(data), "--model", str(model)),
+        *("--threads", "1", "--max-new-tokens", str(NEW_TOKENS), *more),
+    ]
+
+
+def setting_of(model: Path, data: Path, method: str = "superposition", **options: Any) -> runner.Setting:
+    questions = inputs.Questions("nq_open", {"seed": 0}, official=data)
+    made = methods.make(method, **options)
+    return inputs.setting(method, made, questions, Model(source=str(model)), NEW_TOKENS)
+
+
+def examples_of(data: Path) -> list[Any]:
+    return inputs.Questions("nq_open", {"seed": 0}, official=data).examples()
+
+
+def untimed(record: Record) -> dict[str, Any]:
+    """All of a record but what the clock said."""
+    left = record.model_dump(exclude={"offline_s", "online_s", "first_token_s"})
+    left["trace"] = [{k: v for k, v in call.items() if k != "seconds"} for call in left["trace"]]
+    return left
+
+
+def contents(folder: Path) -> dict[str, tuple[int, str]]:
+    """Name -> (time of the last change, hash) of every file."""
+    files = (path for path in sorted(folder.iterdir()) if path.is_file())
+    return {p.name: (p.stat().st_mtime_ns, hashlib.sha256(p.read_bytes()).hexdigest()) for p in files}
+
+
+# ---- records
+
+
+@pytest.mark.parametrize("name", ["naive", "bm25", "superposition", "prompt_cache", "oracle", "closed_book"])
+def test_a_record_is_complete(name: str, model: Path, data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "x.jsonl"
+    assert main([*arguments(model, data, name), "--out", str(out)]) == 0
+    found, examples = records.read(out), examples_of(data)
+    assert [(r.key, r.question, r.answers) for r in found] == [(e.key, e.question, list(e.answers)) for e in examples]
+    for record, example in zip(found, examples, strict=True):
+        assert (record.status, record.reason, record.documents) == ("ok", None, 4)
+        assert record.gold == list(example.gold)
+        assert len(record.tokens["documents"]) == 4
+        assert 1 <= record.tokens["generated"] <= NEW_TOKENS
+        assert record.prediction == record.text.split("\n")[0]
+        trace = [Call.from_json(call) for call in record.trace]
+        assert record.online_s == pytest.approx(seconds(online(trace)))
+        assert record.offline_s == pytest.approx(seconds(trace) - seconds(online(trace)))
+        assert record.first_token_s is not None
+        assert record.first_token_s > 0
+        assert record.cache_bytes is not None
+        assert record.cache_bytes > 0
+
+
+def test_the_prediction_is_the_answer_of_the_method(model: Path, data: Path, lm: LM) -> None:
+    setting, example = setting_of(model, data, top_k=2), examples_of(data)[0]
+    method, prompt = methods.make("superposition", top_k=2), runner.prompt_of(example, setting, lm.tokenizer)
+    answer = method.answer(lm, method.prepare(lm, prompt), prompt, setting.limits)
+    record = runner.ask(lm, method, example, setting)
+    assert record.text == lm.tokenizer.decode(answer.ids, skip_special_tokens=True)
+    assert (record.kept, record.saliency) == (list(answer.kept), list(answer.saliency))
+    assert record.prompt_sha256 == prompt.sha256
+
+
+def test_cache_bytes_are_those_of_the_question_alone(model: Path, data: Path, lm: LM) -> None:
+    """What an earlier question left must not count."""
+    setting, example = setting_of(model, data), examples_of(data)[0]
+    first, second = (runner.ask(lm, methods.make("superposition"), example, setting) for _ in range(2))
+    assert untimed(first) == untimed(second)
+
+
+def test_the_meta_file_says_what_was_run(model: Path, data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "x.jsonl"
+    assert main([*arguments(model, data, "superposition", "--set", "top_k=2"), "--out", str(out)]) == 0
+    meta = records.read_meta(out)
+    assert meta is not None
+    assert meta["counts"] == {"records": QUESTIONS, "failed": 0}
+    assert meta["fingerprint"]["options"]["top_k"] == 2
+    assert meta["fingerprint"]["data_sha256"] == hashlib.sha256(data.read_bytes()).hexdigest()
+    sizes = {k: tuple(v) if isinstance(v, list) else v for k, v in meta["shape"].items()}
+    assert Shape(**sizes) == read_shape(model)
+    assert meta["provenance"]
+
+
+# ---- failures
+
+
+@pytest.fixture
+def with_a_long_one(data: Path, tmp_path: Path) -> Path:
+    """The questions, the second of which has a document that is longer than the context."""
+    lines = [json.loads(line) for line in data.read_text().splitlines()]
+    lines[1]["ctxs"][2]["text"] = "long " * 300
+    path = tmp_path / "long.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("naive", "the prompt reaches position "),
+        ("superposition", "document "),
+        ("prompt_cache", "document "),
+        ("attention_sort", "the prompt reaches position "),
+    ],
+)
+def test_a_question_that_does_not_fit_fails_and_the_run_goes_on(
+    name: str, reason: str, model: Path, with_a_long_one: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "x.jsonl"
+    assert main([*arguments(model, with_a_long_one, name), "--out", str(out)]) == 0
+    found = records.read(out)
+    assert [r.status for r in found] == ["ok", "failed", "ok", "ok"]
+    assert found[1].reason is not None
+    assert found[1].reason.startswith(reason)
+    assert found[1].reason.endswith("the model's context is 1024 tokens")
+    assert found[1].prompt_sha256
+    assert (found[1].trace, found[1].prediction) == ([], "")
+    meta = records.read_meta(out)
+    assert meta is not None
+    assert meta["counts"] == {"records": 4, "failed": 1}
+
+
+def test_a_failure_leaves_nothing_to_the_next_question(model: Path, data: Path, with_a_long_one: Path, lm: LM) -> None:
+    setting, method = setting_of(model, data), methods.make("superposition")
+    alone = runner.ask(lm, method, examples_of(data)[2], setting)
+    assert runner.ask(lm, method, examples_of(with_a_long_one)[1], setting).status == "failed"
+    assert untimed(runner.ask(lm, method, examples_of(data)[2], setting)) == untimed(alone)
+
+
+def test_the_oracle_fails_where_no_document_is_gold(model: Path, data: Path, lm: LM) -> None:
+    setting, example = setting_of(model, data, "oracle"), replace(examples_of(data)[0], gold=())
+    record = runner.ask(lm, methods.make("oracle"), example, setting)
+    assert (record.status, record.reason) == ("failed", "the question names no gold document, which the oracle reads")
+
+
+def failing(error: Exception) -> Any:
+    class Failing(type(methods.make("naive"))):  # type: ignore[misc]
+        def answer(self, *args: Any) -> Answer:
+            raise error
+
+    return Failing()
+
+
+def test_memory_that_does_not_do_fails_the_question(model: Path, data: Path, lm: LM) -> None:
+    record = runner.ask(lm, failing(MemoryError()), examples_of(data)[0], setting_of(model, data, "naive"))
+    assert (record.status, record.reason) == ("failed", "MemoryError")
+
+
+def test_a_defect_is_not_hidden(model: Path, data: Path, lm: LM) -> None:
+    with pytest.raises(ZeroDivisionError):
+        runner.ask(lm, failing(ZeroDivisionError()), examples_of(data)[0], setting_of(model, data, "naive"))
+
+
+def test_a_model_that_the_method_cannot_run_on_is_said_before_any_question(
+    model: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    method = methods.make("naive")
+    monkeypatch.setattr(type(method), "unsupported", lambda self, lm: "needs a crystal ball")
+    with pytest.raises(UserError, match=r"naive on .*: needs a crystal ball"):
+        runner.run(
+            setting_of(model, data, "naive"), method, examples_of(data), variant="naive", out=tmp_path / "x.jsonl"
+        )
+    assert not (tmp_path / "x.jsonl").exists()
+
+
+# ---- a model that cannot be loaded
+
+
+def without(name: str) -> Any:
+    return lambda folder: (folder / name).unlink()
+
+
+def cut(name: str) -> Any:
+    return lambda folder: (folder / name).write_bytes((folder / name).read_bytes()[:-1000])
+
+
+def edited(name: str, **changes: Any) -> Any:
+    return lambda folder: (folder / name).write_text(json.dumps(json.loads((folder / name).read_text()) | changes))
+
+
+def emptied(folder: Path) -> None:
+    for path in folder.iterdir():
+        path.unlink()
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (without("config.json"), "config.json: no such file"),
+        (without("model.safetensors"), "no model.safetensors"),
+        (cut("model.safetensors"), "model.safetensors: truncated or damaged"),
+        (edited("config.json", model_type="lama"), "unknown checkpoint family 'lama'; did you mean 'llama'? known: "),
+        (without("tokenizer.json"), "tokenizer"),
+        (cut("tokenizer.json"), "tokenizer"),
+        (without("chat_template.jinja"), "tokenizer has no chat template"),
+        (emptied, "config.json: no such file"),
+    ],
+    ids=["config", "weights", "cut weights", "family", "tokenizer", "cut tokenizer", "chat template", "empty"],
+)
+def test_a_model_that_cannot_be_loaded_is_one_line(
+    damage: Any, message: str, model: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = shutil.copytree(model, tmp_path / "model")
+    damage(folder)
+    out = tmp_path / "x.jsonl"
+    assert main([*arguments(folder, data, "naive", "--template", "chat"), "--out", str(out)]) == 2
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("ragauge: error: ")]
+    assert len(lines) == 1
+    assert message in lines[0]
+    assert len(lines[0]) < 500
+    assert not out.exists()
+
+
+def test_a_file_is_no_model(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*arguments(data, data, "naive", "--template", "plain"), "--out", str(tmp_path / "x.jsonl")]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+# ---- again
+
+
+def test_a_finished_run_touches_nothing_and_loads_no_model(
+    model: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = [*arguments(model, data), "--out", str(tmp_path / "x.jsonl")]
+    assert main(command) == 0
+    before = contents(tmp_path)
+    assert set(before) == {"x.jsonl", "x.meta.json"}
+
+    def unwanted(*args: Any, **options: Any) -> LM:
+        raise AssertionError("the model was loaded")
+
+    monkeypatch.setattr(runner, "load_lm", unwanted)
+    assert main(command) == 0
+    assert contents(tmp_path) == before
+
+
+def test_another_setting_is_refused_and_overwrite_replaces(
+    model: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "x.jsonl"
+    assert main([*arguments(model, data), "--out", str(out)]) == 0
+    before = contents(tmp_path)
+    changed = [*arguments(model, data, "superposition", "--set", "top_k=2"), "--out", str(out)]
+    capsys.readouterr()
+    assert main(changed) == 2
+    error = capsys.readouterr().err
+    assert "holds records of another run: " in error
+    assert "use --overwrite or another --out" in error
+    assert contents(tmp_path) == before
+    assert main([*changed, "--overwrite"]) == 0
+    assert all(len(record.kept) == 2 for record in records.read(out))
+
+
+def test_a_longer_run_asks_the_new_questions_alone(
+    model: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "x.jsonl"
+    assert main([*arguments(model, data, "naive", "--limit", "1"), "--out", str(out)]) == 0
+    first, asked = records.read(out), []
+    ask = runner.ask
+
+    def counted(lm: LM, method: Any, example: Any, setting: Any) -> Record:
+        asked.append(example.key)
+        return ask(lm, method, example, setting)
+
+    monkeypatch.setattr(runner, "ask", counted)
+    assert main([*arguments(model, data, "naive", "--limit", "3"), "--out", str(out)]) == 0
+    assert records.read(out)[:1] == first
+    assert asked == [example.key for example in examples_of(data)[1:3]]
+
+
+def test_killed_at_any_write_and_run_again_is_the_undisturbed_file(
+    model: Path, data: Path, tmp_path: Path, root: Path
+) -> None:
+    command = arguments(model, data, "superposition", "--set", "top_k=2", "--limit", "3")
+    environment = {**os.environ, "PYTHONPATH": str(root / "src"), "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "0"}
+    done = subprocess.run(
+        [sys.executable, str(root / "tests" / "killed_runs.py"), str(tmp_path), *command],
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    points = int(done.stdout.split()[-1])
+    assert points >= 15
+    expected = [untimed(r) for r in records.read(tmp_path / "undisturbed.jsonl")]
+    assert len(expected) == 3
+    meta = records.read_meta(tmp_path / "undisturbed.jsonl") or {}
+    names = {"undisturbed.jsonl", *(f"{point}.jsonl" for point in range(points))}
+    for name in names:
+        assert [untimed(r) for r in records.read(tmp_path / name)] == expected, name
+        again = records.read_meta(tmp_path / name) or {}
+        assert [again[k] for k in ("fingerprint", "counts", "shape")] == [
+            meta[k] for k in ("fingerprint", "counts", "shape")
+        ]
+    leftovers = {p.name for p in tmp_path.iterdir()} - names - {n.replace(".jsonl", ".meta.json") for n in names}
+    assert not leftovers
