@@ -1,0 +1,90 @@
+"""Costs from a shape alone and times on random weights, of prompts that the model's trained context does not hold."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragauge import costing, methods
+from ragauge.cli import main
+from ragauge.config import Model
+from ragauge.errors import UserError
+from tiny_checkpoint import write_checkpoint
+
+MACHINE = {"bandwidth_bytes_per_s": {"high": 1e10}, "matmul_flop_per_s": {"float32": {"high": 1e11}}, "load_share": 0.0}
+
+
+def project(method: str, accounting: str = "published", **options: Any) -> dict[str, Any]:
+    made = methods.make(method, **options)
+    return costing.project(method, made, "mpt-7b-instruct", "nq_open", 1, accounting, "bfloat16")
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "published"),
+    [
+        ("naive", {}, 2.16e13),
+        ("attention_sort", {}, 6.49e13),
+        ("tfidf", {"top_k": 2}, 1.18e12),
+        ("superposition", {"top_k": 1}, 2.31e11),
+        ("superposition", {"top_k": 2}, 3.30e11),
+        ("superposition", {"top_k": 4}, 5.28e11),
+        ("superposition", {"top_k": 8}, 9.27e11),
+        ("superposition", {"path_pruning": False, "path_caching": False}, 1.46e12),
+    ],
+    ids=str,
+)
+def test_the_papers_cycles_of_mpt_7b(method: str, options: dict[str, Any], published: float) -> None:
+    """Tables 1, 5 and 6, from the shape and the token counts; the prompt's 2,923 tokens are beyond its 2,048."""
+    assert project(method, **options)["compute_cycles"] == pytest.approx(published, rel=0.03)
+
+
+def test_one_path_costs_what_the_plain_prompt_costs() -> None:
+    """But for the pairs of an earlier segment's tokens with a later one's, which one dense pass multiplies and masks."""
+    one = project("superposition", "total", factor=1, path_pruning=False)
+    assert one["compute_cycles"] == pytest.approx(project("naive", "total")["compute_cycles"], rel=5e-3)
+
+
+def test_the_command_line_prints_one_json_object(capsys: pytest.CaptureFixture[str]) -> None:
+    command = "cost --model mpt-7b-instruct --method superposition --top-k 4 --tokens nq_open --json"
+    assert main(command.split()) == 0
+    report = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (report["method"], report["accounting"]) == ("superposition", "critical_path")
+    assert report["theoretical_speedup"] > 50
+    assert {call["stage"] for call in report["trace"]} == {"preamble", "documents", "query", "task"}
+
+
+def test_an_unknown_shape_lists_the_choices() -> None:
+    with pytest.raises(UserError, match=r"unknown model shape 'mpt-7b'; known: .*mpt-7b-instruct"):
+        costing.project("naive", methods.make("naive"), "mpt-7b", "nq_open", 1, "total", "bfloat16")
+
+
+def test_random_weights_are_timed_beyond_the_context(tmp_path: Path) -> None:
+    counts = tmp_path / "counts.json"
+    counts.write_text(json.dumps({"preamble": 5, "documents": [30, 30, 30], "query": 5, "task": 3}))
+    folder = write_checkpoint(tmp_path / "model", max_position_embeddings=64)
+    variants = {"naive": methods.make("naive"), "superposition": methods.make("superposition")}
+    result = costing.time_shape(
+        variants,
+        str(counts),
+        Model(source=str(folder)),
+        threads=1,
+        new_tokens=3,
+        trials=2,
+        warmup=1,
+        machine=MACHINE,
+        allow_load=True,
+    )
+    assert [row["variant"] for row in result["rows"]].count("naive") == 2
+    assert result["protocol"]["tokens"]["documents"] == [30, 30, 30]
+
+
+def test_the_published_numbers_here_are_those_of_the_files(shared_data: Path) -> None:
+    path = shared_data.parent / "published" / "superposition_table_1.csv"
+    with open(path, newline="") as file:
+        rows = list(csv.DictReader(file))
+    cycles = {row["method"]: float(row["compute_cycles"]) for row in rows if row["model"] == "mpt-7b-instruct"}
+    assert (cycles["naive"], cycles["superposition"], cycles["tfidf"]) == (2.16e13, 2.31e11, 1.18e12)
