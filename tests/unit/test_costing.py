@@ -43,7 +43,7 @@ def test_the_papers_cycles_of_mpt_7b(method: str, options: dict[str, Any], publi
 
 
 def test_one_path_costs_what_the_plain_prompt_costs() -> None:
-    """But for the pairs of an earlier segment's tokens with a later one's, which one dense pass multiplies and masks."""
+    """But for pairs of an earlier token with a later segment, which one dense pass multiplies and masks."""
     one = project("superposition", "total", factor=1, path_pruning=False)
     assert one["compute_cycles"] == pytest.approx(project("naive", "total")["compute_cycles"], rel=5e-3)
 
