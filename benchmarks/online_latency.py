@@ -1,0 +1,84 @@
+"""What superposition saves a waiting user: k=1 against naive, by the paper's protocol, beside the roofline.
+
+    python benchmarks/online_latency.py [--model smollm2-135m-instruct] [--dtypes float32,bfloat16] [--threads 2]
+
+Random tokens of the published lengths (a preamble of 39, 20 documents of 137, a question of 11, a task of 13) on random
+weights of the model's shape; 5 tokens are generated. What superposition prepares before the question is ready; the
+protocol is `ragauge.cost.latency`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from ragauge.config import Model
+from ragauge.cost import machine
+from ragauge.costing import time_shape
+from ragauge.methods import make
+
+BASE, FAST = "naive", "superposition"
+
+
+def main() -> None:
+    args = _arguments()
+    rates = machine.measure(threads=args.threads)
+    for dtype in args.dtypes:
+        result = time_shape(
+            {BASE: make(BASE), FAST: make(FAST, top_k=1)},
+            args.tokens,
+            Model(source=args.model, dtype=dtype),
+            threads=args.threads,
+            new_tokens=5,
+            trials=args.trials,
+            machine=rates,
+            allow_load=args.allow_load,
+        )
+        if result["refused"]:
+            sys.exit(f"{dtype}: {result['refused']}")
+        _report(f"{args.model} {dtype}", result)
+
+
+def _report(title: str, result: Mapping[str, Any]) -> None:
+    """Medians with quartiles, each over its roofline floor, and the ratios between the two methods."""
+    protocol, load = result["protocol"], result["load"]
+    print(f"\n{title} on {result['provenance']['cpu']}, {protocol['threads']} threads, {protocol['trials']} trials")
+    for name, times in result["summary"].items():
+        total, first, floor = times["total_s"], times["first_token_s"], _constant(result, name, "roofline_s")
+        print(
+            f"  {name:14} {total['median']:.4f} s  [{total['q1']:.4f}, {total['q3']:.4f}], first token "
+            f"{first['median']:.4f} s; roofline floor {floor:.4f} s, time over floor {total['median'] / floor:.2f}"
+        )
+    totals, floors, flops = (_ratio(result, key) for key in ("total_s", "roofline_s", "flop"))
+    print(f"  {BASE} over {FAST}: {totals:.2f} in time, {floors:.2f} between the floors, {flops:.2f} in FLOPs")
+    print(f"  competing load {load['share']:.1%} (allowed: {load['allowed_share']:.0%}), {load['retried']} retried")
+
+
+def _ratio(result: Mapping[str, Any], key: str) -> float:
+    """Median of the naive trials over the median of superposition's."""
+    return _constant(result, BASE, key) / _constant(result, FAST, key)
+
+
+def _constant(result: Mapping[str, Any], variant: str, key: str) -> float:
+    """A number of a variant's trials: floors and FLOPs are the same in all of them, of times the median."""
+    if key in result["summary"][variant]:
+        return float(result["summary"][variant][key]["median"])
+    return statistics.median(row[key] for row in result["rows"] if row["variant"] == variant)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--model", default="smollm2-135m-instruct", help="a model whose shape is known, or a folder")
+    parser.add_argument("--dtypes", type=lambda text: text.split(","), default=["float32", "bfloat16"])
+    parser.add_argument("--threads", type=int, help="default: torch's own choice")
+    parser.add_argument("--trials", type=int, default=30)
+    parser.add_argument("--tokens", default="paper", help="token counts, by name or file")
+    parser.add_argument("--allow-load", action="store_true", help="report although other processes were busy")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
