@@ -98,6 +98,22 @@ def test_the_order_of_spans_does_not_matter(lm: LM) -> None:
     torch.testing.assert_close(read(lm, cache, row(question, 30, [c, a, d, b])), expected, atol=1e-5, rtol=0)
 
 
+def test_attention_is_in_the_order_of_the_past(lm: LM) -> None:
+    """Spans in another order, or one twice, are not taken for the cache itself, be they as long as it is."""
+    cache, (a, b, c, d) = filled(lm)
+    length, question = cache.length, tokens(3, 9)
+
+    def weights(past: list[Span]) -> torch.Tensor:
+        cache.truncate(length)
+        return lm.extend(cache, [row(question, 30, past)], stage="query", attention="all").attention[0]
+
+    straight, turned = weights([a, b, c, d]), weights([d, a, b, c])
+    torch.testing.assert_close(turned, torch.cat([straight[16:22], straight[:16], straight[22:]]), atol=1e-6, rtol=0)
+    twice = weights([a, a, c, c, c])  # 22 slots
+    assert torch.equal(twice[:5], twice[5:10])
+    assert torch.equal(twice[10:14], twice[18:22])
+
+
 def test_what_is_truncated_is_forgotten(lm: LM) -> None:
     cache, spans = filled(lm)
     question = row(tokens(3, 9), 30, spans)
