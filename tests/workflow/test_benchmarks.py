@@ -9,7 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from tiny_checkpoint import write_checkpoint
+
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
