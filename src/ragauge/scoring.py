@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -116,13 +116,31 @@ def _by_key(path: Path) -> dict[str, Record]:
 
 def _score_line(metric: str, line: Mapping[str, Any], names: Mapping[str, str], place: str) -> float | None:
     """The score of one JSON line, whose fields may bear other names than a record's."""
-    for field, (wanted, fits) in _TYPES.items():
-        name = names.get(field, field)
-        if name in line and not fits(line[name]):
-            raise UserError(f"{place}: field {name!r} must be {wanted}")
-    renamed = {field: line[name] for field, name in names.items() if name in line}
     try:
-        return metrics.score(metric, {**{k: v for k, v in line.items() if k not in names}, **renamed})
+        return metrics.score(metric, _Line(line, names, place))
     except KeyError as error:
         missing = names.get(error.args[0], error.args[0])
         raise UserError(f"{place}: no field {missing!r}, which {metric} needs; there are {', '.join(line)}") from error
+
+
+class _Line(Mapping[str, Any]):
+    """A JSON line under a record's field names; a field's type is checked when a metric reads it, no other's is."""
+
+    def __init__(self, line: Mapping[str, Any], names: Mapping[str, str], place: str) -> None:
+        self._line, self._names, self._place = line, names, place
+
+    def __getitem__(self, field: str) -> Any:
+        name = self._names.get(field, field)
+        if name not in self._line:
+            raise KeyError(field)
+        value = self._line[name]
+        wanted, fits = _TYPES.get(field, ("", None))
+        if fits and not fits(value):
+            raise UserError(f"{self._place}: field {name!r} must be {wanted}")
+        return value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._line)
+
+    def __len__(self) -> int:
+        return len(self._line)
