@@ -12,7 +12,6 @@ import pytest
 
 from tiny_checkpoint import write_checkpoint
 
-
 pytestmark = pytest.mark.slow
 
 
