@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -158,5 +160,18 @@ def _figure_bytes(figure: Figure, footer: str) -> dict[str, bytes]:
 
 def _saved(figure: Figure, kind: str) -> bytes:
     buffer = io.BytesIO()
-    figure.savefig(buffer, format=kind, metadata=METADATA[kind])
+    with _fixed_clock():
+        figure.savefig(buffer, format=kind, metadata=METADATA[kind])
     return buffer.getvalue()
+
+
+@contextmanager
+def _fixed_clock() -> Iterator[None]:
+    """The fonts embedded in a PDF carry the time at which they were cut down, which this variable sets."""
+    former = os.environ.get("SOURCE_DATE_EPOCH")
+    os.environ["SOURCE_DATE_EPOCH"] = former or "0"
+    try:
+        yield
+    finally:
+        if former is None:
+            del os.environ["SOURCE_DATE_EPOCH"]
