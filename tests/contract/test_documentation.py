@@ -1,0 +1,77 @@
+"""The pages name what there is: commands parse, components and options are described, links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from ragauge import cli, registry
+from ragauge.methods import Method
+
+PAGES = [
+    "README.md",
+    "CONTRIBUTING.md",
+    "benchmarks/README.md",
+    "docs/methods.md",
+    "docs/data-sets.md",
+    "docs/cost-accounting.md",
+    "docs/latency-protocol.md",
+]
+
+
+def text(root: Path, page: str) -> str:
+    return (root / page).read_text(encoding="utf-8")
+
+
+def commands(page: str) -> list[list[str]]:
+    """The arguments of every `ragauge` line of an indented block."""
+    joined = page.replace("\\\n", " ")
+    return [shlex.split(line, comments=True) for line in re.findall(r"^    ragauge (.*)$", joined, re.MULTILINE)]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_command_parses(root: Path, page: str) -> None:
+    for arguments in commands(text(root, page)):
+        cli._parser().parse_args(arguments)
+
+
+def test_readme_shows_every_verb(root: Path) -> None:
+    shown = {arguments[0] for arguments in commands(text(root, "README.md"))}
+    verbs = {name.removeprefix("_add_") for name in vars(cli) if name.startswith("_add_")}
+    assert shown == verbs - {"questions", "materialised", "method_options", "model", "json"}
+
+
+def test_readme_has_a_row_for_every_item(root: Path) -> None:
+    rows = re.findall(r"^\|.*\| `(\w+)` \|$", text(root, "README.md"), re.MULTILINE)
+    assert sorted(rows) == registry.names("item")
+
+
+@pytest.mark.parametrize("method", registry.names("method"))
+def test_every_method_and_option_is_described(root: Path, method: str) -> None:
+    page = text(root, "docs/methods.md")
+    row = re.search(rf"^\| `{method}` \|.*$", page, re.MULTILINE)
+    assert row
+    for option in fields(registry.component("method", method, Method)):
+        assert f"`{option.name}`" in page, option.name
+        assert method == "superposition" or f"`{option.name}`" in row[0], option.name
+
+
+def test_every_data_set_and_metric_is_described(root: Path) -> None:
+    page = text(root, "docs/data-sets.md")
+    for name in registry.names("dataset") + registry.names("metric"):
+        assert f"`{name}`" in page, name
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_link_leads_to_a_file_or_a_heading(root: Path, page: str) -> None:
+    content = re.sub(r"`[^`\n]+`", "", text(root, page))
+    headings = {re.sub(r"[^\w -]", "", h).lower().replace(" ", "-") for h in re.findall(r"^#+ (.+)$", content, re.M)}
+    for link in re.findall(r"(?<!!)\[[^\]]+\]\(([^)]+)\)", content):
+        if link.startswith("#"):
+            assert link[1:] in headings, link
+        elif not link.startswith("https://"):
+            assert ((root / page).parent / link).exists(), link
