@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import io
 import math
-import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -155,23 +153,19 @@ def _tex(text: str) -> str:
 def _figure_bytes(figure: Figure, footer: str) -> dict[str, bytes]:
     with _style.theme():
         _style.footer(figure, footer)
+        _settle(figure)
         return {kind: _saved(figure, kind) for kind in METADATA}
+
+
+def _settle(figure: Figure) -> None:
+    """Fix the axes where the layout put them, rounded: its solver differs in the last bits from run to run."""
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    for axes in figure.axes:
+        axes.set_position([round(edge, 5) for edge in axes.get_position().bounds])
 
 
 def _saved(figure: Figure, kind: str) -> bytes:
     buffer = io.BytesIO()
-    with _fixed_clock():
-        figure.savefig(buffer, format=kind, metadata=METADATA[kind])
+    figure.savefig(buffer, format=kind, metadata=METADATA[kind])
     return buffer.getvalue()
-
-
-@contextmanager
-def _fixed_clock() -> Iterator[None]:
-    """The fonts embedded in a PDF carry the time at which they were cut down, which this variable sets."""
-    former = os.environ.get("SOURCE_DATE_EPOCH")
-    os.environ["SOURCE_DATE_EPOCH"] = former or "0"
-    try:
-        yield
-    finally:
-        if former is None:
-            del os.environ["SOURCE_DATE_EPOCH"]
