@@ -54,7 +54,10 @@ def _report(title: str, result: Mapping[str, Any]) -> None:
         )
     totals, floors, flops = (_ratio(result, key) for key in ("total_s", "roofline_s", "flop"))
     print(f"  {BASE} over {FAST}: {totals:.2f} in time, {floors:.2f} between the floors, {flops:.2f} in FLOPs")
-    print(f"  competing load {load['share']:.1%} (allowed: {load['allowed_share']:.0%}), {load['retried']} retried")
+    print(
+        f"  competing load {load['share']:.1%} (allowed: {load['allowed_share']:.0%}); of {len(result['rows'])} trials "
+        f"{load['disturbed']} stayed disturbed after {load['retried']} repetitions"
+    )
 
 
 def _ratio(result: Mapping[str, Any], key: str) -> float:
