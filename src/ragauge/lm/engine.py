@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -19,7 +19,7 @@ from ragauge.cost.trace import Call, Trace
 from ragauge.errors import UserError
 from ragauge.lm.cache import KVCache, Span
 from ragauge.lm.decoder import Decoder, Observer, scores
-from ragauge.lm.layout import Layout, Row, lay_out
+from ragauge.lm.layout import Layout, Row, lay_out, lay_out_tree
 
 BATCH_TOKENS = 4096  # new tokens of one forward pass over several rows
 ROPE_CHUNK = 8192  # new tokens of one forward pass over one long row
@@ -27,6 +27,7 @@ ALIBI_CHUNK = 512  # the same where the mask is a matrix of its own (head, query
 LOGIT_CHUNK = 512  # positions whose vocabulary logits are held at one time
 
 Observed = Literal["all", "last"]
+Arrangement = Callable[[Sequence[Row], KVCache], Layout]
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,7 @@ class Extension:
     last_logits: Tensor | None = None  # (row, vocab)
     logp: tuple[Tensor, ...] = ()  # a row: log P(token j | before) for j >= 1: (token - 1,), fp32
     attention: tuple[Tensor, ...] = ()  # a row: mean weight of each key over layers, heads and observed queries: (key,)
+    logits: tuple[Tensor, ...] = ()  # a row: of the tokens asked for by `logits_at`: (place, vocab)
 
 
 class LM:
@@ -123,7 +125,9 @@ class LM:
         parallel: bool = False,
         last_logits: bool = False,
         logp: bool = False,
+        logits_at: Sequence[Sequence[int]] | None = None,
         attention: Observed | None = None,
+        tree: bool = False,
     ) -> Extension:
         """Read the rows' tokens, each row attending to its past spans and to itself, into the cache.
 
@@ -132,16 +136,23 @@ class LM:
             offline: whether it could be done before the query is known.
             parallel: whether the rows are independent paths.
             last_logits, logp, attention: what to return besides the spans.
+            logits_at: the tokens of each row, counted from 0, whose logits to return.
+            tree: attend over the cache in place, rows side by side under a mask, instead of gathering each row's keys:
+                for rows that share a long past. It gives the same and cannot be observed by `attention`.
 
         Raises:
+            ValueError: `tree` with `attention`.
             UserError: a row is empty or its last position is beyond the model's context.
         """
+        if tree and attention:
+            raise ValueError("the attention of rows read as a tree cannot be observed")
         self._check(rows)
         cache.reserve(sum(len(r.ids) for r in rows))
         started = time.perf_counter()
-        extension = self._extend(cache, rows, last_logits, logp, attention)
-        counts = [len(r.ids) - 1 if logp else 0 for r in rows]
-        logits = tuple(n + last_logits for n in counts) if logp or last_logits else ()
+        places = logits_at or [()] * len(rows)
+        extension = self._extend(cache, rows, last_logits, logp, places, attention, tree)
+        counts = [last_logits + len(at) + (len(r.ids) - 1 if logp else 0) for r, at in zip(rows, places, strict=True)]
+        logits = tuple(counts) if logp or last_logits or logits_at else ()
         lengths, past = tuple(len(r.ids) for r in rows), tuple(r.past_length for r in rows)
         self._finish(Call(stage, lengths, past, offline, parallel and len(rows) > 1, logits), started)
         return extension
@@ -157,14 +168,21 @@ class LM:
                 )
 
     def _extend(
-        self, cache: KVCache, rows: Sequence[Row], last_logits: bool, logp: bool, attention: Observed | None
+        self,
+        cache: KVCache,
+        rows: Sequence[Row],
+        last_logits: bool,
+        logp: bool,
+        places: Sequence[Sequence[int]],
+        attention: Observed | None,
+        tree: bool,
     ) -> Extension:
         assert self.decoder is not None
         watch = _AttentionMean(self.shape.layers, attention, rows, self.device) if attention else None
         spans: dict[int, Span] = {}
         hidden: dict[int, Tensor] = {}
         for batch in _batches(rows, ALIBI_CHUNK if self.shape.position == "alibi" else ROPE_CHUNK):
-            for index, part, span in self._pass(cache, rows, batch, watch):
+            for index, part, span in self._pass(cache, rows, batch, watch, lay_out_tree if tree else lay_out):
                 spans[index] = span
                 hidden[index] = part
         states = [hidden[i] for i in range(len(rows))]
@@ -173,31 +191,48 @@ class LM:
             self.decoder.logits(torch.stack([h[-1] for h in states])) if last_logits else None,
             self._logp(rows, states) if logp else (),
             watch.means() if watch else (),
+            self._logits(states, places) if any(places) else (),
         )
 
+    def _logits(self, states: Sequence[Tensor], places: Sequence[Sequence[int]]) -> tuple[Tensor, ...]:
+        """Logits of some of each row's tokens: (place, vocab)."""
+        assert self.decoder is not None
+        return tuple(self.decoder.logits(h[list(at)]) for h, at in zip(states, places, strict=True))
+
     def _pass(
-        self, cache: KVCache, rows: Sequence[Row], batch: Sequence[int], watch: _AttentionMean | None
+        self,
+        cache: KVCache,
+        rows: Sequence[Row],
+        batch: Sequence[int],
+        watch: _AttentionMean | None,
+        arrange: Arrangement,
     ) -> Iterator[tuple[int, Tensor, Span]]:
         """One batch of rows (or the chunks of one long row) through the decoder: (row index, hidden, span) of each."""
         chunk = ALIBI_CHUNK if self.shape.position == "alibi" else ROPE_CHUNK
         if len(batch) == 1 and len(rows[batch[0]].ids) > chunk:
             first = cache.length
-            parts = [self._forward(cache, [piece], batch, watch) for piece in _pieces(rows[batch[0]], cache, chunk)]
+            pieces = _pieces(rows[batch[0]], cache, chunk)
+            parts = [self._forward(cache, [piece], batch, watch, arrange) for piece in pieces]
             yield batch[0], torch.cat(parts), Span(first, cache.length)
             return
         start = cache.length
-        hidden = self._forward(cache, [rows[i] for i in batch], batch, watch)
+        hidden = self._forward(cache, [rows[i] for i in batch], batch, watch, arrange)
         for index, part in zip(batch, hidden.split([len(rows[i].ids) for i in batch]), strict=True):
             yield index, part, Span(start, start + part.shape[0])
             start += part.shape[0]
 
     def _forward(
-        self, cache: KVCache, rows: Sequence[Row], batch: Sequence[int], watch: _AttentionMean | None
+        self,
+        cache: KVCache,
+        rows: Sequence[Row],
+        batch: Sequence[int],
+        watch: _AttentionMean | None,
+        arrange: Arrangement = lay_out,
     ) -> Tensor:
         assert self.decoder is not None
         ids = torch.tensor([t for r in rows for t in r.ids], device=self.device)
         positions = torch.tensor([p for r in rows for p in r.positions], dtype=torch.float32, device=self.device)
-        layout = lay_out(rows, cache)
+        layout = arrange(rows, cache)
         observe = watch.observer(layout, batch) if watch else None
         return self.decoder.hidden(ids, positions, cache, layout, observe)
 
@@ -269,7 +304,14 @@ class ShapeLM(LM):
         self.note(call)
 
     def _extend(
-        self, cache: KVCache, rows: Sequence[Row], last_logits: bool, logp: bool, attention: Observed | None
+        self,
+        cache: KVCache,
+        rows: Sequence[Row],
+        last_logits: bool,
+        logp: bool,
+        places: Sequence[Sequence[int]],
+        attention: Observed | None,
+        tree: bool,
     ) -> Extension:
         spans = []
         for row in rows:
@@ -280,6 +322,7 @@ class ShapeLM(LM):
             torch.zeros(len(rows), 1) if last_logits else None,
             tuple(torch.zeros(len(r.ids) - 1) for r in rows) if logp else (),
             tuple(_falling(r.past_length + len(r.ids)) for r in rows) if attention else (),
+            tuple(torch.zeros(len(at), 1) for at in places) if any(places) else (),
         )
 
     def _step(self, cache: KVCache, token: int, position: float) -> int:

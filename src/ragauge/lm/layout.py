@@ -104,6 +104,25 @@ def lay_out(rows: Sequence[Row], cache: KVCache) -> Layout:
     )
 
 
+def lay_out_tree(rows: Sequence[Row], cache: KVCache) -> Layout:
+    """The same rows packed as one sequence whose keys are a view of the cache: nothing is gathered or padded.
+
+    The mask, (1, 1, token, key) over all slots, has for every row its past's slots and its own new tokens, causally
+    (tree attention). Worth it where rows share most of their past, such as one long document.
+    """
+    start, tokens = cache.length, sum(len(r.ids) for r in rows)
+    mask = torch.zeros(tokens, start + tokens, dtype=torch.bool, device=cache.positions.device)
+    first = 0
+    for row in rows:
+        stop = first + len(row.ids)
+        for span in row.past:
+            mask[first:stop, span.start : span.stop] = True
+        mask[first:stop, start + first : start + stop] = True
+        mask[first:stop, start + first : start + stop].tril_()
+        first = stop
+    return Layout(start, (tokens,), (start,), True, None, None, mask[None, None])
+
+
 def _lower_right(new: int, past: int, device: torch.device) -> Tensor | None:
     """Causal mask (1, 1, new, past + new); None where no mask is needed or the causal flag says it all."""
     if new == 1 or past == 0:
