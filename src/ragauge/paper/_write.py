@@ -162,7 +162,8 @@ def _settle(figure: Figure) -> None:
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
     for axes in figure.axes:
-        axes.set_position([round(edge, 5) for edge in axes.get_position().bounds])
+        left, bottom, width, height = (round(edge, 5) for edge in axes.get_position().bounds)
+        axes.set_position((left, bottom, width, height))
 
 
 def _saved(figure: Figure, kind: str) -> bytes:
