@@ -14,7 +14,7 @@ from torch import Tensor
 from ragauge.cost.shape import Shape
 from ragauge.lm import LM, random_lm
 from ragauge.lm.decoder import Norm
-from ragauge.prompts import Prompt, PromptGraph
+from ragauge.prompts import Prompt, PromptGraph, Source
 
 VOCAB = 260  # 256 bytes and four special tokens
 CHAT_TEMPLATE = (
@@ -98,6 +98,7 @@ def tiny_prompt(
         question=" ".join(asked.choices("abcdefghijklmnop", k=query)),
         document_texts=tuple(text.replace(" ", " w").replace("a", "wa", 1) for text in texts),
         gold=(1,),
+        sources=tuple(Source(i, "", text) for i, text in enumerate(texts)),
     )
 
 

@@ -6,14 +6,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ragauge.config import Model
 from ragauge.cost import latency, shapes, tokens
+from ragauge.cost.cycles import CONTRIEVER_MACS
 from ragauge.cost.report import cost_report
 from ragauge.cost.shape import Shape
+from ragauge.errors import UserError
 from ragauge.inputs import Questions, setting
-from ragauge.lm import Limits, ShapeLM, load_lm, random_lm
+from ragauge.lm import LM, Limits, ShapeLM, load_lm, random_lm
 from ragauge.lm.checkpoint import read_shape
 from ragauge.methods import Method, make
+from ragauge.methods._ranked import Ranked
+from ragauge.methods.dense import Dense
 from ragauge.prompts import Prompt
 from ragauge.runner import prompt_of
 
@@ -31,7 +37,7 @@ def time_model(
     """The latency protocol on the first `count` questions; `protocol` are further arguments of `cost.latency.run`."""
     common = setting("naive", make("naive"), questions, model, new_tokens)  # prompts are the same for all methods
     lm = load_lm(model.source, dtype=model.dtype, device=model.device, threads=threads)
-    prompts = [prompt_of(example, common, lm.tokenizer) for example in questions.examples(count)]
+    prompts = [prompt_of(example, common, lm.tokenizer, lm.shape.max_context) for example in questions.examples(count)]
     return latency.run(variants, prompts, lm, limits=_limits(new_tokens), dataset=questions.name, **protocol)
 
 
@@ -60,10 +66,25 @@ def project(
     """What `method`, registered as `name`, costs on a model of this name or folder, from its shape alone."""
     shape, prompt = _shape_and_prompt(model, counts, new_tokens)
     lm = ShapeLM(shape)
-    report = cost_report(
-        name, method, make("naive"), lm, prompt, limits=_limits(new_tokens), accounting=accounting, dtype=dtype
-    )
+    reason = method.unsupported(lm)
+    if reason:
+        raise UserError(f"{name} on the shape of {model}: {reason}")
+    if accounting == "published" and isinstance(method, Dense) and "contriever" in method.encoder:
+        method = _Contriever(method.top_k, method.path_caching)
+    common: dict[str, Any] = {"limits": _limits(new_tokens), "accounting": accounting, "dtype": dtype, "counts": counts}
+    report = cost_report(name, method, make("naive"), lm, prompt, **common)
     return {"model": model, **report}
+
+
+class _Contriever(Ranked):
+    """Contriever without its weights: which documents it keeps does not matter to the cost, and encoding costs what
+    the paper has."""
+
+    def rank(self, lm: LM, state: Any, prompt: Prompt) -> np.ndarray:
+        return -np.arange(len(prompt.documents))
+
+    def query_macs(self, prompt: Prompt) -> int:
+        return CONTRIEVER_MACS
 
 
 def shape_of(model: str) -> Shape:
@@ -73,7 +94,8 @@ def shape_of(model: str) -> Shape:
 
 def _shape_and_prompt(model: str, counts: str, new_tokens: int) -> tuple[Shape, Prompt]:
     """The model's shape and a prompt of random tokens with the named lengths, for which its context is made to do."""
-    lengths, shape = tokens.load(counts), shape_of(model)
+    shape = shape_of(model)
+    lengths = tokens.load(counts, vocab=shape.vocab)
     prompt = Prompt(**tokens.random_segments(lengths, shape.vocab))
     return shapes.with_context(shape, lengths.total + new_tokens), prompt
 

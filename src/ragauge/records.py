@@ -19,6 +19,17 @@ from ragauge.errors import UserError
 logger = logging.getLogger(__name__)
 
 
+class Evidence(BaseModel):
+    """A stretch of a document that an answer was generated from."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    document: int = Field(description="index among the question's documents")
+    start: int = Field(description="first character in the document's text")
+    stop: int = Field(description="after the last character")
+    text: str = Field(description="what stands there")
+
+
 class Record(BaseModel):
     """What one method variant did with one question. Metrics are computed from it later, without a model."""
 
@@ -41,6 +52,10 @@ class Record(BaseModel):
     saliency: list[float | None] = Field(
         default_factory=list, description="one score a document; null where not scored"
     )
+    evidence: list[Evidence] = Field(
+        default_factory=list, description="stretches of documents that the answer was generated from"
+    )
+    truncated: int = Field(0, description="document tokens left out of the middle, for want of context")
     text: str = Field("", description="the generated text, whole")
     prediction: str = Field("", description="the answer taken from the text (before the first newline)")
     trace: list[dict[str, Any]] = Field(default_factory=list, description="cost.trace.Call, as JSON")

@@ -20,7 +20,7 @@ from ragauge.lm.checkpoint import read_shape
 from ragauge.methods import Answer, Method
 from ragauge.prompts import Prompt, build_prompt
 from ragauge.prompts.templates import wrapper
-from ragauge.records import Record, Writer
+from ragauge.records import Evidence, Record, Writer
 
 FAILURES = (UserError, MemoryError, torch.OutOfMemoryError)  # of one question; anything else is a defect
 
@@ -86,7 +86,7 @@ def ask(lm: LM, method: Method, example: Example, setting: Setting) -> Record:
     }
     prompt: Prompt | None = None
     try:
-        prompt = prompt_of(example, setting, lm.tokenizer)
+        prompt = prompt_of(example, setting, lm.tokenizer, lm.shape.max_context)
         answer, trace, first_token_s = timed(lm, method, prompt, setting.limits)
     except FAILURES as error:
         return Record(
@@ -104,6 +104,8 @@ def ask(lm: LM, method: Method, example: Example, setting: Setting) -> Record:
         tokens={**prompt.token_counts(), "generated": len(answer.ids)},
         kept=list(answer.kept),
         saliency=list(answer.saliency),
+        evidence=[Evidence(**asdict(piece)) for piece in answer.evidence],
+        truncated=prompt.truncated if answer.truncated is None else answer.truncated,
         text=text,
         prediction=text.split("\n")[0],
         trace=[call.to_json() for call in trace],
@@ -114,8 +116,16 @@ def ask(lm: LM, method: Method, example: Example, setting: Setting) -> Record:
     )
 
 
-def prompt_of(example: Example, setting: Setting, tokenizer: Any) -> Prompt:
-    """The example's prompt under the setting's template and instruction."""
+def prompt_of(example: Example, setting: Setting, tokenizer: Any, context: int | None = None) -> Prompt:
+    """The example's prompt under the setting's template and instruction.
+
+    Args:
+        context: the model's, in tokens; a prompt in LongBench's form is made to fit it, and the data set's option
+            `max_length` where that is less.
+    """
+    longest = [context - setting.max_new_tokens] if context else []
+    if setting.dataset_options.get("max_length"):
+        longest.append(setting.dataset_options["max_length"])
     return build_prompt(
         example.question,
         [(d.title, d.text) for d in example.documents],
@@ -123,6 +133,7 @@ def prompt_of(example: Example, setting: Setting, tokenizer: Any) -> Prompt:
         template=setting.template,
         tokenizer=tokenizer,
         gold=example.gold,
+        context=min(longest, default=None),
     )
 
 

@@ -41,7 +41,10 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
     "tfidf": [{"top_k": 3}, {"path_caching": False}],
     "dense": [{"top_k": 3}, {"path_caching": False}],
 }
-VARIANTS = [(name, options) for name in methods.names() for options in [{}, *OPTIONS.get(name, [])]]
+BY_CONTENT = {"cfic"}  # methods whose calls follow from what the model says of the text
+VARIANTS = [
+    (name, options) for name in methods.names() for options in [{}, *OPTIONS.get(name, [])] if name not in BY_CONTENT
+]
 
 
 @pytest.fixture(scope="session")
@@ -157,6 +160,11 @@ def test_a_decoder_without_weights_makes_the_same_calls(
     real = traced(tiny_models.tiny_lm(), name, options, encoder, prompt)
     shaped = traced(ShapeLM(shapes.named(shape)), name, options, encoder, prompt)
     assert [_but_seconds(call) for call in shaped] == [_but_seconds(call) for call in real]
+
+
+@pytest.mark.parametrize("name", sorted(BY_CONTENT))
+def test_a_method_that_needs_weights_says_so(name: str) -> None:
+    assert "needs weights" in (methods.make(name).unsupported(ShapeLM(tiny_models.LLAMA)) or "")
 
 
 @pytest.mark.parametrize("name", ["superposition", "prompt_cache"])

@@ -14,12 +14,24 @@ from ragauge.prompts import Prompt, unit_steps
 
 
 @dataclass(frozen=True)
+class Evidence:
+    """A stretch of a document: `text` is `document[start:stop]`, in characters."""
+
+    document: int  # index among the prompt's documents
+    start: int
+    stop: int
+    text: str
+
+
+@dataclass(frozen=True)
 class Answer:
     """What a method generated, and from which documents."""
 
     ids: list[int]  # generated tokens
     kept: tuple[int, ...] = ()  # documents that the answer was generated from, in reading order
     saliency: tuple[float | None, ...] = ()  # one score a document, where the method scores any
+    evidence: tuple[Evidence, ...] = ()  # what it was generated from in place of whole documents, in document order
+    truncated: int | None = None  # document tokens not read for want of context; None: as the prompt says
 
 
 @dataclass(frozen=True)

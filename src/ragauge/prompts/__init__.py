@@ -3,6 +3,7 @@
 from ragauge.prompts.graph import PREAMBLE, TASK, Name, PromptGraph, Segment, chain, unit_steps
 from ragauge.prompts.positions import LAYOUTS
 from ragauge.prompts.prompt import Prompt, build_prompt
+from ragauge.prompts.sources import Source, cut_middle
 from ragauge.prompts.templates import TEMPLATES
 
 __all__ = [
@@ -14,7 +15,9 @@ __all__ = [
     "Prompt",
     "PromptGraph",
     "Segment",
+    "Source",
     "build_prompt",
     "chain",
+    "cut_middle",
     "unit_steps",
 ]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ragauge.errors import UserError
-from ragauge.prompts.templates import document_text, query_text, wrapper
+from ragauge.prompts.sources import Source, cut_middle
+from ragauge.prompts.templates import CONTEXT, document_text, official, query_text, wrapper
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,9 @@ class Prompt:
     question: str = ""
     document_texts: tuple[str, ...] = ()  # as the prompt shows them, for rankers
     gold: tuple[int, ...] = ()
+    sources: tuple[Source, ...] = ()  # the documents, whole
+    document_end: str = "\n"  # what the prompt has after every document
+    truncated: int = 0  # tokens left out of the documents' middle
 
     @property
     def sha256(self) -> str:
@@ -49,30 +53,67 @@ def build_prompt(
     template: str,
     tokenizer: Any,
     gold: Sequence[int] = (),
+    context: int | None = None,
 ) -> Prompt:
     """The prompt of a question over (title, text) documents, under a data set's instruction and a model's template.
 
+    Args:
+        instruction: what stands before the documents; or a whole prompt in LongBench's form, with `{context}` where
+            they go and `{input}` where the question goes.
+        context: tokens that a prompt in LongBench's form may have; the documents' middle is cut out beyond it.
+
     Raises:
-        UserError: a segment has no tokens; unknown template.
+        UserError: a segment has no tokens; unknown template; no room for any document in `context`.
     """
     opening, task = wrapper(template, tokenizer)
-    texts = tuple(document_text(title, text) for title, text in documents)
+    sources = tuple(Source(i, title, text) for i, (title, text) in enumerate(documents))
 
     def ids(text: str, first: bool = False) -> list[int]:
         special = first and template != "chat"  # a chat template writes its own begin-of-text
         found: list[int] = tokenizer(text, add_special_tokens=special)["input_ids"]
         return found
 
+    whole = CONTEXT in instruction
+    before, after = official(instruction, question) if whole else (f"{instruction}\n\n", query_text(question))
+    preamble, query = ids(f"{opening}{before}", first=True), ids(after)
+    kept, truncated = sources, 0
+    if whole and context is not None:
+        room = _halves(context, len(preamble), len(query) + len(ids(task)))
+        kept, truncated = cut_middle(sources, tokenizer, *room)
+    texts = tuple(s.shown if whole else document_text(s.title, s.text) for s in sources)
+    end = "" if whole else "\n"
     prompt = Prompt(
         opening=ids(opening, first=True),
-        preamble=ids(f"{opening}{instruction}\n\n", first=True),
-        documents=[ids(text + "\n") for text in texts],
-        query=ids(query_text(question)),
+        preamble=preamble,
+        documents=[ids(text + end) for text in texts] if not truncated else _documents(kept, len(sources), ids),
+        query=query,
         task=ids(task),
         question=question,
         document_texts=texts,
         gold=tuple(gold),
+        sources=sources,
+        document_end=end,
+        truncated=truncated,
     )
     if not (prompt.preamble and prompt.query and prompt.task and all(prompt.documents)):
         raise UserError(f"question {question!r}: a segment of its prompt has no tokens")
     return prompt
+
+
+SLACK = 4  # tokens that stretches of a text may come to more than they came to within it
+
+
+def _halves(context: int, before: int, after: int) -> tuple[int, int]:
+    """Document tokens to keep at the beginning and at the end, so that the whole prompt is cut in its middle."""
+    budget = context - SLACK
+    head, tail = budget // 2 - before, budget - budget // 2 - after
+    if head + tail < 1:
+        raise UserError(f"the question alone takes {before + after} of the prompt's {context} tokens")
+    if min(head, tail) < 0:
+        return max(0, head + min(0, tail)), max(0, tail + min(0, head))
+    return head, tail
+
+
+def _documents(kept: Sequence[Source], count: int, ids: Callable[[str], list[int]]) -> list[list[int]]:
+    """Token ids of each document's stretches, one after another."""
+    return [[token for s in kept if s.document == index for token in ids(s.shown)] for index in range(count)]

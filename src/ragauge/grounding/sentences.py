@@ -1,0 +1,98 @@
+"""The sentences of documents, with exact character and token spans."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from ragauge.prompts import Source
+
+SEPARATOR = "\n\n"  # between documents
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """One sentence of a sequence of sources. All spans are half-open."""
+
+    source: int  # place of its source in the sequence
+    start: int  # first character, in the source's text
+    stop: int  # after the last character, white space included
+    first: int  # first token, in the tokens of all sources
+    last: int  # after the last token
+    end: int  # after the last token that is not white space alone: where the sentence is said to have ended
+
+
+def split(text: str) -> list[tuple[int, int]]:
+    """Character spans (start, stop) of the sentences, in order: together they are the text, character by character.
+
+    White space belongs to the sentence before it, that at the beginning of the text to the first one. A blank line
+    ends a sentence, so headings and list items that stand alone are sentences. White space alone has none.
+    """
+    from sentencex import get_sentence_boundaries
+
+    starts = []
+    for found in get_sentence_boundaries("en", text):
+        piece = text[found["start_index"] : found["end_index"]]
+        if piece.strip():
+            starts.append(found["start_index"] + len(piece) - len(piece.lstrip()))
+    return list(pairwise([0, *starts[1:], len(text)])) if starts else []
+
+
+def tokenize(sources: Sequence[Source], tokenizer: Any) -> tuple[list[int], list[Sentence]]:
+    """The token ids of the sources, one after another, and all their sentences.
+
+    Titles and what stands between sources are tokens of no sentence or, where a token also ends a sentence, of that
+    one; sentences never reach over two sources.
+    """
+    headers = [source.shown.removesuffix(source.text) for source in sources]
+    text, starts = "", []
+    for header, source in zip(headers, sources, strict=True):
+        text += SEPARATOR if text else ""
+        starts.append(len(text) + len(header))
+        text += header + source.text
+    read = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+    tokens = _Tokens(text, read["offset_mapping"])
+    sentences: list[Sentence] = []
+    for index, (source, start) in enumerate(zip(sources, starts, strict=True)):
+        sentences += tokens.sentences(index, start, split(source.text))
+    return list(read["input_ids"]), sentences
+
+
+class _Tokens:
+    """Which tokens a stretch of a text is made of.
+
+    A token belongs to the sentence in which its last character stands. A token that straddles a boundary, such as the
+    space before a sentence with the sentence's first word, thus opens the later sentence.
+    """
+
+    def __init__(self, text: str, offsets: Sequence[tuple[int, int]]) -> None:
+        self.text, self.offsets = text, offsets
+        self.last_characters = [max(start, stop - 1) for start, stop in offsets]
+
+    def sentences(self, source: int, start: int, spans: Sequence[tuple[int, int]]) -> Iterator[Sentence]:
+        """The sentences of a source whose text begins at character `start`.
+
+        One that has no token of its own is joined to the next one, at the end of the source to the one before it.
+        """
+        if not spans:
+            return
+        length = spans[-1][1]
+        after = self._at(start + length + len(SEPARATOR))
+        begins: dict[int, int] = {}  # first token -> first character
+        for begin, _ in spans:
+            begins.setdefault(self._at(start + begin), begin)
+        begins.pop(after, None)
+        for (first, begin), (last, stop) in pairwise([*begins.items(), (after, length)]):
+            yield Sentence(source, begin, stop, first, last, self._end(first, last))
+
+    def _at(self, character: int) -> int:
+        """The first token whose last character stands at this character or after it."""
+        return bisect_left(self.last_characters, character)
+
+    def _end(self, first: int, last: int) -> int:
+        while last > first + 1 and not self.text[slice(*self.offsets[last - 1])].strip():
+            last -= 1
+        return last

@@ -1,0 +1,60 @@
+"""The trie of a document's sentences: which tokens can follow, and how soon a prefix belongs to one sentence alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+LONGEST = 64  # tokens of a prefix; sentences that agree in so many count as identical
+
+
+@dataclass(frozen=True)
+class Node:
+    """A prefix of `depth` tokens, known by the sentences that begin with it (in document order)."""
+
+    sentences: tuple[int, ...]
+    depth: int
+    shared: bool = False  # another sentence is these tokens and no more
+
+
+class Trie:
+    """A trie over sentences' token ids; its nodes are made when they are asked for.
+
+    Identical sentences stay together in one settled node, each with its own number and so its own place.
+    """
+
+    def __init__(self, sentences: Sequence[Sequence[int]]) -> None:
+        self._ids = [tuple(ids[:LONGEST]) for ids in sentences]
+        self.root = Node(tuple(range(len(self._ids))), 0)
+
+    def branches(self, node: Node) -> list[tuple[int, Node]]:
+        """The next tokens and the nodes that they lead to, in document order.
+
+        A token after which one sentence ends and another goes on leads to two nodes: only the former settles there.
+        """
+        by_token: dict[int, list[int]] = {}
+        for sentence in node.sentences:
+            by_token.setdefault(self._ids[sentence][node.depth], []).append(sentence)
+        depth = node.depth + 1
+        found = []
+        for token, sentences in by_token.items():
+            ended = tuple(s for s in sentences if len(self._ids[s]) == depth)
+            going = tuple(s for s in sentences if len(self._ids[s]) > depth)
+            found += [(token, Node(ended, depth))] if ended else []
+            found += [(token, Node(going, depth, shared=bool(ended)))] if going else []
+        return found
+
+    def settled(self, node: Node) -> bool:
+        """Whether the prefix is of one sentence, or of identical ones, alone."""
+        return not node.shared and len({self._ids[sentence] for sentence in node.sentences}) == 1
+
+    @cached_property
+    def depth(self) -> int:
+        """Tokens after which every prefix is settled: no search takes more steps."""
+        depth, open_nodes = 0, [self.root] if self._ids else []
+        while open_nodes:
+            depth += 1
+            grown = [child for node in open_nodes for _, child in self.branches(node)]
+            open_nodes = [child for child in grown if not self.settled(child)]
+        return depth

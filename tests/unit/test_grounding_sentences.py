@@ -1,0 +1,149 @@
+"""Sentences: they are the document, character by character and token by token."""
+
+from __future__ import annotations
+
+import time
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+import tiny_models
+from ragauge.grounding.sentences import Sentence, split, tokenize
+from ragauge.prompts import Source
+
+HEADED = "History\n\nIt began early. It ended late.\n\n1. One item\n2. Another, e.g. this\n\nNotes"
+
+
+def texts(document: str) -> list[str]:
+    return [document[start:stop] for start, stop in split(document)]
+
+
+def word_tokenizer(*tokens: str) -> Any:
+    """A tokenizer whose tokens are just these strings wherever they occur, single characters otherwise."""
+    from tokenizers import Regex, Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    letters = [chr(i) for i in range(10, 127)]
+    inner = Tokenizer(models.WordLevel({t: i for i, t in enumerate([*letters, *tokens, "?unk"])}, unk_token="?unk"))
+    pattern = "|".join([*(t.replace(".", r"\.") for t in tokens), r"[\s\S]"])
+    inner.pre_tokenizer = pre_tokenizers.Split(Regex(pattern), "isolated")
+    return PreTrainedTokenizerFast(tokenizer_object=inner)
+
+
+def owned(document: str, tokenizer: Any) -> list[str]:
+    """The text of each sentence's tokens."""
+    ids, sentences = tokenize([Source(0, "", document)], tokenizer)
+    offsets = tokenizer(document, return_offsets_mapping=True)["offset_mapping"]
+    assert len(offsets) == len(ids)
+    return [document[offsets[s.first][0] : offsets[s.last - 1][1]] for s in sentences]
+
+
+@pytest.mark.parametrize(
+    ("document", "expected"),
+    [
+        ("", []),
+        (" \n\n\t ", []),
+        ("One sentence without an end", ["One sentence without an end"]),
+        ("  \n\n First. Second.\n", ["  \n\n First. ", "Second.\n"]),
+        (
+            "Dr. Smith met J. R. Brown Jr. of Acme Inc. at 3 p.m. on Jan. 5th. He left, e.g. by car (cf. Fig. 3). End.",
+            [
+                "Dr. Smith met J. R. Brown Jr. of Acme Inc. at 3 p.m. on Jan. 5th. ",
+                "He left, e.g. by car (cf. Fig. 3). ",
+                "End.",
+            ],
+        ),
+        ('"Is it?" she asked. He said so.', ['"Is it?" she asked. ', "He said so."]),
+        (
+            "The U.S. Army has 3.5 tons. Ünal “lives”. Ok",
+            ["The U.S. Army has 3.5 tons. ", "Ünal “lives”. ", "Ok"],
+        ),
+        (
+            HEADED,
+            [
+                "History\n\n",
+                "It began early. ",
+                "It ended late.\n\n",
+                "1. One item\n",
+                "2. Another, e.g. this\n\n",
+                "Notes",
+            ],
+        ),
+    ],
+)
+def test_sentences_of(document: str, expected: list[str]) -> None:
+    assert texts(document) == expected
+
+
+def test_real_documents_are_their_sentences(shared_data: Any) -> None:
+    from ragauge.datasets import read_jsonl
+
+    contexts = [
+        record["context"]
+        for name in ("hotpotqa", "narrativeqa", "qasper", "multifieldqa_en")
+        for _, record in read_jsonl(shared_data / "longbench" / f"{name}.jsonl.gz")
+    ]
+    started = time.perf_counter()
+    for context in contexts:
+        spans = split(context)
+        assert spans[0][0] == 0
+        assert spans[-1][1] == len(context)
+        assert all(a[1] == b[0] for a, b in pairwise(spans))
+        assert all(context[start:stop].strip() for start, stop in spans)
+    seconds = time.perf_counter() - started
+    assert seconds < sum(map(len, contexts)) / 100_000  # a second for 100,000 characters at the very most
+
+
+def test_token_spans_are_side_by_side_and_end_with_words() -> None:
+    document = HEADED + "\n\n"
+    ids, sentences = tokenize([Source(0, "", document)], tiny_models.byte_tokenizer())
+    assert ids == tiny_models.byte_tokenizer()(document, add_special_tokens=False)["input_ids"]
+    assert [(s.start, s.stop) for s in sentences] == split(document)
+    assert [s.first for s in sentences] == [0, *(s.last for s in sentences[:-1])]
+    assert sentences[-1].last == len(ids)
+    for s in sentences:  # one token a byte
+        assert document[s.first : s.end] == document[s.start : s.stop].rstrip()
+
+
+def test_letters_of_several_tokens_stay_together() -> None:
+    document = "Ünïcödé ends here. “Quotes” begin here."
+    tokenizer = tiny_models.byte_tokenizer()
+    ids, sentences = tokenize([Source(0, "", document)], tokenizer)
+    assert [tokenizer.decode(ids[s.first : s.last]) for s in sentences] == texts(document)
+
+
+def test_a_token_that_straddles_a_boundary_opens_the_later_sentence() -> None:
+    assert owned("It was. He left.", word_tokenizer(" He")) == ["It was.", " He left."]
+
+
+def test_a_sentence_without_a_token_of_its_own_is_joined_to_the_next() -> None:
+    sentences = _located("Yes. No. He left.", [(0, 8), (8, 17)])
+    assert [(s.start, s.stop, s.first, s.last) for s in sentences] == [(0, 9, 0, 1), (9, 17, 1, 2)]
+
+
+def test_a_last_sentence_without_a_token_is_joined_to_the_one_before() -> None:
+    sentences = _located("One is. Two.", [(0, 7), (7, 8)])
+    assert [(s.start, s.stop, s.first, s.last) for s in sentences] == [(0, 12, 0, 2)]
+
+
+def _located(text: str, offsets: list[tuple[int, int]]) -> list[Sentence]:
+    from ragauge.grounding.sentences import _Tokens
+
+    return list(_Tokens(text, offsets).sentences(0, 0, split(text)))
+
+
+def test_sources_keep_their_sentences_apart_and_their_titles_out() -> None:
+    sources = [Source(0, "A title.", "One is. Two"), Source(1, "", "Three"), Source(2, "B", "Four.")]
+    tokenizer = tiny_models.byte_tokenizer()
+    ids, sentences = tokenize(sources, tokenizer)
+    found = [
+        (s.source, sources[s.source].text[s.start : s.stop], tokenizer.decode(ids[s.first : s.end])) for s in sentences
+    ]
+    assert found == [(0, "One is. ", "One is."), (0, "Two", "Two"), (1, "Three", "Three"), (2, "Four.", "Four.")]
+    assert tokenizer.decode(ids) == "A title.\nOne is. Two\n\nThree\n\nB\nFour."
+
+
+def test_nothing_has_no_sentence() -> None:
+    assert tokenize([Source(0, "", " \n ")], tiny_models.byte_tokenizer())[1] == []
+    assert tokenize([], tiny_models.byte_tokenizer()) == ([], [])
