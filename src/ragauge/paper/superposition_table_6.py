@@ -72,11 +72,15 @@ def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
 
 
 def _switches(variant: Variant) -> Switches | None:
-    """The variant's switches; None where another option than they is not at its default."""
-    options = {n: bool(variant.param(n)) for n in ("path_pruning", "path_caching", "path_parallelization")}
-    if not variant.is_superposition(**options):
+    """The variant's switches; None where another option than they is not at its default.
+
+    Without saliency every path is kept, which is pruning switched off by another name.
+    """
+    options = {n: variant.param(n) for n in ("path_pruning", "path_caching", "path_parallelization")}
+    saliency = {"saliency": "none"} if variant.param("saliency") == "none" else {}
+    if not variant.is_superposition(**options, **saliency):
         return None
-    return options["path_pruning"], options["path_caching"], options["path_parallelization"]
+    return variant.prunes, bool(options["path_caching"]), bool(options["path_parallelization"])
 
 
 def _cells(runs: Runs, dataset: str, model: str, wanted: Switches, usable: Sequence[Variant]) -> list[Cell]:
