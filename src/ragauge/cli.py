@@ -32,7 +32,8 @@ DEVICES = ("cpu", "cuda")
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb; returns the exit code."""
     args = _parser().parse_args(arguments)
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    logging.basicConfig(format="%(message)s", stream=sys.stderr)
+    logging.getLogger("ragauge").setLevel(logging.INFO)  # libraries tell of their warnings alone
     try:
         args.verb(args)
         sys.stdout.flush()
@@ -88,7 +89,8 @@ def _run(args: argparse.Namespace) -> None:
     examples = questions.examples(limit)
     from ragauge import inputs, runner
 
-    new_tokens = _first(args.max_new_tokens, config.generation.max_new_tokens if config else None, 100)
+    configured = config.generation.max_new_tokens if config else questions.dataset.max_new_tokens
+    new_tokens = _first(args.max_new_tokens, configured, 100)
     setting = inputs.setting(variant.method, method, questions, model, new_tokens)
     runner.run(
         setting, method, examples, variant=args.method, out=args.out, threads=args.threads, overwrite=args.overwrite
@@ -357,7 +359,9 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     _add_materialised(parser)
     parser.add_argument("--limit", type=_count, metavar="N", help="answer the first N questions only")
     _add_model(parser)
-    parser.add_argument("--max-new-tokens", type=_count, metavar="N", help="tokens after which an answer ends (100)")
+    parser.add_argument(
+        "--max-new-tokens", type=_count, metavar="N", help="tokens after which an answer ends (the data set's, or 100)"
+    )
     parser.add_argument("--overwrite", action="store_true", help="replace the records of another run")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE.jsonl")
 
