@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from ragauge.cost.cycles import compute_cycles, dtype_bytes, kv_bytes, with_queries_kept
+from ragauge.cost.cycles import QUERIES_ONCE, compute_cycles, dtype_bytes, kv_bytes, with_queries_kept
 from ragauge.cost.flop import flop, parameters
 from ragauge.cost.trace import Call, Trace, online
+
+PLAIN = ("naive", "attention_sort", "closed_book", "oracle")  # methods that read one plain prompt, not segments
 
 
 def cost_report(
@@ -19,6 +22,7 @@ def cost_report(
     limits: Any,
     accounting: str = "critical_path",
     dtype: str = "bfloat16",
+    counts: str = "",
 ) -> dict[str, Any]:
     """Costs of `method` (registered as `name`) on a prompt, beside those of the plain prompt.
 
@@ -28,6 +32,7 @@ def cost_report(
         limits: `ragauge.lm.Limits`; `max_new_tokens=1` is the cost of the first token.
         accounting: one of `cycles.ACCOUNTINGS`.
         dtype: of the cached keys and values.
+        counts: name of the prompt's token counts, by which the paper counts queries (`cycles`, rule 4).
 
     Returns: `compute_cycles` and `theoretical_speedup` under the accounting; `flop` of everything online and
         `offline_flop` of what was prepared before; `kv_bytes`, the most keys and values held at one time, and
@@ -36,8 +41,8 @@ def cost_report(
     Raises:
         UserError: unknown accounting or dtype; a prompt longer than the decoder's context.
     """
-    trace, peak_bytes = _traced(name, method, lm, prompt, limits, accounting)
-    plain, _ = _traced("naive", naive, lm, prompt, limits, accounting)
+    trace, peak_bytes = _traced(name, method, lm, prompt, limits, accounting, counts)
+    plain, _ = _traced("naive", naive, lm, prompt, limits, accounting, counts)
     cycles = compute_cycles(trace, lm.shape, accounting)
     prepared = [call for call in trace if call.offline]
     return {
@@ -56,16 +61,32 @@ def cost_report(
     }
 
 
-def _traced(name: str, method: Any, lm: Any, prompt: Any, limits: Any, accounting: str) -> tuple[Trace, int]:
+def _traced(
+    name: str, method: Any, lm: Any, prompt: Any, limits: Any, accounting: str, counts: str
+) -> tuple[Trace, int]:
     """The method's trace, offline calls included, and the most bytes of keys and values that it held."""
+    published = accounting == "published"
+    if published:
+        method, prompt = _as_counted(name, method, prompt)
     with lm.tracing() as trace:
         method.answer(lm, method.prepare(lm, prompt), prompt, limits)
-    return (_as_published(name, method, trace) if accounting == "published" else trace), lm.peak_cache_bytes
+    if published and name == "superposition" and method.prunes and counts not in QUERIES_ONCE:
+        trace = with_queries_kept(trace, method.top_k)
+    return trace, lm.peak_cache_bytes
 
 
-def _as_published(name: str, method: Any, trace: Trace) -> Trace:
-    """The paper counts one query a kept path where superposition prunes, and one query where it does not."""
-    return with_queries_kept(trace, method.top_k) if name == "superposition" and method.prunes else trace
+def _as_counted(name: str, method: Any, prompt: Any) -> tuple[Any, Any]:
+    """The method and the prompt as the paper's columns have them (`cycles`, rules 3 and 5)."""
+    if name in PLAIN:
+        return method, prompt
+    if name == "superposition":
+        method = replace(method, drop_first_token=False)
+        if method.iterations > 1:
+            method = replace(method, iterations=method.iterations + (method.top_k == 1), top_k=1)
+    documents = [ids[1:] or ids for ids in prompt.documents]
+    return method, replace(
+        prompt, documents=documents, query=prompt.query[1:] or prompt.query, task=prompt.task[1:] or prompt.task
+    )
 
 
 def _decoded(call: Call) -> int:

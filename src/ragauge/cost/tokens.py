@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from math import sqrt
 from pathlib import Path
 from string import ascii_lowercase
 from typing import Any
 
 import yaml
 
+from ragauge.cost.flop import attention_macs, layer_weights, output_weights
+from ragauge.cost.shape import Shape
 from ragauge.errors import UserError, unknown
 
+TOKENIZERS = {250880: "bloom", 32000: "llama"}  # by the model's vocabulary; all others: GPT-NeoX's counts
 KEYS = ("preamble", "documents", "query", "task")
 
 
@@ -37,14 +42,19 @@ def names() -> list[str]:
     return sorted(_entries())
 
 
-def load(name_or_file: str, where: str = "--tokens") -> TokenCounts:
+def load(name_or_file: str, where: str = "--tokens", vocab: int = 0) -> TokenCounts:
     """The token counts of `tokens.yaml` under a name, or those of a JSON or YAML file with the same four keys.
+
+    Args:
+        vocab: of the model; a named prompt has the counts of the tokenizer of that vocabulary where they are known.
 
     Raises:
         UserError: neither a known name nor a file; a key missing or unknown; a count that is not a positive integer.
     """
-    if name_or_file in _entries():
-        return _counts(_entries()[name_or_file], name_or_file)
+    own = f"{name_or_file}.{TOKENIZERS.get(vocab)}"
+    name = own if own in _entries() else name_or_file
+    if name in _entries():
+        return _counts(_entries()[name], name)
     path = Path(name_or_file)
     if not path.is_file():
         raise unknown("token counts", name_or_file, [*_entries(), "or a file"], where)
@@ -52,6 +62,23 @@ def load(name_or_file: str, where: str = "--tokens") -> TokenCounts:
         return _counts(yaml.safe_load(path.read_text(encoding="utf-8")), name_or_file)
     except (yaml.YAMLError, UnicodeDecodeError):
         raise UserError(f"{name_or_file}: neither JSON nor YAML; it needs the keys {', '.join(KEYS)}") from None
+
+
+def plain_tokens(shape: Shape, naive_macs: float) -> int:
+    """Tokens of the plain prompt that costs `naive_macs` with the logits of all of them: the root of a quadratic."""
+    linear, quadratic = layer_weights(shape) + output_weights(shape), attention_macs(shape, 1, 0)
+    return round((sqrt(linear**2 + 4 * quadratic * naive_macs) - linear) / (2 * quadratic))
+
+
+def calibrated(base: TokenCounts, shape: Shape, naive_macs: float) -> TokenCounts:
+    """The same prompt under another model's tokenizer, from one number: the published cycles of its naive cell.
+
+    That number gives the prompt's tokens. Preamble, query and task shrink in proportion, rounded down; the documents
+    take the rest, as uneven as those of `base`.
+    """
+    total = plain_tokens(shape, naive_macs)
+    preamble, query, task = (n * total // base.total for n in (base.preamble, base.query, base.task))
+    return TokenCounts(preamble, _spread(total - preamble - query - task, base.documents), query, task)
 
 
 def random_segments(counts: TokenCounts, vocab: int, seed: int = 0) -> dict[str, Any]:
@@ -76,6 +103,13 @@ def random_segments(counts: TokenCounts, vocab: int, seed: int = 0) -> dict[str,
         ),
         "gold": (0,),
     }
+
+
+def _spread(total: int, like: Sequence[int]) -> tuple[int, ...]:
+    """Whole numbers in the proportions of `like` that sum to `total`."""
+    whole = sum(like)
+    ends = [round(total * sum(like[: i + 1]) / whole) for i in range(len(like))]
+    return tuple(end - start for start, end in zip([0, *ends], ends, strict=False))
 
 
 def _words(draw: random.Random, count: int) -> list[str]:
