@@ -155,6 +155,17 @@ def test_table_2_reports_multi_hop_data_with_iterations(tmp_path: Path) -> None:
     assert "nq_open" not in set(found["dataset"])
 
 
+def test_kept_queries_count_one_by_one_where_one_document_answers_and_once_elsewhere(tmp_path: Path) -> None:
+    """As Table 5 (NQ-Open) and Table 2 (MuSiQue) of the paper count them."""
+    for dataset in ("nq_open", "musique"):
+        write_variant(tmp_path, "sp4", "superposition", [True], dataset=dataset, params={"top_k": 4})
+    keys = {"quantity": "compute_cycles", "model": MODEL, "top_k": 4}
+    one_hop = line(table("superposition_table_5", tmp_path), **keys)["measured"]
+    several = line(table("superposition_table_2", tmp_path), **keys)["measured"]
+    assert one_hop > several
+    assert one_hop - several == pytest.approx(3 * prompt_macs(QUERY, PREAMBLE + DOCUMENT))
+
+
 def test_table_3_pairs_the_two_position_assignments(tmp_path: Path) -> None:
     write_variant(tmp_path, "l", "superposition", [False, False, True, True], params={"positions": "left_aligned"})
     write_variant(tmp_path, "e", "superposition", [True, True, True, False])
@@ -331,3 +342,11 @@ def test_a_damaged_latency_file_is_named(small: Path) -> None:
 def test_unknown_item_names_the_choices(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="superposition_table_1"):
         render("superposition_table_9", None, tmp_path, tmp_path)
+
+
+def test_provenance_names_every_file_of_records_and_each_machine_once(small: Path, tmp_path: Path) -> None:
+    written = json.loads(write_provenance(None, small, tmp_path / "report").read_text())
+    assert [(a["variant"], a["questions"], a["failed"]) for a in written["answers"]] == [("plain", 4, 1), ("sp", 4, 0)]
+    assert {a["machine"] for a in written["answers"]} == {0}
+    assert len(written["machines"]) == 1
+    assert "time" not in written["machines"][0]

@@ -208,14 +208,16 @@ def identities(variant: Variant) -> list[str]:
 def paper_cycles(variant: Variant, key: str, *, caching: bool = True, parallel: bool = True) -> float:
     """MACs of one question on the critical path, under the paper's rules (its columns hold these).
 
-    Prompt processing alone, logits of every token. Superposition: the kept paths' queries count one after another.
+    Prompt processing alone, logits of every token. Superposition: the kept paths' queries count one after another
+    where one document answers (Table 5), once where several must (Table 2).
     `caching` and `parallel` are off where Table 6 has them off: offline work then counts, and rows of a parallel call
     add up. NaN without a shape.
     """
     if variant.shape is None:
         return math.nan
     record, trace = variant.records[key], variant.traces[key]
-    if variant.method == "superposition" and variant.prunes and parallel and variant.param("iterations") == 1:
+    one_hop = variant.param("iterations") == 1 and not _multi_hop(variant)
+    if variant.method == "superposition" and variant.prunes and parallel and one_hop:
         trace = cycles.with_queries_kept(trace, max(1, min(int(variant.param("top_k")), len(record.get("kept") or []))))
     trace = trace if caching else cycles.uncached(trace)
     trace = trace if parallel else cycles.sequential(trace)
@@ -227,6 +229,11 @@ def online_cycles(variant: Variant, key: str) -> float:
     if variant.shape is None:
         return math.nan
     return float(cycles.compute_cycles(variant.traces[key], variant.shape, accounting="critical_path"))
+
+
+def _multi_hop(variant: Variant) -> bool:
+    """Whether the variant's questions need several documents (`Runs.is_multi_hop`)."""
+    return _metrics(str(_mapping(variant.meta, "fingerprint").get("dataset") or variant.dataset))[0] == "f1"
 
 
 def _metrics(dataset: str) -> tuple[str, ...]:
