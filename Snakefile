@@ -28,10 +28,11 @@ include: "workflow/rules/items.smk"
 
 
 rule all:
-    """Every table and figure of the experiment."""
+    """Every table and figure of the experiment, and what stands behind them."""
     default_target: True
     input:
         item_files,
+        f"{REPORTS}/provenance.json",
 
 
 onstart:

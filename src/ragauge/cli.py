@@ -173,13 +173,16 @@ def _machine(args: argparse.Namespace) -> None:
 
 
 def _render(args: argparse.Namespace) -> None:
-    from ragauge import config, paper
+    from ragauge import paper
 
-    settings = config.load(args.run_config)
-    results = args.results or Path("results") / settings.run
-    reports = args.out_dir or Path("reports") / settings.run
-    for path in paper.render(args.item, settings, results, reports):
+    for path in paper.render(args.item, *_rendered_run(args)):
         print(path)
+
+
+def _provenance(args: argparse.Namespace) -> None:
+    from ragauge import paper
+
+    print(paper.write_provenance(*_rendered_run(args)))
 
 
 # --- what verbs share ---
@@ -197,6 +200,15 @@ def _pick(section: dict[str, Any], name: str, what: str, where: str) -> Any:
     if name not in section:
         raise unknown(what, name, section, where)
     return section[name]
+
+
+def _rendered_run(args: argparse.Namespace) -> tuple[Config, Path, Path]:
+    """The configuration of a run, its folder of results and its folder of reports."""
+    from ragauge import config
+
+    settings = config.load(args.run_config)
+    results = args.results or Path("results") / settings.run
+    return settings, results, args.out_dir or Path("reports") / settings.run
 
 
 def _model(args: argparse.Namespace, config: Config | None, known: bool = True) -> Model:
@@ -335,6 +347,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_validate(verb("validate", _validate, "Check a configuration and print what it plans."))
     _add_machine(verb("machine", _machine, "Measure this machine's memory bandwidth and matrix rates."))
     _add_render(verb("render", _render, "Render a table or figure of a paper from the records of a run."))
+    _add_run_folders(verb("provenance", _provenance, "Write the settings, data, code and machine behind a run."))
     return parser
 
 
@@ -429,6 +442,10 @@ def _add_machine(parser: argparse.ArgumentParser) -> None:
 
 def _add_render(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("item")
+    _add_run_folders(parser)
+
+
+def _add_run_folders(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--run-config", type=Path, required=True, metavar="FILE.yaml", help="the run's configuration")
     parser.add_argument("--results", type=Path, metavar="FOLDER", help="default: results/<run>")
     parser.add_argument("--out-dir", type=Path, metavar="FOLDER", help="default: reports/<run>")

@@ -228,3 +228,13 @@ def item_code(item):
         "paper._write",
         *(f"metrics.{name}" for name in registry.names("metric")),
     )
+
+
+def item_params(item):
+    """What an item is made anew for: its code and anything in the experiment, besides its records."""
+    return {
+        "item": item,
+        "code": item_code(item),
+        "config": SETTINGS,
+        "experiment": EXPERIMENT.model_dump(),
+    }

@@ -1,6 +1,28 @@
 """Every table and figure: a rule each, named after it, rendered from records alone."""
 
 
+rule provenance:
+    """The settings, data, code and machine behind everything in the report."""
+    input:
+        answers=answer_files,
+        latency=latency_files,
+    output:
+        f"{REPORTS}/provenance.json",
+    log:
+        f"{LOGS}/items/provenance.log",
+    conda:
+        ENVIRONMENT
+    threads: 1
+    resources:
+        mem_mb=2000,
+        runtime=10,
+    params:
+        config=SETTINGS,
+        code=code_of("paper._provenance"),
+    shell:
+        "ragauge provenance --run-config {params.config} 2>&1 | tee {log}"
+
+
 rule superposition_table_1:
     """Superposition Prompting, Table 1: every method on NQ-Open, accuracy against compute."""
     input:
@@ -17,10 +39,7 @@ rule superposition_table_1:
         mem_mb=2000,
         runtime=10,
     params:
-        item="superposition_table_1",
-        code=item_code("superposition_table_1"),
-        config=SETTINGS,
-        experiment=EXPERIMENT.model_dump(),
+        **item_params("superposition_table_1"),
     shell:
         "ragauge render {params.item} --run-config {params.config} 2>&1 | tee {log}"
 
@@ -32,10 +51,7 @@ use rule superposition_table_1 as superposition_table_2 with:
     log:
         f"{LOGS}/items/superposition_table_2.log",
     params:
-        item="superposition_table_2",
-        code=item_code("superposition_table_2"),
-        config=SETTINGS,
-        experiment=EXPERIMENT.model_dump(),
+        **item_params("superposition_table_2"),
 
 
 use rule superposition_table_1 as superposition_table_3 with:
@@ -45,10 +61,7 @@ use rule superposition_table_1 as superposition_table_3 with:
     log:
         f"{LOGS}/items/superposition_table_3.log",
     params:
-        item="superposition_table_3",
-        code=item_code("superposition_table_3"),
-        config=SETTINGS,
-        experiment=EXPERIMENT.model_dump(),
+        **item_params("superposition_table_3"),
 
 
 use rule superposition_table_1 as superposition_table_4 with:
@@ -58,10 +71,7 @@ use rule superposition_table_1 as superposition_table_4 with:
     log:
         f"{LOGS}/items/superposition_table_4.log",
     params:
-        item="superposition_table_4",
-        code=item_code("superposition_table_4"),
-        config=SETTINGS,
-        experiment=EXPERIMENT.model_dump(),
+        **item_params("superposition_table_4"),
 
 
 use rule superposition_table_1 as superposition_table_5 with:
@@ -71,10 +81,7 @@ use rule superposition_table_1 as superposition_table_5 with:
     log:
         f"{LOGS}/items/superposition_table_5.log",
     params:
-        item="superposition_table_5",
-        code=item_code("superposition_table_5"),
-        config=SETTINGS,
-        experiment=EXPERIMENT.model_dump(),
+        **item_params("superposition_table_5"),
 
 
 use rule superposition_table_1 as superposition_table_6 with:
@@ -84,10 +91,7 @@ use rule superposition_table_1 as superposition_table_6 with:
     log:
         f"{LOGS}/items/superposition_table_6.log",
     params:
-        item="superposition_table_6",
-        code=item_code("superposition_table_6"),
-        config=SETTINGS,
-        experiment=EXPERIMENT.model_dump(),
+        **item_params("superposition_table_6"),
 
 
 use rule superposition_table_1 as superposition_table_7 with:
@@ -97,10 +101,7 @@ use rule superposition_table_1 as superposition_table_7 with:
     log:
         f"{LOGS}/items/superposition_table_7.log",
     params:
-        item="superposition_table_7",
-        code=item_code("superposition_table_7"),
-        config=SETTINGS,
-        experiment=EXPERIMENT.model_dump(),
+        **item_params("superposition_table_7"),
 
 
 use rule superposition_table_1 as superposition_figure_1 with:
@@ -110,10 +111,7 @@ use rule superposition_table_1 as superposition_figure_1 with:
     log:
         f"{LOGS}/items/superposition_figure_1.log",
     params:
-        item="superposition_figure_1",
-        code=item_code("superposition_figure_1"),
-        config=SETTINGS,
-        experiment=EXPERIMENT.model_dump(),
+        **item_params("superposition_figure_1"),
 
 
 use rule superposition_table_1 as superposition_figure_5 with:
@@ -123,10 +121,7 @@ use rule superposition_table_1 as superposition_figure_5 with:
     log:
         f"{LOGS}/items/superposition_figure_5.log",
     params:
-        item="superposition_figure_5",
-        code=item_code("superposition_figure_5"),
-        config=SETTINGS,
-        experiment=EXPERIMENT.model_dump(),
+        **item_params("superposition_figure_5"),
 
 
 use rule superposition_table_1 as superposition_dataset_statistics with:
@@ -136,10 +131,7 @@ use rule superposition_table_1 as superposition_dataset_statistics with:
     log:
         f"{LOGS}/items/superposition_dataset_statistics.log",
     params:
-        item="superposition_dataset_statistics",
-        code=item_code("superposition_dataset_statistics"),
-        config=SETTINGS,
-        experiment=EXPERIMENT.model_dump(),
+        **item_params("superposition_dataset_statistics"),
 
 
 use rule superposition_table_1 as frontier with:
@@ -149,7 +141,4 @@ use rule superposition_table_1 as frontier with:
     log:
         f"{LOGS}/items/frontier.log",
     params:
-        item="frontier",
-        code=item_code("frontier"),
-        config=SETTINGS,
-        experiment=EXPERIMENT.model_dump(),
+        **item_params("frontier"),

@@ -28,3 +28,18 @@ def render(item: str, config: Any, results_dir: Path, out_dir: Path) -> list[Pat
     runs = Runs(Path(results_dir), config)
     table = module.table(runs)
     return _write.write(item, table, module.draw(table), module.__doc__ or item, footer(runs, table), Path(out_dir))
+
+
+def write_provenance(config: Any, results_dir: Path, out_dir: Path) -> Path:
+    """Write `provenance.json` below `out_dir`: settings, data, code and machine of everything in `results_dir`."""
+    import json
+
+    from ragauge.paper._provenance import describe
+    from ragauge.paper._runs import Runs
+    from ragauge.records import replace_atomically
+
+    path = Path(out_dir) / "provenance.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(describe(Runs(Path(results_dir), config)), indent=1, ensure_ascii=False)
+    replace_atomically(path, f"{text}\n".encode())
+    return path
