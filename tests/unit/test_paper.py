@@ -15,7 +15,7 @@ from ragauge import registry
 from ragauge.config import parse
 from ragauge.cost import flop, shapes
 from ragauge.errors import UserError
-from ragauge.paper import _cells, _timing, _write, render
+from ragauge.paper import _cells, _timing, _write, render, write_provenance
 from ragauge.paper._footer import footer, machine
 from ragauge.paper._runs import Runs
 
