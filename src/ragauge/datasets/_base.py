@@ -43,9 +43,10 @@ class Dataset:
     The fields of a subclass are its options; it checks their values in `__post_init__`.
     """
 
-    preamble: ClassVar[str]  # the prompt's first sentence, before any document
+    preamble: ClassVar[str]  # the prompt's first sentence, before any document; or a whole prompt, see build_prompt
     metrics: ClassVar[tuple[str, ...]]  # names in ragauge.metrics; the first is the data set's primary one
     assets: ClassVar[tuple[str, ...]] = ()  # names in the catalog of what `default_path` makes the records from
+    max_new_tokens: ClassVar[int | None] = None  # of an answer, where the data set's own protocol says so
     hub: ClassVar[Mapping[str, Any]] = {}  # arguments of datasets.load_dataset that give the official records
 
     seed: int = 0  # of everything that the data set draws

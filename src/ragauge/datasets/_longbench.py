@@ -1,0 +1,53 @@
+"""LongBench's question answering tasks over one long text (Bai et al., ACL 2024), in their official format.
+
+The prompts are those of THUDM/LongBench, config/dataset2prompt.json at 8ae23fd (copies of another state have
+"asconcisely" in NarrativeQA's), and the lengths of the answers are the official ones. Answers end at a newline here, as
+everywhere in this package. What is beyond the model's context is cut out of the middle of the prompt, as the official
+code does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ragauge.datasets._base import Dataset, Document, Example, field, strings
+from ragauge.errors import UserError
+
+_ARCHIVE = "https://huggingface.co/datasets/THUDM/LongBench/resolve/main/data.zip"
+
+PASSAGES_PROMPT = (
+    "Answer the question based on the given passages. Only give me the answer and do not output any other words.\n\n"
+    "The following are given passages.\n{context}\n\n"
+    "Answer the question based on the given passages. Only give me the answer and do not output any other words.\n\n"
+    "Question: {input}\nAnswer:"
+)
+
+
+@dataclass(frozen=True)
+class LongBench(Dataset):
+    """One long text a question, which is the one document and gold."""
+
+    metrics: ClassVar[tuple[str, ...]] = ("f1", "em", "best_subspan_em")
+    max_length: int | None = None  # tokens of a whole prompt, where less than the model's context (Llama 2: 3,500)
+
+    def __post_init__(self) -> None:
+        if self.max_length is not None and (type(self.max_length) is not int or self.max_length < 1):
+            raise UserError(f"dataset {self.name}: max_length must be a whole number from 1, not {self.max_length!r}")
+
+    def parse(self, record: Mapping[str, Any], place: str) -> Example:
+        question, context = field(record, "input", str, place), field(record, "context", str, place)
+        return Example(
+            key=str(record.get("_id") or "") or hashlib.sha256(f"{question}\0{context}".encode()).hexdigest()[:16],
+            question=question,
+            documents=(Document("", context),),
+            answers=strings(record, "answers", place),
+            gold=(0,),
+        )
+
+
+def archived(task: str) -> Mapping[str, Any]:
+    """Arguments of `datasets.load_dataset` that read a task from the official archive."""
+    return {"path": "json", "data_files": f"zip://data/{task}.jsonl::{_ARCHIVE}", "split": "train"}

@@ -1,0 +1,78 @@
+"""Our own single-hop questions over the Wikipedia sample, asked of the whole article."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from ragauge.datasets import _wikipedia
+from ragauge.datasets._base import Document, Example, field, strings
+from ragauge.datasets._longbench import PASSAGES_PROMPT, LongBench
+from ragauge.datasets._wiki_questions import QUESTIONS, SAMPLE, read_questions
+from ragauge.datasets._wikipedia import Article
+from ragauge.errors import UserError
+
+_QUESTIONS = QUESTIONS / "wiki_single.jsonl"
+
+
+@dataclass(frozen=True)
+class WikiLong(LongBench):
+    """The questions of `wiki_single`; the one document is the article, its headings lines of their own."""
+
+    preamble: ClassVar[str] = PASSAGES_PROMPT
+    max_new_tokens: ClassVar[int | None] = 32
+    assets: ClassVar[tuple[str, ...]] = (SAMPLE,)
+
+    def default_path(self) -> Path:
+        return _built()
+
+    def parse(self, record: Mapping[str, Any], place: str) -> Example:
+        return Example(
+            key=field(record, "id", str, place),
+            question=field(record, "question", str, place),
+            documents=(Document(field(record, "title", str, place), field(record, "context", str, place)),),
+            answers=strings(record, "answers", place),
+            gold=(0,),
+        )
+
+
+def article_text(article: Article) -> str:
+    """The sections below one another, each below its heading, blank lines between all of them."""
+    return "\n\n".join(part for s in article.sections for part in (s.heading, s.text) if part)
+
+
+def _built() -> Path:
+    """The data set as JSONL, made once for every state of questions, sample and code."""
+    from ragauge import assets
+    from ragauge.assets import store
+
+    sample = assets.resolve(SAMPLE)
+    state = [store.file_sha256(path) for path in (_QUESTIONS, Path(__file__), Path(_wikipedia.__file__), sample)]
+    home = store.Store(store.home())
+    return (
+        home.build(home.folder("datasets", "wiki_long", *state), lambda folder: _write(folder, sample))
+        / "records.jsonl"
+    )
+
+
+def _write(folder: Path, sample: Path) -> dict[str, Any]:
+    texts = {article.title: article_text(article) for article in _wikipedia.read_articles(sample)}
+    questions = read_questions(_QUESTIONS)
+    with (folder / "records.jsonl").open("w", encoding="utf-8") as file:
+        for question in questions:
+            title = question.gold[0].article
+            if title not in texts:
+                raise UserError(f"question {question.id}: no article {title!r} in {sample}")
+            record = {
+                "id": question.id,
+                "question": question.question,
+                "answers": list(question.answers),
+                "title": title,
+                "section": question.gold[0].section,
+                "context": texts[title],
+            }
+            file.write(json.dumps(record, ensure_ascii=False) + "\n")
+    return {"source": SAMPLE, "questions": len(questions)}

@@ -1,0 +1,240 @@
+"""CFIC as a method: verbatim evidence, one reading of the document, long documents, bad ones, and memory."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import tiny_models
+from ragauge import methods, records
+from ragauge.cli import main
+from ragauge.errors import UserError
+from ragauge.lm import LM, Limits
+from ragauge.methods.cfic import CFIC, CHUNK
+from ragauge.prompts import Prompt, build_prompt
+from ragauge.records import Record
+from tiny_checkpoint import write_checkpoint
+
+LIMITS = Limits(max_new_tokens=4, ignore_stop=True)
+INSTRUCTION = "Read this.\n{context}\n\nQuestion: {input}\nAnswer:"
+ARTICLE = "".join(f"House {i} has {i * 7 % 13} cats. Nobody counts them! " for i in range(30)) + "\n\nNotes\n\nThe end."
+VARIANTS: list[dict[str, Any]] = [
+    {},
+    {"top_k": 1},
+    {"top_k": 7, "d": 40},
+    {"d": 0},
+    {"prefix": False},
+    {"skip": False},
+    {"prefix": False, "skip": False},
+    {"search": "first_token"},
+]
+
+
+@pytest.fixture(params=sorted(tiny_models.SHAPES))
+def lm(request: pytest.FixtureRequest) -> LM:
+    return long_lm(tiny_models.SHAPES[request.param])
+
+
+def long_lm(shape: Any = tiny_models.LLAMA, context: int = 4096) -> LM:
+    return tiny_models.tiny_lm(replace(shape, max_context=context, eos=(1,)))
+
+
+def prompt_of(*documents: tuple[str, str], question: str = "Where?", instruction: str = INSTRUCTION) -> Prompt:
+    return build_prompt(
+        question,
+        documents or [("", ARTICLE)],
+        instruction=instruction,
+        template="chat",
+        tokenizer=tiny_models.byte_tokenizer(),
+    )
+
+
+def answered(lm: LM, prompt: Prompt, **options: Any) -> methods.Answer:
+    method = methods.make("cfic", **options)
+    return method.answer(lm, method.prepare(lm, prompt), prompt, LIMITS)
+
+
+def check_verbatim(answer: methods.Answer, prompt: Prompt) -> None:
+    assert answer.evidence
+    for piece in answer.evidence:
+        assert prompt.sources[piece.document].text[piece.start : piece.stop] == piece.text
+        assert piece.text == piece.text.strip() != ""
+    places = [(p.document, p.start, p.stop) for p in answer.evidence]
+    assert places == sorted(places)
+    assert all(a[0] < b[0] or a[2] <= b[1] for a, b in pairwise(places))
+    assert answer.kept == tuple(sorted({p.document for p in answer.evidence}))
+
+
+@pytest.mark.parametrize("options", VARIANTS, ids=str)
+def test_evidence_is_verbatim_and_in_document_order(lm: LM, options: dict[str, Any]) -> None:
+    prompt = prompt_of()
+    answer = answered(lm, prompt, **options)
+    check_verbatim(answer, prompt)
+    assert len(answer.evidence) <= options.get("top_k", 3)
+
+
+@pytest.mark.parametrize("options", VARIANTS, ids=str)
+def test_several_documents_are_one(lm: LM, options: dict[str, Any]) -> None:
+    prompt = prompt_of(("A", ARTICLE[:300]), ("", "One."), ("C", ARTICLE[-100:]), instruction="Use these.")
+    check_verbatim(answered(lm, prompt, **options), prompt)
+
+
+def test_evidence_ends_within_d_of_its_prefix_or_with_its_sentence() -> None:
+    lm, prompt = long_lm(), prompt_of()
+    for d in (0, 60):
+        for piece in answered(lm, prompt, top_k=1, d=d).evidence:  # a token a byte; sentences of up to 22
+            assert len(piece.text) <= 22 + d
+
+
+def test_the_answer_is_read_from_the_evidence_in_the_data_sets_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+    lm, prompt, seen = long_lm(), prompt_of(), []
+    extend = lm.extend
+
+    def watched(cache: Any, rows: Any, **options: Any) -> Any:
+        if options["stage"] == "prompt":
+            seen.append(lm.tokenizer.decode(rows[0].ids))
+        return extend(cache, rows, **options)
+
+    monkeypatch.setattr(lm, "extend", watched)
+    evidence = "\n".join(piece.text for piece in answered(lm, prompt).evidence)
+    assert seen == [f"<s>[user]Read this.\n{evidence}\n\nQuestion: Where?\nAnswer:[/][assistant]"]
+
+
+def test_the_document_is_read_once_and_offline_for_all_questions(lm: LM) -> None:
+    method, prompts = CFIC(), [prompt_of(question=q) for q in ("Where?", "How many cats are there?", "Why?")]
+    with lm.tracing() as trace:
+        state = method.prepare(lm, prompts[0])
+    assert {(c.stage, c.offline) for c in trace} == {("documents", True)}
+    tokens = sum(c.lengths[0] for c in trace)
+    assert max(c.lengths[0] for c in trace) <= CHUNK
+    for prompt in (*prompts, *reversed(prompts)):
+        with lm.tracing() as trace:
+            again = method.answer(lm, state, prompt, LIMITS)
+        alone = method.answer(lm, method.prepare(lm, prompt), prompt, LIMITS)
+        assert (again.ids, again.evidence) == (alone.ids, alone.evidence)
+        stages = [c.stage for c in trace]
+        assert stages[0] == "query"
+        assert stages[-3:] == ["skip", "prompt", "decode"]
+        assert set(stages[1:-3]) == {"prefix"}
+        assert not any(c.offline for c in trace)
+        assert trace[0].past == (tokens,)
+
+
+def test_one_sentence_is_the_evidence() -> None:
+    answer = answered(long_lm(), prompt_of(("", "One sentence")))
+    assert [p.text for p in answer.evidence] == ["One sentence"]
+
+
+def test_a_document_without_a_sentence_is_refused() -> None:
+    prompt = replace(prompt_of(), sources=(replace(prompt_of().sources[0], text=" \n "),))
+    with pytest.raises(UserError, match="the document has no sentence"):
+        answered(long_lm(), prompt)
+
+
+def test_a_long_document_loses_its_middle_and_says_so() -> None:
+    prompt = prompt_of(("", ARTICLE))
+    answer = answered(long_lm(context=1400), prompt, top_k=5)
+    check_verbatim(answer, prompt)
+    assert answer.truncated
+    assert answered(long_lm(), prompt).truncated == 0
+    tail = answered(long_lm(context=1400), prompt, top_k=200, d=0)
+    assert tail.evidence[-1].stop == len(ARTICLE)
+    assert tail.evidence[0].start == 0
+
+
+def test_a_context_without_room_is_refused() -> None:
+    with pytest.raises(UserError, match="the model's context of 512 tokens has no room for a document; lower d"):
+        answered(long_lm(context=512), prompt_of())
+
+
+def test_models_that_cannot_ground_say_why() -> None:
+    lm = tiny_models.tiny_lm()
+    assert "end-of-text" in (CFIC().unsupported(lm) or "")
+    lm.tokenizer = None
+    assert "tokenizer" in (CFIC().unsupported(lm) or "")
+    assert CFIC().unsupported(long_lm()) is None
+
+
+# ---- records
+
+
+def run(tmp_path: Path, *more: str) -> list[Record]:
+    data = tmp_path / "hotpotqa.jsonl"
+    lines = [{"input": f"Where is {i}?", "context": ARTICLE, "answers": ["here"], "_id": None} for i in range(2)]
+    data.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    model, out = write_checkpoint(tmp_path / "model", max_position_embeddings=2500), tmp_path / "x.jsonl"
+    arguments = ["--dataset", "longbench_hotpotqa", "--data", str(data), "--model", str(model), "--out", str(out)]
+    assert main(["run", *arguments, "--threads", "1", *more]) == 0
+    return records.read(out)
+
+
+def test_a_record_holds_its_evidence(tmp_path: Path) -> None:
+    for record in run(tmp_path, "--method", "cfic", "--set", "d=40", "--limit", "2"):
+        assert (record.status, record.reason) == ("ok", None)
+        assert record.evidence
+        assert all(ARTICLE[e.start : e.stop] == e.text for e in record.evidence)
+        assert record.truncated == 0
+        assert record.tokens["generated"] <= 32  # the data set's own
+
+
+def test_a_prompt_that_lost_its_middle_says_so(tmp_path: Path) -> None:
+    [record] = run(tmp_path, "--method", "naive", "--limit", "1", "--option", "max_length=900")
+    assert record.status == "ok"
+    assert record.truncated > 0
+    assert record.evidence == []
+    assert sum(record.tokens["documents"]) + record.truncated == len(ARTICLE)
+
+
+def test_a_record_from_before_has_no_evidence() -> None:
+    old = {"key": "k", "status": "ok", "question": "q", "answers": ["a"], "gold": [0], "documents": 1}
+    record = Record.model_validate({**old, "prompt_sha256": ""})
+    assert (record.evidence, record.truncated) == ([], 0)
+
+
+# ---- memory
+
+PREFILL = """
+import resource, sys
+from dataclasses import replace
+import torch
+torch.set_num_threads(1)
+sys.path.insert(0, sys.argv[1])
+import tiny_models
+from ragauge.lm import random_lm
+from ragauge.methods.cfic import _read_document
+lm = random_lm(replace(tiny_models.LLAMA, heads=(2,), kv_heads=(1,), ffn=(48,), max_context=40000))
+peaks = []
+for tokens in (2048, 8192, 32768):
+    _read_document(lm, lm.new_cache(tokens), [7] * tokens)
+    peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+print(*peaks)
+"""
+
+
+def test_a_long_document_is_read_in_memory_that_grows_linearly() -> None:
+    tests = Path(tiny_models.__file__).parent
+    done = subprocess.run(
+        [sys.executable, "-c", PREFILL, str(tests)], capture_output=True, text=True, check=True, timeout=120
+    )
+    base, middle, whole = map(int, done.stdout.split())  # MiB
+    assert whole - base < 700  # a square mask alone would be 1024
+    assert whole - base < 6 * max(middle - base, 50)
+
+
+def test_the_last_chunk_equals_a_reading_in_one_piece() -> None:
+    from ragauge.methods._base import plain_row
+    from ragauge.methods.cfic import _read_document
+
+    lm, ids = long_lm(), [(11 * i) % 250 + 4 for i in range(2 * CHUNK + 100)]
+    cache, whole = lm.new_cache(len(ids)), lm.new_cache(len(ids))
+    _read_document(lm, cache, ids)
+    lm.extend(whole, [plain_row(ids)], stage="documents")
+    torch.testing.assert_close(cache.k[1], whole.k[1], atol=1e-5, rtol=1e-4)

@@ -1,0 +1,170 @@
+"""LongBench and wiki_long: official records, official prompts, and prompts that lose their middle."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tiny_models
+from ragauge import assets, datasets
+from ragauge.datasets._wikipedia import Article, Section
+from ragauge.datasets.wiki_long import article_text
+from ragauge.errors import UserError
+from ragauge.metrics._text import normalise
+from ragauge.prompts import Prompt, Source, build_prompt, cut_middle
+
+SAMPLES = {"narrativeqa": 14, "qasper": 5, "multifieldqa_en": 4, "hotpotqa": 8, "musique": 4}
+LENGTHS = {"narrativeqa": 128, "qasper": 128, "multifieldqa_en": 64, "hotpotqa": 32, "musique": 32}
+QASPER = (
+    "You are given a scientific article and a question. Answer the question as concisely as you can, using a single "
+    "phrase or sentence if possible. If the question cannot be answered based on the information in the article, write "
+    '"unanswerable". If the question is a yes/no question, answer "yes", "no", or "unanswerable". Do not provide any '
+    "explanation.\n\nArticle: {context}\n\n Answer the question based on the above article as concisely as you can, "
+    "using a single phrase or sentence if possible. If the question cannot be answered based on the information in the "
+    'article, write "unanswerable". If the question is a yes/no question, answer "yes", "no", or "unanswerable". Do '
+    "not provide any explanation.\n\nQuestion: {input}\n\nAnswer:"
+)
+TEXT = "".join(f"Sentence {i} is here. " for i in range(50))
+
+
+def record(**changes: Any) -> dict[str, Any]:
+    return {"input": "who?", "context": "It was I.", "answers": ["I", "me"], "_id": "x1", **changes}
+
+
+def write(folder: Path, *records: Any) -> Path:
+    path = folder / "data.jsonl"
+    path.write_text("".join(json.dumps(r) + "\n" for r in records))
+    return path
+
+
+@pytest.mark.parametrize("task", SAMPLES)
+def test_samples(task: str, shared_data: Path) -> None:
+    examples = datasets.load(f"longbench_{task}", data=shared_data / "longbench" / f"{task}.jsonl.gz")
+    assert len(examples) == SAMPLES[task]
+    assert all(len(e.documents) == 1 and e.gold == (0,) and e.answers for e in examples)
+    assert datasets.make(f"longbench_{task}").max_new_tokens == LENGTHS[task]
+
+
+def test_a_record_without_an_identifier_gets_one_of_its_own(tmp_path: Path) -> None:
+    path = write(tmp_path, record(_id=None), record(_id=None, context="It was he."), record())
+    keys = [e.key for e in datasets.load("longbench_qasper", data=path)]
+    assert len(set(keys)) == 3
+    assert keys[2] == "x1"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"context": " \n"}, "field 'context' is empty"),
+        ({"context": None}, "field 'context' must be text"),
+        ({"answers": []}, "a question without answers"),
+        ({"input": 3}, "field 'input' must be text"),
+    ],
+)
+def test_what_cannot_be_asked_is_said_with_its_place(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=rf"data.jsonl:1: .*{message}|data.jsonl:1: {message}"):
+        datasets.load("longbench_musique", data=write(tmp_path, record(**changes)))
+
+
+@pytest.mark.parametrize("value", [0, "3500", True])
+def test_a_length_that_is_none_is_refused(value: Any) -> None:
+    with pytest.raises(UserError, match="max_length must be a whole number from 1"):
+        datasets.make("longbench_qasper", max_length=value)
+
+
+# ---- prompts
+
+
+def prompt_of(instruction: str, text: str = TEXT, context: int | None = None, title: str = "") -> Prompt:
+    return build_prompt(
+        "who is it",
+        [(title, text)],
+        instruction=instruction,
+        template="chat",
+        tokenizer=tiny_models.byte_tokenizer(),
+        context=context,
+    )
+
+
+def shown(prompt: Prompt) -> str:
+    ids = [*prompt.preamble, *(t for d in prompt.documents for t in d), *prompt.query, *prompt.task]
+    text: str = tiny_models.byte_tokenizer().decode(ids)
+    return text
+
+
+def chat(text: str) -> str:
+    tokenizer = tiny_models.byte_tokenizer()
+    rendered: str = tokenizer.apply_chat_template(
+        [{"role": "user", "content": text}], tokenize=False, add_generation_prompt=True
+    )
+    return rendered
+
+
+@pytest.mark.parametrize("name", [*(f"longbench_{task}" for task in SAMPLES), "wiki_long"])
+def test_a_prompt_is_the_official_one_word_for_word(name: str) -> None:
+    official = datasets.make(name).preamble
+    expected = official.replace("{context}", TEXT).replace("{input}", "who is it")
+    assert shown(prompt_of(official)) == chat(expected)
+    assert official.count("{context}") == official.count("{input}") == 1
+
+
+def test_qasper_rules_are_said_twice() -> None:
+    assert datasets.make("longbench_qasper").preamble == QASPER
+
+
+def test_a_prompt_beyond_the_context_loses_its_middle() -> None:
+    instruction = "Read this. {context}\n\nNow: {input}"
+    whole, cut = prompt_of(instruction), prompt_of(instruction, context=300)
+    tokens = [*cut.preamble, *cut.documents[0], *cut.query, *cut.task]
+    assert 290 <= len(tokens) <= 300
+    assert cut.truncated == len(whole.documents[0]) - len(cut.documents[0])
+    assert shown(whole).startswith(shown(cut)[:140])
+    assert shown(whole).endswith(shown(cut)[-140:])
+    assert (whole.truncated, whole.sources) == (0, cut.sources)
+    assert prompt_of(instruction, context=len(shown(whole)) + 10).truncated == 0
+
+
+def test_a_question_that_fills_the_context_is_refused() -> None:
+    with pytest.raises(UserError, match=r"the question alone takes \d+ of the prompt's 30 tokens"):
+        prompt_of("Read this. {context}\n\nNow: {input}", context=30)
+
+
+def test_other_prompts_are_never_cut() -> None:
+    assert prompt_of("Use these.", context=30) == prompt_of("Use these.")
+
+
+@pytest.mark.parametrize(("head", "tail"), [(10, 10), (0, 7), (7, 0), (40, 3), (3, 40)])
+def test_stretches_are_where_they_say(head: int, tail: int) -> None:
+    sources = [Source(0, "First", "Ünïcödé. " * 3), Source(1, "", "It is second. "), Source(2, "T", "Third one.")]
+    tokenizer = tiny_models.byte_tokenizer()
+    kept, dropped = cut_middle(sources, tokenizer, head, tail)
+    total = sum(len(tokenizer(s.shown, add_special_tokens=False)["input_ids"]) for s in sources)
+    assert dropped == total - head - tail
+    for stretch in kept:
+        whole = sources[stretch.document].text
+        assert whole[stretch.offset : stretch.offset + len(stretch.text)] == stretch.text
+        assert stretch.text.strip()
+    assert [s.document for s in kept] == sorted(s.document for s in kept)
+
+
+# ---- wiki_long
+
+
+def test_an_article_is_its_sections_below_their_headings() -> None:
+    article = Article("A", (Section("", "Lead."), Section("History", "It was.\nIt is."), Section("Empty", "")))
+    assert article_text(article) == "Lead.\n\nHistory\n\nIt was.\nIt is.\n\nEmpty"
+
+
+def test_every_article_holds_an_answer(tmp_path: Path) -> None:
+    try:
+        assets.resolve("wikipedia-sample")
+    except UserError as error:
+        pytest.skip(f"needs the Wikipedia sample: {error}")
+    examples = datasets.load("wiki_long")
+    assert len(examples) >= 120
+    for example in examples:
+        text = normalise(example.documents[0].text)
+        assert any(normalise(answer) in text for answer in example.answers), example.key
