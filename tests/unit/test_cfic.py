@@ -163,6 +163,11 @@ def test_models_that_cannot_ground_say_why() -> None:
     assert CFIC().unsupported(long_lm()) is None
 
 
+def test_costs_without_weights_are_refused_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["cost", "--model", "mpt-7b-instruct", "--method", "cfic", "--json"]) == 2
+    assert "cfic on the shape of mpt-7b-instruct: finds evidence by what the model says" in capsys.readouterr().err
+
+
 # ---- records
 
 

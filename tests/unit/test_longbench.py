@@ -10,6 +10,7 @@ import pytest
 
 import tiny_models
 from ragauge import assets, datasets
+from ragauge.datasets import _examples
 from ragauge.datasets._wikipedia import Article, Section
 from ragauge.datasets.wiki_long import article_text
 from ragauge.errors import UserError
@@ -46,6 +47,16 @@ def test_samples(task: str, shared_data: Path) -> None:
     assert len(examples) == SAMPLES[task]
     assert all(len(e.documents) == 1 and e.gold == (0,) and e.answers for e in examples)
     assert datasets.make(f"longbench_{task}").max_new_tokens == LENGTHS[task]
+
+
+def test_what_was_written_is_read_again(tmp_path: Path) -> None:
+    examples = datasets.load("longbench_qasper", data=write(tmp_path, record()))
+    _examples.write(tmp_path / "examples.jsonl", examples)
+    assert _examples.read(tmp_path / "examples.jsonl") == examples
+    untitled = {**json.loads((tmp_path / "examples.jsonl").read_text()), "documents": [{"text": "x"}]}
+    (tmp_path / "bad.jsonl").write_text(json.dumps(untitled))
+    with pytest.raises(UserError, match="no field 'title'"):
+        _examples.read(tmp_path / "bad.jsonl")
 
 
 def test_a_record_without_an_identifier_gets_one_of_its_own(tmp_path: Path) -> None:
