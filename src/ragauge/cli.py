@@ -347,7 +347,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_validate(verb("validate", _validate, "Check a configuration and print what it plans."))
     _add_machine(verb("machine", _machine, "Measure this machine's memory bandwidth and matrix rates."))
     _add_render(verb("render", _render, "Render a table or figure of a paper from the records of a run."))
-    _add_run_folders(verb("provenance", _provenance, "Write the settings, data, code and machine behind a run."))
+    _add_provenance(verb("provenance", _provenance, "Write the settings, data, code and machine behind a run."))
     return parser
 
 
@@ -442,6 +442,10 @@ def _add_machine(parser: argparse.ArgumentParser) -> None:
 
 def _add_render(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("item")
+    _add_run_folders(parser)
+
+
+def _add_provenance(parser: argparse.ArgumentParser) -> None:
     _add_run_folders(parser)
 
 

@@ -18,8 +18,8 @@ from torch import Tensor
 import lm_references as tiny
 from ragauge import assets
 from ragauge.errors import UserError
-from ragauge.lm import LM, Decoder, Limits, load_lm
-from ragauge.lm.decoder import column_major
+from ragauge.lm import LM, Limits, load_lm
+from ragauge.lm.decoder import project
 from ragauge.lm.rope import alibi_slopes
 
 EXACT = 1e-4
@@ -98,12 +98,12 @@ def test_attention_means(pair: tuple[Any, LM]) -> None:
         assert_close(read.attention[0], expected, 1e-6)
 
 
-def test_matrices_stored_by_columns(pair: tuple[Any, LM]) -> None:
-    model, lm = pair
-    by_columns = LM(Decoder(lm.shape, column_major(lm.decoder.weights)))
-    assert by_columns.decoder.weights.layers[0].qkv.weight.stride(0) == 1
-    for chunk in (10**9, 1):
-        assert_close(tiny.all_logits(by_columns, IDS, chunk=chunk), tiny.reference_logits(model, IDS))
+@pytest.mark.parametrize("rows", [1, 7, 12, 96])
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_product_in_parts_is_the_product(rows: int, bias: bool) -> None:
+    x, weight = torch.randn(1, 33), torch.randn(rows, 33)
+    added = torch.randn(rows) if bias else None
+    assert_close(project(x, weight, added), torch.nn.functional.linear(x, weight, added), 1e-5)
 
 
 @pytest.mark.parametrize("dtype", HALF, ids=str)

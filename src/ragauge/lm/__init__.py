@@ -12,7 +12,7 @@ from ragauge.cost.shape import Shape
 from ragauge.errors import UserError, unknown
 from ragauge.lm.cache import KVCache, Span
 from ragauge.lm.checkpoint import random_weights, read_shape, read_weights
-from ragauge.lm.decoder import Decoder, Weights, column_major
+from ragauge.lm.decoder import Decoder
 from ragauge.lm.engine import LM, Extension, Limits, ShapeLM
 from ragauge.lm.layout import Row
 
@@ -45,7 +45,7 @@ def load_lm(name_or_path: str, *, dtype: str = "float32", device: str = "cpu", t
     folder = Path(assets.resolve(name_or_path))
     shape, target = read_shape(folder), _device(device)
     weights = read_weights(folder, _dtype(dtype), target)
-    return LM(Decoder(shape, _for_device(weights)), load_tokenizer(folder))
+    return LM(Decoder(shape, weights), load_tokenizer(folder))
 
 
 def random_lm(
@@ -53,7 +53,7 @@ def random_lm(
 ) -> LM:
     """A decoder of this shape with random weights and no tokenizer."""
     _set_threads(threads)
-    return LM(Decoder(shape, _for_device(random_weights(shape, _dtype(dtype), _device(device), seed))))
+    return LM(Decoder(shape, random_weights(shape, _dtype(dtype), _device(device), seed)))
 
 
 def load_tokenizer(folder: Path) -> Any:
@@ -69,11 +69,6 @@ def load_tokenizer(folder: Path) -> Any:
     except Exception as error:  # the tokenizers library raises the bare class
         reason = str(error).strip().split("\n")[0]
         raise UserError(f"{folder}: transformers finds no tokenizer that it can read ({reason})") from None
-
-
-def _for_device(weights: Weights) -> Weights:
-    on_cpu, in_fp32 = weights.head.device.type == "cpu", weights.head.dtype == torch.float32
-    return column_major(weights) if on_cpu and in_fp32 else weights
 
 
 def _dtype(name: str) -> torch.dtype:
