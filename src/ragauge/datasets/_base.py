@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,7 +38,7 @@ class Example:
 
 
 @dataclass(frozen=True)
-class Dataset:
+class Dataset(ABC):
     """A data set: a subclass in a file of its own says how its official records are read.
 
     The fields of a subclass are its options; it checks their values in `__post_init__`.
@@ -56,6 +57,7 @@ class Dataset:
         """The name it is asked for by: that of its file."""
         return type(self).__module__.rpartition(".")[2]
 
+    @abstractmethod
     def parse(self, record: Mapping[str, Any], place: str) -> Example:
         """The Example of one official record.
 
@@ -66,7 +68,6 @@ class Dataset:
         Raises:
             UserError: a field is missing, of another type, empty or out of range.
         """
-        raise NotImplementedError
 
     def default_path(self) -> Path:
         """A local file in the official format, got on the first use. Raises UserError where it cannot be had."""
