@@ -348,6 +348,9 @@ def _parser() -> argparse.ArgumentParser:
     _add_machine(verb("machine", _machine, "Measure this machine's memory bandwidth and matrix rates."))
     _add_render(verb("render", _render, "Render a table or figure of a paper from the records of a run."))
     _add_provenance(verb("provenance", _provenance, "Write the settings, data, code and machine behind a run."))
+    for name in registry.names("verb"):
+        module = registry.module("verb", name)
+        module.add_arguments(verb(name, module.run, (module.__doc__ or "").partition("\n")[0]))
     return parser
 
 

@@ -20,6 +20,7 @@ PACKAGES = {
     "metric": "ragauge.metrics",
     "ranker": "ragauge.rankers",
     "item": "ragauge.paper",
+    "verb": "ragauge.verbs",
 }
 
 
