@@ -27,6 +27,7 @@ ALLOWED: dict[str, set[str]] = {
     "datasets": {"assets", "records", "metrics", "rankers"},
     "rankers": {"assets"},
     "lm": {"cost", "assets"},
+    "retrieval": {"assets", "datasets", "rankers", "records"},
     "grounding": {"lm", "prompts"},
     "methods": {"lm", "prompts", "cost", "rankers", "grounding"},
     "runner": {"methods", "lm", "prompts", "cost", "records", "datasets", "assets"},
