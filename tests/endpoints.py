@@ -1,0 +1,67 @@
+"""A local HTTP server in place of a language model's endpoint, which answers as it is told."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Reply:
+    """One HTTP response."""
+
+    body: bytes
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+def says(text: Any) -> Reply:
+    """A chat completion with this content."""
+    return Reply(json.dumps({"choices": [{"message": {"role": "assistant", "content": text}}]}).encode())
+
+
+@dataclass
+class Served:
+    """A running server and what it was asked."""
+
+    url: str
+    requests: list[dict[str, Any]] = field(default_factory=list)  # path, headers, body
+
+
+@contextmanager
+def served(replies: Sequence[Reply]) -> Iterator[Served]:
+    """Serve the replies in turn, the last one for ever; one with status 0 closes the connection without a word."""
+    left = list(replies)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            found.requests.append({"path": self.path, "headers": dict(self.headers), "body": body})
+            reply = left.pop(0) if len(left) > 1 else left[0]
+            if reply.status == 0:
+                self.close_connection = True
+                return
+            self.send_response(reply.status)
+            for name, value in {"Content-Length": str(len(reply.body)), **reply.headers}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(reply.body)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    found = Served(f"http://127.0.0.1:{server.server_address[1]}/v1")
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield found
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
