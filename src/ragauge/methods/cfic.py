@@ -10,17 +10,12 @@ from pydantic import Field
 
 from ragauge.errors import UserError
 from ragauge.grounding import prefix, skip
+from ragauge.grounding.request import after_document, before_document, token_ids
 from ragauge.grounding.sentences import Sentence, tokenize
 from ragauge.grounding.trie import LONGEST, Trie
 from ragauge.lm import LM, KVCache, Limits, Row, Span
 from ragauge.methods._base import Answer, Evidence, Method, read_plain
 from ragauge.prompts import Prompt, Source, cut_middle, unit_steps
-
-# Asks a model that was not trained for it. The last line stands at the beginning of the response, so that a sentence
-# follows on it as it follows on another one in the document: after a space.
-INSTRUCTION = "Read the document below. It holds the answer to a question.\n\n"
-REQUEST = "\n\nQuestion: {question}\nCopy the sentences of the document that answer the question."
-CUE = "Evidence:"
 
 CHUNK = 1024  # tokens of the document that are read in one pass: the mask is (CHUNK, tokens before), never square
 QUESTION_ROOM = 256  # tokens kept free for the request when a document is cut to the context
@@ -53,7 +48,7 @@ class CFIC(Method):
         return None if lm.shape.eos else "the model has no end-of-text token, whose probability ends evidence"
 
     def prepare(self, lm: LM, prompt: Prompt) -> Grounding:
-        opening = [*prompt.opening, *_ids(lm, INSTRUCTION)]
+        opening = before_document(lm.tokenizer, prompt.opening)
         room = lm.shape.max_context - len(opening) - len(prompt.task) - self._tail_room
         if room < 2:
             raise UserError(f"the model's context of {lm.shape.max_context} tokens has no room for a document; lower d")
@@ -76,13 +71,13 @@ class CFIC(Method):
     def answer(self, lm: LM, state: Grounding, prompt: Prompt, limits: Limits) -> Answer:
         evidence = self.find(lm, state, prompt)
         text = "\n".join(piece.text for piece in evidence) + prompt.document_end
-        ids = read_plain(lm, [prompt.preamble, _ids(lm, text), prompt.query, prompt.task], limits)
+        ids = read_plain(lm, [prompt.preamble, token_ids(lm.tokenizer, text), prompt.query, prompt.task], limits)
         kept = tuple(sorted({piece.document for piece in evidence}))
         return Answer(ids, kept, evidence=evidence, truncated=state.truncated)
 
     def find(self, lm: LM, state: Grounding, prompt: Prompt) -> tuple[Evidence, ...]:
         """The evidence for the prompt's question, in document order."""
-        context = state.ask(lm, [*_ids(lm, REQUEST.format(question=prompt.question)), *prompt.task, *_ids(lm, CUE)])
+        context = state.ask(lm, after_document(lm.tokenizer, prompt.question, prompt.task))
         if self.prefix:
             found = prefix.search(lm, context, state.trie, self.top_k, self.search)
         else:
@@ -132,8 +127,3 @@ def _read_document(lm: LM, cache: KVCache, ids: Sequence[int]) -> None:
         chunk = ids[start : start + CHUNK]
         past = (Span(0, start),) if start else ()
         lm.extend(cache, [Row(chunk, unit_steps(start, len(chunk)), past)], stage="documents", offline=True)
-
-
-def _ids(lm: LM, text: str) -> list[int]:
-    found: list[int] = lm.tokenizer(text, add_special_tokens=False)["input_ids"]
-    return found
