@@ -29,6 +29,7 @@ class Query:
     k: int = 2  # neighbours
     nprobe: int | None = None  # inverted lists scanned
     budget_s: float | None = None  # seconds for the whole call: the largest nprobe that is predicted to fit is taken
+    continuation: int = 1  # chunks after each neighbour, of the same document: stale queries need 2 (PipeRAG, section 4.1)
 
     def __post_init__(self) -> None:
         """Raises UserError on a query that cannot be asked."""
@@ -38,6 +39,8 @@ class Query:
             raise UserError(f"query: the {'tokens are' if self.text is None else 'text is'} empty")
         if self.k < 1:
             raise UserError(f"query: k must be at least 1, not {self.k}")
+        if self.continuation < 0:
+            raise UserError(f"query: continuation must be a number of chunks, not {self.continuation}")
         if self.nprobe is not None and self.budget_s is not None:
             raise UserError("query: give nprobe or budget_s, not both")
         if self.nprobe is not None and self.nprobe < 1:
@@ -58,7 +61,7 @@ class Neighbours:
     documents: np.ndarray  # (k,) int64: number of the chunk's document in the database
     tokens: np.ndarray  # (k, chunk) int32
     lengths: np.ndarray  # (k,) int32: tokens of each chunk; a document's last may be short
-    continuations: np.ndarray  # (k, chunk) int32: the next chunk of the same document
+    continuations: np.ndarray  # (k, continuation * chunk) int32: the next chunks of the same document
     continuation_lengths: np.ndarray  # (k,) int32: 0 where the document ends
     nprobe: int  # inverted lists that were scanned
     seconds: dict[str, float]  # by stage, of the whole call that the query was part of
