@@ -78,6 +78,98 @@ def frontier_probability(costs: ArrayLike, values: ArrayLike, seed: int = 0, n: 
     Raises:
         ValueError: the shapes do not fit, there is no question, or a number is not finite.
     """
+    return frontier_standing(costs, values, seed, n)[0]
+
+
+def frontier_standing(
+    costs: ArrayLike, values: ArrayLike, seed: int = 0, n: int = RESAMPLES
+) -> tuple[np.ndarray, np.ndarray]:
+    """`frontier_probability`, and how much of it a method shares.
+
+    Args: those of `frontier_probability`, and its errors.
+
+    Returns:
+        `probability` (method,) of being on the frontier; `tied` (method,), the probability of being on it beside
+        another method of the same cost and quality. `tied <= probability`.
+    """
+    price, quality = _frontier_points(costs, values)
+    rng = np.random.default_rng(seed)
+    on, shared = np.zeros(len(quality)), np.zeros(len(quality))
+    for rows in _resamples(rng, quality.shape[1], n, width=2 * len(quality)):
+        prices, qualities = price[:, rows].mean(axis=2), quality[:, rows].mean(axis=2)
+        standing = _on_frontier(prices, qualities)
+        on += standing.sum(axis=1)
+        shared += (standing & _tied(prices, qualities)).sum(axis=1)
+    return on / n, shared / n
+
+
+def hypervolume(costs: ArrayLike, qualities: ArrayLike, limits: tuple[float, float]) -> float:
+    """The best quality that a family of methods reaches at a cost, averaged over the costs between two limits.
+
+    It is the area below the family's frontier over log cost, divided by the width: the hypervolume indicator (Zitzler
+    and Thiele, 1999) of two objectives, in the unit of quality. Where the family has nothing that cheap it counts 0.
+
+    Args:
+        costs: (method,) positive, lower is better.
+        qualities: (method,) at least 0, higher is better.
+        limits: the lowest and highest cost, the same for all families that are compared.
+
+    Raises:
+        ValueError: the shapes do not fit, a number is not finite, a cost is not positive or the limits do not rise.
+    """
+    quality = np.asarray(qualities, dtype=float)
+    return float(_hypervolumes(np.asarray(costs, dtype=float), quality[:, None], limits)[0])
+
+
+def hypervolume_interval(
+    costs: ArrayLike,
+    values: ArrayLike,
+    limits: tuple[float, float],
+    seed: int = 0,
+    level: float = 0.95,
+    n: int = RESAMPLES,
+) -> tuple[float, float]:
+    """Percentile bootstrap interval of `hypervolume` over resampled questions.
+
+    The best of several methods that chance moves is better than each: over few questions the interval leans upwards.
+
+    Args:
+        costs: (method,) known costs, positive.
+        values: (method, question) scores of the family's methods on the same questions.
+        limits: those of `hypervolume`.
+        seed, level, n: those of `bootstrap_interval`.
+
+    Raises:
+        ValueError: those of `hypervolume`, or there is no question.
+    """
+    prices, quality = np.asarray(costs, dtype=float), np.asarray(values, dtype=float)
+    means = resampled_means(quality, seed, n)
+    tail = 50 * (1 - level)
+    low, high = np.percentile(_hypervolumes(prices, means, limits), [tail, 100 - tail])
+    return float(low), float(high)
+
+
+def resampled_means(values: ArrayLike, seed: int = 0, n: int = RESAMPLES) -> np.ndarray:
+    """(method, resample) means of all methods over the same resampled questions, so that they can be paired.
+
+    Args:
+        values: (method, question) scores on the same questions.
+        seed: of the resampling.
+        n: resamples.
+
+    Raises:
+        ValueError: there is no method or no question, or a score is not finite.
+    """
+    quality = np.asarray(values, dtype=float)
+    if quality.ndim != 2 or quality.size == 0 or not np.isfinite(quality).all():
+        raise ValueError("values must be (method, question) with at least one finite score")
+    rng = np.random.default_rng(seed)
+    portions = _resamples(rng, quality.shape[1], n, width=len(quality))
+    return np.concatenate([quality[:, rows].mean(axis=2) for rows in portions], axis=1)
+
+
+def _frontier_points(costs: ArrayLike, values: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    """Costs and scores, checked, both (method, question)."""
     quality, price = np.asarray(values, dtype=float), np.asarray(costs, dtype=float)
     if quality.ndim != 2 or quality.size == 0 or price.shape not in (quality.shape, quality.shape[:1]):
         raise ValueError(f"values {quality.shape} must be (method, question), costs {price.shape} (method[, question])")
@@ -85,21 +177,41 @@ def frontier_probability(costs: ArrayLike, values: ArrayLike, seed: int = 0, n: 
         raise ValueError("costs and values must be finite")
     if price.ndim == 1:
         price = np.repeat(price[:, None], quality.shape[1], axis=1)
-    rng = np.random.default_rng(seed)
-    wins = np.zeros(len(quality))
-    for rows in _resamples(rng, quality.shape[1], n, width=2 * len(quality)):
-        wins += _on_frontier(price[:, rows].mean(axis=2), quality[:, rows].mean(axis=2)).sum(axis=1)
-    return wins / n
+    return price, quality
 
 
 def _on_frontier(price: np.ndarray, quality: np.ndarray) -> np.ndarray:
     """(method, resample) bool: no other method dominates this one. Both arguments are (method, resample)."""
-    slack_price, slack_quality = (1e-12 * max(1.0, np.abs(x).max()) for x in (price, quality))  # rounding is no lead
-    cheaper = price[:, None] - price[None]  # (method, other, resample); positive: the other is cheaper
-    better = quality[None] - quality[:, None]  # positive: the other is better
-    no_worse = (cheaper >= -slack_price) & (better >= -slack_quality)
-    ahead = (cheaper > slack_price) | (better > slack_quality)
+    cheaper, better = price[:, None] - price[None], quality[None] - quality[:, None]  # (method, other, resample)
+    no_worse = (cheaper >= -_slack(price)) & (better >= -_slack(quality))  # positive: the other is ahead
+    ahead = (cheaper > _slack(price)) | (better > _slack(quality))
     return ~(no_worse & ahead).any(axis=1)
+
+
+def _tied(price: np.ndarray, quality: np.ndarray) -> np.ndarray:
+    """(method, resample) bool: another method has this one's cost and quality. Arguments as `_on_frontier`'s."""
+    same = np.abs(price[:, None] - price[None]) <= _slack(price)
+    same &= np.abs(quality[:, None] - quality[None]) <= _slack(quality)
+    return same.sum(axis=1) > 1
+
+
+def _slack(values: np.ndarray) -> float:
+    """A difference that rounding alone makes."""
+    return 1e-12 * max(1.0, float(np.abs(values).max()))
+
+
+def _hypervolumes(costs: np.ndarray, qualities: np.ndarray, limits: tuple[float, float]) -> np.ndarray:
+    """(resample,) hypervolumes of methods of known costs (method,) and qualities (method, resample)."""
+    if costs.ndim != 1 or costs.size == 0 or qualities.shape[0] != len(costs):
+        raise ValueError(f"costs {costs.shape} and qualities {qualities.shape} must be of the same methods")
+    if not (np.isfinite(qualities).all() and np.isfinite(costs).all() and (costs > 0).all()):
+        raise ValueError("costs must be finite and positive, qualities finite")
+    if not 0 < limits[0] < limits[1] < np.inf:
+        raise ValueError(f"limits must be two rising positive costs, not {limits}")
+    order = np.argsort(costs, kind="stable")
+    best = np.maximum.accumulate(qualities[order], axis=0)
+    edges = np.log(np.clip(np.append(costs[order], limits[1]), *limits))
+    return np.asarray(np.diff(edges) @ best / np.log(limits[1] / limits[0]))
 
 
 def _sign_flip_p(differences: np.ndarray, rng: np.random.Generator, n: int) -> float:

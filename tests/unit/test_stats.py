@@ -9,7 +9,15 @@ import numpy as np
 import pytest
 
 from ragauge import stats
-from ragauge.stats import bootstrap_interval, frontier_probability, paired_test
+from ragauge.stats import (
+    bootstrap_interval,
+    frontier_probability,
+    frontier_standing,
+    hypervolume,
+    hypervolume_interval,
+    paired_test,
+    resampled_means,
+)
 
 
 def test_the_interval_is_scipys() -> None:
@@ -112,3 +120,64 @@ def test_costs_of_each_question_are_resampled() -> None:
 def test_frontiers_of_misfits(costs: Any, values: Any) -> None:
     with pytest.raises(ValueError, match="must be"):
         frontier_probability(costs, values)
+
+
+def test_ties_are_told_from_places_of_ones_own() -> None:
+    good, bad = np.ones(20), np.zeros(20)
+    probability, tied = frontier_standing([1, 1, 2, 3], [bad, bad, good, good])
+    np.testing.assert_array_equal(probability, [1, 1, 1, 0])
+    np.testing.assert_array_equal(tied, [1, 1, 0, 0])
+
+
+def test_a_tie_by_chance_counts_as_often_as_chance_has_it() -> None:
+    """Two methods of one cost tie where the one question that tells them apart is not drawn."""
+    probability, tied = frontier_standing([1, 1], [np.zeros(10), np.array([1.0] + [0.0] * 9)])
+    np.testing.assert_allclose(probability, [0.9**10, 1], atol=0.02)
+    np.testing.assert_allclose(tied, [0.9**10, 0.9**10], atol=0.02)
+
+
+def test_hypervolume_of_clear_cases() -> None:
+    assert hypervolume([1], [0.5], (1, 100)) == pytest.approx(0.5)
+    assert hypervolume([10], [0.5], (1, 100)) == pytest.approx(0.25)  # nothing below cost 10, half of the decades
+    assert hypervolume([1, 10], [0.2, 0.6], (1, 100)) == pytest.approx(0.4)
+    assert hypervolume([10, 1], [0.6, 0.2], (1, 100)) == pytest.approx(0.4)
+    assert hypervolume([1, 10], [0.6, 0.2], (1, 100)) == pytest.approx(0.6)  # a worse, dearer method adds nothing
+    assert hypervolume([1000], [0.5], (1, 100)) == 0
+    assert hypervolume([0.001], [0.5], (1, 100)) == pytest.approx(0.5)
+
+
+def hypervolume_by_integration(costs: np.ndarray, qualities: np.ndarray, limits: tuple[float, float]) -> float:
+    """The mean over a fine grid of log costs of the best quality at or below each."""
+    grid = np.exp(np.linspace(*np.log(limits), 20_001))
+    return float(np.mean([max((q for c, q in zip(costs, qualities, strict=True) if c <= x), default=0) for x in grid]))
+
+
+def test_hypervolume_is_the_integral() -> None:
+    rng = np.random.default_rng(0)
+    costs, qualities = rng.uniform(0.5, 200, 6), rng.random(6)
+    expected = hypervolume_by_integration(costs, qualities, (1, 100))
+    assert hypervolume(costs, qualities, (1, 100)) == pytest.approx(expected, abs=1e-3)
+
+
+def test_the_hypervolume_of_one_method_has_the_interval_of_its_mean() -> None:
+    values = np.random.default_rng(0).random(40)
+    assert hypervolume_interval([1], [values], (1, 10)) == pytest.approx(bootstrap_interval(values), abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("costs", "qualities", "limits"),
+    [([], [], (1, 2)), ([0], [1], (1, 2)), ([1], [np.nan], (1, 2)), ([1], [1], (2, 2)), ([1, 2], [1], (1, 2))],
+)
+def test_no_hypervolume_of_misfits(costs: Any, qualities: Any, limits: tuple[float, float]) -> None:
+    with pytest.raises(ValueError, match="must be"):
+        hypervolume(costs, qualities, limits)
+
+
+def test_resampled_means_are_paired(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = np.random.default_rng(0).random(30)
+    means = resampled_means([values, values + 0.25], n=500)
+    np.testing.assert_allclose(means[1] - means[0], 0.25)
+    monkeypatch.setattr(stats, "_DRAWS_AT_ONCE", 30 * 2 * 100)
+    np.testing.assert_array_equal(resampled_means([values, values + 0.25], n=500), means)
+    with pytest.raises(ValueError, match="must be"):
+        resampled_means([[]])
