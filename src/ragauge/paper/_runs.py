@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ragauge import records, registry
 from ragauge.cost import cycles, shapes
+from ragauge.cost.flop import parameters
 from ragauge.cost.shape import Shape
 from ragauge.cost.trace import Call, Trace
 from ragauge.errors import UserError
@@ -172,9 +173,12 @@ class Runs:
 
     @cached_property
     def latencies(self) -> tuple[Mapping[str, Any], ...]:
-        """The latency files, each with its model label under "model"."""
-        paths = sorted((self.folder / "latency").glob("*.json"))
-        return tuple({**_json_object(path), "model": path.stem} for path in paths)
+        """The latency files, each with its labels: "model", and "dataset" where it lies in a data set's folder."""
+        folder = self.folder / "latency"
+        return tuple(
+            {**_json_object(path), "model": path.stem, "dataset": path.parent.name if path.parent != folder else None}
+            for path in sorted(folder.rglob("*.json"))
+        )
 
     def named(self, model: str, name: str) -> Variant:
         """The variant of a name, as the records of the model or of another one have it, else the configuration."""
@@ -229,6 +233,22 @@ def online_cycles(variant: Variant, key: str) -> float:
     if variant.shape is None:
         return math.nan
     return float(cycles.compute_cycles(variant.traces[key], variant.shape, accounting="critical_path"))
+
+
+def offline_cycles(variant: Variant, key: str) -> float:
+    """MACs of what could be prepared before one question was known. NaN without a shape."""
+    if variant.shape is None:
+        return math.nan
+    prepared = cycles.uncached([call for call in variant.traces[key] if call.offline])
+    return float(cycles.compute_cycles(prepared, variant.shape, accounting="critical_path"))
+
+
+def weight_bytes(variant: Variant) -> int | None:
+    """Bytes of the decoder's parameters in the precision of the run; None where shape or precision is not known."""
+    dtype = str(variant.setting("dtype")).removeprefix("torch.")
+    if variant.shape is None or dtype not in cycles.DTYPE_BYTES:
+        return None
+    return parameters(variant.shape) * cycles.dtype_bytes(dtype)
 
 
 def _multi_hop(variant: Variant) -> bool:
