@@ -94,12 +94,28 @@ def read_jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     Raises:
         UserError: no such file, a line that is not a JSON object, a truncated or damaged gzip stream.
     """
+    for number, line in read_lines(path):
+        if line.strip():
+            yield number, json_object(line, f"{path}:{number}")
+
+
+def read_lines(path: Path, max_bytes: int = -1) -> Iterator[tuple[int, bytes]]:
+    """The lines of a file, plain or gzipped, with their numbers (from 1) and their final 0x0A.
+
+    Args:
+        max_bytes: of a line; a longer one is refused before it is read whole. Default: no bound.
+
+    Raises:
+        UserError: no such file, a line beyond the bound, a truncated or damaged gzip stream; the line is named.
+    """
     number = 0
     try:
         with _open(path) as file:
-            for number, line in enumerate(file, start=1):
-                if line.strip():
-                    yield number, _json_object(line, f"{path}:{number}")
+            while line := file.readline(max_bytes):
+                number += 1
+                if len(line) == max_bytes and not line.endswith(b"\n"):
+                    raise UserError(f"{path}:{number}: a line of more than {max_bytes:,} bytes")
+                yield number, line
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise UserError(f"{path}:{number + 1}: the gzip file is cut off or damaged here ({error})") from error
     except OSError as error:
@@ -184,7 +200,8 @@ def _open(path: Path) -> IO[bytes]:
     return cast(IO[bytes], gzip.open(path, "rb")) if zipped else open(path, "rb")
 
 
-def _json_object(line: bytes, place: str) -> dict[str, Any]:
+def json_object(line: bytes, place: str) -> dict[str, Any]:
+    """The JSON object of one line; raises UserError with the place where it is none or no UTF-8."""
     try:
         value = json.loads(line)
     except (ValueError, RecursionError) as error:  # ValueError covers malformed JSON and malformed UTF-8
