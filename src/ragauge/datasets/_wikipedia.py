@@ -67,9 +67,13 @@ def read_passages(path: Path, words: int = PASSAGE_WORDS) -> list[Passage]:
 
 def read_articles(path: Path) -> Iterator[Article]:
     """The long articles of a bzip2-compressed MediaWiki export; UserError when the file is damaged."""
-    for title, wikitext in _read_pages(path):
-        if len(wikitext) > LONG_CHARACTERS:
-            yield Article(title, tuple(clean_sections(wikitext)))
+    for title, wikitext in read_long_pages(path):
+        yield Article(title, tuple(clean_sections(wikitext)))
+
+
+def read_long_pages(path: Path) -> Iterator[tuple[str, str]]:
+    """Title and wikitext of the export's long articles, for callers that clean only some of them."""
+    return ((title, wikitext) for title, wikitext in _read_pages(path) if len(wikitext) > LONG_CHARACTERS)
 
 
 # --- the export ---
