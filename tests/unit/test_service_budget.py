@@ -1,0 +1,69 @@
+"""The line of latency on nprobe, and what a budget chooses by it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ragauge.errors import UserError
+from ragauge.retrieval.budget import Line, fit_line, largest_nprobe
+
+CHOICES = (1, 2, 4, 8, 16, 32, 64)
+
+
+def test_an_exact_line_is_found() -> None:
+    fit = fit_line(CHOICES, [0.003 + 0.0005 * n for n in CHOICES])
+    assert (fit.intercept_s, fit.slope_s) == pytest.approx((0.003, 0.0005))
+    assert fit.error == pytest.approx(0.0, abs=1e-9)
+
+
+def test_the_error_is_the_median_of_the_relative_ones() -> None:
+    fit = fit_line([1, 2, 3], [1.0, 2.0, 6.0])  # 2.5 n - 2 would begin below zero: (1 + 4 + 18) / 14 n
+    assert (fit.intercept_s, fit.slope_s) == pytest.approx((0.0, 23 / 14))
+    assert fit.error == pytest.approx(9 / 14)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(CHOICES), st.floats(1e-6, 10)), min_size=2, max_size=30).filter(
+        lambda points: len({n for n, _ in points}) > 1
+    )
+)
+def test_neither_part_is_below_zero_and_the_fit_beats_every_constant(points: list[tuple[int, float]]) -> None:
+    nprobe, seconds = [n for n, _ in points], [s for _, s in points]
+    fit = fit_line(nprobe, seconds)
+    assert min(fit.intercept_s, fit.slope_s) >= 0
+    mean = sum(seconds) / len(seconds)
+    squares = sum((fit(n) - s) ** 2 for n, s in points)
+    assert squares <= sum((mean - s) ** 2 for s in seconds) * (1 + 1e-9) + 1e-12
+
+
+def test_measured_times_that_fall_give_a_constant() -> None:
+    assert fit_line([1, 64], [0.2, 0.1]) == Line(pytest.approx(0.15), 0.0, pytest.approx(0.375))
+
+
+@pytest.mark.parametrize(
+    ("budget_s", "nprobe"), [(0.0, 1), (0.0034, 1), (0.0035, 1), (0.0071, 8), (0.011, 16), (0.035, 64), (99.0, 64)]
+)
+def test_a_budget_chooses_the_largest_that_fits_or_the_smallest(budget_s: float, nprobe: int) -> None:
+    assert largest_nprobe(budget_s, Line(0.003, 0.0005), CHOICES) == nprobe
+
+
+@pytest.mark.parametrize(
+    ("nprobe", "seconds", "message"),
+    [
+        ([1, 2], [0.1], "got 2 and 1"),
+        ([4, 4], [0.1, 0.2], "needs two different nprobe; got [4]"),
+        ([1, 2], [0.1, 0.0], "times above zero"),
+        ([1, 2], [0.1, float("nan")], "times above zero"),
+    ],
+)
+def test_what_cannot_be_fitted_is_refused(nprobe: list[int], seconds: list[float], message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        fit_line(nprobe, seconds)
+    assert message in str(caught.value)
+
+
+def test_no_choices_are_refused() -> None:
+    with pytest.raises(UserError, match="no nprobe"):
+        largest_nprobe(1.0, Line(0, 0), [])
