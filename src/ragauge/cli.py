@@ -19,7 +19,7 @@ from ragauge import __version__, registry
 from ragauge.errors import UserError, unknown
 
 if TYPE_CHECKING:
-    from ragauge.config import Config, DatasetEntry, Model, Variant
+    from ragauge.config import Config, DatasetEntry, Latency, Model, Variant
     from ragauge.inputs import Questions
     from ragauge.methods import Method
 
@@ -103,7 +103,7 @@ def _time(args: argparse.Namespace) -> None:
     from ragauge.cost import latency
 
     config = _config(args)
-    protocol = config.latency if config else None
+    protocol = _protocol(args.dataset, config)
     names = _first(args.methods, protocol.methods if protocol else None)
     if not names:
         raise UserError("--methods: name the methods to time, as in --methods naive,superposition")
@@ -247,6 +247,11 @@ def _limit(args: argparse.Namespace, config: Config | None) -> int | None:
 
 def _variant(args: argparse.Namespace, name: str, config: Config | None) -> Variant:
     """The variant of that name in the configuration, or the method of that name with the parameters of --set."""
+def _protocol(dataset: str, config: Config | None) -> Latency | None:
+    """The configuration's latency protocol of that data set; the first one where that data set has none."""
+    return (config.protocol(dataset) or _first(*config.protocols)) if config else None
+
+
     from ragauge.config import Variant
 
     params = _settings(args.set, "--set")

@@ -12,7 +12,16 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    StringConstraints,
+    Tag,
+    ValidationError,
+    model_validator,
+)
 
 from ragauge import registry
 from ragauge.errors import UserError, unknown
@@ -100,6 +109,17 @@ class Answers(NamedTuple):
 
     dataset: str
     model: str
+def _one_or_several(protocols: Any) -> str:
+    return "several protocols" if isinstance(protocols, list) else "one protocol"
+
+
+# The tags are what pydantic names the two forms by in the path of a mistake (`_UNWRITTEN`).
+Protocols = Annotated[
+    Annotated[Latency, Tag("one protocol")] | Annotated[list[Latency], Tag("several protocols"), Field(min_length=1)],
+    Discriminator(_one_or_several),
+]
+
+
     variant: str
 
 
@@ -112,7 +132,9 @@ class Config(_Section):
     datasets: dict[Label, DatasetEntry] = Field(min_length=1, description="the data sets, by label")
     methods: dict[Label, Variant] = Field(min_length=1, description="the method variants, one line each, by name")
     generation: Generation = Generation()
-    latency: Latency | None = Field(None, description="what is timed; default: nothing")
+    latency: Protocols | None = Field(
+        None, description="what is timed: one protocol, or a list of them, each on a data set of its own"
+    )
     items: Literal["all"] | list[str] = Field("all", description="the tables and figures that are rendered")
 
     @model_validator(mode="before")
@@ -129,10 +151,12 @@ class Config(_Section):
         for name, variant in self.methods.items():
             for label in variant.datasets or ():
                 _known("data set", label, self.datasets, f"methods.{name}.datasets")
-        if self.latency:
-            _known("data set", self.latency.dataset, self.datasets, "latency.dataset")
-            for name in self.latency.methods:
-                _known("variant", name, self.methods, "latency.methods")
+        for where, protocol in self._placed_protocols():
+            _known("data set", protocol.dataset, self.datasets, f"{where}.dataset")
+            for name in protocol.methods:
+                _known("variant", name, self.methods, f"{where}.methods")
+            if self.protocol(protocol.dataset) is not protocol:
+                raise UserError(f"{where}.dataset: there is a protocol for {protocol.dataset!r} already")
         return self
 
     def answers(self) -> Iterator[Answers]:
@@ -140,6 +164,22 @@ class Config(_Section):
         for dataset in self.datasets:
             for model in self.models:
                 for name, variant in self.methods.items():
+    @property
+    def protocols(self) -> tuple[Latency, ...]:
+        """The latency protocols, each on a data set of its own."""
+        return tuple(protocol for _, protocol in self._placed_protocols())
+
+    def protocol(self, dataset: str) -> Latency | None:
+        """The latency protocol of a data set (a label)."""
+        return next((protocol for protocol in self.protocols if protocol.dataset == dataset), None)
+
+    def _placed_protocols(self) -> Iterator[tuple[str, Latency]]:
+        """The path of each protocol's keys, and the protocol."""
+        if isinstance(self.latency, list):
+            yield from ((f"latency.{place}", protocol) for place, protocol in enumerate(self.latency))
+        elif self.latency:
+            yield "latency", self.latency
+
                     if variant.datasets is None or dataset in variant.datasets:
                         yield Answers(dataset, model, name)
 
@@ -162,7 +202,7 @@ class Config(_Section):
         jobs = list(self.answers())
         limits = [self.limit(job) for job in jobs]
         count = f"{sum(limit or 0 for limit in limits):,}" + (" and all of some data sets" if None in limits else "")
-        timed = self.latency.trials * len(self.latency.methods) * len(self.models) if self.latency else 0
+        timed = sum(protocol.trials * len(protocol.methods) for protocol in self.protocols) * len(self.models)
         return "\n".join(
             [
                 f"run       {self.run} (results/{self.run}, reports/{self.run})",
@@ -274,8 +314,12 @@ def _known(what: str, value: str, choices: Any, where: str) -> None:
 def _user_error(error: ValidationError, place: str) -> UserError:
     """The first mistake in ragauge's wording: place, path of the key, what it must be, what it is."""
     first = error.errors()[0]
-    path = [str(part) for part in first["loc"] if part not in ("[key]", "list[str]", "literal['all']")]
+    path = [str(part) for part in first["loc"] if part not in _UNWRITTEN]
     where = ": ".join(filter(None, (place, ".".join(path))))
+# What pydantic puts into the path of a key that is not in the file.
+_UNWRITTEN = ("[key]", "list[str]", "literal['all']", "one protocol", "several protocols")
+
+
     cause = first.get("ctx", {}).get("error")
     if isinstance(cause, UserError):  # of a cross-check, which names the key itself
         return UserError(f"{place}: {cause}")

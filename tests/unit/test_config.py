@@ -37,6 +37,8 @@ def changed(path: str, value: Any) -> dict[str, Any]:
     return data
 
 
+NAIVE_ON_MUSIQUE = {"methods": ["naive"], "dataset": "musique", "trials": 4}
+
 # (path of the change, value, what the one line must hold)
 MISTAKES = [
     ("sede", 1, "c.yaml: sede: unknown key 'sede'; did you mean 'seed'? known: datasets, generation"),
@@ -61,6 +63,11 @@ MISTAKES = [
     ("latency/trails", 3, "c.yaml: latency.trails: unknown key 'trails'; did you mean 'trials'?"),
     ("latency/methods", ["sp_k1"], "c.yaml: latency.methods: unknown variant 'sp_k1'; did you mean 'sp_k4'?"),
     ("latency/dataset", "nq", "c.yaml: latency.dataset: unknown data set 'nq'"),
+    ("latency", [{"methods": ["naive"]}], "c.yaml: latency.0.dataset: is missing"),
+    ("latency", [NAIVE_ON_MUSIQUE, {**NAIVE_ON_MUSIQUE, "trails": 3}], "latency.1.trails: unknown key 'trails'; did "),
+    ("latency", [NAIVE_ON_MUSIQUE] * 2, "c.yaml: latency.1.dataset: there is a protocol for 'musique' already"),
+    ("latency", [], "c.yaml: latency: "),
+    ("latency", 3, "c.yaml: latency: "),
     ("items", ["superposition_tabel_1"], "c.yaml: items: unknown item 'superposition_tabel_1'; did you mean "),
     ("generation", {"max_new_tokens": 0}, "c.yaml: generation.max_new_tokens: must be greater than or equal to 1, "),
 ]
@@ -106,8 +113,20 @@ def test_jobs_and_limits() -> None:
     assert "5 jobs, 11 and all of some data sets questions" in checked.plan()
 
 
-def test_what_the_workflow_writes_reads_back_the_same() -> None:
-    checked = config.parse(valid(), "c.yaml")
+def test_a_run_may_have_a_latency_protocol_for_each_of_several_data_sets() -> None:
+    one = config.parse(valid(), "c.yaml")
+    assert [p.dataset for p in one.protocols] == ["nq_open"]
+    assert one.protocol("musique") is None
+    several = config.parse(changed("latency", [valid()["latency"], NAIVE_ON_MUSIQUE]), "c.yaml")
+    assert [p.dataset for p in several.protocols] == ["nq_open", "musique"]
+    assert several.protocol("musique").trials == 4
+    assert "latency   64 timed trials" in several.plan()  # 30 of two variants, 4 of one
+    assert config.parse(changed("latency", None), "c.yaml").protocols == ()
+
+
+@pytest.mark.parametrize("latency", [valid()["latency"], [valid()["latency"], NAIVE_ON_MUSIQUE]])
+def test_what_the_workflow_writes_reads_back_the_same(latency: Any) -> None:
+    checked = config.parse(changed("latency", latency), "c.yaml")
     written = yaml.safe_dump(checked.model_dump(exclude_none=True), sort_keys=False)
     assert config.parse(yaml.safe_load(written), "c.yaml") == checked
 

@@ -184,22 +184,33 @@ def answer_encoders(wildcards):
 
 # --- latency ---
 
-LATENCY = EXPERIMENT.latency
-TIMED = LATENCY.methods if LATENCY else []
-latency_files = [f"{RESULTS}/latency/{model}.json" for model in EXPERIMENT.models] if LATENCY else []
+LATENCY = f"{RESULTS}/latency/{{dataset}}/{{model}}.json"
+latency_files = [
+    LATENCY.format(dataset=protocol.dataset, model=model)
+    for protocol in EXPERIMENT.protocols
+    for model in EXPERIMENT.models
+]
 
 
 def latency_settings(wildcards):
-    """Everything of the configuration that the times of a model depend on."""
+    """Everything of the configuration that the times of a model on a data set depend on."""
+    protocol = EXPERIMENT.protocol(wildcards.dataset)
     return {
         "model": EXPERIMENT.models[wildcards.model].model_dump(),
-        "protocol": LATENCY.model_dump(),
-        "variants": {name: EXPERIMENT.methods[name].model_dump(exclude={"datasets", "limit"}) for name in TIMED},
+        "protocol": protocol.model_dump(),
+        "variants": {
+            name: EXPERIMENT.methods[name].model_dump(exclude={"datasets", "limit"}) for name in protocol.methods
+        },
     }
 
 
+def latency_encoders(wildcards):
+    return encoder_manifests(*EXPERIMENT.protocol(wildcards.dataset).methods)
+
+
 def latency_code(wildcards):
-    return code_of("costing", *(f"methods.{EXPERIMENT.methods[name].method}" for name in TIMED))
+    timed = EXPERIMENT.protocol(wildcards.dataset).methods
+    return code_of("costing", *(f"methods.{EXPERIMENT.methods[name].method}" for name in timed))
 
 
 # --- items ---
