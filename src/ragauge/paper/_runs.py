@@ -41,6 +41,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "path_temperature": None,
     },
     "dense": {"encoder": "minilm"},
+    "cfic": {"top_k": 3, "d": 256, "prefix": True, "skip": True, "search": "beam"},
 }
 RANKED = ("bm25", "tfidf", "dense")
 
@@ -139,9 +140,16 @@ class Runs:
         """The variants that have records."""
         return tuple(v for v in self.variants if not v.missing)
 
-    def groups(self, multi_hop: bool | None = None) -> list[tuple[str, str]]:
-        """The (data set, model) pairs with records, of one kind of data set if asked."""
-        pairs = dict.fromkeys((v.dataset, v.model) for v in self.run)
+    def groups(self, multi_hop: bool | None = None, long: bool | None = None) -> list[tuple[str, str]]:
+        """The (data set, model) pairs with records, of one kind of data set if asked; `multi_hop` asks for short ones.
+
+        Args:
+            multi_hop: whether a question needs several of its (many, short) documents.
+            long: whether a question is asked of one long document.
+        """
+        long = False if multi_hop is not None else long
+        pairs = list(dict.fromkeys((v.dataset, v.model) for v in self.run))
+        pairs = [p for p in pairs if long is None or self.is_long(p[0]) == long]
         return [p for p in pairs if multi_hop is None or self.is_multi_hop(p[0]) == multi_hop]
 
     def of(self, dataset: str, model: str) -> list[Variant]:
@@ -170,6 +178,10 @@ class Runs:
     def is_multi_hop(self, dataset: str) -> bool:
         """Whether questions need several documents: those data sets are scored by F1 first (MuSiQue)."""
         return self.metrics(dataset)[0] == "f1"
+
+    def is_long(self, dataset: str) -> bool:
+        """Whether a question is asked of one long document, as in LongBench: the data sets of CFIC's items."""
+        return _is_long(self.registered(dataset))
 
     @cached_property
     def latencies(self) -> tuple[Mapping[str, Any], ...]:
@@ -272,6 +284,16 @@ def _unrun(config: Config | None, folder: Path, name: str, dataset: str, model: 
     path = folder / "answers" / dataset / model / f"{name}.jsonl"
     unfinished = path.with_name(path.name + ".partial").exists()
     method, params = (entry.method, entry.params) if entry else (name, {})
+def _is_long(dataset: str) -> bool:
+    from ragauge.datasets import Dataset
+    from ragauge.datasets._longbench import LongBench
+
+    try:
+        return issubclass(registry.component("dataset", dataset, Dataset), LongBench)
+    except UserError:
+        return False
+
+
     return Variant(name, dataset, model, method, params, {}, path, "unfinished" if unfinished else "no records")
 
 

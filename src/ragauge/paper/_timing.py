@@ -20,6 +20,8 @@ def speedup_cells(runs: Runs, keys: Callable[[Variant], Mapping[str, Any] | None
     cells = []
     for latency in runs.latencies:
         protocol = latency.get("protocol") or {}
+        if runs.is_long(str(latency["dataset"] or protocol.get("dataset"))):
+            continue  # of CFIC's items, which show seconds
         device = str(protocol.get("device") or "unknown").partition(":")[0]
         for name in dict.fromkeys(str(row.get("variant")) for row in latency.get("rows") or ()):
             found = keys(runs.named(latency["model"], name))

@@ -26,7 +26,7 @@ LOSSLESS = ("path_caching", "path_parallelization")
 
 def table(runs: Runs) -> pd.DataFrame:
     """One line for each (model, data set, series, factor)."""
-    return frame(KEYS, [c for group in runs.groups() for c in _group(runs, *group)])
+    return frame(KEYS, [c for group in runs.groups(long=False) for c in _group(runs, *group)])
 
 
 def draw(table: pd.DataFrame) -> Figure:
