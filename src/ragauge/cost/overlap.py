@@ -1,0 +1,81 @@
+"""The latency of pipelined generation as a fold over its trace: what ran, what an ideal overlap would take, and
+what either part would take if it were faster (PipeRAG, section 5 and Figure 7).
+
+A generation is a row of windows. Each begins with a retrieval that was waited for (`retrieval`) or with one that ran
+beside the window before it (`prefetch`, its seconds those of the search; `wait`, what was left to wait for it). All
+other online calls are generation. Neither the decoder's nor the search's time is known to depend on the other here: a
+projection divides one of them and leaves the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ragauge.cost.trace import Call, online
+
+RETRIEVAL = "retrieval"  # the generation waited for it
+PREFETCH = "prefetch"  # it ran while the window before was generated
+WAIT = "wait"  # of a prefetch, what was not hidden
+
+
+@dataclass(frozen=True)
+class Speedup:
+    """How many times faster each part is assumed to be."""
+
+    retrieval: float = 1.0
+    generation: float = 1.0
+
+
+@dataclass(frozen=True)
+class Window:
+    """One retrieval and the generation that it ran beside or stood before, in seconds."""
+
+    retrieval_s: float
+    generation_s: float  # of the window that the retrieval ran beside; of no window where it was waited for
+    hidden: bool  # it ran beside generation
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of the two in an ideal schedule."""
+        if self.hidden:
+            return max(self.retrieval_s, self.generation_s)
+        return self.retrieval_s + self.generation_s
+
+
+def windows(trace: Iterable[Call], faster: Speedup = Speedup()) -> list[Window]:
+    """The trace as pairs of a retrieval and the generation since the one before it; the last has no retrieval."""
+    pairs: list[Window] = []
+    generation_s = 0.0
+    for call in online(trace):
+        seconds = call.seconds or 0.0
+        if call.stage in (RETRIEVAL, PREFETCH):
+            pairs.append(Window(seconds / faster.retrieval, generation_s, call.stage == PREFETCH))
+            generation_s = 0.0
+        elif call.stage != WAIT:
+            generation_s += seconds / faster.generation
+    return [*pairs, Window(0.0, generation_s, False)]
+
+
+def ideal_s(trace: Iterable[Call], faster: Speedup = Speedup()) -> float:
+    """Seconds of the generation if every prefetch ran beside its window at no cost to either.
+
+    Per window the longer of retrieval and generation; retrievals that were waited for are added. Of a trace without
+    prefetches (RETRO) this is the sum of its parts.
+    """
+    return sum(window.seconds for window in windows(trace, faster))
+
+
+def retrieval_s(trace: Iterable[Call]) -> float:
+    """Seconds of all searches, hidden or not."""
+    return sum(window.retrieval_s for window in windows(trace))
+
+
+def generation_s(trace: Iterable[Call]) -> float:
+    """Seconds of everything but retrieval and the wait for it."""
+    return sum(window.generation_s for window in windows(trace))
+
+
+def waited_s(trace: Iterable[Call]) -> float:
+    """Seconds in which generation stood still for a retrieval."""
+    return sum(call.seconds or 0.0 for call in online(trace) if call.stage in (RETRIEVAL, WAIT))

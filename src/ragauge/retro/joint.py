@@ -1,0 +1,111 @@
+"""RETRO-fit by chunked joint attention: any decoder attends to neighbours in the same softmax as to its own past.
+
+The decoder itself makes the keys and values of a window's neighbours, and the window's tokens attend to them beside
+their own past, as to any other cached tokens. No weight is added, so that it works without training. RETRO (Borgeaud et
+al., 2022) has cross-attention layers of its own in this place; what is attended to, and by which tokens, is the same.
+
+Positions. The neighbours of a window stand directly before the first token that attends to them (`before`), each at
+the same 128 positions: however long the sequence has become, they are as near as in a prompt that consists of a
+neighbour and the window alone, and no distance is longer than the sequence's own or is one that the decoder never saw.
+With `start` they stand before the whole sequence, as retrieved documents do in a prompt; their distance then grows
+with the sequence. Each neighbour is read behind the first token of the sequence (`sink`): decoders put much of their
+attention on the first token they see, and neighbours that each had a first token of their own would draw it to
+themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from torch import Tensor
+
+from ragauge.cost.trace import Call
+from ragauge.errors import UserError, unknown
+from ragauge.lm import LM, KVCache, Limits, Row, Span
+from ragauge.retro.reader import Tokens
+
+Placement = Literal["before", "start"]
+
+
+@dataclass(frozen=True)
+class JointAttention:
+    """How neighbours are placed; `open` begins a sequence."""
+
+    placement: Placement = "before"
+    sink: bool = True  # neighbours are read behind the sequence's first token
+    bias: float = 0.0  # added to the attention scores of neighbours' keys, in nats
+
+    def __post_init__(self) -> None:
+        if self.placement not in get_args(Placement):
+            raise unknown("placement", self.placement, get_args(Placement))
+
+    def open(self, lm: LM, tokens: int, neighbour_tokens: int = 0) -> JointReader:
+        """A reader with room for a sequence of `tokens` and neighbours of `neighbour_tokens` in all."""
+        return JointReader(self, lm, tokens + 2 * neighbour_tokens)
+
+
+class JointReader:
+    """A sequence and its current neighbours in one cache: the neighbours' slots first, then the sequence's.
+
+    So the keys of every read are a view of the cache, and decoding between two retrievals is plain decoding.
+    """
+
+    def __init__(self, form: JointAttention, lm: LM, capacity: int) -> None:
+        self.form, self.lm = form, lm
+        self.length = 0
+        self._cache = lm.new_cache(capacity)
+        self._front = 0  # slots of the neighbours
+
+    def attach(self, neighbours: Sequence[Tokens]) -> None:
+        """See `Reader.attach`. Raises UserError where there is no token yet to read neighbours behind."""
+        if self.form.sink and not self.length:
+            raise UserError("neighbours are read behind the sequence's first token; the sequence is empty")
+        rows = [self._row(ids) for ids in neighbours if len(ids)]
+        end = self._cache.length
+        if rows:
+            self.lm.extend(self._cache, rows, stage="neighbours", parallel=True)
+        self._bring_to_front(Span(end, self._cache.length))
+
+    def read(self, ids: Tokens) -> Tensor:
+        """See `Reader.read`."""
+        row = Row(ids, range(self.length, self.length + len(ids)), (Span(0, self._cache.length),))
+        [logits] = self.lm.extend(self._cache, [row], stage="read", logits_at=[range(len(ids))]).logits
+        self.length += len(ids)
+        return logits
+
+    def decode(self, logits: Tensor, tokens: int) -> list[int]:
+        """See `Reader.decode`."""
+        ids = self.lm.generate(self._cache, logits, self.length, Limits(tokens, ignore_stop=True))
+        self.length += len(ids) - 1
+        return ids
+
+    def note(self, call: Call) -> None:
+        """See `Reader.note`."""
+        self.lm.note(call)
+
+    def _row(self, ids: Tokens) -> Row:
+        last = 0 if self.form.placement == "start" else self.length
+        past = (Span(self._front, self._front + 1),) if self.form.sink else ()
+        return Row(ids, range(last - len(ids), last), past)
+
+    def _bring_to_front(self, new: Span) -> None:
+        """Make the neighbours in slots `new`, behind the sequence, those in front of it."""
+        if len(new) == self._front:
+            _copy(self._cache, new, Span(0, self._front))
+            self._cache.truncate(new.start)
+            return
+        spans, free = [new, Span(self._front, new.start)], self._cache.capacity - self._cache.length
+        self._cache = self.lm.join(self._cache, spans, free + self._front)
+        self._front = len(new)
+        self._cache.bias = None
+        if self.form.bias and self._front:
+            self._cache.add_bias(Span(0, self._front), self.form.bias)
+
+
+def _copy(cache: KVCache, source: Span, target: Span) -> None:
+    """Copy the slots of one span over those of another of the same length; biases stay with their slots."""
+    for arena in (*cache.k, *cache.v):
+        arena[:, target.start : target.stop] = arena[:, source.start : source.stop]
+    cache.positions[target.start : target.stop] = cache.positions[source.start : source.stop]

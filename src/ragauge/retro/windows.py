@@ -1,0 +1,76 @@
+"""Which tokens attend to which retrieval: query windows, intervals, staleness and shift (PipeRAG, sections 4.1, 4.2).
+
+A sequence is cut into windows `i = 0, 1, ...`, one every `interval` tokens. The neighbours of window i help to predict
+the `interval` tokens after its query. A fresh query is the 64 tokens `[i*m, i*m + 64)`, all that are known last when
+those tokens are predicted. A stale query is that of the window before: its neighbours lie m tokens behind, so the first
+m tokens of what was fetched are dropped and the text after them is taken instead (the paper's Figure 3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ragauge.errors import UserError
+
+CHUNK = 64  # tokens of a database chunk and of a query
+NEIGHBOUR = 2 * CHUNK  # tokens of a neighbour that are attended to: the chunk and its continuation
+
+
+class Piece(NamedTuple):
+    """Tokens [start, stop) of a sequence, all of one window; window -1 is before the first retrieval."""
+
+    start: int
+    stop: int
+    window: int
+
+
+@dataclass(frozen=True)
+class Windows:
+    """The retrieval windows of a sequence."""
+
+    interval: int = CHUNK  # m: tokens between retrievals
+    stale: bool = False  # each query is that of the window before, so that it can be answered ahead of time
+
+    def __post_init__(self) -> None:
+        if self.interval < 1 or CHUNK % self.interval:
+            choices = ", ".join(str(m) for m in range(1, CHUNK + 1) if CHUNK % m == 0)
+            raise UserError(
+                f"interval: {self.interval} does not divide the {CHUNK} tokens of a chunk; known: {choices}"
+            )
+
+    def of(self, place: int) -> int:
+        """The window whose neighbours the token at `place` attends to; -1 where it attends to none.
+
+        The token at `place` predicts the one after it, and knows itself: the last token of a query is the first that
+        attends to what the query found.
+        """
+        return max(-1, (place + 1 - CHUNK) // self.interval)
+
+    def first(self, window: int) -> int:
+        """The first place that attends to a window's neighbours: the last token of its fresh query."""
+        return CHUNK - 1 + window * self.interval
+
+    def pieces(self, start: int, stop: int) -> Iterator[Piece]:
+        """The tokens [start, stop) cut where the window changes."""
+        while start < stop:
+            window = self.of(start)
+            end = min(stop, self.first(window + 1))
+            yield Piece(start, end, window)
+            start = end
+
+    def query(self, window: int) -> slice:
+        """The places of the tokens that are asked with for a window's neighbours."""
+        asked = max(0, window - 1) if self.stale else window
+        return slice(asked * self.interval, asked * self.interval + CHUNK)
+
+    def kept(self, window: int) -> slice:
+        """The tokens that are kept of each neighbour fetched for a window."""
+        shift = self.interval if self.stale and window > 0 else 0
+        return slice(shift, shift + NEIGHBOUR)
+
+    @property
+    def continuation(self) -> int:
+        """Chunks that must be fetched after each neighbour: 1, or 2 where the first `interval` tokens are dropped."""
+        return 2 if self.stale else 1

@@ -1,0 +1,62 @@
+"""What the tests of retrieval-augmented generation share: an exact retriever over tokens in memory, and its passages."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import numpy as np
+
+from ragauge.retrieval.retriever import Neighbours, Query
+from ragauge.retro.windows import CHUNK
+
+
+def tokens(count: int, seed: int, vocab: int = 250) -> list[int]:
+    """Random token ids, none of them special."""
+    return [int(t) for t in np.random.default_rng(seed).integers(4, 4 + vocab, count)]
+
+
+class ExactRetriever:
+    """The chunks that share most tokens with the query, place by place; ties go to the first chunk."""
+
+    def __init__(self, documents: Sequence[Sequence[int]], delay_s: float = 0.0) -> None:
+        self.delay_s, self.queries, self.fails_at = delay_s, list[Query](), -1
+        self.chunks = [(number, start) for number, text in enumerate(documents) for start in range(0, len(text), CHUNK)]
+        self.documents = [list(text) for text in documents]
+
+    def __len__(self) -> int:
+        return len(self.chunks)
+
+    def passage(self, chunk: int, continuation: int) -> tuple[int, list[int]]:
+        number, start = self.chunks[chunk]
+        return number, self.documents[number][start : start + (1 + continuation) * CHUNK]
+
+    def search(self, queries: Sequence[Query]) -> list[Neighbours]:
+        if len(self.queries) == self.fails_at:
+            raise ConnectionError("the server is gone")
+        self.queries += queries
+        time.sleep(self.delay_s)
+        return [self._search(query) for query in queries]
+
+    def _search(self, query: Query) -> Neighbours:
+        asked = query.tokens if query.tokens is not None else [ord(c) % 250 for c in query.text or ""]
+        found = [self.passage(i, query.continuation) for i in range(len(self))]
+        distance = [sum(a != b for a, b in zip(asked, text, strict=False)) for _, text in found]
+        ids = np.argsort(distance, kind="stable")[: query.k]
+        chunk, after = np.zeros((len(ids), CHUNK), np.int32), np.zeros((len(ids), query.continuation * CHUNK), np.int32)
+        for place, i in enumerate(ids):
+            text = found[i][1]
+            chunk[place, : len(text[:CHUNK])] = text[:CHUNK]
+            after[place, : len(text[CHUNK:])] = text[CHUNK:]
+        lengths = np.array([len(found[i][1]) for i in ids], np.int32)
+        return Neighbours(
+            ids=ids.astype(np.int64),
+            distances=np.array(distance, np.float32)[ids],
+            documents=np.array([found[i][0] for i in ids], np.int64),
+            tokens=chunk,
+            lengths=np.minimum(lengths, CHUNK),
+            continuations=after,
+            continuation_lengths=np.maximum(lengths - CHUNK, 0),
+            nprobe=query.nprobe or 0,
+            seconds={"search": self.delay_s},
+        )

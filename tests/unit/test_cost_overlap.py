@@ -1,0 +1,61 @@
+"""The ideal overlap as a fold over a trace, and projections to faster parts."""
+
+from __future__ import annotations
+
+import pytest
+
+from ragauge.cost.overlap import (
+    PREFETCH,
+    RETRIEVAL,
+    WAIT,
+    Speedup,
+    generation_s,
+    ideal_s,
+    retrieval_s,
+    waited_s,
+    windows,
+)
+from ragauge.cost.trace import Call
+
+
+def call(stage: str, seconds: float, offline: bool = False) -> Call:
+    return Call(stage, (1,), (0,), offline, seconds=seconds)
+
+
+PIPELINED = [
+    call("read", 0.5),
+    call(RETRIEVAL, 3.0),
+    call("neighbours", 0.25),
+    call("decode", 1.75),
+    call(PREFETCH, 3.0),  # ran beside the two calls before it
+    call(WAIT, 1.1),
+    call("neighbours", 0.5),
+    call("decode", 4.5),
+    call(PREFETCH, 2.5),
+    call(WAIT, 0.01),
+    call("decode", 1.0),
+]
+
+
+def test_every_window_costs_the_longer_of_its_parts() -> None:
+    assert ideal_s(PIPELINED) == pytest.approx((0.5 + 3.0) + max(3.0, 2.0) + max(2.5, 5.0) + 1.0)
+    assert [w.hidden for w in windows(PIPELINED)] == [False, True, True, False]
+    assert retrieval_s(PIPELINED) == pytest.approx(8.5)
+    assert generation_s(PIPELINED) == pytest.approx(8.5)
+    assert waited_s(PIPELINED) == pytest.approx(3.0 + 1.1 + 0.01)
+
+
+def test_projections_divide_one_part_and_leave_the_other() -> None:
+    assert ideal_s(PIPELINED, Speedup(retrieval=4)) == pytest.approx((0.5 + 0.75) + 2.0 + 5.0 + 1.0)
+    assert ideal_s(PIPELINED, Speedup(generation=4)) == pytest.approx((0.125 + 3.0) + 3.0 + 2.5 + 0.25)
+
+
+def test_without_prefetches_it_is_the_sum() -> None:
+    waited = [call("read", 1.0), call(RETRIEVAL, 2.0), call("decode", 3.0), call(RETRIEVAL, 2.0), call("decode", 3.0)]
+    assert ideal_s(waited) == pytest.approx(11.0)
+    assert ideal_s(waited, Speedup(retrieval=2)) == pytest.approx(9.0)
+    assert ideal_s([]) == 0.0
+
+
+def test_what_was_done_before_the_request_is_free() -> None:
+    assert ideal_s([call("documents", 9.0, offline=True), call("decode", 1.0)]) == pytest.approx(1.0)

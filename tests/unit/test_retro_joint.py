@@ -1,0 +1,145 @@
+"""Joint attention: equal to one dense pass under a mask, to plain decoding without neighbours, and to itself in steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import tiny_models
+from ragauge.errors import UserError
+from ragauge.lm import LM, Row
+from ragauge.retro.generation import generate
+from ragauge.retro.joint import JointAttention
+from ragauge.retro.scoring import read_through, token_nll
+from ragauge.retro.sources import Ask, Chance, Fresh, NoNeighbours, Prefetched, Source
+from ragauge.retro.windows import Windows
+from retro_parts import ExactRetriever, tokens
+
+IDS = tokens(200, 1)
+DOCUMENTS = [tokens(300, 2), tokens(70, 3), IDS[20:140], tokens(400, 4), tokens(5, 5)]
+FORMS = [JointAttention(), JointAttention("start"), JointAttention(sink=False), JointAttention(bias=-1.5)]
+
+
+class Dense(list[Any]):
+    """Segments of ids and positions, and which tokens see which: what `tiny_models.dense` takes."""
+
+    seen: np.ndarray
+
+    def mask(self) -> np.ndarray:
+        return self.seen
+
+
+def dense_logits(
+    lm: LM, form: JointAttention, ids: Sequence[int], found: list[list[list[int]]], windows: Windows
+) -> Tensor:
+    """Logits of the whole sequence in one pass over it and all windows' neighbours, hidden from other windows."""
+    graph = Dense([SimpleNamespace(ids=list(ids), positions=[float(p) for p in range(len(ids))])])
+    owner = [-1] * len(ids)  # of each token: the window that it is a neighbour of
+    part = [0] * len(ids)
+    for window, texts in enumerate(found):
+        last = 0 if form.placement == "start" else windows.first(window)
+        for text in texts:
+            graph.append(SimpleNamespace(ids=text, positions=[float(p) for p in range(last - len(text), last)]))
+            owner += [window] * len(text)
+            part += [len(graph)] * len(text)
+    places = np.arange(len(owner))
+    own, group = np.array(owner), np.array(part)
+    causal = (group[:, None] == group) & (places[None] <= places[:, None])
+    mine = np.array([windows.of(p) if p < len(ids) else -2 for p in places])
+    causal |= (own[None] >= 0) & (own[None] == mine[:, None])
+    if form.sink:
+        causal[len(ids) :, 0] = True
+    graph.seen = causal
+    bias = torch.zeros(len(owner), len(owner))
+    bias[: len(ids), len(ids) :] = form.bias
+    return tiny_models.dense(lm, graph, bias)[0][: len(ids)]  # type: ignore[arg-type]
+
+
+def attached(searcher: ExactRetriever, windows: Windows, count: int) -> list[list[list[int]]]:
+    """The neighbours of each window, by the source itself."""
+    source = Fresh(Ask(searcher), windows, lambda call: None)
+    return [list(source.neighbours(i, IDS, False) or ()) for i in range(count)]
+
+
+@pytest.mark.parametrize("form", FORMS, ids=str)
+@pytest.mark.parametrize("shape", sorted(tiny_models.SHAPES))
+def test_windows_equal_one_dense_pass(shape: str, form: JointAttention) -> None:
+    lm, windows, searcher = tiny_models.tiny_lm(tiny_models.SHAPES[shape]), Windows(32), ExactRetriever(DOCUMENTS)
+    reader = form.open(lm, len(IDS), 256)
+    source = Fresh(Ask(searcher), windows, reader.note)
+    logits = torch.cat([part for _, _, part in read_through(reader, IDS, len(IDS), source, windows)])
+    expected = dense_logits(lm, form, IDS, attached(searcher, windows, 1 + windows.of(len(IDS) - 1)), windows)
+    torch.testing.assert_close(logits, expected, atol=2e-4, rtol=1e-4)
+
+
+def test_without_neighbours_it_is_the_decoder() -> None:
+    lm, windows = tiny_models.tiny_lm(), Windows()
+    plain = lm.extend(lm.new_cache(len(IDS)), [Row(IDS, range(len(IDS)))], stage="prompt", logp=True).logp[0]
+    nll = token_nll(JointAttention().open(lm, len(IDS)), IDS, NoNeighbours(), windows)
+    torch.testing.assert_close(nll, -plain)
+
+
+def sources(windows: Windows, searcher: ExactRetriever) -> dict[str, Source]:
+    def nothing(call: Any) -> None: ...
+
+    made: dict[str, Source] = {
+        "none": NoNeighbours(),
+        "fresh": Fresh(Ask(searcher), windows, nothing),
+        "once": Fresh(Ask(searcher), windows, nothing, once=True),
+        "random": Chance(searcher, windows, np.random.default_rng(0)),
+    }
+    return made | ({"prefetched": Prefetched(Ask(searcher), windows, nothing)} if windows.stale else {})
+
+
+@pytest.mark.parametrize("interval", [8, 64])
+@pytest.mark.parametrize("stale", [False, True])
+def test_generation_takes_the_likeliest_tokens_of_teacher_forcing(interval: int, stale: bool) -> None:
+    """Scored as given text, every generated token is the one of the highest logit, whatever the neighbours."""
+    lm, windows, prompt = tiny_models.tiny_lm(), Windows(interval, stale), IDS[:70]
+    for name, source in sources(windows, ExactRetriever(DOCUMENTS)).items():
+        new = generate(JointAttention().open(lm, 180, 256), prompt, 180, source, windows)
+        assert len(new) == 110
+        whole = [*prompt, *new]
+        again = sources(windows, ExactRetriever(DOCUMENTS))[name]
+        forced = read_through(JointAttention().open(lm, 180, 256), whole, 179, again, windows)
+        logits = torch.cat([part for _, _, part in forced])
+        assert logits[69:].argmax(-1).tolist() == new, name
+        for made in (source, again):
+            made.close()
+
+
+def test_one_token_at_a_time_has_the_logits_of_teacher_forcing() -> None:
+    lm, windows = tiny_models.tiny_lm(), Windows(16, stale=True)
+    parts = {}
+    for step in (1, 200):
+        reader, source = JointAttention().open(lm, 200, 256), sources(windows, ExactRetriever(DOCUMENTS))["fresh"]
+        parts[step] = torch.cat(
+            [part for stop in range(step, 201, step) for *_, part in read_through(reader, IDS, stop, source, windows)]
+        )
+    torch.testing.assert_close(parts[1], parts[200])
+
+
+def test_a_window_without_neighbours_forgets_those_before() -> None:
+    lm = tiny_models.tiny_lm()
+    readers = [JointAttention().open(lm, 100, 128) for _ in range(2)]
+    for reader in readers:
+        reader.read(IDS[:64])
+    readers[0].attach([DOCUMENTS[0][:128]])
+    readers[0].attach([])
+    torch.testing.assert_close(readers[0].read(IDS[64:80]), readers[1].read(IDS[64:80]))
+
+
+def test_neighbours_need_a_token_to_stand_behind() -> None:
+    with pytest.raises(UserError, match="the sequence is empty"):
+        JointAttention().open(tiny_models.tiny_lm(), 10).attach([[5, 6]])
+
+
+def test_an_unknown_placement_names_the_choices() -> None:
+    with pytest.raises(UserError, match="known: before, start"):
+        JointAttention("behind")  # type: ignore[arg-type]
