@@ -1,4 +1,4 @@
-"""Joint attention: equal to one dense pass under a mask, to plain decoding without neighbours, and to itself in steps."""
+"""Joint attention equals one dense pass under a mask, plain decoding without neighbours, and itself in steps."""
 
 from __future__ import annotations
 

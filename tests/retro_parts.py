@@ -1,4 +1,4 @@
-"""What the tests of retrieval-augmented generation share: an exact retriever over tokens in memory, and its passages."""
+"""What the tests of retrieval-augmented generation share: an exact retriever over tokens in memory."""
 
 from __future__ import annotations
 
