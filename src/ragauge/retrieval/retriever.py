@@ -29,7 +29,7 @@ class Query:
     k: int = 2  # neighbours
     nprobe: int | None = None  # inverted lists scanned
     budget_s: float | None = None  # seconds for the whole call: the largest nprobe that is predicted to fit is taken
-    continuation: int = 1  # chunks after each neighbour, of the same document: stale queries need 2 (PipeRAG, section 4.1)
+    continuation: int = 1  # chunks after each neighbour, of the same document; stale queries need 2 (PipeRAG, 4.1)
 
     def __post_init__(self) -> None:
         """Raises UserError on a query that cannot be asked."""
@@ -73,21 +73,3 @@ class Searcher(Protocol):
     def search(self, queries: Sequence[Query]) -> list[Neighbours]:
         """The neighbours of each query, in order. Raises UserError on a query that cannot be asked."""
         ...
-
-
-@dataclass(frozen=True)
-class ScanModel:
-    """Predicted seconds of a retrieval, linear in nprobe (PipeRAG, section 4.3)."""
-
-    fixed_s: float  # encoding, coarse search, lookup
-    probe_s: float  # of one more inverted list
-
-    def seconds(self, nprobe: int) -> float:
-        """Predicted seconds of a retrieval that scans `nprobe` lists."""
-        return self.fixed_s + self.probe_s * nprobe
-
-    def nprobe(self, budget_s: float, most: int) -> int:
-        """The largest nprobe up to `most` whose prediction fits the budget; 1 where none does."""
-        if self.probe_s <= 0:
-            return most
-        return max(1, min(most, int((budget_s - self.fixed_s) / self.probe_s)))

@@ -1,0 +1,481 @@
+"""The chunk database: documents as chunks of 64 tokens, memory-mapped, shard by shard.
+
+    <database>/shards/00000/    tokens.bin       (chunk, chunk_tokens) uint16 or int32, 0 beyond the chunk's length
+                                lengths.bin      (chunk,) uint16: tokens of the chunk; a document's last may be short
+                                documents.bin    (chunk,) int32: the chunk's document, counted within the shard
+                                documents.jsonl  place and title of each document; document_lines.bin (document,) int64
+                                evaluation.jsonl text that is held out, and the document that it was cut from
+                                *_signatures.bin MinHash signatures of documents and evaluation text
+                                manifest.json    counts, hashes, and what it was made from
+    <database>/database/        near_duplicates.bin and the manifest that names the shards in order
+
+A chunk's number is its place in the database, shard after shard; its continuation is the next chunk of the same
+document. A shard is made by one job, whatever the others do; `gather` then names them in order and marks the
+documents that are near-duplicates of evaluation text, which an index leaves out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import IO, Any, Literal
+
+import numpy as np
+
+from ragauge.errors import UserError
+from ragauge.retrieval import _folder
+from ragauge.retrieval.corpus import Corpus, Document, Share, as_json_line
+from ragauge.retrieval.near_duplicates import PERMUTATIONS, EvaluationText, signatures
+
+SHARD, DATABASE = "shard of a chunk database", "chunk database"
+BATCH_DOCUMENTS = 64  # tokenised together,
+BATCH_CHARACTERS = 1 << 22  # or fewer, where they are long
+
+
+@dataclass(frozen=True)
+class Split:
+    """What of each document is evaluation text and what goes into the database."""
+
+    kind: Literal["tail", "documents", "none"] = "tail"  # the last share of each document, a share of them, nothing
+    share: float = 0.2
+
+    def __call__(self, document: Document) -> tuple[str, str]:
+        """The text for the database and the text for evaluation; either may be empty."""
+        if self.kind == "documents":
+            whole = _fraction(document.text) < self.share
+            return ("", document.text) if whole else (document.text, "")
+        if self.kind == "none":
+            return document.text, ""
+        cut = _word_end(document.text, round(len(document.text) * (1 - self.share)))
+        return document.text[:cut], document.text[cut:].strip()
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a database is made from its corpus. Everything in it is part of the database's identity."""
+
+    corpus: Corpus
+    tokenizer: str  # a model or a folder, as `assets.resolve` takes it
+    chunk_tokens: int = 64
+    split: Split = Split()
+    shards: int = 1
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Text that the database does not hold."""
+
+    document: int  # the document whose tail it is, numbered in the database; -1 where it is a whole document
+    place: str
+    title: str
+    text: str
+
+
+def shard_folder(database: Path, number: int) -> Path:
+    """Where a shard lies."""
+    return database / "shards" / f"{number:05d}"
+
+
+# --- making ---
+
+
+def build_shard(database: Path, recipe: Recipe, number: int) -> bool:
+    """Makes one shard, unless it is there already; returns whether it was made.
+
+    Memory: the tokenizer, and at most `BATCH_CHARACTERS` of text and one document at a time.
+
+    Raises:
+        UserError: the corpus cannot be read (file and line are named), it gives the shard no chunk, or the disk is
+            full.
+    """
+    share = Share(number, recipe.shards)
+    tokenizer = load_tokenizer(recipe.tokenizer)
+    made_from = {
+        "corpus": recipe.corpus.identity(share),
+        "tokenizer": tokenizer_sha256(tokenizer),
+        "chunk_tokens": recipe.chunk_tokens,
+        "split": asdict(recipe.split),
+    }
+
+    def make(folder: Path) -> dict[str, Any]:
+        with _ShardWriter(folder, recipe, tokenizer) as writer:
+            for document in recipe.corpus.documents(share):
+                writer.add(document)
+        if not writer.chunks:
+            sources = ", ".join(recipe.corpus.sources)
+            raise UserError(f"corpus {sources}: shard {number} of {recipe.shards} gets no text; use fewer shards")
+        return {"tokenizer_source": recipe.tokenizer, **writer.facts()}
+
+    return _folder.build(shard_folder(database, number), SHARD, made_from, make)
+
+
+def gather(database: Path, shards: int) -> bool:
+    """Names the shards in order and marks near-duplicates of evaluation text; returns whether anything was to do.
+
+    Memory: the signatures of the evaluation text and one shard's.
+
+    Raises:
+        UserError: a shard is missing, cut short, or of another corpus, tokenizer or chunk size than the first.
+    """
+    parts = [Shard.open(shard_folder(database, number)) for number in range(shards)]
+    for part in parts[1:]:
+        part.check_like(parts[0])
+    made_from = {"shards": [part.sha256 for part in parts]}
+
+    def make(folder: Path) -> dict[str, Any]:
+        marked = _near_duplicates(parts)
+        marked.tofile(folder / "near_duplicates.bin")
+        return {
+            "counts": _totals(parts) | _marked_counts(parts, marked),
+            "tokenizer": parts[0].manifest["made_from"]["tokenizer"],
+            "tokenizer_source": parts[0].manifest["tokenizer_source"],
+            "chunk_tokens": parts[0].chunk_tokens,
+            "corpus": _folder.text_sha256([part.manifest["made_from"]["corpus"] for part in parts]),
+        }
+
+    return _folder.build(database / "database", DATABASE, made_from, make)
+
+
+class _ShardWriter:
+    """Takes documents and writes their chunks; holds one batch."""
+
+    def __init__(self, folder: Path, recipe: Recipe, tokenizer: Any) -> None:
+        self.recipe = recipe
+        self.tokenizer = tokenizer
+        self.dtype = np.dtype(np.uint16 if len(tokenizer) <= 1 << 16 else np.int32)
+        self.chunks = self.documents = self.tokens = self.evaluation = self.read = 0
+        self._folder = folder
+        self._files: dict[str, IO[bytes]] = {}
+        self._waiting: list[tuple[Document, str, str]] = []  # document, text for the database, for evaluation
+        self._characters = 0
+
+    def __enter__(self) -> _ShardWriter:
+        names = ("tokens.bin", "lengths.bin", "documents.bin", "documents.jsonl", "document_lines.bin")
+        for name in (*names, "evaluation.jsonl", "document_signatures.bin", "evaluation_signatures.bin"):
+            self._files[name] = open(self._folder / name, "wb")
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        try:
+            if kind is None:
+                self._flush()
+        finally:
+            for file in self._files.values():
+                file.close()
+
+    def add(self, document: Document) -> None:
+        """Takes one document; writes a batch when there is one."""
+        self.read += 1
+        self._waiting.append((document, *self.recipe.split(document)))
+        self._characters += len(document.text)
+        if len(self._waiting) >= BATCH_DOCUMENTS or self._characters >= BATCH_CHARACTERS:
+            self._flush()
+
+    def facts(self) -> dict[str, Any]:
+        """What the manifest says of the shard."""
+        counts = {name: getattr(self, name) for name in ("read", "documents", "chunks", "tokens", "evaluation")}
+        return {"counts": counts, "token_dtype": self.dtype.name}
+
+    def _flush(self) -> None:
+        kept = [text for _, text, _ in self._waiting]
+        ids = encode(self.tokenizer, kept)
+        for (document, text, held_out), tokens in zip(self._waiting, ids, strict=True):
+            self._write_document(document, text, held_out, tokens)
+        self._waiting, self._characters = [], 0
+
+    def _write_document(self, document: Document, text: str, held_out: str, tokens: Sequence[int]) -> None:
+        number = -1
+        if tokens:
+            number = self.documents
+            self._write_chunks(tokens)
+            self._write_line(document)
+            self._write("document_signatures.bin", signatures([text]))
+            self.documents += 1
+        if held_out:
+            self._write("evaluation.jsonl", _evaluation_line(document, held_out, number))
+            self._write("evaluation_signatures.bin", signatures([held_out]))
+            self.evaluation += 1
+
+    def _write_chunks(self, tokens: Sequence[int]) -> None:
+        size = self.recipe.chunk_tokens
+        count = -(-len(tokens) // size)
+        padded = np.zeros(count * size, dtype=self.dtype)
+        padded[: len(tokens)] = tokens
+        lengths = np.full(count, size, dtype=np.uint16)
+        lengths[-1] = len(tokens) - (count - 1) * size
+        self._write("tokens.bin", padded)
+        self._write("lengths.bin", lengths)
+        self._write("documents.bin", np.full(count, self.documents, dtype=np.int32))
+        self.chunks += count
+        self.tokens += len(tokens)
+
+    def _write_line(self, document: Document) -> None:
+        start = self._files["documents.jsonl"].tell()
+        self._write("document_lines.bin", np.array([start], dtype=np.int64))
+        self._write("documents.jsonl", as_json_line(place=document.place, title=document.title).encode())
+
+    def _write(self, name: str, data: np.ndarray | bytes) -> None:
+        self._files[name].write(data if isinstance(data, bytes) else data.tobytes())
+
+
+def _evaluation_line(document: Document, text: str, number: int) -> bytes:
+    return as_json_line(document=number, place=document.place, title=document.title, text=text).encode()
+
+
+def _near_duplicates(parts: Sequence[Shard]) -> np.ndarray:
+    """Numbers of the documents that are near-duplicates of evaluation text, ascending int64."""
+    evaluation = EvaluationText(part.evaluation_signatures for part in parts)
+    starts = np.cumsum([0, *(part.documents for part in parts)])
+    found = [
+        start + np.flatnonzero(evaluation.near_duplicates(part.document_signatures))
+        for start, part in zip(starts, parts, strict=False)
+    ]
+    return np.concatenate(found).astype(np.int64)
+
+
+def _totals(parts: Sequence[Shard]) -> dict[str, int]:
+    names = parts[0].manifest["counts"]
+    return {name: sum(part.manifest["counts"][name] for part in parts) for name in names}
+
+
+def _marked_counts(parts: Sequence[Shard], marked: np.ndarray) -> dict[str, int]:
+    chunks = np.concatenate([np.bincount(part.chunk_documents, minlength=part.documents) for part in parts])
+    return {"near_duplicate_documents": len(marked), "near_duplicate_chunks": int(chunks[marked].sum())}
+
+
+# --- reading ---
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One shard, memory-mapped."""
+
+    folder: Path
+    manifest: Mapping[str, Any]
+
+    @classmethod
+    def open(cls, folder: Path, verify: bool = False) -> Shard:
+        """Raises UserError where a file is missing, cut short or (with `verify`) changed."""
+        return cls(folder, _folder.read(folder, SHARD, verify))
+
+    def check_like(self, other: Shard) -> None:
+        """Raise UserError unless both shards are parts of one database."""
+        for key in ("tokenizer", "chunk_tokens", "split"):
+            if self.manifest["made_from"][key] != other.manifest["made_from"][key]:
+                raise UserError(f"{self.folder}: of another {key} than {other.folder}; rebuild the shards")
+
+    @cached_property
+    def sha256(self) -> str:
+        """The shard's identity."""
+        return _folder.sha256(self.folder)
+
+    @property
+    def chunks(self) -> int:
+        """Chunks of the shard."""
+        return int(self.manifest["counts"]["chunks"])
+
+    @property
+    def documents(self) -> int:
+        """Documents of the shard."""
+        return int(self.manifest["counts"]["documents"])
+
+    @property
+    def chunk_tokens(self) -> int:
+        """Tokens of a whole chunk."""
+        return int(self.manifest["made_from"]["chunk_tokens"])
+
+    @cached_property
+    def tokens(self) -> np.ndarray:
+        """(chunk, chunk_tokens)."""
+        return self._map("tokens.bin", self.manifest["token_dtype"], (self.chunks, self.chunk_tokens))
+
+    @cached_property
+    def lengths(self) -> np.ndarray:
+        """(chunk,) tokens of each chunk."""
+        return self._map("lengths.bin", "uint16", (self.chunks,))
+
+    @cached_property
+    def chunk_documents(self) -> np.ndarray:
+        """(chunk,) the document of each chunk, counted within the shard."""
+        return self._map("documents.bin", "int32", (self.chunks,))
+
+    @cached_property
+    def document_signatures(self) -> np.ndarray:
+        """(document, permutation)."""
+        return self._map("document_signatures.bin", "uint32", (self.documents, PERMUTATIONS))
+
+    @cached_property
+    def evaluation_signatures(self) -> np.ndarray:
+        """(evaluation text, permutation)."""
+        shape = (int(self.manifest["counts"]["evaluation"]), PERMUTATIONS)
+        return self._map("evaluation_signatures.bin", "uint32", shape)
+
+    def describe(self, document: int) -> dict[str, str]:
+        """Place and title of a document, counted within the shard."""
+        start = int(self._map("document_lines.bin", "int64", (self.documents,))[document])
+        with open(self.folder / "documents.jsonl", "rb") as file:
+            file.seek(start)
+            described: dict[str, str] = json.loads(file.readline())
+        return described
+
+    def evaluation(self) -> Iterator[Evaluation]:
+        """The evaluation text, its documents counted within the shard."""
+        with open(self.folder / "evaluation.jsonl", "rb") as file:
+            for line in file:
+                yield Evaluation(**json.loads(line))
+
+    def _map(self, name: str, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
+        if 0 in shape:  # which cannot be mapped
+            return np.empty(shape, dtype=dtype)
+        try:
+            return np.memmap(self.folder / name, dtype=dtype, mode="r", shape=shape)
+        except ValueError as error:
+            raise UserError(f"{self.folder / name}: not as its manifest says ({error}); rebuild it") from error
+
+
+class Database:
+    """All shards as one: chunks and documents are numbered shard after shard."""
+
+    def __init__(self, folder: Path, verify: bool = False) -> None:
+        """Opens a gathered database.
+
+        Args:
+            verify: hash every file, where otherwise their sizes are looked at.
+
+        Raises:
+            UserError: it was not gathered, or a file is missing, cut short, changed or of another build.
+        """
+        self.folder = folder
+        self.manifest = _folder.read(folder / "database", DATABASE, verify)
+        names = self.manifest["made_from"]["shards"]
+        self.shards = [Shard.open(shard_folder(folder, number), verify) for number in range(len(names))]
+        for shard, name in zip(self.shards, names, strict=True):
+            if shard.sha256 != name:
+                raise UserError(f"{shard.folder}: not the shard that the database was gathered from; gather it again")
+        self.chunk_starts = np.cumsum([0, *(shard.chunks for shard in self.shards)])
+        self.document_starts = np.cumsum([0, *(shard.documents for shard in self.shards)])
+
+    def __len__(self) -> int:
+        """Chunks."""
+        return int(self.chunk_starts[-1])
+
+    @cached_property
+    def sha256(self) -> str:
+        """The database's identity: of its shards and of what was marked."""
+        return _folder.sha256(self.folder / "database")
+
+    @property
+    def chunk_tokens(self) -> int:
+        """Tokens of a whole chunk."""
+        return int(self.manifest["chunk_tokens"])
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Documents read and kept, chunks, tokens, evaluation texts, and near-duplicates of them."""
+        return dict(self.manifest["counts"])
+
+    @cached_property
+    def tokenizer(self) -> Any:
+        """The tokenizer of the chunks. Raises UserError where its source is no longer the one they were made with."""
+        source = self.manifest["tokenizer_source"]
+        tokenizer = load_tokenizer(source)
+        self.check_tokenizer(tokenizer, source)
+        return tokenizer
+
+    def check_tokenizer(self, tokenizer: Any, name: str) -> None:
+        """Raise UserError unless a tokenizer is the one that the chunks were made with."""
+        if tokenizer_sha256(tokenizer) != self.manifest["tokenizer"]:
+            source = self.manifest["tokenizer_source"]
+            raise UserError(f"{self.folder}: its chunks are of the tokenizer of {source!r}, not of that of {name!r}")
+
+    @cached_property
+    def near_duplicates(self) -> np.ndarray:
+        """Numbers of the documents that are near-duplicates of evaluation text, ascending."""
+        return np.fromfile(self.folder / "database" / "near_duplicates.bin", dtype=np.int64)
+
+    def tokens(self, ids: np.ndarray) -> np.ndarray:
+        """Tokens of chunks (n,) -> (n, chunk_tokens) int32, 0 beyond their length and for id -1."""
+        return self._take(ids, lambda shard: shard.tokens, (self.chunk_tokens,), 0)
+
+    def lengths(self, ids: np.ndarray) -> np.ndarray:
+        """Tokens in each chunk (n,) int32; 0 for id -1."""
+        return self._take(ids, lambda shard: shard.lengths, (), 0)
+
+    def documents(self, ids: np.ndarray) -> np.ndarray:
+        """The document of each chunk (n,) int64, numbered in the database; -1 for id -1."""
+        local = self._take(ids, lambda shard: shard.chunk_documents, (), -1).astype(np.int64)
+        starts = self.document_starts[self._shard_of(np.asarray(ids))]
+        return np.where(local < 0, -1, local + starts)
+
+    def continuations(self, ids: np.ndarray) -> np.ndarray:
+        """The next chunk of the same document (n,) int64; -1 at a document's end and for id -1."""
+        ids = np.asarray(ids, dtype=np.int64)
+        following = np.where((ids >= 0) & (ids + 1 < len(self)), ids + 1, -1)
+        return np.where(self.documents(following) == self.documents(ids), following, -1)
+
+    def describe(self, document: int) -> dict[str, str]:
+        """Place and title of a document."""
+        shard = int(np.searchsorted(self.document_starts, document, side="right")) - 1
+        return self.shards[shard].describe(document - int(self.document_starts[shard]))
+
+    def evaluation(self) -> Iterator[Evaluation]:
+        """The evaluation text, in the order of the shards."""
+        for start, shard in zip(self.document_starts, self.shards, strict=False):
+            for text in shard.evaluation():
+                number = text.document + int(start) if text.document >= 0 else -1
+                yield Evaluation(number, text.place, text.title, text.text)
+
+    def _shard_of(self, ids: np.ndarray) -> np.ndarray:
+        return np.clip(np.searchsorted(self.chunk_starts, ids, side="right") - 1, 0, len(self.shards) - 1)
+
+    def _take(
+        self, ids: np.ndarray, rows: Callable[[Shard], np.ndarray], width: tuple[int, ...], missing: int
+    ) -> np.ndarray:
+        """Rows of the shards' arrays by chunk, int32."""
+        ids = np.asarray(ids, dtype=np.int64)
+        if ids.size and int(ids.max()) >= len(self):
+            raise UserError(f"{self.folder}: no chunk {int(ids.max())}; there are {len(self):,}")
+        taken = np.full((len(ids), *width), missing, dtype=np.int32)
+        owners = np.where(ids < 0, -1, self._shard_of(ids))
+        for owner in np.unique(owners[owners >= 0]):
+            places = np.flatnonzero(owners == owner)
+            taken[places] = rows(self.shards[owner])[ids[places] - self.chunk_starts[owner]]
+        return taken
+
+
+# --- tokenizers ---
+
+
+def load_tokenizer(source: str) -> Any:
+    """The tokenizer of a model's name, source or folder."""
+    from ragauge import assets
+    from ragauge.lm import load_tokenizer as load
+
+    return load(assets.resolve(source))
+
+
+def tokenizer_sha256(tokenizer: Any) -> str:
+    """The hash of everything that a tokenizer's ids depend on."""
+    return hashlib.sha256(tokenizer.backend_tokenizer.to_str().encode()).hexdigest()
+
+
+def encode(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
+    """Token ids of each text, without special tokens and without a bound."""
+    ids: list[list[int]] = tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"]
+    return ids
+
+
+def _fraction(text: str) -> float:
+    """A number in [0, 1) that the text alone decides."""
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big") / (1 << 56)
+
+
+def _word_end(text: str, position: int) -> int:
+    """The end of the word at a position, or the end of the text."""
+    while position < len(text) and not text[position].isspace():
+        position += 1
+    return position

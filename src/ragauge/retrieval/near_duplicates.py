@@ -1,0 +1,75 @@
+"""Near-duplicates of evaluation text: documents whose 13-grams of words overlap with it, as RETRO tells them.
+
+Borgeaud et al., 2022 (RETRO), section 2.6: a training document whose 13-gram Jaccard similarity with an evaluation
+document is 0.8 or higher, estimated by MinHash, is taken out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+
+GRAM_WORDS = 13
+THRESHOLD = 0.8  # Jaccard similarity
+PERMUTATIONS = 128  # the estimate's standard error at 0.8 is 0.035
+_SCHEME = "affine32"
+
+
+def signatures(texts: Sequence[str]) -> np.ndarray:
+    """MinHash signatures (text, permutation) uint32 of the texts' word 13-grams; a shorter text is one gram."""
+    from datasketch import MinHash
+
+    rows = [
+        sketch.hashvalues for sketch in MinHash.generator(map(_grams, texts), num_perm=PERMUTATIONS, scheme=_SCHEME)
+    ]
+    return np.array(rows, dtype=np.uint32).reshape(len(rows), PERMUTATIONS)
+
+
+def exact_similarity(a: str, b: str) -> float:
+    """The Jaccard similarity that signatures estimate."""
+    left, right = set(_grams(a)), set(_grams(b))
+    return len(left & right) / len(left | right)
+
+
+class EvaluationText:
+    """The signatures of evaluation text, to be asked whether a document is like any of it.
+
+    Memory grows with the evaluation text alone, about 2 kB a document.
+    """
+
+    def __init__(self, parts: Iterable[np.ndarray]) -> None:
+        """Takes arrays of signatures, a shard each."""
+        from datasketch import MinHashLSH
+
+        self._table = MinHashLSH(threshold=THRESHOLD, num_perm=PERMUTATIONS)
+        self._rows: list[np.ndarray] = []
+        for row in _rows(parts):
+            self._table.insert(len(self._rows), _sketch(row))
+            self._rows.append(np.array(row))
+
+    def near_duplicates(self, documents: np.ndarray) -> np.ndarray:
+        """Which documents (document, permutation) are near-duplicates: (document,) bool."""
+        return np.array([self._is_like(row) for row in documents], dtype=bool)
+
+    def _is_like(self, row: np.ndarray) -> bool:
+        candidates = self._table.query(_sketch(row))
+        return any(np.mean(self._rows[i] == row) >= THRESHOLD for i in candidates)
+
+
+def _rows(parts: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
+    for part in parts:
+        yield from part
+
+
+def _sketch(row: np.ndarray) -> object:
+    from datasketch import MinHash
+
+    return MinHash(hashvalues=np.array(row), scheme=_SCHEME)
+
+
+def _grams(text: str) -> list[bytes]:
+    """The word 13-grams of a text, in lower case; the whole text where it is shorter."""
+    words = text.lower().split()
+    count = max(1, len(words) - GRAM_WORDS + 1)
+    return [" ".join(words[i : i + GRAM_WORDS]).encode() for i in range(count)]
