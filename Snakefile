@@ -24,6 +24,7 @@ include: "workflow/rules/assets.smk"
 include: "workflow/rules/data.smk"
 include: "workflow/rules/answers.smk"
 include: "workflow/rules/latency.smk"
+include: "workflow/rules/predictions.smk"
 include: "workflow/rules/items.smk"
 
 

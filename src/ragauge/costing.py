@@ -69,7 +69,7 @@ def project(
     reason = method.unsupported(lm)
     if reason:
         raise UserError(f"{name} on the shape of {model}: {reason}")
-    if accounting == "published" and isinstance(method, Dense) and "contriever" in method.encoder:
+    if accounting != "total" and isinstance(method, Dense) and "contriever" in method.encoder:
         method = _Contriever(method.top_k, method.path_caching)
     common: dict[str, Any] = {"limits": _limits(new_tokens), "accounting": accounting, "dtype": dtype, "counts": counts}
     report = cost_report(name, method, make("naive"), lm, prompt, **common)

@@ -224,7 +224,7 @@ def test_table_6_folds_what_was_not_run_from_the_trace(small: Path) -> None:
     write_variant(small, "all", "superposition", [False] * 4, params={"path_pruning": False})
     found = table("superposition_table_6", small)
     mine = found[found["model"] == MODEL]
-    assert len(mine) == 8 * 3
+    assert len(mine) == 8 * 4
     context = PREAMBLE + DOCUMENT
     query, task = prompt_macs(QUERY, context), prompt_macs(TASK, context + QUERY)
     offline = prompt_macs(PREAMBLE) + 20 * prompt_macs(DOCUMENT, PREAMBLE)

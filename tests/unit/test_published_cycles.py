@@ -5,38 +5,26 @@ to 3% of what the paper prints; the rows beyond that are listed with their reaso
 (0.3 is anything from 0.25 to 0.35), so one that rounds to it agrees as well.
 """
 
-import csv
-from functools import cache
-from importlib.resources import files
-
 import pytest
 
-from ragauge import costing, methods
+from ragauge import predictions
 from ragauge.cost import cycles, tokens
 from ragauge.cost.flop import attention_macs, row_macs
 from ragauge.cost.shapes import named
 from ragauge.cost.trace import Call
+from ragauge.paper._cells import read_csv
+from ragauge.predictions import COUNTS, SWITCHES
 
-TABLES = (1, 2, 5, 6)
+QUANTITIES = ("compute_cycles", "theoretical_speedup")
 NEAR = 0.03
-SWITCHES = {"path_pruning": "pruning", "path_caching": "caching", "path_parallelization": "parallelism"}
 
 SHORTER = "bloomz-3b's naive cell implies documents 3% longer than its rows that read them one by one"
-# The paper does not print top_k of Table 1's rankers. A row that equals one of Table 5 has its; OpenELM's, which Table
-# 5 lacks, are those whose cycles fit: one document, and two for Contriever.
-OPENELM_TOP_K = {"bm25": 1, "tfidf": 1, "contriever": 2}
 EXCEPTIONS = {
     "table 2, bloomz-3b, superposition t=1 k=4": "3.1%: query and task are 44 whole tokens, where the cell has 42.6",
     "table 6, bloomz-3b, none": "3.2%: " + SHORTER,
     "table 6, bloomz-3b, pruning": "3.3%: " + SHORTER,
     "table 6, bloomz-3b, pruning, parallelism": "3.1%: " + SHORTER,
 }
-
-
-@cache
-def _table(number):
-    path = files("ragauge.paper") / "published" / f"superposition_table_{number}.csv"
-    return tuple(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
 
 
 def _label(number, row):
@@ -47,36 +35,19 @@ def _label(number, row):
     return " ".join([f"table {number}, {row['model']}, {row['method']}", *settings])
 
 
-def _options(number, row):
-    if number == 6:
-        return {option: row[column] == "True" for option, column in SWITCHES.items()}
-    options = {key: int(row[key]) for key in ("top_k", "iterations") if row.get(key)}
-    if row["method"] in OPENELM_TOP_K and "top_k" not in options:
-        options["top_k"] = _table_5_top_k(row) or OPENELM_TOP_K[row["method"]]
-    return options | ({"encoder": "contriever"} if row["method"] == "contriever" else {})
-
-
-def _table_5_top_k(row):
-    keys = ("model", "method", "compute_cycles")
-    return next((int(r["top_k"]) for r in _table(5) if all(r[k] == row[k] for k in keys)), None)
-
-
-def _predicted(number, row):
-    name = {"contriever": "dense"}.get(row.get("method", "superposition"), row.get("method", "superposition"))
-    method = methods.make(name, **_options(number, row))
-    counts = "musique" if number == 2 else "nq_open"
-    return costing.project(name, method, row["model"].lower(), counts, 1, "published", "bfloat16")
+def _table(number):
+    return read_csv(f"superposition_table_{number}")
 
 
 @pytest.fixture(scope="module")
 def cells():
     """(label, quantity) -> (printed, predicted) of all rows."""
     found = {}
-    for number in TABLES:
-        for row in _table(number):
-            report = _predicted(number, row)
-            for quantity in ("compute_cycles", "theoretical_speedup"):
-                found[_label(number, row), quantity] = float(row[quantity]), report[quantity]
+    for number in COUNTS:
+        for row, made in zip(_table(number), predictions.table(number), strict=True):
+            assert made["model"] == row["model"]
+            for quantity in QUANTITIES:
+                found[_label(number, row), quantity] = float(row[quantity]), made[quantity]
     return found
 
 
@@ -91,7 +62,7 @@ def test_all_cells_but_those_listed_are_within_three_percent(cells):
 
 
 def test_at_least_95_percent_of_each_column_agree(cells):
-    for quantity in ("compute_cycles", "theoretical_speedup"):
+    for quantity in QUANTITIES:
         agreeing = [_agrees(quantity, *values) for (_, q), values in cells.items() if q == quantity]
         assert len(agreeing) == 132
         assert sum(agreeing) / len(agreeing) >= 0.95

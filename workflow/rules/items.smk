@@ -28,6 +28,7 @@ rule superposition_table_1:
     input:
         answers=answer_files,
         latency=latency_files,
+        predictions=PREDICTIONS,
     output:
         **rendered("superposition_table_1", SUPERPOSITION),
     log:

@@ -11,7 +11,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from ragauge import registry
-from ragauge.paper._runs import Runs, Variant, identities, paper_cycles
+from ragauge.paper._runs import Runs, Variant, critical_path_cycles, identities, paper_cycles
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 VALUES = ("published", "measured", "low", "high", "n", "p", "ratio", "note")
 TIMED = "measured_speedup"  # seconds of one machine: beside the paper's, never divided by them
 OTHER_MODEL = "published for another model"
+PREDICTED = "predicted from the model's shape"
+CYCLES = ("compute_cycles", "theoretical_speedup", "critical_path_speedup")  # what a shape alone can tell
 RESAMPLES = 10_000
 
 
@@ -54,18 +56,24 @@ def frame(keys: Sequence[str], cells: Iterable[Cell]) -> pd.DataFrame:
     return made.astype({name: float for name in VALUES if name not in ("n", "note")})
 
 
-def merge(measured: Sequence[Cell], published: Sequence[Cell], on: Sequence[str]) -> list[Cell]:
+def merge(
+    measured: Sequence[Cell], published: Sequence[Cell], on: Sequence[str], predicted: Sequence[Cell] = ()
+) -> list[Cell]:
     """The measured cells, each with the paper's number where model and row are the paper's; then the other numbers.
 
-    `on` are the keys that, beside model and quantity, tell the rows of the paper's table apart.
+    `on` are the keys that, beside model and quantity, tell the rows of the paper's table apart. A predicted cell stands
+    in where nothing was measured.
     """
     printed = {_identity(cell, on): cell.published for cell in published}
+    guesses = {_identity(cell, on): cell.measure for cell in predicted}
     beside = [replace(c, published=printed.get(_identity(c, on))) if c.paper_model else c for c in measured]
     used = {_identity(cell, on) for cell in measured if cell.paper_model}
     models = {cell.paper_model for cell in measured}
-    order = list(dict.fromkeys(cell.paper_model for cell in published))
+    order = list(dict.fromkeys(cell.paper_model for cell in (*published, *predicted)))
     rest = [_unmatched(cell, models) for cell in published if _identity(cell, on) not in used]
-    return beside + sorted(rest, key=lambda cell: order.index(cell.paper_model))
+    rest += [cell for cell in predicted if _identity(cell, on) not in used | printed.keys()]
+    merged = beside + sorted(rest, key=lambda cell: order.index(cell.paper_model))
+    return [_stand_in(cell, guesses.get(_identity(cell, on))) for cell in merged]
 
 
 def published(item: str, keys: Sequence[str], quantities: Mapping[str, str], dataset: str) -> list[Cell]:
@@ -79,6 +87,21 @@ def published(item: str, keys: Sequence[str], quantities: Mapping[str, str], dat
         )
         for row in read_csv(item)
         for column, quantity in quantities.items()
+    ]
+
+
+def predicted(runs: Runs, item: str, keys: Sequence[str], dataset: str) -> list[Cell]:
+    """What the shapes of the paper's models predict for a published table, as `ragauge predict` wrote it."""
+    return [
+        Cell(
+            {"dataset": dataset, "model": row["model"], **{k: _value(row["keys"][k]) for k in keys if k != "model"}},
+            quantity,
+            Measure(float(row[quantity]), note=PREDICTED),
+            paper_model=row["model"],
+        )
+        for row in runs.predictions
+        if row["item"] == item
+        for quantity in CYCLES
     ]
 
 
@@ -144,12 +167,16 @@ def costs(variant: Variant, fold: Callable[[Variant, str], float] = paper_cycles
 
 
 def speedup(
-    runs: Runs, naive: Variant | None, variant: Variant, fold: Callable[[Variant, str], float] = paper_cycles
+    runs: Runs,
+    naive: Variant | None,
+    variant: Variant,
+    fold: Callable[[Variant, str], float] = paper_cycles,
+    naive_fold: Callable[[Variant, str], float] = paper_cycles,
 ) -> Measure:
     """Naive compute cycles over the variant's: the ratio of their means over the questions that both answered."""
     if naive is None:
         return Measure(note="no naive run to compare with")
-    base, mine = costs(naive), costs(variant, fold)
+    base, mine = costs(naive, naive_fold), costs(variant, fold)
     shared = [k for k in mine if k in base]
     if not shared:
         return Measure(note=_no_cost(variant) if not mine else "no question in common with naive")
@@ -158,11 +185,13 @@ def speedup(
 
 
 def standard(runs: Runs, variant: Variant) -> dict[str, Measure]:
-    """Accuracy, compute cycles and theoretical speedup of a variant."""
+    """Accuracy, compute cycles and theoretical speedup of a variant, and the speedup under our own accounting."""
+    base = naive(runs, variant.dataset, variant.model)
     return {
         "accuracy": quality(runs, variant),
         "compute_cycles": cost(runs, variant),
-        "theoretical_speedup": speedup(runs, naive(runs, variant.dataset, variant.model), variant),
+        "theoretical_speedup": speedup(runs, base, variant),
+        "critical_path_speedup": speedup(runs, base, variant, critical_path_cycles, critical_path_cycles),
     }
 
 
@@ -212,6 +241,14 @@ def _identity(cell: Cell, on: Sequence[str]) -> tuple[Any, ...]:
 def _unmatched(cell: Cell, measured_models: set[str | None]) -> Cell:
     note = "published; this row was not run" if cell.paper_model in measured_models else OTHER_MODEL
     return replace(cell, measure=Measure(note=join(cell.measure.note, note)))
+
+
+def _stand_in(cell: Cell, guess: Measure | None) -> Cell:
+    """The cell with what was predicted of it, where it was not measured; a reason that it was not stays."""
+    if guess is None or cell.measure.value is not None or not cell.paper_model:
+        return cell
+    reason = "" if cell.measure.note == OTHER_MODEL else cell.measure.note
+    return replace(cell, measure=replace(guess, note=join(guess.note, reason)))
 
 
 def _failures(variant: Variant) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ragauge.paper import _style
+from ragauge.paper._cells import PREDICTED
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -169,8 +170,12 @@ def _number(value: Any) -> float | None:
 
 
 def blocks(table: pd.DataFrame) -> list[Block]:
-    """The measured (model, data set) pairs in the table's order, then all other published models as one block."""
-    others = table["note"].str.contains("published", na=False) & table["measured"].isna() & table["published"].notna()
+    """The measured (model, data set) pairs in the table's order, then all other published models as one block.
+
+    What was predicted of a published number stands beside it there.
+    """
+    unmeasured = table["note"].str.contains("published", na=False) & table["measured"].isna()
+    others = (unmeasured | table["note"].str.startswith(PREDICTED, na=False)) & table["published"].notna()
     mine = table[~others]
     pairs = mine.groupby(["model", "dataset"], sort=False)
     found = [Block(f"measured: {model} · {dataset}", part, False) for (model, dataset), part in pairs]
@@ -266,6 +271,8 @@ def _dot(ax: Axes, line: Mapping[Any, Any], y: int, models: list[str] | None) ->
         offset = 0.11 * (place - (len(models) - 1) / 2)
         shape = _style.MODEL_MARKERS[place % len(_style.MODEL_MARKERS)]
         ax.plot(line["published"], y + offset, shape, mfc="white", mec=colour, mew=0.9, ms=3.6, zorder=3)
+        if _is_number(line["measured"]):  # a prediction
+            ax.plot(line["measured"], y + offset, ".", color=_style.INK, ms=1.8, mew=0, zorder=4)
         return
     if _is_number(line["published"]):
         ax.plot(line["published"], y + 0.22, "d", mfc="white", mec=colour, mew=0.9, ms=3.8, zorder=3)
@@ -287,6 +294,8 @@ def _dot_handles(shown: Sequence[Block]) -> list[Any]:
     for block in (b for b in shown if b.published):
         for place, model in enumerate(dict.fromkeys(block.table["model"])):
             handles.append(_handle(str(model), _style.INK, _style.MODEL_MARKERS[place % 6], hollow=True))
+        if any(_is_number(v) for v in block.table["measured"]):
+            handles.append(_handle("predicted", _style.INK, "."))
     return handles
 
 

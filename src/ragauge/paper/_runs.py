@@ -192,6 +192,12 @@ class Runs:
             for path in sorted(folder.rglob("*.json"))
         )
 
+    @cached_property
+    def predictions(self) -> tuple[Mapping[str, Any], ...]:
+        """The rows of predictions.json (`ragauge predict`); none where there is no such file."""
+        path = self.folder / "predictions.json"
+        return tuple(_json_object(path).get("rows") or ()) if path.exists() else ()
+
     def named(self, model: str, name: str) -> Variant:
         """The variant of a name, as the records of the model or of another one have it, else the configuration."""
         known = sorted((v for v in self.variants if v.name == name), key=lambda v: (v.model != model, bool(v.missing)))
@@ -240,6 +246,16 @@ def paper_cycles(variant: Variant, key: str, *, caching: bool = True, parallel: 
     return float(cycles.compute_cycles(trace, variant.shape, accounting="published"))
 
 
+def critical_path_cycles(variant: Variant, key: str, *, caching: bool = True, parallel: bool = True) -> float:
+    """MACs of one question on the critical path to the first token, as it ran here; options as in `paper_cycles`."""
+    if variant.shape is None:
+        return math.nan
+    trace = cycles.without_decoding(variant.traces[key])
+    trace = trace if caching else cycles.uncached(trace)
+    trace = trace if parallel else cycles.sequential(trace)
+    return float(cycles.compute_cycles(trace, variant.shape, accounting="critical_path"))
+
+
 def online_cycles(variant: Variant, key: str) -> float:
     """MACs of one question that its user waited for as it ran here, generated tokens included. NaN without a shape."""
     if variant.shape is None:
@@ -268,6 +284,16 @@ def _multi_hop(variant: Variant) -> bool:
     return _metrics(str(_mapping(variant.meta, "fingerprint").get("dataset") or variant.dataset))[0] == "f1"
 
 
+def _is_long(dataset: str) -> bool:
+    from ragauge.datasets import Dataset
+    from ragauge.datasets._longbench import LongBench
+
+    try:
+        return issubclass(registry.component("dataset", dataset, Dataset), LongBench)
+    except UserError:
+        return False
+
+
 def _metrics(dataset: str) -> tuple[str, ...]:
     """The metrics that a registered data set declares; those of NQ-Open where there is no such data set."""
     from ragauge.datasets import Dataset
@@ -284,16 +310,6 @@ def _unrun(config: Config | None, folder: Path, name: str, dataset: str, model: 
     path = folder / "answers" / dataset / model / f"{name}.jsonl"
     unfinished = path.with_name(path.name + ".partial").exists()
     method, params = (entry.method, entry.params) if entry else (name, {})
-def _is_long(dataset: str) -> bool:
-    from ragauge.datasets import Dataset
-    from ragauge.datasets._longbench import LongBench
-
-    try:
-        return issubclass(registry.component("dataset", dataset, Dataset), LongBench)
-    except UserError:
-        return False
-
-
     return Variant(name, dataset, model, method, params, {}, path, "unfinished" if unfinished else "no records")
 
 

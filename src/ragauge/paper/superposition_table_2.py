@@ -3,6 +3,7 @@
 Shows F1, exact match, compute cycles and theoretical speedup of naive RAG, attention sort, prompt cache and
 superposition at every (iterations, top_k) that was run; rankers and reference points of the run stand beside them.
 Only the first round of iterative superposition is cached, so that later rounds count in its cycles.
+For the paper's models cycles and speedups are predicted from their shapes; `critical_path_speedup` is our accounting's.
 
 Does not show: time. F1 and exact match are those of MuSiQue's official evaluation, with aliases.
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ragauge.paper import _panels
-from ragauge.paper._cells import Cell, Measure, frame, merge, paper_model, published, quality, standard
+from ragauge.paper._cells import Cell, Measure, frame, merge, paper_model, predicted, published, quality, standard
 from ragauge.paper._runs import Runs, Variant
 
 if TYPE_CHECKING:
@@ -29,7 +30,8 @@ def table(runs: Runs) -> pd.DataFrame:
     measured = [cell for group in runs.groups(multi_hop=True) for cell in _group(runs, *group)]
     keys = ("model", "method", "iterations", "top_k")
     printed = published("superposition_table_2", keys, {q: q for q in QUANTITIES}, "musique")
-    return frame(KEYS, merge(measured, printed, on=keys[1:]))
+    shapes = predicted(runs, "superposition_table_2", keys, "musique")
+    return frame(KEYS, merge(measured, printed, keys[1:], shapes))
 
 
 def draw(table: pd.DataFrame) -> Figure:

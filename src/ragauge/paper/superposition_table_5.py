@@ -3,6 +3,7 @@
 Shows accuracy, compute cycles under the paper's rules, theoretical speedup over naive RAG, and the measured speedup of
 the machine that the latency rule ran on, in a column named after its device. Compute cycles count the kept paths'
 queries one after another, as the paper's columns do, and what a method read before the question not at all.
+For the paper's models cycles and speedups are predicted from their shapes; `critical_path_speedup` is our accounting's.
 
 Does not show: what the same variants cost as they ran here (see `frontier`). Measured speedups of different machines
 stand beside each other but have no ratio.
@@ -14,7 +15,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ragauge.paper import _panels, _timing
-from ragauge.paper._cells import Cell, find, frame, merge, paper_model, published, standard
+from ragauge.paper._cells import Cell, find, frame, merge, paper_model, predicted, published, standard
 from ragauge.paper._runs import Runs, Variant
 
 if TYPE_CHECKING:
@@ -35,8 +36,10 @@ def table(runs: Runs) -> pd.DataFrame:
     """One line for each (model, data set, method, top_k, quantity)."""
     measured = [c for dataset, model in runs.groups(multi_hop=False) for c in _group(runs, dataset, model)]
     measured += _timing.speedup_cells(runs, _keys)
-    printed = published("superposition_table_5", ("model", "method", "top_k"), PUBLISHED, "nq_open")
-    return frame(KEYS, merge(measured, printed, on=("method", "top_k")))
+    keys = ("model", "method", "top_k")
+    printed = published("superposition_table_5", keys, PUBLISHED, "nq_open")
+    shapes = predicted(runs, "superposition_table_5", keys, "nq_open")
+    return frame(KEYS, merge(measured, printed, ("method", "top_k"), shapes))
 
 
 def draw(table: pd.DataFrame) -> Figure:

@@ -1,0 +1,21 @@
+"""What the tables say of the paper's own models without their weights."""
+
+PREDICTIONS = f"{RESULTS}/predictions.json"
+
+
+rule predictions:
+    """Predict the paper's compute cycles from the shapes of its models."""
+    output:
+        PREDICTIONS,
+    log:
+        f"{LOGS}/predictions.log",
+    conda:
+        ENVIRONMENT
+    threads: 1
+    resources:
+        mem_mb=2000,
+        runtime=10,
+    params:
+        code=code_of("predictions"),
+    shell:
+        "ragauge predict --out {output} 2>&1 | tee {log}"
