@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import math
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -31,10 +32,10 @@ DEVICES = ("cpu", "cuda")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb; returns the exit code."""
-    args = _parser().parse_args(arguments)
     logging.basicConfig(format="%(message)s", stream=sys.stderr)
     logging.getLogger("ragauge").setLevel(logging.INFO)  # libraries tell of their warnings alone
     try:
+        args = _parser().parse_args(arguments)
         args.verb(args)
         sys.stdout.flush()
     except UserError as error:
@@ -92,8 +93,16 @@ def _run(args: argparse.Namespace) -> None:
     configured = config.generation.max_new_tokens if config else questions.dataset.max_new_tokens
     new_tokens = _first(args.max_new_tokens, configured, 100)
     setting = inputs.setting(variant.method, method, questions, model, new_tokens)
+    gigabytes = _first(args.documents_gb, config.generation.documents_gb if config else None, 4.0)
     runner.run(
-        setting, method, examples, variant=args.method, out=args.out, threads=args.threads, overwrite=args.overwrite
+        setting,
+        method,
+        examples,
+        variant=args.method,
+        out=args.out,
+        threads=args.threads,
+        overwrite=args.overwrite,
+        documents=runner.Kept(args.documents, int(gigabytes * 1e9)) if args.documents and gigabytes else None,
     )
     print(args.out)
 
@@ -238,6 +247,11 @@ def _questions(args: argparse.Namespace, config: Config | None) -> Questions:
     return Questions(entry.dataset, {"seed": seed, **entry.options, **options}, official, written)
 
 
+def _protocol(dataset: str, config: Config | None) -> Latency | None:
+    """The configuration's latency protocol of that data set; the first one where that data set has none."""
+    return (config.protocol(dataset) or _first(*config.protocols)) if config else None
+
+
 def _limit(args: argparse.Namespace, config: Config | None) -> int | None:
     """The number of questions that the configuration sets for the job, if any."""
     from ragauge.config import Answers
@@ -247,11 +261,6 @@ def _limit(args: argparse.Namespace, config: Config | None) -> int | None:
 
 def _variant(args: argparse.Namespace, name: str, config: Config | None) -> Variant:
     """The variant of that name in the configuration, or the method of that name with the parameters of --set."""
-def _protocol(dataset: str, config: Config | None) -> Latency | None:
-    """The configuration's latency protocol of that data set; the first one where that data set has none."""
-    return (config.protocol(dataset) or _first(*config.protocols)) if config else None
-
-
     from ragauge.config import Variant
 
     params = _settings(args.set, "--set")
@@ -384,6 +393,10 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         "--max-new-tokens", type=_count, metavar="N", help="tokens after which an answer ends (the data set's, or 100)"
     )
     parser.add_argument("--overwrite", action="store_true", help="replace the records of another run")
+    parser.add_argument(
+        "--documents", type=Path, metavar="FOLDER", help="keep documents' keys and values there, for other runs too"
+    )
+    parser.add_argument("--documents-gb", type=_size, metavar="X", help="how much of them (4)")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE.jsonl")
 
 
@@ -501,6 +514,16 @@ def _count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} must be a whole number from 1")
     return int(text)
+
+
+def _size(text: str) -> float:
+    try:
+        size = float(text)
+    except ValueError:
+        size = math.nan
+    if not 0 <= size < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a number of gigabytes")
+    return size
 
 
 def _names(text: str) -> list[str]:

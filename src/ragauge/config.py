@@ -91,6 +91,11 @@ class Generation(_Section):
     """How answers are generated; decoding is greedy."""
 
     max_new_tokens: int = Field(100, ge=1, description="tokens after which an answer ends")
+    documents_gb: float = Field(
+        0,
+        ge=0,
+        description="disk for the keys and values of documents, which all variants of a model share; 0 keeps none",
+    )
 
 
 class Latency(_Section):
@@ -104,11 +109,6 @@ class Latency(_Section):
     threads: int | None = Field(None, ge=1, description="threads of the decoder; default: all cores")
 
 
-class Answers(NamedTuple):
-    """One job: a method variant answers the questions of a data set with a model. All three are labels."""
-
-    dataset: str
-    model: str
 def _one_or_several(protocols: Any) -> str:
     return "several protocols" if isinstance(protocols, list) else "one protocol"
 
@@ -120,6 +120,11 @@ Protocols = Annotated[
 ]
 
 
+class Answers(NamedTuple):
+    """One job: a method variant answers the questions of a data set with a model. All three are labels."""
+
+    dataset: str
+    model: str
     variant: str
 
 
@@ -159,11 +164,6 @@ class Config(_Section):
                 raise UserError(f"{where}.dataset: there is a protocol for {protocol.dataset!r} already")
         return self
 
-    def answers(self) -> Iterator[Answers]:
-        """All answer jobs, in the order of the configuration."""
-        for dataset in self.datasets:
-            for model in self.models:
-                for name, variant in self.methods.items():
     @property
     def protocols(self) -> tuple[Latency, ...]:
         """The latency protocols, each on a data set of its own."""
@@ -180,6 +180,11 @@ class Config(_Section):
         elif self.latency:
             yield "latency", self.latency
 
+    def answers(self) -> Iterator[Answers]:
+        """All answer jobs, in the order of the configuration."""
+        for dataset in self.datasets:
+            for model in self.models:
+                for name, variant in self.methods.items():
                     if variant.datasets is None or dataset in variant.datasets:
                         yield Answers(dataset, model, name)
 
@@ -311,15 +316,15 @@ def _known(what: str, value: str, choices: Any, where: str) -> None:
         raise unknown(what, value, choices, where)
 
 
+# What pydantic puts into the path of a key that is not in the file.
+_UNWRITTEN = ("[key]", "list[str]", "literal['all']", "one protocol", "several protocols")
+
+
 def _user_error(error: ValidationError, place: str) -> UserError:
     """The first mistake in ragauge's wording: place, path of the key, what it must be, what it is."""
     first = error.errors()[0]
     path = [str(part) for part in first["loc"] if part not in _UNWRITTEN]
     where = ": ".join(filter(None, (place, ".".join(path))))
-# What pydantic puts into the path of a key that is not in the file.
-_UNWRITTEN = ("[key]", "list[str]", "literal['all']", "one protocol", "several protocols")
-
-
     cause = first.get("ctx", {}).get("error")
     if isinstance(cause, UserError):  # of a cross-check, which names the key itself
         return UserError(f"{place}: {cause}")

@@ -12,11 +12,13 @@ from typing import Any
 import torch
 
 from ragauge import assets
-from ragauge.cost.trace import Trace, online, seconds
+from ragauge.cost.trace import Trace, elapsed, online, seconds
 from ragauge.datasets import Example
+from ragauge.digest import digest
 from ragauge.errors import UserError
 from ragauge.lm import LM, Limits, load_lm
 from ragauge.lm.checkpoint import read_shape
+from ragauge.lm.store import DocumentStore
 from ragauge.methods import Answer, Method
 from ragauge.prompts import Prompt, build_prompt
 from ragauge.prompts.templates import wrapper
@@ -48,6 +50,20 @@ class Setting:
         return Limits(max_new_tokens=self.max_new_tokens)
 
 
+@dataclass(frozen=True)
+class Kept:
+    """A folder that keeps documents' keys and values, up to a size."""
+
+    folder: Path
+    max_bytes: int
+
+    def store(self, setting: Setting) -> DocumentStore:
+        """The store for the setting's decoder. Call it once the number of threads is set."""
+        weights = setting.model_sha256 or setting.model
+        decoder = f"{weights} {setting.dtype} {setting.device} {digest('ragauge.lm')}"
+        return DocumentStore(self.folder, decoder, self.max_bytes)
+
+
 def run(
     setting: Setting,
     method: Method,
@@ -57,10 +73,14 @@ def run(
     out: Path,
     threads: int | None = None,
     overwrite: bool = False,
+    documents: Kept | None = None,
 ) -> Path:
     """Answer every example that `out` does not hold yet; a killed run goes on where it was.
 
     A question that cannot be asked is recorded as failed with its reason and the run goes on.
+
+    Args:
+        documents: where what is read offline is kept for other runs; it changes no answer.
 
     Raises:
         UserError: the model cannot be loaded or run the method; `out` holds another run's records or is not writable.
@@ -69,6 +89,7 @@ def run(
         todo = [e for e in examples if e.key not in writer.done]
         if todo:
             lm = _load(setting, method, threads)
+            lm.documents = documents.store(setting) if documents else None
             for example in _progress(todo, len(writer.done), f"{setting.dataset} {variant}"):
                 writer.append(ask(lm, method, example, setting))
         writer.finish(_meta(setting, variant, threads))
@@ -143,7 +164,7 @@ def timed(lm: LM, method: Method, prompt: Prompt, limits: Limits) -> tuple[Answe
         state = method.prepare(lm, prompt)
         started, prepared = time.perf_counter(), len(trace)
         answer = method.answer(lm, state, prompt, limits)
-    late = seconds(c for c in trace[prepared:] if c.offline)  # read lazily, but not what the user waits for
+    late = elapsed(c for c in trace[prepared:] if c.offline)  # read lazily, but not what the user waits for
     assert lm.first_token_at is not None
     return answer, list(trace), lm.first_token_at - started - late
 

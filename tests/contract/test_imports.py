@@ -31,7 +31,7 @@ ALLOWED: dict[str, set[str]] = {
     "grounding": {"lm", "prompts"},
     "methods": {"lm", "prompts", "cost", "rankers", "grounding"},
     "retro": {"lm", "cost", "retrieval", "records", "assets", "stats"},
-    "runner": {"methods", "lm", "prompts", "cost", "records", "datasets", "assets"},
+    "runner": {"methods", "lm", "prompts", "cost", "records", "datasets", "assets", "digest"},
     "scoring": {"metrics", "stats", "records", "datasets"},
     "paper": {"records", "stats", "metrics", "cost", "datasets"},
     "config": {"assets", "datasets", "methods"},

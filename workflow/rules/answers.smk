@@ -22,7 +22,9 @@ rule answers:
         config=SETTINGS,
         settings=answer_settings,
         code=answer_code,
+        documents=f"{RESULTS}/documents",
     shell:
         "ragauge run --config {params.config} --method {wildcards.variant} --dataset {wildcards.dataset}"
-        " --examples {input.examples} --model {wildcards.model} --threads {threads} --out {output.records}"
+        " --examples {input.examples} --model {wildcards.model} --threads {threads}"
+        " --documents {params.documents} --out {output.records}"
         " 2>&1 | tee {log}"

@@ -170,7 +170,7 @@ def answer_settings(wildcards):
         "dataset": dataset_settings(wildcards),
         "variant": EXPERIMENT.methods[wildcards.variant].model_dump(exclude={"datasets", "limit"}),
         "limit": EXPERIMENT.limit(wildcards),
-        "generation": EXPERIMENT.generation.model_dump(),
+        "generation": EXPERIMENT.generation.model_dump(exclude={"documents_gb"}),
     }
 
 

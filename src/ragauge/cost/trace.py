@@ -25,7 +25,7 @@ class Call:
     steps: int = 1
     macs: int | None = None  # multiply-accumulates, given outright, of a model other than the decoder (an encoder)
     seconds: float | None = None  # wall clock; None where nothing ran (shape-only decoders)
-    loaded: bool = False  # the result came from a cache on disk; `seconds` is then what computing it had taken
+    loading_s: float | None = None  # of a result that was read from disk; `seconds` is what computing it had taken
 
     def to_json(self) -> dict[str, Any]:
         """A dictionary without the fields that stand at their defaults."""
@@ -48,3 +48,8 @@ def online(trace: Iterable[Call]) -> Trace:
 def seconds(trace: Iterable[Call]) -> float:
     """Wall-clock seconds of all calls; those without a clock count nothing."""
     return sum(c.seconds or 0.0 for c in trace)
+
+
+def elapsed(trace: Iterable[Call]) -> float:
+    """Wall-clock seconds that passed in this run: as `seconds`, but results that were read from disk count that."""
+    return sum((c.seconds if c.loading_s is None else c.loading_s) or 0.0 for c in trace)

@@ -25,6 +25,15 @@ class Span(NamedTuple):
         return self.stop - self.start
 
 
+class Content(NamedTuple):
+    """Slots whose content has a name: those from `start` to `stop` hold the named content from `offset` on."""
+
+    start: int
+    stop: int
+    name: str
+    offset: int
+
+
 def merge(spans: Iterable[Span]) -> tuple[Span, ...]:
     """The same slots in the same order, neighbouring spans made one and empty ones dropped."""
     merged: list[Span] = []
@@ -46,6 +55,7 @@ class KVCache:
         self.v = [torch.empty_like(k) for k in self.k]  # one a layer: (kv_head, token, dim)
         self.positions = torch.empty(capacity, dtype=torch.float32, device=device)  # (token,), real-valued
         self.bias: Tensor | None = None  # (token,), fp32, added to every attention score of a key; None: all zero
+        self._contents: list[Content] = []  # by slot; what has no name is not among them
 
     @property
     def capacity(self) -> int:
@@ -74,10 +84,33 @@ class KVCache:
         self.bias[span.start : span.stop] += value
 
     def truncate(self, length: int) -> None:
-        """Forget all slots from `length` on, with their biases."""
+        """Forget all slots from `length` on, with their biases and names."""
         self.length = min(self.length, length)
+        self._contents = [c._replace(stop=min(c.stop, length)) for c in self._contents if c.start < length]
         if self.bias is not None:
             self.bias = torch.where(torch.arange(self.capacity, device=self.bias.device) < self.length, self.bias, 0)
+
+    def named(self, spans: Sequence[Span], name: str) -> None:
+        """Say that `spans`, side by side at the cache's end, hold the content of this name."""
+        first = min(spans).start
+        self._contents += [Content(s.start, s.stop, name, s.start - first) for s in sorted(spans)]
+
+    def contents(self, spans: Sequence[Span]) -> list[tuple[str, int, int]] | None:
+        """What the spans hold: (name, first token of it, last), in order; None where a slot has no name or a bias."""
+        if self.bias is not None:
+            return None
+        found = []
+        for span in merge(spans):
+            parts = self._within(span)
+            if sum(stop - start for start, stop, _ in parts) != len(span):
+                return None
+            found += [(c.name, start - c.start + c.offset, stop - c.start + c.offset) for start, stop, c in parts]
+        return found
+
+    def _within(self, span: Span) -> list[tuple[int, int, Content]]:
+        """The named slots of a span: (first, last, content)."""
+        parts = [c for c in self._contents if c.start < span.stop and span.start < c.stop]
+        return [(max(c.start, span.start), min(c.stop, span.stop), c) for c in parts]
 
     def slots(self, spans: Sequence[Span]) -> Tensor:
         """The slot numbers of the spans, in order: (token,)."""
@@ -106,4 +139,9 @@ class KVCache:
         if source.bias is not None:
             self.bias = torch.zeros_like(self.positions) if self.bias is None else self.bias
             self.bias[self.length : stop] = source.bias[slots]
+        moved = self.length - slots.start
+        self._contents += [
+            Content(start + moved, last + moved, c.name, c.offset + start - c.start)
+            for start, last, c in source._within(Span(slots.start, slots.stop))
+        ]
         self.length = stop

@@ -20,6 +20,7 @@ from ragauge.errors import UserError
 from ragauge.lm.cache import KVCache, Span
 from ragauge.lm.decoder import Decoder, Observer, scores
 from ragauge.lm.layout import Layout, Row, lay_out, lay_out_tree
+from ragauge.lm.store import DocumentStore
 
 BATCH_TOKENS = 4096  # new tokens of one forward pass over several rows
 ROPE_CHUNK = 8192  # new tokens of one forward pass over one long row
@@ -61,6 +62,7 @@ class LM:
         self.shape, self.tokenizer, self.dtype, self.device = shape, tokenizer, dtype, device
         self.first_token_at: float | None = None  # time.perf_counter() when the last response's first token was known
         self.peak_cache_bytes = 0  # since tracing began
+        self.documents: DocumentStore | None = None  # keeps offline calls on disk; None keeps none
         self._trace: Trace | None = None
         self._caches: weakref.WeakSet[KVCache] = weakref.WeakSet()
 
@@ -106,11 +108,13 @@ class LM:
             self._trace.append(call)
 
     def _finish(self, call: Call, started: float) -> None:
-        if self._trace is None:
-            return
-        self.synchronize()
+        if self._trace is not None:
+            self.synchronize()
+            self._record(replace(call, seconds=time.perf_counter() - started))
+
+    def _record(self, call: Call) -> None:
         self.peak_cache_bytes = max(self.peak_cache_bytes, self.cache_bytes)
-        self._trace.append(replace(call, seconds=time.perf_counter() - started))
+        self.note(call)
 
     # ---- calls
 
@@ -148,13 +152,32 @@ class LM:
             raise ValueError("the attention of rows read as a tree cannot be observed")
         self._check(rows)
         cache.reserve(sum(len(r.ids) for r in rows))
-        started = time.perf_counter()
         places = logits_at or [()] * len(rows)
-        extension = self._extend(cache, rows, last_logits, logp, places, attention, tree)
         counts = [last_logits + len(at) + (len(r.ids) - 1 if logp else 0) for r, at in zip(rows, places, strict=True)]
         logits = tuple(counts) if logp or last_logits or logits_at else ()
         lengths, past = tuple(len(r.ids) for r in rows), tuple(r.past_length for r in rows)
-        self._finish(Call(stage, lengths, past, offline, parallel and len(rows) > 1, logits), started)
+        call = Call(stage, lengths, past, offline, parallel and len(rows) > 1, logits)
+        if self.documents and offline and not (last_logits or logits_at or attention):
+            return self._extend_stored(self.documents, cache, rows, logp, tree, call)
+        started = time.perf_counter()
+        extension = self._extend(cache, rows, last_logits, logp, places, attention, tree)
+        self._finish(call, started)
+        return extension
+
+    def _extend_stored(
+        self, store: DocumentStore, cache: KVCache, rows: Sequence[Row], logp: bool, tree: bool, call: Call
+    ) -> Extension:
+        """`_extend`, from the store where it has the call's result, else kept there."""
+        key = store.key(cache, rows, tree)
+        found = store.load(key, cache, logp=logp) if key else None
+        if found:
+            self._record(replace(call, seconds=found.computing_s, loading_s=found.loading_s))
+            return Extension(found.spans, logp=found.logp)
+        started = time.perf_counter()
+        extension = self._extend(cache, rows, False, logp, [()] * len(rows), None, tree)
+        self._finish(call, started)
+        if key:
+            store.save(key, cache, extension.spans, extension.logp, time.perf_counter() - started)
         return extension
 
     def _check(self, rows: Sequence[Row]) -> None:
@@ -300,8 +323,7 @@ class ShapeLM(LM):
         self._init(shape, tokenizer, torch.float32, torch.device("meta"))
 
     def _finish(self, call: Call, started: float) -> None:
-        self.peak_cache_bytes = max(self.peak_cache_bytes, self.cache_bytes)
-        self.note(call)
+        self._record(call)
 
     def _extend(
         self,

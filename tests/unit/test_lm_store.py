@@ -1,0 +1,191 @@
+"""Documents kept on disk: what is loaded is what computing it would have given, and nothing else is."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from ragauge import methods
+from ragauge.cost.trace import elapsed, seconds
+from ragauge.lm import LM, Limits, Row, Span, random_lm
+from ragauge.lm.store import DocumentStore
+from ragauge.prompts import unit_steps
+from tiny_models import SHAPES, tiny_prompt
+
+LIMITS = Limits(max_new_tokens=6, ignore_stop=True)
+ROWS = [Row([5, 6, 7], unit_steps(4, 3), (Span(0, 4),)), Row([8, 9], [4.0, 5.5], (Span(0, 4),))]
+
+
+@pytest.fixture(params=sorted(SHAPES))
+def lm(request: pytest.FixtureRequest, tmp_path: Path) -> LM:
+    made = random_lm(SHAPES[request.param], threads=1)
+    made.documents = DocumentStore(tmp_path / "kept", "this decoder", 10**9)
+    return made
+
+
+def read(lm: LM, rows: list[Row] = ROWS, *, logp: bool = True):  # type: ignore[no-untyped-def]
+    """A cache with an opening and rows behind it, what the rows gave, and the trace."""
+    cache = lm.new_cache(64)
+    with lm.tracing() as trace:
+        lm.extend(cache, [Row([1, 2, 3, 4], unit_steps(0, 4))], stage="preamble", offline=True)
+        got = lm.extend(cache, rows, stage="documents", offline=True, logp=logp)
+    return cache, got, trace
+
+
+def entries(lm: LM) -> list[Path]:
+    assert lm.documents
+    return sorted(lm.documents.folder.iterdir())
+
+
+def same(a: LM, one, other) -> None:  # type: ignore[no-untyped-def]
+    """Caches and extensions equal to the last bit."""
+    assert one[1].spans == other[1].spans
+    assert all(torch.equal(x, y) for x, y in zip(one[1].logp, other[1].logp, strict=True))
+    n = one[0].length
+    assert n == other[0].length
+    assert torch.equal(one[0].positions[:n], other[0].positions[:n])
+    for mine, theirs in zip(one[0].k + one[0].v, other[0].k + other[0].v, strict=True):
+        assert torch.equal(mine[:, :n], theirs[:, :n])
+
+
+def test_what_is_loaded_is_what_was_computed_to_the_last_bit(lm: LM) -> None:
+    computed, loaded = read(lm), read(lm)
+    same(lm, computed, loaded)
+    assert [c.loading_s is None for c in computed[2]] == [True, True]
+    assert [c.loading_s is None for c in loaded[2]] == [False, False]
+
+
+def test_the_trace_tells_what_computing_took_and_what_loading_took(lm: LM) -> None:
+    computed, loaded = read(lm)[2], read(lm)[2]
+    assert seconds(loaded) >= seconds(computed) > 0  # the one is of the whole call, the other of the model alone
+    assert elapsed(loaded) == sum(c.loading_s or 0 for c in loaded)
+    plain = [dataclasses.replace(c, seconds=None, loading_s=None) for c in loaded]
+    assert plain == [dataclasses.replace(c, seconds=None) for c in computed]
+
+
+def test_a_loaded_document_may_lie_elsewhere_in_a_joined_cache_and_is_still_known(lm: LM) -> None:
+    cache, got, _ = read(lm)
+    kept = lm.join(cache, [Span(0, 4), got.spans[0]], 8)
+    assert kept.contents([Span(0, 4), Span(4, 7)]) == cache.contents([Span(0, 4), got.spans[0]])
+    assert kept.contents([Span(5, 7)]) == cache.contents([Span(got.spans[0].start + 1, got.spans[0].stop)])
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [Row([5, 6, 8], unit_steps(4, 3), (Span(0, 4),)), ROWS[1]],
+        [Row([5, 6, 7], [4.0, 5.0, 6.5], (Span(0, 4),)), ROWS[1]],
+        [Row([5, 6, 7], unit_steps(4, 3), (Span(0, 3),)), ROWS[1]],
+        [ROWS[0]],
+        [ROWS[1], ROWS[0]],
+    ],
+    ids=["token", "position", "past", "batch", "order"],
+)
+def test_another_call_is_another_entry(lm: LM, rows: list[Row]) -> None:
+    read(lm)
+    assert [c.loading_s is None for c in read(lm, rows)[2]] == [False, True]
+
+
+def test_another_past_is_another_entry(lm: LM) -> None:
+    read(lm)
+    cache = lm.new_cache(64)
+    lm.extend(cache, [Row([1, 2, 3, 9], unit_steps(0, 4))], stage="preamble", offline=True)
+    with lm.tracing() as trace:
+        lm.extend(cache, ROWS, stage="documents", offline=True, logp=True)
+    assert trace[0].loading_s is None
+
+
+def test_another_decoder_and_other_threads_are_other_entries(tmp_path: Path) -> None:
+    lm = random_lm(SHAPES["llama"], threads=1)
+    cache = lm.new_cache(8)
+    kinds = {DocumentStore(tmp_path, name, 10**9).key(cache, ROWS[:0]) for name in ("a", "b")}
+    torch.set_num_threads(2)
+    kinds.add(DocumentStore(tmp_path, "a", 10**9).key(cache, ROWS[:0]))
+    torch.set_num_threads(1)
+    assert len(kinds) == 3
+
+
+def test_an_entry_without_log_probabilities_serves_those_who_need_none(lm: LM) -> None:
+    read(lm, logp=False)
+    assert read(lm, logp=True)[2][1].loading_s is None  # made anew, with them
+    assert read(lm, logp=False)[2][1].loading_s is not None
+    assert read(lm, logp=True)[2][1].loading_s is not None
+
+
+def test_what_follows_an_unnamed_or_biased_past_is_not_kept(lm: LM) -> None:
+    cache = lm.new_cache(64)
+    lm.extend(cache, [Row([1, 2, 3, 4], unit_steps(0, 4))], stage="prompt")
+    lm.extend(cache, ROWS, stage="documents", offline=True)
+    assert not entries(lm)
+    cache, _, _ = read(lm)
+    cache.add_bias(Span(0, 2), 1.0)
+    assert cache.contents([Span(0, 4)]) is None
+
+
+def test_names_go_with_the_slots_that_are_forgotten(lm: LM) -> None:
+    cache = read(lm)[0]
+    cache.truncate(5)
+    assert cache.contents([Span(0, 5)]) is not None
+    lm.extend(cache, [Row([3], [7.0], (Span(0, 5),))], stage="query")
+    assert cache.contents([Span(0, 6)]) is None
+
+
+@pytest.mark.parametrize("damage", ["truncated", "garbage", "empty", "foreign"])
+def test_a_damaged_entry_is_made_anew(lm: LM, damage: str, caplog: pytest.LogCaptureFixture) -> None:
+    computed = read(lm)
+    for path in entries(lm):
+        whole = path.read_bytes()
+        foreign = (entries(lm)[0] if path != entries(lm)[0] else entries(lm)[1]).read_bytes()
+        broken = {"truncated": whole[:-7], "garbage": b"\xff" * 99, "empty": b"", "foreign": foreign[:20] + whole[20:]}
+        path.write_bytes(broken[damage])
+    with caplog.at_level(logging.WARNING):
+        again = read(lm)
+    same(lm, computed, again)
+    assert "made anew" in caplog.text
+    assert all(c.loading_s is not None for c in read(lm)[2])
+
+
+def test_the_least_recently_used_go_first(tmp_path: Path) -> None:
+    lm = random_lm(SHAPES["llama"], threads=1)
+
+    def entry(token: int) -> Path:
+        assert lm.documents
+        row, cache = Row([token] * 8, unit_steps(0, 8)), lm.new_cache(8)
+        key = lm.documents.key(cache, [row])
+        lm.extend(cache, [row], stage="documents", offline=True)
+        return lm.documents.folder / f"{key}.safetensors"
+
+    lm.documents = DocumentStore(tmp_path, "d", 10**9)
+    old, older = entry(1), entry(2)
+    os.utime(older, ns=(0, 0))
+    lm.documents = DocumentStore(tmp_path, "d", int(2.5 * old.stat().st_size))
+    new = entry(3)
+    assert (old.exists(), older.exists(), new.exists()) == (True, False, True)
+
+
+def test_a_disk_that_is_full_costs_the_entry_not_the_answer(
+    lm: LM, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("ragauge.lm.store.save_file", full)
+    read(lm)
+    assert not entries(lm)
+    assert "not kept" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["superposition", "prompt_cache", "bm25"])
+def test_answers_do_not_depend_on_the_store(lm: LM, name: str) -> None:
+    method, prompt = methods.make(name), tiny_prompt()
+    store, lm.documents = lm.documents, None
+    without = method.answer(lm, method.prepare(lm, prompt), prompt, LIMITS)
+    lm.documents = store
+    made, loaded = (method.answer(lm, method.prepare(lm, prompt), prompt, LIMITS) for _ in range(2))
+    assert entries(lm)
+    assert without == made == loaded
