@@ -1,0 +1,118 @@
+"""Records inside the page: a compressed block a variant, which the page opens when somebody asks for it."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ragauge.paper._cells import scored
+from ragauge.paper._runs import Runs, Variant
+
+DIGITS = 5  # significant digits of saliencies and seconds
+FIELDS = (  # of a record in a block, in this order
+    "key",
+    "status",
+    "reason",
+    "question",
+    "answers",
+    "prediction",
+    "text",
+    "score",
+    "documents",
+    "gold",
+    "kept",
+    "saliency",
+    "tokens",
+    "trace",
+    "offline_s",
+    "online_s",
+    "first_token_s",
+    "cache_bytes",
+    "truncated",
+    "evidence",
+)
+CALL = ("stage", "offline", "parallel", "rows", "new", "past", "steps", "seconds", "loaded")  # of a trace
+TITLE_CHARACTERS = 80
+
+
+def of_variant(runs: Runs, variant: Variant) -> str:
+    """The records of a variant by column: gzip of JSON, in base64."""
+    scores = scored(runs, variant)
+    rows = [_row(record, scores.get(key)) for key, record in variant.records.items()]
+    return packed({field: [row[field] for row in rows] for field in FIELDS})
+
+
+def of_documents(path: Path) -> str:
+    """The titles of each question's documents by its key, from a data set's file; lines that hold none are left out."""
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except OSError:
+        lines = []
+    return packed(dict(filter(None, map(_titles, lines))))
+
+
+def packed(data: Any) -> str:
+    """Data as base64 of gzip of JSON: characters that no HTML parser minds, the same on every run."""
+    text = json.dumps(finite(data), separators=(",", ":"), allow_nan=False)
+    return base64.b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
+
+
+def finite(data: Any) -> Any:
+    """The data with null for each number that JSON does not know."""
+    if isinstance(data, float):
+        return data if math.isfinite(data) else None
+    if isinstance(data, Mapping):
+        return {str(key): finite(value) for key, value in data.items()}
+    return [finite(value) for value in data] if isinstance(data, list | tuple) else data
+
+
+def _row(record: Mapping[str, Any], score: float | None) -> dict[str, Any]:
+    changed = {
+        "score": score,
+        "text": None if record["text"] == record["prediction"] else record["text"],
+        "saliency": [_rounded(value) for value in record["saliency"]],
+        "tokens": _token_counts(record["tokens"]),
+        "trace": [_call(call) for call in record["trace"]],
+        **{clock: _rounded(record[clock]) for clock in ("offline_s", "online_s", "first_token_s")},
+    }
+    return {field: changed[field] if field in changed else record[field] for field in FIELDS}
+
+
+def _call(call: Mapping[str, Any]) -> list[Any]:
+    """A model call in the words of CALL: its rows are counted, their tokens summed."""
+    lengths, past = _numbers(call.get("lengths")), _numbers(call.get("past"))
+    flags = [bool(call.get(name)) for name in ("offline", "parallel")]
+    counts = [len(lengths), sum(lengths), max(past, default=0), call.get("steps", 1)]
+    return [str(call.get("stage")), *flags, *counts, _rounded(call.get("seconds")), bool(call.get("loaded"))]
+
+
+def _token_counts(tokens: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: sum(_numbers(count)) if isinstance(count, list) else count for name, count in tokens.items()}
+
+
+def _numbers(values: Any) -> list[int]:
+    return [v for v in values if isinstance(v, int)] if isinstance(values, Sequence) else []
+
+
+def _rounded(value: Any) -> float | None:
+    if not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return float(f"{value:.{DIGITS}g}")
+
+
+def _titles(line: bytes) -> tuple[str, list[str]] | None:
+    try:
+        example = json.loads(line)
+        return str(example["key"]), [_title(document) for document in example["documents"]]
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+def _title(document: Mapping[str, Any]) -> str:
+    text = str(document.get("title") or document.get("text") or "")
+    return text if len(text) <= TITLE_CHARACTERS else text[:TITLE_CHARACTERS] + "…"

@@ -1,0 +1,137 @@
+"""The rendered items as the page shows them: picture, table, caption, files."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ragauge import registry
+from ragauge.errors import UserError
+from ragauge.paper import _footer, _write
+from ragauge.paper._cells import VALUES
+from ragauge.report._run import UNREADABLE, Problem, ReadableRuns
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# prefix of an item -> the section it stands in
+PAPERS = {
+    "superposition_": "Superposition Prompting (Merth et al., ICML 2024)",
+    "cfic_": "CFIC, chunking-free in-context retrieval (Qian et al., ACL 2024)",
+    "piperag_": "PipeRAG (Jiang et al., 2024)",
+    "": "All papers",
+}
+FILES = ("csv", "md", "tex", "svg", "pdf", "png")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell of a table: its text, and the records that its number comes from."""
+
+    text: str
+    number: bool = False
+    records: str | None = None  # dataset/model/variant
+
+
+@dataclass
+class Item:
+    """One table or figure of a paper."""
+
+    name: str
+    title: str
+    caption: list[str]  # paragraphs
+    header: list[str] = field(default_factory=list)
+    rows: list[list[Cell]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    footer: str = ""
+    picture: str | None = None  # data URI
+    files: list[str] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+
+
+def by_paper(runs: ReadableRuns, folder: Path) -> dict[str, list[Item]]:
+    """The items of the run below the paper they belong to; papers without any are left out."""
+    names = runs.config.item_names() if runs.config else registry.names("item")
+    sections: dict[str, list[Item]] = {title: [] for title in PAPERS.values()}
+    for name in names:
+        prefix = next(p for p in PAPERS if name.startswith(p))
+        sections[PAPERS[prefix]].append(_item(name, runs, folder))
+    return {title: items for title, items in sections.items() if items}
+
+
+def _item(name: str, runs: ReadableRuns, folder: Path) -> Item:
+    about = (registry.module("item", name).__doc__ or name).strip()
+    title, _, rest = about.partition("\n")
+    paragraphs = [" ".join(part.split()) for part in rest.split("\n\n") if part.strip()]
+    item = Item(name, title.rstrip("."), paragraphs)
+    item.files = [kind for kind in FILES if (folder / f"{name}.{kind}").is_file()]
+    item.problems = [*_fill_table(item, runs, folder), *_fill_picture(item, folder)]
+    return item
+
+
+def _fill_table(item: Item, runs: ReadableRuns, folder: Path) -> Iterator[Problem]:
+    path = folder / f"{item.name}.csv"
+    try:
+        table = _read(path)
+        item.header, rows, item.notes = _write.wide(table)
+        item.rows = [_cells(item.header, row, _linked(runs)) for row in rows]
+        item.footer = _footer.footer(runs, table)
+    except FileNotFoundError:
+        yield Problem(f"Table of {item.name}", str(path), "not rendered: no such file", item.name)
+    except (OSError, UserError, ValueError, KeyError, TypeError) as error:
+        yield Problem(f"Table of {item.name}", str(path), f"{UNREADABLE}{error}", item.name)
+
+
+def _fill_picture(item: Item, folder: Path) -> Iterator[Problem]:
+    """The SVG as an image: whatever stands in the file, an image runs no script and shares no ids with the page."""
+    path = folder / f"{item.name}.svg"
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        yield Problem(f"Picture of {item.name}", str(path), f"not rendered: {error.strerror}", item.name)
+        return
+    if not re.search(rb"</svg>\s*$", data):
+        yield Problem(f"Picture of {item.name}", str(path), f"{UNREADABLE}it does not end as an SVG file", item.name)
+        return
+    item.picture = f"data:image/svg+xml;base64,{base64.b64encode(data).decode()}"
+
+
+def _read(path: Path) -> pd.DataFrame:
+    """The table that an item wrote; keys are text as they stand there."""
+    import pandas as pd
+
+    numbers = [name for name in VALUES if name != "note"]
+    table = pd.read_csv(path, dtype=str, keep_default_na=False)
+    lacking = [name for name in ("quantity", *VALUES) if name not in table.columns]
+    if lacking:
+        raise ValueError(f"it has no column {', '.join(lacking)}")
+    for name in numbers:
+        table[name] = pd.to_numeric(table[name].replace("", None), errors="coerce")
+    return table.assign(n=table["n"].fillna(0).astype(int))
+
+
+def _linked(runs: ReadableRuns) -> set[str]:
+    return {f"{v.dataset}/{v.model}/{v.name}" for v in runs.run}
+
+
+def _cells(header: Sequence[str], row: Sequence[str], known: set[str]) -> list[Cell]:
+    """The cells of a row; measured numbers lead to the records of the row's variant."""
+    keys = dict(zip(header, row, strict=True))
+    address = f"{keys.get('dataset')}/{keys.get('model')}/{str(keys.get('variant')).partition(' − ')[0]}"
+    records = address if address in known else None
+    return [_cell(name, text, records) for name, text in zip(header, row, strict=True)]
+
+
+def _cell(name: str, text: str, records: str | None) -> Cell:
+    number = bool(re.match(r"[−-]?\d", text)) and name not in ("notes", "variant", "model", "dataset")
+    leads = name == "variant" or (number and name != "n" and not name.endswith("(published)"))
+    return Cell(text, number, records if leads and text else None)
+
+
+def problems(sections: dict[str, list[Item]]) -> list[Problem]:
+    """What is wrong with the items, in their order."""
+    return [problem for items in sections.values() for item in items for problem in item.problems]

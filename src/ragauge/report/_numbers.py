@@ -1,0 +1,182 @@
+"""What the first screen computes with: measured numbers of every variant, and resamples that pair them."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ragauge.paper import _timing
+from ragauge.paper._cells import cost, costs, quality, scored
+from ragauge.paper._runs import Runs, Variant, offline_cycles, online_cycles, weight_bytes
+from ragauge.paper._style import method_style
+from ragauge.paper.frontier import REFERENCES
+
+RESAMPLES = 1000  # of the questions, embedded in the page: it recomputes standings for any reuse of documents
+SHARED = 0.8  # part of the longest variant's questions that a variant must have answered to be paired with it
+METRICS = {"best_subspan_em": "best EM subspan", "f1": "F1", "em": "exact match", "kept_gold_recall": "gold kept"}
+# what is waited for -> (name, unit); in the order of preference
+COSTS = {
+    "total_s": ("whole answer, latency protocol", "s"),
+    "first_token_s": ("first token, latency protocol", "s"),
+    "compute_cycles": ("compute cycles, online MACs", "MAC"),
+    "answering_total_s": ("whole answer, answering run", "s"),
+    "answering_first_token_s": ("first token, answering run", "s"),
+}
+PROTOCOL, ANSWERING = ("total_s", "first_token_s"), "answering_"
+
+Numbers = dict[str, Any]
+
+
+def groups(runs: Runs) -> list[Numbers]:
+    """One entry a (data set, model): its variants with their numbers, and what they can be compared by."""
+    return [_group(runs, dataset, model) for dataset, model in runs.groups()]
+
+
+def _group(runs: Runs, dataset: str, model: str) -> Numbers:
+    variants = runs.of(dataset, model)
+    timed, untimed = _timed(runs, dataset, model)
+    metric = runs.metrics(dataset)[0]
+    rows = [_variant(runs, variant, timed) for variant in variants]
+    shared = _pair(runs, variants, rows)
+    kinds = [kind for kind in COSTS if any(row["costs"].get(kind) for row in rows)]
+    return {
+        "dataset": dataset,
+        "model": model,
+        "metric": METRICS.get(metric, metric.replace("_", " ")),
+        "costs": kinds,
+        "cost": kinds[0] if kinds else None,
+        "untimed": untimed,
+        "protocol": _timing.described(timed) if timed else None,
+        "paired": shared,
+        "families": {kind: _families(runs, variants, rows, kind) for kind in kinds},
+        "variants": rows,
+    }
+
+
+def _timed(runs: Runs, dataset: str, model: str) -> tuple[Mapping[str, Any] | None, str | None]:
+    """The latency file of the model on prompts of the data set, and in words why there is none."""
+    of_model = [latency for latency in runs.latencies if latency["model"] == model]
+    names = (dataset, runs.registered(dataset))
+    for latency in of_model:
+        if (latency.get("protocol") or {}).get("dataset") in names:
+            refused = latency.get("refused")
+            return (None, f"the timing of {model} was refused: {refused}") if refused else (latency, None)
+    if of_model:
+        return None, f"{model} was timed on prompts of another data set"
+    return None, f"there is no latency file of {model}"
+
+
+def _variant(runs: Runs, variant: Variant, timed: Mapping[str, Any] | None) -> Numbers:
+    ok = [record for key, record in variant.records.items() if key not in variant.failed]
+    label, colour, marker = method_style(variant.row)
+    measured = quality(runs, variant)
+    cached = [record["cache_bytes"] for record in ok if record.get("cache_bytes")]
+    return {
+        "name": variant.name,
+        "method": variant.method,
+        "family": variant.row,
+        "label": label,
+        "colour": colour,
+        "marker": marker,
+        "params": {key: value for key, value in variant.params.items() if value is not None},
+        "reference": variant.method in REFERENCES,
+        "questions": len(variant.records),
+        "failed": len(variant.failed),
+        "quality": {"mean": measured.value, "low": measured.low, "high": measured.high, "n": measured.n},
+        "costs": _costs(runs, variant, ok, timed),
+        "kv_bytes": max(cached, default=None),
+        "weight_bytes": weight_bytes(variant),
+        "peak_memory_bytes": variant.meta.get("peak_memory_bytes"),
+    }
+
+
+def _costs(
+    runs: Runs, variant: Variant, ok: Sequence[Mapping[str, Any]], timed: Mapping[str, Any] | None
+) -> dict[str, Numbers | None]:
+    """Each cost that was measured: what a user waits for (`online`, `low`, `high`), and what can be prepared."""
+    prepared_s = _median(record["offline_s"] for record in ok)
+    found: dict[str, Numbers | None] = {"compute_cycles": _cycles(runs, variant)}
+    for kind in PROTOCOL:
+        clocked = _timing.seconds(timed, variant.name, kind) if timed else []
+        found[kind] = _spread(clocked, prepared_s)
+        field = "online_s" if kind == "total_s" else kind
+        found[ANSWERING + kind] = _spread([record[field] for record in ok], prepared_s)
+    return found
+
+
+def _cycles(runs: Runs, variant: Variant) -> Numbers | None:
+    online = cost(runs, variant, online_cycles)
+    if online.value is None:
+        return None
+    offline = list(costs(variant, offline_cycles).values())
+    ends = {"low": online.low, "high": online.high, "n": online.n}
+    return {"online": online.value, **ends, "offline": sum(offline) / len(offline) if offline else 0.0}
+
+
+def _spread(seconds: Sequence[float | None], offline: float | None) -> Numbers | None:
+    """The median with its quartiles beside the median of what was prepared; None where no clock ran."""
+    known = sorted(s for s in seconds if s is not None and math.isfinite(s))
+    if not known:
+        return None
+    low, middle, high = statistics.quantiles(known, n=4, method="inclusive") if len(known) > 1 else known * 3
+    return {"online": middle, "low": low, "high": high, "n": len(known), "offline": offline}
+
+
+def _median(values: Any) -> float | None:
+    known = [v for v in values if v is not None and math.isfinite(v)]
+    return statistics.median(known) if known else None
+
+
+def _pair(runs: Runs, variants: Sequence[Variant], rows: Sequence[Numbers]) -> int:
+    """Give each row its means over the same resampled questions; returns the number of questions they share.
+
+    A variant that answered far fewer questions than the others is left out, lest all are compared on its few.
+    """
+    from ragauge.stats import resampled_means
+
+    scores = [scored(runs, variant) for variant in variants]
+    most = max(map(len, scores), default=0)
+    able = [i for i, given in enumerate(scores) if given and len(given) >= SHARED * most]
+    shared = [key for key in (scores[able[0]] if able else {}) if all(key in scores[i] for i in able)]
+    means = resampled_means([[scores[i][k] for k in shared] for i in able], runs.seed, RESAMPLES) if shared else None
+    for row in rows:
+        row["resampled"] = row["shared_mean"] = None
+    for place, i in enumerate(able if means is not None else ()):
+        rows[i]["resampled"] = [round(float(mean), 5) for mean in means[place]]  # type: ignore[index]
+        rows[i]["shared_mean"] = sum(scores[i][k] for k in shared) / len(shared)
+    return len(shared)
+
+
+def _families(runs: Runs, variants: Sequence[Variant], rows: Sequence[Numbers], kind: str) -> list[Numbers]:
+    """The hypervolume of each method's variants between the least and the greatest online cost of all, best first."""
+    from ragauge.stats import hypervolume, hypervolume_interval
+
+    usable = [i for i, row in enumerate(rows) if row["resampled"] and not row["reference"] and _price(row, kind)]
+    prices = [_price(rows[i], kind) for i in usable]
+    if len(set(prices)) < 2:
+        return []
+    limits = (min(prices), max(prices))
+    shared = _shared_scores(runs, [variants[i] for i in usable])
+    found = []
+    for family in dict.fromkeys(rows[i]["label"] for i in usable):
+        places = [p for p, i in enumerate(usable) if rows[i]["label"] == family]
+        mine, values = [prices[p] for p in places], [shared[p] for p in places]
+        low, high = hypervolume_interval(mine, values, limits, runs.seed, n=RESAMPLES)
+        volume = hypervolume(mine, [sum(v) / len(v) for v in values], limits)
+        names = [rows[usable[p]]["name"] for p in places]
+        found.append({"family": family, "variants": names, "volume": volume, "low": low, "high": high})
+    return sorted(found, key=lambda entry: -entry["volume"])
+
+
+def _price(row: Numbers, kind: str) -> float:
+    """The online cost of a variant; 0 where there is none that a logarithm can be taken of."""
+    entry = row["costs"].get(kind)
+    return float(entry["online"]) if entry and entry["online"] > 0 else 0.0
+
+
+def _shared_scores(runs: Runs, variants: Sequence[Variant]) -> list[list[float]]:
+    scores = [scored(runs, variant) for variant in variants]
+    shared = [key for key in scores[0] if all(key in given for given in scores)]
+    return [[given[key] for key in shared] for given in scores]

@@ -1,0 +1,142 @@
+"""The page put together: one template, its style and scripts, and what they show, with nothing left to fetch.
+
+Texts of data sets reach the page in two ways only: through Jinja2 with escaping, or as JSON whose `<`, `>` and `&` are
+written as escapes, which the scripts turn into text nodes. A policy in the page's head lets no other script run.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterable
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import yaml
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+
+import ragauge
+from ragauge.paper import _footer, _provenance
+from ragauge.report import _blocks, _items, _numbers, _run
+from ragauge.report._run import ReadableRuns
+
+SCRIPTS = ("text.js", "frontier.js", "chooser.js", "records.js")
+# C0 and C1 controls as pictures; tab and line ends are text
+_PICTURES = {code: chr(0x2400 + code) for code in range(0x20) if code not in (0x09, 0x0A, 0x0D)}
+_PICTURES |= {0x7F: "␡", **dict.fromkeys(range(0x80, 0xA0), "�")}
+
+
+def page(runs: ReadableRuns, folder: Path) -> str:
+    """The page of a run; `folder` has its rendered items."""
+    sections = _items.by_paper(runs, folder)
+    scripts = {"d3": _d3(), "code": _code()}
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters["shown"] = shown
+    return environment.from_string(_own("page.html")).render(
+        run=runs.config.run if runs.config else runs.folder.name,
+        version=ragauge.__version__,
+        summary=_summary(runs),
+        sections=sections,
+        problems=[*_run.problems(runs), *_items.problems(sections), *_no_provenance(folder)],
+        provenance=_provenance.describe(runs),
+        settings=_settings(runs),
+        policy=_policy(scripts.values()),
+        style=Markup(_own("page.css")),
+        scripts={name: Markup(text) for name, text in scripts.items()},
+        payload=Markup(script_json(_payload(runs))),
+        blocks={name: Markup(text) for name, text in _record_blocks(runs).items()},
+    )
+
+
+def script_json(data: Any) -> str:
+    """JSON that may stand in a script element: no text in it can end the element or open another."""
+    text = json.dumps(_blocks.finite(data), separators=(",", ":"), allow_nan=False)
+    return text.replace("<", r"\u003c").replace(">", r"\u003e").replace("&", r"\u0026")
+
+
+def shown(value: Any) -> str:
+    """A value as text for the page, control characters as pictures of themselves."""
+    text = value if isinstance(value, str) else json.dumps(_blocks.finite(value), ensure_ascii=False, indent=1)
+    return text.translate(_PICTURES)
+
+
+def _payload(runs: ReadableRuns) -> dict[str, Any]:
+    """What the scripts compute with."""
+    return {
+        "groups": _numbers.groups(runs),
+        "kinds": {kind: {"name": name, "unit": unit} for kind, (name, unit) in _numbers.COSTS.items()},
+        "resamples": _numbers.RESAMPLES,
+        "call": _blocks.CALL,
+    }
+
+
+def _record_blocks(runs: ReadableRuns) -> dict[str, str]:
+    datasets = dict.fromkeys(variant.dataset for variant in runs.run)
+    titles = {f"documents/{d}": _blocks.of_documents(runs.folder / "data" / f"{d}.jsonl") for d in datasets}
+    return {**titles, **{f"records/{v.dataset}/{v.model}/{v.name}": _blocks.of_variant(runs, v) for v in runs.run}}
+
+
+def _summary(runs: ReadableRuns) -> dict[str, Any]:
+    """What was run, and on what: in names, numbers and one line a machine."""
+    questions = {d: max(len(v.records) for v in runs.run if v.dataset == d) for d, _ in runs.groups()}
+    return {
+        "variants": len(dict.fromkeys(v.name for v in runs.run)),
+        "records": sum(len(v.records) for v in runs.run),
+        "models": list(dict.fromkeys(f"{v.model} ({v.setting('dtype') or 'precision unknown'})" for v in runs.run)),
+        "questions": questions,
+        "asked": {d: e.limit for d, e in runs.config.datasets.items()} if runs.config else {},
+        "machines": list(dict.fromkeys(filter(None, map(_machine, runs.run)))),
+        "code": list(dict.fromkeys(filter(None, map(_code_version, runs.run)))),
+    }
+
+
+def _machine(variant: Any) -> str:
+    provenance = variant.meta.get("provenance") or {}
+    memory = provenance.get("memory_bytes")
+    place = _footer.machine(provenance, variant.setting("device"))
+    return f"{place}, {memory / 1e9:.0f} GB memory" if place and memory else place
+
+
+def _code_version(variant: Any) -> str:
+    git = (variant.meta.get("provenance") or {}).get("git") or {}
+    return f"commit {git['commit'][:9]}{' with changes' if git.get('dirty') else ''}" if git.get("commit") else ""
+
+
+def _settings(runs: ReadableRuns) -> str:
+    return yaml.safe_dump(runs.config.model_dump(exclude_none=True), sort_keys=False) if runs.config else ""
+
+
+def _no_provenance(folder: Path) -> list[_run.Problem]:
+    path = folder / "provenance.json"
+    missing = not path.is_file()
+    return [_run.Problem("Provenance as a file", str(path), "no such file", "provenance")] if missing else []
+
+
+def _policy(scripts: Iterable[str]) -> str:
+    """A content security policy: the page's own scripts by their hashes, pictures inside the page, no network."""
+    hashes = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'" for s in scripts)
+    return (
+        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:;"
+        " base-uri 'none'; form-action 'none'"
+    )
+
+
+def _d3() -> str:
+    """D3, whose first line names its version and holder; its licence (BSD-3-Clause) goes with it."""
+    from mpld3 import urls
+
+    return Path(urls.D3_LOCAL).read_text(encoding="utf-8").strip()
+
+
+def _code() -> str:
+    parts = "\n".join(_own(name) for name in SCRIPTS)
+    return f'"use strict";\n(() => {{\n{parts}\nstart();\n}})();'
+
+
+def _own(name: str) -> str:
+    return (files("ragauge.report") / name).read_text(encoding="utf-8")
+
+

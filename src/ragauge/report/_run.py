@@ -1,0 +1,129 @@
+"""A run as far as it can be read, and what is missing of it: no file of it can stop the report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from ragauge import records
+from ragauge.errors import UserError
+from ragauge.paper._runs import Runs, Variant
+
+UNREADABLE = "cannot be read: "
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something that the report lacks or cannot vouch for."""
+
+    what: str
+    path: str  # of the file
+    why: str
+    rule: str  # of the workflow, that makes the file
+
+
+class ReadableRuns(Runs):
+    """Runs without what cannot be read: such a variant counts as missing, with the reason."""
+
+    @cached_property
+    def variants(self) -> tuple[Variant, ...]:
+        return tuple(_readable(variant) for variant in super().variants)
+
+    @cached_property
+    def latencies(self) -> tuple[Mapping[str, Any], ...]:
+        return tuple(found for found in self._latency_files().values() if not isinstance(found, str))
+
+    @cached_property
+    def damaged_latencies(self) -> dict[Path, str]:
+        """Latency files that cannot be read, each with the reason."""
+        return {path: found for path, found in self._latency_files().items() if isinstance(found, str)}
+
+    def _latency_files(self) -> dict[Path, Mapping[str, Any] | str]:
+        return {path: _latency(path) for path in sorted((self.folder / "latency").glob("*.json"))}
+
+
+def problems(runs: ReadableRuns) -> list[Problem]:
+    """What the run lacks, in the order of the configuration; items are checked where they are read."""
+    return [*_answers(runs), *_latencies(runs), *_data(runs)]
+
+
+def _readable(variant: Variant) -> Variant:
+    """The variant, or the same one marked as missing where a record of it cannot be read or used."""
+    try:
+        if not variant.missing and not variant.records:
+            return replace(variant, missing="holds no record")
+        _ = variant.shape, variant.traces
+    except UserError as error:
+        told = str(error).removeprefix(f"{variant.path}:")
+        return replace(variant, missing=f"{UNREADABLE}line {told}")
+    except (TypeError, ValueError, KeyError, AttributeError) as error:  # a trace or shape of another program
+        return replace(variant, missing=f"{UNREADABLE}trace or shape of another kind: {error}")
+    return variant
+
+
+def _answers(runs: ReadableRuns) -> Iterator[Problem]:
+    asked = {tuple(job): runs.config.limit(job) for job in runs.config.answers()} if runs.config else None
+    for variant in runs.variants:
+        key = (variant.dataset, variant.model, variant.name)
+        limit, foreign = (asked.get(key), key not in asked) if asked is not None else (None, False)
+        for why in _doubts(variant, limit, foreign):
+            what = f"Answers of {variant.name} on {variant.dataset} with {variant.model}"
+            yield Problem(what, str(variant.path), why, "answers")
+
+
+def _doubts(variant: Variant, limit: int | None, foreign: bool) -> Iterator[str]:
+    """What is wrong with a variant's records. `limit`: the questions asked for, None for all of the data set."""
+    if variant.missing:
+        yield variant.missing
+        return
+    if foreign:
+        yield "not of this experiment: the configuration does not ask for it; shown all the same"
+    if records.read_meta(variant.path) is None:
+        yield f"{records.meta_path(variant.path).name} is missing or no JSON: method and machine are not known"
+    if limit and len(variant.records) < limit:
+        yield f"holds {len(variant.records)} of up to {limit} questions asked for"
+    if variant.failed:
+        first = next(iter(variant.failed.values()))
+        yield f"{len(variant.failed)} of {len(variant.records)} questions failed, counted as wrong; the first: {first}"
+
+
+def _latencies(runs: ReadableRuns) -> Iterator[Problem]:
+    for path, why in runs.damaged_latencies.items():
+        yield Problem(f"Latency of {path.stem}", str(path), why, "latency")
+    there = {str(latency["model"]): latency for latency in runs.latencies}
+    for model in runs.config.models if runs.config and runs.config.latency else ():
+        path = runs.folder / "latency" / f"{model}.json"
+        if model not in there and path not in runs.damaged_latencies:
+            yield Problem(f"Latency of {model}", str(path), "no such file", "latency")
+    for model, latency in there.items():
+        if latency.get("refused"):
+            path = runs.folder / "latency" / f"{model}.json"
+            yield Problem(f"Latency of {model}", str(path), f"refused: {latency['refused']}", "latency")
+
+
+def _data(runs: ReadableRuns) -> Iterator[Problem]:
+    for dataset in dict.fromkeys(variant.dataset for variant in runs.run):
+        path = runs.folder / "data" / f"{dataset}.jsonl"
+        if not path.is_file():
+            yield Problem(f"Questions of {dataset}", str(path), "no such file: documents have no titles here", "data")
+
+
+def _latency(path: Path) -> Mapping[str, Any] | str:
+    """A latency file with its model, or why it cannot be used."""
+    from ragauge.paper._runs import _json_object
+
+    try:
+        found = {**_json_object(path), "model": path.stem}
+    except UserError as error:
+        return f"{UNREADABLE}{str(error).removeprefix(f'{path}: ')}"
+    rows = found.get("rows")
+    if not (isinstance(rows, list) and all(isinstance(row, dict) for row in rows)):
+        return f"{UNREADABLE}it has no list of trials under `rows`"
+    if not all(isinstance(found.get(key) or {}, dict) for key in ("protocol", "provenance")):
+        return f"{UNREADABLE}`protocol` and `provenance` must be objects"
+    if not all(isinstance(row.get(key) or 0.0, int | float) for row in rows for key in ("total_s", "first_token_s")):
+        return f"{UNREADABLE}a trial's seconds are no number"
+    return found

@@ -1,0 +1,300 @@
+// An engineer's question: which variants keep a latency target, a memory limit and a reuse of documents, at what price?
+
+const setting = { group: 0, kind: null, target: null, memory: null, reuse: 1 };
+
+function start() {
+  buildChooser(document.getElementById("chooser"));
+  buildBrowser(document.getElementById("browser"));
+  document.addEventListener("DOMContentLoaded", route); // the records stand after this script
+  window.addEventListener("hashchange", route);
+  window.addEventListener("beforeprint", redraw);
+}
+
+const group = () => payload.groups[setting.group];
+
+function buildChooser(place) {
+  if (!payload.groups.length) return place.append(el("p", { class: "muted" }, "No variant has records yet."));
+  place.append(
+    el("form", { class: "controls", id: "controls", onsubmit: (event) => event.preventDefault() }),
+    el("p", { id: "cost-note", class: "small" }),
+    el("div", { class: "screen" }, el("div", { id: "chart", class: "chart" }), el("div", { id: "advice", "aria-live": "polite" })),
+    el("div", { id: "ranking" }),
+    el("div", { id: "families" }),
+  );
+  chooseGroup(0);
+  new ResizeObserver(redraw).observe(document.getElementById("chart"));
+}
+
+function chooseGroup(index) {
+  setting.group = index;
+  chooseKind(group().cost);
+}
+
+/** Another cost has another unit, so its target starts anew: at the median of the variants. */
+function chooseKind(kind) {
+  setting.kind = kind;
+  const costs = candidates().map((p) => p.cost).filter(known);
+  const middle = costs.length ? d3.median(costs) / unitOf(kind).size : null;
+  setting.target = known(middle) ? Number(middle.toPrecision(2)) : null;
+  buildControls();
+  update();
+}
+
+function buildControls() {
+  const groups = payload.groups.map((g, i) => [i, `${g.dataset} · ${g.model}`]);
+  const kinds = group().costs.map((kind) => [kind, payload.kinds[kind].name]);
+  const unit = setting.kind ? unitOf(setting.kind).name : "";
+  document.getElementById("controls").replaceChildren(
+    picker("group", "Data set and model", groups, setting.group, (value) => chooseGroup(Number(value))),
+    picker("kind", "What is waited for", kinds, setting.kind, chooseKind),
+    number("target", `At most (${unit})`, setting.target, (value) => (setting.target = value)),
+    number("memory", "Memory at most (GB)", setting.memory, (value) => (setting.memory = value)),
+    slider(),
+  );
+}
+
+function picker(id, label, options, chosen, change) {
+  const made = options.map(([value, text]) => el("option", { value, selected: value === chosen }, text));
+  return el("label", { for: id }, label, el("select", { id, onchange: (event) => change(event.target.value) }, made));
+}
+
+function number(id, label, value, change) {
+  const changed = (event) => {
+    change(event.target.value === "" ? null : Number(event.target.value));
+    update();
+  };
+  return el("label", { for: id }, label, el("input", { id, type: "number", min: 0, step: "any", value, placeholder: "no limit", oninput: changed }));
+}
+
+function slider() {
+  const said = el("output", { for: "reuse" }, percent(setting.reuse));
+  const changed = (event) => {
+    setting.reuse = Number(event.target.value) / 100;
+    said.textContent = percent(setting.reuse);
+    update();
+  };
+  const input = el("input", { id: "reuse", type: "range", min: 0, max: 100, step: 1, value: setting.reuse * 100, oninput: changed });
+  return el("label", { for: "reuse" }, el("span", {}, "Documents prepared before the question: ", said), input);
+}
+
+const percent = (part) => `${Math.round(part * 100)}%`;
+
+/** Every variant of the group with what the settings make of it. */
+function candidates() {
+  const { kind, reuse } = setting;
+  return group().variants.map((variant) => {
+    const cost = kind ? expected(variant, kind, reuse) : null;
+    const [low, high] = cost === null ? [null, null] : spread(variant, kind, reuse);
+    const memory = known(variant.kv_bytes) ? variant.kv_bytes + (variant.weight_bytes || 0) : null;
+    return { variant, cost, low, high, memory, quality: variant.quality.mean, bottom: variant.quality.low, top: variant.quality.high };
+  });
+}
+
+/** Candidates with verdict, standing and words, the best first. */
+function judged() {
+  const points = candidates();
+  for (const p of points) {
+    p.against = objections(p);
+    p.qualifies = !p.against.length;
+  }
+  const able = points.filter((p) => !p.variant.reference && p.variant.resampled && known(p.cost));
+  const found = standings(able.map((p) => ({ cost: p.cost, means: p.variant.resampled })));
+  able.forEach((p, i) => (p.standing = found[i]));
+  points.forEach((p) => (p.words = describe(p)));
+  return points.sort((a, b) => b.qualifies - a.qualifies || b.quality - a.quality || a.cost - b.cost);
+}
+
+function objections(p) {
+  const { kind, target, memory } = setting;
+  const limit = known(target) ? target * unitOf(kind).size : Infinity;
+  return [
+    p.variant.reference && "reference: no server knows the gold documents",
+    !known(p.quality) && "no quality",
+    p.cost === null && limit < Infinity && "this cost was not measured",
+    p.cost > limit && `${price(p.cost, kind)} is over the target`,
+    known(memory) && p.memory === null && "memory was not measured",
+    known(memory) && p.memory > memory * 1e9 && `${bytes(p.memory)} is over the limit`,
+  ].filter(Boolean);
+}
+
+function describe(p) {
+  const { quality } = p.variant;
+  const interval = known(quality.low) ? ` [${share(quality.low)}, ${share(quality.high)}]` : "";
+  const standing = p.standing ? `; on the frontier with probability ${p.standing.probability.toFixed(2)}` : "";
+  return `${p.variant.name}: ${group().metric} ${share(p.quality)}${interval}, ${price(p.cost, setting.kind)}${standing}`;
+}
+
+/** The best of those that qualify, on the questions that all share; of equals the cheapest. */
+function recommend(points) {
+  const able = points.filter((p) => p.qualifies && known(p.variant.shared_mean));
+  return able.sort((a, b) => b.variant.shared_mean - a.variant.shared_mean || (a.cost ?? Infinity) - (b.cost ?? Infinity))[0] || null;
+}
+
+function update() {
+  const points = judged();
+  const first = recommend(points);
+  const best = recommend(points.map((p) => ({ ...p, qualifies: !p.variant.reference && known(p.quality) })));
+  document.getElementById("cost-note").replaceChildren(...costNote());
+  document.getElementById("advice").replaceChildren(...advice(points, first, best));
+  document.getElementById("ranking").replaceChildren(ranking(points, first, best));
+  document.getElementById("families").replaceChildren(...families());
+  redraw();
+}
+
+let drawnAt = 0;
+function redraw(event) {
+  const place = document.getElementById("chart");
+  if (Array.isArray(event) && Math.abs(place.clientWidth - drawnAt) < 2) return;
+  drawnAt = place.clientWidth;
+  const points = judged();
+  const { kind, target } = setting;
+  if (!kind) return place.replaceChildren(el("p", { class: "muted" }, "No cost was measured: there is no frontier to draw."));
+  const limit = known(target) ? target * unitOf(kind).size : null;
+  const choose = (p) => (location.hash = address(p.variant));
+  drawFrontier(place, points, { kind, metric: group().metric, target: limit, recommended: recommend(points)?.variant, choose });
+  place.append(legend(points));
+}
+
+function legend(points) {
+  const seen = new Map(points.map((p) => [p.variant.label, p.variant]));
+  const items = [...seen.values()].map((variant) => {
+    const svg = d3.create("svg").attr("viewBox", "-7 -7 14 14").attr("width", 13).attr("height", 13).style("color", colour(variant));
+    svg.append("path").attr("class", "mark").attr("d", mark(variant)).attr("transform", `rotate(${TURNED[variant.marker] || 0})`);
+    return el("li", {}, svg.node(), variant.label);
+  });
+  return el("ul", { class: "legend", "aria-hidden": "true" }, items);
+}
+
+const address = (variant) => `#records/${group().dataset}/${group().model}/${variant.name}`;
+
+/** Which clock the numbers come from, and what stands in where there is none. */
+function costNote() {
+  const { kind } = setting;
+  const chosen = group();
+  if (!kind) return [];
+  const note = [];
+  if (chosen.untimed && chosen.cost === "compute_cycles") {
+    note.push(el("strong", {}, "No measured latency: "), `${chosen.untimed}. The frontier falls back to compute cycles. `);
+  }
+  if (kind.startsWith("answering")) note.push("Medians of the run that answered; other work on the machine may have disturbed them. ");
+  else if (kind === "compute_cycles") note.push("Multiply-accumulates on the critical path, generated tokens included, counted from the traces. ");
+  else note.push(`${chosen.protocol}; what can be prepared is timed in the answering run. `);
+  note.push(kind === "compute_cycles" ? "Bars: 95% intervals." : "Bars: 95% interval of quality, quartiles of time.");
+  return note;
+}
+
+// --- the advice ---
+
+function advice(points, first, best) {
+  if (!first) return [el("p", { class: "verdict" }, "No variant qualifies."), el("ul", {}, nearest(points))];
+  const { variant } = first;
+  return [
+    el("p", { class: "kicker" }, "Recommended"),
+    el("p", { class: "verdict", id: "recommended" }, el("a", { href: address(variant) }, variant.name)),
+    el("dl", { class: "sums" }, ...qualityLines(first), ...costLines(first), ...memoryLines(first), ...priceLines(first, best)),
+    ...rivals(points, first),
+    el("p", { class: "small" }, `${points.filter((p) => p.qualifies).length} of ${points.length} variants qualify.`),
+  ];
+}
+
+const line = (term, ...said) => [el("dt", {}, term), el("dd", {}, ...said)];
+
+function qualityLines({ variant }) {
+  const { mean, low, high, n } = variant.quality;
+  return line(group().metric, el("b", {}, share(mean)), known(low) ? ` [${share(low)}, ${share(high)}] on ${n} questions` : "");
+}
+
+/** online + (1 − reuse) × offline, in numbers. */
+function costLines({ variant, cost }) {
+  const { kind, reuse, target } = setting;
+  const entry = variant.costs[kind];
+  const sum = entry && `${price(entry.online, kind)} online + ${percent(1 - reuse)} × ${price(entry.offline, kind)} offline`;
+  const late = entry && known(target) && spread(variant, kind, reuse)[1] > target * unitOf(kind).size;
+  const quarter = late && kind !== "compute_cycles" ? "; a quarter of the answers took longer than the target" : "";
+  return line("waits", el("b", {}, price(cost, kind)), sum ? ` = ${sum}${quarter}` : "");
+}
+
+function memoryLines({ variant, memory }) {
+  const weights = known(variant.weight_bytes) ? `${bytes(variant.weight_bytes)} weights + ` : "";
+  return line("holds", el("b", {}, bytes(memory)), memory === null ? "" : ` = ${weights}${bytes(variant.kv_bytes)} keys and values at most`);
+}
+
+function priceLines(first, best) {
+  if (!best || best.variant === first.variant) return line("gives up", "nothing: no variant here is better");
+  const gap = difference(best.variant, first.variant);
+  const interval = gap ? ` [${share(gap.low)}, ${share(gap.high)}]` : "";
+  return line("gives up", el("b", {}, share(gap ? gap.mean : best.quality - first.quality)), `${interval} against ${best.variant.name}, the best without limits`);
+}
+
+/** Those that qualify and whose lead or lag chance could have made: ties to the reader. */
+function rivals(points, first) {
+  const near = points.filter((p) => {
+    if (p === first || !p.qualifies) return false;
+    const gap = difference(first.variant, p.variant);
+    return gap && gap.low <= 0;
+  });
+  if (!near.length) return [];
+  const items = near.slice(0, 5).map((p) => el("li", {}, el("a", { href: address(p.variant) }, p.variant.name), ` ${share(p.variant.shared_mean)}, ${price(p.cost, setting.kind)}`));
+  const more = near.length > 5 ? el("li", {}, `and ${near.length - 5} more`) : null;
+  const said = `Not told apart from it by ${group().paired} questions (the paired 95% interval holds 0):`;
+  return [el("p", { class: "small" }, said), el("ul", { class: "small rivals" }, items, more)];
+}
+
+function nearest(points) {
+  const close = points.filter((p) => !p.variant.reference).sort((a, b) => (a.cost ?? Infinity) - (b.cost ?? Infinity)).slice(0, 3);
+  return close.map((p) => el("li", {}, `${p.variant.name}: ${p.against.join("; ")}`));
+}
+
+// --- the tables ---
+
+function ranking(points, first, best) {
+  const names = ["Variant", group().metric, "Waits", "Holds", "On the frontier", best ? `Below ${best.variant.name}` : "Below the best", "Verdict"];
+  const head = el("tr", {}, names.map((name) => el("th", { scope: "col" }, name)));
+  const rows = points.map((p) => rankingRow(p, first, best));
+  const caption = el("caption", { class: "unseen" }, "Every variant: quality, cost, memory, probability of being on the frontier, verdict");
+  const table = el("table", { id: "variants" }, caption, el("thead", {}, head), el("tbody", {}, rows));
+  const about = `Probability of being on the frontier and differences: over ${payload.resamples} paired resamples of the ${group().paired} questions that the variants share, costs held at their measured values.`;
+  return el("div", {}, el("div", { class: "scroll", role: "region", tabindex: 0, "aria-label": "All variants" }, table), el("p", { class: "small" }, about));
+}
+
+function rankingRow(p, first, best) {
+  const { variant } = p;
+  const { mean, low, high } = variant.quality;
+  const verdict = p === first ? "recommended" : p.qualifies ? "qualifies" : p.against.join("; ");
+  return el(
+    "tr",
+    { class: p === first ? "first" : p.qualifies ? "" : "out", "data-variant": variant.name },
+    el("th", { scope: "row" }, el("a", { href: address(variant) }, variant.name)),
+    el("td", { class: "n", "data-value": mean }, share(mean), known(low) ? el("small", {}, ` [${share(low)}, ${share(high)}]`) : ""),
+    el("td", { class: "n", "data-value": p.cost }, price(p.cost, setting.kind)),
+    el("td", { class: "n", "data-value": p.memory }, bytes(p.memory)),
+    el("td", { class: "n" }, standingText(p)),
+    el("td", { class: "n" }, gapText(best, p)),
+    el("td", {}, verdict),
+  );
+}
+
+function standingText(p) {
+  if (p.variant.reference) return "reference";
+  if (!p.standing) return p.variant.resampled ? "–" : "too few questions";
+  const { probability, tied } = p.standing;
+  return tied >= 0.005 ? `${probability.toFixed(2)} (tied ${tied.toFixed(2)})` : probability.toFixed(2);
+}
+
+function gapText(best, p) {
+  const gap = best && p.variant !== best.variant && difference(best.variant, p.variant);
+  return gap ? [share(gap.mean), el("small", {}, ` [${share(gap.low)}, ${share(gap.high)}]`)] : "";
+}
+
+function families() {
+  const found = group().families[setting.kind] || [];
+  if (!found.length) return [];
+  const row = (f) =>
+    el("tr", {}, el("th", { scope: "row" }, f.family), el("td", { class: "n" }, share(f.volume), el("small", {}, ` [${share(f.low)}, ${share(f.high)}]`)), el("td", {}, f.variants.join(", ")));
+  const head = el("tr", {}, ["Method", "Hypervolume", "Its variants"].map((name) => el("th", { scope: "col" }, name)));
+  const about = `The best ${group().metric} that a method's variants reach at an online cost, averaged over the logarithm of cost from the cheapest to the dearest variant: one number for a method's whole frontier.`;
+  return [
+    el("details", {}, el("summary", {}, "Methods as families: hypervolume"), el("p", { class: "small" }, about),
+      el("div", { class: "scroll", role: "region", tabindex: 0, "aria-label": "Families" }, el("table", {}, el("thead", {}, head), el("tbody", {}, found.map(row))))),
+  ];
+}
