@@ -23,7 +23,7 @@ from retro_parts import ExactRetriever, tokens
 
 IDS = tokens(200, 1)
 DOCUMENTS = [tokens(300, 2), tokens(70, 3), IDS[20:140], tokens(400, 4), tokens(5, 5)]
-FORMS = [JointAttention(), JointAttention("start"), JointAttention(sink=False), JointAttention(bias=-1.5)]
+FORMS = [JointAttention(), JointAttention(reach=0), JointAttention(reach=40), JointAttention(sink=False), JointAttention(bias=-1.5)]
 
 
 class Dense(list[Any]):
@@ -43,7 +43,7 @@ def dense_logits(
     owner = [-1] * len(ids)  # of each token: the window that it is a neighbour of
     part = [0] * len(ids)
     for window, texts in enumerate(found):
-        last = 0 if form.placement == "start" else windows.first(window)
+        last = 0 if form.reach is None else max(0, windows.first(window) - form.reach)
         for text in texts:
             graph.append(SimpleNamespace(ids=text, positions=[float(p) for p in range(last - len(text), last)]))
             owner += [window] * len(text)
@@ -140,6 +140,6 @@ def test_neighbours_need_a_token_to_stand_behind() -> None:
         JointAttention().open(tiny_models.tiny_lm(), 10).attach([[5, 6]])
 
 
-def test_an_unknown_placement_names_the_choices() -> None:
-    with pytest.raises(UserError, match="known: before, start"):
-        JointAttention("behind")  # type: ignore[arg-type]
+def test_a_reach_is_a_number_of_tokens() -> None:
+    with pytest.raises(UserError, match="reach: must be a number of tokens, not -1"):
+        JointAttention(reach=-1)

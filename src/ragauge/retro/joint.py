@@ -4,12 +4,10 @@ The decoder itself makes the keys and values of a window's neighbours, and the w
 their own past, as to any other cached tokens. No weight is added, so that it works without training. RETRO (Borgeaud et
 al., 2022) has cross-attention layers of its own in this place; what is attended to, and by which tokens, is the same.
 
-Positions. The neighbours of a window stand directly before the first token that attends to them (`before`), each at
-the same 128 positions: however long the sequence has become, they are as near as in a prompt that consists of a
-neighbour and the window alone, and no distance is longer than the sequence's own or is one that the decoder never saw.
-With `start` they stand before the whole sequence, as retrieved documents do in a prompt; their distance then grows
-with the sequence. Each neighbour is read behind the first token of the sequence (`sink`): decoders put much of their
-attention on the first token they see, and neighbours that each had a first token of their own would draw it to
+Positions. All neighbours of a window have the same positions and end where the sequence begins, as documents retrieved
+for a prompt do, or, once the sequence has grown, `reach` tokens before the window: no key is farther away than that,
+however long the sequence. Each neighbour is read behind the first token of the sequence (`sink`): decoders put much of
+their attention on the first token they see, and neighbours that each had a first token of their own would draw it to
 themselves.
 """
 
@@ -17,29 +15,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
-
 from torch import Tensor
 
 from ragauge.cost.trace import Call
-from ragauge.errors import UserError, unknown
+from ragauge.errors import UserError
 from ragauge.lm import LM, KVCache, Limits, Row, Span
 from ragauge.retro.reader import Tokens
-
-Placement = Literal["before", "start"]
-
 
 @dataclass(frozen=True)
 class JointAttention:
     """How neighbours are placed; `open` begins a sequence."""
 
-    placement: Placement = "before"
+    reach: int | None = None  # most tokens between a neighbour's end and its window; None: without bound
     sink: bool = True  # neighbours are read behind the sequence's first token
     bias: float = 0.0  # added to the attention scores of neighbours' keys, in nats
 
     def __post_init__(self) -> None:
-        if self.placement not in get_args(Placement):
-            raise unknown("placement", self.placement, get_args(Placement))
+        if self.reach is not None and self.reach < 0:
+            raise UserError(f"reach: must be a number of tokens, not {self.reach}")
 
     def open(self, lm: LM, tokens: int, neighbour_tokens: int = 0) -> JointReader:
         """A reader with room for a sequence of `tokens` and neighbours of `neighbour_tokens` in all."""
@@ -86,7 +79,7 @@ class JointReader:
         self.lm.note(call)
 
     def _row(self, ids: Tokens) -> Row:
-        last = 0 if self.form.placement == "start" else self.length
+        last = 0 if self.form.reach is None else max(0, self.length - self.form.reach)
         past = (Span(self._front, self._front + 1),) if self.form.sink else ()
         return Row(ids, range(last - len(ids), last), past)
 
