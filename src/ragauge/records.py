@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Literal, Self
+from typing import IO, Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -65,6 +65,31 @@ class Record(BaseModel):
     first_token_s: float | None = Field(None, description="online seconds until the first token was known")
 
 
+class SequenceRecord(BaseModel):
+    """What one way of generating with retrieval did with one sequence of text."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    key: str = Field(description="the sequence's key: its document and its place in it")
+    status: Literal["ok", "failed"]
+    reason: str | None = Field(None, description="why the sequence failed")
+    document: int = Field(description="number of the sequence's document in the database; -1 where it has none there")
+    tokens: int = Field(description="tokens of the sequence, generated ones included")
+    prompt_tokens: int = Field(0, description="tokens that were given, where the rest was generated")
+    nll: float | None = Field(None, description="mean negative log-likelihood of the scored tokens, in nats")
+    scored: int = Field(0, description="tokens that `nll` is the mean of: those after the first query")
+    neighbours: list[list[int]] = Field(default_factory=list, description="by retrieval: chunks that were found")
+    nprobe: list[int] = Field(default_factory=list, description="by retrieval: inverted lists that were scanned")
+    generated: list[int] = Field(default_factory=list, description="the new tokens")
+    trials_s: list[float] = Field(default_factory=list, description="seconds of the whole sequence, by trial")
+    trace: list[dict[str, Any]] = Field(
+        default_factory=list, description="cost.trace.Call, as JSON, of the median trial"
+    )
+
+
+Kept = TypeVar("Kept", bound=BaseModel)  # a record of any kind; it has a `key`
+
+
 class Writer:
     """Collects the records of one run in a file, so that a killed run goes on where it was.
 
@@ -79,13 +104,21 @@ class Writer:
             writer.finish({"machine": ...})
     """
 
-    def __init__(self, out: Path, fingerprint: Mapping[str, Any], keys: Sequence[str], overwrite: bool = False) -> None:
+    def __init__(
+        self,
+        out: Path,
+        fingerprint: Mapping[str, Any],
+        keys: Sequence[str],
+        overwrite: bool = False,
+        kind: type[BaseModel] = Record,
+    ) -> None:
         """
         Args:
             out: the file of records, `....jsonl`.
             fingerprint: every setting that a record depends on, as JSON values; not the limit.
             keys: the questions that make the run complete, in the order they are asked.
             overwrite: ask every question again and replace what the finished file holds, of whatever run.
+            kind: of the records; each has a `key`.
         """
         self.out = out
         self.partial = out.with_name(out.name + ".partial")
@@ -93,6 +126,7 @@ class Writer:
         self._fingerprint: dict[str, Any] = json.loads(json.dumps(fingerprint))  # as it reads back
         self._keys = list(keys)
         self._overwrite = overwrite
+        self._kind = kind
         self._records: dict[str, str] = {}  # key -> its line
         self._lock: IO[bytes] | None = None
         self._file: IO[bytes] | None = None
@@ -115,7 +149,7 @@ class Writer:
         self.done = set(self._records) & set(self._keys)
         return self
 
-    def append(self, record: Record) -> None:
+    def append(self, record: Record | SequenceRecord) -> None:
         """Keep one record; when this returns it is on the disk.
 
         Raises:
@@ -164,7 +198,7 @@ class Writer:
         difference = _difference(meta.get("fingerprint") or {}, self._fingerprint)
         if difference:
             raise UserError(f"{self.out}: holds records of another run: {difference}; use --overwrite or another --out")
-        return _lines_by_key(self.out.read_bytes().split(b"\n"), self.out)
+        return _lines_by_key(self.out.read_bytes().split(b"\n"), self.out, 1, self._kind)
 
     def _partial_records(self) -> dict[str, str]:
         """The records of a run that was cut off, without a last line that was torn."""
@@ -175,7 +209,7 @@ class Writer:
         if difference:
             logger.warning("%s: starting afresh: it is of another run: %s", self.partial, difference)
             return {}
-        return _lines_by_key(whole[1:], self.partial, first=2)
+        return _lines_by_key(whole[1:], self.partial, 2, self._kind)
 
     def _is_finished(self, lines: list[str]) -> bool:
         """Whether the finished file holds just these lines already, so that its provenance stays as it is."""
@@ -200,14 +234,23 @@ class Writer:
 
 
 def read(path: Path) -> list[Record]:
-    """The records of a finished file.
+    """The records of a finished file of answers.
+
+    Raises:
+        UserError: no such file, or a line that is no record; the line is named.
+    """
+    return read_kind(path, Record)
+
+
+def read_kind(path: Path, kind: type[Kept]) -> list[Kept]:
+    """The records of a finished file, of the kind that it holds.
 
     Raises:
         UserError: no such file, or a line that is no record; the line is named.
     """
     with _told(path):
         lines = path.read_bytes().split(b"\n")
-    return [record for _, record in _parsed(lines, path)]
+    return [record for _, record in _parsed(lines, path, 1, kind)]
 
 
 def meta_path(out: Path) -> Path:
@@ -265,20 +308,20 @@ def _header(lines: Sequence[bytes]) -> dict[str, Any]:
     return fingerprint if isinstance(fingerprint, dict) else {}
 
 
-def _lines_by_key(lines: Sequence[bytes], path: Path, first: int = 1) -> dict[str, str]:
-    return {record.key: line.decode() for line, record in _parsed(lines, path, first)}
+def _lines_by_key(lines: Sequence[bytes], path: Path, first: int, kind: type[BaseModel]) -> dict[str, str]:
+    return {getattr(record, "key"): line.decode() for line, record in _parsed(lines, path, first, kind)}  # noqa: B009
 
 
-def _parsed(lines: Sequence[bytes], path: Path, first: int = 1) -> Iterator[tuple[bytes, Record]]:
+def _parsed(lines: Sequence[bytes], path: Path, first: int, kind: type[Kept]) -> Iterator[tuple[bytes, Kept]]:
     """The lines that are not blank, each with its record; `first` is the number of the first line."""
     for number, line in enumerate(lines, start=first):
         if line.strip():
-            yield line, _record(line, f"{path}:{number}")
+            yield line, _record(line, f"{path}:{number}", kind)
 
 
-def _record(line: bytes, place: str) -> Record:
+def _record(line: bytes, place: str, kind: type[Kept]) -> Kept:
     try:
-        return Record.model_validate_json(line)
+        return kind.model_validate_json(line)
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(map(str, first["loc"]))
