@@ -40,7 +40,9 @@ def fit_line(nprobe: Sequence[float], seconds: Sequence[float]) -> Line:
     import numpy as np
 
     if len(nprobe) != len(seconds):
-        raise UserError(f"a fit of latency on nprobe needs a time for each nprobe; got {len(nprobe)} and {len(seconds)}")
+        raise UserError(
+            f"a fit of latency on nprobe needs a time for each nprobe; got {len(nprobe)} and {len(seconds)}"
+        )
     if len(set(nprobe)) < 2:
         raise UserError(f"a fit of latency on nprobe needs two different nprobe; got {sorted(set(nprobe))}")
     x, y = np.asarray(nprobe, dtype=np.float64), np.asarray(seconds, dtype=np.float64)
@@ -58,7 +60,7 @@ def fit_line(nprobe: Sequence[float], seconds: Sequence[float]) -> Line:
 def largest_nprobe(budget_s: float, fit: Line, choices: Iterable[int]) -> int:
     """The largest of `choices` whose predicted seconds fit the budget; the smallest where none does.
 
-    A search is never left out for want of time: a caller that must not exceed its budget compares `fit(nprobe)` with it.
+    A search is never left out for want of time: who must not exceed the budget compares `fit(nprobe)` with it.
 
     Raises:
         UserError: no choices.

@@ -1,0 +1,224 @@
+"""The client of the retrieval service: the same queries and answers as a retriever of this process.
+
+Every call has a deadline and ends within it, whatever becomes of the server. A call that cannot be answered is a
+`RetrievalError` that names server and request; nothing is ever answered in its place.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from ragauge.errors import UserError
+from ragauge.retrieval import wire
+from ragauge.retrieval.proto import ragauge_pb2 as pb
+from ragauge.retrieval.proto import ragauge_pb2_grpc
+from ragauge.retrieval.retriever import Neighbours, Query
+from ragauge.retrieval.wire import About
+
+DEADLINE_S = 10.0
+REPLY_BYTES = 64 << 20
+RETRY_PAUSE_S, LONGEST_PAUSE_S = 0.05, 1.0
+ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[\w.-]+):(\d{1,5})")
+OPTIONS: list[tuple[str, Any]] = [
+    ("grpc.max_receive_message_length", REPLY_BYTES),
+    ("grpc.enable_http_proxy", 0),  # a proxy of the environment is for the web
+    ("grpc.use_local_subchannel_pool", 1),  # a new client does not wait for another one's reconnection
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.min_reconnect_backoff_ms", 500),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+]
+WHAT = {
+    grpc.StatusCode.UNAVAILABLE: "the server cannot be reached, was lost, or takes no more requests",
+    grpc.StatusCode.INVALID_ARGUMENT: "refused",
+    grpc.StatusCode.RESOURCE_EXHAUSTED: "too large",
+    grpc.StatusCode.UNIMPLEMENTED: "what listens there is another service",
+}
+
+
+class RetrievalError(UserError):
+    """A retrieval that was not answered; the text names server and request."""
+
+
+class Client:
+    """Asks one server. Can be shared by threads; is a context manager that closes the connection."""
+
+    def __init__(
+        self, address: str, *, deadline_s: float = DEADLINE_S, retries: int = 0, tls_ca: Path | None = None
+    ) -> None:
+        """
+        Args:
+            address: host:port.
+            deadline_s: of each call, its retries included.
+            retries: how often a call is sent again, within its deadline, when the server is not there, was lost or
+                takes no more requests; a search changes nothing, so it may be sent twice.
+            tls_ca: PEM file of the certificates that the server's is checked against; without it, no TLS.
+
+        Raises:
+            UserError: an address that is none, a deadline that is not above 0, a negative number of retries, or a
+                certificate file that cannot be read. No connection is made before the first call.
+        """
+        _check_address(address)
+        if not 0 < deadline_s < float("inf"):
+            raise UserError(f"retrieval deadline: {deadline_s}; must be seconds above 0")
+        if retries < 0:
+            raise UserError(f"retrieval retries: {retries}; must be a number from 0")
+        self.address, self.deadline_s, self.retries = address, deadline_s, retries
+        self._channel = _channel(address, tls_ca)
+        self._stub = ragauge_pb2_grpc.RetrievalStub(self._channel)
+        self._numbers, self._name = itertools.count(1), uuid.uuid4().hex[:12]
+
+    def search(self, queries: Sequence[Query]) -> list[Neighbours]:
+        """The neighbours of each query, in order; `seconds` has the stages `queue` and `network` besides.
+
+        Raises:
+            RetrievalError: no answer within the deadline, or a refusal.
+        """
+        return self.start(queries).result()
+
+    def start(self, queries: Sequence[Query]) -> Pending:
+        """Send a search and return at once; its deadline begins now."""
+        request = wire.request(f"{self._name}-{next(self._numbers)}", queries)
+        return Pending(self, request, self._stub.Search.future)
+
+    def describe(self) -> About:
+        """What the server holds. Raises RetrievalError as `search` does."""
+        call = _Call(self, "describe", pb.DescribeRequest(), self._stub.Describe.future)
+        return wire.about(call.result())
+
+    def wait_until_ready(self, limit_s: float) -> None:
+        """Return when the server reports that it serves. Raises RetrievalError when it does not within `limit_s`."""
+        stub = health_pb2_grpc.HealthStub(self._channel)
+        request = health_pb2.HealthCheckRequest(service=wire.SERVICE)
+        end = time.monotonic() + limit_s
+        try:
+            while _health(stub, request, end - time.monotonic()) != SERVING:
+                time.sleep(RETRY_PAUSE_S)
+        except grpc.RpcError as error:
+            raise self.error("health", error, limit_s) from error
+
+    def close(self) -> None:
+        """Close the connection; calls under way end with an error."""
+        self._channel.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def error(self, request: str, error: grpc.RpcError, deadline_s: float) -> RetrievalError:
+        """The error of a call that failed."""
+        code, details = error.code(), error.details()
+        if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+            return self.said(request, f"no answer within {deadline_s:g} s ({details})")
+        return self.said(request, f"{WHAT.get(code, code.name.lower())}: {details}")
+
+    def said(self, request: str, message: str) -> RetrievalError:
+        """An error that names this server and a request."""
+        return RetrievalError(f"retrieval server {self.address}, {request}: {message}")
+
+
+SERVING = health_pb2.HealthCheckResponse.SERVING
+
+
+class _Call:
+    """One call of the server, sent again where its client asks for that; ends within the deadline."""
+
+    def __init__(self, client: Client, name: str, request: Any, send: Callable[..., Any]) -> None:
+        self._client, self._name, self._request, self._send = client, name, request, send
+        self._end = time.monotonic() + client.deadline_s
+        self._retries_left = client.retries
+        self._future = send(request, timeout=client.deadline_s)
+
+    def result(self) -> Any:
+        """The reply. Raises RetrievalError."""
+        while True:
+            try:
+                return self._future.result()
+            except grpc.FutureCancelledError:
+                raise self._client.said(self._name, "cancelled") from None
+            except grpc.RpcError as error:
+                if not self._send_again(error):
+                    raise self._client.error(self._name, error, self._client.deadline_s) from error
+
+    def _send_again(self, error: grpc.RpcError) -> bool:
+        """After a pause that grows, wait for the server and send the request once more, where that is asked for."""
+        if error.code() is not grpc.StatusCode.UNAVAILABLE or not self._retries_left:
+            return False
+        pause = min(RETRY_PAUSE_S * 2 ** (self._client.retries - self._retries_left), LONGEST_PAUSE_S)
+        self._retries_left -= 1
+        time.sleep(max(0.0, min(pause, self._end - time.monotonic())))
+        left = self._end - time.monotonic()
+        if left <= 0:
+            return False
+        self._future = self._send(self._request, timeout=left, wait_for_ready=True)
+        return True
+
+    def cancel(self) -> None:
+        """Give up; the server is told."""
+        self._future.cancel()
+
+
+class Pending(_Call):
+    """A search under way."""
+
+    def __init__(self, client: Client, request: pb.SearchRequest, send: Callable[..., Any]) -> None:
+        self._sent = time.perf_counter()
+        self._seconds: float | None = None  # from sending to the reply
+        n = len(request.queries)
+        super().__init__(
+            client, f"request {request.request_id} ({n} {'query' if n == 1 else 'queries'})", request, send
+        )
+        self._future.add_done_callback(self._clock)
+
+    def _clock(self, _: object) -> None:
+        self._seconds = time.perf_counter() - self._sent
+
+    def result(self) -> list[Neighbours]:
+        """Wait for the neighbours of each query. Raises RetrievalError."""
+        reply = super().result()
+        seconds = self._seconds or time.perf_counter() - self._sent
+        if reply.request_id != self._request.request_id:
+            raise self._client.said(self._name, f"the reply is to another request, {reply.request_id!r}")
+        if len(reply.results) != len(self._request.queries):
+            raise self._client.said(self._name, f"the reply has {len(reply.results)} results")
+        try:
+            return [_with_network(wire.neighbours(message), seconds) for message in reply.results]
+        except ValueError as error:
+            raise self._client.said(self._name, f"a garbled reply: {error}") from error
+
+
+def _with_network(found: Neighbours, seconds: float) -> Neighbours:
+    """The neighbours with what the server's stages leave of the round trip: transport and encoding of messages."""
+    return replace(found, seconds={**found.seconds, "network": max(0.0, seconds - sum(found.seconds.values()))})
+
+
+def _health(stub: Any, request: health_pb2.HealthCheckRequest, timeout_s: float) -> int:
+    """The status that a server reports, once it can be reached."""
+    return int(stub.Check(request, timeout=timeout_s, wait_for_ready=True).status)
+
+
+def _check_address(address: str) -> None:
+    found = ADDRESS.fullmatch(address)
+    if found is None or not 0 < int(found[2]) < 65536:
+        raise UserError(f"retrieval address {address!r}: must be host:port, as in 127.0.0.1:50051")
+
+
+def _channel(address: str, tls_ca: Path | None) -> grpc.Channel:
+    if tls_ca is None:
+        return grpc.insecure_channel(address, options=OPTIONS)
+    try:
+        roots = tls_ca.read_bytes()
+    except OSError as error:
+        raise UserError(f"{tls_ca}: cannot be read: {error.strerror}") from error
+    return grpc.secure_channel(address, grpc.ssl_channel_credentials(roots), options=OPTIONS)

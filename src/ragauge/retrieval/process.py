@@ -1,0 +1,165 @@
+"""A retrieval server as a process: how it runs until it is told to stop, and how a job starts one and stops it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from ragauge.retrieval.client import RetrievalError
+
+if TYPE_CHECKING:
+    from ragauge.retrieval.service import Server
+
+logger = logging.getLogger(__name__)
+
+ANNOUNCEMENT = "serving "  # the line on standard output that tells the address of a server that answers
+START_S = 120.0  # for a server to load its index
+STOP_S = 35.0  # for one to finish what runs, a little more than its own grace
+POLL_S = 0.02
+REAPED_S = 0.2
+
+
+# --- in the server's process ---
+
+
+def serve(server: Server, grace_s: float, while_stdin_open: bool = False) -> None:
+    """Serve until SIGTERM or SIGINT, then finish what runs. Called from the main thread; a second signal ends at once.
+
+    Args:
+        grace_s: for requests under way; what still runs after it is given up, and the process ends with exit code 1.
+        while_stdin_open: stop as well when standard input ends, as it does when the process that started this one is
+            gone, however it went.
+    """
+    told = threading.Event()
+
+    def tell(number: int, _: object) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        told.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, tell)
+    if while_stdin_open:
+        threading.Thread(target=_wait_for_end_of_input, args=(told,), daemon=True).start()
+    server.start()
+    print(f"{ANNOUNCEMENT}{server.address}", flush=True)
+    told.wait()
+    logger.info("stopping: finishing what runs, for up to %g s", grace_s)
+    if not server.stop(grace_s):
+        logger.error("given up: a search still ran after %g s", grace_s)
+        logging.shutdown()
+        os._exit(1)  # its thread cannot be ended in any other way
+
+
+def _wait_for_end_of_input(told: threading.Event) -> None:
+    while os.read(sys.stdin.fileno(), 4096):
+        pass
+    told.set()
+
+
+# --- in the process that needs one ---
+
+
+@dataclass(frozen=True)
+class Running:
+    """A server that was started."""
+
+    address: str
+    process: subprocess.Popen[bytes]
+
+
+@contextmanager
+def running(
+    index: Path, *, options: Sequence[str] = (), start_s: float = START_S, stop_s: float = STOP_S
+) -> Iterator[Running]:
+    """A server of an index folder on a free port of this machine, for the length of the block.
+
+        with running(folder, options=["--cores", "1"]) as server, Client(server.address) as client:
+            client.search(queries)
+
+    The server ends with this process, even where it is killed.
+
+    Args:
+        options: of `ragauge serve`.
+        start_s: seconds until it must report that it serves.
+        stop_s: seconds that it gets to finish, before it is killed.
+
+    Raises:
+        RetrievalError: it did not come up, or ended while the block ran; with the last line that it wrote.
+    """
+    command = [sys.executable, "-m", "ragauge.cli", "serve", "--index", str(index), "--port", "0", "--while-stdin-open"]
+    with running_command([*command, *options], start_s=start_s, stop_s=stop_s) as server:
+        yield server
+
+
+@contextmanager
+def running_command(command: Sequence[str], *, start_s: float = START_S, stop_s: float = STOP_S) -> Iterator[Running]:
+    """As `running`, of any command that announces its server as `serve` does and ends with its standard input."""
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=out, stderr=err)
+        try:
+            address = _announced(process, out, err, time.monotonic() + start_s, start_s)
+            yield Running(address, process)
+        except RetrievalError as error:
+            if not _has_ended(process):
+                raise
+            raise RetrievalError(f"{error}; {_end(process, err)}") from error
+        finally:
+            _stop(process, stop_s)
+
+
+def _announced(process: subprocess.Popen[bytes], out: IO[bytes], err: IO[bytes], end: float, start_s: float) -> str:
+    """The address of a server that answers."""
+    while process.poll() is None and time.monotonic() < end:
+        out.seek(0)
+        line, newline, _ = out.read().partition(b"\n")
+        if newline and line.startswith(ANNOUNCEMENT.encode()):
+            return line.decode().removeprefix(ANNOUNCEMENT)
+        time.sleep(POLL_S)
+    if process.poll() is None:
+        raise RetrievalError(f"the retrieval server did not begin to serve within {start_s:g} s: {_last_line(err)}")
+    raise RetrievalError("the retrieval server could not be started")
+
+
+def _has_ended(process: subprocess.Popen[bytes]) -> bool:
+    """A lost connection may be seen a moment before the end of the process that held it."""
+    try:
+        process.wait(REAPED_S)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+def _end(process: subprocess.Popen[bytes], err: IO[bytes]) -> str:
+    code = process.returncode
+    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+    return f"it {how}: {_last_line(err)}"
+
+
+def _last_line(err: IO[bytes]) -> str:
+    err.seek(0)
+    lines = err.read().decode(errors="replace").strip().splitlines()
+    return lines[-1].strip() if lines else "it wrote no message"
+
+
+def _stop(process: subprocess.Popen[bytes], stop_s: float) -> None:
+    """Ask it to end; kill it where it does not."""
+    process.terminate()
+    if process.stdin is not None:
+        process.stdin.close()
+    try:
+        process.wait(stop_s)
+    except subprocess.TimeoutExpired:
+        logger.warning("the retrieval server did not end within %g s and is killed", stop_s)
+        process.kill()
+        process.wait()

@@ -1,0 +1,1 @@
+"""The wire format of the retrieval service: `ragauge.proto` and what protoc makes of it."""

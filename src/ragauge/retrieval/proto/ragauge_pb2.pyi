@@ -1,0 +1,126 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class SearchRequest(_message.Message):
+    __slots__ = ("request_id", "queries")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    QUERIES_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    queries: _containers.RepeatedCompositeFieldContainer[Query]
+    def __init__(self, request_id: _Optional[str] = ..., queries: _Optional[_Iterable[_Union[Query, _Mapping]]] = ...) -> None: ...
+
+class Query(_message.Message):
+    __slots__ = ("tokens", "text", "k", "nprobe", "budget_s", "continuation")
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    K_FIELD_NUMBER: _ClassVar[int]
+    NPROBE_FIELD_NUMBER: _ClassVar[int]
+    BUDGET_S_FIELD_NUMBER: _ClassVar[int]
+    CONTINUATION_FIELD_NUMBER: _ClassVar[int]
+    tokens: Tokens
+    text: str
+    k: int
+    nprobe: int
+    budget_s: float
+    continuation: int
+    def __init__(self, tokens: _Optional[_Union[Tokens, _Mapping]] = ..., text: _Optional[str] = ..., k: _Optional[int] = ..., nprobe: _Optional[int] = ..., budget_s: _Optional[float] = ..., continuation: _Optional[int] = ...) -> None: ...
+
+class Tokens(_message.Message):
+    __slots__ = ("ids",)
+    IDS_FIELD_NUMBER: _ClassVar[int]
+    ids: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, ids: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class SearchReply(_message.Message):
+    __slots__ = ("request_id", "results")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    results: _containers.RepeatedCompositeFieldContainer[Neighbours]
+    def __init__(self, request_id: _Optional[str] = ..., results: _Optional[_Iterable[_Union[Neighbours, _Mapping]]] = ...) -> None: ...
+
+class Neighbours(_message.Message):
+    __slots__ = ("neighbours", "nprobe", "chunk_tokens", "continuation_tokens", "seconds")
+    class SecondsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    NEIGHBOURS_FIELD_NUMBER: _ClassVar[int]
+    NPROBE_FIELD_NUMBER: _ClassVar[int]
+    CHUNK_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    CONTINUATION_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    neighbours: _containers.RepeatedCompositeFieldContainer[Neighbour]
+    nprobe: int
+    chunk_tokens: int
+    continuation_tokens: int
+    seconds: _containers.ScalarMap[str, float]
+    def __init__(self, neighbours: _Optional[_Iterable[_Union[Neighbour, _Mapping]]] = ..., nprobe: _Optional[int] = ..., chunk_tokens: _Optional[int] = ..., continuation_tokens: _Optional[int] = ..., seconds: _Optional[_Mapping[str, float]] = ...) -> None: ...
+
+class Neighbour(_message.Message):
+    __slots__ = ("id", "distance", "document", "tokens", "continuation")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    DISTANCE_FIELD_NUMBER: _ClassVar[int]
+    DOCUMENT_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    CONTINUATION_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    distance: float
+    document: int
+    tokens: _containers.RepeatedScalarFieldContainer[int]
+    continuation: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, id: _Optional[int] = ..., distance: _Optional[float] = ..., document: _Optional[int] = ..., tokens: _Optional[_Iterable[int]] = ..., continuation: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class DescribeRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Description(_message.Message):
+    __slots__ = ("index", "tokenizer", "encoder", "metric", "vectors", "lists", "vocabulary", "chunk_tokens", "limits")
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    TOKENIZER_FIELD_NUMBER: _ClassVar[int]
+    ENCODER_FIELD_NUMBER: _ClassVar[int]
+    METRIC_FIELD_NUMBER: _ClassVar[int]
+    VECTORS_FIELD_NUMBER: _ClassVar[int]
+    LISTS_FIELD_NUMBER: _ClassVar[int]
+    VOCABULARY_FIELD_NUMBER: _ClassVar[int]
+    CHUNK_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    LIMITS_FIELD_NUMBER: _ClassVar[int]
+    index: str
+    tokenizer: str
+    encoder: str
+    metric: str
+    vectors: int
+    lists: int
+    vocabulary: int
+    chunk_tokens: int
+    limits: Limits
+    def __init__(self, index: _Optional[str] = ..., tokenizer: _Optional[str] = ..., encoder: _Optional[str] = ..., metric: _Optional[str] = ..., vectors: _Optional[int] = ..., lists: _Optional[int] = ..., vocabulary: _Optional[int] = ..., chunk_tokens: _Optional[int] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ...) -> None: ...
+
+class Limits(_message.Message):
+    __slots__ = ("message_bytes", "queries", "k", "continuation", "tokens", "characters", "chunks", "concurrent")
+    MESSAGE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    QUERIES_FIELD_NUMBER: _ClassVar[int]
+    K_FIELD_NUMBER: _ClassVar[int]
+    CONTINUATION_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    CHARACTERS_FIELD_NUMBER: _ClassVar[int]
+    CHUNKS_FIELD_NUMBER: _ClassVar[int]
+    CONCURRENT_FIELD_NUMBER: _ClassVar[int]
+    message_bytes: int
+    queries: int
+    k: int
+    continuation: int
+    tokens: int
+    characters: int
+    chunks: int
+    concurrent: int
+    def __init__(self, message_bytes: _Optional[int] = ..., queries: _Optional[int] = ..., k: _Optional[int] = ..., continuation: _Optional[int] = ..., tokens: _Optional[int] = ..., characters: _Optional[int] = ..., chunks: _Optional[int] = ..., concurrent: _Optional[int] = ...) -> None: ...

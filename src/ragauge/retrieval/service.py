@@ -1,0 +1,314 @@
+"""The retrieval service: a searcher behind gRPC.
+
+The service gives the very answers of its searcher. It checks every field before it searches, bounds what one request
+and what all of them together may take, honours deadlines, and on SIGTERM finishes what runs and refuses what is new.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import math
+import ssl
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+import grpc
+from google.protobuf.message import DecodeError
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+from ragauge.errors import UserError
+from ragauge.retrieval import wire
+from ragauge.retrieval.process import running, running_command, serve
+from ragauge.retrieval.proto import ragauge_pb2 as pb
+from ragauge.retrieval.retriever import Searcher
+from ragauge.retrieval.wire import About, Limits
+
+__all__ = ["TLS", "Server", "check", "is_loopback", "running", "running_command", "serve"]
+
+logger = logging.getLogger(__name__)
+
+LOOPBACK = "127.0.0.1"
+GRACE_S = 30.0  # for requests under way when the server is told to stop
+LONGEST_WAIT_S = 60.0  # for a turn, of a request without a deadline
+SPARE_THREADS = 8  # beside those of the admitted requests: health, descriptions, refusals
+WAITING_CALLS = 256  # calls that may wait for a thread; gRPC itself refuses more
+SHOWN = 60  # characters of a refused value in a message
+MAX_BUDGET_S = 3600.0
+
+
+@dataclass(frozen=True)
+class TLS:
+    """The server's certificate chain and private key, as PEM files."""
+
+    certificate: Path
+    key: Path
+
+    def credentials(self) -> grpc.ServerCredentials:
+        """Raises UserError on files that are missing, no PEM, or do not belong together."""
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self.certificate, self.key, password="")
+            return grpc.ssl_server_credentials([(self.key.read_bytes(), self.certificate.read_bytes())])
+        except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+            reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
+            raise UserError(f"TLS: {self.certificate} and {self.key} cannot be used: {reason}") from error
+
+
+class RefusedError(Exception):
+    """A request that is not answered, with its status code."""
+
+    def __init__(self, code: grpc.StatusCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Server:
+    """Serves a searcher at `address` from `start` to `stop`.
+
+    with Server(retriever, about) as server:
+        Client(server.address).search(queries)
+    """
+
+    def __init__(
+        self,
+        searcher: Searcher,
+        about: About,
+        *,
+        host: str = LOOPBACK,
+        port: int = 0,
+        tls: TLS | None = None,
+        limits: Limits = Limits(),  # noqa: B008 (frozen)
+        workers: int = 1,
+    ) -> None:
+        """
+        Args:
+            searcher: answers the queries; called from several threads, at most `workers` at a time.
+            about: what it holds.
+            host: address to listen on.
+            port: 0 lets the system choose.
+            tls: without it, nothing is encrypted and no server is authenticated.
+            workers: searches at the same time.
+
+        Raises:
+            UserError: the address cannot be listened on, or the certificate cannot be used.
+        """
+        self._service = _Service(searcher, about, limits, workers)
+        self._health = health.HealthServicer()
+        self._server = grpc.server(
+            ThreadPoolExecutor(limits.concurrent + SPARE_THREADS, thread_name_prefix="retrieval"),
+            handlers=[self._service.handlers()],
+            options=_options(limits),
+            maximum_concurrent_rpcs=limits.concurrent + SPARE_THREADS + WAITING_CALLS,
+        )
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        self.address = f"{_bracketed(host)}:{self._listen(host, port, tls)}"
+
+    def _listen(self, host: str, port: int, tls: TLS | None) -> int:
+        wanted = f"{_bracketed(host)}:{port}"
+        try:
+            if tls is None:
+                return self._server.add_insecure_port(wanted)
+            return self._server.add_secure_port(wanted, tls.credentials())
+        except RuntimeError as error:
+            raise UserError(f"cannot listen on {wanted}: the port is taken, or no address of this machine") from error
+
+    def start(self) -> None:
+        """Begin to answer; health is SERVING."""
+        self._server.start()
+        for name in ("", wire.SERVICE):
+            self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+
+    def stop(self, grace_s: float = GRACE_S) -> bool:
+        """Refuse what is new and wait for what runs; False where something still ran after `grace_s`."""
+        self._health.enter_graceful_shutdown()
+        self._server.stop(grace_s).wait(grace_s)
+        return self._service.is_idle()
+
+    def __enter__(self) -> Server:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+class _Service:
+    """The handlers of the calls. Messages are parsed here, since gRPC calls a garbled one a defect and logs it."""
+
+    def __init__(self, searcher: Searcher, about: About, limits: Limits, workers: int) -> None:
+        self._searcher, self._about, self._limits = searcher, about, limits
+        self._turns = threading.Semaphore(workers)
+        self._places = threading.BoundedSemaphore(limits.concurrent)
+        self._running = 0
+        self._count = threading.Lock()
+
+    def handlers(self) -> grpc.GenericRpcHandler:
+        """Both calls, from bytes to bytes."""
+        calls = {"Search": self.search, "Describe": self.describe}
+        return grpc.method_handlers_generic_handler(
+            wire.SERVICE, {name: grpc.unary_unary_rpc_method_handler(call) for name, call in calls.items()}
+        )
+
+    def is_idle(self) -> bool:
+        """Whether no request is under way."""
+        return self._running == 0
+
+    def describe(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+        """Any message will do, since the request has no fields."""
+        return wire.description(self._about, self._limits).SerializeToString()
+
+    def search(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+        """Answer, or abort with the status that says why not."""
+        try:
+            with self._admitted():
+                return self._answer(data, context)
+        except RefusedError as refusal:
+            _abort(context, refusal.code, refusal)
+        except UserError as error:
+            _abort(context, grpc.StatusCode.INVALID_ARGUMENT, error)
+        except Exception as error:
+            logger.exception("a request failed")
+            _abort(
+                context, grpc.StatusCode.INTERNAL, f"the search failed ({type(error).__name__}); see the server's log"
+            )
+
+    @contextmanager
+    def _admitted(self) -> Iterator[None]:
+        """A place among the requests under way; refused, not queued, where all are taken."""
+        if not self._places.acquire(blocking=False):
+            raise RefusedError(
+                grpc.StatusCode.UNAVAILABLE, f"{self._limits.concurrent} requests are under way, which is the limit"
+            )
+        with self._count:
+            self._running += 1
+        try:
+            yield
+        finally:
+            with self._count:
+                self._running -= 1
+            self._places.release()
+
+    def _answer(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+        request = _parsed(data)
+        check(request, self._about, self._limits)
+        queries = [wire.query(message) for message in request.queries]
+        arrived = time.perf_counter()
+        with self._turn(context):
+            queue_s = time.perf_counter() - arrived
+            results = self._searcher.search(queries)
+        return wire.reply(request.request_id, results, queue_s).SerializeToString()
+
+    @contextmanager
+    def _turn(self, context: grpc.ServicerContext) -> Iterator[None]:
+        """Wait for a free worker, but no longer than the caller does."""
+        left = context.time_remaining()
+        if not self._turns.acquire(timeout=LONGEST_WAIT_S if left is None else max(left, 0.0)):
+            raise RefusedError(
+                grpc.StatusCode.DEADLINE_EXCEEDED, "the request's time ran out before its turn to be searched"
+            )
+        try:
+            if not context.is_active():
+                raise RefusedError(grpc.StatusCode.CANCELLED, "the caller is gone")
+            yield
+        finally:
+            self._turns.release()
+
+
+def _parsed(data: bytes) -> pb.SearchRequest:
+    try:
+        return pb.SearchRequest.FromString(data)
+    except DecodeError:
+        raise RefusedError(
+            grpc.StatusCode.INVALID_ARGUMENT, f"the message of {len(data)} bytes is no {wire.SERVICE} SearchRequest"
+        ) from None
+
+
+def _abort(context: grpc.ServicerContext, code: grpc.StatusCode, message: object) -> NoReturn:
+    context.abort(code, str(message))
+    raise AssertionError("abort returned")
+
+
+# --- the fields of a request ---
+
+
+def check(request: pb.SearchRequest, about: About, limits: Limits) -> None:
+    """Raises RefusedError naming the first field that is out of bounds, its value, and what is allowed."""
+    _between("request_id", len(request.request_id), 1, 128, "characters")
+    _between("queries", len(request.queries), 1, limits.queries, "queries")
+    for i, query in enumerate(request.queries):
+        _check_query(f"queries[{i}]", query, about, limits)
+    chunks = sum(query.k * (1 + query.continuation) for query in request.queries)
+    _between("queries", chunks, 1, limits.chunks, "chunks (k times 1 + continuation, over all queries)")
+
+
+def _check_query(place: str, query: pb.Query, about: About, limits: Limits) -> None:
+    content = query.WhichOneof("content")
+    if content is None:
+        _refuse(place, "neither tokens nor text", "one of the two")
+    if content == "text":
+        _check_text(f"{place}.text", query.text, limits)
+    else:
+        _check_tokens(f"{place}.tokens", query.tokens.ids, about, limits)
+    _between(f"{place}.k", query.k, 1, limits.k)
+    _between(f"{place}.continuation", query.continuation, 0, limits.continuation)
+    _check_effort(place, query, about)
+
+
+def _check_text(place: str, text: str, limits: Limits) -> None:
+    _between(place, len(text), 1, limits.characters, "characters")
+    if not text.strip():
+        _refuse(place, repr(text[:SHOWN]), "text that is not white space alone")
+
+
+def _check_tokens(place: str, ids: Sequence[int], about: About, limits: Limits) -> None:
+    _between(place, len(ids), 1, limits.tokens, "tokens")
+    for i, token in enumerate(ids):
+        _between(f"{place}[{i}]", token, 0, about.vocabulary - 1)
+
+
+def _check_effort(place: str, query: pb.Query, about: About) -> None:
+    """nprobe or a budget, each within what there is, and not both."""
+    if query.HasField("nprobe") and query.HasField("budget_s"):
+        _refuse(place, f"nprobe {query.nprobe} and budget_s {query.budget_s}", "at most one of the two")
+    if query.HasField("nprobe"):
+        _between(f"{place}.nprobe", query.nprobe, 1, about.lists or 1)
+    if query.HasField("budget_s") and not (math.isfinite(query.budget_s) and 0 < query.budget_s <= MAX_BUDGET_S):
+        _refuse(f"{place}.budget_s", query.budget_s, f"seconds above 0, to {MAX_BUDGET_S:g}")
+
+
+def _between(place: str, value: int, low: int, high: int, unit: str = "") -> None:
+    if not low <= value <= high:
+        _refuse(place, f"{value} {unit}".strip(), f"from {low} to {high}")
+
+
+def _refuse(place: str, value: object, allowed: str) -> NoReturn:
+    raise RefusedError(grpc.StatusCode.INVALID_ARGUMENT, f"{place}: {value}; must be {allowed}")
+
+
+# --- addresses ---
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a host's address."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host
+
+
+def _options(limits: Limits) -> list[tuple[str, int]]:
+    return [
+        ("grpc.max_receive_message_length", limits.message_bytes),
+        ("grpc.max_send_message_length", -1),  # what is sent is bounded by `chunks`
+        ("grpc.so_reuseport", 0),  # a second server on the same port is a mistake, not a helper
+    ]

@@ -1,0 +1,137 @@
+"""What the tests of the retrieval service share: a small searcher in memory, a server process of it, queries.
+
+    python tests/service_parts.py [--part 0 --of 3] [--port N] [--tls-cert FILE --tls-key FILE]
+
+serves it as `ragauge serve` serves an index.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ragauge.errors import UserError
+from ragauge.retrieval import service
+from ragauge.retrieval.process import Running
+from ragauge.retrieval.retriever import Neighbours, Query
+from ragauge.retrieval.wire import About
+
+CHUNK, VOCABULARY, LISTS = 8, 250, 16
+SLEEP, FAIL, HANG = "sleep", "fail", "hang"  # texts that make a search take 0.5 s, meet a defect, or take 60 s
+ABOUT = About("toy", "tokenizer", "encoder", "l2", 400, LISTS, VOCABULARY, CHUNK)
+
+
+class Toy:
+    """Random chunks in 16 lists, of which a search scans the `nprobe` nearest; a part holds every n-th chunk."""
+
+    def __init__(self, chunks: int = 400, part: int = 0, of: int = 1) -> None:
+        draw = np.random.default_rng(0)
+        self.tokens = draw.integers(1, VOCABULARY, (chunks, CHUNK)).astype(np.int32)
+        self.lengths = draw.integers(1, CHUNK + 1, chunks).astype(np.int32)
+        self.tokens[np.arange(CHUNK) >= self.lengths[:, None]] = 0
+        self.vectors = draw.integers(0, 4, (chunks, 3)).astype(np.float32)  # few places, so that many distances tie
+        self.centroids = draw.integers(0, 4, (LISTS, 3)).astype(np.float32)
+        self.lists = ((self.vectors[:, None] - self.centroids) ** 2).sum(-1).argmin(1)
+        self.documents = np.arange(chunks) // 5
+        self.held = np.arange(chunks) % of == part
+        self.searched: list[str | None] = []
+
+    def search(self, queries: Sequence[Query]) -> list[Neighbours]:
+        self.searched += [query.text for query in queries]
+        for query in queries:
+            if query.text == FAIL:
+                raise ZeroDivisionError("a defect")
+            if query.text == "mistake":
+                raise UserError("query: a mistake that only the searcher sees")
+            time.sleep({SLEEP: 0.5, HANG: 60.0}.get(query.text or "", 0.0))
+        return [self._search(query) for query in queries]
+
+    def _search(self, query: Query) -> Neighbours:
+        content = list(query.tokens) if query.tokens is not None else list((query.text or "").encode())
+        vector = np.random.default_rng(content).integers(0, 4, 3).astype(np.float32)
+        nprobe = query.nprobe or (4 if query.budget_s is None else min(LISTS, max(1, int(query.budget_s * 100))))
+        scanned = ((self.centroids - vector) ** 2).sum(-1).argsort(kind="stable")[:nprobe]
+        candidates = np.flatnonzero(self.held & np.isin(self.lists, scanned))
+        distances = ((self.vectors[candidates] - vector) ** 2).sum(-1)
+        nearest = np.lexsort((candidates, distances))[: query.k]
+        return self._neighbours(query, candidates[nearest], distances[nearest], nprobe)
+
+    def _neighbours(self, query: Query, found: np.ndarray, distances: np.ndarray, nprobe: int) -> Neighbours:
+        k, width = query.k, query.continuation * CHUNK
+        made = Neighbours(
+            np.full(k, -1, np.int64), np.full(k, np.inf, np.float32), np.full(k, -1, np.int64),
+            np.zeros((k, CHUNK), np.int32), np.zeros(k, np.int32),
+            np.zeros((k, width), np.int32), np.zeros(k, np.int32),
+            nprobe, {"encode": 0.0, "search": 0.001, "lookup": 0.0},
+        )  # fmt: skip
+        for i, chunk in enumerate(found):
+            made.ids[i], made.distances[i], made.documents[i] = chunk, distances[i], self.documents[chunk]
+            made.tokens[i], made.lengths[i] = self.tokens[chunk], self.lengths[chunk]
+            after = [t for c in range(chunk + 1, chunk + 1 + query.continuation) for t in self._follow(c, int(chunk))]
+            made.continuations[i, : len(after)], made.continuation_lengths[i] = after, len(after)
+        return made
+
+    def _follow(self, chunk: int, of: int) -> list[int]:
+        """The tokens of a chunk, where it belongs to the document of another."""
+        same = chunk < len(self.documents) and self.documents[chunk] == self.documents[of]
+        return self.tokens[chunk, : self.lengths[chunk]].tolist() if same else []
+
+
+def queries(count: int = 12) -> list[Query]:
+    """Queries of all kinds."""
+    draw = np.random.default_rng(1)
+    made = []
+    for i in range(count):
+        content: dict[str, Any] = (
+            {"text": f"question {i}"} if i % 3 == 0 else {"tokens": draw.integers(1, 250, 9).tolist()}
+        )
+        effort: dict[str, Any] = [{}, {"nprobe": 1 + i % LISTS}, {"budget_s": 0.02 * (1 + i)}][i % 3]
+        made.append(Query(**content, **effort, k=1 + i % 5, continuation=i % 3))
+    return made
+
+
+def assert_same(found: Sequence[Neighbours], expected: Sequence[Neighbours]) -> None:
+    """Equal in everything but seconds, types included."""
+    assert len(found) == len(expected)
+    for ours, theirs in zip(found, expected, strict=True):
+        for name in Neighbours.__dataclass_fields__:
+            a, b = getattr(ours, name), getattr(theirs, name)
+            if isinstance(b, np.ndarray):
+                assert (a.dtype, a.shape) == (b.dtype, b.shape), name
+                np.testing.assert_array_equal(a, b, err_msg=name)
+            elif name != "seconds":
+                assert a == b, name
+
+
+@contextmanager
+def process(*options: str, start_s: float = 20.0, stop_s: float = 5.0) -> Iterator[Running]:
+    """A server of the toy in a process of its own."""
+    command = [sys.executable, __file__, "--while-stdin-open", *options]
+    with service.running_command(command, start_s=start_s, stop_s=stop_s) as server:
+        yield server
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    for option, default in (("--part", 0), ("--of", 1), ("--port", 0), ("--workers", 1)):
+        parser.add_argument(option, type=int, default=default)
+    parser.add_argument("--grace", type=float, default=5.0)
+    parser.add_argument("--tls-cert", type=Path)
+    parser.add_argument("--tls-key", type=Path)
+    parser.add_argument("--while-stdin-open", action="store_true")
+    args = parser.parse_args()
+    tls = service.TLS(args.tls_cert, args.tls_key) if args.tls_cert else None
+    toy = Toy(part=args.part, of=args.of)
+    server = service.Server(toy, ABOUT, port=args.port, tls=tls, workers=args.workers)
+    service.serve(server, args.grace, args.while_stdin_open)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,306 @@
+"""The retrieval service in one process: the answers of its searcher, refusals, limits, deadlines and shutdown."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import service_parts as parts
+from ragauge.errors import UserError
+from ragauge.retrieval import proto, wire
+from ragauge.retrieval.client import Client, RetrievalError
+from ragauge.retrieval.proto import ragauge_pb2 as pb
+from ragauge.retrieval.proto import ragauge_pb2_grpc
+from ragauge.retrieval.retriever import Query
+from ragauge.retrieval.service import Server, is_loopback
+from ragauge.retrieval.wire import Limits
+
+LIMITS = Limits(message_bytes=20000, queries=4, k=8, continuation=3, tokens=16, characters=40, chunks=30, concurrent=3)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with Server(parts.Toy(), parts.ABOUT) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def client(server: Server) -> Iterator[Client]:
+    with Client(server.address) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def strict() -> Iterator[ragauge_pb2_grpc.RetrievalStub]:
+    """The calls of a server with narrow limits, without a client of ours before them."""
+    with Server(parts.Toy(), parts.ABOUT, limits=LIMITS) as running, grpc.insecure_channel(running.address) as channel:
+        yield ragauge_pb2_grpc.RetrievalStub(channel)
+
+
+def test_the_generated_modules_are_those_of_the_proto_file(tmp_path: Path) -> None:
+    pytest.importorskip("grpc_tools", reason="needs grpcio-tools")
+    subprocess.run([sys.executable, "-m", "ragauge.retrieval.proto", str(tmp_path)], check=True)
+    folder = Path(proto.__file__).parent
+    generated = sorted((tmp_path / "ragauge" / "retrieval" / "proto").iterdir())
+    assert [path.name for path in generated] == ["ragauge_pb2.py", "ragauge_pb2.pyi", "ragauge_pb2_grpc.py"]
+    for path in generated:
+        assert path.read_text() == (folder / path.name).read_text(), (
+            f"run `{sys.executable} -m ragauge.retrieval.proto`"
+        )
+
+
+def test_served_answers_are_those_of_the_searcher(client: Client) -> None:
+    queries = parts.queries(24)
+    expected = parts.Toy().search(queries)
+    parts.assert_same(client.search(queries), expected)
+    parts.assert_same([client.search([query])[0] for query in queries], expected)
+
+
+def test_places_without_a_neighbour_stay_empty(client: Client) -> None:
+    query = Query(text="rare", k=200, nprobe=1)
+    [found] = client.search([query])
+    assert (found.ids < 0).any()
+    parts.assert_same([found], parts.Toy().search([query]))
+
+
+def test_seconds_add_up_to_the_round_trip(client: Client) -> None:
+    started = time.perf_counter()
+    [found] = client.search([Query(text="a")])
+    assert set(found.seconds) == {"encode", "search", "lookup", "queue", "network"}
+    assert found.seconds["search"] == 0.001
+    assert sum(found.seconds.values()) <= time.perf_counter() - started
+
+
+def test_describe_and_health_tell_what_is_served(server: Server, client: Client) -> None:
+    assert client.describe() == parts.ABOUT
+    client.wait_until_ready(5)
+    with grpc.insecure_channel(server.address) as channel:
+        reply = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest())
+    assert reply.status == health_pb2.HealthCheckResponse.SERVING
+
+
+def test_searches_started_together_are_answered_each_with_its_own(client: Client) -> None:
+    queries = parts.queries(40)
+    pending = [client.start([query]) for query in queries]
+    parts.assert_same([search.result()[0] for search in reversed(pending)][::-1], parts.Toy().search(queries))
+
+
+# --- refusals ---
+
+GOOD: dict[str, Any] = {"k": 2, "text": "a"}
+
+
+def tokens(*ids: int) -> dict[str, Any]:
+    return {"k": 2, "tokens": pb.Tokens(ids=ids)}
+
+
+@pytest.mark.parametrize(
+    ("queries", "message"),
+    [
+        ([], "queries: 0 queries; must be from 1 to 4"),
+        ([GOOD] * 5, "queries: 5 queries; must be from 1 to 4"),
+        ([{"k": 2}], "queries[0]: neither tokens nor text; must be one of the two"),
+        ([GOOD, GOOD | {"text": ""}], "queries[1].text: 0 characters; must be from 1 to 40"),
+        ([GOOD | {"text": "a" * 41}], "queries[0].text: 41 characters; must be from 1 to 40"),
+        ([GOOD | {"text": " \n"}], "queries[0].text: ' \\n'; must be text that is not white space alone"),
+        ([tokens()], "queries[0].tokens: 0 tokens; must be from 1 to 16"),
+        ([tokens(*[1] * 17)], "queries[0].tokens: 17 tokens; must be from 1 to 16"),
+        ([tokens(1, 250)], "queries[0].tokens[1]: 250; must be from 0 to 249"),
+        ([tokens(-1)], "queries[0].tokens[0]: -1; must be from 0 to 249"),
+        ([GOOD | {"k": 0}], "queries[0].k: 0; must be from 1 to 8"),
+        ([GOOD | {"k": 2**32 - 1}], "queries[0].k: 4294967295; must be from 1 to 8"),
+        ([GOOD | {"continuation": 4}], "queries[0].continuation: 4; must be from 0 to 3"),
+        ([GOOD | {"nprobe": 0}], "queries[0].nprobe: 0; must be from 1 to 16"),
+        ([GOOD | {"nprobe": 17}], "queries[0].nprobe: 17; must be from 1 to 16"),
+        ([GOOD | {"budget_s": 0}], "queries[0].budget_s: 0.0; must be seconds above 0, to 3600"),
+        ([GOOD | {"budget_s": float("nan")}], "queries[0].budget_s: nan; must be seconds above 0"),
+        ([GOOD | {"budget_s": float("inf")}], "queries[0].budget_s: inf; must be seconds above 0"),
+        (
+            [GOOD | {"nprobe": 1, "budget_s": 1}],
+            "queries[0]: nprobe 1 and budget_s 1.0; must be at most one of the two",
+        ),
+        ([GOOD | {"k": 8, "continuation": 3}], "queries: 32 chunks (k times 1 + continuation, over all queries)"),
+    ],
+)
+def test_a_field_out_of_bounds_is_named_with_its_value_and_range(
+    strict: ragauge_pb2_grpc.RetrievalStub, queries: list[dict[str, Any]], message: str
+) -> None:
+    request = pb.SearchRequest(request_id="r", queries=[pb.Query(**query) for query in queries])
+    with pytest.raises(grpc.RpcError) as caught:
+        strict.Search(request, timeout=5)
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert caught.value.details().startswith(message)
+
+
+@pytest.mark.parametrize("name", ["", "x" * 129])
+def test_a_request_without_a_proper_name_is_refused(strict: ragauge_pb2_grpc.RetrievalStub, name: str) -> None:
+    with pytest.raises(grpc.RpcError, match=rf"request_id: {len(name)} characters; must be from 1 to 128"):
+        strict.Search(pb.SearchRequest(request_id=name, queries=[pb.Query(**GOOD)]), timeout=5)
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.binary(max_size=300))
+def test_garbage_for_a_message_is_refused_and_leaves_no_trace(server: Server, client: Client, data: bytes) -> None:
+    call = client._channel.unary_unary(f"/{wire.SERVICE}/Search")
+    with pytest.raises(grpc.RpcError) as caught:
+        call(data, timeout=5)
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_the_refusal_of_the_searcher_itself_reaches_the_client(client: Client) -> None:
+    with pytest.raises(RetrievalError, match=r"refused: query: a mistake that only the searcher sees"):
+        client.search([Query(text="mistake")])
+
+
+def test_a_defect_is_told_without_its_inside_and_logged(client: Client, caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(
+        RetrievalError, match=r"internal: the search failed \(ZeroDivisionError\); see the server's log"
+    ):
+        client.search([Query(text=parts.FAIL)])
+    assert "a defect" in caplog.text
+
+
+def test_a_number_that_no_message_holds_is_a_users_error(client: Client) -> None:
+    with pytest.raises(UserError, match=r"request \w+-\d+: "):
+        client.search([Query(tokens=[2**40])])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"address": "localhost"}, "retrieval address 'localhost': must be host:port"),
+        ({"address": "localhost:0"}, "must be host:port"),
+        ({"address": "dns:///localhost:80"}, "must be host:port"),
+        ({"deadline_s": 0}, "retrieval deadline: 0"),
+        ({"deadline_s": float("nan")}, "retrieval deadline: nan"),
+        ({"retries": -1}, "retrieval retries: -1"),
+        ({"tls_ca": Path("none.pem")}, "none.pem: cannot be read"),
+    ],
+)
+def test_a_clients_settings_are_checked(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        Client(**{"address": "127.0.0.1:1", **arguments})
+    assert message in str(caught.value)
+
+
+def test_a_port_that_is_taken_is_told(server: Server) -> None:
+    with pytest.raises(UserError, match=rf"cannot listen on {server.address}: the port is taken"):
+        Server(parts.Toy(), parts.ABOUT, port=int(server.address.partition(":")[2]))
+
+
+def test_what_is_loopback() -> None:
+    assert all(is_loopback(host) for host in ("127.0.0.1", "127.9.9.9", "::1", "[::1]", "localhost"))
+    assert not any(is_loopback(host) for host in ("0.0.0.0", "10.0.0.1", "::", "example.org"))
+
+
+# --- replies that are not what was asked for ---
+
+
+@pytest.mark.parametrize(
+    ("reply", "message"),
+    [
+        (pb.SearchReply(request_id="other", results=[pb.Neighbours()]), "the reply is to another request, 'other'"),
+        (pb.SearchReply(), "the reply has 0 results"),
+        (pb.SearchReply(results=[pb.Neighbours(neighbours=[pb.Neighbour(tokens=[1])])]), "a garbled reply: a row of"),
+        (pb.SearchReply(results=[pb.Neighbours(chunk_tokens=2**31)]), "a garbled reply: the message states rows of"),
+    ],
+)
+def test_a_reply_that_does_not_fit_is_an_error(reply: pb.SearchReply, message: str) -> None:
+    def answer(request: pb.SearchRequest, _: grpc.ServicerContext) -> pb.SearchReply:
+        return pb.SearchReply(request_id=reply.request_id or request.request_id, results=reply.results)
+
+    servicer = type("Odd", (ragauge_pb2_grpc.RetrievalServicer,), {"Search": staticmethod(answer)})
+    server = grpc.server(ThreadPoolExecutor(1))
+    ragauge_pb2_grpc.add_RetrievalServicer_to_server(servicer(), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        with Client(f"127.0.0.1:{port}") as client, pytest.raises(RetrievalError) as caught:
+            client.search([Query(text="a")])
+        assert message in str(caught.value)
+    finally:
+        server.stop(0)
+
+
+# --- many at once, deadlines, the end ---
+
+
+def test_requests_beyond_the_limit_are_turned_away_and_those_within_it_answered() -> None:
+    limits = replace(Limits(), concurrent=2)
+    with Server(parts.Toy(), parts.ABOUT, limits=limits) as server, Client(server.address, deadline_s=5) as client:
+        pending = [client.start([Query(text=parts.SLEEP)]) for _ in range(6)]
+        outcomes = [outcome(search) for search in pending]
+    assert sorted(outcomes) == ["answered"] * 2 + ["turned away"] * 4
+
+
+def outcome(search: Any) -> str:
+    try:
+        search.result()
+    except RetrievalError as error:
+        return "turned away" if "2 requests are under way, which is the limit" in str(error) else str(error)
+    return "answered"
+
+
+def test_a_client_that_retries_gets_its_turn() -> None:
+    limits = replace(Limits(), concurrent=1)
+    with (
+        Server(parts.Toy(), parts.ABOUT, limits=limits) as server,
+        Client(server.address, deadline_s=8, retries=20) as client,
+    ):
+        pending = [client.start([Query(text=parts.SLEEP)]) for _ in range(3)]
+        assert [len(search.result()) for search in pending] == [1, 1, 1]
+
+
+def test_a_request_whose_time_runs_out_in_the_queue_is_never_searched() -> None:
+    toy = parts.Toy()
+    with (
+        Server(toy, parts.ABOUT) as server,
+        Client(server.address) as patient,
+        Client(server.address, deadline_s=0.2) as hasty,
+    ):
+        first = patient.start([Query(text=parts.SLEEP)])
+        wait_for(lambda: toy.searched == [parts.SLEEP])
+        started = time.monotonic()
+        with pytest.raises(RetrievalError, match=r"no answer within 0\.2 s"):
+            hasty.search([Query(text="late")])
+        assert time.monotonic() - started < 0.4
+        first.result()
+        patient.search([Query(text="after")])
+    assert toy.searched == [parts.SLEEP, "after"]
+
+
+def test_stop_finishes_what_runs_and_refuses_what_is_new() -> None:
+    toy = parts.Toy()
+    server = Server(toy, parts.ABOUT)
+    server.start()
+    with Client(server.address) as client:
+        running = client.start([Query(text=parts.SLEEP)])
+        wait_for(lambda: toy.searched == [parts.SLEEP])
+        stopping = threading.Thread(target=server.stop)
+        stopping.start()
+        time.sleep(0.1)
+        with pytest.raises(RetrievalError, match="cannot be reached"):
+            client.search([Query(text="new")])
+        assert len(running.result()) == 1
+        stopping.join(5)
+    assert toy.searched == [parts.SLEEP]
+
+
+def wait_for(condition: Any) -> None:
+    end = time.monotonic() + 5
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
