@@ -34,7 +34,7 @@ OPTIONS: list[tuple[str, Any]] = [
     ("grpc.enable_http_proxy", 0),  # a proxy of the environment is for the web
     ("grpc.use_local_subchannel_pool", 1),  # a new client does not wait for another one's reconnection
     ("grpc.initial_reconnect_backoff_ms", 50),
-    ("grpc.min_reconnect_backoff_ms", 500),
+    ("grpc.min_reconnect_backoff_ms", 5000),  # in spite of its name: how long an attempt to connect may take
     ("grpc.max_reconnect_backoff_ms", 1000),
 ]
 WHAT = {
@@ -47,6 +47,10 @@ WHAT = {
 
 class RetrievalError(UserError):
     """A retrieval that was not answered; the text names server and request."""
+
+
+class LostError(RetrievalError):
+    """The server could not be reached, was lost, or did not answer in time."""
 
 
 class Client:
@@ -120,12 +124,13 @@ class Client:
         """The error of a call that failed."""
         code, details = error.code(), error.details()
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-            return self.said(request, f"no answer within {deadline_s:g} s ({details})")
-        return self.said(request, f"{WHAT.get(code, code.name.lower())}: {details}")
+            return self.said(request, f"no answer within {deadline_s:g} s ({details})", LostError)
+        kind = LostError if code is grpc.StatusCode.UNAVAILABLE else RetrievalError
+        return self.said(request, f"{WHAT.get(code, code.name.lower())}: {details}", kind)
 
-    def said(self, request: str, message: str) -> RetrievalError:
+    def said(self, request: str, message: str, kind: type[RetrievalError] = RetrievalError) -> RetrievalError:
         """An error that names this server and a request."""
-        return RetrievalError(f"retrieval server {self.address}, {request}: {message}")
+        return kind(f"retrieval server {self.address}, {request}: {message}")
 
 
 SERVING = health_pb2.HealthCheckResponse.SERVING

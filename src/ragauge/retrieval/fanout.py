@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from ragauge.errors import UserError
-from ragauge.retrieval.client import Client, RetrievalError
+from ragauge.retrieval.client import Client, LostError, Pending, RetrievalError
 from ragauge.retrieval.retriever import Neighbours, Query
 from ragauge.retrieval.wire import About
 
@@ -58,28 +58,35 @@ class Fanout:
             RetrievalError: a part, or with `partial` every part, gave no answer; parts that do not belong together.
         """
         pending = [(client, client.start(queries)) for client in self._clients]
-        answers: dict[str, list[Neighbours]] = {}
-        lost: dict[str, RetrievalError] = {}
         try:
-            for client, search in pending:
-                try:
-                    answers[client.address] = search.result()
-                    self._check(client)
-                except RetrievalError as error:
-                    if not self._partial or isinstance(error, MismatchError):
-                        raise
-                    answers.pop(client.address, None)
-                    lost[client.address] = error
+            answers, lost = self._collect(pending)
         finally:
             for _, search in pending:
                 search.cancel()  # of no effect on those that ended
         if not answers:
-            raise RetrievalError("; ".join(map(str, lost.values())))
-        for loss in lost.values():
-            logger.warning("partial answer: %s", loss)
-        larger = next(iter(self._about.values())).metric == "inner_product"
+            raise LostError("; ".join(map(str, lost.values())))
+        for error in lost.values():
+            logger.warning("partial answer: %s", error)
+        larger = self._about[next(iter(answers))].metric == "inner_product"
         merged = [merge(parts, query.k, larger) for query, *parts in zip(queries, *answers.values(), strict=True)]
         return [_labelled(found, tuple(lost)) for found in merged] if lost else merged
+
+    def _collect(
+        self, pending: Sequence[tuple[Client, Pending]]
+    ) -> tuple[dict[str, list[Neighbours]], dict[str, LostError]]:
+        """(answers, losses) by address, in the order of the clients; without `partial` the first loss is raised."""
+        answers: dict[str, list[Neighbours]] = {}
+        lost: dict[str, LostError] = {}
+        for client, search in pending:
+            try:
+                found = search.result()
+                self._check(client)
+                answers[client.address] = found
+            except LostError as error:
+                if not self._partial:
+                    raise
+                lost[client.address] = error
+        return answers, lost
 
     def _check(self, client: Client) -> None:
         """Learn once what a server holds, and that it belongs with the others."""

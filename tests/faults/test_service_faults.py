@@ -1,0 +1,328 @@
+"""What becomes of a retrieval: servers that are killed, hang or were never there, garbage, wrong certificates."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import grpc
+import pytest
+
+import service_parts as parts
+from ragauge.errors import UserError
+from ragauge.retrieval import wire
+from ragauge.retrieval.client import Client, RetrievalError
+from ragauge.retrieval.fanout import Fanout, PartialNeighbours
+from ragauge.retrieval.process import Running, running_command
+from ragauge.retrieval.retriever import Query
+from ragauge.retrieval.service import TLS, Server
+
+SLOW = Query(text=parts.SLEEP)  # half a second
+PLAIN = Query(text="a")
+SLACK_S = 0.5  # that an error may come after its deadline, on a busy machine
+
+
+@contextmanager
+def ends_within(seconds: float) -> Iterator[None]:
+    started = time.monotonic()
+    try:
+        yield
+    finally:
+        assert time.monotonic() - started < seconds + SLACK_S
+
+
+def error_of(client: Client, query: Query = PLAIN) -> str:
+    """The one line of a retrieval that fails, which names server and request."""
+    with pytest.raises(RetrievalError) as caught:
+        client.search([query])
+    text = str(caught.value)
+    assert re.match(rf"retrieval server {re.escape(client.address)}, request \w+-\d+ \(1 query\): ", text)
+    return text
+
+
+def free_port() -> int:
+    with closing(socket.socket()) as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Running]:
+    """A server that survives what the tests do to it."""
+    with parts.process() as running:
+        yield running
+
+
+# --- servers that are not there, or no longer ---
+
+
+def test_nobody_listens() -> None:
+    with Client(f"127.0.0.1:{free_port()}", deadline_s=5) as client, ends_within(1):
+        assert "the server cannot be reached, was lost" in error_of(client)
+
+
+def test_nobody_listens_and_the_client_waits_for_its_deadline_where_asked() -> None:
+    with Client(f"127.0.0.1:{free_port()}", deadline_s=0.5, retries=3) as client, ends_within(0.5):
+        error_of(client)
+
+
+def test_a_listener_that_never_speaks() -> None:
+    silent = socket.create_server(("127.0.0.1", 0))
+    address = f"127.0.0.1:{silent.getsockname()[1]}"
+    with closing(silent), Client(address, deadline_s=0.5) as client, ends_within(0.5):
+        assert "no answer within 0.5 s" in error_of(client)
+
+
+def test_the_server_is_killed_during_a_call() -> None:
+    with pytest.raises(RetrievalError) as caught:
+        search_a_server_that_is_killed()
+    assert re.match(r"retrieval server .*, request \w+-1 \(1 query\): .* was lost", str(caught.value))
+    assert "; it was killed by SIGKILL: " in str(caught.value)  # which only the job that started it knows
+
+
+def search_a_server_that_is_killed() -> None:
+    with parts.process() as running, Client(running.address, deadline_s=10) as client:
+        pending = client.start([Query(text=parts.HANG)])
+        client.describe()  # the server has read what came before
+        running.process.kill()
+        with ends_within(1):
+            pending.result()
+
+
+def test_a_server_that_comes_back_is_reconnected_to_where_asked() -> None:
+    port = free_port()
+    with parts.process("--port", str(port)) as first, Client(first.address, deadline_s=15, retries=5) as client:
+        pending = client.start([SLOW])
+        client.describe()
+        first.process.kill()
+        first.process.wait()
+        with parts.process("--port", str(port)):
+            parts.assert_same(pending.result(), parts.Toy().search([SLOW]))
+
+
+def test_without_retries_the_next_call_finds_the_server_that_came_back() -> None:
+    port = free_port()
+    with Client(f"127.0.0.1:{port}", deadline_s=5) as client:
+        error_of(client)
+        with parts.process("--port", str(port)):
+            client.wait_until_ready(5)
+            assert len(client.search([PLAIN])) == 1
+
+
+def test_a_server_that_hangs() -> None:
+    with parts.process(stop_s=0.2) as running, Client(running.address, deadline_s=0.5) as client:
+        client.search([PLAIN])
+        os.kill(running.process.pid, signal.SIGSTOP)
+        with ends_within(0.5):
+            assert "no answer within 0.5 s" in error_of(client)
+        with ends_within(0.3), pytest.raises(RetrievalError, match=r"health: no answer within 0\.3 s"):
+            client.wait_until_ready(0.3)
+        os.kill(running.process.pid, signal.SIGCONT)
+        assert len(client.search([PLAIN])) == 1
+        os.kill(running.process.pid, signal.SIGSTOP)  # the block's end must not wait for it
+    assert running.process.returncode == -signal.SIGKILL
+
+
+def test_a_part_that_hangs_is_an_error_or_a_labelled_answer() -> None:
+    with (
+        parts.process("--part", "0", "--of", "2") as healthy,
+        parts.process("--part", "1", "--of", "2", stop_s=0.1) as hung,
+        Client(healthy.address, deadline_s=0.5) as one,
+        Client(hung.address, deadline_s=0.5) as other,
+    ):
+        whole = Fanout([one, other]).search(parts.queries(4))
+        parts.assert_same(whole, parts.Toy().search(parts.queries(4)))
+        os.kill(hung.process.pid, signal.SIGSTOP)
+        with ends_within(0.5), pytest.raises(RetrievalError, match=f"retrieval server {hung.address}, request"):
+            Fanout([one, other]).search(parts.queries(4))
+        with ends_within(0.5):
+            found = Fanout([one, other], partial=True).search(parts.queries(4))
+        assert all(isinstance(answer, PartialNeighbours) and answer.missing == (hung.address,) for answer in found)
+
+
+# --- the end of a server ---
+
+
+def test_sigterm_finishes_what_runs_and_refuses_what_is_new() -> None:
+    with parts.process() as running, Client(running.address) as client:
+        pending = client.start([SLOW])
+        client.describe()
+        time.sleep(0.1)
+        running.process.terminate()
+        time.sleep(0.1)
+        error_of(client)
+        parts.assert_same(pending.result(), parts.Toy().search([SLOW]))
+        assert running.process.wait(5) == 0
+
+
+def test_a_search_that_does_not_end_is_given_up_after_the_grace() -> None:
+    with parts.process("--grace", "0.3") as running, Client(running.address) as client:
+        pending = client.start([Query(text=parts.HANG)])
+        client.describe()
+        time.sleep(0.1)
+        running.process.terminate()
+        with ends_within(1.0):
+            assert running.process.wait(5) == 1
+            with pytest.raises(RetrievalError):
+                pending.result()
+
+
+def test_a_server_ends_with_the_job_that_started_it() -> None:
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import service_parts, time\n"
+        "with service_parts.process() as server: print(server.process.pid, flush=True); time.sleep(60)"
+    )
+    command = [sys.executable, "-c", code, str(Path(parts.__file__).parent)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as job:
+        assert job.stdout is not None
+        pid = int(job.stdout.readline())
+        job.kill()
+        end = time.monotonic() + 5
+        while not _is_gone(pid):
+            assert time.monotonic() < end
+            time.sleep(0.02)
+
+
+def _is_gone(pid: int) -> bool:
+    """Ended, whether or not whoever adopted it has taken note."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("raise SystemExit('index.faiss: no such file')", "ended with exit code 1: index.faiss: no such file"),
+        ("import os; os.kill(os.getpid(), 9)", "was killed by SIGKILL: it wrote no message"),
+        ("import time; time.sleep(60)", "did not begin to serve within 0.5 s: it wrote no message"),
+    ],
+)
+def test_a_server_that_does_not_come_up_says_why(code: str, message: str) -> None:
+    with pytest.raises(RetrievalError) as caught, running_command([sys.executable, "-c", code], start_s=0.5, stop_s=1):
+        pass
+    assert message in str(caught.value)
+
+
+# --- what is sent to it ---
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"GET / HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"\x00" * 5000,
+        os.urandom(5000),
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\xff" * 999,
+    ],
+    ids=["http", "zeros", "random", "http2"],
+)
+def test_garbage_bytes_to_the_port(server: Running, data: bytes) -> None:
+    host, _, port = server.address.partition(":")
+    for _ in range(10):
+        with closing(socket.create_connection((host, int(port)), timeout=2)) as connection:
+            connection.sendall(data)
+    still_answers(server)
+
+
+def still_answers(server: Running) -> None:
+    with Client(server.address) as client:
+        parts.assert_same(client.search(parts.queries(3)), parts.Toy().search(parts.queries(3)))
+
+
+def test_a_message_that_is_too_long(server: Running) -> None:
+    with Client(server.address, retries=3) as client, ends_within(1):
+        assert "too large: " in error_of(client, Query(text="a" * (2 << 20)))
+    still_answers(server)
+
+
+def test_a_flood_of_bad_requests_does_not_keep_out_a_good_one(server: Running) -> None:
+    memory = resident_bytes(server.process.pid)
+    stop = threading.Event()
+    floods = [threading.Thread(target=_flood, args=(server.address, stop)) for _ in range(3)]
+    for flood in floods:
+        flood.start()
+    try:
+        for _ in range(5):
+            still_answers(server)
+    finally:
+        stop.set()
+        for flood in floods:
+            flood.join(10)
+    still_answers(server)
+    assert resident_bytes(server.process.pid) - memory < 100e6
+
+
+def _flood(address: str, stop: threading.Event) -> None:
+    """Garbled messages and requests out of bounds, hundreds at a time, none of them waited for."""
+    with grpc.insecure_channel(address) as channel:
+        send = channel.unary_unary(f"/{wire.SERVICE}/Search").future
+        bad = [b"\xff" * 200, wire.request("r", [Query(text="a", k=2**31)]).SerializeToString(), b""]
+        while not stop.is_set():
+            for call in [send(bad[i % 3], timeout=5) for i in range(150)]:
+                assert call.code() is not grpc.StatusCode.OK
+
+
+def resident_bytes(pid: int) -> int:
+    pages = Path(f"/proc/{pid}/statm").read_text().split()[1]
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+# --- TLS ---
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Certificates of 127.0.0.1 (server) and example.org (elsewhere) of one authority, and another authority."""
+    trustme = pytest.importorskip("trustme", reason="needs trustme")
+    folder: Path = tmp_path_factory.mktemp("certificates")
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(folder / "ca.pem")
+    trustme.CA().cert_pem.write_to_path(folder / "other-ca.pem")
+    for name, host in (("server", "127.0.0.1"), ("elsewhere", "example.org")):
+        issued = authority.issue_cert(host)
+        issued.cert_chain_pems[0].write_to_path(folder / f"{name}.pem")
+        issued.private_key_pem.write_to_path(folder / f"{name}.key")
+    return folder
+
+
+def tls_server(folder: Path, name: str) -> Server:
+    return Server(parts.Toy(), parts.ABOUT, tls=TLS(folder / f"{name}.pem", folder / f"{name}.key"))
+
+
+def test_with_the_right_certificate_answers_are_the_same(certificates: Path) -> None:
+    server = tls_server(certificates, "server")
+    with server, Client(server.address, tls_ca=certificates / "ca.pem") as client:
+        parts.assert_same(client.search(parts.queries(3)), parts.Toy().search(parts.queries(3)))
+
+
+@pytest.mark.parametrize(("name", "authority"), [("server", "other-ca.pem"), ("elsewhere", "ca.pem"), ("server", None)])
+def test_a_wrong_certificate_or_none_is_an_error(certificates: Path, name: str, authority: str | None) -> None:
+    with tls_server(certificates, name) as server:
+        tls_ca = certificates / authority if authority else None
+        with Client(server.address, deadline_s=3, tls_ca=tls_ca) as client, ends_within(3):
+            error_of(client)
+
+
+def test_tls_with_a_server_that_has_none_is_an_error(server: Running, certificates: Path) -> None:
+    with Client(server.address, deadline_s=3, tls_ca=certificates / "ca.pem") as client, ends_within(3):
+        error_of(client)
+    still_answers(server)
+
+
+@pytest.mark.parametrize(
+    ("certificate", "key"), [("none.pem", "server.key"), ("ca.pem", "server.key"), ("server.key", "server.pem")]
+)
+def test_certificates_that_cannot_be_used_are_told(certificates: Path, certificate: str, key: str) -> None:
+    with pytest.raises(UserError, match=rf"TLS: .*{certificate} and .*{key} cannot be used: "):
+        Server(parts.Toy(), parts.ABOUT, tls=TLS(certificates / certificate, certificates / key))
