@@ -74,6 +74,7 @@ def finite(data: Any) -> Any:
 def _row(record: Mapping[str, Any], score: float | None) -> dict[str, Any]:
     changed = {
         "score": score,
+        "evidence": record.get("evidence") or [],
         "text": None if record["text"] == record["prediction"] else record["text"],
         "saliency": [_rounded(value) for value in record["saliency"]],
         "tokens": _token_counts(record["tokens"]),

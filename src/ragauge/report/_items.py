@@ -25,6 +25,7 @@ PAPERS = {
     "piperag_": "PipeRAG (Jiang et al., 2024)",
     "": "All papers",
 }
+PIXELS_PER_POINT = 1.75  # 1.33 is the size in print
 FILES = ("csv", "md", "tex", "svg", "pdf", "png")
 
 
@@ -33,7 +34,7 @@ class Cell:
     """A cell of a table: its text, and the records that its number comes from."""
 
     text: str
-    number: bool = False
+    measured: bool = False
     records: str | None = None  # dataset/model/variant
 
 
@@ -49,6 +50,7 @@ class Item:
     notes: list[str] = field(default_factory=list)
     footer: str = ""
     picture: str | None = None  # data URI
+    size: tuple[int, int] | None = None  # of the picture on the page, in CSS pixels
     files: list[str] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
 
@@ -78,7 +80,8 @@ def _fill_table(item: Item, runs: ReadableRuns, folder: Path) -> Iterator[Proble
     try:
         table = _read(path)
         item.header, rows, item.notes = _write.wide(table)
-        item.rows = [_cells(item.header, row, _linked(runs)) for row in rows]
+        keys = {name.replace("_", " ") for name in table.columns if name not in ("quantity", *VALUES)}
+        item.rows = [_cells(item.header, row, keys, _linked(runs)) for row in rows]
         item.footer = _footer.footer(runs, table)
     except FileNotFoundError:
         yield Problem(f"Table of {item.name}", str(path), "not rendered: no such file", item.name)
@@ -97,7 +100,15 @@ def _fill_picture(item: Item, folder: Path) -> Iterator[Problem]:
     if not re.search(rb"</svg>\s*$", data):
         yield Problem(f"Picture of {item.name}", str(path), f"{UNREADABLE}it does not end as an SVG file", item.name)
         return
+    item.size = _size(data)
     item.picture = f"data:image/svg+xml;base64,{base64.b64encode(data).decode()}"
+
+
+def _size(svg: bytes) -> tuple[int, int] | None:
+    """Width and height at which the small type of a paper's figure is read at ease; None where the file has none."""
+    found = [re.search(rb"<svg[^>]*\s%s=\"([\d.]+)pt\"" % side, svg[:4000]) for side in (b"width", b"height")]
+    sides = [round(float(side[1]) * PIXELS_PER_POINT) for side in found if side]
+    return (sides[0], sides[1]) if len(sides) == 2 else None
 
 
 def _read(path: Path) -> pd.DataFrame:
@@ -118,18 +129,19 @@ def _linked(runs: ReadableRuns) -> set[str]:
     return {f"{v.dataset}/{v.model}/{v.name}" for v in runs.run}
 
 
-def _cells(header: Sequence[str], row: Sequence[str], known: set[str]) -> list[Cell]:
-    """The cells of a row; measured numbers lead to the records of the row's variant."""
-    keys = dict(zip(header, row, strict=True))
-    address = f"{keys.get('dataset')}/{keys.get('model')}/{str(keys.get('variant')).partition(' − ')[0]}"
+def _cells(header: Sequence[str], row: Sequence[str], keys: set[str], known: set[str]) -> list[Cell]:
+    """The cells of a row; its variant's name and measured numbers lead to that variant's records."""
+    named = dict(zip(header, row, strict=True))
+    variant = named.get("variant", "").partition(" − ")[0]
+    address = f"{named.get('dataset')}/{named.get('model')}/{variant}"
     records = address if address in known else None
-    return [_cell(name, text, records) for name, text in zip(header, row, strict=True)]
+    return [_cell(name, text, name in keys, records) for name, text in zip(header, row, strict=True)]
 
 
-def _cell(name: str, text: str, records: str | None) -> Cell:
-    number = bool(re.match(r"[−-]?\d", text)) and name not in ("notes", "variant", "model", "dataset")
-    leads = name == "variant" or (number and name != "n" and not name.endswith("(published)"))
-    return Cell(text, number, records if leads and text else None)
+def _cell(name: str, text: str, key: bool, records: str | None) -> Cell:
+    number = bool(re.match(r"[−-]?\d", text))
+    measured = number and not key and name not in ("n", "notes") and not name.endswith("(published)")
+    return Cell(text, measured, records if text and (measured or name == "variant") else None)
 
 
 def problems(sections: dict[str, list[Item]]) -> list[Problem]:

@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 from jinja2 import Environment, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 import ragauge
 from ragauge.paper import _footer, _provenance
@@ -34,7 +34,7 @@ def page(runs: ReadableRuns, folder: Path) -> str:
     sections = _items.by_paper(runs, folder)
     scripts = {"d3": _d3(), "code": _code()}
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters["shown"] = shown
+    environment.filters.update(shown=shown, code=with_code)
     return environment.from_string(_own("page.html")).render(
         run=runs.config.run if runs.config else runs.folder.name,
         version=ragauge.__version__,
@@ -61,6 +61,13 @@ def shown(value: Any) -> str:
     """A value as text for the page, control characters as pictures of themselves."""
     text = value if isinstance(value, str) else json.dumps(_blocks.finite(value), ensure_ascii=False, indent=1)
     return text.translate(_PICTURES)
+
+
+def with_code(text: str) -> Markup:
+    """A docstring's paragraph with what stands between backquotes as code."""
+    parts = text.split("`")
+    marked = [Markup("<code>{}</code>").format(part) if i % 2 else escape(part) for i, part in enumerate(parts)]
+    return Markup("").join(marked)
 
 
 def _payload(runs: ReadableRuns) -> dict[str, Any]:

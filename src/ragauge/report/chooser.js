@@ -74,7 +74,7 @@ function slider() {
     update();
   };
   const input = el("input", { id: "reuse", type: "range", min: 0, max: 100, step: 1, value: setting.reuse * 100, oninput: changed });
-  return el("label", { for: "reuse" }, el("span", {}, "Documents prepared before the question: ", said), input);
+  return el("label", { for: "reuse" }, el("span", {}, "Documents reused, prepared before: ", said), input);
 }
 
 const percent = (part) => `${Math.round(part * 100)}%`;
@@ -215,7 +215,7 @@ function costLines({ variant, cost }) {
 }
 
 function memoryLines({ variant, memory }) {
-  const weights = known(variant.weight_bytes) ? `${bytes(variant.weight_bytes)} weights + ` : "";
+  const weights = known(variant.weight_bytes) ? `${bytes(variant.weight_bytes)} decoder weights + ` : "";
   return line("holds", el("b", {}, bytes(memory)), memory === null ? "" : ` = ${weights}${bytes(variant.kv_bytes)} keys and values at most`);
 }
 

@@ -61,7 +61,7 @@ function mark(variant) {
   return d3.symbol().type(shape).size(variant.marker === "*" ? 95 : 68)();
 }
 
-const colour = (variant) => (/^#1a1a1a$/i.test(variant.colour) ? "currentColor" : variant.colour);
+const colour = (variant) => (/^#1a1a1a$/i.test(variant.colour) ? "var(--ink)" : variant.colour);
 
 /** Draws the chart into `place`; `points` have {variant, cost, low, high, quality, qualifies, standing, words}. */
 function drawFrontier(place, points, { kind, metric, target, recommended, choose }) {
@@ -127,7 +127,7 @@ function drawTarget(svg, at, inner) {
 function drawPoints(svg, place, points, x, y, recommended, choose) {
   const note = d3.select(place).append("div").attr("class", "tip").attr("hidden", "");
   const order = [...points].sort((a, b) => a.qualifies - b.qualifies || a.cost - b.cost);
-  const marks = svg.append("g").selectAll("g").data(order).join("g");
+  const marks = svg.append("g").selectAll("g").data(order).enter().append("g");
   marks.attr("class", (p) => `point${p.qualifies ? "" : " out"}${p.variant === recommended ? " recommended" : ""}`)
     .attr("role", "link").attr("tabindex", (p, i) => (i === order.length - 1 ? 0 : -1)).attr("aria-label", (p) => p.words)
     .attr("data-variant", (p) => p.variant.name).style("color", (p) => colour(p.variant));

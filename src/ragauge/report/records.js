@@ -180,7 +180,13 @@ function documentsTable(row) {
 
 function evidenceList(row) {
   if (!row.evidence.length) return null;
-  return [el("p", {}, "Evidence:"), el("ol", {}, row.evidence.map((e) => el("li", {}, `document ${e.document}, characters ${e.start} to ${e.stop}: `, shown(e.text))))];
+  return [el("p", {}, "Evidence:"), el("ol", {}, row.evidence.map((e) => el("li", {}, evidencePlace(e), shown(e.text))))];
+}
+
+function evidencePlace({ document, start, stop, verbatim }) {
+  if (!known(document)) return "in no document: ";
+  const place = known(start) ? `, characters ${start} to ${stop}` : "";
+  return `document ${document}${place}${verbatim === false ? ", not word for word" : ""}: `;
 }
 
 function traceTable(row) {

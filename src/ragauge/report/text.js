@@ -41,7 +41,7 @@ function unitOf(kind) {
 }
 
 const price = (value, kind) => (known(value) ? `${digits(value / unitOf(kind).size)} ${unitOf(kind).name}` : "–");
-const bytes = (value) => (known(value) ? `${digits(value / 1e9)} GB` : "–");
+const bytes = (value) => (known(value) ? (value < 1e9 ? `${digits(value / 1e6)} MB` : `${digits(value / 1e9)} GB`) : "–");
 
 /** What a compressed block of the page holds; blocks that were opened are kept. */
 const opened = new Map();
