@@ -1,0 +1,282 @@
+"""Embeddings of chunks: encoders in torch and in ONNX Runtime, and the vectors of a shard.
+
+    <database>/embeddings/00000/  vectors.bin  (chunk, dim) float16, normalised; manifest.json
+
+Chunks are embedded as text, which is what the encoder was trained on: tokens of the database's tokenizer are turned
+back into it. Texts of like length share a batch, so that next to nothing of it is padding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+import numpy as np
+
+from ragauge.errors import UserError, unknown
+from ragauge.retrieval import _folder
+from ragauge.retrieval.database import Shard, load_tokenizer, shard_folder, tokenizer_sha256
+
+if TYPE_CHECKING:
+    from ragauge.rankers.dense import Encoder
+
+EMBEDDINGS = "embeddings of a shard"
+ENGINES = ("onnx", "torch")
+BLOCK_CHUNKS = 4096  # sorted by length together; their texts and vectors are what memory holds
+BATCH_TEXTS = 32
+
+
+class TextEncoder(Protocol):
+    """Text to vectors."""
+
+    dim: int  # width of a vector
+
+    def encode(self, texts: Sequence[str]) -> np.ndarray:
+        """Vectors (text, dim) float32, in the order given."""
+        ...
+
+
+@dataclass(frozen=True)
+class EncoderChoice:
+    """Which encoder, run by what."""
+
+    name: str = "minilm"  # an asset's name, source or folder
+    engine: Literal["onnx", "torch"] = "onnx"
+    threads: int | None = None  # default: the library's own choice
+
+    def load(self) -> TextEncoder:
+        """The encoder, ready. Raises UserError on an unknown engine or a folder that holds no encoder."""
+        if self.engine == "onnx":
+            return OnnxEncoder(self.name, self.threads)
+        if self.engine != "torch":
+            raise unknown("engine", self.engine, ENGINES)
+        return _torch_encoder(self.name, self.threads)
+
+    @cached_property
+    def sha256(self) -> str:
+        """The identity of the weights, whichever engine runs them: the engines agree to 1e-5."""
+        from ragauge import assets
+
+        assets.resolve(self.name)
+        return str(assets.describe(self.name)["sha256"])
+
+
+class OnnxEncoder:
+    """A text encoder whose transformer, pooling and normalisation are one ONNX graph, exported once and kept."""
+
+    def __init__(self, name: str, threads: int | None = None) -> None:
+        """Loads the graph of an asset's name, source or folder. Raises UserError where it holds no encoder."""
+        from transformers import AutoTokenizer
+
+        from ragauge import assets
+        from ragauge.assets import store
+
+        folder = assets.resolve(name)
+        home = store.Store(store.home())
+        target = home.folder("onnx", f"encoder-{folder.name}", store.digest(store.contents(folder)), EXPORT)
+        home.build(target, lambda unfinished: _export(folder, unfinished))
+        facts = store.manifest(target) or {}
+        self.dim, self._max_tokens = int(facts["dim"]), int(facts["max_tokens"])
+        self._tokenizer = AutoTokenizer.from_pretrained(folder)
+        self._session = _session(target / "encoder.onnx", threads)
+
+    def encode(self, texts: Sequence[str]) -> np.ndarray:
+        """Vectors (text, dim) float32, in the order given."""
+        vectors = np.empty((len(texts), self.dim), dtype=np.float32)
+        if not texts:
+            return vectors
+        ids = self._tokenizer(list(texts), truncation=True, max_length=self._max_tokens)["input_ids"]
+        order = sorted(range(len(ids)), key=lambda i: len(ids[i]))
+        for start in range(0, len(order), BATCH_TEXTS):
+            rows = order[start : start + BATCH_TEXTS]
+            vectors[rows] = self._run([ids[i] for i in rows])
+        return vectors
+
+    def _run(self, ids: Sequence[Sequence[int]]) -> np.ndarray:
+        lengths = np.array([len(row) for row in ids])
+        mask = np.arange(lengths.max()) < lengths[:, None]  # (text, token)
+        padded = np.zeros(mask.shape, dtype=np.int64)  # what stands beyond a text is masked, whatever it is
+        padded[mask] = np.concatenate(ids)
+        vectors: np.ndarray = self._session.run(None, {"input_ids": padded, "attention_mask": mask.astype(np.int64)})[0]
+        return vectors
+
+
+# --- export ---
+
+EXPORT = 1  # of the graphs that are kept; a change of the export makes them anew
+
+
+def _export(folder: Path, target: Path) -> dict[str, Any]:
+    """Writes encoder.onnx: ids and mask (text, token) int64 -> vectors (text, dim) float32."""
+    import torch
+
+    from ragauge.rankers.dense import Encoder
+
+    encoder = Encoder(folder)
+    tokens = torch.randint(5, 100, (3, 7))
+    mask = torch.ones_like(tokens)
+    mask[0, 5:] = 0
+    texts, length = torch.export.Dim("texts", max=1 << 16), torch.export.Dim("tokens", max=encoder.max_tokens)
+    shape = {0: texts, 1: length}
+    with ExitStack() as quiet:
+        _silence(quiet)
+        program = torch.onnx.export(
+            _pooled(encoder),
+            (tokens, mask),
+            dynamo=True,
+            input_names=["input_ids", "attention_mask"],
+            output_names=["vectors"],
+            dynamic_shapes={"input_ids": shape, "attention_mask": shape},
+            verbose=False,
+        )
+    assert program is not None  # which it is with dynamo
+    program.save(target / "encoder.onnx")
+    return {"source": str(folder), "dim": encoder.dim, "max_tokens": encoder.max_tokens}
+
+
+def _pooled(encoder: Encoder) -> Any:
+    """The encoder's forward pass with its pooling, as a module."""
+    import torch
+
+    class Pooled(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = encoder.model
+
+        def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+            hidden = self.model(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
+            mask = attention_mask.unsqueeze(-1).to(hidden.dtype)
+            mean = (hidden * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1)
+            return torch.nn.functional.normalize(mean, dim=-1) if encoder.normalised else mean
+
+    return Pooled().eval()
+
+
+def _silence(stack: ExitStack) -> None:
+    """The exporter's remarks on its own progress are nothing to a user."""
+    import contextlib
+    import io
+    import logging
+    import warnings
+
+    stack.enter_context(warnings.catch_warnings())
+    warnings.simplefilter("ignore")
+    stack.enter_context(contextlib.redirect_stdout(io.StringIO()))
+    for name in ("torch.onnx", "onnxscript", "onnx_ir"):
+        logger = logging.getLogger(name)
+        stack.callback(logger.setLevel, logger.level)
+        logger.setLevel(logging.ERROR)
+
+
+def _session(path: Path, threads: int | None) -> Any:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads or 0  # 0 is its own choice, all cores
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+
+def _torch_encoder(name: str, threads: int | None) -> TextEncoder:
+    import torch
+
+    from ragauge.rankers.dense import load_encoder
+
+    if threads:
+        torch.set_num_threads(threads)
+    return load_encoder(name)
+
+
+# --- the vectors of a shard ---
+
+
+def embedding_folder(database: Path, number: int) -> Path:
+    """Where the vectors of a shard lie."""
+    return database / "embeddings" / f"{number:05d}"
+
+
+def build_embeddings(database: Path, number: int, choice: EncoderChoice) -> bool:
+    """Embeds the chunks of one shard, unless that is done already; returns whether it was.
+
+    Memory: the encoder and `BLOCK_CHUNKS` chunks.
+
+    Raises:
+        UserError: the shard is missing or cut short, its tokenizer is another now, or the disk is full.
+    """
+    shard = Shard.open(shard_folder(database, number))
+    made_from = {"shard": shard.sha256, "encoder": choice.sha256}
+
+    def make(folder: Path) -> dict[str, Any]:
+        encoder = choice.load()
+        detokenise = detokeniser(shard)
+        with open(folder / "vectors.bin", "wb") as file:
+            for texts in _blocks(shard, detokenise):
+                file.write(normalised(encoder.encode(texts)).astype(np.float16).tobytes())
+        facts = {"dim": encoder.dim, "chunks": shard.chunks, "dtype": "float16"}
+        return {"encoder": choice.name, "engine": choice.engine, **facts}
+
+    return _folder.build(embedding_folder(database, number), EMBEDDINGS, made_from, make)
+
+
+@dataclass(frozen=True)
+class Embeddings:
+    """The vectors of one shard, memory-mapped."""
+
+    folder: Path
+    manifest: dict[str, Any]
+
+    @classmethod
+    def open(cls, database: Path, number: int, verify: bool = False) -> Embeddings:
+        """Raises UserError where they are missing, cut short, changed, or of another state of their shard."""
+        folder = embedding_folder(database, number)
+        manifest = _folder.read(folder, EMBEDDINGS, verify)
+        if manifest["made_from"]["shard"] != Shard.open(shard_folder(database, number)).sha256:
+            raise UserError(f"{folder}: embeddings of another state of shard {number}; embed it again")
+        return cls(folder, manifest)
+
+    @property
+    def dim(self) -> int:
+        """Width of a vector."""
+        return int(self.manifest["dim"])
+
+    @cached_property
+    def sha256(self) -> str:
+        """Their identity."""
+        return _folder.sha256(self.folder)
+
+    @cached_property
+    def vectors(self) -> np.ndarray:
+        """(chunk, dim) float16."""
+        shape = (int(self.manifest["chunks"]), self.dim)
+        return np.memmap(self.folder / "vectors.bin", dtype=np.float16, mode="r", shape=shape)
+
+
+def detokeniser(shard: Shard) -> Callable[[np.ndarray], str]:
+    """Tokens (n,) -> text, by the shard's own tokenizer. Raises UserError where that is another one by now."""
+    source = shard.manifest["tokenizer_source"]
+    tokenizer = load_tokenizer(source)
+    if tokenizer_sha256(tokenizer) != shard.manifest["made_from"]["tokenizer"]:
+        raise UserError(f"{shard.folder}: its tokenizer {source!r} is not the one that it was made with any more")
+
+    def text(tokens: np.ndarray) -> str:
+        return str(tokenizer.decode(tokens.tolist()))
+
+    return text
+
+
+def normalised(vectors: np.ndarray) -> np.ndarray:
+    """Vectors (n, dim) at length 1."""
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    scaled: np.ndarray = vectors / np.maximum(lengths, np.finfo(np.float32).tiny)
+    return scaled
+
+
+def _blocks(shard: Shard, detokenise: Callable[[np.ndarray], str]) -> Iterator[list[str]]:
+    for start in range(0, shard.chunks, BLOCK_CHUNKS):
+        tokens = shard.tokens[start : start + BLOCK_CHUNKS]
+        lengths = shard.lengths[start : start + BLOCK_CHUNKS]
+        yield [detokenise(row[:length]) for row, length in zip(tokens, lengths, strict=True)]
