@@ -90,7 +90,7 @@ def _run(args: argparse.Namespace) -> None:
     examples = questions.examples(limit)
     from ragauge import inputs, runner
 
-    configured = config.generation.max_new_tokens if config else questions.dataset.max_new_tokens
+    configured = config.max_new_tokens(args.dataset) if config else questions.dataset.max_new_tokens
     new_tokens = _first(args.max_new_tokens, configured, 100)
     setting = inputs.setting(variant.method, method, questions, model, new_tokens)
     gigabytes = _first(args.documents_gb, config.generation.documents_gb if config else None, 4.0)
@@ -224,7 +224,8 @@ def _model(args: argparse.Namespace, config: Config | None, known: bool = True) 
     """The model of --model: a label of the configuration, or a name or source; the options come before both."""
     from ragauge.config import Model, check_source
 
-    given = {key: getattr(args, key) for key in ("dtype", "device", "template") if getattr(args, key) is not None}
+    options = ("dtype", "device", "template", "max_context")
+    given = {key: getattr(args, key) for key in options if getattr(args, key) is not None}
     if config:
         chosen: Model = _pick(config.models, args.model, "model", f"{args.config}: models")
         return chosen.model_copy(update=given)
@@ -504,6 +505,9 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", choices=DEVICES, help="where the decoder runs (cpu)")
     parser.add_argument("--threads", type=_count, metavar="N", help="of the decoder; default: all cores")
     parser.add_argument("--template", choices=TEMPLATES, help="how prompts are wrapped; default: the model's own")
+    parser.add_argument(
+        "--max-context", type=_count, metavar="N", help="tokens to read, also beyond those it was trained on"
+    )
 
 
 def _add_json(parser: argparse.ArgumentParser) -> None:

@@ -38,6 +38,14 @@ class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
+class Resources(_Section):
+    """What one job takes, for a scheduler to plan by."""
+
+    gpu: int | None = Field(None, ge=0, description="GPUs; default: 1 where the device is cuda, else 0")
+    mem_mb: int = Field(6000, ge=1, description="memory of the machine, megabytes")
+    runtime: int = Field(720, ge=1, description="minutes")
+
+
 class Model(_Section):
     """A decoder. The key is its label in file names and tables."""
 
@@ -48,6 +56,15 @@ class Model(_Section):
     )
     dtype: Dtype = Field("float32", description="type of weights, activations and cached keys and values")
     device: Literal["cpu", "cuda"] = Field("cpu", description="where the decoder runs")
+    max_context: int | None = Field(
+        None,
+        ge=1,
+        description=(
+            "tokens that it is asked to read, also beyond those it was trained on, where its positions extrapolate "
+            "(RoPE, ALiBi); default: those it was trained on"
+        ),
+    )
+    resources: Resources = Field(Resources(), description="what a job with it takes")
     template: Literal["chat", "alpaca", "plain"] | None = Field(
         None,
         description=(
@@ -69,6 +86,9 @@ class DatasetEntry(_Section):
     )
     limit: int | None = Field(None, ge=1, description="number of questions, from the first; default: all")
     seed: int | None = Field(None, description="of the order of the documents; default: the experiment's seed")
+    max_new_tokens: int | None = Field(
+        None, ge=1, description="tokens after which an answer ends; default: those of `generation`"
+    )
     options: dict[str, Any] = Field({}, description="the data set's own options")
 
 
@@ -192,6 +212,15 @@ class Config(_Section):
         """The number of questions of a job; None is all that the data set has."""
         limits = (self.datasets[job.dataset].limit, self.methods[job.variant].limit)
         return min((limit for limit in limits if limit is not None), default=None)
+
+    def gpus(self, model: str) -> int:
+        """The GPUs that a job with a model (a label) takes."""
+        asked = self.models[model].resources.gpu
+        return int(self.models[model].device == "cuda") if asked is None else asked
+
+    def max_new_tokens(self, dataset: str) -> int:
+        """The tokens after which an answer to a data set's (a label) question ends."""
+        return self.datasets[dataset].max_new_tokens or self.generation.max_new_tokens
 
     def dataset_seed(self, label: str) -> int:
         """The seed of a data set: its own, or the experiment's."""

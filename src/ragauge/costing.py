@@ -36,7 +36,8 @@ def time_model(
 ) -> dict[str, Any]:
     """The latency protocol on the first `count` questions; `protocol` are further arguments of `cost.latency.run`."""
     common = setting("naive", make("naive"), questions, model, new_tokens)  # prompts are the same for all methods
-    lm = load_lm(model.source, dtype=model.dtype, device=model.device, threads=threads)
+    options: dict[str, Any] = {"dtype": model.dtype, "device": model.device, "max_context": model.max_context}
+    lm = load_lm(model.source, threads=threads, **options)
     prompts = [prompt_of(example, common, lm.tokenizer, lm.shape.max_context) for example in questions.examples(count)]
     return latency.run(variants, prompts, lm, limits=_limits(new_tokens), dataset=questions.name, **protocol)
 

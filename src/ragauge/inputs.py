@@ -60,6 +60,7 @@ def setting(name: str, method: Method, questions: Questions, model: Model, max_n
         dtype=model.dtype,
         device=model.device,
         max_new_tokens=max_new_tokens,
+        max_context=model.max_context,
         dataset_options=questions.options,
         data_sha256=file_sha256(questions.path),
         model_sha256=assets.describe(model.source)["sha256"],

@@ -40,6 +40,7 @@ class Setting:
     dtype: str = "float32"
     device: str = "cpu"
     max_new_tokens: int = 100
+    max_context: int | None = None  # in place of the one that the model was trained on
     dataset_options: dict[str, Any] = field(default_factory=dict)
     data_sha256: str | None = None  # of the data file
     model_sha256: str | None = None  # of the weights
@@ -170,7 +171,8 @@ def timed(lm: LM, method: Method, prompt: Prompt, limits: Limits) -> tuple[Answe
 
 
 def _load(setting: Setting, method: Method, threads: int | None) -> LM:
-    lm = load_lm(setting.model, dtype=setting.dtype, device=setting.device, threads=threads)
+    options: dict[str, Any] = {"dtype": setting.dtype, "device": setting.device, "max_context": setting.max_context}
+    lm = load_lm(setting.model, threads=threads, **options)
     wrapper(setting.template, lm.tokenizer)  # a template that does not fit would fail every question
     reason = method.unsupported(lm)
     if reason:

@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from safetensors.torch import load_file, save_file
 import lm_references as tiny
 from ragauge.errors import UnsupportedError, UserError
 from ragauge.lm import DTYPES, load_lm, random_lm
-from ragauge.lm.checkpoint import read_shape
+from ragauge.lm.checkpoint import _in_context, read_shape
 
 IDS = tiny.tokens(9)
 
@@ -293,3 +294,36 @@ def test_a_folder_without_a_tokenizer(folder: Path) -> None:
 def test_settings_that_do_not_exist(setting: dict[str, str], says: str, folder: Path) -> None:
     with pytest.raises(UserError, match=says):
         random_lm(read_shape(folder), **setting)
+
+
+# ---- contexts beyond the trained one
+
+
+@pytest.mark.parametrize(("name", "key"), [("mpt_4_heads", "max_seq_len"), ("llama", "max_position_embeddings")])
+def test_positions_that_extrapolate_are_read_as_a_model_of_that_context_reads_them(
+    name: str, key: str, tmp_path: Path
+) -> None:
+    tiny.build(name, **{key: 64}).save_pretrained(tmp_path)
+    ids = tiny.tokens(100)
+    narrow = tiny.read(tmp_path)
+    with pytest.raises(UserError, match="position 99; the model's context is 64"):
+        narrow.extend(narrow.new_cache(100), [tiny.row(ids)], stage="prompt")
+    wide = tiny.read(tmp_path, max_context=128)
+    assert wide.shape.max_context == 128
+    difference = tiny.all_logits(wide, ids) - tiny.reference_logits(tiny.build(name, **{key: 128}), ids)
+    assert difference.abs().max() <= 1e-5
+
+
+def test_a_context_may_be_made_shorter(folder: Path) -> None:
+    assert read_shape(folder, 16).max_context == 16
+
+
+def test_a_sliding_window_is_not_read_beyond(folder: Path) -> None:
+    edit(folder / "config.json", model_type="mistral", sliding_window=512)
+    assert "max_context 1024: the model has a sliding window of 512" in refused(folder, lambda f: read_shape(f, 1024))
+
+
+def test_learned_positions_have_no_more(folder: Path) -> None:
+    shape = replace(read_shape(folder), position="learned")
+    with pytest.raises(UserError, match=f"no position beyond {tiny.CONTEXT}"):
+        _in_context(shape, {}, tiny.CONTEXT + 1, folder / "config.json")

@@ -8,16 +8,17 @@ rule answers:
         model=model_manifest,
         encoders=answer_encoders,
     output:
-        records=f"{ANSWERS}.jsonl",
-        meta=f"{ANSWERS}.meta.json",
+        records=update(f"{ANSWERS}.jsonl"),  # what is there and still valid is not asked again
+        meta=update(f"{ANSWERS}.meta.json"),
     log:
         f"{LOGS}/answers/{{dataset}}/{{model}}/{{variant}}.log",
     conda:
         ENVIRONMENT
     threads: 1
     resources:
-        mem_mb=4000,
-        runtime=720,
+        gpu=job_gpus,
+        mem_mb=job_mem_mb,
+        runtime=job_runtime,
     params:
         config=SETTINGS,
         settings=answer_settings,
@@ -26,5 +27,5 @@ rule answers:
     shell:
         "ragauge run --config {params.config} --method {wildcards.variant} --dataset {wildcards.dataset}"
         " --examples {input.examples} --model {wildcards.model} --threads {threads}"
-        " --documents {params.documents} --out {output.records}"
+        " --documents {params.documents} --overwrite --out {output.records}"
         " 2>&1 | tee {log}"

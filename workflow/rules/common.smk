@@ -139,7 +139,7 @@ def dataset_kind(name):
 
 
 def dataset_settings(wildcards):
-    entry = EXPERIMENT.datasets[wildcards.dataset].model_dump(exclude={"limit"})
+    entry = EXPERIMENT.datasets[wildcards.dataset].model_dump(exclude={"limit", "max_new_tokens"})
     return {**entry, "seed": EXPERIMENT.dataset_seed(wildcards.dataset)}
 
 
@@ -170,8 +170,20 @@ def answer_settings(wildcards):
         "dataset": dataset_settings(wildcards),
         "variant": EXPERIMENT.methods[wildcards.variant].model_dump(exclude={"datasets", "limit"}),
         "limit": EXPERIMENT.limit(wildcards),
-        "generation": EXPERIMENT.generation.model_dump(exclude={"documents_gb"}),
+        "generation": {"max_new_tokens": EXPERIMENT.max_new_tokens(wildcards.dataset)},
     }
+
+
+def job_gpus(wildcards):
+    return EXPERIMENT.gpus(wildcards.model)
+
+
+def job_mem_mb(wildcards):
+    return EXPERIMENT.models[wildcards.model].resources.mem_mb
+
+
+def job_runtime(wildcards):
+    return EXPERIMENT.models[wildcards.model].resources.runtime
 
 
 def answer_code(wildcards):
@@ -216,20 +228,15 @@ def latency_code(wildcards):
 # --- items ---
 
 SUPERPOSITION = "Superposition Prompting"
-item_files = [
-    f"{REPORTS}/{item}.{suffix}" for item in EXPERIMENT.item_names() for suffix in ("csv", "svg", "pdf", "png")
-]
+ITEM_FILES = {"table": "csv", "figure": "svg", "pdf": "pdf", "png": "png", "latex": "tex", "markdown": "md"}
+item_files = [f"{REPORTS}/{item}.{suffix}" for item in EXPERIMENT.item_names() for suffix in ITEM_FILES.values()]
 
 
 def rendered(item, category):
     """The files of an item; the report shows the figure and the table."""
     shown = dict(caption=f"../report/{item}.rst", category=category, subcategory=item)
-    return {
-        "table": report(f"{REPORTS}/{item}.csv", labels={"file": "table"}, **shown),
-        "figure": report(f"{REPORTS}/{item}.svg", labels={"file": "figure"}, **shown),
-        "pdf": f"{REPORTS}/{item}.pdf",
-        "png": f"{REPORTS}/{item}.png",
-    }
+    files = {name: f"{REPORTS}/{item}.{suffix}" for name, suffix in ITEM_FILES.items()}
+    return files | {name: report(files[name], labels={"file": name}, **shown) for name in ("table", "figure")}
 
 
 def item_code(item):
@@ -249,3 +256,15 @@ def item_params(item):
         "config": SETTINGS,
         "experiment": EXPERIMENT.model_dump(),
     }
+
+
+# --- the page ---
+
+PAGE = f"{REPORTS}/index.html"
+PAGE_FOLDER = Path(os.path.relpath(datasets.__file__)).parent.parent / "report"
+page_parts = sorted(str(path) for kind in ("html", "css", "js") for path in PAGE_FOLDER.glob(f"*.{kind}"))
+
+
+def page_code():
+    """Metrics and items are found by name."""
+    return code_of("report._page", *(f"metrics.{name}" for name in registry.names("metric")))

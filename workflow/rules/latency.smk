@@ -35,8 +35,9 @@ rule latency:
         ENVIRONMENT
     threads: workflow.cores
     resources:
-        mem_mb=6000,
-        runtime=240,
+        gpu=job_gpus,
+        mem_mb=job_mem_mb,
+        runtime=job_runtime,
     params:
         config=SETTINGS,
         settings=latency_settings,

@@ -33,17 +33,28 @@ __all__ = [
 ]
 
 
-def load_lm(name_or_path: str, *, dtype: str = "float32", device: str = "cpu", threads: int | None = None) -> LM:
+def load_lm(
+    name_or_path: str,
+    *,
+    dtype: str = "float32",
+    device: str = "cpu",
+    threads: int | None = None,
+    max_context: int | None = None,
+) -> LM:
     """The decoder and tokenizer of a catalogued model, a prefixed source (`hf:`, `pypi:`, `path:`) or a local folder.
 
+    Args:
+        max_context: tokens that it reads, in place of those it was trained on.
+
     Raises:
-        UserError: unknown name, dtype or device; a damaged checkpoint; a family that the decoder does not have.
+        UserError: unknown name, dtype or device; a damaged checkpoint; a family that the decoder does not have; a
+            context that the model's positions do not reach.
     """
     from ragauge import assets
 
     _set_threads(threads)
     folder = Path(assets.resolve(name_or_path))
-    shape, target = read_shape(folder), _device(device)
+    shape, target = read_shape(folder, max_context), _device(device)
     weights = read_weights(folder, _dtype(dtype), target)
     return LM(Decoder(shape, weights), load_tokenizer(folder))
 

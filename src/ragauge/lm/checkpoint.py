@@ -6,7 +6,7 @@ import json
 import pickle
 import zipfile
 from collections.abc import Iterable
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +32,13 @@ def read_config(folder: Path) -> dict[str, Any]:
     return config
 
 
-def read_shape(folder: Path) -> Shape:
-    """The decoder's shape from config.json alone; raises UnsupportedError for a family that is not known."""
+def read_shape(folder: Path, max_context: int | None = None) -> Shape:
+    """The decoder's shape from config.json alone; raises UnsupportedError for a family that is not known.
+
+    Args:
+        max_context: tokens that the decoder is to read, in place of those that the model was trained on: RoPE and ALiBi
+            extrapolate, learned absolute positions and a sliding window do not.
+    """
     config, path = read_config(folder), folder / "config.json"
     kind = family(config["model_type"], str(path))
     try:
@@ -44,7 +49,17 @@ def read_shape(folder: Path) -> Shape:
         raise type(error)(f"{path}: {error}") from None
     except (TypeError, ValueError, ZeroDivisionError) as error:
         raise UserError(f"{path}: not the sizes of a {config['model_type']} model ({error})") from None
-    return shape
+    return shape if max_context is None else _in_context(shape, config, max_context, path)
+
+
+def _in_context(shape: Shape, config: dict[str, Any], tokens: int, path: Path) -> Shape:
+    """The shape with a context of `tokens`."""
+    if tokens > shape.max_context:
+        if shape.position not in ("rope", "alibi"):
+            raise UserError(f"{path}: max_context {tokens}: the model has no position beyond {shape.max_context}")
+        if shape.max_context < config.get("max_position_embeddings", 0):
+            raise UserError(f"{path}: max_context {tokens}: the model has a sliding window of {shape.max_context}")
+    return replace(shape, max_context=tokens)
 
 
 def read_weights(folder: Path, dtype: torch.dtype, device: torch.device) -> Weights:
