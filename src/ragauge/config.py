@@ -25,6 +25,7 @@ from pydantic import (
 
 from ragauge import registry
 from ragauge.errors import UserError, unknown
+from ragauge.training.settings import ENDPOINT, Training
 
 # A label becomes the name of a file or folder.
 Label = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
@@ -72,6 +73,10 @@ class Model(_Section):
             "where its tokenizer has a template"
         ),
     )
+    training: str | None = Field(
+        None, description="label of the training that makes it, in place of a source; it is asked and not timed"
+    )
+    methods: list[str] | None = Field(None, description="names of the variants that run on it; default: all")
 
 
 class DatasetEntry(_Section):
@@ -156,6 +161,7 @@ class Config(_Section):
     models: dict[Label, Model] = Field(min_length=1, description="the decoders, by label")
     datasets: dict[Label, DatasetEntry] = Field(min_length=1, description="the data sets, by label")
     methods: dict[Label, Variant] = Field(min_length=1, description="the method variants, one line each, by name")
+    training: dict[Label, Training] = Field({}, description="the fine-tunings whose results are models, by label")
     generation: Generation = Generation()
     latency: Protocols | None = Field(
         None, description="what is timed: one protocol, or a list of them, each on a data set of its own"
@@ -169,10 +175,16 @@ class Config(_Section):
         if not isinstance(data, dict):
             return data
         named = {"models": "source", "datasets": "dataset", "methods": "method"}
+        data = _trained_models(data)
         return {k: _named_by_key(v, named[k]) if k in named else v for k, v in data.items()}
 
     @model_validator(mode="after")
     def _labels_exist(self) -> Self:
+        for label, model in self.models.items():
+            if model.training is not None:
+                _known("training", model.training, self.training, f"models.{label}.training")
+            for name in model.methods or ():
+                _known("variant", name, self.methods, f"models.{label}.methods")
         for name, variant in self.methods.items():
             for label in variant.datasets or ():
                 _known("data set", label, self.datasets, f"methods.{name}.datasets")
@@ -203,15 +215,31 @@ class Config(_Section):
     def answers(self) -> Iterator[Answers]:
         """All answer jobs, in the order of the configuration."""
         for dataset in self.datasets:
-            for model in self.models:
+            for label, model in self.models.items():
                 for name, variant in self.methods.items():
-                    if variant.datasets is None or dataset in variant.datasets:
-                        yield Answers(dataset, model, name)
+                    fits = variant.datasets is None or dataset in variant.datasets
+                    if fits and (model.methods is None or name in model.methods):
+                        yield Answers(dataset, label, name)
 
     def limit(self, job: Answers) -> int | None:
         """The number of questions of a job; None is all that the data set has."""
         limits = (self.datasets[job.dataset].limit, self.methods[job.variant].limit)
         return min((limit for limit in limits if limit is not None), default=None)
+
+    def timed_models(self) -> list[str]:
+        """The models that are timed: one that was trained here is as fast as the one that it was made of."""
+        return [label for label, model in self.models.items() if model.training is None]
+
+    def evaluation(self, training: str) -> dict[str, int | None]:
+        """The data sets (labels) that models of a training are asked, and how many of their first questions."""
+        limits: dict[str, list[int | None]] = {}
+        for job in self.answers():
+            if self.models[job.model].training == training:
+                limits.setdefault(job.dataset, []).append(self.limit(job))
+        return {
+            dataset: None if None in asked else max(limit for limit in asked if limit is not None)
+            for dataset, asked in limits.items()
+        }
 
     def gpus(self, model: str) -> int:
         """The GPUs that a job with a model (a label) takes."""
@@ -236,11 +264,12 @@ class Config(_Section):
         jobs = list(self.answers())
         limits = [self.limit(job) for job in jobs]
         count = f"{sum(limit or 0 for limit in limits):,}" + (" and all of some data sets" if None in limits else "")
-        timed = sum(protocol.trials * len(protocol.methods) for protocol in self.protocols) * len(self.models)
+        timed = sum(protocol.trials * len(protocol.methods) for protocol in self.protocols) * len(self.timed_models())
         return "\n".join(
             [
                 f"run       {self.run} (results/{self.run}, reports/{self.run})",
                 f"models    {', '.join(self.models)}",
+                *(f"training  {label}: {t.model}, up to {t.steps} steps" for label, t in self.training.items()),
                 *(f"data set  {label}: {entry.limit or 'all'} questions" for label, entry in self.datasets.items()),
                 f"methods   {len(self.methods)} variants: {', '.join(self.methods)}",
                 f"answers   {len(jobs)} jobs, {count} questions",
@@ -281,10 +310,22 @@ def parse(data: Mapping[str, Any], place: str) -> Config:
     return config
 
 
+def parse_training(data: Mapping[str, Any], place: str, label: str) -> Training:
+    """The checked settings of one training; `label` names it in messages."""
+    try:
+        training = _Trainings(training={label: dict(data)}).training[label]
+    except ValidationError as error:
+        raise _user_error(error, place) from error
+    _check_training(training, f"{place}: training.{label}")
+    return training
+
+
 def check_names(config: Config, place: str) -> None:
     """Raise UserError on a model, data set, method or item that does not exist, or an option that it does not have."""
     for label, model in config.models.items():
         check_source(model.source, f"{place}: models.{label}.source")
+    for label, training in config.training.items():
+        _check_training(training, f"{place}: training.{label}")
     for label, entry in config.datasets.items():
         _check_dataset(config, label, entry, f"{place}: datasets.{label}")
     for name, variant in config.methods.items():
@@ -319,6 +360,59 @@ def schema() -> str:
     for section, key in (("Model", "source"), ("DatasetEntry", "dataset"), ("Variant", "method")):
         document["$defs"][section]["required"].remove(key)
     return json.dumps(document, indent=2, sort_keys=True) + "\n"
+
+
+class _Trainings(_Section):
+    """The section `training` alone."""
+
+    training: dict[str, Training]
+
+
+def _check_training(training: Training, where: str) -> None:
+    from ragauge.assets.catalog import entries
+
+    check_source(training.model, f"{where}.model")
+    if training.writer != ENDPOINT:
+        check_source(training.writer, f"{where}.writer")
+    known = [name for name, entry in entries().items() if entry.kind == "corpus"]
+    for corpus in training.corpora:
+        if corpus not in known and not Path(corpus).is_file():
+            raise unknown("corpus", corpus, [*known, "a file"], f"{where}.corpora")
+
+
+def _trained_models(data: dict[str, Any]) -> dict[str, Any]:
+    """The configuration with a source, the folder that their training leaves, for models that name a training."""
+    models = data.get("models")
+    if not isinstance(models, dict):
+        return data
+    filled = {label: _trained(label, entry, data) for label, entry in models.items()}
+    return data | {"models": filled}
+
+
+def _trained(label: str, entry: Any, data: dict[str, Any]) -> Any:
+    """A model's entry with the source and the template that its training, if it names one, gives it."""
+    if not isinstance(entry, dict) or entry.get("training") is None:
+        return entry
+    made = trained_source(data.get("run", ""), entry["training"])
+    if entry.get("source", made) != made:
+        raise UserError(f"models.{label}: has a training, whose result is its source; leave out one of the two")
+    trainings = data.get("training")
+    training = trainings.get(entry["training"]) if isinstance(trainings, dict) else None
+    template = _template(training) if isinstance(training, dict) else None
+    return {"template": template, **entry, "source": made}
+
+
+def _template(training: dict[str, Any]) -> str | None:
+    """How the prompts of a training are wrapped, as far as the configuration or the catalog says."""
+    from ragauge.assets.catalog import entries
+
+    catalogued = entries().get(str(training.get("model")))
+    return training.get("template") or (catalogued.template if catalogued else None)
+
+
+def trained_source(run: str, training: str) -> str:
+    """The source of a model that a training of the run makes."""
+    return f"path:results/{run}/models/{training}"
 
 
 def _check_dataset(config: Config, label: str, entry: DatasetEntry, where: str) -> None:
@@ -370,7 +464,12 @@ def _user_error(error: ValidationError, place: str) -> UserError:
 def _keys_at(path: list[str]) -> list[str]:
     """The keys of the section at a path: of the whole configuration, of a section, or of an entry of one."""
     sections: dict[str, type[BaseModel]] = {"generation": Generation, "latency": Latency}
-    entries: dict[str, type[BaseModel]] = {"models": Model, "datasets": DatasetEntry, "methods": Variant}
+    entries: dict[str, type[BaseModel]] = {
+        "models": Model,
+        "datasets": DatasetEntry,
+        "methods": Variant,
+        "training": Training,
+    }
     if not path:
         return list(Config.model_fields)
     return list((sections | entries)[path[0]].model_fields)

@@ -34,7 +34,9 @@ ALLOWED: dict[str, set[str]] = {
     "runner": {"methods", "lm", "prompts", "cost", "records", "datasets", "assets", "digest"},
     "scoring": {"metrics", "stats", "records", "datasets"},
     "paper": {"records", "stats", "metrics", "cost", "datasets"},
-    "config": {"assets", "datasets", "methods"},
+    "training": {"lm", "grounding", "prompts", "records", "assets", "datasets", "cost"},
+    "report": {"records", "paper", "stats", "scoring"},
+    "config": {"assets", "datasets", "methods", "training"},
 }
 
 

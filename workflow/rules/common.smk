@@ -12,6 +12,7 @@ from ragauge import datasets
 from ragauge import registry
 from ragauge.digest import digest
 from ragauge.errors import UserError
+from ragauge.training.settings import ENDPOINT
 from snakemake.exceptions import WorkflowError
 
 
@@ -67,6 +68,7 @@ wildcard_constraints:
     asset="[^/]+",
     dataset="[^/]+",
     model="[^/]+",
+    training="[^/]+",
     variant="[^/]+",
 
 
@@ -115,7 +117,13 @@ def asset_source(wildcards):
 
 
 def model_manifest(wildcards):
-    return manifest(EXPERIMENT.models[wildcards.model].source)
+    model = EXPERIMENT.models[wildcards.model]
+    return f"{MODELS}/{model.training}.json" if model.training else manifest(model.source)
+
+
+def model_settings(wildcards):
+    """What the configuration says of a model, but for where it is used."""
+    return EXPERIMENT.models[wildcards.model].model_dump(exclude={"training", "methods"})
 
 
 def dataset_manifests(wildcards):
@@ -129,6 +137,53 @@ def encoder_manifests(*names):
     variants = [EXPERIMENT.methods[name] for name in names]
     dense = [variant.params.get("encoder", "minilm") for variant in variants if variant.method == "dense"]
     return sorted({manifest(encoder) for encoder in dense})
+
+
+# --- training ---
+
+MODELS = f"{RESULTS}/models"
+TRAINING = f"{RESULTS}/training/{{training}}"  # data and checkpoints
+TRAINING_ENVIRONMENT = "../../envs/training.yaml"
+
+
+def training_settings(wildcards):
+    return EXPERIMENT.training[wildcards.training].model_dump()
+
+
+def training_data_settings(wildcards):
+    return EXPERIMENT.training[wildcards.training].data().model_dump()
+
+
+def training_base(wildcards):
+    return manifest(EXPERIMENT.training[wildcards.training].model)
+
+
+def training_corpora(wildcards):
+    """The files that articles are read from; of catalogued corpora the manifests."""
+    corpora = EXPERIMENT.training[wildcards.training].corpora
+    return [corpus if Path(corpus).is_file() else manifest(corpus) for corpus in corpora]
+
+
+def training_writer(wildcards):
+    """The model that writes questions, unless an endpoint does."""
+    writer = EXPERIMENT.training[wildcards.training].writer
+    return [] if writer == ENDPOINT else manifest(writer)
+
+
+def training_evaluation(wildcards):
+    """The questions that models of this training are asked: it must not see their documents."""
+    return [f"{RESULTS}/data/{dataset}.jsonl" for dataset in EXPERIMENT.evaluation(wildcards.training)]
+
+
+def training_limits(wildcards):
+    """How many of them, a change of which changes what may be trained on."""
+    return EXPERIMENT.evaluation(wildcards.training)
+
+
+def training_threads(wildcards):
+    """All cores of a CPU; on GPUs a core a process feeds it."""
+    training = EXPERIMENT.training[wildcards.training]
+    return workflow.cores if training.device == "cpu" else training.processes
 
 
 # --- data sets ---
@@ -166,7 +221,7 @@ answer_files = [ANSWERS.format(**job._asdict()) + ".jsonl" for job in EXPERIMENT
 def answer_settings(wildcards):
     """Everything of the configuration that the records of a job depend on."""
     return {
-        "model": EXPERIMENT.models[wildcards.model].model_dump(),
+        "model": model_settings(wildcards),
         "dataset": dataset_settings(wildcards),
         "variant": EXPERIMENT.methods[wildcards.variant].model_dump(exclude={"datasets", "limit"}),
         "limit": EXPERIMENT.limit(wildcards),
@@ -200,7 +255,7 @@ LATENCY = f"{RESULTS}/latency/{{dataset}}/{{model}}.json"
 latency_files = [
     LATENCY.format(dataset=protocol.dataset, model=model)
     for protocol in EXPERIMENT.protocols
-    for model in EXPERIMENT.models
+    for model in EXPERIMENT.timed_models()
 ]
 
 
@@ -208,7 +263,7 @@ def latency_settings(wildcards):
     """Everything of the configuration that the times of a model on a data set depend on."""
     protocol = EXPERIMENT.protocol(wildcards.dataset)
     return {
-        "model": EXPERIMENT.models[wildcards.model].model_dump(),
+        "model": model_settings(wildcards),
         "protocol": protocol.model_dump(),
         "variants": {
             name: EXPERIMENT.methods[name].model_dump(exclude={"datasets", "limit"}) for name in protocol.methods

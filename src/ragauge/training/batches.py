@@ -1,0 +1,82 @@
+"""Documents and their requests as tensors: a document is read once for all requests about it."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass, fields
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ragauge.grounding.sft import Encoded
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One forward pass over a document and requests about it."""
+
+    ids: Tensor  # (1, token): the document, then each request with its response but for the last token
+    positions: Tensor  # (1, token); each request goes on where the document ends
+    mask: Tensor | None  # (1, 1, token, token), added to attention scores; None is causal
+    places: Tensor  # (label,): the tokens from which the labels are predicted
+    labels: Tensor  # (label,): the responses; everything else, the source, is masked by not being there
+
+    def to(self, device: torch.device) -> Batch:
+        """The batch on another device."""
+        moved = {f.name: getattr(self, f.name) for f in fields(self)}
+        return Batch(**{name: None if t is None else t.to(device) for name, t in moved.items()})
+
+
+def pack(encoded: Encoded, dtype: torch.dtype = torch.float32) -> Batch:
+    """A document with all its requests side by side: each sees the document and itself, as if it were alone.
+
+    The loss of the batch is therefore the mean over the labels of passes of their own, for one reading of the
+    document. A single request needs no mask, so its memory does not grow with the square of the length.
+    """
+    ids, positions = list(encoded.document), list(range(len(encoded.document)))
+    places: list[int] = []
+    labels: list[int] = []
+    owner = [0] * len(ids)
+    for number, (request, response) in enumerate(encoded.requests, start=1):
+        first = len(ids) + len(request) - 1
+        places += range(first, first + len(response))
+        labels += response
+        added = [*request, *response[:-1]]
+        ids += added
+        positions += range(len(encoded.document), len(encoded.document) + len(added))
+        owner += [number] * len(added)
+    mask = _mask(torch.tensor(owner), dtype) if len(encoded.requests) > 1 else None
+    return Batch(torch.tensor([ids]), torch.tensor([positions]), mask, torch.tensor(places), torch.tensor(labels))
+
+
+def apart(encoded: Encoded) -> list[Encoded]:
+    """A document and one request a piece, for decoders whose positions are not given (ALiBi)."""
+    return [Encoded(encoded.document, (request,)) for request in encoded.requests]
+
+
+def _mask(owner: Tensor, dtype: torch.dtype) -> Tensor:
+    """(1, 1, query, key): 0 where a token of the document or of the query's own request stands before it."""
+    causal = torch.ones(len(owner), len(owner), dtype=torch.bool).tril()
+    seen = causal & ((owner[None, :] == 0) | (owner[None, :] == owner[:, None]))
+    return torch.zeros(seen.shape, dtype=dtype).masked_fill(~seen, torch.finfo(dtype).min)[None, None]
+
+
+class ResponseLoss(nn.Module):
+    """A decoder of transformers as the mean cross-entropy of a batch's responses.
+
+    Logits are computed where a label is, which saves a fifth of a small decoder's work.
+    """
+
+    def __init__(self, decoder: nn.Module) -> None:
+        super().__init__()
+        self.decoder = decoder
+        self.picks = "logits_to_keep" in inspect.signature(decoder.forward).parameters
+
+    def forward(self, batch: Batch) -> Tensor:
+        picked = {"logits_to_keep": batch.places} if self.picks else {}
+        read = self.decoder(
+            input_ids=batch.ids, position_ids=batch.positions, attention_mask=batch.mask, use_cache=False, **picked
+        )
+        logits = read.logits[0] if self.picks else read.logits[0, batch.places]
+        return F.cross_entropy(logits.float(), batch.labels)

@@ -1,0 +1,251 @@
+"""What a decoder is fine-tuned on, made once: documents, spans, questions, and the manifest that counts them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from ragauge import assets
+from ragauge.assets.store import file_sha256
+from ragauge.cost.machine import provenance
+from ragauge.datasets._base import field, objects, read_jsonl
+from ragauge.datasets._examples import read as read_examples
+from ragauge.errors import UserError
+from ragauge.grounding import sft
+from ragauge.grounding.endpoint import Endpoint
+from ragauge.grounding.sft import Asked, Document, Writer
+from ragauge.lm import load_lm, load_tokenizer
+from ragauge.records import replace_atomically
+from ragauge.training import corpora
+from ragauge.training.corpora import Seen, Text
+from ragauge.training.settings import ENDPOINT, Data
+
+logger = logging.getLogger(__name__)
+
+TRAIN, HELD_OUT, MANIFEST = "train.jsonl", "held_out.jsonl", "manifest.json"
+WRITER = "RAGAUGE_WRITER"  # prefix of the environment variables that name an endpoint
+DOCUMENTS_AT_ONCE = 4  # whose questions are written together, and kept together when a run is cut off
+
+
+def build(settings: Data, evaluation: Mapping[Path, int | None], out: Path, threads: int | None = None) -> Path:
+    """Write `train.jsonl`, `held_out.jsonl` and `manifest.json` to a folder; a run that was cut off goes on.
+
+    Args:
+        evaluation: files that `ragauge data` wrote, and how many of their first questions are asked (None: all). An
+            article that holds text of their documents trains nothing; the held-out loss is taken on such articles.
+
+    Raises:
+        UserError: a corpus or model that cannot be had, or one that leaves nothing to train on.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    source = Source(settings, evaluation)
+    asker = Asker(settings, out / "questions.partial", source.fingerprint, threads)
+    parts = {
+        HELD_OUT: asker.take(source.documents(source.held_out, one_each=True), settings.held_out_documents),
+        TRAIN: asker.take(source.documents(source.train), settings.documents),
+    }
+    if not parts[TRAIN]:
+        raise UserError(f"no question of {asker.counts['asked']} can be trained on: {dict(asker.problems)}")
+    for name, documents in parts.items():
+        replace_atomically(out / name, _lines(documents))
+    manifest = {
+        "settings": settings.model_dump(),
+        "counts": {**source.counts, **asker.counts, **_sizes(parts)},
+        "questions_left_out": dict(asker.problems),
+        "held_out_articles": [article.title for article in source.held_out],
+        "sha256": {name: file_sha256(out / name) for name in parts},
+        "provenance": provenance(),
+    }
+    replace_atomically(out / MANIFEST, (json.dumps(manifest, indent=1, ensure_ascii=False) + "\n").encode())
+    asker.path.unlink(missing_ok=True)
+    return out / MANIFEST
+
+
+def read(path: Path) -> list[Document]:
+    """The documents of a file that `build` wrote. Raises UserError naming the line on anything else."""
+    return [_document(record, f"{path}:{number}") for number, record in read_jsonl(path)]
+
+
+def _document(record: Mapping[str, Any], place: str) -> Document:
+    spans = objects(record, "spans", place)
+    asked = tuple(
+        Asked(field(s, "start", int, p), field(s, "stop", int, p), field(s, "question", str, p)) for s, p in spans
+    )
+    text = field(record, "text", str, place)
+    if not asked or any(not 0 <= span.start < span.stop <= len(text) for span in asked):
+        raise UserError(f"{place}: spans must be stretches of the text, and one at least")
+    return Document(field(record, "key", str, place), str(record.get("title") or ""), text, asked)
+
+
+def _lines(documents: Sequence[Document]) -> bytes:
+    return "".join(json.dumps(asdict(document), ensure_ascii=False) + "\n" for document in documents).encode()
+
+
+def _sizes(parts: Mapping[str, Sequence[Document]]) -> dict[str, int]:
+    sizes = {}
+    for name, documents in parts.items():
+        stem = name.partition(".")[0]
+        sizes |= {f"{stem}_documents": len(documents), f"{stem}_questions": sum(len(d.spans) for d in documents)}
+    return sizes
+
+
+# --- articles ---
+
+
+@dataclass(frozen=True)
+class Source:
+    """The long articles of the corpora, divided by whether the evaluation has their text."""
+
+    settings: Data
+    evaluation: Mapping[Path, int | None]
+
+    @cached_property
+    def articles(self) -> list[Text]:
+        """The long articles, in a fixed random order, each text once."""
+        found = [
+            a for c in self.settings.corpora for a in corpora.read(c) if len(a.text) >= self.settings.min_characters
+        ]
+        once = {article.text: article for article in reversed(found)}
+        return sorted(once.values(), key=lambda a: _drawn(self.settings.seed, a.key))
+
+    @cached_property
+    def evaluation_texts(self) -> list[str]:
+        return [
+            document.text
+            for path, limit in self.evaluation.items()
+            for example in read_examples(path)[:limit]
+            for document in example.documents
+        ]
+
+    @cached_property
+    def divided(self) -> tuple[list[Text], list[Text]]:
+        """(articles to train on, articles held out).
+
+        Held out is what the evaluation has, and so many more that the held-out loss has its documents.
+        """
+        seen = Seen(self.evaluation_texts, self.settings.near_duplicate)
+        near = [seen.has(article.text) for article in self.articles]
+        held = [a for a, is_near in zip(self.articles, near, strict=True) if is_near]
+        rest = [a for a, is_near in zip(self.articles, near, strict=True) if not is_near]
+        lacking = max(0, self.settings.held_out_documents - len(held))
+        return rest[lacking:], [*held, *rest[:lacking]]
+
+    @property
+    def train(self) -> list[Text]:
+        return self.divided[0]
+
+    @property
+    def held_out(self) -> list[Text]:
+        return self.divided[1]
+
+    def documents(self, articles: Sequence[Text], one_each: bool = False) -> Iterator[Document]:
+        """Their stretches with spans, in a fixed random order over all articles."""
+        settings, tokenizer = self.settings, load_tokenizer(assets.resolve(self.settings.model))
+        stretches: list[Document] = []
+        for article in articles:
+            own = list(sft.cut(article.key, article.title, article.text, tokenizer, settings.document_tokens))
+            own.sort(key=lambda document: _drawn(settings.seed, document.key))
+            stretches += own[:1] if one_each else own
+        for document in sorted(stretches, key=lambda d: _drawn(settings.seed, d.key)):
+            yield sft.draw_spans(document, tokenizer, settings.spans, settings.span_sentences, settings.seed)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return {
+            "long_articles": len(self.articles),
+            "evaluation_documents": len(set(self.evaluation_texts)),
+            "train_articles": len(self.train),
+            "held_out_articles": len(self.held_out),
+        }
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Hash of all that the documents and questions rest on."""
+        state = [self.settings.model_dump(), [a.text for a in self.articles], self.evaluation_texts]
+        return hashlib.sha256(json.dumps(state).encode()).hexdigest()
+
+
+def _drawn(seed: int, key: str) -> bytes:
+    """A place in a random order that is the same on every machine, whatever else is in it."""
+    return hashlib.sha256(f"{seed}/{key}".encode()).digest()
+
+
+# --- questions ---
+
+
+class Asker:
+    """Has questions written, keeps those that can be used, and counts why the others cannot."""
+
+    def __init__(self, settings: Data, path: Path, fingerprint: str, threads: int | None) -> None:
+        self.settings, self.path, self.threads = settings, path, threads
+        self.counts: Counter[str] = Counter(asked=0, kept=0)
+        self.problems: Counter[str] = Counter()
+        self._known: set[str] = set()  # questions that were kept
+        self._replies = self._start(fingerprint)
+
+    def take(self, documents: Iterator[Document], count: int) -> list[Document]:
+        """The first `count` documents that have a question, with the spans that have one."""
+        taken: list[Document] = []
+        while len(taken) < count and (group := list(islice(documents, DOCUMENTS_AT_ONCE))):
+            replies = iter(self._replies_to(group))
+            asked = [self._kept(document, [next(replies) for _ in document.spans]) for document in group]
+            taken += [document for document in asked if document.spans]
+            logger.info("%d of %d documents have questions", min(count, len(taken)), count)
+        return taken[:count]
+
+    def _kept(self, document: Document, replies: Sequence[str | None]) -> Document:
+        spans = []
+        for span, reply in zip(document.spans, replies, strict=True):
+            question = sft.first_question(reply or "")
+            problem = "no reply" if reply is None else self._problem(question, document, span)
+            self.counts["asked"] += 1
+            if problem:
+                self.problems[problem] += 1
+            else:
+                self.counts["kept"] += 1
+                self._known.add(question.lower())
+                spans.append(replace(span, question=question))
+        return replace(document, spans=tuple(spans))
+
+    def _problem(self, question: str, document: Document, span: Asked) -> str | None:
+        found = sft.problem(question, document.span_text(span), document.title)
+        return found or ("was asked before" if question.lower() in self._known else None)
+
+    def _replies_to(self, group: Sequence[Document]) -> list[str | None]:
+        """What the writer says for all spans of some documents; asked once, whatever kills the run."""
+        key = "\n".join(document.key for document in group)
+        if key not in self._replies:
+            spans = [(d.title, d.span_text(span)) for d in group for span in d.spans]
+            self._replies[key] = self.writer.write(spans) if spans else []
+            with self.path.open("ab") as file:
+                file.write(json.dumps([key, self._replies[key]]).encode() + b"\n")
+        return self._replies[key]
+
+    def _start(self, fingerprint: str) -> dict[str, list[str | None]]:
+        """The replies that a run of the same settings left; a file of another one, or a torn line, is dropped."""
+        lines = self.path.read_bytes().split(b"\n")[:-1] if self.path.exists() else []
+        whole = lines if lines and lines[0] == fingerprint.encode() else [fingerprint.encode()]
+        replace_atomically(self.path, b"".join(line + b"\n" for line in whole))
+        return dict(json.loads(line) for line in whole[1:])
+
+    @cached_property
+    def writer(self) -> Writer:
+        """The model that writes; raises UserError where it cannot be had."""
+        name = self.settings.writer
+        if name == ENDPOINT:
+            endpoint = Endpoint.from_environment(WRITER)
+            if endpoint is None:
+                raise UserError(f"{WRITER}_URL: is not set; it names the endpoint that writes the questions")
+            return sft.EndpointWriter(endpoint)
+        lm = load_lm(name, dtype="bfloat16", threads=self.threads)
+        return sft.LocalWriter(
+            lm, assets.describe(name)["template"] or ("chat" if lm.tokenizer.chat_template else "plain")
+        )

@@ -1,0 +1,197 @@
+"""What takes a step: DeepSpeed ZeRO-2, or the plain torch that it must agree with."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from ragauge.errors import UserError
+from ragauge.training.batches import Batch, ResponseLoss
+from ragauge.training.settings import Training
+
+PREFIX = "decoder."  # of the decoder's parameters in a ResponseLoss
+
+
+class Engine(ABC):
+    """A model under training with its optimizer, on this process's device."""
+
+    rank, processes = 0, 1
+
+    @abstractmethod
+    def step(self, batches: Sequence[Batch], lr: float) -> float:
+        """Forward, backward and one update over this process's batches; their mean loss, over all processes."""
+
+    @abstractmethod
+    def loss(self, batch: Batch) -> float:
+        """The loss of a batch, without a gradient."""
+
+    @abstractmethod
+    def save(self, folder: Path, tag: str) -> None:
+        """Everything needed to go on from here, in `folder/tag`."""
+
+    @abstractmethod
+    def load(self, folder: Path, tag: str) -> None:
+        """Go on from what `save` left."""
+
+    @abstractmethod
+    def weights(self, folder: Path, tag: str) -> dict[str, Tensor]:
+        """The decoder's fp32 weights by name, from what `save` left; on the first process alone."""
+
+    def agree(self, value: bool) -> bool:
+        """The first process's value, on every process."""
+        return value
+
+
+def start(model: ResponseLoss, settings: Training) -> Engine:
+    """The engine that the settings name.
+
+    Raises:
+        UserError: DeepSpeed is not installed; plain torch with more than one process or in bfloat16.
+    """
+    if settings.engine == "deepspeed":
+        return DeepSpeed(model, settings)
+    if settings.processes > 1 or settings.dtype != "float32":
+        raise UserError("engine torch trains on one process in float32; use engine deepspeed")
+    return Torch(model, settings)
+
+
+def _adamw(model: ResponseLoss, settings: Training) -> torch.optim.AdamW:
+    return torch.optim.AdamW(model.parameters(), lr=settings.lr, eps=settings.eps, weight_decay=settings.weight_decay)
+
+
+def _set_lr(optimizer: Any, lr: float) -> None:
+    for group in optimizer.param_groups:
+        group["lr"] = lr
+
+
+class Torch(Engine):
+    """The reference."""
+
+    def __init__(self, model: ResponseLoss, settings: Training) -> None:
+        self.model, self.clip = model.to(settings.device), settings.clip
+        self.device = torch.device(settings.device)
+        self.optimizer = _adamw(model, settings)
+
+    def step(self, batches: Sequence[Batch], lr: float) -> float:
+        _set_lr(self.optimizer, lr)
+        losses = []
+        for batch in batches:
+            loss = self.model(batch.to(self.device))
+            (loss / len(batches)).backward()
+            losses.append(float(loss.detach()))
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.clip)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return sum(losses) / len(losses)
+
+    @torch.no_grad()
+    def loss(self, batch: Batch) -> float:
+        return float(self.model(batch.to(self.device)))
+
+    def save(self, folder: Path, tag: str) -> None:
+        (folder / tag).mkdir(parents=True, exist_ok=True)
+        state = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
+        torch.save(state, folder / tag / "state.pt")
+
+    def load(self, folder: Path, tag: str) -> None:
+        state = torch.load(folder / tag / "state.pt", map_location=self.device, weights_only=True)
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+
+    def weights(self, folder: Path, tag: str) -> dict[str, Tensor]:
+        return {name.removeprefix(PREFIX): t.detach().cpu() for name, t in self.model.state_dict().items()}
+
+
+class DeepSpeed(Engine):
+    """ZeRO-2: gradients and optimizer states divided among the processes; bf16 passes over fp32 masters."""
+
+    def __init__(self, model: ResponseLoss, settings: Training) -> None:
+        self.rank, self.processes = _join_processes(settings.device)
+        import deepspeed
+
+        self.device = torch.device(f"cuda:{os.environ['LOCAL_RANK']}" if settings.device == "cuda" else "cpu")
+        dtype = torch.bfloat16 if settings.dtype == "bfloat16" else torch.float32
+        model = model.to(self.device, dtype)
+        self.engine, self.optimizer, _, _ = deepspeed.initialize(
+            model=model, optimizer=_adamw(model, settings), config=_zero_2(settings), dist_init_required=False
+        )
+
+    def step(self, batches: Sequence[Batch], lr: float) -> float:
+        _set_lr(self.optimizer, lr)
+        total = torch.zeros((), device=self.device)
+        for batch in batches:
+            loss = self.engine(batch.to(self.device))
+            self.engine.backward(loss)
+            self.engine.step()  # updates at the last of the accumulated batches
+            total += loss.detach().float() / len(batches)
+        dist.all_reduce(total)
+        return float(total) / self.processes
+
+    @torch.no_grad()
+    def loss(self, batch: Batch) -> float:
+        return float(self.engine.module(batch.to(self.device)))
+
+    def save(self, folder: Path, tag: str) -> None:
+        self.engine.save_checkpoint(str(folder), tag=tag, save_latest=False)
+
+    def load(self, folder: Path, tag: str) -> None:
+        path, _ = self.engine.load_checkpoint(str(folder), tag=tag)
+        if path is None:
+            raise UserError(f"{folder / tag}: DeepSpeed cannot read this checkpoint; remove {folder} to begin anew")
+
+    def weights(self, folder: Path, tag: str) -> dict[str, Tensor]:
+        from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
+
+        state = get_fp32_state_dict_from_zero_checkpoint(str(folder), tag=tag)
+        return {name.removeprefix(PREFIX): tensor for name, tensor in state.items()}
+
+    def agree(self, value: bool) -> bool:
+        flag = torch.tensor(int(value), device=self.device)
+        dist.broadcast(flag, 0)
+        return bool(flag)
+
+
+def _zero_2(settings: Training) -> dict[str, Any]:
+    return {
+        "train_micro_batch_size_per_gpu": 1,
+        "gradient_accumulation_steps": settings.accumulation,
+        "gradient_clipping": settings.clip,
+        "zero_optimization": {"stage": 2},
+        "zero_allow_untested_optimizer": True,  # torch's AdamW
+        "bf16": {"enabled": settings.dtype == "bfloat16"},
+        "steps_per_print": 1 << 30,  # the loop says how far it is
+    }
+
+
+def _join_processes(device: str) -> tuple[int, int]:
+    """(rank, processes) of the group that torchrun started, or of this process alone.
+
+    Raises UserError where DeepSpeed, or the C++ compiler that it needs when it starts, is missing.
+    """
+    try:
+        import deepspeed
+    except ImportError:
+        raise UserError("DeepSpeed is not installed; pip install 'ragauge[training]', or use engine torch") from None
+    if device == "cpu" and shutil.which("c++") is None and shutil.which("g++") is None:
+        raise UserError("DeepSpeed compiles its kernels when it starts and there is no C++ compiler; use engine torch")
+    if "RANK" not in os.environ:
+        alone = {"RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": 1, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": _free_port()}
+        os.environ.update({name: str(value) for name, value in alone.items()})
+    deepspeed.init_distributed(dist_backend="nccl" if device == "cuda" else "gloo", verbose=False)
+    return dist.get_rank(), dist.get_world_size()
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port

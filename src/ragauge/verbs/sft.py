@@ -1,0 +1,91 @@
+"""Build the data for CFIC's fine-tuning, or fine-tune a model on it; both go on where a killed run was."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ragauge.errors import UserError, unknown
+
+if TYPE_CHECKING:
+    from ragauge.config import Config
+    from ragauge.training.settings import Training
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The two actions, with the settings that both read."""
+    actions = parser.add_subparsers(required=True, metavar="ACTION", dest="action")
+    data = actions.add_parser("data", help="draw spans of long articles and have their questions written")
+    data.add_argument(
+        "--evaluation",
+        type=Path,
+        nargs="*",
+        default=[],
+        metavar="FILE.jsonl",
+        help="questions that `ragauge data` wrote, whose documents are kept out (named as the data set's label)",
+    )
+    train = actions.add_parser("train", help="fine-tune the model")
+    train.add_argument("--data", type=Path, required=True, metavar="FOLDER", help="what `ragauge sft data` wrote")
+    train.add_argument("--checkpoints", type=Path, required=True, metavar="FOLDER", help="what a killed run left")
+    for action in (data, train):
+        action.add_argument("--config", type=Path, metavar="FILE.yaml", help="an experiment with a section `training`")
+        action.add_argument("--training", metavar="LABEL", help="of the experiment's trainings; default: its only one")
+        action.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a key of the training")
+        action.add_argument("--threads", type=int, metavar="N")
+        action.add_argument("--out", type=Path, required=True, metavar="FOLDER")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Build the data, or train."""
+    from ragauge import config
+
+    experiment = config.load(args.config) if args.config else None
+    label, settings = _settings(args, experiment)
+    if args.action == "data":
+        _data(args, settings, experiment.evaluation(label) if experiment else {})
+    else:
+        _train(args, settings)
+
+
+def _data(args: argparse.Namespace, settings: Training, limits: dict[str, int | None]) -> None:
+    from ragauge.training import data
+
+    evaluation = {path: limits.get(path.stem) for path in args.evaluation}
+    print(data.build(settings.data(), evaluation, args.out, args.threads))
+
+
+def _train(args: argparse.Namespace, settings: Training) -> None:
+    if settings.processes > 1 and "RANK" not in os.environ:
+        _start_processes(settings.processes)
+    from ragauge.training import loop
+
+    if written := loop.train(settings, args.data, args.checkpoints, args.out, args.threads):
+        print(written)
+
+
+def _start_processes(count: int) -> None:
+    """Become torchrun, which starts this very command that many times."""
+    sys.stdout.flush()
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}"]
+    os.execv(sys.executable, [*launcher, "--no-python", *sys.argv])
+
+
+def _settings(args: argparse.Namespace, experiment: Config | None) -> tuple[str, Training]:
+    """The training of --training with the keys of --set."""
+    from ragauge import config
+    from ragauge.cli import _settings as pairs
+
+    changes = pairs(args.set, "--set")
+    trainings = experiment.training if experiment else {}
+    if experiment and not trainings:
+        raise UserError(f"{args.config}: has no section `training`")
+    if args.training is None and len(trainings) > 1:
+        raise UserError(f"--training: name one of {', '.join(sorted(trainings))}")
+    label = args.training or next(iter(trainings), "sft")
+    if experiment and label not in trainings:
+        raise unknown("training", label, trainings, f"{args.config}: training")
+    given: dict[str, Any] = trainings[label].model_dump() if experiment else {}
+    return label, config.parse_training({**given, **changes}, "--set" if changes else str(args.config), label)
