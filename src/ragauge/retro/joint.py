@@ -15,12 +15,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+
 from torch import Tensor
 
 from ragauge.cost.trace import Call
 from ragauge.errors import UserError
 from ragauge.lm import LM, KVCache, Limits, Row, Span
 from ragauge.retro.reader import Tokens
+
 
 @dataclass(frozen=True)
 class JointAttention:

@@ -1,0 +1,66 @@
+"""Sequences of held-out text, and the database's chunks by number: what generation and its control are measured on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from ragauge.errors import UserError
+from ragauge.retrieval.database import Database, encode
+
+
+@dataclass(frozen=True)
+class Text:
+    """A stretch of held-out text."""
+
+    key: str
+    document: int  # whose rest is in the database; -1 where nothing of it is
+    ids: tuple[int, ...]
+
+
+def texts(database: Database, tokens: int, limit: int | None = None) -> list[Text]:
+    """Stretches of exactly `tokens` tokens of the database's held-out text, each document's first ones before all
+    second ones, so that a limit takes from as many documents as it can.
+
+    Raises:
+        UserError: no held-out text is that long.
+    """
+    ranked = sorted(_stretches(database, tokens), key=lambda found: found[0])
+    if not ranked:
+        longest = f"{database.folder}: none of its held-out texts has {tokens} tokens"
+        raise UserError(f"{longest}; ask for fewer, or hold out a larger share")
+    return [text for _, text in ranked[:limit]]
+
+
+def _stretches(database: Database, tokens: int) -> Iterator[tuple[tuple[int, int], Text]]:
+    for number, held_out in enumerate(database.evaluation()):
+        [ids] = encode(database.tokenizer, [held_out.text])
+        for part in range(len(ids) // tokens):
+            stretch = tuple(ids[part * tokens : (part + 1) * tokens])
+            yield (
+                (part, number),
+                Text(f"{number}:{held_out.title or held_out.place}#{part}", held_out.document, stretch),
+            )
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """The chunks of a database, each with what follows it: `sources.Passages`."""
+
+    database: Database
+
+    def __len__(self) -> int:
+        """Chunks."""
+        return len(self.database)
+
+    def passage(self, chunk: int, continuation: int) -> tuple[int, list[int]]:
+        """See `sources.Passages.passage`."""
+        chain = [np.array([chunk])]
+        for _ in range(continuation):
+            chain.append(self.database.continuations(chain[-1]))
+        ids = np.concatenate(chain)
+        rows, lengths = self.database.tokens(ids), self.database.lengths(ids)
+        tokens = [int(token) for row, length in zip(rows, lengths, strict=True) for token in row[:length]]
+        return int(self.database.documents(ids[:1])[0]), tokens

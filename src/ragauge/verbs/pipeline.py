@@ -1,0 +1,165 @@
+"""Generate or score held-out text with retrieval under one schedule; goes on where a killed run was."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ragauge.errors import UserError
+
+if TYPE_CHECKING:
+    from ragauge.config import Model
+    from ragauge.retro.pipeline import Pipeline, Setting
+
+SCHEDULES = ("no_retrieval", "retrieve_once", "random", "retro", "retro_plus", "piperag")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--schedule", default="retro", choices=SCHEDULES, help="when the database is asked, and what is waited for")
+    add("--task", default="perplexity", choices=("perplexity", "generate"), help="score given text, or continue it")
+    add("--model", default="smollm2-135m-instruct", help="a Llama-family decoder: name, source or folder")
+    add("--dtype", default="float32", choices=("float32", "bfloat16", "float16"))
+    add("--device", default="cpu", choices=("cpu", "cuda"))
+    add("--database", type=Path, required=True, metavar="FOLDER", help="the chunk database, with its held-out text")
+    add("--index", type=Path, metavar="FOLDER", help="start a server of this index for the length of the run")
+    add("--server", metavar="HOST:PORT", help="ask a server that runs already")
+    add("--tls-ca", type=Path, metavar="FILE.pem", help="certificates that the server's is checked against")
+    add("--deadline", type=float, default=30.0, metavar="SECONDS", help="of each retrieval")
+    add("--serve-options", default="", metavar="TEXT", help="options of `ragauge serve`, where --index is given")
+    add("--interval", type=int, default=64, help="tokens between retrievals: 8, 16, 32, 64")
+    add("--neighbours", type=int, default=2, metavar="K")
+    add("--nprobe", metavar="N|hide", help="inverted lists scanned; hide: as many as decoding hides (piperag)")
+    add(
+        "--exclude",
+        default="none",
+        choices=("none", "article"),
+        help="pass over neighbours from the text's own article",
+    )
+    add("--characters", type=int, metavar="N", help="ask with the query's last N characters, as the released code does")
+    add("--reach", type=int, metavar="TOKENS", help="most tokens between neighbours and window; default: no bound")
+    add("--bias", type=float, default=0.0, help="added to the attention scores of neighbours' keys")
+    add("--tokens", type=int, default=1024, help="of a sequence")
+    add("--limit", type=int, help="sequences; default: all")
+    add("--trials", type=int, default=1, help="of each generation, after one that is not timed")
+    add("--threads", type=int, help="of the decoder; default: torch's own choice")
+    add("--cores", metavar="LIST", help="processor cores of the decoder, as in 0 or 0-3; default: all")
+    add("--seed", type=int, default=0, help="of random neighbours")
+    add("--overwrite", action="store_true", help="run every sequence again")
+    add("--out", type=Path, required=True, metavar="FILE.jsonl")
+
+
+def run(args: argparse.Namespace) -> None:
+    from ragauge.config import Model, check_source
+    from ragauge.cost.machine import provenance
+    from ragauge.retrieval.database import Database
+    from ragauge.retro import pipeline
+    from ragauge.retro.evaluation import texts
+
+    check_source(args.model, "--model")
+    if args.limit is not None and args.limit < 1:
+        raise UserError(f"--limit: must be at least 1, not {args.limit}")
+    model, database = Model(source=args.model, dtype=args.dtype, device=args.device), Database(args.database)
+    setting = _setting(args, model, database)
+    if args.cores:
+        os.sched_setaffinity(0, _cores(args.cores))
+    with ExitStack() as opened:
+        print(
+            pipeline.run(
+                lambda: _make(args, setting, database, opened),
+                texts(database, args.tokens, args.limit),
+                setting,
+                args.out,
+                overwrite=args.overwrite,
+                about={"provenance": provenance(), "cores": args.cores, "database": database.counts},
+            )
+        )
+
+
+def _setting(args: argparse.Namespace, model: Model, database: Any) -> Setting:
+    from ragauge import assets
+    from ragauge.digest import digest
+    from ragauge.retro.joint import JointAttention
+    from ragauge.retro.pipeline import Setting
+    from ragauge.retro.schedule import Schedule
+
+    schedule = Schedule(
+        args.schedule,
+        args.interval,
+        args.neighbours,
+        None if args.nprobe == "hide" else _nprobe(args.nprobe),
+        args.nprobe == "hide",
+        args.exclude,
+        args.characters,
+        args.seed,
+    )
+    if schedule.asks and not (args.index or args.server):
+        raise UserError(f"--schedule {args.schedule}: asks a retriever; give --index or --server")
+    if args.index and args.server:
+        raise UserError("give --index or --server, not both")
+    assets.resolve(model.source)
+    return Setting(
+        task=args.task,
+        schedule=schedule,
+        form=JointAttention(args.reach, bias=args.bias),
+        model=model.source,
+        tokens=args.tokens,
+        trials=args.trials,
+        dtype=model.dtype,
+        device=model.device,
+        threads=args.threads,
+        model_sha256=assets.describe(model.source)["sha256"],
+        database_sha256=database.sha256,
+        index=str(args.server or args.index) if schedule.asks else None,
+        code=digest("ragauge.retro.pipeline"),
+    )
+
+
+def _make(args: argparse.Namespace, setting: Setting, database: Any, opened: ExitStack) -> Pipeline:
+    """The decoder, and the retriever that the schedule asks; `opened` ends a server that was started."""
+    from ragauge.lm import load_lm
+    from ragauge.retro.evaluation import Chunks
+    from ragauge.retro.pipeline import Pipeline
+
+    lm = load_lm(setting.model, dtype=setting.dtype, device=setting.device, threads=setting.threads)
+    database.check_tokenizer(lm.tokenizer, setting.model)
+    if not setting.schedule.asks:
+        return Pipeline(lm, setting, passages=Chunks(database))
+    from ragauge.retrieval.client import Client
+
+    address = args.server or _serve(args, opened)
+    client = opened.enter_context(Client(address, deadline_s=args.deadline, tls_ca=args.tls_ca))
+    if client.describe().tokenizer != database.manifest["tokenizer"]:
+        raise UserError(f"{address}: its chunks are of another tokenizer than those of {args.database}")
+    return Pipeline(lm, setting, client)
+
+
+def _serve(args: argparse.Namespace, opened: ExitStack) -> str:
+    from ragauge.retrieval.process import running
+
+    return opened.enter_context(running(args.index, options=shlex.split(args.serve_options))).address
+
+
+def _nprobe(text: str | None) -> int | None:
+    if text is None:
+        return None
+    if not text.isdecimal() or int(text) < 1:
+        raise UserError(f"--nprobe: must be a number from 1, or hide, not {text!r}")
+    return int(text)
+
+
+def _cores(text: str) -> set[int]:
+    """`0,2-3` -> {0, 2, 3}."""
+    try:
+        ranges = [[int(end) for end in part.split("-")] for part in text.split(",")]
+        cores = {core for ends in ranges for core in range(ends[0], ends[-1] + 1)}
+    except ValueError:
+        raise UserError(f"--cores: {text!r} is no list of cores, as in 0 or 0-3") from None
+    missing = cores - set(range(os.cpu_count() or 1))
+    if missing or not cores:
+        raise UserError(f"--cores: {text!r}: this machine has the cores 0 to {(os.cpu_count() or 1) - 1}")
+    return cores

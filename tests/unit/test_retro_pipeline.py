@@ -1,0 +1,267 @@
+"""Records of generation with retrieval: resumed, compared, refused; and what the performance model predicts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tiny_models
+from ragauge.cli import main
+from ragauge.cost.overlap import PREFETCH, RETRIEVAL, ideal_s
+from ragauge.cost.trace import Call
+from ragauge.errors import UserError
+from ragauge.records import SequenceRecord, read_kind
+from ragauge.retrieval.corpus import Corpus
+from ragauge.retrieval.database import Database, Recipe, build_shard, gather
+from ragauge.retro import comparison, pipeline
+from ragauge.retro.evaluation import Chunks, Text, texts
+from ragauge.retro.joint import JointAttention
+from ragauge.retro.performance import GenerationModel, fit
+from ragauge.retro.pipeline import Pipeline, Setting
+from ragauge.retro.schedule import KINDS, Schedule
+from ragauge.retro.windows import Windows
+from retro_parts import ExactRetriever, tokens
+from tiny_checkpoint import write_checkpoint
+
+DOCUMENTS = [tokens(300, 2), tokens(130, 3), tokens(400, 4)]
+TEXTS = [Text(f"{n}", n, tuple(DOCUMENTS[n][20:60] + tokens(110, 10 + n))) for n in range(3)]
+
+
+def setting(schedule: Schedule, task: str = "perplexity", **changes: Any) -> Setting:
+    return Setting(task, schedule, JointAttention(), "tiny", tokens=150, **changes)  # type: ignore[arg-type]
+
+
+def made(setting: Setting, searcher: ExactRetriever | None = None) -> Pipeline:
+    searcher = searcher or ExactRetriever(DOCUMENTS)
+    return Pipeline(tiny_models.tiny_lm(), setting, searcher, searcher)
+
+
+@pytest.mark.parametrize("task", ["perplexity", "generate"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_schedule_keeps_a_record(kind: Any, task: Any) -> None:
+    chosen = setting(Schedule(kind, interval=64 if kind == "retro" else 32), task)
+    record = made(chosen).record(TEXTS[0])
+    assert record.status == "ok", record.reason
+    asked = {"no_retrieval": 0, "random": 0, "retrieve_once": 1, "retro": 2, "retro_plus": 3, "piperag": 3}[kind]
+    assert len(record.neighbours) == len(record.nprobe) == asked
+    if task == "generate":
+        assert (len(record.generated), record.prompt_tokens, record.nll) == (150 - 64, 64, None)
+    else:
+        assert record.nll is not None
+        assert record.scored == 150 - 64
+    assert sum(call["seconds"] for call in record.trace if call["stage"] not in ("prefetch",)) <= record.trials_s[0]
+
+
+def test_until_the_first_retrieval_all_schedules_are_alike() -> None:
+    runs = [made(setting(Schedule(kind))).record(TEXTS[0]) for kind in ("no_retrieval", "random")]
+    assert runs[0].nll != runs[1].nll
+    assert runs[0].scored == runs[1].scored == 86
+
+
+def test_a_killed_run_goes_on_and_ends_the_same(tmp_path: Path) -> None:
+    chosen = setting(Schedule("piperag", interval=32))
+    whole = pipeline.run(lambda: made(chosen), TEXTS, chosen, tmp_path / "whole.jsonl")
+    broken = ExactRetriever(DOCUMENTS)
+    broken.fails_at = 5  # of the second sequence
+    with pytest.raises(ConnectionError):
+        pipeline.run(lambda: made(chosen, broken), TEXTS, chosen, tmp_path / "cut.jsonl")
+    assert len((tmp_path / "cut.jsonl.partial").read_text().splitlines()) == 2
+    resumed = ExactRetriever(DOCUMENTS)
+    pipeline.run(lambda: made(chosen, resumed), TEXTS, chosen, tmp_path / "cut.jsonl")
+    assert len(resumed.queries) == 6
+    mine, theirs = (read_kind(path, SequenceRecord) for path in (tmp_path / "cut.jsonl", whole))
+    assert [(r.key, r.nll, r.neighbours) for r in mine] == [(r.key, r.nll, r.neighbours) for r in theirs]
+    pipeline.run(lambda: pytest.fail("nothing is to do"), TEXTS, chosen, tmp_path / "cut.jsonl")
+
+
+def test_records_of_another_schedule_are_not_taken(tmp_path: Path) -> None:
+    first, second = setting(Schedule("random")), setting(Schedule("random", seed=1))
+    out = pipeline.run(lambda: made(first), TEXTS, first, tmp_path / "a.jsonl")
+    with pytest.raises(UserError, match="another run"):
+        pipeline.run(lambda: made(second), TEXTS, second, out)
+
+
+def test_hidden_searches_get_a_budget_from_the_first_generation() -> None:
+    searcher = ExactRetriever(DOCUMENTS)
+    generation = made(setting(Schedule("piperag", interval=32, hide=True), "generate"), searcher)
+    generation.record(TEXTS[0])
+    assert generation.generation is not None
+    first, *ahead = searcher.queries[3:]
+    assert (first.nprobe, first.budget_s) == (None, None)
+    assert [q.budget_s for q in ahead] == pytest.approx(
+        [generation.generation.budget_s(length, Windows(32, True), 2) for length in (64, 96)]
+    )
+
+
+def scored(path: Path, values: list[float]) -> Path:
+    chosen, todo = setting(Schedule("random")), [Text(f"{i}", i, tuple(range(150))) for i in range(len(values))]
+
+    class Given:
+        generation = None
+
+        def record(self, text: Text) -> SequenceRecord:
+            return SequenceRecord(
+                key=text.key, status="ok", document=0, tokens=150, nll=values[text.document], scored=86
+            )
+
+    return pipeline.run(lambda: Given(), todo, chosen, path)  # type: ignore[arg-type, return-value]
+
+
+def test_the_control_decides_by_its_interval(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    random = scored(tmp_path / "random.jsonl", [3.0, 2.0, 2.5, 2.8, 3.1])
+    better = scored(tmp_path / "better.jsonl", [2.9, 1.8, 2.4, 2.6, 3.0])
+    unsure = scored(tmp_path / "unsure.jsonl", [2.9, 2.1, 2.4, 2.9, 3.0])
+    assert comparison.control(better, random)["passes"] is True
+    assert comparison.control(unsure, random)["passes"] is False
+    assert main(["perplexity", str(better), "--random", str(random), "--base", str(unsure), "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out.splitlines()[-1])[str(better)]
+    assert shown["control"]["difference"] == pytest.approx(-0.14)
+    assert shown["perplexity"] == pytest.approx(12.68, abs=0.01)
+
+
+def test_latency_is_shown_beside_its_ideal(tmp_path: Path) -> None:
+    chosen = setting(Schedule("piperag", interval=32), "generate", trials=3)
+    out = pipeline.run(lambda: made(chosen), TEXTS, chosen, tmp_path / "g.jsonl")
+    found = comparison.summary(out)
+    assert found["over_ideal"] >= 0.99
+    assert (
+        found["ideal_s_retrieval_16x"] <= found["ideal_s_retrieval_4x"] <= found["ideal_s"] <= found["seconds"] * 1.01
+    )
+    assert all(len(record.trials_s) == 3 for record in read_kind(out, SequenceRecord))
+    with pytest.raises(UserError, match="holds generated text"):
+        comparison.difference(out, out)
+
+
+# ---- the performance model
+
+
+def calls(decode: float, grows: float, neighbours: float) -> Iterator[Call]:
+    for past in (300, 400, 500):
+        yield Call("neighbours", (128, 128), (1, 1), seconds=neighbours)
+        yield Call("decode", (1,), (past,), steps=10, seconds=10 * (decode + grows * (past + 4.5)))
+
+
+def test_the_model_finds_the_lines_and_predicts_by_them() -> None:
+    model = GenerationModel.of(calls(0.02, 1e-5, 0.3))
+    assert model.decode(350) == pytest.approx(0.0235)
+    assert model.decode.error == pytest.approx(0, abs=1e-9)
+    assert model.neighbours(256) == pytest.approx(0.3)
+    windows = Windows(32, stale=True)
+    budget = model.budget_s(100, windows, 2, network_s=0.1)
+    assert budget == pytest.approx(0.3 + 32 * (0.02 + 1e-5 * (100 + 256 + 15.5)) - 0.1)
+    trace = model.predicted(64, 160, windows, 2, retrieval_s=0.5)
+    assert [c.stage for c in trace if c.stage in (RETRIEVAL, PREFETCH)] == [RETRIEVAL, PREFETCH, PREFETCH]
+    spans = [model.window_s(length, 32, 256) for length in (64, 96, 128)]
+    assert ideal_s(trace) == pytest.approx(0.5 + sum(spans))
+    assert ideal_s(model.predicted(64, 160, windows, 2, 9.0)) == pytest.approx(9.0 * 3 + spans[-1])
+    assert ideal_s(model.predicted(64, 160, Windows(64), 2, 0.5)) == pytest.approx(
+        1.0 + model.window_s(64, 64, 256) + model.window_s(128, 32, 256)
+    )
+
+
+def test_predicted_windows_are_those_of_a_real_generation() -> None:
+    chosen = setting(Schedule("piperag", interval=16), "generate")
+    trace = [Call.from_json(call) for call in made(chosen).record(TEXTS[0]).trace]
+    predicted = GenerationModel.of(trace).predicted(64, 150, Windows(16, True), 2, 0.1)
+    kinds = (RETRIEVAL, PREFETCH)
+    assert [c.stage for c in trace if c.stage in kinds] == [c.stage for c in predicted if c.stage in kinds]
+
+
+def test_a_slope_below_zero_is_noise() -> None:
+    assert fit([1, 2, 3], [3.0, 2.0, 1.0]).token_s == 0
+    with pytest.raises(UserError, match="no measured call"):
+        fit([], [])
+
+
+# ---- with a database on disk, by the command line
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database of three articles, the last fifth of each held out, beside the decoder whose tokens it holds."""
+    root = tmp_path_factory.mktemp("pipeline")
+    model = write_checkpoint(root / "model")
+    lines = [
+        {"title": name, "text": " ".join(f"{name} {i * 37 % 101} stands by the {i}th river." for i in range(40))}
+        for name in ("Oslo", "Rome", "Lima")
+    ]
+    (root / "c.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    recipe = Recipe(Corpus((str(root / "c.jsonl"),)), str(model))
+    build_shard(root / "db", recipe, 0)
+    gather(root / "db", 1)
+    return root
+
+
+def command(folder: Path, out: Path, *options: str) -> int:
+    common = ["--database", str(folder / "db"), "--model", str(folder / "model"), "--tokens", "100", "--limit", "4"]
+    return main(["pipeline", *common, "--threads", "1", "--out", str(out), *options])
+
+
+def test_held_out_text_takes_each_article_before_any_twice(folder: Path) -> None:
+    database = Database(folder / "db")
+    found = texts(database, 70)
+    assert [t.document for t in found[:4]] == [0, 1, 2, 0]
+    assert all(len(t.ids) == 70 for t in found)
+    assert len({t.key for t in found}) == len(found)
+    with pytest.raises(UserError, match="none of its held-out texts has 9000 tokens"):
+        texts(database, 9000)
+
+
+def test_a_passage_goes_on_to_the_end_of_its_document(folder: Path) -> None:
+    chunks = Chunks(Database(folder / "db"))
+    for chunk in range(len(chunks)):
+        document, passage = chunks.passage(chunk, 2)
+        following = [
+            chunks.passage(c, 0)[1]
+            for c in range(chunk, min(len(chunks), chunk + 3))
+            if chunks.passage(c, 0)[0] == document
+        ]
+        assert passage == [token for part in following for token in part]
+
+
+def test_scores_and_control_by_the_command_line(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command(folder, tmp_path / "none.jsonl", "--schedule", "no_retrieval") == 0
+    assert command(folder, tmp_path / "random.jsonl", "--schedule", "random", "--exclude", "article") == 0
+    files = [str(tmp_path / name) for name in ("none.jsonl", "random.jsonl")]
+    assert main(["perplexity", *files, "--base", files[0], "--out", str(tmp_path / "p.json")]) == 0
+    assert json.loads((tmp_path / "p.json").read_text())[files[0]]["against_base"]["difference"] == 0
+    assert "perplexity" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--schedule", "retro"], "give --index or --server"),
+        (["--schedule", "retro", "--server", "127.0.0.1:1"], "127.0.0.1:1"),
+        (["--schedule", "random", "--interval", "7"], "does not divide"),
+        (["--schedule", "random", "--nprobe", "many"], "must be a number from 1, or hide"),
+        (["--schedule", "random", "--nprobe", "hide"], "piperag"),
+        (["--schedule", "random", "--cores", "0-x"], "no list of cores"),
+        (["--schedule", "random", "--tokens", "65"], "more than 65"),
+        (["--schedule", "random", "--limit", "0"], "--limit: must be at least 1"),
+        (["--schedule", "random", "--database", "/nowhere"], "/nowhere"),
+        (["--schedule", "random", "--model", "smollm"], "unknown model 'smollm'"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str
+) -> None:
+    assert command(folder, tmp_path / "x.jsonl", *options) == 2
+    error = capsys.readouterr().err.strip().splitlines()[-1]
+    assert message in error
+
+
+def test_settings_name_what_they_need() -> None:
+    with pytest.raises(UserError, match="retro_plus at any interval"):
+        Schedule("retro", interval=32)
+    with pytest.raises(UserError, match="did you mean 'piperag'"):
+        Schedule("pipe_rag")  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="at least 1 is needed"):
+        replace(setting(Schedule()), trials=0)
