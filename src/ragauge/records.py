@@ -20,14 +20,25 @@ logger = logging.getLogger(__name__)
 
 
 class Evidence(BaseModel):
-    """A stretch of a document that an answer was generated from."""
+    """A piece of evidence that an answer was generated from: a stretch of a document, or text said to be one."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    document: int | None = Field(description="index among the question's documents; null: it stands in none")
+    start: int | None = Field(description="first character in the document's text; null: it stands in none")
+    stop: int | None = Field(description="after the last character; null: it stands in none")
+    text: str = Field(description="what the answer was generated from")
+    verbatim: bool | None = Field(None, description="whether `text` is what stands at that place of the document")
+
+
+class Stretch(BaseModel):
+    """A stretch of a document that holds the answer, as the data set says."""
 
     model_config = ConfigDict(extra="forbid")
 
     document: int = Field(description="index among the question's documents")
     start: int = Field(description="first character in the document's text")
     stop: int = Field(description="after the last character")
-    text: str = Field(description="what stands there")
 
 
 class Record(BaseModel):
@@ -41,10 +52,13 @@ class Record(BaseModel):
     question: str
     answers: list[str]
     gold: list[int] = Field(description="indices of the gold documents, in the order the method was given them")
+    gold_stretches: list[Stretch] = Field(
+        default_factory=list, description="where in the gold documents the answer stands, as far as the data set says"
+    )
     documents: int = Field(description="how many documents the method was given")
     prompt_sha256: str = Field(description="hash of the token ids of all segments")
     tokens: dict[str, Any] = Field(
-        default_factory=dict, description="token counts: preamble, documents (a list), query, task, generated"
+        default_factory=dict, description="token counts: preamble, documents (a list), query, task, evidence, generated"
     )
     kept: list[int] = Field(
         default_factory=list, description="documents the answer was generated from, in reading order"
@@ -52,8 +66,8 @@ class Record(BaseModel):
     saliency: list[float | None] = Field(
         default_factory=list, description="one score a document; null where not scored"
     )
-    evidence: list[Evidence] = Field(
-        default_factory=list, description="stretches of documents that the answer was generated from"
+    evidence: list[Evidence] | None = Field(
+        None, description="what the answer was generated from; null: the method looks for no evidence"
     )
     truncated: int = Field(0, description="document tokens left out of the middle, for want of context")
     text: str = Field("", description="the generated text, whole")
@@ -117,7 +131,7 @@ class Writer:
             out: the file of records, `....jsonl`.
             fingerprint: every setting that a record depends on, as JSON values; not the limit.
             keys: the questions that make the run complete, in the order they are asked.
-            overwrite: ask every question again and replace what the finished file holds, of whatever run.
+            overwrite: replace what the finished file holds where it is of another run; it is refused otherwise.
             kind: of the records; each has a `key`.
         """
         self.out = out
@@ -187,18 +201,22 @@ class Writer:
 
     def _finished_records(self) -> dict[str, str]:
         """The records that a finished run of the same fingerprint left, whatever its limit was."""
-        if self._overwrite or not self.out.exists():
+        if not self.out.exists():
             return {}
+        foreign = self._foreign()
+        if foreign and not self._overwrite:
+            raise UserError(f"{self.out}: holds records of {foreign}; use --overwrite or another --out")
+        if foreign:
+            return {}
+        return _lines_by_key(self.out.read_bytes().split(b"\n"), self.out, 1, self._kind)
+
+    def _foreign(self) -> str | None:
+        """Which other run the finished file is of; None where it is of this one."""
         meta = read_meta(self.out)
         if meta is None:
-            raise UserError(
-                f"{self.out}: holds records of an unknown run ({meta_path(self.out).name} is missing or no JSON); "
-                "use --overwrite or another --out"
-            )
+            return f"an unknown run ({meta_path(self.out).name} is missing or no JSON)"
         difference = _difference(meta.get("fingerprint") or {}, self._fingerprint)
-        if difference:
-            raise UserError(f"{self.out}: holds records of another run: {difference}; use --overwrite or another --out")
-        return _lines_by_key(self.out.read_bytes().split(b"\n"), self.out, 1, self._kind)
+        return f"another run: {difference}" if difference else None
 
     def _partial_records(self) -> dict[str, str]:
         """The records of a run that was cut off, without a last line that was torn."""

@@ -20,7 +20,8 @@ from ragauge.lm import LM, Limits, load_lm
 from ragauge.lm.checkpoint import read_shape
 from ragauge.lm.store import DocumentStore
 from ragauge.methods import Answer, Method
-from ragauge.prompts import Prompt, build_prompt
+from ragauge.methods import Evidence as Piece
+from ragauge.prompts import Prompt, Source, build_prompt
 from ragauge.prompts.templates import wrapper
 from ragauge.records import Evidence, Record, Writer
 
@@ -104,6 +105,7 @@ def ask(lm: LM, method: Method, example: Example, setting: Setting) -> Record:
         "question": example.question,
         "answers": list(example.answers),
         "gold": list(example.gold),
+        "gold_stretches": [asdict(stretch) for stretch in example.gold_stretches],
         "documents": len(example.documents),
     }
     prompt: Prompt | None = None
@@ -123,10 +125,10 @@ def ask(lm: LM, method: Method, example: Example, setting: Setting) -> Record:
         **base,
         status="ok",
         prompt_sha256=prompt.sha256,
-        tokens={**prompt.token_counts(), "generated": len(answer.ids)},
+        tokens={**prompt.token_counts(), **_evidence_tokens(answer, lm.tokenizer), "generated": len(answer.ids)},
         kept=list(answer.kept),
         saliency=list(answer.saliency),
-        evidence=[Evidence(**asdict(piece)) for piece in answer.evidence],
+        evidence=None if answer.evidence is None else [_evidence(piece, example) for piece in answer.evidence],
         truncated=prompt.truncated if answer.truncated is None else answer.truncated,
         text=text,
         prediction=text.split("\n")[0],
@@ -155,8 +157,28 @@ def prompt_of(example: Example, setting: Setting, tokenizer: Any, context: int |
         template=setting.template,
         tokenizer=tokenizer,
         gold=example.gold,
+        gold_sources=[
+            Source(s.document, "", example.documents[s.document].text[s.start : s.stop], s.start)
+            for s in example.gold_stretches
+        ],
         context=min(longest, default=None),
     )
+
+
+def _evidence(piece: Piece, example: Example) -> Evidence:
+    """A piece of evidence as it is recorded, compared with its document, which a record does not hold."""
+    if piece.document is None:
+        return Evidence(**asdict(piece), verbatim=False)
+    stands = example.documents[piece.document].text[piece.start : piece.stop]
+    return Evidence(**asdict(piece), verbatim=stands == piece.text)
+
+
+def _evidence_tokens(answer: Answer, tokenizer: Any) -> dict[str, int]:
+    """The volume of the evidence, where the method looks for any."""
+    if answer.evidence is None:
+        return {}
+    texts = [piece.text for piece in answer.evidence]
+    return {"evidence": sum(len(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in texts)}
 
 
 def timed(lm: LM, method: Method, prompt: Prompt, limits: Limits) -> tuple[Answer, Trace, float]:

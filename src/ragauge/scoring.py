@@ -12,10 +12,18 @@ from ragauge.errors import UserError
 from ragauge.records import Record
 from ragauge.stats import bootstrap_interval, paired_test
 
+
+def _objects(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(x, dict) for x in value)
+
+
 _TYPES = {
     "prediction": ("text", lambda v: isinstance(v, str)),
     "answers": ("a list of texts", lambda v: isinstance(v, list) and all(isinstance(x, str) for x in v)),
     "kept": ("a list of whole numbers", lambda v: isinstance(v, list) and all(type(x) is int for x in v)),
+    "evidence": ("a list of objects, or null", lambda v: v is None or _objects(v)),
+    "gold_stretches": ("a list of objects", lambda v: _objects(v)),
+    "tokens": ("an object", lambda v: isinstance(v, dict)),
     "gold": ("a list of whole numbers", lambda v: isinstance(v, list) and all(type(x) is int for x in v)),
 }
 

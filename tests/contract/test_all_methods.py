@@ -41,7 +41,7 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
     "tfidf": [{"top_k": 3}, {"path_caching": False}],
     "dense": [{"top_k": 3}, {"path_caching": False}],
 }
-BY_CONTENT = {"cfic"}  # methods whose calls follow from what the model says of the text
+BY_CONTENT = {"cfic", "chunks", "free_extraction"}  # their calls follow from the text and what the model says of it
 VARIANTS = [
     (name, options) for name in methods.names() for options in [{}, *OPTIONS.get(name, [])] if name not in BY_CONTENT
 ]

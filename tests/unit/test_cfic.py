@@ -18,7 +18,8 @@ from ragauge import methods, records
 from ragauge.cli import main
 from ragauge.errors import UserError
 from ragauge.lm import LM, Limits
-from ragauge.methods.cfic import CFIC, CHUNK
+from ragauge.methods._grounding import CHUNK, read_in_chunks
+from ragauge.methods.cfic import CFIC
 from ragauge.prompts import Prompt, build_prompt
 from ragauge.records import Record
 from tiny_checkpoint import write_checkpoint
@@ -194,14 +195,14 @@ def test_a_prompt_that_lost_its_middle_says_so(tmp_path: Path) -> None:
     [record] = run(tmp_path, "--method", "naive", "--limit", "1", "--option", "max_length=900")
     assert record.status == "ok"
     assert record.truncated > 0
-    assert record.evidence == []
+    assert record.evidence is None
     assert sum(record.tokens["documents"]) + record.truncated == len(ARTICLE)
 
 
 def test_a_record_from_before_has_no_evidence() -> None:
     old = {"key": "k", "status": "ok", "question": "q", "answers": ["a"], "gold": [0], "documents": 1}
     record = Record.model_validate({**old, "prompt_sha256": ""})
-    assert (record.evidence, record.truncated) == ([], 0)
+    assert (record.evidence, record.truncated) == (None, 0)
 
 
 # ---- memory
@@ -214,11 +215,11 @@ torch.set_num_threads(1)
 sys.path.insert(0, sys.argv[1])
 import tiny_models
 from ragauge.lm import random_lm
-from ragauge.methods.cfic import _read_document
+from ragauge.methods._grounding import read_in_chunks
 lm = random_lm(replace(tiny_models.LLAMA, heads=(2,), kv_heads=(1,), ffn=(48,), max_context=40000))
 peaks = []
 for tokens in (2048, 8192, 32768):
-    _read_document(lm, lm.new_cache(tokens), [7] * tokens)
+    read_in_chunks(lm, lm.new_cache(tokens), [7] * tokens)
     peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
 print(*peaks)
 """
@@ -236,10 +237,9 @@ def test_a_long_document_is_read_in_memory_that_grows_linearly() -> None:
 
 def test_the_last_chunk_equals_a_reading_in_one_piece() -> None:
     from ragauge.methods._base import plain_row
-    from ragauge.methods.cfic import _read_document
 
     lm, ids = long_lm(), [(11 * i) % 250 + 4 for i in range(2 * CHUNK + 100)]
     cache, whole = lm.new_cache(len(ids)), lm.new_cache(len(ids))
-    _read_document(lm, cache, ids)
+    read_in_chunks(lm, cache, ids)
     lm.extend(whole, [plain_row(ids)], stage="documents")
     torch.testing.assert_close(cache.k[1], whole.k[1], atol=1e-5, rtol=1e-4)

@@ -60,9 +60,58 @@ def test_kept_gold_recall(gold: list[int], kept: list[int], documents: int, expe
     assert metrics.score("kept_gold_recall", {**asked, "documents": 0}) is None
 
 
+def grounded(*evidence: tuple[str, int | None], gold: tuple[int, int] | None = None, **more: Any) -> dict[str, Any]:
+    """A record of pieces of evidence (text, first character; None: in no document) and a gold stretch."""
+    pieces = [
+        {
+            "document": None if start is None else 0,
+            "start": start,
+            "stop": None if start is None else start + len(text),
+            "text": text,
+            "verbatim": start is not None,
+        }
+        for text, start in evidence
+    ]
+    stretches = [] if gold is None else [{"document": 0, "start": gold[0], "stop": gold[1]}]
+    return {"status": "ok", "answers": ["5"], "evidence": pieces, "gold_stretches": stretches, **more}
+
+
+@pytest.mark.parametrize(
+    ("name", "scored", "expected"),
+    [
+        ("evidence_verbatim", grounded(("a b", 0), ("c", 9)), 1.0),
+        ("evidence_verbatim", grounded(("a b", 0), ("made up", None)), 0.5),
+        ("evidence_verbatim", grounded(), None),
+        ("answer_in_evidence", grounded(("There were 5, or so.", 0)), 1.0),
+        ("answer_in_evidence", grounded(("In 1950", 0)), 0.0),
+        ("answer_in_evidence", grounded(("the New", 0), ("York", 9), answers=["New York"]), 0.0),
+        ("answer_in_evidence", grounded(("new york!", 0), answers=["Rome", "The New York"]), 1.0),
+        ("answer_in_evidence", grounded(), 0.0),
+        ("answer_in_evidence", grounded(("x", 0), answers=["the"]), None),
+        ("gold_section_recall", grounded(("abc", 4), gold=(6, 20)), 1.0),
+        ("gold_section_recall", grounded(("abc", 4), gold=(7, 20)), 0.0),
+        ("gold_section_recall", grounded(("abc", 20), gold=(7, 20)), 0.0),
+        ("gold_section_recall", grounded(("abc", None), gold=(0, 20)), 0.0),
+        ("gold_section_recall", grounded(gold=(0, 20)), 0.0),
+        ("gold_section_recall", grounded(("abc", 4)), None),
+        ("evidence_tokens", {"tokens": {"evidence": 7}}, 7.0),
+        ("evidence_tokens", {"tokens": {"evidence": 0}}, 0.0),
+        ("evidence_tokens", {"tokens": {}}, None),
+    ],
+)
+def test_evidence_by_hand(name: str, scored: dict[str, Any], expected: float | None) -> None:
+    assert metrics.score(name, scored) == expected
+
+
+@pytest.mark.parametrize("name", ["evidence_verbatim", "answer_in_evidence", "gold_section_recall"])
+def test_a_method_that_looks_for_no_evidence_has_no_score(name: str) -> None:
+    assert metrics.score(name, {**grounded(gold=(0, 1)), "evidence": None}) is None
+
+
 @pytest.mark.parametrize("name", metrics.names())
 def test_a_failed_question_has_no_score(name: str) -> None:
-    failed = record("x", "x", status="failed", gold=[0], kept=[0], documents=2)
+    found = {**grounded(("x", 0), gold=(0, 1)), "tokens": {"evidence": 1}}
+    failed = {**found, **record("x", "x", status="failed", gold=[0], kept=[0], documents=2)}
     assert metrics.score(name, failed) is None
     assert metrics.score(name, {**failed, "status": "ok"}) == 1.0
 

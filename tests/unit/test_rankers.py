@@ -110,9 +110,52 @@ def test_a_folder_says_whether_to_normalise(folder: Path, tmp_path: Path) -> Non
 def test_other_poolings_are_refused(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "modules.json").write_text(json.dumps([{"type": "x.Pooling", "path": "1_Pooling"}]))
     (tmp_path / "1_Pooling").mkdir()
-    (tmp_path / "1_Pooling" / "config.json").write_text('{"pooling_mode_cls_token": true}')
-    with pytest.raises(UnsupportedError, match="not mean pooling"):
-        dense.Encoder(tmp_path)
+    for config in (
+        "{}",
+        '{"pooling_mode": "max"}',
+        '{"pooling_mode_cls_token": true, "pooling_mode_max_tokens": true}',
+    ):
+        (tmp_path / "1_Pooling" / "config.json").write_text(config)
+        with pytest.raises(UnsupportedError, match="not mean or first-token pooling"):
+            dense.Encoder(tmp_path)
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+@pytest.mark.parametrize("normalised", [True, False])
+def test_embeddings_equal_those_of_sentence_transformers(
+    folder: Path, tmp_path: Path, pooling: str, normalised: bool
+) -> None:
+    library = pytest.importorskip("sentence_transformers", reason="needs sentence-transformers to compare with")
+    from sentence_transformers.sentence_transformer import modules as models
+
+    modules = [models.Transformer(str(folder)), models.Pooling(32, pooling_mode=pooling)]
+    reference = library.SentenceTransformer(modules=[*modules, *([models.Normalize()] if normalised else [])])
+    reference.save(str(tmp_path))
+    encoder = dense.Encoder(tmp_path, query_prefix="who ", text_prefix="prize ")
+    assert (encoder.pooling, encoder.normalised) == (pooling, normalised)
+    for query, prefix in ((True, "who "), (False, "prize ")):
+        expected = reference.encode(DOCUMENTS, prompt=prefix, show_progress_bar=False)
+        np.testing.assert_allclose(encoder.encode(DOCUMENTS, query=query), expected, atol=1e-6)
+
+
+def test_flags_of_older_folders_say_the_same(folder: Path, tmp_path: Path) -> None:
+    for file in folder.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    (tmp_path / "modules.json").write_text(json.dumps([{"type": "x.Pooling", "path": "1_Pooling"}]))
+    (tmp_path / "1_Pooling").mkdir()
+    flags = {"word_embedding_dimension": 32, "pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}
+    (tmp_path / "1_Pooling" / "config.json").write_text(json.dumps(flags))
+    assert dense.Encoder(tmp_path).pooling == "cls"
+
+
+def test_what_an_encoder_was_trained_with_is_in_the_catalog(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ragauge.assets.resolve", lambda name: folder)
+    dense.load_encoder.cache_clear()
+    bge, plain = dense.load_encoder("bge-large-en-v1.5"), dense.load_encoder("path:/x")
+    dense.load_encoder.cache_clear()
+    assert bge.query_prefix.startswith("Represent this sentence")
+    assert bge.text_prefix == plain.query_prefix == plain.text_prefix == ""
+    assert bge.count_tokens(["physics"], query=True) > plain.count_tokens(["physics"], query=True)
 
 
 def test_a_folder_without_a_checkpoint_is_one_line(tmp_path: Path) -> None:

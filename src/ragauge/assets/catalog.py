@@ -23,6 +23,8 @@ class Entry(BaseModel):
     use: str | None = Field(None, description="the member, a file or a folder, that the asset is")
     tokenizer: str | None = Field(None, description="hub repository of the tokenizer, where the checkpoint ships none")
     template: Literal["chat", "alpaca", "plain"] | None = Field(None, description="how prompts are wrapped")
+    query_prefix: str = Field("", description="of an encoder: what it was trained to have before a query")
+    text_prefix: str = Field("", description="of an encoder: what it was trained to have before a text to be found")
     license: str | None = Field(None, description="as its publisher states it")
 
 

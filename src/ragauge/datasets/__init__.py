@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from ragauge import registry
-from ragauge.datasets._base import Dataset, Document, Example, read_jsonl
+from ragauge.datasets._base import Dataset, Document, Example, Stretch, read_jsonl
 from ragauge.errors import UserError, unknown
 
-__all__ = ["Dataset", "Document", "Example", "load", "make", "read_jsonl"]
+__all__ = ["Dataset", "Document", "Example", "Stretch", "load", "make", "read_jsonl"]
 
 
 def make(name: str, *, seed: int = 0, **options: Any) -> Dataset:

@@ -9,7 +9,7 @@ import os
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, ClassVar, cast
 
@@ -27,6 +27,15 @@ class Document:
 
 
 @dataclass(frozen=True)
+class Stretch:
+    """A stretch of an example's document, in characters."""
+
+    document: int  # index among the example's documents
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
 class Example:
     """One question with the documents it is asked over."""
 
@@ -35,6 +44,7 @@ class Example:
     documents: tuple[Document, ...]
     answers: tuple[str, ...]  # the answer and its aliases
     gold: tuple[int, ...]  # indices into `documents` of those that hold the answer
+    gold_stretches: tuple[Stretch, ...] = ()  # where in them, as far as the data set says
 
 
 @dataclass(frozen=True)
@@ -172,6 +182,9 @@ def check(example: Example, place: str) -> None:
     for index, document in enumerate(example.documents):
         if not document.text.strip():
             raise UserError(f"{place}: document {index} ({document.title!r}) is empty")
+    for stretch in example.gold_stretches:
+        if stretch.document not in example.gold or not _text_of(example, stretch).strip():
+            raise UserError(f"{place}: {stretch} is no stretch of a gold document's text")
     outside = [g for g in example.gold if not 0 <= g < len(example.documents)]
     if outside or len(set(example.gold)) != len(example.gold):
         raise UserError(f"{place}: gold {list(example.gold)} must be different numbers below {len(example.documents)}")
@@ -190,7 +203,14 @@ def reordered(example: Example, order: Sequence[int]) -> Example:
     place_of = {former: place for place, former in enumerate(order)}
     documents = tuple(example.documents[former] for former in order)
     gold = tuple(sorted(place_of[g] for g in example.gold))
-    return Example(example.key, example.question, documents, example.answers, gold)
+    stretches = tuple(replace(s, document=place_of[s.document]) for s in example.gold_stretches)
+    return replace(example, documents=documents, gold=gold, gold_stretches=stretches)
+
+
+def _text_of(example: Example, stretch: Stretch) -> str:
+    """What stands in a stretch; empty where it is none."""
+    text = example.documents[stretch.document].text if 0 <= stretch.document < len(example.documents) else ""
+    return text[stretch.start : stretch.stop] if 0 <= stretch.start < stretch.stop <= len(text) else ""
 
 
 def _open(path: Path) -> IO[bytes]:

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ragauge.datasets._base import Document, Example, check, field, objects, read_jsonl, strings
+from ragauge.datasets._base import Document, Example, Stretch, check, field, objects, read_jsonl, strings
 from ragauge.errors import UserError
 from ragauge.records import replace_atomically
 
@@ -39,6 +39,10 @@ def _example(record: Mapping[str, Any], place: str) -> Example:
         documents=tuple(Document(_title(d, at), field(d, "text", str, at)) for d, at in documents),
         answers=strings(record, "answers", place),
         gold=tuple(field(record, "gold", list, place)),
+        gold_stretches=tuple(
+            Stretch(*(field(s, name, int, at) for name in ("document", "start", "stop")))
+            for s, at in (objects(record, "gold_stretches", place) if "gold_stretches" in record else ())
+        ),
     )
     check(example, place)
     return example

@@ -93,6 +93,12 @@ def _question(record: Mapping[str, Any], place: str) -> Question:
     )
 
 
+def holds_one(text: str, answers: Iterable[str]) -> bool:
+    """Whether one of the answers stands in the text, both normalised."""
+    normalised = normalise(text)
+    return any(normalise(answer) in normalised for answer in answers)
+
+
 @dataclass(frozen=True)
 class Corpus:
     """The passages that questions are asked over, with both rankers' indexes of them."""

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ragauge.datasets import _wikipedia
-from ragauge.datasets._base import Document, Example, field, strings
+from ragauge.datasets._base import Document, Example, Stretch, field, strings
 from ragauge.datasets._longbench import PASSAGES_PROMPT, LongBench
-from ragauge.datasets._wiki_questions import QUESTIONS, SAMPLE, read_questions
+from ragauge.datasets._wiki_questions import QUESTIONS, SAMPLE, Question, holds_one, read_questions
 from ragauge.datasets._wikipedia import Article
 from ragauge.errors import UserError
 
+SEPARATOR = "\n\n"  # between headings and texts of an article
 _QUESTIONS = QUESTIONS / "wiki_single.jsonl"
 
 
@@ -36,12 +37,35 @@ class WikiLong(LongBench):
             documents=(Document(field(record, "title", str, place), field(record, "context", str, place)),),
             answers=strings(record, "answers", place),
             gold=(0,),
+            gold_stretches=_section(record, place) if "section_start" in record else (),
         )
 
 
 def article_text(article: Article) -> str:
     """The sections below one another, each below its heading, blank lines between all of them."""
-    return "\n\n".join(part for s in article.sections for part in (s.heading, s.text) if part)
+    return SEPARATOR.join(part for s in article.sections for part in (s.heading, s.text) if part)
+
+
+def gold_section(article: Article, question: Question) -> tuple[int, int]:
+    """Where in the article's text the gold section stands, without its heading: (start, stop), in characters.
+
+    Raises:
+        UserError: not one section bears the question's heading and holds an answer and the words near it.
+    """
+    place, at, found = question.gold[0], 0, []
+    for section in article.sections:
+        at += len(section.heading) + len(SEPARATOR) if section.heading else 0
+        fits = section.heading == place.section and place.near.casefold() in section.text.casefold()
+        if fits and holds_one(section.text, question.answers):
+            found.append((at, at + len(section.text)))
+        at += len(section.text) + len(SEPARATOR) if section.text else 0
+    if len(found) != 1:
+        raise UserError(f"question {question.id}: {len(found)} sections fit {place}, not one")
+    return found[0]
+
+
+def _section(record: Mapping[str, Any], place: str) -> tuple[Stretch, ...]:
+    return (Stretch(0, field(record, "section_start", int, place), field(record, "section_stop", int, place)),)
 
 
 def _built() -> Path:
@@ -59,20 +83,23 @@ def _built() -> Path:
 
 
 def _write(folder: Path, sample: Path) -> dict[str, Any]:
-    texts = {article.title: article_text(article) for article in _wikipedia.read_articles(sample)}
+    articles = {article.title: article for article in _wikipedia.read_articles(sample)}
     questions = read_questions(_QUESTIONS)
     with (folder / "records.jsonl").open("w", encoding="utf-8") as file:
         for question in questions:
             title = question.gold[0].article
-            if title not in texts:
+            if title not in articles:
                 raise UserError(f"question {question.id}: no article {title!r} in {sample}")
+            start, stop = gold_section(articles[title], question)
             record = {
                 "id": question.id,
                 "question": question.question,
                 "answers": list(question.answers),
                 "title": title,
                 "section": question.gold[0].section,
-                "context": texts[title],
+                "section_start": start,
+                "section_stop": stop,
+                "context": article_text(articles[title]),
             }
             file.write(json.dumps(record, ensure_ascii=False) + "\n")
     return {"source": SAMPLE, "questions": len(questions)}

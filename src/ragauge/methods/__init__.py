@@ -10,9 +10,9 @@ from pydantic import TypeAdapter, ValidationError
 from ragauge import registry
 from ragauge.errors import UserError, unknown
 from ragauge.lm.engine import Limits
-from ragauge.methods._base import Answer, Method
+from ragauge.methods._base import Answer, Evidence, Method
 
-__all__ = ["Answer", "Limits", "Method", "make", "names"]
+__all__ = ["Answer", "Evidence", "Limits", "Method", "make", "names"]
 
 
 def names() -> list[str]:

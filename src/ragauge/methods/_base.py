@@ -15,11 +15,14 @@ from ragauge.prompts import Prompt, unit_steps
 
 @dataclass(frozen=True)
 class Evidence:
-    """A stretch of a document: `text` is `document[start:stop]`, in characters."""
+    """A stretch of a document: `text` is `document[start:stop]`, in characters.
 
-    document: int  # index among the prompt's documents
-    start: int
-    stop: int
+    Generated text that stands in no document has no place: all three are None.
+    """
+
+    document: int | None  # index among the prompt's documents
+    start: int | None
+    stop: int | None
     text: str
 
 
@@ -30,7 +33,7 @@ class Answer:
     ids: list[int]  # generated tokens
     kept: tuple[int, ...] = ()  # documents that the answer was generated from, in reading order
     saliency: tuple[float | None, ...] = ()  # one score a document, where the method scores any
-    evidence: tuple[Evidence, ...] = ()  # what it was generated from in place of whole documents, in document order
+    evidence: tuple[Evidence, ...] | None = None  # what it was generated from; None: the method looks for none
     truncated: int | None = None  # document tokens not read for want of context; None: as the prompt says
 
 

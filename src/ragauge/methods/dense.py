@@ -46,7 +46,7 @@ class Dense(Ranked):
     def rank(self, lm: LM, state: RankedState, prompt: Prompt) -> np.ndarray:
         from ragauge.rankers.dense import load_encoder
 
-        vector: np.ndarray = load_encoder(self.encoder).encode([prompt.question])[0]
+        vector: np.ndarray = load_encoder(self.encoder).encode([prompt.question], query=True)[0]
         assert state.vectors is not None
         return state.vectors @ vector
 
@@ -54,4 +54,4 @@ class Dense(Ranked):
         from ragauge.rankers.dense import load_encoder
 
         model = load_encoder(self.encoder)
-        return sum(model.macs(tokens) for tokens in model.count_tokens([prompt.question]))
+        return sum(model.macs(tokens) for tokens in model.count_tokens([prompt.question], query=True))

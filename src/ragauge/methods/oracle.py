@@ -7,16 +7,23 @@ from typing import Any
 
 from ragauge.errors import UserError
 from ragauge.lm import LM, Limits
-from ragauge.methods._base import Answer, Method, read_plain
+from ragauge.methods._base import Answer, Evidence, Method, read_plain
+from ragauge.methods._grounding import answer_from
 from ragauge.prompts import Prompt
 
 
 @dataclass(frozen=True)
 class Oracle(Method):
-    """A plain prompt of the gold documents: what the model can do when retrieval is perfect."""
+    """A plain prompt of the gold documents: what the model can do when retrieval is perfect.
+
+    Where the data set says which stretches of them hold the answer (`wiki_long`: a section), of these alone.
+    """
 
     def answer(self, lm: LM, state: Any, prompt: Prompt, limits: Limits) -> Answer:
         if not prompt.gold:
             raise UserError("the question names no gold document, which the oracle reads")
+        if prompt.gold_sources:
+            pieces = [Evidence(s.document, s.offset, s.offset + len(s.text), s.text) for s in prompt.gold_sources]
+            return answer_from(lm, prompt, pieces, 0, limits)
         documents = [prompt.documents[i] for i in prompt.gold]
         return Answer(read_plain(lm, [prompt.preamble, *documents, prompt.query, prompt.task], limits), prompt.gold)

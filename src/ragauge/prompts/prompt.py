@@ -26,6 +26,8 @@ class Prompt:
     document_texts: tuple[str, ...] = ()  # as the prompt shows them, for rankers
     gold: tuple[int, ...] = ()
     sources: tuple[Source, ...] = ()  # the documents, whole
+    gold_sources: tuple[Source, ...] = ()  # what of the gold documents holds the answer, where the data set says so
+    cut: tuple[Source, ...] = ()  # what the prompt shows of documents that lost their middle; empty: all of them
     document_end: str = "\n"  # what the prompt has after every document
     truncated: int = 0  # tokens left out of the documents' middle
 
@@ -53,6 +55,7 @@ def build_prompt(
     template: str,
     tokenizer: Any,
     gold: Sequence[int] = (),
+    gold_sources: Sequence[Source] = (),
     context: int | None = None,
 ) -> Prompt:
     """The prompt of a question over (title, text) documents, under a data set's instruction and a model's template.
@@ -92,6 +95,8 @@ def build_prompt(
         document_texts=texts,
         gold=tuple(gold),
         sources=sources,
+        gold_sources=tuple(gold_sources),
+        cut=kept if truncated else (),
         document_end=end,
         truncated=truncated,
     )

@@ -1,7 +1,9 @@
-"""Dense retrieval over the documents of one question: a text encoder, mean pooling, dot products.
+"""Dense retrieval over the documents of one question: a text encoder, mean or first-token pooling, dot products.
 
-Contriever (Izacard et al., 2022) compares by dot product, all-MiniLM-L6-v2 by cosine: the checkpoint's folder says
-which (a sentence-transformers `modules.json` names its normalisation), so an encoder is chosen by name alone.
+Contriever (Izacard et al., 2022) pools by mean and compares by dot product, all-MiniLM-L6-v2 by cosine, BGE and
+LLM-Embedder take the first token: the checkpoint's folder says which (a sentence-transformers `modules.json` names its
+modules). What is written before a query or a text, as some encoders were trained with, is in the catalog, so an
+encoder is chosen by name alone.
 """
 
 from __future__ import annotations
@@ -25,16 +27,18 @@ class Encoder:
 
     Attributes:
         dim: width of an embedding.
+        pooling: "mean" of all tokens, or the first one's ("cls").
+        query_prefix, text_prefix: written before what is encoded as a query or not as one.
         max_tokens: longer texts are cut to this, special tokens included.
         normalised: embeddings have length 1, so that dot products are cosines.
     """
 
-    def __init__(self, path: Path, device: str = "cpu") -> None:
+    def __init__(self, path: Path, device: str = "cpu", query_prefix: str = "", text_prefix: str = "") -> None:
         """Load the checkpoint in fp32. Raises UserError where the folder holds none, or one pooled in another way."""
         from transformers import AutoModel, AutoTokenizer
 
-        modules = _modules(path)
-        self.normalised = any(kind == "Normalize" for kind in modules)
+        self.query_prefix, self.text_prefix = query_prefix, text_prefix
+        self.pooling, self.normalised = _modules(path)
         self.device = torch.device(device)
         try:
             self.tokenizer = AutoTokenizer.from_pretrained(path)
@@ -48,9 +52,10 @@ class Encoder:
         self.max_tokens = _max_tokens(path, int(model.config.max_position_embeddings))
 
     @torch.inference_mode()
-    def encode(self, texts: Sequence[str], batch_size: int = BATCH_SIZE) -> np.ndarray:
+    def encode(self, texts: Sequence[str], batch_size: int = BATCH_SIZE, query: bool = False) -> np.ndarray:
         """Embeddings (text, dim) float32, in the order given. Texts of like length share a batch, to pad little."""
-        lengths = self.count_tokens(texts)
+        lengths = self.count_tokens(texts, query)
+        texts = self._prefixed(texts, query)
         order = sorted(range(len(texts)), key=lambda i: lengths[i])
         embeddings = np.empty((len(texts), self.dim), dtype=np.float32)
         for start in range(0, len(order), batch_size):
@@ -58,11 +63,11 @@ class Encoder:
             embeddings[rows] = self._embed([texts[i] for i in rows]).cpu().numpy()
         return embeddings
 
-    def count_tokens(self, texts: Sequence[str]) -> list[int]:
-        """Tokens of each text after the cut, special tokens included."""
+    def count_tokens(self, texts: Sequence[str], query: bool = False) -> list[int]:
+        """Tokens of each text after the cut, its prefix and special tokens included."""
         if not texts:
             return []
-        ids = self.tokenizer(list(texts), truncation=True, max_length=self.max_tokens)["input_ids"]
+        ids = self.tokenizer(self._prefixed(texts, query), truncation=True, max_length=self.max_tokens)["input_ids"]
         return [len(row) for row in ids]
 
     def macs(self, tokens: int) -> int:
@@ -72,46 +77,63 @@ class Encoder:
         per_layer = (4 * d * d + 2 * d * ffn) * tokens + 2 * d * tokens**2
         return int(config.num_hidden_layers * per_layer)
 
+    def _prefixed(self, texts: Sequence[str], query: bool) -> list[str]:
+        prefix = self.query_prefix if query else self.text_prefix
+        return [prefix + text for text in texts]
+
     def _embed(self, texts: list[str]) -> torch.Tensor:
         batch = self.tokenizer(texts, padding=True, truncation=True, max_length=self.max_tokens, return_tensors="pt")
         batch = batch.to(self.device)
         hidden = self.model(**batch).last_hidden_state  # (text, token, dim)
-        mask = batch["attention_mask"].unsqueeze(-1).to(hidden.dtype)  # (text, token, 1)
-        mean = (hidden * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1)
-        return torch.nn.functional.normalize(mean, dim=-1) if self.normalised else mean
+        pooled = hidden[:, 0] if self.pooling == "cls" else _mean(hidden, batch["attention_mask"])
+        return torch.nn.functional.normalize(pooled, dim=-1) if self.normalised else pooled
+
+
+def _mean(hidden: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
+    """Means over each text's own tokens: (text, token, dim), (text, token) -> (text, dim)."""
+    mask = attended.unsqueeze(-1).to(hidden.dtype)  # (text, token, 1)
+    return (hidden * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1)
 
 
 @lru_cache(maxsize=2)
 def load_encoder(name: str, device: str = "cpu") -> Encoder:
     """The encoder of an asset's name or source ("minilm", "contriever", "path:/folder"), loaded once a process."""
     from ragauge import assets
+    from ragauge.assets import catalog
 
-    return Encoder(assets.resolve(name), device)
+    known = catalog.entries().get(name)
+    prefixes = (known.query_prefix, known.text_prefix) if known else ("", "")
+    return Encoder(assets.resolve(name), device, *prefixes)
 
 
 def rank(query: str, documents: Sequence[str], *, encoder: str = "minilm") -> np.ndarray:
     """Dot products of the query's embedding with the documents': (document,) float32."""
     model = load_encoder(encoder)
-    return model.encode(documents) @ model.encode([query])[0]
+    return model.encode(documents) @ model.encode([query], query=True)[0]
 
 
-def _modules(path: Path) -> list[str]:
-    """The sentence-transformers modules of a checkpoint by their kind; none where it is a plain transformer.
+def _modules(path: Path) -> tuple[str, bool]:
+    """How a checkpoint pools, and whether it normalises: what its sentence-transformers modules say.
 
-    Raises UnsupportedError where a module does what this encoder does not.
+    A plain transformer, which has none, pools by mean. Raises UnsupportedError where a module does what this encoder
+    does not.
     """
-    listed = _json(path / "modules.json") or []
-    kinds = [module["type"].rpartition(".")[2] for module in listed]
-    for module, kind in zip(listed, kinds, strict=True):
-        pooled = kind == "Pooling" and _pools_by_mean(_json(path / module["path"] / "config.json") or {})
-        if not (pooled or kind in ("Transformer", "Normalize")):
-            raise UnsupportedError(f"encoder {path}: module {kind} is not mean pooling or normalisation")
-    return kinds
+    pooling, normalised = "mean", False
+    for module in _json(path / "modules.json") or []:
+        kind = module["type"].rpartition(".")[2]
+        found = _pooling(_json(path / module["path"] / "config.json") or {}) if kind == "Pooling" else None
+        if not (found or kind in ("Transformer", "Normalize")):
+            raise UnsupportedError(f"encoder {path}: module {kind} is not mean or first-token pooling or normalisation")
+        pooling, normalised = found or pooling, normalised or kind == "Normalize"
+    return pooling, normalised
 
 
-def _pools_by_mean(config: dict[str, Any]) -> bool:
-    modes = {name for name, value in config.items() if name.startswith("pooling_mode") and value}
-    return modes <= {"pooling_mode_mean_tokens", "pooling_mode"} and config.get("pooling_mode", "mean") == "mean"
+def _pooling(config: dict[str, Any]) -> str | None:
+    """ "mean" or "cls"; None for any other pooling and for several at once. Old files have a flag for each mode."""
+    flags = {name.removeprefix("pooling_mode_").removesuffix("_tokens").removesuffix("_token"): value
+             for name, value in config.items() if name.startswith("pooling_mode_")}  # fmt: skip
+    modes = {config["pooling_mode"]} if config.get("pooling_mode") else {name for name, value in flags.items() if value}
+    return next(iter(modes)) if modes in ({"mean"}, {"cls"}) else None
 
 
 def _max_tokens(path: Path, positions: int) -> int:

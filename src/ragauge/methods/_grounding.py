@@ -1,0 +1,124 @@
+"""What methods that look for evidence share: documents read as one, requests to them, answers from what was found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ragauge.errors import UserError
+from ragauge.grounding import skip
+from ragauge.grounding.prefix import Context
+from ragauge.grounding.request import after_document, before_document, token_ids
+from ragauge.grounding.sentences import Sentence, tokenize
+from ragauge.lm import LM, KVCache, Limits, Row, Span
+from ragauge.methods._base import Answer, Evidence, read_plain
+from ragauge.prompts import Prompt, Source, cut_middle, unit_steps
+
+CHUNK = 1024  # tokens of the document that are read in one pass: the mask is (CHUNK, tokens before), never square
+QUESTION_ROOM = 256  # tokens kept free for the request when a document is cut to the context
+EVIDENCE_ROOM = 576  # and for evidence, at least, of a long context: variants then read the same of every document
+
+
+@dataclass(frozen=True)
+class Text:
+    """All documents of a prompt as one text, in sentences."""
+
+    ids: list[int]
+    sentences: list[Sentence]
+    sources: tuple[Source, ...]
+    truncated: int = 0  # tokens left out of the middle
+
+    @property
+    def sentence_ids(self) -> list[list[int]]:
+        """Token ids of each sentence, without the white space after it."""
+        return [self.ids[s.first : s.end] for s in self.sentences]
+
+    def evidence(self, ranges: Sequence[skip.Range]) -> tuple[Evidence, ...]:
+        """Stretches of sentences in document order, neighbours joined."""
+        return tuple(self._stretch(first, last) for first, last in skip.merge(ranges, self.sentences))
+
+    def _stretch(self, first: int, last: int) -> Evidence:
+        """From one sentence to another, without white space at the ends."""
+        source = self.sources[self.sentences[first].source]
+        text = source.text[self.sentences[first].start : self.sentences[last].stop]
+        start = source.offset + self.sentences[first].start + len(text) - len(text.lstrip())
+        stripped = text.strip()
+        return Evidence(source.document, start, start + len(stripped), stripped)
+
+
+@dataclass
+class Grounding:
+    """A text that a decoder has read, ready for any number of questions."""
+
+    text: Text
+    cache: KVCache
+    length: int  # slots of the opening and the text
+
+    def ask(self, lm: LM, prompt: Prompt) -> Context:
+        """Read the request for evidence after the text, in place of the last one."""
+        request = after_document(lm.tokenizer, prompt.question, prompt.task)
+        self.cache.truncate(self.length)
+        row = Row(request, unit_steps(self.length, len(request)), (Span(0, self.length),))
+        logits = lm.extend(self.cache, [row], stage="query", last_logits=True).last_logits
+        assert logits is not None
+        return Context(self.cache, Span(0, self.cache.length), logits[0], float(self.cache.length))
+
+
+def why_not(lm: LM) -> str | None:
+    """Why no evidence can be found by this decoder's own words; None where it can."""
+    if lm.decoder is None or lm.tokenizer is None:
+        return "finds evidence by what the model says of a text: needs weights and a tokenizer"
+    if not lm.tokenizer.is_fast:
+        return "the model's tokenizer does not say which characters a token stands for"
+    return None if lm.shape.eos else "the model has no end-of-text token, whose probability ends evidence"
+
+
+def sentences_of(lm: LM, sources: Sequence[Source], truncated: int = 0) -> Text:
+    """The sources as one text; raises UserError where it has no sentence."""
+    ids, sentences = tokenize(sources, lm.tokenizer)
+    if not sentences:
+        raise UserError("the document has no sentence")
+    return Text(ids, sentences, tuple(sources), truncated)
+
+
+def read_documents(lm: LM, prompt: Prompt, *, positions: int, slots: int, lower: str) -> Grounding:
+    """Read a prompt's documents as one text, once for all questions; beyond the context it loses its middle.
+
+    Args:
+        positions: to keep free for what follows the request.
+        slots: of the cache, for the same; more than `positions` where rows stand side by side.
+        lower: the option that makes both less, for the error.
+
+    Raises:
+        UserError: the text has no sentence, or the context no room for it.
+    """
+    opening = before_document(lm.tokenizer, prompt.opening)
+    context = lm.shape.max_context
+    free = QUESTION_ROOM + max(positions, min(EVIDENCE_ROOM, context // 8))
+    room = context - len(opening) - len(prompt.task) - free
+    if room < 2:
+        raise UserError(f"the model's context of {context} tokens has no room for a document; lower {lower}")
+    text = sentences_of(lm, *cut_middle(prompt.sources, lm.tokenizer, room // 2, room - room // 2))
+    read = [*opening, *text.ids]
+    cache = lm.new_cache(len(read) + len(prompt.task) + QUESTION_ROOM + slots)
+    read_in_chunks(lm, cache, read)
+    return Grounding(text, cache, cache.length)
+
+
+def read_in_chunks(lm: LM, cache: KVCache, ids: Sequence[int]) -> None:
+    """Read a long text in memory that grows linearly with it."""
+    for start in range(0, len(ids), CHUNK):
+        chunk = ids[start : start + CHUNK]
+        past = (Span(0, start),) if start else ()
+        lm.extend(cache, [Row(chunk, unit_steps(start, len(chunk)), past)], stage="documents", offline=True)
+
+
+def answer_from(lm: LM, prompt: Prompt, evidence: Sequence[Evidence], truncated: int, limits: Limits) -> Answer:
+    """The answer generated from these pieces of evidence in place of the documents, in the data set's own prompt.
+
+    Where there is no piece, it is generated from none: the record's evidence is then empty.
+    """
+    text = "\n".join(piece.text for piece in evidence) + prompt.document_end
+    ids = read_plain(lm, [prompt.preamble, token_ids(lm.tokenizer, text), prompt.query, prompt.task], limits)
+    kept = tuple(sorted({piece.document for piece in evidence if piece.document is not None}))
+    return Answer(ids, kept, evidence=tuple(evidence), truncated=truncated)

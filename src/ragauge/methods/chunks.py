@@ -1,0 +1,94 @@
+"""Chunk and rank: the baselines that CFIC does without."""
+
+from __future__ import annotations
+
+import importlib
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import Field
+
+from ragauge.cost.trace import Call
+from ragauge.grounding import chunks
+from ragauge.grounding.skip import Range
+from ragauge.lm import LM, Limits
+from ragauge.methods._base import Answer, Method
+from ragauge.methods._grounding import Text, answer_from, sentences_of
+from ragauge.prompts import Prompt
+
+CUTTERS = {"sliding_window": chunks.sliding_windows, "paragraph": chunks.paragraphs}
+
+
+@dataclass(frozen=True)
+class Chunks(Method):
+    """The documents are cut into chunks, a ranker scores them, the answer is generated from the best.
+
+    `volume` makes evidence comparable with that of other methods: the best chunks are taken until so many tokens are
+    reached, the last one up to a sentence end. The default is what CFIC gives on average in the paper (230 and 233
+    tokens, Table 6), rounded up.
+    """
+
+    chunking: Literal["sliding_window", "paragraph"] = "sliding_window"
+    words: Annotated[int, Field(ge=1)] = 256  # of a window; longer paragraphs are cut at sentence ends
+    ranker: Literal["dense", "bm25"] = "dense"
+    encoder: str = "minilm"  # of the dense ranker: an asset's name or source
+    volume: Annotated[int, Field(ge=1)] = 256  # tokens of evidence at most
+
+    def unsupported(self, lm: LM) -> str | None:
+        if lm.decoder is None or lm.tokenizer is None:
+            return "cuts evidence out of a text: needs weights and a tokenizer"
+        return (
+            None if lm.tokenizer.is_fast else "the model's tokenizer does not say which characters a token stands for"
+        )
+
+    def prepare(self, lm: LM, prompt: Prompt) -> Cut:
+        text = sentences_of(lm, prompt.sources)
+        ranges = CUTTERS[self.chunking](text.sources, text.sentences, self.words)
+        texts = [chunks.text_of(chunk, text.sources, text.sentences) for chunk in ranges]
+        if self.ranker == "bm25":
+            importlib.import_module("bm25s")  # not when the first question is timed
+            return Cut(text, ranges, texts)
+        return Cut(text, ranges, texts, self._embed(lm, texts, query=False))
+
+    def answer(self, lm: LM, state: Cut, prompt: Prompt, limits: Limits) -> Answer:
+        scores = self._scores(lm, state, prompt.question)
+        ranked = [state.chunks[i] for i in np.argsort(-scores, kind="stable")]
+        evidence = state.text.evidence(chunks.within(ranked, state.text.sentences, self.volume))
+        return answer_from(lm, prompt, evidence, 0, limits)
+
+    def _scores(self, lm: LM, state: Cut, question: str) -> np.ndarray:
+        """Scores of the chunks for a question: (chunk,); of equal ones the earlier comes first."""
+        if state.vectors is not None:
+            scores: np.ndarray = state.vectors @ self._embed(lm, [question], query=True)[0]
+            return scores
+        from ragauge.rankers.bm25 import rank
+
+        started = time.perf_counter()
+        counted = rank(question, state.texts)
+        lm.note(Call("rank", (), (), macs=0, seconds=time.perf_counter() - started))
+        return counted
+
+    def _embed(self, lm: LM, texts: Sequence[str], query: bool) -> np.ndarray:
+        """Embeddings (text, dim); those of chunks can be computed before the question is known."""
+        from ragauge.rankers.dense import load_encoder
+
+        model = load_encoder(self.encoder)
+        started = time.perf_counter()
+        vectors = model.encode(texts, query=query)
+        seconds = time.perf_counter() - started
+        macs = sum(model.macs(tokens) for tokens in model.count_tokens(texts, query=query))
+        lm.note(Call("rank", (), (), offline=not query, macs=macs, seconds=seconds))
+        return vectors
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Documents in chunks."""
+
+    text: Text
+    chunks: list[Range]  # first and last sentence of each
+    texts: list[str]
+    vectors: np.ndarray | None = None  # (chunk, dim), of dense rankers

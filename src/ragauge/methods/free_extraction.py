@@ -1,0 +1,56 @@
+"""Evidence that a long-context model writes down freely, as CFIC's chunking-free baselines do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+from ragauge.grounding.sentences import split
+from ragauge.lm import LM, Limits
+from ragauge.methods._base import Answer, Evidence, Method, generate
+from ragauge.methods._grounding import Grounding, answer_from, read_documents, why_not
+from ragauge.prompts import Prompt, Source
+
+
+@dataclass(frozen=True)
+class FreeExtraction(Method):
+    """CFIC's request to the same cached document, answered by greedy decoding that nothing constrains.
+
+    Vicuna, LongChat and LongAlpaca in the paper's Table 3; on CFIC's own model it is CFIC without its two decoding
+    strategies in Table 6. Every sentence that was generated is a piece of evidence; one that stands in no document,
+    character by character, has no place. The answer is generated from all of them, as they were written.
+    """
+
+    volume: Annotated[int, Field(ge=1)] = 256  # tokens of evidence at most
+
+    def unsupported(self, lm: LM) -> str | None:
+        return why_not(lm)
+
+    def prepare(self, lm: LM, prompt: Prompt) -> Grounding:
+        return read_documents(lm, prompt, positions=self.volume, slots=self.volume, lower="volume")
+
+    def answer(self, lm: LM, state: Grounding, prompt: Prompt, limits: Limits) -> Answer:
+        context = state.ask(lm, prompt)
+        at_most = Limits(self.volume, stop=(), ignore_stop=False)
+        ids = generate(lm, context.cache, context.logits[None], context.position, at_most)
+        written: str = lm.tokenizer.decode(ids, skip_special_tokens=True)
+        evidence = [_placed(sentence, prompt.sources) for sentence in _sentences(written)]
+        return answer_from(lm, prompt, evidence, state.text.truncated, limits)
+
+
+def _sentences(text: str) -> list[str]:
+    """The sentences of a text, line by line, without white space at their ends."""
+    found = [line[start:stop].strip() for line in text.split("\n") for start, stop in split(line)]
+    return [sentence for sentence in found if sentence]
+
+
+def _placed(text: str, sources: tuple[Source, ...]) -> Evidence:
+    """The text at the first place where a document has it; without a place where none does."""
+    for source in sources:
+        start = source.text.find(text)
+        if start >= 0:
+            at = source.offset + start
+            return Evidence(source.document, at, at + len(text), text)
+    return Evidence(None, None, None, text)

@@ -1,0 +1,15 @@
+"""The volume of the evidence, which baselines of equal volume are compared at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def score(record: Mapping[str, Any]) -> float | None:
+    """Tokens of all pieces of evidence, by the decoder's tokenizer; 0 where none was found.
+
+    Reads `tokens`. None where the method looks for no evidence.
+    """
+    tokens = record["tokens"].get("evidence")
+    return None if tokens is None else float(tokens)
