@@ -21,7 +21,7 @@ from ragauge.errors import UserError
 from ragauge.retrieval import service
 from ragauge.retrieval.process import Running
 from ragauge.retrieval.retriever import Neighbours, Query
-from ragauge.retrieval.wire import About
+from ragauge.retrieval.wire import About, Limits
 
 CHUNK, VOCABULARY, LISTS = 8, 250, 16
 SLEEP, FAIL, HANG = "sleep", "fail", "hang"  # texts that make a search take 0.5 s, meet a defect, or take 60 s
@@ -31,7 +31,8 @@ ABOUT = About("toy", "tokenizer", "encoder", "l2", 400, LISTS, VOCABULARY, CHUNK
 class Toy:
     """Random chunks in 16 lists, of which a search scans the `nprobe` nearest; a part holds every n-th chunk."""
 
-    def __init__(self, chunks: int = 400, part: int = 0, of: int = 1) -> None:
+    def __init__(self, chunks: int = 400, part: int = 0, of: int = 1, delay_s: float = 0.0) -> None:
+        self.delay_s = delay_s  # of every search
         draw = np.random.default_rng(0)
         self.tokens = draw.integers(1, VOCABULARY, (chunks, CHUNK)).astype(np.int32)
         self.lengths = draw.integers(1, CHUNK + 1, chunks).astype(np.int32)
@@ -44,6 +45,7 @@ class Toy:
         self.searched: list[str | None] = []
 
     def search(self, queries: Sequence[Query]) -> list[Neighbours]:
+        time.sleep(self.delay_s)
         self.searched += [query.text for query in queries]
         for query in queries:
             if query.text == FAIL:
@@ -120,16 +122,17 @@ def process(*options: str, start_s: float = 20.0, stop_s: float = 5.0) -> Iterat
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    for option, default in (("--part", 0), ("--of", 1), ("--port", 0), ("--workers", 1)):
+    for option, default in (("--part", 0), ("--of", 1), ("--port", 0), ("--workers", 1), ("--concurrent", 64)):
         parser.add_argument(option, type=int, default=default)
     parser.add_argument("--grace", type=float, default=5.0)
+    parser.add_argument("--delay", type=float, default=0.0)
     parser.add_argument("--tls-cert", type=Path)
     parser.add_argument("--tls-key", type=Path)
     parser.add_argument("--while-stdin-open", action="store_true")
     args = parser.parse_args()
     tls = service.TLS(args.tls_cert, args.tls_key) if args.tls_cert else None
-    toy = Toy(part=args.part, of=args.of)
-    server = service.Server(toy, ABOUT, port=args.port, tls=tls, workers=args.workers)
+    toy, limits = Toy(part=args.part, of=args.of, delay_s=args.delay), Limits(concurrent=args.concurrent)
+    server = service.Server(toy, ABOUT, port=args.port, tls=tls, workers=args.workers, limits=limits)
     service.serve(server, args.grace, args.while_stdin_open)
 
 
