@@ -27,6 +27,7 @@ include: "workflow/rules/answers.smk"
 include: "workflow/rules/latency.smk"
 include: "workflow/rules/predictions.smk"
 include: "workflow/rules/items.smk"
+include: "workflow/rules/report.smk"
 
 
 rule all:
@@ -35,6 +36,7 @@ rule all:
     input:
         item_files,
         f"{REPORTS}/provenance.json",
+        PAGE,
 
 
 onstart:
