@@ -62,6 +62,13 @@ def answer(found: list[tuple[int, int]], k: int) -> Neighbours:
     )
 
 
+def test_a_part_may_name_a_chunk_twice_but_two_parts_may_not() -> None:
+    one, other = answer([(1, 5), (1, 6)], 2), answer([(2, 4)], 2)
+    assert merge([one, other], 3).ids.tolist() == [2, 1, 1]
+    with pytest.raises(RetrievalError, match="chunk 1 is held by two retrieval servers"):
+        merge([one, answer([(1, 4)], 2)], 3)
+
+
 def test_seconds_are_the_longest_of_the_parts_and_nprobe_the_smallest() -> None:
     one, other = answer([(1, 5)], 1), answer([(2, 4)], 1)
     merged = merge([one, replace(other, nprobe=2, seconds={"search": 0.3, "queue": 0.2})], 1)

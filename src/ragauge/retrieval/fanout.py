@@ -110,16 +110,14 @@ class MismatchError(RetrievalError):
 def merge(parts: Sequence[Neighbours], k: int, larger_is_nearer: bool = False) -> Neighbours:
     """The k nearest of the answers of disjoint parts to one query; ties go to the smaller id.
 
+    One part may name a chunk more than once: a filled index has several vectors of it.
+
     Raises:
         RetrievalError: a chunk that two parts hold.
     """
     ids = np.concatenate([part.ids for part in parts])
     distances = np.concatenate([part.distances for part in parts])
-    held, counts = np.unique(ids[ids >= 0], return_counts=True)
-    if (counts > 1).any():
-        raise MismatchError(
-            f"chunk {held[counts > 1][0]} is held by two retrieval servers: their parts must be disjoint"
-        )
+    _check_disjoint([part.ids for part in parts])
     keys = np.where(ids < 0, np.inf, -distances if larger_is_nearer else distances)
     nearest = np.lexsort((ids, keys))[:k]
     rows = {
@@ -130,6 +128,14 @@ def merge(parts: Sequence[Neighbours], k: int, larger_is_nearer: bool = False) -
     stages = dict.fromkeys(stage for part in parts for stage in part.seconds)
     seconds = {stage: max(part.seconds.get(stage, 0.0) for part in parts) for stage in stages}
     return Neighbours(**rows, nprobe=min(part.nprobe for part in parts), seconds=seconds)
+
+
+def _check_disjoint(parts: Sequence[np.ndarray]) -> None:
+    held, counts = np.unique(np.concatenate([np.unique(ids[ids >= 0]) for ids in parts]), return_counts=True)
+    if (counts > 1).any():
+        raise MismatchError(
+            f"chunk {held[counts > 1][0]} is held by two retrieval servers: their parts must be disjoint"
+        )
 
 
 def _labelled(found: Neighbours, missing: tuple[str, ...]) -> PartialNeighbours:
