@@ -10,6 +10,7 @@ from ragauge.grounding.sentences import Sentence
 from ragauge.grounding.skip import Range
 from ragauge.prompts import Source
 
+_LINE_END = re.compile(r"\n")
 _BLANK_LINE = re.compile(r"\n[^\S\n]*\n")
 
 
@@ -94,5 +95,5 @@ def _in_turn(ranked: Iterable[Range]) -> Iterator[int]:
 def _breaks(text: str) -> list[int]:
     """Where paragraphs end, in characters: after each blank line inside the text, else after each line."""
     begin = len(text) - len(text.lstrip())
-    blank = [match.end() for match in _BLANK_LINE.finditer(text.rstrip(), begin)]
-    return blank or [match.end() for match in re.finditer("\n", text)]
+    blank, every = ([m.end() for m in ends.finditer(text.rstrip(), begin)] for ends in (_BLANK_LINE, _LINE_END))
+    return blank or every
