@@ -77,6 +77,7 @@ class Model(_Section):
         None, description="label of the training that makes it, in place of a source; it is asked and not timed"
     )
     methods: list[str] | None = Field(None, description="names of the variants that run on it; default: all")
+    datasets: list[str] | None = Field(None, description="labels of the data sets that it is asked; default: all")
 
 
 class DatasetEntry(_Section):
@@ -185,6 +186,8 @@ class Config(_Section):
                 _known("training", model.training, self.training, f"models.{label}.training")
             for name in model.methods or ():
                 _known("variant", name, self.methods, f"models.{label}.methods")
+            for name in model.datasets or ():
+                _known("data set", name, self.datasets, f"models.{label}.datasets")
         for name, variant in self.methods.items():
             for label in variant.datasets or ():
                 _known("data set", label, self.datasets, f"methods.{name}.datasets")
@@ -218,7 +221,8 @@ class Config(_Section):
             for label, model in self.models.items():
                 for name, variant in self.methods.items():
                     fits = variant.datasets is None or dataset in variant.datasets
-                    if fits and (model.methods is None or name in model.methods):
+                    asked = model.datasets is None or dataset in model.datasets
+                    if fits and asked and (model.methods is None or name in model.methods):
                         yield Answers(dataset, label, name)
 
     def limit(self, job: Answers) -> int | None:
@@ -226,9 +230,10 @@ class Config(_Section):
         limits = (self.datasets[job.dataset].limit, self.methods[job.variant].limit)
         return min((limit for limit in limits if limit is not None), default=None)
 
-    def timed_models(self) -> list[str]:
-        """The models that are timed: one that was trained here is as fast as the one that it was made of."""
-        return [label for label, model in self.models.items() if model.training is None]
+    def timed_models(self, dataset: str) -> list[str]:
+        """The models that are timed on a data set: one that was trained here is as fast as the one it was made of."""
+        asked = ((label, model) for label, model in self.models.items() if model.training is None)
+        return [label for label, model in asked if model.datasets is None or dataset in model.datasets]
 
     def evaluation(self, training: str) -> dict[str, int | None]:
         """The data sets (labels) that models of a training are asked, and how many of their first questions."""
@@ -264,7 +269,7 @@ class Config(_Section):
         jobs = list(self.answers())
         limits = [self.limit(job) for job in jobs]
         count = f"{sum(limit or 0 for limit in limits):,}" + (" and all of some data sets" if None in limits else "")
-        timed = sum(protocol.trials * len(protocol.methods) for protocol in self.protocols) * len(self.timed_models())
+        timed = sum(p.trials * len(p.methods) * len(self.timed_models(p.dataset)) for p in self.protocols)
         return "\n".join(
             [
                 f"run       {self.run} (results/{self.run}, reports/{self.run})",
@@ -472,6 +477,8 @@ def _keys_at(path: list[str]) -> list[str]:
     }
     if not path:
         return list(Config.model_fields)
+    if path[-1] == "resources":
+        return list(Resources.model_fields)
     return list((sections | entries)[path[0]].model_fields)
 
 

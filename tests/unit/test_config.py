@@ -46,6 +46,13 @@ MISTAKES = [
     ("run", "a/b", "c.yaml: run: 'a/b' must be made of letters, digits, '.', '_' and '-'"),
     ("models", {}, "c.yaml: models: "),
     ("models/x", {"source": "smollm"}, "c.yaml: models.x.source: unknown model 'smollm'; "),
+    (
+        "models/smollm2-135m-instruct",
+        {"resources": {"gpus": 1}},
+        "resources.gpus: unknown key 'gpus'; did you mean 'gpu'?",
+    ),
+    ("models/smollm2-135m-instruct", {"datasets": ["nq"]}, "datasets: unknown data set 'nq'; known: musique, nq_open"),
+    ("models/smollm2-135m-instruct", {"max_context": 0}, "max_context: must be greater than or equal to 1, not 0"),
     ("models/smollm2-135m-instruct", {"dtype": "fp32"}, "c.yaml: models.smollm2-135m-instruct.dtype: must be "),
     ("models/smollm2-135m-instruct", {"dtpe": "x"}, "unknown key 'dtpe'; did you mean 'dtype'?"),
     ("datasets/nq_opn", {}, "c.yaml: datasets.nq_opn.dataset: unknown dataset 'nq_opn'; did you mean 'nq_open'?"),
@@ -98,6 +105,16 @@ def test_keys_are_the_default_names() -> None:
     assert checked.datasets["musique"].dataset == "musique"
     assert checked.methods["naive"].method == "naive"
     assert checked.methods["sp_k4"].params == {"top_k": 4}
+
+
+def test_a_model_is_asked_and_timed_on_its_data_sets_alone() -> None:
+    data = changed("models/small", {"source": "smollm2-135m-instruct", "datasets": ["musique"], "device": "cuda"})
+    data["datasets"]["musique"] = {"max_new_tokens": 32}
+    checked = config.parse(data, "c.yaml")
+    assert {job.dataset for job in checked.answers() if job.model == "small"} == {"musique"}
+    assert checked.timed_models("nq_open") == ["smollm2-135m-instruct"]
+    assert (checked.gpus("small"), checked.gpus("smollm2-135m-instruct")) == (1, 0)
+    assert (checked.max_new_tokens("musique"), checked.max_new_tokens("nq_open")) == (32, 100)
 
 
 def test_jobs_and_limits() -> None:

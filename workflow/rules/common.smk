@@ -123,7 +123,9 @@ def model_manifest(wildcards):
 
 def model_settings(wildcards):
     """What the configuration says of a model, but for where it is used."""
-    return EXPERIMENT.models[wildcards.model].model_dump(exclude={"training", "methods"})
+    model = EXPERIMENT.models[wildcards.model]
+    unset = {"max_context"} if model.max_context is None else set()
+    return model.model_dump(exclude={"training", "methods", "datasets", "resources"} | unset)
 
 
 def dataset_manifests(wildcards):
@@ -255,7 +257,7 @@ LATENCY = f"{RESULTS}/latency/{{dataset}}/{{model}}.json"
 latency_files = [
     LATENCY.format(dataset=protocol.dataset, model=model)
     for protocol in EXPERIMENT.protocols
-    for model in EXPERIMENT.timed_models()
+    for model in EXPERIMENT.timed_models(protocol.dataset)
 ]
 
 
