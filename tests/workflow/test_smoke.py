@@ -76,7 +76,8 @@ def records(path: Path) -> list[dict[str, Any]]:
         for clock in CLOCKS:
             del record[clock]
         for call in record["trace"]:
-            call.pop("seconds", None)
+            for clock in ("seconds", "loading_s"):
+                call.pop(clock, None)
     return lines
 
 
@@ -117,6 +118,16 @@ def test_an_edited_option_runs_its_variant_alone(folder: Path, finished: Path) -
     assert "reports/tiny/superposition_table_1.csv" in written
     assert not [path for path in written if "/data/" in path]
     assert [len(r["kept"]) for r in records(folder / answers / "bm25_k1.jsonl")] == [2, 2, 2]
+
+
+def test_a_raised_limit_asks_the_new_questions_alone(folder: Path, finished: Path) -> None:
+    out = finished / "answers" / "nq_open" / "tiny" / "naive.jsonl"
+    run(folder, {"naive": {"limit": 1}})
+    before = out.read_text()
+    assert before.count("\n") == 1
+    run(folder, {"naive": {}})
+    assert out.read_text().count("\n") == 3
+    assert out.read_text().startswith(before)  # its clocks, too
 
 
 def test_a_killed_run_goes_on_where_it_was(folder: Path, finished: Path) -> None:
