@@ -92,6 +92,21 @@ def test_describe_and_health_tell_what_is_served(server: Server, client: Client)
     assert reply.status == health_pb2.HealthCheckResponse.SERVING
 
 
+def test_tokens_become_text_by_the_tokenizer_of_the_server() -> None:
+    def spell(sequences: list[list[int]]) -> list[str]:
+        return ["".join(map(chr, sequence)) for sequence in sequences]
+
+    with Server(parts.Toy(), parts.ABOUT, detokenize=spell) as server, Client(server.address) as client:
+        assert client.detokenize([[72, 105], [33]]) == ["Hi", "!"]
+        with pytest.raises(RetrievalError, match=r"refused: sequences\[1\]\[0\]: 250; must be from 0 to 249"):
+            client.detokenize([[1], [250]])
+
+
+def test_a_server_without_a_tokenizer_says_so(client: Client) -> None:
+    with pytest.raises(RetrievalError, match="detokenize: not offered by what listens there"):
+        client.detokenize([[1]])
+
+
 def test_searches_started_together_are_answered_each_with_its_own(client: Client) -> None:
     queries = parts.queries(40)
     pending = [client.start([query]) for query in queries]
@@ -166,9 +181,7 @@ def test_the_refusal_of_the_searcher_itself_reaches_the_client(client: Client) -
 
 
 def test_a_defect_is_told_without_its_inside_and_logged(client: Client, caplog: pytest.LogCaptureFixture) -> None:
-    with pytest.raises(
-        RetrievalError, match=r"internal: the search failed \(ZeroDivisionError\); see the server's log"
-    ):
+    with pytest.raises(RetrievalError, match=r"internal: it failed \(ZeroDivisionError\); see the server's log"):
         client.search([Query(text=parts.FAIL)])
     assert "a defect" in caplog.text
 

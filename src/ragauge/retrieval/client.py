@@ -41,7 +41,7 @@ WHAT = {
     grpc.StatusCode.UNAVAILABLE: "the server cannot be reached, was lost, or takes no more requests",
     grpc.StatusCode.INVALID_ARGUMENT: "refused",
     grpc.StatusCode.RESOURCE_EXHAUSTED: "too large",
-    grpc.StatusCode.UNIMPLEMENTED: "what listens there is another service",
+    grpc.StatusCode.UNIMPLEMENTED: "not offered by what listens there",
 }
 
 
@@ -98,6 +98,11 @@ class Client:
         """What the server holds. Raises RetrievalError as `search` does."""
         call = _Call(self, "describe", pb.DescribeRequest(), self._stub.Describe.future)
         return wire.about(call.result())
+
+    def detokenize(self, sequences: Sequence[Sequence[int]]) -> list[str]:
+        """Tokens of the server's database as text, one for each sequence. Raises RetrievalError as `search` does."""
+        request = pb.DetokenizeRequest(sequences=[pb.Tokens(ids=sequence) for sequence in sequences])
+        return list(_Call(self, "detokenize", request, self._stub.Detokenize.future).result().texts)
 
     def wait_until_ready(self, limit_s: float) -> None:
         """Return when the server reports that it serves. Raises RetrievalError when it does not within `limit_s`."""

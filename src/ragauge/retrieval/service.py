@@ -12,15 +12,15 @@ import math
 import ssl
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 import grpc
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from ragauge.errors import UserError
@@ -42,6 +42,8 @@ WAITING_CALLS = 256  # calls that may wait for a thread; gRPC itself refuses mor
 SHOWN = 60  # characters of a refused value in a message
 MAX_BUDGET_S = 3600.0
 
+Detokenize = Callable[[list[list[int]]], list[str]]
+
 
 @dataclass(frozen=True)
 class TLS:
@@ -58,6 +60,9 @@ class TLS:
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
             reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
             raise UserError(f"TLS: {self.certificate} and {self.key} cannot be used: {reason}") from error
+
+
+Request = TypeVar("Request", bound=Message)
 
 
 class RefusedError(Exception):
@@ -85,6 +90,7 @@ class Server:
         tls: TLS | None = None,
         limits: Limits = Limits(),  # noqa: B008 (frozen)
         workers: int = 1,
+        detokenize: Detokenize | None = None,
     ) -> None:
         """
         Args:
@@ -94,11 +100,12 @@ class Server:
             port: 0 lets the system choose.
             tls: without it, nothing is encrypted and no server is authenticated.
             workers: searches at the same time.
+            detokenize: token sequences to texts, by the database's tokenizer; without it that call is not offered.
 
         Raises:
             UserError: the address cannot be listened on, or the certificate cannot be used.
         """
-        self._service = _Service(searcher, about, limits, workers)
+        self._service = _Service(searcher, about, limits, workers, detokenize)
         self._health = health.HealthServicer()
         self._server = grpc.server(
             ThreadPoolExecutor(limits.concurrent + SPARE_THREADS, thread_name_prefix="retrieval"),
@@ -141,16 +148,20 @@ class Server:
 class _Service:
     """The handlers of the calls. Messages are parsed here, since gRPC calls a garbled one a defect and logs it."""
 
-    def __init__(self, searcher: Searcher, about: About, limits: Limits, workers: int) -> None:
-        self._searcher, self._about, self._limits = searcher, about, limits
+    def __init__(
+        self, searcher: Searcher, about: About, limits: Limits, workers: int, detokenize: Detokenize | None
+    ) -> None:
+        self._searcher, self._about, self._limits, self._detokenize = searcher, about, limits, detokenize
         self._turns = threading.Semaphore(workers)
         self._places = threading.BoundedSemaphore(limits.concurrent)
         self._running = 0
         self._count = threading.Lock()
 
     def handlers(self) -> grpc.GenericRpcHandler:
-        """Both calls, from bytes to bytes."""
+        """All calls, from bytes to bytes."""
         calls = {"Search": self.search, "Describe": self.describe}
+        if self._detokenize is not None:
+            calls["Detokenize"] = self.detokenize
         return grpc.method_handlers_generic_handler(
             wire.SERVICE, {name: grpc.unary_unary_rpc_method_handler(call) for name, call in calls.items()}
         )
@@ -164,19 +175,27 @@ class _Service:
         return wire.description(self._about, self._limits).SerializeToString()
 
     def search(self, data: bytes, context: grpc.ServicerContext) -> bytes:
-        """Answer, or abort with the status that says why not."""
+        """The neighbours of a request's queries."""
+        return self._answered(self._search, data, context)
+
+    def detokenize(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+        """The texts of a request's token sequences."""
+        return self._answered(self._texts, data, context)
+
+    def _answered(
+        self, answer: Callable[[bytes, grpc.ServicerContext], bytes], data: bytes, context: grpc.ServicerContext
+    ) -> bytes:
+        """The answer, or an abort with the status that says why there is none."""
         try:
             with self._admitted():
-                return self._answer(data, context)
+                return answer(data, context)
         except RefusedError as refusal:
             _abort(context, refusal.code, refusal)
         except UserError as error:
             _abort(context, grpc.StatusCode.INVALID_ARGUMENT, error)
         except Exception as error:
             logger.exception("a request failed")
-            _abort(
-                context, grpc.StatusCode.INTERNAL, f"the search failed ({type(error).__name__}); see the server's log"
-            )
+            _abort(context, grpc.StatusCode.INTERNAL, f"it failed ({type(error).__name__}); see the server's log")
 
     @contextmanager
     def _admitted(self) -> Iterator[None]:
@@ -194,8 +213,18 @@ class _Service:
                 self._running -= 1
             self._places.release()
 
-    def _answer(self, data: bytes, context: grpc.ServicerContext) -> bytes:
-        request = _parsed(data)
+    def _texts(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+        request = _parsed(pb.DetokenizeRequest, data)
+        _between("sequences", len(request.sequences), 1, self._limits.queries)
+        for i, sequence in enumerate(request.sequences):
+            _check_tokens(f"sequences[{i}]", sequence.ids, self._about, self._limits)
+        assert self._detokenize is not None
+        with self._turn(context):
+            texts = self._detokenize([list(sequence.ids) for sequence in request.sequences])
+        return pb.DetokenizeReply(texts=texts).SerializeToString()
+
+    def _search(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+        request = _parsed(pb.SearchRequest, data)
         check(request, self._about, self._limits)
         queries = [wire.query(message) for message in request.queries]
         arrived = time.perf_counter()
@@ -220,12 +249,12 @@ class _Service:
             self._turns.release()
 
 
-def _parsed(data: bytes) -> pb.SearchRequest:
+def _parsed(kind: type[Request], data: bytes) -> Request:
     try:
-        return pb.SearchRequest.FromString(data)
+        return kind.FromString(data)
     except DecodeError:
         raise RefusedError(
-            grpc.StatusCode.INVALID_ARGUMENT, f"the message of {len(data)} bytes is no {wire.SERVICE} SearchRequest"
+            grpc.StatusCode.INVALID_ARGUMENT, f"the message of {len(data)} bytes is no {kind.DESCRIPTOR.full_name}"
         ) from None
 
 

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%ragauge/retrieval/proto/ragauge.proto\x12\x14ragauge.retrieval.v1\"Q\n\rSearchRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12,\n\x07queries\x18\x02 \x03(\x0b\x32\x1b.ragauge.retrieval.v1.Query\"\xb7\x01\n\x05Query\x12.\n\x06tokens\x18\x01 \x01(\x0b\x32\x1c.ragauge.retrieval.v1.TokensH\x00\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12\t\n\x01k\x18\x03 \x01(\r\x12\x13\n\x06nprobe\x18\x04 \x01(\rH\x01\x88\x01\x01\x12\x15\n\x08\x62udget_s\x18\x05 \x01(\x01H\x02\x88\x01\x01\x12\x14\n\x0c\x63ontinuation\x18\x06 \x01(\rB\t\n\x07\x63ontentB\t\n\x07_nprobeB\x0b\n\t_budget_s\"\x15\n\x06Tokens\x12\x0b\n\x03ids\x18\x01 \x03(\x05\"T\n\x0bSearchReply\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x31\n\x07results\x18\x02 \x03(\x0b\x32 .ragauge.retrieval.v1.Neighbours\"\xf4\x01\n\nNeighbours\x12\x33\n\nneighbours\x18\x01 \x03(\x0b\x32\x1f.ragauge.retrieval.v1.Neighbour\x12\x0e\n\x06nprobe\x18\x02 \x01(\r\x12\x14\n\x0c\x63hunk_tokens\x18\x03 \x01(\r\x12\x1b\n\x13\x63ontinuation_tokens\x18\x04 \x01(\r\x12>\n\x07seconds\x18\x05 \x03(\x0b\x32-.ragauge.retrieval.v1.Neighbours.SecondsEntry\x1a.\n\x0cSecondsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"a\n\tNeighbour\x12\n\n\x02id\x18\x01 \x01(\x03\x12\x10\n\x08\x64istance\x18\x02 \x01(\x02\x12\x10\n\x08\x64ocument\x18\x03 \x01(\x03\x12\x0e\n\x06tokens\x18\x04 \x03(\x05\x12\x14\n\x0c\x63ontinuation\x18\x05 \x03(\x05\"\x11\n\x0f\x44\x65scribeRequest\"\xc8\x01\n\x0b\x44\x65scription\x12\r\n\x05index\x18\x01 \x01(\t\x12\x11\n\ttokenizer\x18\x02 \x01(\t\x12\x0f\n\x07\x65ncoder\x18\x03 \x01(\t\x12\x0e\n\x06metric\x18\x04 \x01(\t\x12\x0f\n\x07vectors\x18\x05 \x01(\x04\x12\r\n\x05lists\x18\x06 \x01(\r\x12\x12\n\nvocabulary\x18\x07 \x01(\r\x12\x14\n\x0c\x63hunk_tokens\x18\x08 \x01(\r\x12,\n\x06limits\x18\t \x01(\x0b\x32\x1c.ragauge.retrieval.v1.Limits\"\x99\x01\n\x06Limits\x12\x15\n\rmessage_bytes\x18\x01 \x01(\r\x12\x0f\n\x07queries\x18\x02 \x01(\r\x12\t\n\x01k\x18\x03 \x01(\r\x12\x14\n\x0c\x63ontinuation\x18\x04 \x01(\r\x12\x0e\n\x06tokens\x18\x05 \x01(\r\x12\x12\n\ncharacters\x18\x06 \x01(\r\x12\x0e\n\x06\x63hunks\x18\x07 \x01(\r\x12\x12\n\nconcurrent\x18\x08 \x01(\r2\xb3\x01\n\tRetrieval\x12P\n\x06Search\x12#.ragauge.retrieval.v1.SearchRequest\x1a!.ragauge.retrieval.v1.SearchReply\x12T\n\x08\x44\x65scribe\x12%.ragauge.retrieval.v1.DescribeRequest\x1a!.ragauge.retrieval.v1.Descriptionb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%ragauge/retrieval/proto/ragauge.proto\x12\x14ragauge.retrieval.v1\"Q\n\rSearchRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12,\n\x07queries\x18\x02 \x03(\x0b\x32\x1b.ragauge.retrieval.v1.Query\"\xb7\x01\n\x05Query\x12.\n\x06tokens\x18\x01 \x01(\x0b\x32\x1c.ragauge.retrieval.v1.TokensH\x00\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12\t\n\x01k\x18\x03 \x01(\r\x12\x13\n\x06nprobe\x18\x04 \x01(\rH\x01\x88\x01\x01\x12\x15\n\x08\x62udget_s\x18\x05 \x01(\x01H\x02\x88\x01\x01\x12\x14\n\x0c\x63ontinuation\x18\x06 \x01(\rB\t\n\x07\x63ontentB\t\n\x07_nprobeB\x0b\n\t_budget_s\"\x15\n\x06Tokens\x12\x0b\n\x03ids\x18\x01 \x03(\x05\"T\n\x0bSearchReply\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x31\n\x07results\x18\x02 \x03(\x0b\x32 .ragauge.retrieval.v1.Neighbours\"\xf4\x01\n\nNeighbours\x12\x33\n\nneighbours\x18\x01 \x03(\x0b\x32\x1f.ragauge.retrieval.v1.Neighbour\x12\x0e\n\x06nprobe\x18\x02 \x01(\r\x12\x14\n\x0c\x63hunk_tokens\x18\x03 \x01(\r\x12\x1b\n\x13\x63ontinuation_tokens\x18\x04 \x01(\r\x12>\n\x07seconds\x18\x05 \x03(\x0b\x32-.ragauge.retrieval.v1.Neighbours.SecondsEntry\x1a.\n\x0cSecondsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"a\n\tNeighbour\x12\n\n\x02id\x18\x01 \x01(\x03\x12\x10\n\x08\x64istance\x18\x02 \x01(\x02\x12\x10\n\x08\x64ocument\x18\x03 \x01(\x03\x12\x0e\n\x06tokens\x18\x04 \x03(\x05\x12\x14\n\x0c\x63ontinuation\x18\x05 \x03(\x05\"D\n\x11\x44\x65tokenizeRequest\x12/\n\tsequences\x18\x01 \x03(\x0b\x32\x1c.ragauge.retrieval.v1.Tokens\" \n\x0f\x44\x65tokenizeReply\x12\r\n\x05texts\x18\x01 \x03(\t\"\x11\n\x0f\x44\x65scribeRequest\"\xc8\x01\n\x0b\x44\x65scription\x12\r\n\x05index\x18\x01 \x01(\t\x12\x11\n\ttokenizer\x18\x02 \x01(\t\x12\x0f\n\x07\x65ncoder\x18\x03 \x01(\t\x12\x0e\n\x06metric\x18\x04 \x01(\t\x12\x0f\n\x07vectors\x18\x05 \x01(\x04\x12\r\n\x05lists\x18\x06 \x01(\r\x12\x12\n\nvocabulary\x18\x07 \x01(\r\x12\x14\n\x0c\x63hunk_tokens\x18\x08 \x01(\r\x12,\n\x06limits\x18\t \x01(\x0b\x32\x1c.ragauge.retrieval.v1.Limits\"\x99\x01\n\x06Limits\x12\x15\n\rmessage_bytes\x18\x01 \x01(\r\x12\x0f\n\x07queries\x18\x02 \x01(\r\x12\t\n\x01k\x18\x03 \x01(\r\x12\x14\n\x0c\x63ontinuation\x18\x04 \x01(\r\x12\x0e\n\x06tokens\x18\x05 \x01(\r\x12\x12\n\ncharacters\x18\x06 \x01(\r\x12\x0e\n\x06\x63hunks\x18\x07 \x01(\r\x12\x12\n\nconcurrent\x18\x08 \x01(\r2\x91\x02\n\tRetrieval\x12P\n\x06Search\x12#.ragauge.retrieval.v1.SearchRequest\x1a!.ragauge.retrieval.v1.SearchReply\x12\\\n\nDetokenize\x12\'.ragauge.retrieval.v1.DetokenizeRequest\x1a%.ragauge.retrieval.v1.DetokenizeReply\x12T\n\x08\x44\x65scribe\x12%.ragauge.retrieval.v1.DescribeRequest\x1a!.ragauge.retrieval.v1.Descriptionb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -47,12 +47,16 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_NEIGHBOURS_SECONDSENTRY']._serialized_end=686
   _globals['_NEIGHBOUR']._serialized_start=688
   _globals['_NEIGHBOUR']._serialized_end=785
-  _globals['_DESCRIBEREQUEST']._serialized_start=787
-  _globals['_DESCRIBEREQUEST']._serialized_end=804
-  _globals['_DESCRIPTION']._serialized_start=807
-  _globals['_DESCRIPTION']._serialized_end=1007
-  _globals['_LIMITS']._serialized_start=1010
-  _globals['_LIMITS']._serialized_end=1163
-  _globals['_RETRIEVAL']._serialized_start=1166
-  _globals['_RETRIEVAL']._serialized_end=1345
+  _globals['_DETOKENIZEREQUEST']._serialized_start=787
+  _globals['_DETOKENIZEREQUEST']._serialized_end=855
+  _globals['_DETOKENIZEREPLY']._serialized_start=857
+  _globals['_DETOKENIZEREPLY']._serialized_end=889
+  _globals['_DESCRIBEREQUEST']._serialized_start=891
+  _globals['_DESCRIBEREQUEST']._serialized_end=908
+  _globals['_DESCRIPTION']._serialized_start=911
+  _globals['_DESCRIPTION']._serialized_end=1111
+  _globals['_LIMITS']._serialized_start=1114
+  _globals['_LIMITS']._serialized_end=1267
+  _globals['_RETRIEVAL']._serialized_start=1270
+  _globals['_RETRIEVAL']._serialized_end=1543
 # @@protoc_insertion_point(module_scope)

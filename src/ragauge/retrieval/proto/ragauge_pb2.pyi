@@ -79,6 +79,18 @@ class Neighbour(_message.Message):
     continuation: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, id: _Optional[int] = ..., distance: _Optional[float] = ..., document: _Optional[int] = ..., tokens: _Optional[_Iterable[int]] = ..., continuation: _Optional[_Iterable[int]] = ...) -> None: ...
 
+class DetokenizeRequest(_message.Message):
+    __slots__ = ("sequences",)
+    SEQUENCES_FIELD_NUMBER: _ClassVar[int]
+    sequences: _containers.RepeatedCompositeFieldContainer[Tokens]
+    def __init__(self, sequences: _Optional[_Iterable[_Union[Tokens, _Mapping]]] = ...) -> None: ...
+
+class DetokenizeReply(_message.Message):
+    __slots__ = ("texts",)
+    TEXTS_FIELD_NUMBER: _ClassVar[int]
+    texts: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, texts: _Optional[_Iterable[str]] = ...) -> None: ...
+
 class DescribeRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...

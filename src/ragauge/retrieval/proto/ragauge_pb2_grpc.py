@@ -45,6 +45,11 @@ class RetrievalStub:
                 request_serializer=ragauge_dot_retrieval_dot_proto_dot_ragauge__pb2.SearchRequest.SerializeToString,
                 response_deserializer=ragauge_dot_retrieval_dot_proto_dot_ragauge__pb2.SearchReply.FromString,
                 _registered_method=True)
+        self.Detokenize = channel.unary_unary(
+                '/ragauge.retrieval.v1.Retrieval/Detokenize',
+                request_serializer=ragauge_dot_retrieval_dot_proto_dot_ragauge__pb2.DetokenizeRequest.SerializeToString,
+                response_deserializer=ragauge_dot_retrieval_dot_proto_dot_ragauge__pb2.DetokenizeReply.FromString,
+                _registered_method=True)
         self.Describe = channel.unary_unary(
                 '/ragauge.retrieval.v1.Retrieval/Describe',
                 request_serializer=ragauge_dot_retrieval_dot_proto_dot_ragauge__pb2.DescribeRequest.SerializeToString,
@@ -68,6 +73,13 @@ class RetrievalServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Detokenize(self, request, context):
+        """Tokens of the database's tokenizer as text, for people: a client needs no tokenizer.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Describe(self, request, context):
         """What is served, and the limits of a request.
         """
@@ -82,6 +94,11 @@ def add_RetrievalServicer_to_server(servicer, server):
                     servicer.Search,
                     request_deserializer=ragauge_dot_retrieval_dot_proto_dot_ragauge__pb2.SearchRequest.FromString,
                     response_serializer=ragauge_dot_retrieval_dot_proto_dot_ragauge__pb2.SearchReply.SerializeToString,
+            ),
+            'Detokenize': grpc.unary_unary_rpc_method_handler(
+                    servicer.Detokenize,
+                    request_deserializer=ragauge_dot_retrieval_dot_proto_dot_ragauge__pb2.DetokenizeRequest.FromString,
+                    response_serializer=ragauge_dot_retrieval_dot_proto_dot_ragauge__pb2.DetokenizeReply.SerializeToString,
             ),
             'Describe': grpc.unary_unary_rpc_method_handler(
                     servicer.Describe,
@@ -122,6 +139,33 @@ class Retrieval:
             '/ragauge.retrieval.v1.Retrieval/Search',
             ragauge_dot_retrieval_dot_proto_dot_ragauge__pb2.SearchRequest.SerializeToString,
             ragauge_dot_retrieval_dot_proto_dot_ragauge__pb2.SearchReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Detokenize(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ragauge.retrieval.v1.Retrieval/Detokenize',
+            ragauge_dot_retrieval_dot_proto_dot_ragauge__pb2.DetokenizeRequest.SerializeToString,
+            ragauge_dot_retrieval_dot_proto_dot_ragauge__pb2.DetokenizeReply.FromString,
             options,
             channel_credentials,
             insecure,
