@@ -27,6 +27,7 @@ include: "workflow/rules/answers.smk"
 include: "workflow/rules/latency.smk"
 include: "workflow/rules/predictions.smk"
 include: "workflow/rules/items.smk"
+include: "workflow/rules/items_cfic.smk"
 include: "workflow/rules/report.smk"
 
 

@@ -10,7 +10,9 @@ from ragauge.paper._runs import Runs, Variant
 if TYPE_CHECKING:
     import pandas as pd
 
-OFFICIAL_SIZES = {"nq_open": 2655, "musique": 2417}  # questions of the whole data set
+# questions of the whole data set
+OFFICIAL_SIZES = {"nq_open": 2655, "musique": 2417, "longbench_multifieldqa_en": 150}
+OFFICIAL_SIZES |= {f"longbench_{task}": 200 for task in ("narrativeqa", "qasper", "hotpotqa", "musique")}
 
 
 def footer(runs: Runs, table: pd.DataFrame) -> str:

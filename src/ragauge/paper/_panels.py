@@ -119,7 +119,7 @@ def planes(dots: pd.DataFrame, x: Axis, y: Axis) -> Figure:
             ax.set_xlabel(x.label)
             ax.tick_params(axis="x", labelbottom=True)
         _scale(grid[0], dots, x)
-        handles = [_handle(*style, line=True) for style in styles.values()]
+        handles = [handle(*style, line=True) for style in styles.values()]
         _style.legend(figure, handles, columns=4 if columns == 1 else 7)
         return figure
 
@@ -203,7 +203,7 @@ def method_label(method: str) -> str:
 def method_handles(methods: Iterable[str]) -> list[Any]:
     """Legend entries of methods, each once."""
     names = sorted(dict.fromkeys(methods), key=_style.method_order)
-    return [_handle(*_style.method_style(m)) for m in names]
+    return [handle(*_style.method_style(m)) for m in names]
 
 
 def log_axis(ax: Axes, values: Sequence[float], which: str = "x") -> None:
@@ -288,18 +288,19 @@ def _dot_handles(shown: Sequence[Block]) -> list[Any]:
     handles = []
     mine = [b for b in shown if not b.published]
     if mine:
-        handles.append(_handle("measured, 95% interval", _style.INK, "o", line=True))
+        handles.append(handle("measured, 95% interval", _style.INK, "o", line=True))
     if any(_is_number(v) for b in mine for v in b.table["published"]):
-        handles.append(_handle("published, same model", _style.INK, "d", hollow=True))
+        handles.append(handle("published, same model", _style.INK, "d", hollow=True))
     for block in (b for b in shown if b.published):
         for place, model in enumerate(dict.fromkeys(block.table["model"])):
-            handles.append(_handle(str(model), _style.INK, _style.MODEL_MARKERS[place % 6], hollow=True))
+            handles.append(handle(str(model), _style.INK, _style.MODEL_MARKERS[place % 6], hollow=True))
         if any(_is_number(v) for v in block.table["measured"]):
-            handles.append(_handle("predicted", _style.INK, "."))
+            handles.append(handle("predicted", _style.INK, "."))
     return handles
 
 
-def _handle(label: str, colour: str, marker: str, line: bool = False, hollow: bool = False) -> Any:
+def handle(label: str, colour: str, marker: str, line: bool = False, hollow: bool = False) -> Any:
+    """A legend entry."""
     from matplotlib.lines import Line2D
 
     size = _style.marker_size(marker)

@@ -41,6 +41,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "path_temperature": None,
     },
     "dense": {"encoder": "minilm"},
+    "chunks": {"chunking": "sliding_window", "ranker": "dense", "encoder": "minilm"},
     "cfic": {"top_k": 3, "d": 256, "prefix": True, "skip": True, "search": "beam"},
 }
 RANKED = ("bm25", "tfidf", "dense")

@@ -74,6 +74,12 @@ METHODS = {
     "superposition": ("superposition", "#D55E00", "*"),
     "closed_book": ("closed book", "#8C8C8C", "X"),
     "oracle": ("gold documents alone", "#8C8C8C", "h"),
+    "cfic": ("CFIC", "#AA3377", "*"),
+    "free_extraction": ("free extraction", "#666633", "v"),
+    "full_article": ("full article", "#1A1A1A", "o"),
+    "bge": ("BGE", "#0072B2", "D"),
+    "llm_embedder": ("LLM-Embedder", "#56B4E9", "^"),
+    "minilm": ("MiniLM", "#009E73", "d"),
 }
 # What tables compare that is no method: the paper's choice has superposition's looks, differences are ink.
 OPTIONS = {
@@ -85,6 +91,11 @@ OPTIONS = {
     "none": ("none", "#8C8C8C", "o"),
     "attention": ("attention", "#CC79A7", "v"),
     "query": ("query", "#E69F00", "s"),
+    "without_prefix": ("without prefix", "#0072B2", "s"),
+    "without_skip": ("without skip", "#E69F00", "^"),
+    "without_both": ("without both", "#56B4E9", "v"),
+    "without_sft": ("without SFT", "#009E73", "D"),
+    "first_token": ("first token only", "#CC79A7", "P"),
     "average_document_tokens": ("mean document", "#0072B2", "o"),
     "average_longest_document_tokens": ("longest document", "#D55E00", "s"),
     "average_left_align_gap_tokens": ("left-align gap", "#009E73", "^"),

@@ -1,0 +1,107 @@
+"""A grid of dot plots that CFIC's items share: a column a data set, a row of panels a model, published ones last."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ragauge.paper import _panels, _style
+from ragauge.paper._cfic import LONGBENCH
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MOST_COLUMNS = 6
+
+
+def grid(table: pd.DataFrame, quantity: str, label: str, styles: Sequence[str], names: Sequence[str]) -> Figure:
+    """One panel a (model, data set): points with intervals, a line a name; the paper's models share their panels.
+
+    Args:
+        table: a frame of `_cells.frame`.
+        quantity: the one drawn; `label` names it on the axis.
+        styles, names: for each line of the table, whose looks it has and what its row is called.
+    """
+    shown = table.assign(style=list(styles), label=list(names))[table["quantity"] == quantity]
+    rows = _blocks(shown)
+    if not rows:
+        return _style.empty(_panels.NOTHING)
+    datasets = list(dict.fromkeys(d for _, part, _ in rows for d in part["dataset"]))[:MOST_COLUMNS]
+    lines = [list(dict.fromkeys(part["label"])) for _, part, _ in rows]
+    with _style.theme():
+        heights = [max(1, len(names)) for names in lines]
+        figure = _style.figure(_style.TEXT_IN, _panels.ROW_IN * sum(heights) + 0.5 * len(rows) + 0.55)
+        axes = figure.subplots(len(rows), len(datasets), sharex="col", squeeze=False, height_ratios=heights)
+        for (title, part, published), named, line in zip(rows, lines, axes, strict=True):
+            for place, (dataset, ax) in enumerate(zip(datasets, line, strict=True)):
+                _panel(ax, part[part["dataset"] == dataset], named, place == 0, published)
+                ax.set_title(_heading(title, dataset, place), loc="left", color=_style.MUTED, pad=3)
+        for place, dataset in enumerate(datasets):
+            values = [v for _, part, _ in rows for v in _values(part[part["dataset"] == dataset])]
+            axes[-1][place].set_xlim(0, max(values, default=1.0) * 1.08 or 1.0)
+            axes[-1][place].set_xlabel(label)
+        _style.legend(figure, _handles(rows), columns=4)
+        return figure
+
+
+def _blocks(shown: pd.DataFrame) -> list[tuple[str, pd.DataFrame, bool]]:
+    """(title, lines, whether published) of each row of panels: every model of ours, then the paper's together."""
+    others = shown["measured"].isna() & shown["published"].notna()
+    mine, printed = shown[~others], shown[others]
+    found = [(f"measured: {model}", part, False) for model, part in mine.groupby("model", sort=False)]
+    return found + ([("published", printed, True)] if len(printed) else [])
+
+
+def _heading(title: str, dataset: str, place: int) -> str:
+    """The data set, below the row's title in the first column."""
+    return f"{title if place == 0 else ''}\n{dataset.removeprefix(LONGBENCH)}"
+
+
+def _panel(ax: Axes, part: pd.DataFrame, names: Sequence[str], named: bool, published: bool) -> None:
+    ax.set_ylim(len(names) - 0.4, -0.6)
+    ax.set_yticks(range(len(names)), names if named else [""] * len(names))
+    ax.tick_params(axis="y", length=0)
+    ax.grid(axis="x")
+    ax.spines["left"].set_visible(False)
+    if published:
+        _style.as_published(ax)
+    models = list(dict.fromkeys(part["model"])) if published else []
+    for line in part.to_dict("records"):
+        _point(ax, line, names.index(line["label"]), models)
+    if part.empty:
+        ax.text(0.5, 0.5, "none", transform=ax.transAxes, ha="center", va="center", color=_style.MUTED, fontsize=5.6)
+
+
+def _point(ax: Axes, line: Mapping[Any, Any], y: int, models: Sequence[str]) -> None:
+    """Filled where measured, hollow where published, the reason where there is neither."""
+    _, colour, marker = _style.method_style(str(line["style"]))
+    if models:
+        place = models.index(line["model"])
+        shape = _style.MODEL_MARKERS[place % len(_style.MODEL_MARKERS)]
+        offset = 0.16 * (place - (len(models) - 1) / 2)
+        ax.plot(line["published"], y + offset, shape, mfc="white", mec=colour, mew=0.9, ms=3.4, zorder=3)
+    elif math.isfinite(line["measured"]):
+        _panels.interval(ax, line["measured"], y, line["low"], line["high"], colour)
+        ax.plot(line["measured"], y, marker, color=colour, ms=_style.marker_size(marker), mew=0, zorder=4)
+        if math.isfinite(line["published"]):
+            ax.plot(line["published"], y + 0.22, "d", mfc="white", mec=colour, mew=0.9, ms=3.8, zorder=3)
+    else:
+        place = {"transform": ax.get_yaxis_transform(), "va": "center", "color": _style.MUTED, "fontsize": 5.6}
+        ax.text(0.02, y, "not run" if str(line["note"]).startswith("not run") else "no number", **place)
+
+
+def _values(part: pd.DataFrame) -> list[float]:
+    return [v for column in ("measured", "high", "published") for v in part[column] if math.isfinite(v)]
+
+
+def _handles(rows: Sequence[tuple[str, pd.DataFrame, bool]]) -> list[Any]:
+    handles = []
+    if any(not published for _, _, published in rows):
+        handles.append(_panels.handle("measured, 95% interval", _style.INK, "o", line=True))
+    printed = [part for _, part, published in rows if published]
+    for place, model in enumerate(dict.fromkeys(m for part in printed for m in part["model"])):
+        handles.append(_panels.handle(f"published: {model}", _style.INK, _style.MODEL_MARKERS[place], hollow=True))
+    return handles

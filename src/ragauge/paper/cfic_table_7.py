@@ -1,0 +1,116 @@
+"""CFIC, Table 7: whether evidence stands in its document, and whether it supports the answer.
+
+Shows, for every method that answers from evidence, `faithfulness`: the share of its pieces of evidence that are a
+substring of the document, character by character, over every record; `answer_in_evidence`, the share of questions whose
+evidence says a reference answer; and the shares of questions whose evidence a language model judged to support the
+answer, to support it partly or not at all. The judge is named in the note; without judgements the cells say so.
+
+Does not show: agreement between judges. The paper's faithfulness is itself judged, by ChatGPT and by people, on 50
+questions; below 100 for evidence that was cut out of the document is then the judge's, not the method's.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ragauge.errors import UserError
+from ragauge.paper import _cfic, _panels
+from ragauge.paper._cells import Cell, Measure, frame, read_csv
+from ragauge.paper._runs import Runs, Variant
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+KEYS = ("model", "dataset", "system", "variant")
+FAITHFULNESS = "faithfulness"
+LABELS = ("supported", "partially_supported", "not_supported")
+JUDGES = {"chatgpt": "the paper, judged by ChatGPT", "human": "the paper, judged by people"}
+SYSTEMS = {"bge_sliding_window": "bge, sliding_window", "longalpaca_7b": "free_extraction", "cfic": "cfic"}
+SAMPLE = "longbench, the paper's sample"
+NO_JUDGE = "not judged: no judgements of this variant; `ragauge judge` makes them with an LLM judge"
+
+
+def table(runs: Runs) -> pd.DataFrame:
+    """One line for each (model, data set, system, quantity); shares, where the paper prints per cent."""
+    measured = [
+        cell for dataset, model in runs.groups(long=True) for v in runs.of(dataset, model) for cell in _cells(runs, v)
+    ]
+    return frame(KEYS, measured + _published())
+
+
+def draw(table: pd.DataFrame) -> Figure:
+    """Faithfulness and support, a line a method."""
+    axes = {
+        FAITHFULNESS: _panels.Axis("evidence in the document"),
+        "answer_in_evidence": _panels.Axis("says the answer"),
+    }
+    axes |= {"supported": _panels.Axis("judged to support it")} if _judged(table) else {}
+    systems, variants = table["system"], table["variant"]
+    names = [f"{_name(s)} ({v})" if v else _name(s) for s, v in zip(systems, variants, strict=True)]
+    return _panels.dots(table, [system.partition(",")[0] for system in systems], axes, names)
+
+
+def _judged(table: pd.DataFrame) -> bool:
+    """Whether there is a judgement to draw, a published one counted."""
+    part = table[table["quantity"] == "supported"]
+    return bool(part["measured"].notna().any() or part["published"].notna().any())
+
+
+def _name(system: str) -> str:
+    method, _, chunking = system.partition(", ")
+    label = _panels.method_label(method)
+    return f"{label}, {chunking.replace('_window', '')}" if chunking else label
+
+
+def _cells(runs: Runs, variant: Variant) -> list[Cell]:
+    if not _cfic.with_evidence(variant):
+        return []
+    system = ", ".join(filter(None, _cfic.row(variant)))
+    keys = {"model": variant.model, "dataset": variant.dataset, "system": system, "variant": variant.name}
+    measures = {
+        FAITHFULNESS: _cfic.exact(runs, variant, "evidence_verbatim"),
+        "answer_in_evidence": _cfic.exact(runs, variant, "answer_in_evidence"),
+        **_support(runs, variant),
+    }
+    return [Cell(keys, quantity, measure) for quantity, measure in measures.items()]
+
+
+def _support(runs: Runs, variant: Variant) -> dict[str, Measure]:
+    """The share of each judgement, over the questions that the judge gave one of them."""
+    judged = judgements(runs, variant)
+    found = {key: line["label"] for key, line in judged.items() if line.get("label") in LABELS}
+    if not found:
+        reason = "no judgement could be read from the judge's replies" if judged else NO_JUDGE
+        return {label: Measure(note=reason) for label in LABELS}
+    judges = ", ".join(sorted({str(line.get("judge")) for line in judged.values()}))
+    failed = f"; {len(judged) - len(found)} questions without a judgement" if len(found) < len(judged) else ""
+    values = {label: [float(given == label) for given in found.values()] for label in LABELS}
+    return {label: _cfic.mean(runs, of, f"judged by {judges}{failed}") for label, of in values.items()}
+
+
+def judgements(runs: Runs, variant: Variant) -> dict[str, Mapping[str, Any]]:
+    """The judgements of a variant's evidence by question; empty where there are none."""
+    path = runs.folder / "judgements" / variant.dataset / variant.model / f"{variant.name}.jsonl"
+    if not path.is_file():
+        return {}
+    try:
+        lines = [json.loads(line) for line in path.read_bytes().split(b"\n") if line.strip()]
+        return {line["key"]: line for line in lines}
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path}: holds a line that is no judgement: {error!r}") from error
+
+
+def _published() -> list[Cell]:
+    return [
+        Cell(
+            {"model": JUDGES[line["judge"]], "dataset": SAMPLE, "system": SYSTEMS[line["system"]]},
+            quantity,
+            Measure(note="published; judged, not compared"),
+            float(line[f"{quantity}_pct"]) / 100,
+        )
+        for line in read_csv("cfic_table_7")
+        for quantity in (FAITHFULNESS, *LABELS)
+    ]

@@ -1,0 +1,144 @@
+"""A small invented results folder of CFIC's kind. Test-only: no number in it was measured."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from synthetic_run import MODEL, PROVENANCE
+
+from ragauge.cost.trace import Call
+from ragauge.paper._runs import DEFAULTS
+from ragauge.records import Record
+from ragauge.runner import Setting
+
+DOCUMENT = "Ida Ember kept the light. The tower was built in 1821. Nobody knows why it leans. It was sold twice."
+SECTION = {"document": 0, "start": 26, "stop": 54}  # the second sentence
+FOUND, ELSEWHERE = (26, 54), (55, 81)
+TOKENS = 24  # of the document
+
+
+def write(
+    folder: Path,
+    name: str,
+    method: str,
+    right: Sequence[bool | None],
+    *,
+    dataset: str = "wiki_long",
+    model: str = MODEL,
+    found: Sequence[bool] | None = None,
+    **params: Any,
+) -> Path:
+    """Write one variant's records.
+
+    Args:
+        right: one entry a question: right, wrong, or None for failed.
+        found: whether the evidence is the gold section; by default where the answer is right.
+    """
+    options = DEFAULTS.get(method, {}) | params
+    looks = [bool(ok) for ok in right] if found is None else list(found)
+    lines = [_record(i, ok, looks[i], method, options, dataset) for i, ok in enumerate(right)]
+    path = folder / "answers" / dataset / model / f"{name}.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(record.model_dump_json() + "\n" for record in lines))
+    setting = Setting(method, dict(options), dataset, model, template="chat", instruction="", dtype="bfloat16")
+    path.with_suffix(".meta.json").write_text(json.dumps({"fingerprint": asdict(setting), "provenance": PROVENANCE}))
+    return path
+
+
+def write_documents(folder: Path, dataset: str, count: int) -> None:
+    """Write the questions as the data rule does."""
+    example = {"question": "When?", "documents": [{"title": "", "text": DOCUMENT}], "answers": ["1821"], "gold": [0]}
+    path = folder / "data" / f"{dataset}.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps({"key": f"q{i}", **example}) + "\n" for i in range(count)))
+
+
+def write_latency(
+    folder: Path,
+    stages: Mapping[str, Mapping[str, float]],
+    *,
+    dataset: str = "wiki_long",
+    model: str = MODEL,
+    trials: int = 3,
+    **more: Any,
+) -> None:
+    """Write a latency file: seconds of each stage of each variant, a little more in every trial."""
+    rows = [_timed(name, trial, of) for trial in range(trials) for name, of in stages.items()]
+    protocol = {"dataset": dataset, "new_tokens": 5, "trials": trials, "dtype": "bfloat16", "device": "cpu"}
+    path = folder / "latency" / dataset / f"{model}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"provenance": PROVENANCE, "protocol": protocol, "rows": rows, **more}))
+
+
+def write_judgements(folder: Path, name: str, labels: Sequence[str | None], dataset: str = "wiki_long") -> None:
+    """Write an invented judge's file."""
+    path = folder / "judgements" / dataset / MODEL / f"{name}.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = [{"key": f"q{i}", "label": label, "judge": "invented-judge"} for i, label in enumerate(labels)]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def _timed(name: str, trial: int, stages: Mapping[str, float]) -> dict[str, Any]:
+    seconds = {stage: s * (1 + 0.1 * trial) for stage, s in stages.items()}
+    first = sum(seconds.values())
+    line = {"variant": name, "trial": trial, "first_token_s": first, "total_s": first + 0.2, "disturbed": False}
+    return {**line, "stages": seconds}
+
+
+def _record(
+    place: int, ok: bool | None, found: bool, method: str, options: Mapping[str, Any], dataset: str
+) -> Record:
+    common: dict[str, Any] = {
+        "key": f"q{place}",
+        "question": "When?",
+        "answers": ["1821"],
+        "gold": [0],
+        "gold_stretches": [SECTION] if dataset == "wiki_long" else [],
+        "documents": 1,
+        "prompt_sha256": "0" * 64,
+    }
+    if ok is None:
+        return Record(**common, status="failed", reason="the document has no sentence")
+    evidence = _evidence(method, found)
+    tokens = {"preamble": 5, "documents": [TOKENS + place], "query": 4, "task": 2, "generated": 2}
+    volume = {} if evidence is None else {"evidence": 10 + place}
+    return Record(
+        **common,
+        status="ok",
+        tokens=tokens | volume,
+        evidence=evidence,
+        text="1821" if ok else "1900",
+        prediction="1821" if ok else "1900",
+        trace=[call.to_json() for call in trace(method, options)],
+        online_s=0.5,
+    )
+
+
+def _evidence(method: str, found: bool) -> list[dict[str, Any]] | None:
+    if method == "closed_book":
+        return None
+    start, stop = (0, len(DOCUMENT)) if method == "full_article" else FOUND if found else ELSEWHERE
+    pieces: list[dict[str, Any]] = [
+        {"document": 0, "start": start, "stop": stop, "text": DOCUMENT[start:stop], "verbatim": True}
+    ]
+    if method == "free_extraction" and not found:
+        pieces.append({"document": None, "start": None, "stop": None, "text": "It was 1900.", "verbatim": False})
+    return pieces
+
+
+def trace(method: str, options: Mapping[str, Any]) -> list[Call]:
+    """The calls of a method of that kind."""
+    read = [Call("documents", (TOKENS,), (0,), offline=True), Call("query", (8,), (TOKENS,))]
+    answer = [Call("prompt", (20,), (0,), logits=(1,)), Call("decode", (1,), (20,), logits=(1,), steps=2)]
+    if method == "cfic":
+        k = int(options["top_k"])
+        searched = [Call("prefix", (1,) * k, (32,) * k, parallel=True)] * 2 if options["prefix"] else []
+        skipped = [Call("skip", (9,) * k, (32,) * k, parallel=True)] if options["skip"] else []
+        return [*read, *searched, *skipped, *answer]
+    if method == "free_extraction":
+        return [*read, Call("decode", (1,), (32,), logits=(1,), steps=30), *answer]
+    return answer
