@@ -36,9 +36,13 @@ class JointAttention:
         if self.reach is not None and self.reach < 0:
             raise UserError(f"reach: must be a number of tokens, not {self.reach}")
 
-    def open(self, lm: LM, tokens: int, neighbour_tokens: int = 0) -> JointReader:
-        """A reader with room for a sequence of `tokens` and neighbours of `neighbour_tokens` in all."""
-        return JointReader(self, lm, tokens + 2 * neighbour_tokens)
+    def open(self, lm: LM, tokens: int, neighbour_tokens: int = 0, adapted: LM | None = None) -> JointReader:
+        """A reader with room for a sequence of `tokens` and neighbours of `neighbour_tokens` in all.
+
+        Args:
+            adapted: reads the neighbours in the place of `lm`: the same decoder with trained adapters.
+        """
+        return JointReader(self, lm, tokens + 2 * neighbour_tokens, adapted)
 
 
 class JointReader:
@@ -47,8 +51,8 @@ class JointReader:
     So the keys of every read are a view of the cache, and decoding between two retrievals is plain decoding.
     """
 
-    def __init__(self, form: JointAttention, lm: LM, capacity: int) -> None:
-        self.form, self.lm = form, lm
+    def __init__(self, form: JointAttention, lm: LM, capacity: int, adapted: LM | None = None) -> None:
+        self.form, self.lm, self.adapted = form, lm, adapted
         self.length = 0
         self._cache = lm.new_cache(capacity)
         self._front = 0  # slots of the neighbours
@@ -60,7 +64,7 @@ class JointReader:
         rows = [self._row(ids) for ids in neighbours if len(ids)]
         end = self._cache.length
         if rows:
-            self.lm.extend(self._cache, rows, stage="neighbours", parallel=True)
+            self._read_neighbours(rows)
         self._bring_to_front(Span(end, self._cache.length))
 
     def read(self, ids: Tokens) -> Tensor:
@@ -79,6 +83,15 @@ class JointReader:
     def note(self, call: Call) -> None:
         """See `Reader.note`."""
         self.lm.note(call)
+
+    def _read_neighbours(self, rows: Sequence[Row]) -> None:
+        if self.adapted is None:
+            self.lm.extend(self._cache, rows, stage="neighbours", parallel=True)
+            return
+        with self.adapted.tracing() as trace:
+            self.adapted.extend(self._cache, rows, stage="neighbours", parallel=True)
+        for call in trace:
+            self.lm.note(call)
 
     def _row(self, ids: Tokens) -> Row:
         last = 0 if self.form.reach is None else max(0, self.length - self.form.reach)
