@@ -1,0 +1,309 @@
+"""CFIC's baselines as methods: what their evidence is, how much of it, and what they do with bad documents."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tiny_models
+from ragauge import methods, metrics, records
+from ragauge.cli import main
+from ragauge.errors import UserError
+from ragauge.lm import LM, Limits, ShapeLM
+from ragauge.methods import _grounding, free_extraction
+from ragauge.prompts import Prompt, Source, build_prompt
+from ragauge.records import Record
+from tiny_checkpoint import write_checkpoint
+
+LIMITS = Limits(max_new_tokens=4, ignore_stop=True)
+INSTRUCTION = "Read this.\n{context}\n\nQuestion: {input}\nAnswer:"
+ARTICLE = "".join(f"House {i} has {i * 7 % 13} cats. Nobody counts them! " for i in range(30)) + "\n\nNotes\n\nThe end."
+BM25 = {"ranker": "bm25"}
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return f"path:{tiny_models.encoder(tmp_path_factory.mktemp('encoder'))}"
+
+
+def tiny_lm(context: int = 4096) -> LM:
+    return tiny_models.tiny_lm(replace(tiny_models.LLAMA, max_context=context, eos=(1,)))
+
+
+def prompt_of(*documents: tuple[str, str], question: str = "Where is house 7?", **more: Any) -> Prompt:
+    return build_prompt(
+        question,
+        documents or [("", ARTICLE)],
+        instruction=more.pop("instruction", INSTRUCTION),
+        template="chat",
+        tokenizer=tiny_models.byte_tokenizer(),
+        **more,
+    )
+
+
+def answered(name: str, prompt: Prompt, lm: LM | None = None, **options: Any) -> methods.Answer:
+    method, lm = methods.make(name, **options), lm or tiny_lm()
+    assert method.unsupported(lm) is None
+    return method.answer(lm, method.prepare(lm, prompt), prompt, LIMITS)
+
+
+def texts(answer: methods.Answer) -> list[str]:
+    return [piece.text for piece in answer.evidence or ()]
+
+
+def check_verbatim(answer: methods.Answer, prompt: Prompt) -> None:
+    assert answer.evidence
+    for piece in answer.evidence:
+        assert piece.document is not None
+        assert prompt.sources[piece.document].text[piece.start : piece.stop] == piece.text
+
+
+# ---- chunks
+
+
+@pytest.mark.parametrize("chunking", ["sliding_window", "paragraph"])
+@pytest.mark.parametrize("ranker", ["dense", "bm25"])
+@pytest.mark.parametrize("volume", [1, 60, 256])
+def test_chunks_are_verbatim_and_within_the_volume(chunking: str, ranker: str, volume: int, encoder: str) -> None:
+    prompt = prompt_of(("A", ARTICLE), ("", ARTICLE.replace("House", "Barn")))
+    options = {"chunking": chunking, "ranker": ranker, "volume": volume, "words": 12, "encoder": encoder}
+    answer = answered("chunks", prompt, **options)
+    check_verbatim(answer, prompt)
+    longest = 23  # of a sentence, a token a byte
+    assert sum(map(len, texts(answer))) <= max(volume, longest)
+    assert sum(map(len, texts(answer))) > min(volume, 256) - 2 * longest or volume == 1
+    assert answer.kept == tuple(sorted({piece.document for piece in answer.evidence or ()}))
+
+
+def test_the_chunk_with_the_questions_words_is_the_evidence() -> None:
+    prompt = prompt_of(("", "Ants run fast. Bees fly high. Cats sleep long."), question="Do bees fly?")
+    assert texts(answered("chunks", prompt, **BM25, words=3, volume=16)) == ["Bees fly high."]
+
+
+def test_dense_chunks_are_those_of_highest_cosine(encoder: str) -> None:
+    from ragauge.rankers.dense import load_encoder
+
+    answer = answered("chunks", prompt_of(), encoder=encoder, words=4, volume=1)
+    model = load_encoder(encoder)
+    sentences = [s for s in re.split(r"(?<=[.!])\s+|\s*\n\n", ARTICLE) if s]
+    scores = model.encode(sentences) @ model.encode(["Where is house 7?"])[0]
+    assert texts(answer) == [sentences[int(scores.argmax())]]
+
+
+def test_a_question_that_shares_no_word_gets_the_documents_beginning() -> None:
+    answer = answered("chunks", prompt_of(question="zzz"), **BM25, words=9, volume=44)
+    assert texts(answer) == ["House 0 has 0 cats. Nobody counts them!"]
+
+
+def test_chunks_are_embedded_before_the_question_is_known(encoder: str) -> None:
+    lm, method, prompt = tiny_lm(), methods.make("chunks", encoder=encoder), prompt_of()
+    with lm.tracing() as trace:
+        state = method.prepare(lm, prompt)
+        prepared = len(trace)
+        method.answer(lm, state, prompt, LIMITS)
+    assert [(c.stage, c.offline) for c in trace[:prepared]] == [("rank", True)]
+    assert [(c.stage, c.offline) for c in trace[prepared:]] == [("rank", False), ("prompt", False), ("decode", False)]
+    assert (trace[0].macs or 0) > (trace[1].macs or 0) > 0
+
+
+# ---- free extraction
+
+
+def written(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    """Have the model write this as its evidence."""
+
+    def generate(lm: LM, *context: Any) -> list[int]:
+        ids: list[int] = lm.tokenizer(text, add_special_tokens=False)["input_ids"]
+        return ids
+
+    monkeypatch.setattr(free_extraction, "generate", generate)
+
+
+def test_what_was_written_is_placed_where_it_stands_and_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    written(monkeypatch, " House 3 has 8 cats. House 3 has 9 cats.\nThe end.")
+    answer = answered("free_extraction", prompt_of(("A", "Nothing."), ("", ARTICLE)))
+    start, end = ARTICLE.index("House 3 has 8"), ARTICLE.index("The end.")
+    assert [(p.document, p.start, p.stop) for p in answer.evidence or ()] == [
+        (1, start, start + 19),
+        (None, None, None),
+        (1, end, end + 8),
+    ]
+    assert texts(answer) == ["House 3 has 8 cats.", "House 3 has 9 cats.", "The end."]
+    assert answer.kept == (1,)
+
+
+def test_nothing_written_is_no_evidence_and_still_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    written(monkeypatch, " \n ")
+    answer = answered("free_extraction", prompt_of())
+    assert (answer.evidence, answer.kept) == ((), ())
+    assert len(answer.ids) == LIMITS.max_new_tokens
+
+
+def test_free_extraction_reads_what_cfic_reads_and_writes_up_to_the_volume() -> None:
+    lm, prompt = tiny_lm(), prompt_of()
+    free, cfic = methods.make("free_extraction", volume=9), methods.make("cfic")
+    with lm.tracing() as trace:
+        state = free.prepare(lm, prompt)
+        free.answer(lm, state, prompt, LIMITS)
+    with lm.tracing() as other:
+        cfic.answer(lm, cfic.prepare(lm, prompt), prompt, LIMITS)
+    reading = [(c.stage, c.lengths, c.past) for c in trace if c.stage in ("documents", "query")]
+    assert reading == [(c.stage, c.lengths, c.past) for c in other if c.stage in ("documents", "query")]
+    assert [c.stage for c in trace[-4:]] == ["query", "decode", "prompt", "decode"]
+    assert trace[-3].steps <= 8
+    again = free.answer(lm, state, prompt, LIMITS)  # the state serves any number of questions
+    assert again == free.answer(lm, free.prepare(lm, prompt), prompt, LIMITS)
+
+
+# ---- the full article, the oracle
+
+
+def test_the_full_article_is_the_naive_prompt_where_it_fits() -> None:
+    prompt = prompt_of(("A", "One. Two."), ("", ARTICLE), instruction="Use these.")
+    answer = answered("full_article", prompt)
+    assert (answer.ids, answer.kept) == (answered("naive", prompt).ids, (0, 1))
+    assert texts(answer) == ["One. Two.", ARTICLE]
+    assert answer.truncated == 0
+
+
+@pytest.mark.parametrize("documents", [[("", ARTICLE)], [("A", ARTICLE), ("B", ARTICLE)]])
+@pytest.mark.parametrize("instruction", [INSTRUCTION, "Use these."])
+def test_an_article_beyond_the_context_loses_its_middle(documents: list[tuple[str, str]], instruction: str) -> None:
+    prompt = prompt_of(*documents, instruction=instruction)
+    answer = answered("full_article", prompt, tiny_lm(context=700))
+    check_verbatim(answer, prompt)
+    first, last = (answer.evidence or ())[0], (answer.evidence or ())[-1]
+    assert (first.document, first.start) == (0, 0)
+    assert (last.document, last.stop) == (len(documents) - 1, len(ARTICLE))
+    total = sum(len(text) for _, text in documents)
+    assert answer.truncated is not None
+    assert abs(total - sum(map(len, texts(answer))) - answer.truncated) < 8  # titles, and blanks at the cuts
+
+
+def test_an_article_that_was_cut_already_says_what_is_left() -> None:
+    prompt = prompt_of(context=700)
+    answer = answered("full_article", prompt)
+    assert prompt.truncated == answer.truncated
+    assert texts(answer) == [source.text for source in prompt.cut]
+    assert len(prompt.cut) == 2
+
+
+def test_a_context_without_room_for_an_article_is_refused() -> None:
+    with pytest.raises(UserError, match="the model's context of 50 tokens has no room for a document"):
+        answered("full_article", prompt_of(), tiny_lm(context=50))
+    shaped = ShapeLM(replace(tiny_models.LLAMA, max_context=100))
+    with pytest.raises(UserError, match="to cut them needs their text"):
+        methods.make("full_article").answer(shaped, None, prompt_of(), LIMITS)
+
+
+def test_the_oracle_reads_the_gold_stretches_alone() -> None:
+    start = ARTICLE.index("Notes")
+    prompt = prompt_of(gold=(0,), gold_sources=[Source(0, "", ARTICLE[start:], start)])
+    answer = answered("oracle", prompt)
+    check_verbatim(answer, prompt)
+    assert texts(answer) == ["Notes\n\nThe end."]
+    whole = answered("oracle", prompt_of(gold=(0,)))
+    assert (whole.evidence, whole.ids) == (None, answered("naive", prompt_of()).ids)
+
+
+# ---- bad documents
+
+
+@pytest.mark.parametrize("name", ["chunks", "free_extraction", "cfic"])
+def test_a_document_without_a_sentence_is_refused(name: str) -> None:
+    prompt = replace(prompt_of(), sources=(Source(0, "", " \n "),))
+    with pytest.raises(UserError, match="the document has no sentence"):
+        answered(name, prompt, **(BM25 if name == "chunks" else {}))
+
+
+@pytest.mark.parametrize("name", ["free_extraction", "cfic"])
+def test_variants_read_the_same_of_a_long_document(name: str) -> None:
+    lm, prompt = tiny_lm(context=1500), prompt_of()
+    option = {"cfic": "d", "free_extraction": "volume"}[name]
+    texts_read = []
+    for value in (1, 40, 120):
+        method = methods.make(name, **{option: value})
+        state: Any = method.prepare(lm, prompt)
+        reading: _grounding.Grounding = state if name == "free_extraction" else state.reading
+        texts_read.append([s.text for s in reading.text.sources])
+        assert reading.text.truncated
+    assert texts_read[0] == texts_read[1] == texts_read[2] or name == "cfic"
+    assert texts_read[0] == texts_read[1]
+
+
+@pytest.mark.parametrize("name", ["chunks", "free_extraction", "cfic"])
+def test_a_tokenizer_without_offsets_is_said(name: str) -> None:
+    lm = tiny_lm()
+    lm.tokenizer = None
+    assert "tokenizer" in (methods.make(name).unsupported(lm) or "")
+
+
+# ---- records
+
+
+def run(tmp_path: Path, name: str, *more: str, context: int = 2500) -> list[Record]:
+    data, section = tmp_path / "wiki_long.jsonl", ARTICLE.index("House 9")
+    lines = [
+        {
+            "id": f"q{i}",
+            "question": f"Which is house {i}?",
+            "title": "Houses",
+            "context": ARTICLE,
+            "answers": [f"{i * 7 % 13} cats"],
+            **({"section_start": section, "section_stop": len(ARTICLE)} if i else {}),
+        }
+        for i in range(2)
+    ]
+    data.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    out = tmp_path / "x.jsonl"
+    model = write_checkpoint(tmp_path / "model", max_position_embeddings=context)
+    arguments = ["--dataset", "wiki_long", "--data", str(data), "--model", str(model), "--out", str(out)]
+    assert main(["run", "--method", name, *arguments, "--threads", "1", *more]) == 0
+    return records.read(out)
+
+
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [
+        ("chunks", ["--set", "ranker=bm25"]),
+        ("free_extraction", ["--set", "volume=20"]),
+        ("full_article", []),
+        ("oracle", []),
+        ("cfic", ["--set", "d=20"]),
+    ],
+)
+def test_records_hold_evidence_that_every_metric_reads(name: str, more: list[str], tmp_path: Path) -> None:
+    unplaced, placed = run(tmp_path, name, *more)
+    for record in (unplaced, placed):
+        assert (record.status, record.reason) == ("ok", None)
+    assert unplaced.gold_stretches == []
+    assert metrics.score("gold_section_recall", unplaced.model_dump()) is None
+    dumped = placed.model_dump()
+    assert dumped["evidence"]
+    assert dumped["tokens"]["evidence"] == metrics.score("evidence_tokens", dumped) > 0
+    assert metrics.score("evidence_verbatim", dumped) == 1.0 or name == "free_extraction"
+    assert all(e["verbatim"] == (e["text"] in ARTICLE) for e in dumped["evidence"])
+    if name in ("oracle", "full_article"):
+        assert metrics.score("gold_section_recall", dumped) == 1.0
+        assert metrics.score("answer_in_evidence", dumped) == 1.0
+    else:
+        assert metrics.score("gold_section_recall", dumped) in (0.0, 1.0)
+
+
+@pytest.mark.parametrize("name", ["free_extraction", "full_article", "cfic"])
+def test_a_long_document_is_said_to_have_lost_its_middle(name: str, tmp_path: Path) -> None:
+    for record in run(tmp_path, name, context=1100):
+        assert (record.status, record.reason) == ("ok", None)
+        assert record.truncated > 0
+
+
+def test_a_question_that_fails_is_recorded_and_the_run_goes_on(tmp_path: Path) -> None:
+    for record in run(tmp_path, "cfic", "--set", "d=500", context=700):
+        assert record.status == "failed"
+        assert "no room" in (record.reason or "")
+        assert record.evidence is None
