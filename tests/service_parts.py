@@ -86,6 +86,11 @@ class Toy:
         return self.tokens[chunk, : self.lengths[chunk]].tolist() if same else []
 
 
+def spelled(sequences: list[list[int]]) -> list[str]:
+    """The toy's tokenizer: `t5 t17`."""
+    return [" ".join(f"t{token}" for token in sequence) for sequence in sequences]
+
+
 def queries(count: int = 12) -> list[Query]:
     """Queries of all kinds."""
     draw = np.random.default_rng(1)
@@ -132,7 +137,9 @@ def main() -> None:
     args = parser.parse_args()
     tls = service.TLS(args.tls_cert, args.tls_key) if args.tls_cert else None
     toy, limits = Toy(part=args.part, of=args.of, delay_s=args.delay), Limits(concurrent=args.concurrent)
-    server = service.Server(toy, ABOUT, port=args.port, tls=tls, workers=args.workers, limits=limits)
+    server = service.Server(
+        toy, ABOUT, port=args.port, tls=tls, workers=args.workers, limits=limits, detokenize=spelled
+    )
     service.serve(server, args.grace, args.while_stdin_open)
 
 

@@ -93,11 +93,8 @@ def test_describe_and_health_tell_what_is_served(server: Server, client: Client)
 
 
 def test_tokens_become_text_by_the_tokenizer_of_the_server() -> None:
-    def spell(sequences: list[list[int]]) -> list[str]:
-        return ["".join(map(chr, sequence)) for sequence in sequences]
-
-    with Server(parts.Toy(), parts.ABOUT, detokenize=spell) as server, Client(server.address) as client:
-        assert client.detokenize([[72, 105], [33]]) == ["Hi", "!"]
+    with Server(parts.Toy(), parts.ABOUT, detokenize=parts.spelled) as server, Client(server.address) as client:
+        assert client.detokenize([[72, 105], [33]]) == ["t72 t105", "t33"]
         with pytest.raises(RetrievalError, match=r"refused: sequences\[1\]\[0\]: 250; must be from 0 to 249"):
             client.detokenize([[1], [250]])
 

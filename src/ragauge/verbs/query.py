@@ -1,0 +1,133 @@
+"""Ask a retrieval server, or the servers of all parts of a database, and print what they find."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ragauge.errors import UserError
+
+if TYPE_CHECKING:
+    from ragauge.retrieval.client import Client
+    from ragauge.retrieval.retriever import Neighbours, Query
+
+SHOWN = 300  # characters of a neighbour and of its continuation
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `ragauge query`."""
+    add = parser.add_argument
+    add("--address", action="append", required=True, metavar="HOST:PORT", help="a server; one for each part")
+    content = parser.add_mutually_exclusive_group(required=True)
+    content.add_argument("--text", help="what to look for")
+    content.add_argument("--tokens", metavar="ID,...", help="the same as ids of the database's tokenizer")
+    add("--k", type=int, default=2, help="neighbours (2)")
+    effort = parser.add_mutually_exclusive_group()
+    effort.add_argument("--nprobe", type=int, metavar="N", help="inverted lists to scan; default: the index's own")
+    effort.add_argument("--budget", type=float, metavar="SECONDS", help="scan as many lists as are predicted to fit")
+    add("--continuation", type=int, default=1, metavar="N", help="chunks after each neighbour (1)")
+    add("--deadline", type=float, default=10.0, metavar="SECONDS", help="for the whole call (10)")
+    add(
+        "--retries",
+        type=int,
+        default=0,
+        metavar="N",
+        help="send again, within the deadline, where a server is lost (0)",
+    )
+    add("--partial", action="store_true", help="answer without the parts whose server is lost, and say which")
+    add("--tls-ca", type=Path, metavar="FILE.pem", help="certificates that the server's is checked against")
+    add("--json", action="store_true", help="print one JSON object on the last line")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Print the neighbours of one query."""
+    query = _query(args)
+    with _clients(args) as clients:
+        found = _search(clients, query, args.partial)
+        missing = getattr(found, "missing", ())
+        result = _result(found, _texts([client for client in clients if client.address not in missing], found))
+    print(json.dumps(result, ensure_ascii=False) if args.json else _readable(result))
+
+
+def _query(args: argparse.Namespace) -> Query:
+    from ragauge.retrieval.retriever import Query
+
+    effort = {"k": args.k, "nprobe": args.nprobe, "budget_s": args.budget, "continuation": args.continuation}
+    if args.text is not None:
+        return Query(text=args.text, **effort)
+    try:
+        return Query(tokens=[int(token) for token in args.tokens.split(",")], **effort)
+    except ValueError as error:
+        if isinstance(error, UserError):
+            raise
+        raise UserError(
+            f"--tokens {args.tokens!r}: must be token ids with commas between them, as in 12,7,104"
+        ) from None
+
+
+@contextmanager
+def _clients(args: argparse.Namespace) -> Iterator[list[Client]]:
+    from ragauge.retrieval.client import Client
+
+    with ExitStack() as opened:
+        yield [
+            opened.enter_context(Client(address, deadline_s=args.deadline, retries=args.retries, tls_ca=args.tls_ca))
+            for address in args.address
+        ]
+
+
+def _search(clients: Sequence[Client], query: Query, partial: bool) -> Neighbours:
+    from ragauge.retrieval.fanout import Fanout
+
+    if len(clients) == 1:
+        return clients[0].search([query])[0]
+    return Fanout(clients, partial=partial).search([query])[0]
+
+
+def _texts(clients: Sequence[Client], found: Neighbours) -> list[str]:
+    """The texts of the neighbours and then of their continuations; empty for those without tokens."""
+    tokens = [row[:n].tolist() for row, n in zip(found.tokens, found.lengths, strict=True)]
+    tokens += [row[:n].tolist() for row, n in zip(found.continuations, found.continuation_lengths, strict=True)]
+    texts = iter(clients[0].detokenize(wanted) if (wanted := [ids for ids in tokens if ids]) else [])
+    return [next(texts) if ids else "" for ids in tokens]
+
+
+def _result(found: Neighbours, texts: Sequence[str]) -> dict[str, Any]:
+    """What was found, as JSON values."""
+    neighbours = [
+        {
+            "id": int(found.ids[i]),
+            "distance": float(found.distances[i]),
+            "document": int(found.documents[i]),
+            "text": texts[i],
+            "continuation": texts[len(found.ids) + i],
+            "tokens": found.tokens[i, : found.lengths[i]].tolist(),
+            "continuation_tokens": found.continuations[i, : found.continuation_lengths[i]].tolist(),
+        }
+        for i in range(len(found.ids))
+        if found.ids[i] >= 0
+    ]
+    missing = list(getattr(found, "missing", ()))
+    return {"neighbours": neighbours, "nprobe": found.nprobe, "seconds": found.seconds, "missing_servers": missing}
+
+
+def _readable(result: dict[str, Any]) -> str:
+    """A paragraph a neighbour, and a line of what it took."""
+    lines = []
+    for place, one in enumerate(result["neighbours"], start=1):
+        lines.append(f"{place}. chunk {one['id']} of document {one['document']}, distance {one['distance']:.4f}")
+        lines += [f"   {_one_line(text)}" for text in (one["text"], one["continuation"]) if text]
+    stages = ", ".join(f"{stage} {1e3 * seconds:.2f} ms" for stage, seconds in result["seconds"].items())
+    lines.append(f"{len(result['neighbours'])} found; nprobe {result['nprobe']}; {stages}")
+    if result["missing_servers"]:
+        lines.append(f"partial answer: without the parts of {', '.join(result['missing_servers'])}")
+    return "\n".join(lines)
+
+
+def _one_line(text: str) -> str:
+    joined = " ".join(text.split())
+    return joined if len(joined) <= SHOWN else f"{joined[:SHOWN]}..."

@@ -1,0 +1,87 @@
+"""`ragauge query`: what it prints of an answer, of a partial one, and of a mistake."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+import service_parts as parts
+from ragauge.cli import main
+from ragauge.retrieval.retriever import Query
+from ragauge.retrieval.service import Server
+
+
+@pytest.fixture(scope="module")
+def addresses() -> Iterator[list[str]]:
+    """Of a server of everything, and of two with half of it each."""
+    toys = [parts.Toy(), parts.Toy(part=0, of=2), parts.Toy(part=1, of=2)]
+    servers = [Server(toy, parts.ABOUT, detokenize=parts.spelled) for toy in toys]
+    for server in servers:
+        server.start()
+    yield [server.address for server in servers]
+    for server in servers:
+        server.stop()
+
+
+def asked(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(["query", *arguments]) == 0
+    return capsys.readouterr().out
+
+
+def test_json_holds_the_answer_of_the_searcher(addresses: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    output = asked(capsys, "--address", addresses[0], "--text", "a", "--k", "3", "--nprobe", "9", "--json")
+    result = json.loads(output.splitlines()[-1])
+    [expected] = parts.Toy().search([Query(text="a", k=3, nprobe=9)])
+    assert [one["id"] for one in result["neighbours"]] == expected.ids.tolist()
+    assert [one["distance"] for one in result["neighbours"]] == expected.distances.tolist()
+    first = result["neighbours"][0]
+    assert first["text"] == parts.spelled([first["tokens"]])[0]
+    assert first["continuation"] == parts.spelled([first["continuation_tokens"]])[0]
+    assert (result["nprobe"], result["missing_servers"]) == (9, [])
+    assert result["seconds"]["search"] == 0.001
+
+
+def test_readable_text_has_a_paragraph_a_neighbour(addresses: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    lines = asked(capsys, "--address", addresses[0], "--tokens", "5,6,7", "--continuation", "0").splitlines()
+    [found] = parts.Toy().search([Query(tokens=[5, 6, 7], continuation=0)])
+    document, distance = found.documents[0], found.distances[0]
+    assert lines[0] == f"1. chunk {found.ids[0]} of document {document}, distance {distance:.4f}"
+    assert lines[1] == "   " + parts.spelled([found.tokens[0, : found.lengths[0]].tolist()])[0]
+    assert lines[-1].startswith("2 found; nprobe 4; ")
+
+
+def test_parts_answer_as_the_whole(addresses: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--text", "b", "--k", "6", "--budget", "0.08", "--json"]
+    whole = json.loads(asked(capsys, "--address", addresses[0], *arguments))
+    merged = json.loads(asked(capsys, "--address", addresses[1], "--address", addresses[2], *arguments))
+    assert merged["neighbours"] == whole["neighbours"]
+
+
+def test_a_partial_answer_says_what_is_missing(addresses: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    servers = ["--address", "127.0.0.1:9", "--address", addresses[1]]
+    assert "partial answer: without the parts of 127.0.0.1:9" in asked(capsys, *servers, "--text", "a", "--partial")
+    assert main(["query", *servers, "--text", "a"]) == 2
+    assert capsys.readouterr().err.startswith("ragauge: error: retrieval server 127.0.0.1:9, request ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--tokens", "1,x"], "--tokens '1,x': must be token ids with commas between them"),
+        (["--text", " "], "query: the text is empty"),
+        (["--text", "a", "--k", "0"], "query: k must be at least 1, not 0"),
+        (["--text", "a", "--nprobe", "17"], "refused: queries[0].nprobe: 17; must be from 1 to 16"),
+        (["--text", "a", "--budget", "-1"], "query: budget_s must be positive, not -1.0"),
+        (["--text", "a", "--deadline", "0"], "retrieval deadline: 0.0; must be seconds above 0"),
+        (["--text", "a", "--tls-ca", "none.pem"], "none.pem: cannot be read"),
+    ],
+)
+def test_a_mistake_is_one_line(
+    addresses: list[str], arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["query", "--address", addresses[0], *arguments]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
