@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import tiny_models
 from ragauge.cli import main
@@ -235,6 +236,28 @@ def test_scores_and_control_by_the_command_line(
     assert "perplexity" in capsys.readouterr().out
 
 
+def test_trained_adapters_change_the_score(folder: Path, tmp_path: Path) -> None:
+    from ragauge.lm import load_lm
+    from ragauge.retro.adapters import Adapters
+
+    lm = load_lm(str(folder / "model"))
+    assert lm.decoder is not None
+    adapters = Adapters(lm.decoder.weights)
+    scores = []
+    for value in (0.0, 0.5):
+        with torch.no_grad():
+            for offset in adapters.offset:
+                offset.fill_(value)
+        adapters.save(tmp_path / "a.safetensors")
+        out = tmp_path / f"{value}.jsonl"
+        assert command(folder, out, "--schedule", "random", "--adapters", str(tmp_path / "a.safetensors")) == 0
+        scores.append([record.nll for record in read_kind(out, SequenceRecord)])
+    assert command(folder, tmp_path / "plain.jsonl", "--schedule", "random") == 0
+    plain = [record.nll for record in read_kind(tmp_path / "plain.jsonl", SequenceRecord)]
+    assert scores[0] == pytest.approx(plain, abs=1e-5)
+    assert scores[1] != pytest.approx(plain, abs=1e-3)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -244,6 +267,7 @@ def test_scores_and_control_by_the_command_line(
         (["--schedule", "random", "--nprobe", "many"], "must be a number from 1, or hide"),
         (["--schedule", "random", "--nprobe", "hide"], "piperag"),
         (["--schedule", "random", "--cores", "0-x"], "no list of cores"),
+        (["--schedule", "random", "--adapters", "none.safetensors"], "no such file"),
         (["--schedule", "random", "--tokens", "65"], "more than 65"),
         (["--schedule", "random", "--limit", "0"], "--limit: must be at least 1"),
         (["--schedule", "random", "--database", "/nowhere"], "/nowhere"),

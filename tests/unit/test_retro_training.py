@@ -1,7 +1,8 @@
-"""Adapters: without effect at first, the same merged and differentiable, kept in files that are checked; and training."""
+"""Adapters: without effect at first, the same merged and differentiable, in checked files; and their training."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from ragauge.retro.differentiable import check, joint_nll
 from ragauge.retro.joint import JointAttention
 from ragauge.retro.scoring import token_nll
 from ragauge.retro.sources import Ask, Fresh
+from ragauge.retro.training import Material, Recipe, Trainer
 from ragauge.retro.windows import Windows
 from retro_parts import ExactRetriever, tokens
 
@@ -77,3 +79,82 @@ def test_only_the_llama_family_is_trained() -> None:
     assert decoder is not None
     with pytest.raises(UserError, match="not bloom"):
         check(decoder)
+
+
+# ---- training
+
+
+def trainer(folder: Path, **recipe: object) -> Trainer:
+    """Documents that repeat one text: what follows a neighbour's chunk is what follows the query."""
+    text, rest = tokens(256, 7), [tokens(64 * 4, seed) for seed in range(20, 31)]
+    searcher = ExactRetriever([text, *([*text[:128], *text] if i % 2 else rest[i] for i in range(11))])
+    chosen = Recipe(**{"minutes": 0.05, "batch": 2, "held_out": 2, "curve_every_s": 1.0, "rank": 2, **recipe})  # type: ignore[arg-type]
+    return Trainer(tiny_models.tiny_lm(), Material(searcher, searcher, chosen), folder, {"model": "tiny"})
+
+
+def test_training_lowers_the_loss_and_leaves_the_decoder_alone(tmp_path: Path) -> None:
+    made = trainer(tmp_path)
+    assert made.lm.decoder is not None
+    before = [layer.qkv.weight.clone() for layer in made.lm.decoder.weights.layers]
+    example = made.material.example(0)
+    assert example is not None
+    first = float(made.loss(example).detach())
+    for _ in range(20):
+        made._learn([example])
+    assert float(made.loss(example).detach()) < first
+    for old, layer in zip(before, made.lm.decoder.weights.layers, strict=True):
+        torch.testing.assert_close(old, layer.qkv.weight, rtol=0, atol=0)
+
+
+def test_training_ends_with_its_budget_and_goes_on_with_a_longer_one(tmp_path: Path) -> None:
+    made = trainer(tmp_path)
+    path = made.run()
+    assert 3.0 <= made.spent_s < 10
+    curve = [json.loads(line) for line in (tmp_path / "curve.jsonl").read_text().splitlines()]
+    assert curve[0]["step"] == 0
+    assert curve[-1]["step"] == made.step > 0
+    assert {"held_out_retrieved", "held_out_random", "seconds"} <= set(curve[-1])
+    same = trainer(tmp_path)
+    assert same.run() == path
+    assert same.step == made.step  # nothing was left to do
+    longer = trainer(tmp_path, minutes=(made.spent_s + 0.5) / 60)
+    longer.run()
+    assert longer.step > made.step
+    assert longer.curve[: len(curve)] == curve
+
+
+def test_a_folder_of_another_training_is_refused(tmp_path: Path) -> None:
+    trainer(tmp_path, minutes=0.001).run()
+    with pytest.raises(UserError, match="of another training"):
+        trainer(tmp_path, rank=3).run()
+    (tmp_path / "state.pt").write_bytes(b"torn")
+    with pytest.raises(UserError, match="cannot be read"):
+        trainer(tmp_path).run()
+
+
+def test_a_text_is_no_neighbour_of_its_own(tmp_path: Path) -> None:
+    material = trainer(tmp_path).material
+    searcher = material.searcher
+    assert isinstance(searcher, ExactRetriever)
+    for start in material.starts(held_out=False)[:8]:
+        example = material.example(start)
+        if example:
+            own = set(range(start - 1, start + 3))
+            asked = Ask(searcher, 2, passed_over=frozenset(own))
+            found, _ = asked.search(asked.query(example.ids[:64], 1))
+            allowed = [asked.texts(found, slice(0, 128))]
+            assert example.neighbours[0] == allowed[0]
+            assert all(len(window) == 2 for window in example.neighbours)
+
+
+def test_a_database_of_short_documents_cannot_be_trained_on(tmp_path: Path) -> None:
+    searcher = ExactRetriever([tokens(100, i) for i in range(12)])
+    made = Trainer(tiny_models.tiny_lm(), Material(searcher, searcher, Recipe()), tmp_path, {})
+    with pytest.raises(UserError, match="use a larger database"):
+        made.run()
+
+
+@pytest.mark.parametrize("wrong", [{"minutes": 0}, {"batch": 0}, {"chunks": 1}, {"rate": -1.0}])
+def test_a_recipe_is_checked(wrong: dict[str, float]) -> None:
+    with pytest.raises(UserError, match="training"):
+        Recipe(**wrong)  # type: ignore[arg-type]

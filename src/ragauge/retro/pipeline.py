@@ -45,6 +45,7 @@ class Setting:
     device: str = "cpu"
     threads: int | None = None
     model_sha256: str | None = None
+    adapters_sha256: str | None = None  # of trained adapters
     database_sha256: str | None = None
     index: str | None = None  # fingerprint of the index or server that is asked
     code: str | None = None  # digest of the modules that generate
@@ -64,6 +65,7 @@ class Pipeline:
     setting: Setting
     searcher: Any = None  # a `retrieval.Searcher`, where the schedule asks
     passages: Passages | None = None  # the database's, where neighbours are random
+    adapted: LM | None = None  # reads neighbours: `lm` with trained adapters
     generation: GenerationModel | None = field(default=None, init=False)  # fitted once, where searches are to be hidden
 
     def record(self, text: Text) -> SequenceRecord:
@@ -122,7 +124,7 @@ class Pipeline:
         """(what `use` returns, the source, the trace, seconds) of one pass over a sequence with a cache of its own."""
         schedule = self.setting.schedule
         room = schedule.k * NEIGHBOUR if schedule.kind != "no_retrieval" else 0
-        reader = self.setting.form.open(self.lm, self.setting.tokens, room)
+        reader = self.setting.form.open(self.lm, self.setting.tokens, room, self.adapted)
         source = schedule.source(
             reader.note,
             text.key,

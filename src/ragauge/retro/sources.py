@@ -57,12 +57,13 @@ class Ask:
     as_text: Callable[[Tokens], str] | None = None  # detokenises where the query is sent as text
     characters: int | None = None  # of the text that are kept, from its end; None: all
     exclude: frozenset[int] = frozenset()  # numbers of documents whose chunks are passed over
+    passed_over: frozenset[int] = frozenset()  # numbers of chunks
     spare: int = 8  # neighbours asked for beyond k where chunks are passed over
 
     def query(self, ids: Tokens, continuation: int, budget_s: float | None = None) -> Query:
         """The query for a window's tokens."""
         nprobe = self.nprobe if budget_s is None else None
-        k = self.k + (self.spare if self.exclude else 0)
+        k = self.k + (self.spare if self.exclude or self.passed_over else 0)
         query = Query(tokens=list(ids), k=k, nprobe=nprobe, budget_s=budget_s, continuation=continuation)
         if self.as_text is None:
             return query
@@ -80,7 +81,7 @@ class Ask:
         allowed = [
             place
             for place, (chunk, document) in enumerate(zip(found.ids, found.documents, strict=True))
-            if chunk >= 0 and int(document) not in self.exclude
+            if chunk >= 0 and int(document) not in self.exclude and int(chunk) not in self.passed_over
         ]
         fetched = [fetched_tokens(found, place)[kept] for place in allowed[: self.k]]
         return [tokens for tokens in fetched if tokens]

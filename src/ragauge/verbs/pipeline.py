@@ -43,6 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--characters", type=int, metavar="N", help="ask with the query's last N characters, as the released code does")
     add("--reach", type=int, metavar="TOKENS", help="most tokens between neighbours and window; default: no bound")
     add("--bias", type=float, default=0.0, help="added to the attention scores of neighbours' keys")
+    add("--adapters", type=Path, metavar="FILE.safetensors", help="trained by `ragauge retrofit`")
     add("--tokens", type=int, default=1024, help="of a sequence")
     add("--limit", type=int, help="sequences; default: all")
     add("--trials", type=int, default=1, help="of each generation, after one that is not timed")
@@ -82,6 +83,7 @@ def run(args: argparse.Namespace) -> None:
 
 def _setting(args: argparse.Namespace, model: Model, database: Any) -> Setting:
     from ragauge import assets
+    from ragauge.assets.store import file_sha256
     from ragauge.digest import digest
     from ragauge.retro.joint import JointAttention
     from ragauge.retro.pipeline import Setting
@@ -101,6 +103,8 @@ def _setting(args: argparse.Namespace, model: Model, database: Any) -> Setting:
         raise UserError(f"--schedule {args.schedule}: asks a retriever; give --index or --server")
     if args.index and args.server:
         raise UserError("give --index or --server, not both")
+    if args.adapters and not args.adapters.is_file():
+        raise UserError(f"--adapters: no such file: {args.adapters}")
     assets.resolve(model.source)
     return Setting(
         task=args.task,
@@ -113,6 +117,7 @@ def _setting(args: argparse.Namespace, model: Model, database: Any) -> Setting:
         device=model.device,
         threads=args.threads,
         model_sha256=assets.describe(model.source)["sha256"],
+        adapters_sha256=file_sha256(args.adapters) if args.adapters else None,
         database_sha256=database.sha256,
         index=str(args.server or args.index) if schedule.asks else None,
         code=digest("ragauge.retro.pipeline"),
@@ -122,20 +127,23 @@ def _setting(args: argparse.Namespace, model: Model, database: Any) -> Setting:
 def _make(args: argparse.Namespace, setting: Setting, database: Any, opened: ExitStack) -> Pipeline:
     """The decoder, and the retriever that the schedule asks; `opened` ends a server that was started."""
     from ragauge.lm import load_lm
+    from ragauge.retro.adapters import Adapters
     from ragauge.retro.evaluation import Chunks
     from ragauge.retro.pipeline import Pipeline
 
     lm = load_lm(setting.model, dtype=setting.dtype, device=setting.device, threads=setting.threads)
     database.check_tokenizer(lm.tokenizer, setting.model)
+    trained = Adapters.load(args.adapters, lm, setting.model_sha256) if args.adapters else None
+    adapted = trained.merged(lm) if trained else None
     if not setting.schedule.asks:
-        return Pipeline(lm, setting, passages=Chunks(database))
+        return Pipeline(lm, setting, passages=Chunks(database), adapted=adapted)
     from ragauge.retrieval.client import Client
 
     address = args.server or _serve(args, opened)
     client = opened.enter_context(Client(address, deadline_s=args.deadline, tls_ca=args.tls_ca))
     if client.describe().tokenizer != database.manifest["tokenizer"]:
         raise UserError(f"{address}: its chunks are of another tokenizer than those of {args.database}")
-    return Pipeline(lm, setting, client)
+    return Pipeline(lm, setting, client, adapted=adapted)
 
 
 def _serve(args: argparse.Namespace, opened: ExitStack) -> str:
