@@ -177,7 +177,7 @@ def test_schema_is_the_committed_one_and_describes_every_key(root: Path) -> None
         assert not undescribed, section
 
 
-@pytest.mark.parametrize("name", ["config.yaml", "configs/smoke.yaml", "configs/paper.yaml"])
+@pytest.mark.parametrize("name", ["config.yaml", "configs/smoke.yaml", "configs/paper.yaml", "configs/gpu.yaml"])
 def test_shipped_configurations_are_valid(root: Path, name: str) -> None:
     checked = config.load(root / name)
     config.check_methods(checked, name)

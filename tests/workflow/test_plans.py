@@ -25,7 +25,7 @@ def planned(output: str) -> dict[str, int]:
     return {name: int(count) for name, count in re.findall(r"^(\w+) +(\d+)$", table, re.MULTILINE)}
 
 
-@pytest.mark.parametrize("name", ["config.yaml", "configs/smoke.yaml", "configs/paper.yaml"])
+@pytest.mark.parametrize("name", ["config.yaml", "configs/smoke.yaml", "configs/paper.yaml", "configs/gpu.yaml"])
 def test_an_experiment_plans_every_job_once(checkout: Path, name: str) -> None:
     done = snakemake(checkout, "-n", "--configfile", name)
     assert done.returncode == 0, done.stderr

@@ -137,8 +137,8 @@ def dataset_manifests(wildcards):
 def encoder_manifests(*names):
     """The text encoders of method variants."""
     variants = [EXPERIMENT.methods[name] for name in names]
-    dense = [variant.params.get("encoder", "minilm") for variant in variants if variant.method == "dense"]
-    return sorted({manifest(encoder) for encoder in dense})
+    dense = [v for v in variants if v.method == "dense" or v.method == "chunks" and v.params.get("ranker") != "bm25"]
+    return sorted({manifest(variant.params.get("encoder", "minilm")) for variant in dense})
 
 
 # --- training ---
