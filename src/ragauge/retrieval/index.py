@@ -1,0 +1,443 @@
+"""IVF-PQ indexes over a chunk database: trained on a sample, filled by shard, merged on disk, memory-mapped.
+
+    <database>/indexes/<label>/trained/        the coarse centroids and the product quantiser, without vectors
+    <database>/indexes/<label>/shards/00000/   the codes of one shard
+    <database>/indexes/<label>/merged/         index.faiss and index.ivfdata, which a search maps into memory
+    <database>/indexes/<label>/part-0-of-2/    the same of every second shard, for a service of several servers
+
+A *filled* index holds, besides the chunks' own vectors, vectors drawn around them until it has the size asked for: it
+costs what a database of that size costs to search. Its neighbours are real chunks all the same: a drawn vector stands
+for the chunk that it was drawn around.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from ragauge.errors import UserError
+from ragauge.retrieval import _folder
+from ragauge.retrieval.database import Database
+from ragauge.retrieval.embed import Embeddings, normalised
+
+TRAINED, ADDED, MERGED = "trained index", "codes of a shard", "merged index"
+POINTS_PER_LIST = 39  # faiss asks for as many training vectors a centroid
+PQ_CENTROIDS = 256  # of each byte of a code
+BLOCK_VECTORS = 16384  # in memory at a time, in float32
+NOISE = 1.0  # length of what is added to a unit vector: the sum has a cosine of 0.7 with it, less than a good neighbour
+
+
+@dataclass(frozen=True)
+class IndexRecipe:
+    """How an index is made from the embeddings of its database; all but `nprobe` is part of its identity."""
+
+    nlist: int = 64  # inverted lists (coarse centroids)
+    pq_bytes: int = 64  # bytes of a code; they divide the vectors' width
+    metric: Literal["l2", "inner_product"] = "l2"
+    nprobe: int = 8  # lists scanned where a query does not say
+    train_vectors: int = 100_000  # at most
+    shards: int | None = None  # the first shards of the database alone; None: all of them
+    near_duplicates: Literal["drop", "keep"] = "drop"  # documents that are near-duplicates of evaluation text
+    filled: int | None = None  # vectors in all, by drawing; None: the chunks' own alone
+    seed: int = 0  # of training and of what is drawn
+
+    def origin(self) -> dict[str, Any]:
+        """What its vectors and lists depend on."""
+        return {key: value for key, value in asdict(self).items() if key != "nprobe"}
+
+
+def index_folder(database: Path, label: str) -> Path:
+    """Where an index lies."""
+    return database / "indexes" / label
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """The vectors that go into an index: the chunks' own, then those drawn around them."""
+
+    database: Database
+    embeddings: tuple[Embeddings, ...]  # of the shards that the index takes
+    recipe: IndexRecipe
+
+    @classmethod
+    def open(cls, folder: Path, recipe: IndexRecipe) -> Vectors:
+        """Raises UserError where shards or embeddings are missing, cut short or not of one encoder."""
+        database = Database(folder)
+        count = len(database.shards) if recipe.shards is None else recipe.shards
+        if count > len(database.shards):
+            raise UserError(f"index: shards is {count}; the database {folder} has {len(database.shards)}")
+        embeddings = tuple(Embeddings.open(folder, number) for number in range(count))
+        for part in embeddings[1:]:
+            if part.manifest["made_from"]["encoder"] != embeddings[0].manifest["made_from"]["encoder"]:
+                raise UserError(
+                    f"{part.folder}: of another encoder than {embeddings[0].folder}; embed the shards again"
+                )
+        vectors = cls(database, embeddings, recipe)
+        vectors.check()
+        return vectors
+
+    def check(self) -> None:
+        """Raise UserError where the recipe does not fit the vectors."""
+        if self.dim % self.recipe.pq_bytes:
+            fitting = [n for n in range(1, self.dim + 1) if self.dim % n == 0]
+            raise UserError(f"index: pq_bytes {self.recipe.pq_bytes} must divide {self.dim}: one of {fitting}")
+        if self.recipe.filled is not None and self.recipe.filled < self.real:
+            raise UserError(f"index: filled is {self.recipe.filled:,}; the database has {self.real:,} vectors already")
+
+    @property
+    def dim(self) -> int:
+        """Width of a vector."""
+        return self.embeddings[0].dim
+
+    @property
+    def encoder_sha256(self) -> str:
+        """Identity of the encoder."""
+        return str(self.embeddings[0].manifest["made_from"]["encoder"])
+
+    @cached_property
+    def rows(self) -> list[np.ndarray]:
+        """For each shard the rows that are indexed, ascending."""
+        return [self._rows(number) for number in range(len(self.embeddings))]
+
+    @cached_property
+    def real(self) -> int:
+        """Vectors of chunks."""
+        return sum(len(rows) for rows in self.rows)
+
+    @property
+    def total(self) -> int:
+        """Vectors in the index."""
+        return self.recipe.filled or self.real
+
+    def drawn(self, shard: int) -> int:
+        """How many vectors are drawn around those of a shard: its part of what is missing."""
+        before = sum(len(rows) for rows in self.rows[:shard])
+        missing = self.total - self.real
+        return missing * (before + len(self.rows[shard])) // self.real - missing * before // self.real
+
+    def blocks(self, shard: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """(vectors (n, dim) float32, ids (n,) int64) of a shard: its own, then the drawn ones.
+
+        The id of a drawn vector is, modulo the chunks of the database, the chunk it was drawn around.
+        """
+        rows, own = self.rows[shard], self.embeddings[shard].vectors
+        start = int(self.database.chunk_starts[shard])
+        for first in range(0, len(rows), BLOCK_VECTORS):
+            taken = rows[first : first + BLOCK_VECTORS]
+            yield own[taken].astype(np.float32), start + taken
+        for first in range(0, self.drawn(shard), BLOCK_VECTORS):
+            numbers = np.arange(first, min(first + BLOCK_VECTORS, self.drawn(shard)))
+            taken, copies = rows[numbers % len(rows)], 1 + numbers // len(rows)
+            draw = np.random.default_rng([self.recipe.seed, shard, first])
+            yield _around(own[taken].astype(np.float32), draw), start + taken + copies * len(self.database)
+
+    def sample(self, count: int) -> np.ndarray:
+        """About `count` vectors (n, dim) float32, evenly over shards and rows, drawn ones in proportion."""
+        step = max(1, self.total // count)
+        taken = [vectors[::step] for shard in range(len(self.rows)) for vectors, _ in self._sampled_blocks(shard, step)]
+        return np.concatenate(taken)
+
+    def _sampled_blocks(self, shard: int, step: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """A shard's own vectors, and as many drawn blocks as a sample of every `step`-th needs."""
+        rows = len(self.rows[shard])
+        wanted = -(-rows // BLOCK_VECTORS) + max(1, self.drawn(shard) // BLOCK_VECTORS)
+        return (block for number, block in enumerate(self.blocks(shard)) if number < wanted)
+
+    def _rows(self, shard: int) -> np.ndarray:
+        chunks = np.arange(self.database.shards[shard].chunks)
+        if self.recipe.near_duplicates == "keep" or not len(self.database.near_duplicates):
+            return chunks
+        documents = self.database.documents(chunks + self.database.chunk_starts[shard])
+        return chunks[~np.isin(documents, self.database.near_duplicates)]
+
+
+def _around(vectors: np.ndarray, draw: np.random.Generator) -> np.ndarray:
+    """Unit vectors around unit vectors (n, dim): a normal step of length `NOISE` on average."""
+    step = draw.standard_normal(vectors.shape, dtype=np.float32) * (NOISE / np.sqrt(vectors.shape[1]))
+    return normalised(vectors + step)
+
+
+# --- making ---
+
+
+def train(folder: Path, label: str, recipe: IndexRecipe) -> bool:
+    """Trains the coarse centroids and the product quantiser on a sample; returns whether there was anything to do.
+
+    Memory: the sample, at most `train_vectors` of them in float32.
+
+    Raises:
+        UserError: the database has too few vectors for the lists, or a file of it is missing or cut short.
+    """
+    import faiss
+
+    vectors = Vectors.open(folder, recipe)
+    made_from = _origin(vectors)
+
+    def make(unfinished: Path) -> dict[str, Any]:
+        _check_enough(vectors)
+        sample = vectors.sample(min(recipe.train_vectors, vectors.total))
+        index = faiss.index_factory(vectors.dim, f"IVF{recipe.nlist},PQ{recipe.pq_bytes}", _metric(recipe.metric))
+        index.cp.seed = index.pq.cp.seed = recipe.seed + 1
+        index.pq.cp.min_points_per_centroid = 1  # which a small corpus is told of below, once, not by each quantiser
+        index.train(sample)
+        faiss.write_index(index, str(unfinished / "trained.faiss"))
+        return {"trained_on": len(sample)}
+
+    return _folder.build(index_folder(folder, label) / "trained", TRAINED, made_from, make)
+
+
+def add(folder: Path, label: str, recipe: IndexRecipe, shard: int) -> bool:
+    """Encodes the vectors of one shard; returns whether there was anything to do.
+
+    Memory: a block of vectors, and the shard's codes: `pq_bytes` + 8 bytes a vector, drawn ones included.
+    """
+    import faiss
+
+    vectors = Vectors.open(folder, recipe)
+    if not 0 <= shard < len(vectors.embeddings):
+        raise UserError(f"shard {shard}: the index takes {len(vectors.embeddings)} shards, counted from 0")
+    trained = _trained(folder, label, vectors)
+    made_from = {"trained": _folder.sha256(trained), "embeddings": vectors.embeddings[shard].sha256}
+
+    def make(unfinished: Path) -> dict[str, Any]:
+        index = faiss.read_index(str(trained / "trained.faiss"))
+        for block, ids in vectors.blocks(shard):
+            index.add_with_ids(block, ids)
+        faiss.write_index(index, str(unfinished / "codes.faiss"))
+        return {"vectors": int(index.ntotal)}
+
+    return _folder.build(_added_folder(folder, label, shard), ADDED, made_from, make)
+
+
+def merge(folder: Path, label: str, recipe: IndexRecipe, part: tuple[int, int] | None = None) -> bool:
+    """Merges the shards' codes on disk; returns whether there was anything to do.
+
+    Args:
+        part: (number, of) takes every `of`-th shard alone, for one of several servers. Ids stay those of the whole
+            database and centroids are shared, so that the parts' results merge to those of one index.
+    """
+    import faiss
+    from faiss.contrib.ondisk import merge_ondisk
+
+    vectors = Vectors.open(folder, recipe)
+    trained = _trained(folder, label, vectors)
+    taken = range(len(vectors.embeddings))[slice(part[0], None, part[1])] if part else range(len(vectors.embeddings))
+    if not taken:
+        raise UserError(f"part {part}: the index takes {len(vectors.embeddings)} shards; none is left for this part")
+    shards = [_added_folder(folder, label, shard) for shard in taken]
+    counts = [_folder.read(shard, ADDED)["vectors"] for shard in shards]
+    _check_added(shards, _folder.sha256(trained))
+    made_from = {**_origin(vectors), "shards": [_folder.sha256(shard) for shard in shards]}
+
+    def make(unfinished: Path) -> dict[str, Any]:
+        index = faiss.read_index(str(trained / "trained.faiss"))
+        with _quiet_library():
+            merge_ondisk(index, [str(shard / "codes.faiss") for shard in shards], str(unfinished / "index.ivfdata"))
+            faiss.write_index(index, str(unfinished / "index.faiss"))
+        return {"vectors": sum(counts), "nprobe": recipe.nprobe, "dim": vectors.dim, "filled": recipe.filled}
+
+    return _folder.build(merged_folder(folder, label, part), MERGED, made_from, make)
+
+
+def merged_folder(folder: Path, label: str, part: tuple[int, int] | None = None) -> Path:
+    """Where the index that is searched lies, or a part of it."""
+    return index_folder(folder, label) / (f"part-{part[0]}-of-{part[1]}" if part else "merged")
+
+
+def _added_folder(folder: Path, label: str, shard: int) -> Path:
+    return index_folder(folder, label) / "shards" / f"{shard:05d}"
+
+
+def _origin(vectors: Vectors) -> dict[str, Any]:
+    return {
+        "database": vectors.database.sha256,
+        "embeddings": [part.sha256 for part in vectors.embeddings],
+        "encoder": vectors.encoder_sha256,
+        **vectors.recipe.origin(),
+    }
+
+
+def _trained(folder: Path, label: str, vectors: Vectors) -> Path:
+    """The trained index; raises UserError where it is of another database or recipe."""
+    trained = index_folder(folder, label) / "trained"
+    if _folder.read(trained, TRAINED)["made_from"] != _origin(vectors):
+        raise UserError(f"{trained}: trained for another database or with other settings; train it again")
+    return trained
+
+
+def _check_added(shards: Sequence[Path], trained: str) -> None:
+    for shard in shards:
+        if _folder.read(shard, ADDED)["made_from"]["trained"] != trained:
+            raise UserError(f"{shard}: codes of another trained index; add the shard again")
+
+
+def _check_enough(vectors: Vectors) -> None:
+    recipe, have = vectors.recipe, min(vectors.recipe.train_vectors, vectors.total)
+    need = max(recipe.nlist * POINTS_PER_LIST, PQ_CENTROIDS)
+    if have < need:
+        most = have // POINTS_PER_LIST if have >= PQ_CENTROIDS else 0
+        choice = f"set nlist to at most {most}" if most else f"the least is {PQ_CENTROIDS}"
+        raise UserError(
+            f"index: {recipe.nlist} lists want {need:,} training vectors and there are {have:,}; {choice}, "
+            "take a larger corpus, or raise train_vectors"
+        )
+
+
+def _metric(name: str) -> int:
+    import faiss
+
+    return int({"l2": faiss.METRIC_L2, "inner_product": faiss.METRIC_INNER_PRODUCT}[name])
+
+
+# --- searching ---
+
+
+class Index:
+    """A merged index, its lists mapped into memory."""
+
+    def __init__(self, database: Database, label: str, part: tuple[int, int] | None = None, verify: bool = False):
+        """Opens the index of a database.
+
+        Raises:
+            UserError: it is missing, cut short, changed (with `verify`), or of another database.
+        """
+        import faiss
+
+        folder = merged_folder(database.folder, label, part)
+        self.manifest = _folder.read(folder, MERGED, verify)
+        self.database = database
+        self.folder = folder
+        if self.manifest["made_from"]["database"] != database.sha256:
+            raise UserError(f"{folder}: an index of another database or of another state of it; build it again")
+        try:
+            with _quiet_library():  # with IO_FLAG_MMAP a search on lists on disk would crash
+                flags = faiss.IO_FLAG_READ_ONLY | faiss.IO_FLAG_ONDISK_SAME_DIR
+                self._index = faiss.read_index(str(folder / "index.faiss"), flags)
+        except RuntimeError as error:
+            raise UserError(f"{folder}: faiss cannot read the index ({str(error).splitlines()[-1][:200]})") from error
+        self._lists = faiss.downcast_InvertedLists(self._index.invlists)
+        self._lists.prefetch_nthread = 0  # of 32 threads that would read ahead, whatever cores a search was given
+
+    def __len__(self) -> int:
+        """Vectors, drawn ones included."""
+        return int(self.manifest["vectors"])
+
+    @cached_property
+    def sha256(self) -> str:
+        """The identity of the index."""
+        return _folder.sha256(self.folder)
+
+    @property
+    def nlist(self) -> int:
+        """Inverted lists."""
+        return int(self.manifest["made_from"]["nlist"])
+
+    @property
+    def nprobe(self) -> int:
+        """Lists scanned where a query does not say."""
+        return min(int(self.manifest["nprobe"]), self.nlist)
+
+    @property
+    def metric(self) -> str:
+        """`l2` (squared, smaller is nearer) or `inner_product` (larger is nearer)."""
+        return str(self.manifest["made_from"]["metric"])
+
+    @property
+    def encoder_sha256(self) -> str:
+        """Identity of the encoder whose vectors it holds."""
+        return str(self.manifest["made_from"]["encoder"])
+
+    @property
+    def filled(self) -> int | None:
+        """Vectors in all where some are drawn; every figure from such an index says so."""
+        filled: int | None = self.manifest["filled"]
+        return filled
+
+    def search(self, vectors: np.ndarray, k: int, nprobe: int) -> tuple[np.ndarray, np.ndarray]:
+        """Nearest chunks of vectors (q, dim): distances (q, k) float32 and chunk ids (q, k) int64, -1 for none.
+
+        Raises UserError where nprobe is not between 1 and the number of lists.
+        """
+        distances, ids = self.search_raw(vectors, k, nprobe)
+        return distances, np.where(ids < 0, -1, ids % len(self.database))
+
+    def search_raw(self, vectors: np.ndarray, k: int, nprobe: int) -> tuple[np.ndarray, np.ndarray]:
+        """As `search`, with the ids of the index: those from the number of chunks on are of drawn vectors."""
+        import faiss
+
+        if not 1 <= nprobe <= self.nlist:
+            raise UserError(f"nprobe {nprobe}: must be from 1 to the index's {self.nlist} lists")
+        parameters = faiss.SearchParametersIVF(nprobe=nprobe)
+        found = self._index.search(np.ascontiguousarray(vectors, dtype=np.float32), k, params=parameters)
+        distances: np.ndarray = found[0]
+        ids: np.ndarray = found[1]
+        worst = np.inf if self.metric == "l2" else -np.inf
+        return np.where(ids < 0, worst, distances).astype(np.float32), ids
+
+
+def exact_search(vectors: Vectors, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """The nearest of the chunks' own vectors, by comparing with all of them: (q, k) distances and chunk ids.
+
+    Memory: one block.
+    """
+    import faiss
+
+    largest = vectors.recipe.metric == "inner_product"
+    heap = faiss.ResultHeap(len(queries), k, keep_max=largest)
+    for shard, rows in enumerate(vectors.rows):
+        own, start = vectors.embeddings[shard].vectors, int(vectors.database.chunk_starts[shard])
+        for first in range(0, len(rows), BLOCK_VECTORS):
+            taken = rows[first : first + BLOCK_VECTORS]
+            block = own[taken].astype(np.float32)
+            distances, places = faiss.knn(queries, block, min(k, len(taken)), metric=_metric(vectors.recipe.metric))
+            heap.add_result(distances, start + taken[places])
+    heap.finalize()
+    return heap.D, heap.I
+
+
+def recall(index: Index, vectors: Vectors, queries: np.ndarray, ks: Sequence[int] = (1, 2, 10)) -> list[dict[str, Any]]:
+    """The share of the exact k nearest chunks that the index finds, for each k and nprobe (powers of two).
+
+    Drawn vectors among the k found take the places of chunks and count as misses; their share is told.
+    """
+    exact = exact_search(vectors, queries, max(ks))[1]
+    nprobes = sorted(
+        {*(1 << power for power in range(index.nlist.bit_length()) if 1 << power <= index.nlist), index.nlist}
+    )
+    rows = []
+    for nprobe in nprobes:
+        found = index.search_raw(queries, max(ks), nprobe)[1]
+        drawn = float(np.mean(found >= len(index.database)))
+        for k in ks:
+            hits = np.array([np.isin(found[i, :k], exact[i, :k]).sum() / k for i in range(len(queries))])
+            error = float(hits.std(ddof=1) / np.sqrt(len(hits))) if len(hits) > 1 else None
+            rows.append(
+                {"k": k, "nprobe": nprobe, "recall": float(hits.mean()), "standard_error": error, "drawn": drawn}
+            )
+    return rows
+
+
+@contextmanager
+def _quiet_library() -> Iterator[None]:
+    """Keep what faiss prints on standard output, at once or when C's buffer is written, off it."""
+    libc = ctypes.CDLL(None)
+    sys.stdout.flush()
+    libc.fflush(None)
+    kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 1)
+        yield
+    finally:
+        libc.fflush(None)
+        os.dup2(kept, 1)
+        os.close(kept)
+        os.close(nowhere)
