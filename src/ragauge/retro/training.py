@@ -87,7 +87,7 @@ class Material:
         windows = range(self.windows.of(len(ids) - 2) + 1)
         if random:
             draw = Chance(self.passages, self.windows, np.random.default_rng([self.recipe.seed, start]), self.recipe.k)
-            return Example(ids, [list(draw.neighbours(window, ids, False)) for window in windows])
+            return Example(ids, [[list(text) for text in draw.neighbours(window, ids, False)] for window in windows])
         own = frozenset(range(start - 1, start + chunks))
         ask = Ask(self.searcher, self.recipe.k, passed_over=own)
         queries = [ask.query(ids[self.windows.query(window)], 1) for window in windows]

@@ -1,0 +1,126 @@
+"""RETRO at the paper's sizes by count, and a tiny one against a plain pass over whole chunks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+from transformers.models.t5.modeling_t5 import T5Attention
+
+from ragauge.errors import UserError
+from ragauge.retro.architecture import PAPER, Retro, RetroLM, Sizes, buckets, load_retro, random_retro
+from ragauge.retro.generation import generate
+from ragauge.retro.scoring import read_through
+from ragauge.retro.sources import Ask, Fresh, Prefetched
+from ragauge.retro.windows import Windows
+from retro_parts import ExactRetriever, tokens
+
+TINY = Sizes(260, 4, 32, 4, 48, (1, 3), 2, 24, 2, 40, (1,))
+IDS = tokens(220, 1)
+DOCUMENTS = [tokens(300, 2), tokens(70, 3), tokens(400, 4)]
+
+
+def test_the_papers_sizes_have_633_million_weights() -> None:
+    model = random_retro(PAPER, device="meta")
+    assert round(model.parameters_count / 1e6) == 633
+    assert all(parameter.is_meta for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_buckets_are_t5s(bidirectional: bool) -> None:
+    distance = torch.arange(-700, 701)
+    theirs = T5Attention._relative_position_bucket(distance, bidirectional, 32, 128)
+    assert buckets(distance, bidirectional).equal(theirs)
+
+
+def attend(
+    attention: object, x: Tensor, source: Tensor, mask: Tensor | None = None, bias: Tensor | None = None
+) -> Tensor:
+    """Plain attention, head by head."""
+    q, k, v = attention.q(x), attention.k(source), attention.v(source)  # type: ignore[attr-defined]
+    dim, parts = q.shape[-1] // attention.heads, []  # type: ignore[attr-defined]
+    for head in range(attention.heads):  # type: ignore[attr-defined]
+        own = slice(head * dim, (head + 1) * dim)
+        scores = q[:, own] @ k[:, own].T
+        scores = scores if bias is None else scores + bias[head]
+        scores = scores if mask is None else scores.masked_fill(~mask, float("-inf"))
+        parts.append(scores.softmax(-1) @ v[:, own])
+    return attention.out(torch.cat(parts, 1))  # type: ignore[attr-defined]
+
+
+def encoded(model: Retro, text: list[int], states: Tensor) -> Tensor:
+    x, places = model.encoder.embedding(torch.tensor(text)), torch.arange(len(text))
+    for layer in model.encoder.layers:
+        y = layer.attention_norm(x)
+        x = x + attend(layer.attention, y, y, bias=model.encoder.bias(places, places))
+        if layer.cross is not None:
+            x = x + attend(layer.cross, layer.cross_norm(x), states)
+        x = x + layer.ffn(layer.ffn_norm(x))
+    return model.encoder.norm(x)
+
+
+@torch.no_grad()
+def plain(model: Retro, ids: list[int], found: list[list[list[int]]], windows: Windows) -> Tensor:
+    """All layers over the whole sequence, one after another; each window attends to its own neighbours."""
+    x, places = model.embedding(torch.tensor(ids)), torch.arange(len(ids))
+    states: list[Tensor] = []
+    for index, layer in enumerate(model.layers):
+        y = layer.attention_norm(x)
+        x = x + attend(layer.attention, y, y, places[None] <= places[:, None], model.bias(places, places))
+        if index == model.sizes.cross[0]:
+            queries = [x[windows.first(w) - 63 : windows.first(w) + 1] for w in range(len(found))]
+            states = [torch.cat([encoded(model, t, q) for t in ts]) for ts, q in zip(found, queries, strict=True)]
+        if layer.cross is not None:
+            change = torch.zeros_like(x)
+            for window, state in enumerate(states):
+                mine = slice(windows.first(window), windows.first(window + 1))
+                change[mine] = attend(layer.cross, layer.cross_norm(x)[mine], state)
+            x = x + change
+        x = x + layer.ffn(layer.ffn_norm(x))
+    return model.head(model.norm(x))
+
+
+@pytest.mark.parametrize("interval", [16, 64])
+@pytest.mark.parametrize("step", [1, 7, 300])
+def test_reading_with_a_cache_equals_a_plain_pass(interval: int, step: int) -> None:
+    model, windows, searcher = random_retro(TINY), Windows(interval), ExactRetriever(DOCUMENTS)
+    reader = RetroLM(model).open(len(IDS))
+    source = Fresh(Ask(searcher), windows, reader.note)
+    stops = [*range(step, len(IDS), step), len(IDS)]
+    logits = torch.cat([part for stop in stops for *_, part in read_through(reader, IDS, stop, source, windows)])
+    found = [source.ask.texts(one, windows.kept(i)) for i, one in enumerate(source.asked)]
+    torch.testing.assert_close(logits, plain(model, IDS, found, windows), atol=1e-4, rtol=1e-4)
+
+
+def test_neighbours_matter_and_generation_pipelines() -> None:
+    lm, windows = RetroLM(random_retro(TINY)), Windows(16, stale=True)
+    source = Prefetched(Ask(ExactRetriever(DOCUMENTS)), windows, lm.note)
+    with lm.tracing() as trace:
+        new = generate(lm.open(160), IDS[:64], 160, source, windows)
+    source.close()
+    assert len(new) == 96
+    assert {call.stage for call in trace} == {"read", "decode", "neighbours", "retrieval", "prefetch", "wait"}
+    readers = [lm.open(80) for _ in range(2)]
+    for reader in readers:
+        reader.read(IDS[:63])
+    readers[0].attach([DOCUMENTS[0][:128]])
+    assert not torch.allclose(*(reader.read(IDS[63:70]) for reader in readers))
+
+
+@pytest.mark.parametrize("suffix", [".safetensors", ".pt"])
+def test_a_users_checkpoint_is_loaded_and_checked(tmp_path: Path, suffix: str) -> None:
+    model, path = random_retro(TINY, seed=5), tmp_path / f"retro{suffix}"
+    (save_file if suffix == ".safetensors" else torch.save)(model.state_dict(), path)  # type: ignore[operator]
+    again = load_retro(path, TINY)
+    for name, tensor in again.state_dict().items():
+        torch.testing.assert_close(tensor, model.state_dict()[name])
+    with pytest.raises(UserError, match="not the tensors of this architecture"):
+        load_retro(path, Sizes(260, 2, 32, 4, 48, (1,), 2, 24, 2, 40))
+    path.write_bytes(path.read_bytes()[:1000])
+    with pytest.raises(UserError, match=r"damaged"):
+        load_retro(path, TINY)
+    with pytest.raises(UserError, match="no such file"):
+        load_retro(tmp_path / f"none{suffix}", TINY)
