@@ -55,7 +55,7 @@ def setting(name: str, method: Method, questions: Questions, model: Model, max_n
         options=asdict(method),
         dataset=questions.name,
         model=model.source,
-        template=model.template or _template(model.source),
+        template=model.template or template_of(model.source),
         instruction=questions.dataset.preamble,
         dtype=model.dtype,
         device=model.device,
@@ -68,7 +68,7 @@ def setting(name: str, method: Method, questions: Questions, model: Model, max_n
     )
 
 
-def _template(source: str) -> str:
+def template_of(source: str) -> str:
     """What the catalog says of a model, else its tokenizer's own chat template where it has one."""
     catalogued = assets.describe(source)["template"]
     if catalogued:

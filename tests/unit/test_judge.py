@@ -1,0 +1,222 @@
+"""Judging evidence: what replies mean, and endpoints that are down, busy or talk rubbish."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from endpoints import Reply, says, served
+from ragauge.cli import main
+from ragauge.errors import UserError
+from ragauge.grounding import endpoint
+from ragauge.grounding.endpoint import Endpoint
+from ragauge.grounding.judge import EndpointJudge, Judge, judge_one, verdict
+from ragauge.records import Record
+from tiny_checkpoint import write_checkpoint
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoint.time, "sleep", lambda seconds: None)
+
+
+@pytest.mark.parametrize(
+    ("reply", "label"),
+    [
+        ("fully supported", "supported"),
+        ("Supported.", "supported"),
+        ("**Fully-Supported**", "supported"),
+        ("The answer is partially supported, since", "partially_supported"),
+        ("partly\nsupported", "partially_supported"),
+        ("It is not fully supported", "partially_supported"),
+        ("Not supported", "not_supported"),
+        ("unsupported", "not_supported"),
+        ("fully supported or not supported", None),
+        ("supporting", None),
+        ("yes", None),
+        ("", None),
+    ],
+)
+def test_a_reply_says_one_label_or_none(reply: str, label: str | None) -> None:
+    assert verdict(reply) == label
+
+
+class Fixed(Judge):
+    name = "fixed"
+
+    def __init__(self, reply: str | UserError) -> None:
+        self.said, self.asked = reply, list[str]()
+
+    def reply(self, question: str) -> str:
+        self.asked.append(question)
+        if isinstance(self.said, UserError):
+            raise self.said
+        return self.said
+
+
+def test_the_judge_sees_question_answers_and_evidence() -> None:
+    judge = Fixed("fully supported")
+    assert judge_one(judge, "k", "Who?", ["Ada", "Lovelace"], ["Ada was.", "She did."]).label == "supported"
+    assert "Question: Who?\nReference answer: Ada / Lovelace\n\nEvidence:\nAda was.\nShe did.\n" in judge.asked[0]
+
+
+def test_no_evidence_supports_nothing_and_is_not_asked_about() -> None:
+    judge = Fixed("fully supported")
+    judged = judge_one(judge, "k", "Who?", ["Ada"], [])
+    assert (judged.label, judged.reason) == ("not_supported", "no evidence was found; not asked")
+    assert judge.asked == []
+
+
+@pytest.mark.parametrize(
+    ("reply", "reason"),
+    [("I cannot\nsay", r"no judgement in the reply 'I cannot\nsay'"), (UserError("too\nlong"), "too long")],
+)
+def test_a_judge_that_fails_is_a_judgement_with_a_reason(reply: Any, reason: str) -> None:
+    judged = judge_one(Fixed(reply), "k", "Who?", ["Ada"], ["x"])
+    assert (judged.label, judged.reason) == (None, reason)
+
+
+def test_an_endpoint_that_is_down_is_not_asked_for_ever() -> None:
+    with served([Reply(b"", 503)]) as server:
+        judge = EndpointJudge(Endpoint(server.url, "m", attempts=2))
+        reasons = [judge_one(judge, str(i), "Who?", ["Ada"], ["x"]).reason or "" for i in range(6)]
+        assert len(server.requests) == 3 * 2
+    assert all("HTTP 503" in reason for reason in reasons[:3])
+    assert all("had failed 3 times in a row" in reason for reason in reasons[3:])
+
+
+# ---- the command
+
+
+def write_records(path: Path, count: int = 3, **changes: Any) -> Path:
+    pieces = [{"document": 0, "start": 0, "stop": 3, "text": "Ada", "verbatim": True}]
+    base = {"status": "ok", "answers": ["Ada"], "gold": [0], "documents": 1, "prompt_sha256": ""}
+    lines = [
+        Record(key=f"q{i}", question=f"Who is {i}?", **{**base, "evidence": pieces, **changes}) for i in range(count)
+    ]
+    path.write_text("".join(line.model_dump_json() + "\n" for line in lines))
+    return path
+
+
+def lines_of(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_bytes().split(b"\n") if line]
+
+
+@pytest.fixture
+def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    for name in ("URL", "MODEL", "KEY"):
+        monkeypatch.delenv(f"RAGAUGE_JUDGE_{name}", raising=False)
+    monkeypatch.setenv("RAGAUGE_JUDGE_MODEL", "m")
+    return monkeypatch
+
+
+def test_records_are_judged_and_a_second_run_asks_only_what_failed(
+    tmp_path: Path, environment: pytest.MonkeyPatch
+) -> None:
+    records, out = write_records(tmp_path / "r.jsonl"), tmp_path / "judgements" / "r.jsonl"
+    with served([says("supported"), says("what?"), says("not supported")]) as server:
+        environment.setenv("RAGAUGE_JUDGE_URL", server.url)
+        assert main(["judge", str(records), "--out", str(out)]) == 0
+    first = lines_of(out)
+    assert [line.get("label") for line in first] == ["supported", None, "not_supported"]
+    assert [line["key"] for line in first] == ["q0", "q1", "q2"]
+    assert first[1]["reason"] == "no judgement in the reply 'what?'"
+    assert {line["judge"] for line in first} == {"m"}
+    with served([says("partially supported")]) as server:
+        environment.setenv("RAGAUGE_JUDGE_URL", server.url)
+        assert main(["judge", str(records), "--out", str(out)]) == 0
+        assert len(server.requests) == 1
+    assert [line["label"] for line in lines_of(out)] == ["supported", "partially_supported", "not_supported"]
+
+
+def test_what_a_killed_run_left_is_not_asked_again(tmp_path: Path, environment: pytest.MonkeyPatch) -> None:
+    records, out = write_records(tmp_path / "r.jsonl"), tmp_path / "out.jsonl"
+    with served([says("supported")]) as server:
+        environment.setenv("RAGAUGE_JUDGE_URL", server.url)
+        main(["judge", str(records), "--out", str(out)])
+        whole = out.read_bytes()
+        first, second, _ = whole.split(b"\n")[:3]
+        out.write_bytes(first + b"\n\n" + second[:40])  # torn in its second line
+        assert main(["judge", str(records), "--out", str(out)]) == 0
+        assert len(server.requests) == 3 + 2
+    assert out.read_bytes() == whole
+
+
+def test_another_judge_or_other_evidence_is_asked_again(tmp_path: Path, environment: pytest.MonkeyPatch) -> None:
+    records, out = write_records(tmp_path / "r.jsonl"), tmp_path / "out.jsonl"
+    with served([says("supported")]) as server:
+        environment.setenv("RAGAUGE_JUDGE_URL", server.url)
+        main(["judge", str(records), "--out", str(out)])
+        environment.setenv("RAGAUGE_JUDGE_MODEL", "n")
+        main(["judge", str(records), "--out", str(out)])
+        assert {line["judge"] for line in lines_of(out)} == {"n"}
+        write_records(records, answers=["Eve"])
+        main(["judge", str(records), "--out", str(out)])
+        assert len(server.requests) == 9
+
+
+def test_an_endpoint_that_is_down_is_recorded(tmp_path: Path, environment: pytest.MonkeyPatch) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        environment.setenv("RAGAUGE_JUDGE_URL", f"http://127.0.0.1:{free.getsockname()[1]}/v1")
+        out = tmp_path / "out.jsonl"
+        assert main(["judge", str(write_records(tmp_path / "r.jsonl", 5)), "--out", str(out)]) == 0
+    assert all("refused" in line["reason"] for line in lines_of(out)[:3])
+    assert all("in a row" in line["reason"] for line in lines_of(out)[3:])
+
+
+@pytest.mark.parametrize(
+    ("changes", "label", "reason"),
+    [
+        ({"status": "failed", "reason": "x", "evidence": None}, None, "the question itself failed"),
+        ({"evidence": []}, "not_supported", "no evidence was found; not asked"),
+    ],
+)
+def test_what_cannot_be_asked_is_said(
+    changes: dict[str, Any], label: str | None, reason: str, tmp_path: Path, environment: pytest.MonkeyPatch
+) -> None:
+    records, out = write_records(tmp_path / "r.jsonl", 1), tmp_path / "out.jsonl"
+    with records.open("a") as file:
+        file.write(write_records(tmp_path / "s.jsonl", 1, **changes).read_text().replace("q0", "q1"))
+    with served([says("supported")]) as server:
+        environment.setenv("RAGAUGE_JUDGE_URL", server.url)
+        assert main(["judge", str(records), "--out", str(out)]) == 0
+        assert len(server.requests) == 1
+    last = lines_of(out)[1]
+    assert (last.get("label"), last["reason"]) == (label, reason)
+
+
+def test_a_judge_on_this_machine(tmp_path: Path) -> None:
+    model = write_checkpoint(tmp_path / "model")
+    records, out = write_records(tmp_path / "r.jsonl", 2), tmp_path / "out.jsonl"
+    arguments = ["judge", str(records), "--model", str(model), "--threads", "1", "--out", str(out)]
+    assert main(arguments) == 0
+    for line in lines_of(out):  # a random model says nothing of the kind
+        assert line["judge"] == str(model)
+        assert "no judgement in the reply" in line["reason"]
+
+
+def test_evidence_beyond_the_judges_context_is_recorded(tmp_path: Path) -> None:
+    model = write_checkpoint(tmp_path / "model", max_position_embeddings=128)
+    records, out = write_records(tmp_path / "r.jsonl", 1), tmp_path / "out.jsonl"
+    assert main(["judge", str(records), "--model", str(model), "--threads", "1", "--out", str(out)]) == 0
+    assert "context is 128 tokens" in lines_of(out)[0]["reason"]
+
+
+def test_mistakes_are_one_line(
+    tmp_path: Path, environment: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    records = write_records(tmp_path / "r.jsonl")
+    out = ["--out", str(tmp_path / "out.jsonl")]
+    assert main(["judge", str(records), *out]) == 2
+    assert "no judge: set RAGAUGE_JUDGE_URL" in capsys.readouterr().err
+    environment.setenv("RAGAUGE_JUDGE_URL", "nowhere")
+    assert main(["judge", str(records), *out]) == 2
+    assert "endpoint 'nowhere': must be http" in capsys.readouterr().err
+    naive = write_records(tmp_path / "naive.jsonl", evidence=None)
+    assert main(["judge", str(naive), *out]) == 2
+    assert "holds no evidence to judge" in capsys.readouterr().err
