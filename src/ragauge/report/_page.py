@@ -145,5 +145,3 @@ def _code() -> str:
 
 def _own(name: str) -> str:
     return (files("ragauge.report") / name).read_text(encoding="utf-8")
-
-

@@ -1,0 +1,316 @@
+"""The report's page: it is made from whatever there is, says what is missing, and no text of a data set gets loose."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import json
+import math
+import re
+import shutil
+from collections.abc import Mapping
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ragauge import config, paper, report
+from ragauge.cli import main
+from ragauge.report import _blocks, _items, _page
+from ragauge.report._run import ReadableRuns, problems
+from synthetic_run import MODEL, write_latency, write_variant
+
+HOSTILE = "</script><script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'>\u202e\x07\u2028&amp; -->"
+METHODS: dict[str, Any] = {
+    "naive": {},
+    "bm25_k1": {"method": "bm25", "top_k": 1},
+    "superposition_k1": {"method": "superposition", "top_k": 1},
+}
+ITEMS = ["frontier", "superposition_table_1"]
+
+
+class Elements(HTMLParser):
+    """The elements of a page: (name, attributes), and the text of each script."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.scripts: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+        if tag == "script":
+            self.scripts.append("")
+
+    def handle_data(self, data: str) -> None:
+        if self.cdata_elem == "script":
+            self.scripts[-1] += data
+
+    def named(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.found if name == tag]
+
+    @property
+    def payload(self) -> dict[str, Any]:
+        place = [script.get("id") for script in self.named("script")].index("payload")
+        return dict(json.loads(self.scripts[place]))
+
+
+def settings(**more: Any) -> config.Config:
+    data = {"run": "small", "models": {MODEL: {}}, "datasets": {"nq_open": {}}, "methods": METHODS, "items": ITEMS}
+    return config.parse({**data, **more}, "small.yaml")
+
+
+def fill(folder: Path) -> None:
+    write_variant(folder, "naive", "naive", [False, False, True, False, None, False])
+    write_variant(folder, "bm25_k1", "bm25", [True, False, True, False, False, False], params={"top_k": 1})
+    right = [True, True, True, False, True, False]
+    write_variant(folder, "superposition_k1", "superposition", right, params={"top_k": 1})
+
+
+@pytest.fixture(scope="module")
+def rendered(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of three variants on six questions, without a latency file, and its rendered items."""
+    folder = tmp_path_factory.mktemp("rendered")
+    fill(folder / "results")
+    for item in ITEMS:
+        paper.render(item, settings(), folder / "results", folder / "out")
+    return folder
+
+
+@pytest.fixture
+def small(rendered: Path, tmp_path: Path) -> Path:
+    """The results of that run."""
+    return shutil.copytree(rendered / "results", tmp_path / "results")
+
+
+@pytest.fixture
+def out(rendered: Path, tmp_path: Path) -> Path:
+    """Its rendered items."""
+    return shutil.copytree(rendered / "out", tmp_path / "out")
+
+
+def made(results: Path, out: Path, **more: Any) -> str:
+    """The page of a run."""
+    return report.write(settings(**more), results, out).read_text(encoding="utf-8")
+
+
+def write_question(path: Path, change: Mapping[str, Any]) -> None:
+    """Change fields of a file's first record."""
+    first, *others = path.read_bytes().split(b"\n")
+    path.write_bytes(b"\n".join([json.dumps({**json.loads(first), **change}).encode(), *others]))
+
+
+def unpacked(text: str) -> Any:
+    return json.loads(gzip.decompress(base64.b64decode(text)))
+
+
+def test_nothing_is_fetched(small: Path, out: Path) -> None:
+    elements = Elements(made(small, out))
+    sources = [str(a["src"]) for _, a in elements.found if "src" in a]
+    assert sources
+    assert all(source.startswith("data:image/svg+xml;base64,") for source in sources)
+    assert not elements.named("link")
+    assert not elements.named("iframe")
+    assert not elements.named("base")
+    assert not [a["href"] for a in elements.named("a") if re.match(r"[a-z]+:|//", str(a["href"]))]
+
+
+def test_only_the_pages_own_scripts_may_run(small: Path, out: Path) -> None:
+    elements = Elements(made(small, out))
+    policy = next(str(m["content"]) for m in elements.named("meta") if m.get("http-equiv"))
+    running = [t for a, t in zip(elements.named("script"), elements.scripts, strict=True) if "type" not in a]
+    hashes = [f"'sha256-{base64.b64encode(hashlib.sha256(t.encode()).digest()).decode()}'" for t in running]
+    assert len(hashes) == 2
+    assert f"script-src {' '.join(hashes)};" in policy
+    assert "default-src 'none'" in policy
+
+
+def test_texts_of_data_sets_stay_text(small: Path, out: Path) -> None:
+    harmless = len(Elements(made(small, out)).found)
+    hostile = {"question": HOSTILE, "answers": [HOSTILE], "prediction": HOSTILE, "key": HOSTILE}
+    write_question(small / "answers/nq_open" / MODEL / "bm25_k1.jsonl", hostile)
+    failed = {"status": "failed", "reason": HOSTILE, "key": "q0"}
+    write_question(small / "answers/nq_open" / MODEL / "naive.jsonl", failed)
+    page = made(small, out)
+    elements = Elements(page)
+    assert "window.hacked = 1</script>" not in page
+    assert "window.hacked = 1&lt;/script&gt;" in page  # the reason of the failed question, among the doubts
+    assert "\x07" not in page
+    assert abs(len(elements.found) - harmless) < 20  # a row or two more, and no element of the text
+    assert next(s for s in elements.named("script") if "id" in s) == {"type": "application/json", "id": "payload"}
+
+
+def test_json_cannot_end_its_element() -> None:
+    text = _page.script_json({"a": HOSTILE, "b": [math.nan, -math.inf, 1.5], "c": "\ud800"})
+    assert not re.search("[<>&\u2028]", text)
+    assert json.loads(text)["a"] == HOSTILE
+    assert json.loads(text)["b"] == [None, None, 1.5]
+
+
+def test_control_characters_are_shown_as_pictures() -> None:
+    assert _page.shown("a\x00b\x1bc\x7f\n\t") == "a␀b␛c␡\n\t"
+    assert _page.shown({"a": math.nan}) == '{\n "a": null\n}'
+    assert str(_page.with_code("`x<y` & z")) == "<code>x&lt;y</code> &amp; z"
+
+
+def test_numbers_are_those_of_the_csv(small: Path, out: Path) -> None:
+    import pandas as pd
+
+    page = made(small, out)
+    table = pd.read_csv(out / "frontier.csv")
+    for variant in Elements(page).payload["groups"][0]["variants"]:
+        mine = table[table["variant"] == variant["name"]].set_index("quantity")
+        for field, column in (("mean", "measured"), ("low", "low"), ("high", "high")):
+            assert variant["quality"][field] == pytest.approx(mine.loc["quality", column], rel=1e-5)
+        cycles = variant["costs"]["compute_cycles"]
+        assert cycles["online"] == pytest.approx(mine.loc["online_cycles", "measured"], rel=1e-5)
+
+
+def test_latency_of_the_protocol_comes_first(small: Path, tmp_path: Path) -> None:
+    write_latency(small, {"naive": [2.0, 2.2, 2.1], "superposition_k1": [0.5, 0.4, 0.6]})
+    group = Elements(made(small, tmp_path / "out")).payload["groups"][0]
+    assert group["cost"] == "total_s"
+    assert group["untimed"] is None
+    costs = {v["name"]: v["costs"]["total_s"] for v in group["variants"]}
+    assert costs["superposition_k1"]["online"] == 0.5
+    assert costs["bm25_k1"] is None
+    assert [f["family"] for f in group["families"]["total_s"]] == ["superposition", "naive"]
+
+
+def test_without_latency_the_frontier_is_over_cycles(small: Path, tmp_path: Path) -> None:
+    group = Elements(made(small, tmp_path / "out")).payload["groups"][0]
+    assert group["cost"] == "compute_cycles"
+    assert group["untimed"] == f"there is no latency file of {MODEL}"
+    write_latency(small, {"naive": [1.0]}, refused="other processes")
+    group = Elements(made(small, tmp_path / "out")).payload["groups"][0]
+    assert group["cost"] == "compute_cycles"
+    assert "was refused: other processes" in group["untimed"]
+
+
+def test_a_variant_of_few_questions_is_not_paired(small: Path, tmp_path: Path) -> None:
+    write_variant(small, "attention_sort", "attention_sort", [True])
+    group = Elements(made(small, tmp_path / "out")).payload["groups"][0]
+    resampled = {v["name"]: v["resampled"] for v in group["variants"]}
+    assert resampled.pop("attention_sort") is None
+    assert all(len(means) == 1000 for means in resampled.values())
+    assert group["paired"] == 6
+
+
+def test_a_block_holds_the_records(small: Path, tmp_path: Path) -> None:
+    (small / "data").mkdir()
+    example = {"key": "q0", "documents": [{"title": "A", "text": "x"}, {"title": None, "text": "b" * 100}]}
+    (small / "data" / "nq_open.jsonl").write_text(json.dumps(example) + "\n{torn")
+    elements = Elements(made(small, tmp_path / "out"))
+    texts = {str(a.get("id")): t for a, t in zip(elements.named("script"), elements.scripts, strict=True)}
+    block = unpacked(texts[f"records/nq_open/{MODEL}/naive"])
+    assert tuple(block) == _blocks.FIELDS
+    assert block["score"] == [0, 0, 1, 0, 0, 0]
+    assert block["status"][4] == "failed"
+    assert block["trace"][0] == [["prompt", False, False, 1, 2030, 0, 1, None, False]]
+    assert block["tokens"][0]["documents"] == 2000
+    assert unpacked(texts["documents/nq_open"]) == {"q0": ["A", "b" * 80 + "…"]}
+
+
+def test_an_empty_run_has_a_page(tmp_path: Path) -> None:
+    page = made(tmp_path / "none", tmp_path / "out")
+    assert "no records that can be read" in page
+    assert page.count("<code>answers</code>") == len(METHODS)
+    assert "Rule <code>frontier</code> makes it" in page
+    assert Elements(page).payload["groups"] == []
+
+
+def test_damaged_files_are_named_with_their_rule(small: Path, tmp_path: Path) -> None:
+    answers = small / "answers/nq_open" / MODEL
+    torn = (answers / "naive.jsonl").read_bytes()[:-40]
+    (answers / "naive.jsonl").write_bytes(torn)
+    (answers / "bm25_k1.meta.json").write_text("{")
+    write_variant(small, "stranger", "bm25", [True, False])
+    (answers / "empty.jsonl").write_text("")
+    (answers / "foreign.jsonl").write_text('{"id": 1}\n')
+    (small / "latency").mkdir()
+    (small / "latency" / f"{MODEL}.json").write_text('{"rows": [{"variant": "naive", "total_s": ')
+    made(small, tmp_path / "out")
+    latency = {"methods": ["naive"], "dataset": "nq_open"}
+    found = problems(ReadableRuns(small, settings(latency=latency)))
+    told = {(Path(problem.path).name, problem.rule): problem.why for problem in found}
+    assert told["naive.jsonl", "answers"].startswith("cannot be read: line 6: not a record")
+    assert "method and machine are not known" in told["bm25_k1.jsonl", "answers"]
+    assert told["stranger.jsonl", "answers"].startswith("not of this experiment")
+    assert told["empty.jsonl", "answers"] == "holds no record"
+    assert told["foreign.jsonl", "answers"].startswith("cannot be read: line 1: not a record")
+    assert told[f"{MODEL}.json", "latency"].startswith("cannot be read: cannot be read as JSON")
+
+
+def test_a_trace_of_another_program_counts_as_unreadable(small: Path) -> None:
+    write_question(small / "answers/nq_open" / MODEL / "naive.jsonl", {"trace": [{"span": 1}]})
+    why = next(p.why for p in problems(ReadableRuns(small, settings())) if p.path.endswith("naive.jsonl"))
+    assert why.startswith("cannot be read: trace or shape of another kind")
+
+
+@pytest.mark.parametrize(
+    "latency",
+    [
+        [],
+        {"rows": 3},
+        {"rows": [4]},
+        {"rows": [], "protocol": "x"},
+        {"rows": [{"variant": "naive", "total_s": "fast"}]},
+    ],
+)
+def test_latency_files_of_another_kind_are_told(small: Path, tmp_path: Path, latency: Any) -> None:
+    (small / "latency").mkdir()
+    (small / "latency" / f"{MODEL}.json").write_text(json.dumps(latency))
+    page = made(small, tmp_path / "out")
+    assert f"Latency of {MODEL}" in page
+    assert Elements(page).payload["groups"][0]["cost"] == "compute_cycles"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "\x00\x01", "a,b\n1,2\n", "model,dataset\n", '"torn', "quantity,published,measured,low,high,n,p,ratio,note\n"],
+)
+def test_foreign_tables_do_not_stop_the_page(small: Path, out: Path, text: str) -> None:
+    (out / "frontier.csv").write_text(text)
+    (out / "superposition_table_1.svg").write_text("<svg><script>alert(1)</script>")
+    page = made(small, out)
+    assert "Picture of superposition_table_1: cannot be read: it does not end as an SVG file" in page
+    assert "alert(1)" not in page
+
+
+def test_numbers_that_are_none_leave_their_cells_empty(small: Path, out: Path) -> None:
+    header = "model,dataset,method,variant,top_k,quantity,published,measured,low,high,n,p,ratio,note"
+    row = f"{MODEL},nq_open,naive,naive,,quality,inf,nan,-inf,x,,,,<b>odd</b>"
+    (out / "frontier.csv").write_text(f"{header}\n{row}\n")
+    page = made(small, out)
+    assert "&lt;b&gt;odd&lt;/b&gt;" in page
+    assert "inf<" not in page
+
+
+def test_every_measured_number_leads_to_its_records(small: Path, out: Path) -> None:
+    runs = ReadableRuns(small, settings())
+    table = _items.by_paper(runs, out)["All papers"][0]
+    assert table.name == "frontier"
+    place = table.header.index("quality")
+    assert [row[place].records for row in table.rows] == [f"nq_open/{MODEL}/{name}" for name in METHODS]
+    assert table.files == ["csv", "md", "tex", "svg", "pdf", "png"]
+
+
+def test_the_page_is_the_same_every_time(small: Path, out: Path) -> None:
+    assert made(small, out) == made(small, out)
+
+
+def test_the_command_writes_the_page(small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "small.yaml"
+    file.write_text(yaml.safe_dump(settings().model_dump(exclude_none=True)))
+    arguments = ["report", "--run-config", str(file), "--results", str(small), "--out-dir"]
+    assert main([*arguments, str(tmp_path / "out")]) == 0
+    assert capsys.readouterr().out.strip() == str(tmp_path / "out" / "index.html")
+    (tmp_path / "taken").write_text("")
+    assert main([*arguments, str(tmp_path / "taken" / "out")]) == 2
+    assert "cannot be written" in capsys.readouterr().err
+    assert main(["report", "--run-config", str(tmp_path / "none.yaml")]) == 2
+    assert "none.yaml: cannot be read" in capsys.readouterr().err
