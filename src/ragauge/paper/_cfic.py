@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
-from ragauge.paper._cells import Cell, Measure, join, noted, quality, read_csv, scored
+from ragauge.paper._cells import OTHER_MODEL, Cell, Measure, join, noted, quality, read_csv, scored
 from ragauge.paper._runs import DEFAULTS, Runs, Variant, identities
 
 LONGBENCH = "longbench_"  # what our names of the data sets have before the paper's
@@ -89,6 +90,31 @@ def not_run(runs: Runs, dataset: str, model: str, is_row: Callable[[Variant], bo
     if asked:
         return Measure(note=f"not run: {asked[0].missing} for variant {asked[0].name}")
     return Measure(note=f"not run: variant {elsewhere[0]} is not asked of {dataset}" if elsewhere else default)
+
+
+def whole(runs: Runs, model: str) -> bool:
+    """Whether a model is asked under every method, so that a row without records wants a reason."""
+    entry = runs.config.models.get(model) if runs.config else None
+    return entry is None or (entry.methods is None and entry.training is None)
+
+
+def beside(runs: Runs, measured: Sequence[Cell], printed: Sequence[Cell], on: Sequence[str]) -> list[Cell]:
+    """The measured cells, each with the paper's number where model, data set and row are the paper's; then the others.
+
+    As `_cells.merge`, for data sets whose labels are not their names.
+    """
+
+    def identity(cell: Cell) -> tuple[Any, ...]:
+        registered = runs.registered(cell.keys["dataset"])
+        return (cell.paper_model, registered, cell.quantity, *(cell.keys.get(k, "") for k in on))
+
+    values = {identity(cell): cell.published for cell in printed}
+    found = [replace(c, published=values.get(identity(c))) if c.paper_model else c for c in measured]
+    used = {identity(cell) for cell in found if cell.paper_model}
+    models = {cell.paper_model for cell in found}
+    rest = [cell for cell in printed if identity(cell) not in used]
+    notes = ("published; this row was not run" if cell.paper_model in models else OTHER_MODEL for cell in rest)
+    return found + [replace(c, measure=Measure(note=note)) for c, note in zip(rest, notes, strict=True)]
 
 
 def published_f1(item: str, keys: Mapping[str, str]) -> list[Cell]:

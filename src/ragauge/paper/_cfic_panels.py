@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MOST_COLUMNS = 6
-
 
 def grid(table: pd.DataFrame, quantity: str, label: str, styles: Sequence[str], names: Sequence[str]) -> Figure:
     """One panel a (model, data set): points with intervals, a line a name; the paper's models share their panels.
@@ -29,35 +27,43 @@ def grid(table: pd.DataFrame, quantity: str, label: str, styles: Sequence[str], 
     rows = _blocks(shown)
     if not rows:
         return _style.empty(_panels.NOTHING)
-    datasets = list(dict.fromkeys(d for _, part, _ in rows for d in part["dataset"]))[:MOST_COLUMNS]
     lines = [list(dict.fromkeys(part["label"])) for _, part, _ in rows]
+    columns = max(part["dataset"].nunique() for _, part, _ in rows)
     with _style.theme():
-        heights = [max(1, len(names)) for names in lines]
+        heights = [max(1, len(named)) for named in lines]
         figure = _style.figure(_style.TEXT_IN, _panels.ROW_IN * sum(heights) + 0.5 * len(rows) + 0.55)
-        axes = figure.subplots(len(rows), len(datasets), sharex="col", squeeze=False, height_ratios=heights)
+        axes = figure.subplots(len(rows), columns, sharex=True, squeeze=False, height_ratios=heights)
         for (title, part, published), named, line in zip(rows, lines, axes, strict=True):
-            for place, (dataset, ax) in enumerate(zip(datasets, line, strict=True)):
-                _panel(ax, part[part["dataset"] == dataset], named, place == 0, published)
-                ax.set_title(_heading(title, dataset, place), loc="left", color=_style.MUTED, pad=3)
-        for place, dataset in enumerate(datasets):
-            values = [v for _, part, _ in rows for v in _values(part[part["dataset"] == dataset])]
-            axes[-1][place].set_xlim(0, max(values, default=1.0) * 1.08 or 1.0)
-            axes[-1][place].set_xlabel(label)
+            _row(line, title, part, named, published)
+        top = max((v for _, part, _ in rows for v in _values(part)), default=1.0) or 1.0
+        axes[0][0].set_xlim(-0.04 * top, 1.08 * top)
+        for ax in axes[-1]:
+            ax.set_xlabel(label)
         _style.legend(figure, _handles(rows), columns=4)
         return figure
+
+
+def _row(line: Sequence[Axes], title: str, part: pd.DataFrame, names: Sequence[str], published: bool) -> None:
+    """The panels of one model, or of the paper's: one a data set."""
+    datasets = list(dict.fromkeys(part["dataset"]))
+    for place, ax in enumerate(line):
+        ax.set_visible(place < len(datasets))
+        if place < len(datasets):
+            _panel(ax, part[part["dataset"] == datasets[place]], names, place == 0, published)
+            above = title if place == 0 else ""
+            short = datasets[place].removeprefix(LONGBENCH)
+            ax.set_title(f"{above}\n{short}", loc="left", color=_style.MUTED, pad=3)
 
 
 def _blocks(shown: pd.DataFrame) -> list[tuple[str, pd.DataFrame, bool]]:
     """(title, lines, whether published) of each row of panels: every model of ours, then the paper's together."""
     others = shown["measured"].isna() & shown["published"].notna()
     mine, printed = shown[~others], shown[others]
+    known = list(dict.fromkeys(mine["dataset"]))  # whose columns the paper's numbers stand below
+    order = [known.index(name) if name in known else len(known) for name in printed["dataset"]]
+    printed = printed.iloc[sorted(range(len(printed)), key=order.__getitem__)]
     found = [(f"measured: {model}", part, False) for model, part in mine.groupby("model", sort=False)]
     return found + ([("published", printed, True)] if len(printed) else [])
-
-
-def _heading(title: str, dataset: str, place: int) -> str:
-    """The data set, below the row's title in the first column."""
-    return f"{title if place == 0 else ''}\n{dataset.removeprefix(LONGBENCH)}"
 
 
 def _panel(ax: Axes, part: pd.DataFrame, names: Sequence[str], named: bool, published: bool) -> None:
@@ -72,7 +78,9 @@ def _panel(ax: Axes, part: pd.DataFrame, names: Sequence[str], named: bool, publ
     for line in part.to_dict("records"):
         _point(ax, line, names.index(line["label"]), models)
     if part.empty:
-        ax.text(0.5, 0.5, "none", transform=ax.transAxes, ha="center", va="center", color=_style.MUTED, fontsize=5.6)
+        ax.text(
+            0.5, 0.5, "not there", transform=ax.transAxes, ha="center", va="center", color=_style.MUTED, fontsize=5.6
+        )
 
 
 def _point(ax: Axes, line: Mapping[Any, Any], y: int, models: Sequence[str]) -> None:

@@ -37,7 +37,8 @@ def draw(table: pd.DataFrame) -> Figure:
     shown = table.assign(dataset=[name.removeprefix(_cfic.LONGBENCH) for name in table["dataset"]])
     points = [_panels.points(shown, KEYS, "d", q).assign(line=text) for q, text in LINES.items()]
     found = pd.concat([part for part in points if len(part)] or points, ignore_index=True)
-    found = found[found["x"] > 0]
+    several = found.groupby(["model", "dataset"])["x"].transform("nunique") > 1
+    found = found[(found["x"] > 0) & several]
     return _panels.planes(found, _panels.Axis("d (tokens)", base2=True), _panels.Axis("share, 95% interval"))
 
 

@@ -11,9 +11,10 @@ Does not show: what of a document is beyond the model's context (the records' `t
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ragauge.paper import _cfic, _panels
 from ragauge.paper._cells import Cell, Measure, frame, noted, read_csv
@@ -33,7 +34,7 @@ def table(runs: Runs) -> pd.DataFrame:
     """One line for each (model, data set, statistic); words do not depend on the model, tokens do."""
     measured = [cell for group in runs.groups(long=True) for cell in _group(runs, *group)]
     measured += [cell for label in sorted(_trainings(runs)) for cell in _training(runs, label)]
-    beside = {cell.keys["dataset"] for cell in measured if cell.published is not None}
+    beside = {runs.registered(cell.keys["dataset"]) for cell in measured if cell.published is not None}
     rest = [name for name in _printed() if _label(name) not in beside]
     note = Measure(note="published; this data set is not in the run")
     cells = measured + [
@@ -46,6 +47,11 @@ def table(runs: Runs) -> pd.DataFrame:
 
 def draw(table: pd.DataFrame) -> Figure:
     """Words and tokens of a document, measured and published."""
+    import pandas as pd
+
+    mine = table[table["measured"].notna()].assign(published=math.nan)
+    printed = table[table["published"].notna()].assign(model=PAPER, measured=math.nan, note="published")
+    table = pd.concat([mine, printed], ignore_index=True)
     names = [dataset.removeprefix(_cfic.LONGBENCH) for dataset in table["dataset"]]
     axes = {
         "average_words": _panels.Axis("words of a document"),
@@ -64,18 +70,18 @@ def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
     subset = _cfic.subset(runs, dataset, asked)
     measures = {
         "samples": Measure(float(asked), n=asked),
-        "average_words": _words(runs, dataset),
+        "average_words": _words(runs, dataset, set(lengths)),
         "average_tokens": _cfic.mean(runs, [float(n) for n in lengths.values() if n]),
     }
     return [Cell(keys, q, noted(m, subset), printed.get(q)) for q, m in measures.items()]
 
 
-def _words(runs: Runs, dataset: str) -> Measure:
-    """Mean words of a question's documents, as white space parts them (LongBench's `length`)."""
+def _words(runs: Runs, dataset: str, asked: set[str]) -> Measure:
+    """Mean words of the documents of the questions asked, as white space parts them (LongBench's `length`)."""
     path = runs.folder / "data" / f"{dataset}.jsonl"
     if not path.is_file():
         return Measure(note=f"no {path.name} beside the records: their documents are not at hand")
-    texts = ([d["text"] for d in line.get("documents") or ()] for line in _lines(path))
+    texts = ([d["text"] for d in line["documents"]] for line in _lines(path) if line["key"] in asked)
     return _cfic.mean(runs, [float(sum(len(text.split()) for text in of_one)) for of_one in texts])
 
 
@@ -98,7 +104,7 @@ def _training(runs: Runs, label: str) -> list[Cell]:
     return [Cell(keys, q, noted(m, note), printed[q]) for q, m in zip(QUANTITIES, values, strict=True)]
 
 
-def _lines(path: Path) -> Iterator[dict[str, object]]:
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
     with path.open("rb") as file:
         yield from (json.loads(line) for line in file if line.strip())
 

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ragauge.paper import _cfic, _cfic_panels, _panels
-from ragauge.paper._cells import Cell, Measure, difference, frame, merge, read_csv
+from ragauge.paper._cells import Cell, Measure, difference, frame, read_csv
 from ragauge.paper._cfic import Row
-from ragauge.paper._runs import Runs, Variant
+from ragauge.paper._runs import Runs, Variant, identities
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,14 +30,15 @@ WITHOUT_CHUNKS = (Row("free_extraction"), Row("cfic"), Row("full_article"))
 ROWS = (*(Row(ranker, chunking) for ranker in RANKERS for chunking in CHUNKINGS), *WITHOUT_CHUNKS)
 OURS = ("minilm", "bm25")
 HUB = "not run: not in this experiment; its encoder comes from a model hub, configs/paper.yaml has it"
-EXTRACTORS = ("vicuna_7b", "longchat_7b", "longalpaca_7b")
+# The paper's extractors, by what the names of their checkpoints begin with.
+EXTRACTORS = {"vicuna-7b": "vicuna_7b", "longchat-7b": "longchat_7b", "longalpaca-7b": "longalpaca_7b"}
 SHORT = {"sliding_window": "windows", "paragraph": "paragraphs", "": ""}
 
 
 def table(runs: Runs) -> pd.DataFrame:
     """One line for each (model, data set, method, chunking, finder, quantity)."""
     measured = [cell for group in runs.groups(long=True) for cell in _group(runs, *group)]
-    return frame(KEYS, merge(measured, _published(), on=("dataset", *ON)))
+    return frame(KEYS, _cfic.beside(runs, measured, _published(), on=ON))
 
 
 def draw(table: pd.DataFrame) -> Figure:
@@ -62,7 +63,7 @@ def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
     cells = []
     for row in (*ROWS, *others):
         cells += [cell for v in found.get(row, []) for cell in _measured(runs, row, v, best)]
-        if row not in found and row.method not in OURS and _cfic.base_of(runs, model) is None:
+        if row not in found and row.method not in OURS and _cfic.whole(runs, model):
             cells.append(_missing(runs, dataset, model, row))
     return cells
 
@@ -74,6 +75,8 @@ def _measured(runs: Runs, row: Row, variant: Variant, best: Variant | None) -> l
     elif best is not None:
         measures["cfic_gain"] = difference(runs, best, variant)
     keys = _keys(variant.dataset, variant.model, row) | {"variant": variant.name}
+    known = [paper for name in identities(variant) for start, paper in EXTRACTORS.items() if name.startswith(start)]
+    keys |= {"finder": known[0]} if known and row.method == "free_extraction" else {}
     of_paper = _cfic.generator(variant, runs)
     return [Cell(keys, quantity, m, paper_model=of_paper) for quantity, m in measures.items()]
 
@@ -94,7 +97,7 @@ def _published() -> Sequence[Cell]:
     cells = []
     for line, cell in zip(read_csv("cfic_table_3"), _cfic.published_f1("cfic_table_3", {}), strict=True):
         name = line["method"]
-        method = "free_extraction" if name in EXTRACTORS else "cfic" if name == "cfic_7b" else name
+        method = "free_extraction" if name in EXTRACTORS.values() else "cfic" if name == "cfic_7b" else name
         finder = name if method in ("free_extraction", "cfic") else ""
         row = {"method": method, "chunking": line["chunking"], "finder": finder}
         cells.append(Cell({**cell.keys, **row}, "f1", Measure(), cell.published, cell.paper_model))

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ragauge.paper import _cfic, _cfic_panels, _panels
-from ragauge.paper._cells import Cell, Measure, difference, frame, merge, noted
+from ragauge.paper._cells import Cell, Measure, difference, frame, noted
 from ragauge.paper._runs import Runs, Variant
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def table(runs: Runs) -> pd.DataFrame:
     """One line for each (model, data set, setting, quantity)."""
     measured = [cell for group in runs.groups(long=True) for cell in _group(runs, *group)]
     printed = _cfic.published_f1("cfic_table_4", {"setting": "variant"})
-    return frame(KEYS, merge(measured, printed, on=("dataset", "setting")))
+    return frame(KEYS, _cfic.beside(runs, measured, printed, on=("setting",)))
 
 
 def draw(table: pd.DataFrame) -> Figure:
@@ -56,7 +56,7 @@ def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
     for setting in SETTINGS:
         keys = {"model": model, "dataset": dataset, "setting": setting}
         if setting not in found:
-            cells.append(Cell(keys, "f1", _reason(runs, dataset, model, setting)))
+            cells += [Cell(keys, "f1", _reason(runs, dataset, model, setting))] if _cfic.whole(runs, model) else []
             continue
         variant = found[setting]
         measures = _measures(runs, model, setting, variant, full)

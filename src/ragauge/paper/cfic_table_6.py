@@ -72,7 +72,7 @@ def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
     cells = []
     if cfic is not None:
         cells += _system(runs, dataset, "cfic", cfic)
-        for stage in _cfic_timing.STAGES:
+        for stage in () if _cfic_timing.why_not(runs, dataset, model) else _cfic_timing.STAGES:
             keys = _keys(dataset, cfic, f"cfic_{stage}_stage")
             cells.append(Cell(keys, LATENCY, _cfic_timing.finding(runs, dataset, cfic, stage)))
     if free is not None:
@@ -145,10 +145,10 @@ def _panel(ax: Axes, part: pd.DataFrame, key: Any) -> None:
     ax.set_ylim(len(rows) - 0.4, -0.6)
     ax.tick_params(axis="y", length=0)
     ax.grid(axis="x")
-    ax.set_xlabel("ms until the evidence is known")
-    published = "published: " if column == "published" else ""
-    ax.set_title(f"{published}{model}\n{dataset.removeprefix(_cfic.LONGBENCH)}", loc="left", color=_style.MUTED, pad=3)
-    if published:
+    ax.set_xlabel("ms to the evidence")
+    title = "published, 7B" if column == "published" else model
+    ax.set_title(f"{title}\n{dataset.removeprefix(_cfic.LONGBENCH)}", loc="left", color=_style.MUTED, pad=3)
+    if column == "published":
         _style.as_published(ax)
 
 

@@ -35,9 +35,7 @@ NO_JUDGE = "not judged: no judgements of this variant; `ragauge judge` makes the
 
 def table(runs: Runs) -> pd.DataFrame:
     """One line for each (model, data set, system, quantity); shares, where the paper prints per cent."""
-    measured = [
-        cell for dataset, model in runs.groups(long=True) for v in runs.of(dataset, model) for cell in _cells(runs, v)
-    ]
+    measured = [cell for group in runs.groups(long=True) for v in _ordered(runs, *group) for cell in _cells(runs, v)]
     return frame(KEYS, measured + _published())
 
 
@@ -47,10 +45,15 @@ def draw(table: pd.DataFrame) -> Figure:
         FAITHFULNESS: _panels.Axis("evidence in the document"),
         "answer_in_evidence": _panels.Axis("says the answer"),
     }
+    table = table[table["variant"].isin(_first(table)) | (table["variant"] == "")]
     axes |= {"supported": _panels.Axis("judged to support it")} if _judged(table) else {}
-    systems, variants = table["system"], table["variant"]
-    names = [f"{_name(s)} ({v})" if v else _name(s) for s, v in zip(systems, variants, strict=True)]
-    return _panels.dots(table, [system.partition(",")[0] for system in systems], axes, names)
+    systems = table["system"]
+    return _panels.dots(table, [s.partition(",")[0] for s in systems], axes, [_name(s) for s in systems])
+
+
+def _first(table: pd.DataFrame) -> set[str]:
+    """The variant that stands for each system; the table has all of them."""
+    return set(table.drop_duplicates(["model", "dataset", "system"])["variant"])
 
 
 def _judged(table: pd.DataFrame) -> bool:
@@ -63,6 +66,12 @@ def _name(system: str) -> str:
     method, _, chunking = system.partition(", ")
     label = _panels.method_label(method)
     return f"{label}, {chunking.replace('_window', '')}" if chunking else label
+
+
+def _ordered(runs: Runs, dataset: str, model: str) -> list[Variant]:
+    """The variants with CFIC as the paper has it first, before its ablations and sweeps."""
+    best = _cfic.main(runs, dataset, model)
+    return sorted(runs.of(dataset, model), key=lambda v: v is not best)
 
 
 def _cells(runs: Runs, variant: Variant) -> list[Cell]:

@@ -9,7 +9,7 @@ Does not show: d (Figure 3). The paper's times are of another model on another m
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ragauge.paper import _cfic, _cfic_timing, _panels, _style
@@ -18,6 +18,7 @@ from ragauge.paper._runs import Runs, Variant
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 KEYS = ("model", "dataset", "series", "k", "variant")
@@ -37,9 +38,9 @@ def draw(table: pd.DataFrame) -> Figure:
     """F1 above, milliseconds below, against k; a column a model and data set."""
     import pandas as pd
 
-    rows = [_panels.points(table, KEYS, "k", "f1")]
+    quality_ = _swept(_panels.points(table, KEYS, "k", "f1"))
     times = [_panels.points(table, KEYS, "k", q).assign(line=q) for q in (LATENCY, WITHOUT)]
-    rows.append(pd.concat(times, ignore_index=True))
+    rows = [quality_, _swept(pd.concat(times, ignore_index=True))]
     columns = list(dict.fromkeys(_column(p) for row in rows for p in row.sort_values("published").to_dict("records")))
     if not columns:
         return _style.empty(_panels.NOTHING)
@@ -48,20 +49,33 @@ def draw(table: pd.DataFrame) -> Figure:
         grid = figure.subplots(2, len(columns), sharex=True, squeeze=False)
         styles = _styles([*rows[0]["line"], *rows[1]["line"]])
         for points, line, axis in zip(rows, grid, (F1, TIME), strict=True):
-            for ax, column in zip(line, columns, strict=True):
-                part = points[[_column(p) == column for p in points.to_dict("records")]]
-                if part.empty:
-                    ax.text(0.5, 0.5, "not timed", transform=ax.transAxes, ha="center", color=_style.MUTED)
-                else:
-                    _panels.plane(ax, part, styles, axis)
             line[0].set_ylabel(axis.label)
+            for ax, column in zip(line, columns, strict=True):
+                _panel(ax, points[[_column(p) == column for p in points.to_dict("records")]], styles, axis)
         for ax, (published, model, dataset) in zip(grid[0], columns, strict=True):
-            shown = f"{'published: ' if published else ''}{model}\n{dataset.removeprefix(_cfic.LONGBENCH)}"
-            ax.set_title(shown, loc="left", color=_style.MUTED, pad=3)
+            title = f"{'published, 7B' if published else model}\n{dataset.removeprefix(_cfic.LONGBENCH)}"
+            ax.set_title(title, loc="left", color=_style.MUTED, pad=3)
         for ax in grid[1]:
             ax.set_xlabel("k")
         _style.legend(figure, [_panels.handle(*style, line=True) for style in styles.values()], columns=4)
         return figure
+
+
+def _swept(points: pd.DataFrame) -> pd.DataFrame:
+    """The points of the groups in which k was varied."""
+    several = points.groupby(["published", "model", "dataset"])["x"].transform("nunique") > 1
+    return points[several]
+
+
+def _panel(ax: Axes, points: pd.DataFrame, styles: Mapping[str, tuple[str, str, str]], axis: _panels.Axis) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    if len(points):
+        _panels.plane(ax, points, styles, axis)
+    else:
+        ax.text(0.5, 0.5, "not timed", transform=ax.transAxes, ha="center", color=_style.MUTED)
+        ax.set_yticks([])
 
 
 def _column(point: dict[str, Any]) -> tuple[bool, str, str]:

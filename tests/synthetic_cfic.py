@@ -8,12 +8,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from synthetic_run import MODEL, PROVENANCE
-
 from ragauge.cost.trace import Call
 from ragauge.paper._runs import DEFAULTS
 from ragauge.records import Record
 from ragauge.runner import Setting
+from synthetic_run import MODEL, PROVENANCE
 
 DOCUMENT = "Ida Ember kept the light. The tower was built in 1821. Nobody knows why it leans. It was sold twice."
 SECTION = {"document": 0, "start": 26, "stop": 54}  # the second sentence
@@ -28,6 +27,7 @@ def write(
     right: Sequence[bool | None],
     *,
     dataset: str = "wiki_long",
+    registered: str | None = None,
     model: str = MODEL,
     found: Sequence[bool] | None = None,
     **params: Any,
@@ -36,6 +36,7 @@ def write(
 
     Args:
         right: one entry a question: right, wrong, or None for failed.
+        registered: the data set's name, where the label is another.
         found: whether the evidence is the gold section; by default where the answer is right.
     """
     options = DEFAULTS.get(method, {}) | params
@@ -44,7 +45,9 @@ def write(
     path = folder / "answers" / dataset / model / f"{name}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(record.model_dump_json() + "\n" for record in lines))
-    setting = Setting(method, dict(options), dataset, model, template="chat", instruction="", dtype="bfloat16")
+    setting = Setting(
+        method, dict(options), registered or dataset, model, template="chat", instruction="", dtype="bfloat16"
+    )
     path.with_suffix(".meta.json").write_text(json.dumps({"fingerprint": asdict(setting), "provenance": PROVENANCE}))
     return path
 
@@ -89,9 +92,7 @@ def _timed(name: str, trial: int, stages: Mapping[str, float]) -> dict[str, Any]
     return {**line, "stages": seconds}
 
 
-def _record(
-    place: int, ok: bool | None, found: bool, method: str, options: Mapping[str, Any], dataset: str
-) -> Record:
+def _record(place: int, ok: bool | None, found: bool, method: str, options: Mapping[str, Any], dataset: str) -> Record:
     common: dict[str, Any] = {
         "key": f"q{place}",
         "question": "When?",

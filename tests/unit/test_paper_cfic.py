@@ -1,0 +1,282 @@
+"""CFIC's items: their numbers equal what is computed by hand here, and every cell without one says why."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragauge import registry
+from ragauge.config import parse
+from ragauge.errors import UserError
+from ragauge.paper import _cfic, render
+from ragauge.paper._runs import Runs
+from synthetic_cfic import DOCUMENT, TOKENS, write, write_documents, write_judgements, write_latency
+from synthetic_run import MODEL, write_variant
+
+ITEMS = [name for name in registry.names("item") if name.startswith("cfic_")]
+RIGHT = [True, True, False, True]
+CONFIG = {
+    "run": "t",
+    "models": {MODEL: {}},
+    "datasets": {"wiki_long": {}, "longbench_qasper": {}},
+    "methods": {"cfic": {}, "cfic_no_skip": {"method": "cfic", "skip": False}, "full_article": {}},
+}
+
+
+def table(item: str, folder: Path, config: Any = None):
+    return registry.module("item", item).table(Runs(folder, parse(config, "t.yaml") if config else None))
+
+
+def line(frame, **keys) -> dict:
+    """The one line of a table with these values."""
+    for key, value in keys.items():
+        frame = frame[frame[key] == value]
+    assert len(frame) == 1, f"{len(frame)} lines with {keys}"
+    return frame.iloc[0].to_dict()
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    """CFIC, its ablation and its baselines on four questions."""
+    write(tmp_path, "cfic", "cfic", RIGHT)
+    write(tmp_path, "no_skip", "cfic", [True, False, False, False], skip=False)
+    write(tmp_path, "bm25", "chunks", [True, False, False, None], ranker="bm25")
+    write(tmp_path, "free", "free_extraction", [True, False, False, False])
+    write(tmp_path, "full_article", "full_article", [False, False, False, True])
+    write(tmp_path, "closed_book", "closed_book", [False] * 4)
+    return tmp_path
+
+
+def test_table_1_counts_questions_words_and_tokens_of_those_asked(tmp_path: Path) -> None:
+    write(tmp_path, "cfic", "cfic", [True, False], dataset="longbench_qasper")
+    write_documents(tmp_path, "longbench_qasper", 5)
+    found = table("cfic_table_1", tmp_path)
+    keys = {"dataset": "longbench_qasper", "model": MODEL}
+    samples = line(found, quantity="samples", **keys)
+    assert (samples["measured"], samples["published"], samples["ratio"]) == (2, 200, 0.01)
+    assert samples["note"] == "a subset: 2 of 200 questions"
+    words = line(found, quantity="average_words", **keys)
+    assert (words["measured"], words["n"], words["published"]) == (len(DOCUMENT.split()), 2, 3619)
+    assert line(found, quantity="average_tokens", **keys)["measured"] == TOKENS + 0.5
+    assert line(found, quantity="average_words", dataset="sft")["published"] == 12248
+
+
+def test_table_1_says_where_the_documents_are_not_at_hand(small: Path) -> None:
+    words = line(table("cfic_table_1", small), quantity="average_words", dataset="wiki_long")
+    assert math.isnan(words["measured"])
+    assert "wiki_long.jsonl" in words["note"]
+
+
+def test_table_3_sets_cfic_against_every_method_on_the_same_questions(small: Path) -> None:
+    found = table("cfic_table_3", small)
+    mine = {"model": MODEL, "dataset": "wiki_long"}
+    cfic = line(found, method="cfic", quantity="f1", **mine)
+    assert (cfic["measured"], cfic["variant"], cfic["note"]) == (0.75, "cfic", "")
+    bm25 = line(found, method="bm25", chunking="sliding_window", quantity="f1", **mine)
+    assert (bm25["measured"], bm25["note"]) == (0.25, "1 of 4 questions failed, counted as wrong")
+    gain = line(found, method="free_extraction", quantity="cfic_gain", **mine)
+    assert (gain["measured"], gain["n"]) == (0.5, 4)
+    assert 0 < gain["p"] <= 1
+    recall = line(found, method="cfic", quantity="gold_section_recall", **mine)
+    assert recall["measured"] == 0.75
+    assert line(found, method="cfic", quantity="evidence_tokens", **mine)["measured"] == 11.5
+    bge = line(found, method="bge", chunking="paragraph", quantity="f1", **mine)
+    assert bge["note"].startswith("not run: not in this experiment; its encoder comes from a model hub")
+
+
+def test_table_3_shows_published_f1_as_shares_under_the_generators_names(small: Path) -> None:
+    found = table("cfic_table_3", small)
+    keys = {"dataset": "longbench_qasper", "model": "Vicuna-v1.5-7B-16k", "quantity": "f1"}
+    cfic = line(found, method="cfic", **keys)
+    assert (cfic["published"], cfic["finder"], cfic["note"]) == (0.31, "cfic_7b", "published for another model")
+    assert line(found, method="free_extraction", finder="longalpaca_7b", **keys)["published"] == 0.212
+    assert found[found["model"] == MODEL]["published"].isna().all()
+
+
+def test_published_numbers_stand_beside_the_papers_model_whatever_the_labels_are(tmp_path: Path) -> None:
+    config = {
+        "run": "t",
+        "models": {"vicuna-7b-16k": {}},
+        "datasets": {"qasper_16k": {"dataset": "longbench_qasper"}},
+        "methods": {"w": {"method": "chunks", "encoder": "bge-large-en-v1.5"}, "free_extraction": {}},
+    }
+    common = {"dataset": "qasper_16k", "model": "vicuna-7b-16k"}
+    label = common | {"registered": "longbench_qasper"}
+    write(tmp_path, "w", "chunks", [True, False], encoder="bge-large-en-v1.5", **label)
+    write(tmp_path, "free_extraction", "free_extraction", [False, False], **label)
+    found = table("cfic_table_3", tmp_path, config)
+    bge = line(found, quantity="f1", method="bge", chunking="sliding_window", **common)
+    assert (bge["measured"], bge["published"]) == (0.5, 0.273)
+    assert line(found, quantity="f1", method="free_extraction", **common)["published"] == 0.235
+    rest = found[(found["model"] == "Vicuna-v1.5-7B-16k") & (found["dataset"] == "longbench_qasper")]
+    assert "bge" not in set(rest[rest["chunking"] == "sliding_window"]["method"])
+    not_run = line(rest, method="bge", chunking="paragraph")
+    assert not_run["note"] == "published; this row was not run"
+
+
+def test_table_4_compares_each_ablation_with_cfic_at_its_own_k_and_d(small: Path) -> None:
+    write(small, "other_d", "cfic", [False] * 4, skip=False, d=32)
+    found = table("cfic_table_4", small)
+    loss = line(found, setting="without_skip", quantity="f1_loss", model=MODEL)
+    assert (loss["measured"], loss["variant"]) == (0.5, "no_skip")
+    untrained = line(found, setting="without_sft", quantity="f1", model=MODEL)
+    assert (untrained["measured"], untrained["variant"]) == (0.75, "cfic")
+    assert "not fine-tuned" in untrained["note"]
+    both = line(found, setting="without_both", quantity="f1", model=MODEL)
+    assert both["note"] == "not run: not in this experiment; it is method cfic with prefix: false, skip: false"
+    llama = {"dataset": "longbench_musique", "quantity": "f1", "model": "Llama2-7B-chat-4k"}
+    assert line(found, setting="without_sft", **llama)["published"] == 0.103
+
+
+def test_table_4_takes_a_fine_tuned_models_base_for_the_row_without_it(tmp_path: Path) -> None:
+    config = CONFIG | {
+        "models": {MODEL: {}, "tuned": {"training": "cfic"}},
+        "training": {"cfic": {"model": MODEL, "corpora": ["wikipedia-sample"], "writer": MODEL}},
+    }
+    write(tmp_path, "cfic", "cfic", [True, False])
+    write(tmp_path, "cfic", "cfic", [True, True], model="tuned")
+    found = table("cfic_table_4", tmp_path, config)
+    keys = {"model": "tuned", "quantity": "f1"}
+    assert line(found, setting="cfic", **keys)["measured"] == 1.0
+    assert line(found, setting="without_sft", **keys)["measured"] == 0.5
+    assert line(found, setting="without_sft", model="tuned", quantity="f1_loss")["measured"] == 0.5
+    assert set(found[found["model"] == "tuned"]["setting"]) == {"cfic", "without_sft"}
+
+
+def test_missing_variants_of_the_configuration_say_why(tmp_path: Path) -> None:
+    path = write(tmp_path, "cfic", "cfic", [True])
+    (path.parent / "cfic_no_skip.jsonl.partial").write_text("{}\n")
+    found = table("cfic_table_4", tmp_path, CONFIG)
+    keys = {"dataset": "wiki_long", "model": MODEL, "quantity": "f1"}
+    assert line(found, setting="without_skip", **keys)["note"] == "not run: unfinished for variant cfic_no_skip"
+    assert line(found, setting="full_article", **keys)["note"] == "not run: no records for variant full_article"
+
+
+def test_another_k_and_d_than_the_papers_is_said(tmp_path: Path) -> None:
+    write(tmp_path, "mine", "cfic", [True], top_k=2, d=64)
+    f1 = line(table("cfic_table_3", tmp_path), method="cfic", quantity="f1", model=MODEL)
+    assert (f1["variant"], f1["note"]) == ("mine", "k=2, d=64")
+
+
+STAGES = {
+    "cfic": {"query": 0.1, "prefix": 0.2, "skip": 0.3, "prompt": 5.0},
+    "free": {"query": 0.1, "decode": 2.9, "prompt": 5.0},
+}
+
+
+def test_table_6_is_the_time_before_the_answers_prompt_in_stages(small: Path) -> None:
+    write_latency(small, STAGES)
+    found = table("cfic_table_6", small)
+    mine = {"model": MODEL, "dataset": "wiki_long"}
+    total = line(found, system="cfic", quantity="decoding_latency_ms", **mine)
+    assert total["measured"] == pytest.approx(600 * 1.1)  # the median of 1, 1.1 and 1.2 times
+    assert total["low"] == pytest.approx(600 * 1.05)
+    assert "low and high are quartiles" in total["note"]
+    prefix = line(found, system="cfic_prefix_stage", quantity="decoding_latency_ms", **mine)
+    assert prefix["measured"] == pytest.approx(220)
+    free = line(found, system="without_decoding_strategies", quantity="decoding_latency_ms", **mine)
+    assert free["measured"] == pytest.approx(3300)
+    assert line(found, quantity="measured_speedup_cpu", **mine)["measured"] == pytest.approx(5.0)
+    assert line(found, system="cfic", quantity="prefix_steps", **mine)["measured"] == 3.0
+    assert line(found, system="cfic", quantity="output_tokens", **mine)["measured"] == 11.5
+    assert line(found, system="cfic", quantity="input_tokens", **mine)["measured"] == TOKENS + 1.5
+
+
+def test_table_6_has_the_papers_times_without_a_ratio(small: Path) -> None:
+    found = table("cfic_table_6", small)
+    keys = {"dataset": "longbench_musique", "system": "cfic"}
+    assert line(found, quantity="decoding_latency_ms", **keys)["published"] == 564
+    assert line(found, quantity="prefix_steps", **keys)["published"] == 2.7
+    assert found["ratio"].isna().all()
+
+
+def test_times_are_those_of_the_latency_rule_or_none(small: Path) -> None:
+    untimed = line(
+        table("cfic_table_6", small), system="cfic", quantity="decoding_latency_ms", model=MODEL, dataset="wiki_long"
+    )
+    assert math.isnan(untimed["measured"])
+    assert untimed["note"] == "not timed: no file of the latency rule for wiki_long"
+    write_latency(small, STAGES, refused="others kept the machine busy")
+    refused = line(
+        table("cfic_table_6", small), system="cfic", quantity="decoding_latency_ms", model=MODEL, dataset="wiki_long"
+    )
+    assert refused["note"] == "timing refused: others kept the machine busy"
+
+
+def test_table_7_counts_pieces_that_stand_in_the_document(small: Path) -> None:
+    found = table("cfic_table_7", small)
+    cfic = line(found, system="cfic", variant="cfic", quantity="faithfulness")
+    assert (cfic["measured"], cfic["low"], cfic["n"]) == (1.0, 1.0, 4)
+    free = line(found, system="free_extraction", quantity="faithfulness", variant="free")
+    assert free["measured"] == pytest.approx((1 + 0.5 * 3) / 4)
+    bm25 = line(found, system="bm25, sliding_window", quantity="faithfulness")
+    assert (bm25["n"], bm25["note"]) == (3, "1 of 4 questions without evidence are not counted")
+    assert not {"full_article", "closed_book"} & set(found["system"])
+    assert (
+        line(found, system="cfic", quantity="faithfulness", model="the paper, judged by ChatGPT")["published"] == 0.96
+    )
+
+
+def test_table_7_names_the_judge_or_says_that_there_is_none(small: Path) -> None:
+    write_judgements(small, "cfic", ["supported", "supported", "not_supported", None])
+    found = table("cfic_table_7", small)
+    keys = {"system": "cfic", "variant": "cfic"}
+    supported = line(found, quantity="supported", **keys)
+    assert (supported["measured"], supported["n"]) == (pytest.approx(2 / 3), 3)
+    assert supported["note"] == "judged by invented-judge; 1 questions without a judgement"
+    other = line(found, quantity="supported", system="free_extraction", variant="free")
+    assert math.isnan(other["measured"])
+    assert other["note"].startswith("not judged")
+
+
+def test_a_damaged_file_of_judgements_is_named(small: Path) -> None:
+    write_judgements(small, "cfic", ["supported"])
+    path = next((small / "judgements").rglob("cfic.jsonl"))
+    path.write_text("[1]\n")
+    with pytest.raises(UserError, match=r"cfic\.jsonl: holds a line that is no judgement"):
+        table("cfic_table_7", small)
+
+
+def test_table_8_and_figure_3_take_one_parameter_each(small: Path) -> None:
+    write(small, "k1", "cfic", [True, False, False, False], top_k=1)
+    write(small, "d32", "cfic", [True, True, True, True], d=32)
+    write_latency(small, STAGES | {"k1": {"query": 0.1, "prefix": 0.1, "skip": 0.1, "prompt": 5.0}})
+    eight = table("cfic_table_8", small)
+    mine = eight[(eight["model"] == MODEL) & (eight["quantity"] == "f1")]
+    assert dict(zip(mine["k"], mine["measured"], strict=True)) == {1: 0.25, 3: 0.75}
+    times = eight[eight["model"] == MODEL]
+    assert line(times, k=1, quantity="decoding_latency_ms")["measured"] == pytest.approx(330)
+    assert line(times, k=1, quantity="latency_without_strategies_ms")["measured"] == pytest.approx(3300)
+    three = table("cfic_figure_3", small)
+    mine = three[(three["model"] == MODEL) & (three["quantity"] == "f1")]
+    assert dict(zip(mine["d"], mine["measured"], strict=True)) == {32: 1.0, 256: 0.75}
+    best = line(three, quantity="best_d", model=MODEL)
+    assert (best["measured"], best["note"]) == (32, "the best of 32, 256 on these questions")
+    assert "only drawn" in line(three, quantity="best_d", model="the paper's 7B model")["note"]
+
+
+def test_short_documents_are_no_matter_of_cfics_items(tmp_path: Path) -> None:
+    write_variant(tmp_path, "naive", "naive", [True], dataset="nq_open")
+    assert all(MODEL not in set(table(item, tmp_path)["model"]) for item in ITEMS)
+
+
+def test_long_documents_are_no_matter_of_superposition(small: Path) -> None:
+    write_latency(small, STAGES)
+    items = [name for name in registry.names("item") if name.startswith("superposition_")]
+    assert all(MODEL not in set(table(item, small)["model"]) for item in items)
+
+
+@pytest.mark.parametrize("item", ITEMS)
+def test_every_item_draws_what_there_is(item: str, small: Path, tmp_path: Path) -> None:
+    """What there is for none, `test_paper` draws for all items."""
+    write_latency(small, STAGES)
+    assert all(path.stat().st_size for path in render(item, None, small, tmp_path / "out"))
+
+
+def test_rankers_have_the_papers_names(tmp_path: Path) -> None:
+    for name, encoder in {"a": "BAAI/bge-large-en-v1.5", "b": "llm-embedder", "c": "minilm"}.items():
+        write(tmp_path, name, "chunks", [True], encoder=encoder)
+    assert [_cfic.ranker(v) for v in Runs(tmp_path).run] == ["bge", "llm_embedder", "minilm"]
