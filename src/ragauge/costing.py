@@ -71,13 +71,18 @@ def project(
     if reason:
         raise UserError(f"{name} on the shape of {model}: {reason}")
     if accounting != "total" and isinstance(method, Dense) and "contriever" in method.encoder:
-        method = _Contriever(method.top_k, method.path_caching)
+        method = without_encoder(method)
     common: dict[str, Any] = {"limits": _limits(new_tokens), "accounting": accounting, "dtype": dtype, "counts": counts}
     report = cost_report(name, method, make("naive"), lm, prompt, **common)
     return {"model": model, **report}
 
 
-class _Contriever(Ranked):
+def without_encoder(method: Method) -> Method:
+    """The method, a dense ranker as Contriever without its weights."""
+    return Contriever(method.top_k, method.path_caching) if isinstance(method, Dense) else method
+
+
+class Contriever(Ranked):
     """Contriever without its weights: which documents it keeps does not matter to the cost, and encoding costs what
     the paper has."""
 
