@@ -1,0 +1,28 @@
+"""Processor cores of a process, so that inference and retrieval do not take each other's.
+
+Imports nothing heavy: numerical libraries start their threads when they are imported, and those keep the cores that
+the process had then.
+"""
+
+from __future__ import annotations
+
+import os
+
+from ragauge.errors import UserError
+
+
+def pin(cores: str) -> None:
+    """Keep this process and the threads it will have to some processor cores: `0`, `0,2` or `0-3`.
+
+    Raises:
+        UserError: no list of cores, or a core that this machine does not have or this process may not use.
+    """
+    try:
+        ends = [[int(end) for end in part.split("-", 1)] for part in cores.split(",")]
+    except ValueError:
+        raise UserError(f"cores {cores!r}: must be a list of cores, as in 0 or 0-3") from None
+    allowed = os.sched_getaffinity(0)
+    wanted = {core for core in allowed if any(each[0] <= core <= each[-1] for each in ends)}
+    if any(each[0] > each[-1] or not {each[0], each[-1]} <= wanted for each in ends):
+        raise UserError(f"cores {cores!r}: this process may use {', '.join(map(str, sorted(allowed)))}")
+    os.sched_setaffinity(0, wanted)
