@@ -97,8 +97,8 @@ def _point(ax: Axes, line: Mapping[Any, Any], y: int, models: Sequence[str]) -> 
         if math.isfinite(line["published"]):
             ax.plot(line["published"], y + 0.22, "d", mfc="white", mec=colour, mew=0.9, ms=3.8, zorder=3)
     else:
-        place = {"transform": ax.get_yaxis_transform(), "va": "center", "color": _style.MUTED, "fontsize": 5.6}
-        ax.text(0.02, y, "not run" if str(line["note"]).startswith("not run") else "no number", **place)
+        reason = "not run" if str(line["note"]).startswith("not run") else "no number"
+        ax.text(0.02, y, reason, transform=ax.get_yaxis_transform(), va="center", color=_style.MUTED, fontsize=5.6)
 
 
 def _values(part: pd.DataFrame) -> list[float]:

@@ -78,7 +78,7 @@ def _panel(ax: Axes, points: pd.DataFrame, styles: Mapping[str, tuple[str, str, 
         ax.set_yticks([])
 
 
-def _column(point: dict[str, Any]) -> tuple[bool, str, str]:
+def _column(point: Mapping[Any, Any]) -> tuple[bool, str, str]:
     return bool(point["published"]), str(point["model"]), str(point["dataset"])
 
 
