@@ -1,0 +1,298 @@
+"""The report in a browser: it says nothing on the console, its filters work, its numbers are those of the CSVs."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ragauge import config, paper, report
+from synthetic_run import MODEL, write_latency, write_variant
+
+if TYPE_CHECKING:
+    from selenium.webdriver import Chrome
+
+HOSTILE = "</script><script>window.hacked=1</script><img src=x onerror='window.hacked=1'> \u202eabc\x07 <b>bold</b>"
+QUESTIONS = 60
+METHODS: dict[str, Any] = {
+    "naive": {},
+    "oracle": {},
+    "bm25_k1": {"method": "bm25", "top_k": 1},
+    "superposition_k1": {"method": "superposition", "top_k": 1},
+    "superposition_k2": {"method": "superposition", "top_k": 2},
+}
+# questions right of each variant, and the seconds of its trials
+MADE: dict[str, tuple[int, list[float]]] = {
+    "naive": (24, [8.0, 8.2, 8.4]),
+    "oracle": (54, [0.9, 1.0, 1.1]),
+    "bm25_k1": (12, [0.4, 0.5, 0.6]),
+    "superposition_k1": (30, [0.8, 0.9, 1.0]),
+    "superposition_k2": (36, [1.8, 2.0, 2.2]),
+}
+OFFLINE_S = 10.0  # of superposition
+RECORDS = f"records/nq_open/{MODEL}"
+
+
+def settings(methods: dict[str, Any] = METHODS, **more: Any) -> config.Config:
+    data = {"run": "tried", "models": {MODEL: {}}, "datasets": {"nq_open": {}}, "methods": methods, **more}
+    return config.parse({"items": ["frontier"], **data}, "tried.yaml")
+
+
+def edit(path: Path, change: Any) -> None:
+    """Pass each record of a file, with its number, through a function."""
+    records = [json.loads(line) for line in path.read_bytes().split(b"\n") if line]
+    path.write_text("".join(json.dumps(change(i, record)) + "\n" for i, record in enumerate(records)))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with times, one hostile and one failed question, and its report."""
+    made = tmp_path_factory.mktemp("tried")
+    for name, (right, _) in MADE.items():
+        entry = {"method": name, **METHODS[name]}
+        params = {key: value for key, value in entry.items() if key != "method"}
+        correct = [i < right for i in range(QUESTIONS - 1)] + [None]
+        path = write_variant(made / "results", name, entry["method"], correct, params=params)
+        offline = OFFLINE_S if entry["method"] == "superposition" else 0.0
+        edit(path, lambda i, r, offline=offline: {**r, "question": f"Question number {i}?", "offline_s": offline})
+    hostile = {"question": HOSTILE, "prediction": HOSTILE, "answers": [HOSTILE], "saliency": [-1.5, None, -0.5]}
+    edit(
+        made / "results/answers/nq_open" / MODEL / "superposition_k1.jsonl",
+        lambda i, r: {**r, **hostile} if i == 0 else r,
+    )
+    write_latency(made / "results", {name: seconds for name, (_, seconds) in MADE.items()})
+    paper.render("frontier", settings(), made / "results", made / "out")
+    report.write(settings(), made / "results", made / "out")
+    return made
+
+
+@pytest.fixture
+def page(browser: Chrome, folder: Path) -> Iterator[Chrome]:
+    """The report, freshly opened; at the end nothing stands on the console."""
+    browser.get_log("browser")
+    yield opened(browser, folder / "out")
+    assert browser.get_log("browser") == []
+
+
+def opened(browser: Chrome, out: Path, place: str = "") -> Chrome:
+    browser.get("about:blank")
+    browser.get((out / "index.html").as_uri() + place)
+    return browser
+
+
+def run(browser: Chrome, script: str) -> Any:
+    return browser.execute_script(f"return {script}")
+
+
+def fill_in(browser: Chrome, name: str, value: Any) -> None:
+    """Set a control as its user does."""
+    browser.execute_script(
+        "const control = document.getElementById(arguments[0]); control.value = arguments[1];"
+        "control.dispatchEvent(new Event('input', {bubbles: true}));"
+        "control.dispatchEvent(new Event('change', {bubbles: true}));",
+        name,
+        value,
+    )
+
+
+def wait(browser: Chrome, script: str) -> None:
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    WebDriverWait(browser, 20).until(lambda b: run(b, script))
+
+
+def verdicts(browser: Chrome) -> dict[str, str]:
+    rows = "[...document.querySelectorAll('#variants tbody tr')]"
+    return dict(run(browser, f"{rows}.map(row => [row.dataset.variant, row.lastElementChild.textContent])"))
+
+
+def open_records(browser: Chrome, variant: str) -> None:
+    browser.execute_script("location.hash = arguments[0]", f"#{RECORDS}/{variant}")
+    wait(browser, f"document.getElementById('found').textContent.startsWith('{variant}:')")
+
+
+def found(browser: Chrome) -> str:
+    return str(run(browser, "document.getElementById('found').textContent"))
+
+
+def test_numbers_are_those_of_the_csv(page: Chrome, folder: Path) -> None:
+    with open(folder / "out/frontier.csv", encoding="utf-8") as file:
+        lines = {(line["variant"], line["quantity"]): line for line in csv.DictReader(file)}
+    rows = run(
+        page,
+        "[...document.querySelectorAll('#variants tbody tr')].map(row =>"
+        " [row.dataset.variant, ...[...row.querySelectorAll('td[data-value]')].map(cell => Number(cell.dataset.value))])",
+    )
+    assert {row[0] for row in rows} == set(METHODS)
+    for name, quality, seconds, *_ in rows:
+        assert quality == pytest.approx(float(lines[name, "quality"]["measured"]), rel=1e-5)
+        assert seconds == pytest.approx(float(lines[name, "online_latency_s"]["measured"]), rel=1e-5)
+    shown = run(page, "[...document.querySelectorAll('table[data-item=frontier] tbody tr')].map(r => r.innerText)")
+    assert any("naive" in row and "0.400" in row for row in shown)
+
+
+def test_the_chooser_keeps_its_limits(page: Chrome) -> None:
+    fill_in(page, "target", 1.5)
+    assert verdicts(page)["superposition_k1"] == "recommended"
+    assert verdicts(page)["bm25_k1"] == "qualifies"
+    assert verdicts(page)["superposition_k2"] == "2 s is over the target"
+    assert verdicts(page)["oracle"].startswith("reference")
+    fill_in(page, "target", 3)
+    assert verdicts(page)["superposition_k2"] == "recommended"
+    fill_in(page, "target", "")
+    assert "over" not in " ".join(verdicts(page).values())
+
+
+def test_documents_that_are_not_reused_are_waited_for(page: Chrome) -> None:
+    fill_in(page, "target", 3)
+    fill_in(page, "reuse", 75)  # 0.9 s + 25% of 10 s
+    assert verdicts(page)["superposition_k1"] == "3.4 s is over the target"
+    assert verdicts(page)["bm25_k1"] == "recommended"
+    fill_in(page, "target", 4)
+    assert verdicts(page)["superposition_k1"] == "recommended"
+    assert "3.4 s = 0.9 s online + 25% × 10 s offline" in run(page, "document.getElementById('advice').innerText")
+
+
+def test_nothing_may_qualify(page: Chrome) -> None:
+    fill_in(page, "target", 0.001)
+    assert "recommended" not in verdicts(page).values()
+    assert "No variant qualifies" in run(page, "document.getElementById('advice').innerText")
+    fill_in(page, "target", "")
+    fill_in(page, "memory", 1)
+    assert set(verdicts(page).values()) == {"memory was not measured", verdicts(page)["oracle"]}
+
+
+def test_standings_are_those_of_the_bootstrap(page: Chrome, folder: Path) -> None:
+    with open(folder / "out/frontier.csv", encoding="utf-8") as file:
+        lines = list(csv.DictReader(file))
+    expected = {r["variant"]: float(r["measured"]) for r in lines if r["quantity"] == "frontier_probability_latency"}
+    rows = "[...document.querySelectorAll('#variants tbody tr')]"
+    found = dict(run(page, f"{rows}.map(row => [row.dataset.variant, row.children[4].textContent])"))
+    assert found.pop("oracle") == "reference"
+    for name, text in found.items():
+        assert float(text.partition(" ")[0]) == pytest.approx(expected[name], abs=0.05)
+
+
+def test_the_chart_has_every_variant_and_keys_move_in_it(page: Chrome) -> None:
+    points = "[...document.querySelectorAll('.chart .point')]"
+    assert set(run(page, f"{points}.map(p => p.dataset.variant)")) == set(METHODS)
+    assert run(page, f"{points}.filter(p => p.getAttribute('tabindex') === '0').length") == 1
+    labels = run(page, f"{points}.map(p => p.getAttribute('aria-label'))")
+    assert any(re.match(r"naive: best EM subspan 0\.400 \[.*\], 8\.2 s; on the frontier", label) for label in labels)
+    page.execute_script("document.querySelector('.chart .point[tabindex=\"0\"]').focus()")
+    before = run(page, "document.activeElement.dataset.variant")
+    press(page, "ArrowLeft")
+    assert run(page, "document.activeElement.dataset.variant") not in (None, before)
+    press(page, "Enter")
+    wait(page, "document.getElementById('found').textContent.includes('questions')")
+
+
+def press(browser: Chrome, key: str) -> None:
+    browser.execute_script(
+        "document.activeElement.dispatchEvent(new KeyboardEvent('keydown', {key: arguments[0], bubbles: true}))", key
+    )
+
+
+def test_a_number_leads_to_its_records(page: Chrome) -> None:
+    page.execute_script("document.querySelector('table[data-item=frontier] td.n a').click()")
+    wait(page, "document.getElementById('found').textContent.startsWith('naive: 60 of 60 questions')")
+    assert found(page) == "naive: 60 of 60 questions; mean score 0.400 over 60"
+    assert run(page, "document.querySelectorAll('#records-table > tbody > tr').length") == 25
+    page.execute_script("document.querySelector('#pager button:last-child').click()")
+    assert "Page 2 of 3" in run(page, "document.getElementById('pager').textContent")
+
+
+def test_filters_and_sorting_work(page: Chrome) -> None:
+    open_records(page, "superposition_k2")
+    for outcome, count in {"right": 36, "wrong": 23, "failed": 1, "kept": 60, "all": 60}.items():
+        fill_in(page, "records-outcome", outcome)
+        expected = 59 if outcome == "kept" else count
+        assert found(page).startswith(f"superposition_k2: {expected} of 60 questions"), outcome
+    fill_in(page, "records-query", "NUMBER 7?")
+    assert found(page) == "superposition_k2: 1 of 60 questions; mean score 1.000 over 1"
+    fill_in(page, "records-query", "")
+    page.execute_script("[...document.querySelectorAll('.sort')].find(b => b.textContent === 'Score').click()")
+    first = "document.querySelector('#records-table tbody tr td[data-column=Score]').textContent"
+    assert run(page, first) == "0"
+    page.execute_script("[...document.querySelectorAll('.sort')].find(b => b.textContent.startsWith('Score')).click()")
+    assert run(page, first) == "1"
+    assert run(page, "document.querySelector('th[aria-sort]').getAttribute('aria-sort')") == "descending"
+
+
+def test_texts_of_data_sets_do_nothing(page: Chrome) -> None:
+    open_records(page, "superposition_k1")
+    page.execute_script("document.querySelector('#records-table tbody button').click()")
+    row = run(page, "document.querySelector('#records-table tbody tr').innerText")
+    assert "<script>window.hacked=1</script>" in row
+    assert "␇" in row
+    assert run(page, "document.querySelectorAll('#records-table script, #records-table img, #records-table b').length") == 0
+    assert run(page, "window.hacked") is None
+    details = run(page, "document.querySelector('.details').innerText")
+    assert "−1.5" in details
+    assert "prepared" not in details
+    assert re.search(r"query\s+online\s+20 in parallel", details)
+
+
+def test_controls_have_names_and_tables_have_heads(page: Chrome) -> None:
+    open_records(page, "naive")
+    unnamed = "[...document.querySelectorAll('input, select')].filter(c => !c.labels.length).length"
+    assert run(page, unnamed) == 0
+    assert run(page, "[...document.querySelectorAll('table')].filter(t => !t.querySelector('th[scope=col]')).length") == 0
+    assert run(page, "[...document.querySelectorAll('img')].filter(i => !i.alt).length") == 0
+    ids = run(page, "[...document.querySelectorAll('[id]')].map(e => e.id)")
+    assert len(ids) == len(set(ids))
+
+
+@pytest.mark.parametrize("width", [360, 768, 1280])
+def test_no_width_scrolls_sideways(page: Chrome, width: int) -> None:
+    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    try:
+        open_records(page, "naive")
+        assert run(page, "document.documentElement.scrollWidth") <= width
+    finally:
+        page.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_the_night_is_dark(page: Chrome) -> None:
+    features = [{"name": "prefers-color-scheme", "value": "dark"}]
+    page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+    try:
+        ground, ink = run(page, "['backgroundColor', 'color'].map(name => getComputedStyle(document.body)[name])")
+        assert max(map(int, re.findall(r"\d+", ground))) < 60 < min(map(int, re.findall(r"\d+", ink)))
+    finally:
+        page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+
+@pytest.mark.parametrize("kind", ["nothing", "one point", "no cost"])
+def test_pages_of_little_are_quiet(browser: Chrome, tmp_path: Path, kind: str) -> None:
+    if kind != "nothing":
+        path = write_variant(tmp_path / "results", "naive", "naive", [True])
+        nothing = {"trace": [], "online_s": None, "first_token_s": None}
+        edit(path, lambda i, r: {**r, **nothing} if kind == "no cost" else r)
+    report.write(settings({"naive": {}}), tmp_path / "results", tmp_path / "out")
+    browser.get_log("browser")
+    opened(browser, tmp_path / "out")
+    assert browser.get_log("browser") == []
+    assert len(run(browser, "document.querySelectorAll('.point')")) == (1 if kind == "one point" else 0)
+
+
+@pytest.mark.slow
+def test_fifty_thousand_records_are_opened_when_asked(browser: Chrome, tmp_path: Path) -> None:
+    """The page is there long before its records are: how long it took is printed, not tested."""
+    names = [f"superposition_k{k}" for k in range(1, 21)]
+    methods = {name: {"method": "superposition", "top_k": k} for k, name in enumerate(names, 1)}
+    for k, name in enumerate(names, 1):
+        correct = [(i * 7 + k) % 20 < k for i in range(2500)]
+        write_variant(tmp_path / "results", name, "superposition", correct, params={"top_k": k})
+    path = report.write(settings(methods), tmp_path / "results", tmp_path / "out")
+    opened(browser, tmp_path / "out", f"#{RECORDS}/{names[3]}")
+    wait(browser, "document.getElementById('found').textContent.includes('of 2500 questions')")
+    loaded = run(browser, "performance.getEntriesByType('navigation')[0].loadEventEnd")
+    print(f"{path.stat().st_size / 1e6:.1f} MB, loaded in {loaded:.0f} ms")
+    assert loaded > 0
