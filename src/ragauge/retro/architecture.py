@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -141,14 +141,19 @@ class Encoder(nn.Module):
         )
         self.norm = nn.RMSNorm(width, 1e-6)
 
+    @property
+    def stack(self) -> list[Layer]:
+        """The layers, typed."""
+        return cast("list[Layer]", list(self.layers))
+
     def forward(self, ids: Tensor, states: Tensor) -> Tensor:
         """(neighbour, token) and the query's states (token, decoder width) -> (neighbour, token, encoder width)."""
         x, places = self.embedding(ids), torch.arange(ids.shape[1], device=ids.device)
         bias = self.bias(places, places)
-        for layer in self.layers:
+        for layer in self.stack:
             y = layer.attention_norm(x)
             x = x + layer.attention(y, *layer.attention.keys(y), bias)
-            if layer.cross is not None:
+            if layer.cross is not None and layer.cross_norm is not None:
                 k, v = (part.expand(len(ids), -1, -1, -1) for part in layer.cross.keys(states))
                 x = x + layer.cross(layer.cross_norm(x), k, v)
             x = x + layer.ffn(layer.ffn_norm(x))
@@ -170,6 +175,11 @@ class Retro(nn.Module):
         self.norm = nn.RMSNorm(sizes.width, 1e-6)
         self.head = nn.Linear(sizes.width, sizes.vocab, bias=False)
         self.encoder = Encoder(sizes)
+
+    @property
+    def stack(self) -> list[Layer]:
+        """The layers, typed."""
+        return cast("list[Layer]", list(self.layers))
 
     @property
     def parameters_count(self) -> int:
@@ -291,14 +301,14 @@ class RetroReader:
         model, stop = self.model, self.length + len(ids)
         x = model.embedding(ids)
         bias = self._bias(self.length, stop)
-        for index, layer in enumerate(model.layers):
+        for index, layer in enumerate(model.stack):
             y = layer.attention_norm(x)
             self._kv[index, :, :, self.length : stop] = torch.stack(layer.attention.keys(y))
             x = x + layer.attention(y, *self._kv[index, :, :, :stop], bias)
             if index == model.sizes.cross[0]:
                 self._states = torch.cat([self._states, x])[-CHUNK:]
                 self._encode()
-            if index in self._cross:
+            if layer.cross is not None and layer.cross_norm is not None and index in self._cross:
                 x = x + layer.cross(layer.cross_norm(x), *self._cross[index])
             x = x + layer.ffn(layer.ffn_norm(x))
         self.length = stop
@@ -326,8 +336,9 @@ class RetroReader:
         if not parts:
             return
         encoded = torch.cat([part.flatten(0, 1) for part in parts])
-        for index in self.model.sizes.cross:
-            self._cross[index] = self.model.layers[index].cross.keys(encoded)
+        for index, layer in enumerate(self.model.stack):
+            if layer.cross is not None:
+                self._cross[index] = layer.cross.keys(encoded)
         self.lm.synchronize()
         self.lm.note(_call("neighbours", len(encoded), 0, 1, time.perf_counter() - started))
 

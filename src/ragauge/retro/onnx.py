@@ -1,0 +1,279 @@
+"""ONNX: a Llama-family decoder as a graph with its cache as inputs, and ONNX Runtime as the engine of generation.
+
+The graph takes new tokens, their positions and, of every layer, keys and values of a number of slots under a mask; it
+returns logits and the new tokens' keys and values. Retrieved states are slots like any other: the neighbours' keys and
+values stand in the first slots, the sequence's own behind them, so that one graph reads neighbours, reads text and
+decodes. Nothing of the cache is joined or returned: scores of cached and of new keys are computed apart and put
+together before the softmax, and the caller writes the new states into their slots.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ragauge.cost.trace import Call, Trace
+from ragauge.errors import UnsupportedError, UserError
+from ragauge.lm.decoder import ACTIVATIONS, Decoder, Layer
+from ragauge.lm.rope import rotate, rotation
+from ragauge.retro.joint import JointAttention
+from ragauge.retro.reader import Tokens
+
+BLOCK = 256  # slots by which a cache grows, so that attention does not cover a cache that is mostly empty
+OPSET = 20
+HIDDEN = float(np.finfo(np.float32).min)  # added to scores of slots that hold nothing; -inf would make rows of NaN
+
+
+class _Graph(nn.Module):
+    """The decoder as a function of tensors alone."""
+
+    def __init__(self, decoder: Decoder) -> None:
+        super().__init__()
+        self.decoder = decoder
+
+    def forward(
+        self, ids: Tensor, positions: Tensor, mask: Tensor, past: Sequence[Tensor]
+    ) -> tuple[Tensor, list[Tensor]]:
+        """(token,), (token,), (slot,) and keys and values (kv_head, slot, dim) by layer -> logits and the new ones."""
+        shape, weights = self.decoder.shape, self.decoder.weights
+        turn = rotation(positions / shape.rope_scale, shape.head_dim, shape.rope_theta)
+        after = torch.arange(ids.shape[0])[None] > torch.arange(ids.shape[0])[:, None]
+        causal = torch.where(after, HIDDEN, 0.0)
+        x, new = F.embedding(ids, weights.embedding), list[Tensor]()
+        for index, layer in enumerate(weights.layers):
+            q, k, v = self._split(F.linear(layer.attention_norm(x), layer.qkv.weight, layer.qkv.bias), turn)
+            mixed = _attend(q, k, v, past[2 * index], past[2 * index + 1], mask, causal)
+            x = self._after(layer, x + F.linear(mixed, layer.out.weight, layer.out.bias))
+            new += [k, v]
+        return F.linear(weights.norm(x), weights.head), new
+
+    def _split(self, qkv: Tensor, turn: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        """(token, rows) -> queries, keys, values (head, token, dim), rotated."""
+        shape = self.decoder.shape
+        heads, kv = shape.heads[0], shape.kv_heads[0]
+        parts = qkv.view(-1, heads + 2 * kv, shape.head_dim)
+        turned = rotate(parts[:, : heads + kv], *turn)
+        return (
+            turned[:, :heads].transpose(0, 1),
+            turned[:, heads:].transpose(0, 1),
+            parts[:, heads + kv :].transpose(0, 1),
+        )
+
+    def _after(self, layer: Layer, x: Tensor) -> Tensor:
+        gate, value = F.linear(layer.mlp_norm(x), layer.up.weight, layer.up.bias).chunk(2, -1)
+        inner = ACTIVATIONS[self.decoder.shape.activation](gate) * value
+        return x + F.linear(inner, layer.down.weight, layer.down.bias)
+
+
+def _attend(q: Tensor, k: Tensor, v: Tensor, past_k: Tensor, past_v: Tensor, mask: Tensor, causal: Tensor) -> Tensor:
+    """Attention of (head, token, dim) over cached slots under a mask and over the new tokens, causally: (token, width).
+
+    Heads that share keys are rows of one product, so that keys are read once.
+    """
+    heads, tokens, dim = q.shape
+    kv = k.shape[0]
+    grouped = q.reshape(kv, heads // kv * tokens, dim) * dim**-0.5
+    own = (grouped @ k.transpose(1, 2)).view(kv, heads // kv, tokens, tokens) + causal
+    cached = (grouped @ past_k.transpose(1, 2)).view(kv, heads // kv, tokens, -1) + mask
+    weights = torch.cat([cached, own], -1).softmax(-1).view(kv, heads // kv * tokens, -1)
+    slots = past_k.shape[1]
+    mixed = weights[:, :, :slots] @ past_v + weights[:, :, slots:] @ v
+    return mixed.view(heads, tokens, dim).transpose(0, 1).reshape(tokens, heads * dim)
+
+
+def export(decoder: Decoder, path: Path) -> Path:
+    """Write a decoder as ONNX, its weights in a file beside it. Token and slot counts are dynamic, from 1 and 0.
+
+    Raises:
+        UnsupportedError: a decoder that is not of the Llama family, or not in fp32.
+    """
+    shape = decoder.shape
+    if shape.family != "llama" or decoder.weights.embedding.dtype != torch.float32:
+        raise UnsupportedError(f"ONNX export: a Llama-family decoder in float32 is needed, not {shape.family}")
+    tokens, slots = 3, 5
+    past = [torch.zeros(shape.kv_heads[0], slots, shape.head_dim) for _ in range(2 * shape.layers)]
+    arguments = (torch.zeros(tokens, dtype=torch.long), torch.zeros(tokens), torch.zeros(slots), past)
+    new, cached = torch.export.Dim("tokens", min=1, max=1 << 16), torch.export.Dim("slots", min=0, max=1 << 20)
+    names = [f"{kind}_{layer}" for layer in range(shape.layers) for kind in ("k", "v")]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    torch.onnx.export(
+        _Graph(decoder).eval(),
+        arguments,
+        path,
+        dynamo=True,
+        opset_version=OPSET,
+        input_names=["ids", "positions", "mask", *(f"past_{name}" for name in names)],
+        output_names=["logits", *(f"new_{name}" for name in names)],
+        dynamic_shapes=({0: new}, {0: new}, {0: cached}, [{1: cached} for _ in past]),
+        external_data=True,
+        verbose=False,
+    )
+    return path
+
+
+class OnnxLM:
+    """A decoder in ONNX Runtime, as generation sees a decoder: it opens sequences and records its calls."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        adapted: Path | None = None,
+        threads: int | None = None,
+        cuda: bool = False,
+        tokenizer: Any = None,
+    ) -> None:
+        """
+        Args:
+            path: of the exported decoder.
+            adapted: of the decoder with trained adapters, which reads neighbours; default: the same.
+            threads: of ONNX Runtime; default: its own choice.
+            cuda: run on the GPU, where ONNX Runtime was built for one.
+
+        Raises:
+            UserError: a file that is missing or that ONNX Runtime cannot read; no GPU where one is asked for.
+        """
+        self.session = _session(path, threads, cuda)
+        self.adapted = _session(adapted, threads, cuda) if adapted else self.session
+        self.tokenizer = tokenizer
+        self._trace: Trace | None = None
+
+    @contextmanager
+    def tracing(self) -> Iterator[Trace]:
+        """Record every call made inside the block into the list it yields."""
+        outer, self._trace = self._trace, []
+        try:
+            yield self._trace
+        finally:
+            self._trace = outer
+
+    def note(self, call: Call) -> None:
+        """Add a call to the trace."""
+        if self._trace is not None:
+            self._trace.append(call)
+
+    def synchronize(self) -> None:
+        """Calls return when their results are there."""
+
+    def open(self, neighbour_tokens: int = 0, form: JointAttention | None = None) -> OnnxReader:
+        """A reader with slots for neighbours of `neighbour_tokens` in all; slots for the sequence grow as it does."""
+        return OnnxReader(self, neighbour_tokens, form or JointAttention())
+
+
+def _session(path: Path, threads: int | None, cuda: bool) -> Any:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    if threads is not None:
+        options.intra_op_num_threads = threads
+    wanted = "CUDAExecutionProvider" if cuda else "CPUExecutionProvider"
+    if wanted not in onnxruntime.get_available_providers():
+        raise UserError(f"ONNX Runtime here has no {wanted}; known: {', '.join(onnxruntime.get_available_providers())}")
+    if not path.is_file():
+        raise UserError(f"{path}: no such file; `ragauge onnx` writes it")
+    try:
+        return onnxruntime.InferenceSession(str(path), options, providers=[wanted])
+    except Exception as error:  # the library raises a dozen kinds that share no class of their own
+        raise UserError(f"{path}: ONNX Runtime cannot read it: {' '.join(str(error).split())[:200]}") from None
+
+
+class OnnxReader:
+    """A sequence and its neighbours in slots of one cache: first those of neighbours, then the sequence's."""
+
+    def __init__(self, lm: OnnxLM, front: int, form: JointAttention) -> None:
+        self.lm, self.form, self.front, self.length = lm, form, front, 0
+        shapes = {node.name: node.shape for node in lm.session.get_inputs()}
+        self._names = [name.removeprefix("past_") for name in shapes if name.startswith("past_")]
+        heads, _, dim = shapes[f"past_{self._names[0]}"]
+        self._past = {name: np.zeros((heads, front, dim), np.float32) for name in self._names}
+        self._mask = np.full(front, HIDDEN, np.float32)
+
+    def attach(self, neighbours: Sequence[Tokens]) -> None:
+        """See `Reader.attach`. Raises UserError where they do not fit, or the sequence has no token yet."""
+        texts = [ids for ids in neighbours if len(ids)]
+        if sum(map(len, texts)) > self.front:
+            raise UserError(f"neighbours of {sum(map(len, texts))} tokens do not fit into {self.front} slots")
+        if self.form.sink and not self.length:
+            raise UserError("neighbours are read behind the sequence's first token; the sequence is empty")
+        started, slot = time.perf_counter(), 0
+        sink = slice(self.front, self.front + int(self.form.sink))
+        past = {name: np.ascontiguousarray(slots[:, sink]) for name, slots in self._past.items()}
+        last = 0 if self.form.reach is None else max(0, self.length - self.form.reach)
+        self._mask[: self.front] = HIDDEN
+        for ids in texts:
+            _, new = self._run(self.lm.adapted, ids, last - len(ids), past, np.zeros(int(self.form.sink), np.float32))
+            self._put(new, slot)
+            self._mask[slot : slot + len(ids)] = self.form.bias
+            slot += len(ids)
+        if texts:
+            lengths = tuple(map(len, texts))
+            self.lm.note(Call("neighbours", lengths, (1,) * len(texts), parallel=True, seconds=_since(started)))
+
+    def read(self, ids: Tokens) -> Tensor:
+        """See `Reader.read`."""
+        started, past = time.perf_counter(), self._attended()
+        logits = self._step(ids)
+        self.lm.note(Call("read", (len(ids),), (past,), logits=(len(ids),), seconds=_since(started)))
+        return torch.from_numpy(logits)
+
+    def decode(self, logits: Tensor, tokens: int) -> list[int]:
+        """See `Reader.decode`."""
+        started, past = time.perf_counter(), self._attended()
+        ids = [int(logits.argmax())]
+        while len(ids) < tokens:
+            ids.append(int(self._step(ids[-1:])[-1].argmax()))
+        if tokens > 1:
+            self.lm.note(Call("decode", (1,), (past,), logits=(1,), steps=tokens - 1, seconds=_since(started)))
+        return ids
+
+    def note(self, call: Call) -> None:
+        """See `Reader.note`."""
+        self.lm.note(call)
+
+    def _attended(self) -> int:
+        """Slots that new tokens attend to."""
+        return int((self._mask > HIDDEN).sum())
+
+    def _step(self, ids: Tokens) -> np.ndarray:
+        """Read tokens of the sequence: logits (token, vocab)."""
+        first = self.front + self.length
+        self._reserve(first + len(ids))
+        logits, new = self._run(self.lm.session, ids, self.length, self._past, self._mask)
+        self._put(new, first)
+        self._mask[first : first + len(ids)] = 0
+        self.length += len(ids)
+        return logits
+
+    def _run(
+        self, session: Any, ids: Tokens, first: int, past: dict[str, np.ndarray], mask: np.ndarray
+    ) -> tuple[np.ndarray, list[np.ndarray]]:
+        feeds = {f"past_{name}": slots for name, slots in past.items()}
+        feeds["ids"] = np.asarray(ids, np.int64)
+        feeds["positions"] = np.arange(first, first + len(ids), dtype=np.float32)
+        logits, *new = session.run(["logits", *(f"new_{name}" for name in self._names)], feeds | {"mask": mask})
+        return logits, new
+
+    def _put(self, new: Sequence[np.ndarray], slot: int) -> None:
+        for name, states in zip(self._names, new, strict=True):
+            self._past[name][:, slot : slot + states.shape[1]] = states
+
+    def _reserve(self, slots: int) -> None:
+        if slots <= len(self._mask):
+            return
+        more = -(-slots // BLOCK) * BLOCK - len(self._mask)
+        self._mask = np.concatenate([self._mask, np.full(more, HIDDEN, np.float32)])
+        for name, old in self._past.items():
+            self._past[name] = np.concatenate([old, np.zeros((old.shape[0], more, old.shape[2]), np.float32)], 1)
+
+
+def _since(started: float) -> float:
+    return time.perf_counter() - started

@@ -1,0 +1,108 @@
+"""ONNX Runtime gives torch's logits and tokens, with neighbours and without, whatever the lengths."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import tiny_models
+from ragauge.errors import UserError
+from ragauge.lm import LM
+from ragauge.retro.adapters import Adapters
+from ragauge.retro.generation import generate
+from ragauge.retro.joint import JointAttention
+from ragauge.retro.onnx import OnnxLM, export
+from ragauge.retro.scoring import read_through
+from ragauge.retro.sources import Ask, Chance, Fresh, NoNeighbours, Prefetched
+from ragauge.retro.windows import Windows
+from retro_parts import ExactRetriever, tokens
+
+IDS = tokens(300, 1)
+DOCUMENTS = [tokens(300, 2), tokens(70, 3), tokens(400, 4)]
+
+
+@pytest.fixture(scope="module")
+def torch_lm() -> LM:
+    return tiny_models.tiny_lm()
+
+
+@pytest.fixture(scope="module")
+def lm(torch_lm: LM, tmp_path_factory: pytest.TempPathFactory) -> OnnxLM:
+    assert torch_lm.decoder is not None
+    return OnnxLM(export(torch_lm.decoder, tmp_path_factory.mktemp("onnx") / "decoder.onnx"), threads=1)
+
+
+@pytest.mark.parametrize("form", [JointAttention(), JointAttention(40, False, -1.0)], ids=str)
+@pytest.mark.parametrize("step", [7, 300])
+def test_logits_are_torchs(torch_lm: LM, lm: OnnxLM, form: JointAttention, step: int) -> None:
+    windows, logits = Windows(16), []
+    for reader in (lm.open(256, form), form.open(torch_lm, 300, 256)):
+        source = Fresh(Ask(ExactRetriever(DOCUMENTS)), windows, reader.note)
+        stops = [*range(step, 300, step), 300]
+        logits.append(torch.cat([part for s in stops for *_, part in read_through(reader, IDS, s, source, windows)]))
+    torch.testing.assert_close(*logits, atol=1e-4, rtol=1e-4)
+
+
+def test_generation_gives_the_same_tokens(torch_lm: LM, lm: OnnxLM) -> None:
+    windows, searcher = Windows(16, stale=True), ExactRetriever(DOCUMENTS)
+    for make in (
+        lambda note: NoNeighbours(),
+        lambda note: Chance(searcher, windows, np.random.default_rng(0)),
+        lambda note: Prefetched(Ask(searcher), windows, note),
+    ):
+        found = []
+        for reader in (lm.open(256), JointAttention().open(torch_lm, 160, 256)):
+            source = make(reader.note)
+            found.append(generate(reader, IDS[:70], 160, source, windows))
+            source.close()
+        assert found[0] == found[1]
+
+
+def test_the_trace_is_that_of_torch(torch_lm: LM, lm: OnnxLM) -> None:
+    calls = []
+    for model, reader in ((lm, lm.open(256)), (torch_lm, JointAttention().open(torch_lm, 160, 256))):
+        source = Fresh(Ask(ExactRetriever(DOCUMENTS)), Windows(), reader.note)
+        with model.tracing() as trace:  # type: ignore[attr-defined]
+            generate(reader, IDS[:70], 160, source, Windows())
+        calls.append([(c.stage, c.lengths, c.past, c.steps, c.logits) for c in trace])
+    assert calls[0] == calls[1]
+
+
+def test_neighbours_are_read_by_the_adapted_graph(torch_lm: LM, tmp_path: Path) -> None:
+    assert torch_lm.decoder is not None
+    adapters = Adapters(torch_lm.decoder.weights)
+    with torch.no_grad():
+        for offset in adapters.offset:
+            offset.fill_(0.4)
+    adapted = adapters.merged(torch_lm)
+    assert adapted.decoder is not None
+    paths = [export(m.decoder, tmp_path / f"{i}.onnx") for i, m in enumerate((torch_lm, adapted)) if m.decoder]
+    readers = [
+        OnnxLM(paths[0], adapted=paths[1], threads=1).open(128),
+        JointAttention().open(torch_lm, 80, 128, adapted),
+    ]
+    for reader in readers:
+        reader.read(IDS[:64])
+        reader.attach([DOCUMENTS[0][:128]])
+    torch.testing.assert_close(*(reader.read(IDS[64:70]) for reader in readers), atol=1e-4, rtol=1e-4)
+
+
+def test_what_cannot_be_done_is_said(lm: OnnxLM, tmp_path: Path) -> None:
+    alibi = tiny_models.tiny_lm(tiny_models.ALIBI).decoder
+    assert alibi is not None
+    with pytest.raises(UserError, match="not bloom"):
+        export(alibi, tmp_path / "x.onnx")
+    with pytest.raises(UserError, match="no such file"):
+        OnnxLM(tmp_path / "x.onnx")
+    (tmp_path / "bad.onnx").write_bytes(b"not a graph")
+    with pytest.raises(UserError, match="cannot read it"):
+        OnnxLM(tmp_path / "bad.onnx")
+    reader = lm.open(10)
+    with pytest.raises(UserError, match="the sequence is empty"):
+        reader.attach([[5]])
+    reader.read([5])
+    with pytest.raises(UserError, match="do not fit into 10 slots"):
+        reader.attach([[5] * 11])
