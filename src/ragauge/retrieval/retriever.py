@@ -6,13 +6,22 @@ callers take either for `Searcher`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
 from ragauge.errors import UserError
+from ragauge.retrieval.budget import Line, fit_line, largest_nprobe
+
+if TYPE_CHECKING:
+    from ragauge.retrieval.database import Database
+    from ragauge.retrieval.embed import TextEncoder
+    from ragauge.retrieval.index import Index
 
 STAGES = ("encode", "search", "lookup")  # keys of Neighbours.seconds; a service adds its own
 
@@ -73,3 +82,177 @@ class Searcher(Protocol):
     def search(self, queries: Sequence[Query]) -> list[Neighbours]:
         """The neighbours of each query, in order. Raises UserError on a query that cannot be asked."""
         ...
+
+
+class Retriever:
+    """Retrieval in this process: encode the queries, search the index, look the chunks up.
+
+    One thread at a time may search.
+    """
+
+    def __init__(self, database: Database, index: Index, encoder: TextEncoder, latency: Line | None = None) -> None:
+        """
+        Args:
+            database: whose chunks are found.
+            index: over that database.
+            encoder: the one that the index's vectors were made with; `open` makes sure of it.
+            latency: seconds of a call by nprobe, which a query with a budget needs; see `calibrate`.
+
+        Raises:
+            UserError: the encoder's vectors have another width than the index's.
+        """
+        if encoder.dim != index.manifest["dim"]:
+            raise UserError(
+                f"{index.folder}: vectors of width {index.manifest['dim']}; the encoder's are {encoder.dim}"
+            )
+        self.database = database
+        self.index = index
+        self.encoder = encoder
+        self.latency = latency
+
+    @classmethod
+    def open(
+        cls,
+        folder: Path,
+        label: str = "ivf",
+        *,
+        encoder: str = "minilm",
+        engine: Literal["onnx", "torch"] = "onnx",
+        threads: int | None = None,
+        part: tuple[int, int] | None = None,
+        verify: bool = False,
+    ) -> Retriever:
+        """The retriever of a database's folder.
+
+        Args:
+            folder: of the database, as `ragauge index build` made it.
+            label: of the index.
+            threads: of encoder and search, in this process; default: the libraries' own choice.
+            part: (number, of) of a service of several servers; default: the whole index.
+            verify: hash every file, where otherwise their sizes are looked at.
+
+        Raises:
+            UserError: a file is missing, cut short, changed, or of another database, tokenizer or encoder.
+        """
+        import faiss
+
+        from ragauge.retrieval.database import Database
+        from ragauge.retrieval.embed import EncoderChoice
+        from ragauge.retrieval.index import Index
+
+        database = Database(folder, verify)
+        index = Index(database, label, part, verify)
+        choice = EncoderChoice(encoder, engine, threads)
+        if choice.sha256 != index.encoder_sha256:
+            raise UserError(f"{index.folder}: its vectors are not of the encoder {encoder!r}")
+        if threads:
+            faiss.omp_set_num_threads(threads)
+        return cls(database, index, choice.load())
+
+    def describe(self) -> dict[str, Any]:
+        """What is searched: fingerprints, metric, sizes."""
+        return {
+            "index": self.index.sha256,
+            "tokenizer": self.database.manifest["tokenizer"],
+            "encoder": self.index.encoder_sha256,
+            "metric": self.index.metric,
+            "vectors": len(self.index),
+            "lists": self.index.nlist,
+            "vocabulary": len(self.database.tokenizer),
+            "chunk_tokens": self.database.chunk_tokens,
+        }
+
+    def search(self, queries: Sequence[Query]) -> list[Neighbours]:
+        """The neighbours of each query, in order; queries of like k and nprobe are searched together.
+
+        Raises UserError on a token beyond the vocabulary, an nprobe beyond the lists, or a budget without `calibrate`.
+        """
+        if not queries:
+            return []
+        nprobes = [self._nprobe(query, len(queries)) for query in queries]
+        watch = _Stopwatch()
+        with watch.on("encode"):
+            vectors = self.encoder.encode([self._text(query) for query in queries])
+        with watch.on("search"):
+            found = self._search(queries, nprobes, vectors)
+        with watch.on("lookup"):
+            looked_up = [self._look_up(query, ids) for query, (_, ids) in zip(queries, found, strict=True)]
+        return [
+            Neighbours(ids, distances, *content, nprobe=nprobe, seconds=dict(watch.seconds))
+            for (distances, ids), content, nprobe in zip(found, looked_up, nprobes, strict=True)
+        ]
+
+    def calibrate(self, nprobes: Sequence[int] | None = None, trials: int = 5) -> Line:
+        """Measures calls of one query at several nprobe and keeps the line that predicts a call's seconds.
+
+        Queries are chunks of the database, another one each trial, so that no search repeats the lists of the last.
+        """
+        choices = list(nprobes or self._nprobes())
+        ids = np.linspace(0, len(self.database) - 1, trials + 1, dtype=np.int64)
+        texts = [self.database.tokenizer.decode(row) for row in self.database.tokens(ids).tolist()]
+        points = []
+        for trial, text in enumerate(texts):
+            for nprobe in choices:
+                start = time.perf_counter()
+                self.search([Query(text=text or "?", nprobe=nprobe)])
+                if trial:  # the first warms up
+                    points.append((nprobe, time.perf_counter() - start))
+        self.latency = fit_line([nprobe for nprobe, _ in points], [seconds for _, seconds in points])
+        return self.latency
+
+    def _nprobes(self) -> list[int]:
+        """Powers of two up to the number of lists, and that number."""
+        return sorted({*(1 << n for n in range(self.index.nlist.bit_length())), self.index.nlist})
+
+    def _nprobe(self, query: Query, queries: int) -> int:
+        if query.budget_s is None:
+            return query.nprobe or self.index.nprobe
+        if self.latency is None:
+            raise UserError("query: budget_s needs a retriever whose latency was measured (calibrate)")
+        return largest_nprobe(query.budget_s / queries, self.latency, range(1, self.index.nlist + 1))
+
+    def _text(self, query: Query) -> str:
+        if query.text is not None:
+            return query.text
+        tokens = list(query.tokens or ())
+        outside = [token for token in tokens if not 0 <= token < len(self.database.tokenizer)]
+        if outside:
+            raise UserError(f"query: token {outside[0]} is beyond the vocabulary of {len(self.database.tokenizer):,}")
+        return str(self.database.tokenizer.decode(tokens))
+
+    def _search(
+        self, queries: Sequence[Query], nprobes: Sequence[int], vectors: np.ndarray
+    ) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Distances (k,) and ids (k,) of each query."""
+        groups: dict[tuple[int, int], list[int]] = {}
+        for place, (query, nprobe) in enumerate(zip(queries, nprobes, strict=True)):
+            groups.setdefault((query.k, nprobe), []).append(place)
+        found: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+        for (k, nprobe), places in groups.items():
+            distances, ids = self.index.search(vectors[places], k, nprobe)
+            found.update({place: (distances[row], ids[row]) for row, place in enumerate(places)})
+        return [found[place] for place in range(len(queries))]
+
+    def _look_up(self, query: Query, ids: np.ndarray) -> tuple[np.ndarray, ...]:
+        """documents, tokens, lengths, continuations and continuation_lengths of `Neighbours`."""
+        database = self.database
+        following, parts, lengths = ids, [], np.zeros(len(ids), dtype=np.int32)
+        for _ in range(query.continuation):
+            following = database.continuations(following)
+            parts.append(database.tokens(following))
+            lengths = lengths + database.lengths(following)
+        continuations = np.concatenate(parts, axis=1) if parts else np.zeros((len(ids), 0), dtype=np.int32)
+        return database.documents(ids), database.tokens(ids), database.lengths(ids), continuations, lengths
+
+
+class _Stopwatch:
+    """Seconds by stage."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def on(self, stage: str) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        self.seconds[stage] = time.perf_counter() - start
