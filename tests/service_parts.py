@@ -118,9 +118,9 @@ def assert_same(found: Sequence[Neighbours], expected: Sequence[Neighbours]) -> 
 
 
 @contextmanager
-def process(*options: str, start_s: float = 20.0, stop_s: float = 5.0) -> Iterator[Running]:
-    """A server of the toy in a process of its own."""
-    command = [sys.executable, __file__, "--while-stdin-open", *options]
+def process(*options: str, before: Sequence[str] = (), start_s: float = 20.0, stop_s: float = 5.0) -> Iterator[Running]:
+    """A server of the toy in a process of its own; `before` stands before the command."""
+    command = [*before, sys.executable, __file__, "--while-stdin-open", *options]
     with service.running_command(command, start_s=start_s, stop_s=stop_s) as server:
         yield server
 
@@ -131,6 +131,7 @@ def main() -> None:
         parser.add_argument(option, type=int, default=default)
     parser.add_argument("--grace", type=float, default=5.0)
     parser.add_argument("--delay", type=float, default=0.0)
+    parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--tls-cert", type=Path)
     parser.add_argument("--tls-key", type=Path)
     parser.add_argument("--while-stdin-open", action="store_true")
@@ -138,7 +139,14 @@ def main() -> None:
     tls = service.TLS(args.tls_cert, args.tls_key) if args.tls_cert else None
     toy, limits = Toy(part=args.part, of=args.of, delay_s=args.delay), Limits(concurrent=args.concurrent)
     server = service.Server(
-        toy, ABOUT, port=args.port, tls=tls, workers=args.workers, limits=limits, detokenize=spelled
+        toy,
+        ABOUT,
+        host=args.host,
+        port=args.port,
+        tls=tls,
+        limits=limits,
+        workers=args.workers,
+        detokenize=spelled,
     )
     service.serve(server, args.grace, args.while_stdin_open)
 
