@@ -289,3 +289,19 @@ def test_settings_name_what_they_need() -> None:
         Schedule("pipe_rag")  # type: ignore[arg-type]
     with pytest.raises(UserError, match="at least 1 is needed"):
         replace(setting(Schedule()), trials=0)
+
+
+def test_onnx_scores_as_torch_by_the_command_line(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = ["--model", str(folder / "model")]
+    assert main(["export", *model, "--out", str(tmp_path / "onnx")]) == 0
+    scores = []
+    for engine in ([], ["--onnx", str(tmp_path / "onnx")]):
+        out = tmp_path / f"{len(engine)}.jsonl"
+        assert command(folder, out, "--schedule", "random", *engine) == 0
+        scores.append([record.nll for record in read_kind(out, SequenceRecord)])
+    assert scores[0] == pytest.approx(scores[1], abs=1e-4)
+    (tmp_path / "onnx" / "about.json").write_text('{"model_sha256": "other"}')
+    assert command(folder, tmp_path / "x.jsonl", "--schedule", "random", "--onnx", str(tmp_path / "onnx")) == 2
+    assert "exported from something else" in capsys.readouterr().err

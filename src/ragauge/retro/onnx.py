@@ -9,8 +9,9 @@ together before the softmax, and the caller writes the new states into their slo
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,10 @@ from torch import Tensor, nn
 
 from ragauge.cost.trace import Call, Trace
 from ragauge.errors import UnsupportedError, UserError
+from ragauge.lm import LM
 from ragauge.lm.decoder import ACTIVATIONS, Decoder, Layer
 from ragauge.lm.rope import rotate, rotation
+from ragauge.records import replace_atomically
 from ragauge.retro.joint import JointAttention
 from ragauge.retro.reader import Tokens
 
@@ -119,6 +122,32 @@ def export(decoder: Decoder, path: Path) -> Path:
     return path
 
 
+def export_model(lm: LM, folder: Path, about: Mapping[str, Any], adapted: LM | None = None) -> Path:
+    """Write a decoder, and the same with trained adapters where there is one, with `about` what they come from."""
+    for name, model in (("decoder", lm), ("adapted", adapted)):
+        if model is not None:
+            assert model.decoder is not None
+            export(model.decoder, folder / f"{name}.onnx")
+    replace_atomically(folder / "about.json", (json.dumps(dict(about), indent=1) + "\n").encode())
+    return folder
+
+
+def open_exported(
+    folder: Path, about: Mapping[str, Any], tokenizer: Any, *, threads: int | None = None, cuda: bool = False
+) -> OnnxLM:
+    """What `export_model` wrote. Raises UserError where it is not there whole or comes from something else."""
+    path = folder / "about.json"
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: cannot be read; `ragauge export` writes it ({type(error).__name__})") from None
+    for key, value in about.items():
+        if found.get(key) != value:
+            raise UserError(f"{path}: {key} is {found.get(key)}, not {value}: exported from something else")
+    adapted = folder / "adapted.onnx" if found.get("adapters_sha256") else None
+    return OnnxLM(folder / "decoder.onnx", adapted=adapted, threads=threads, cuda=cuda, tokenizer=tokenizer)
+
+
 class OnnxLM:
     """A decoder in ONNX Runtime, as generation sees a decoder: it opens sequences and records its calls."""
 
@@ -179,7 +208,7 @@ def _session(path: Path, threads: int | None, cuda: bool) -> Any:
     if wanted not in onnxruntime.get_available_providers():
         raise UserError(f"ONNX Runtime here has no {wanted}; known: {', '.join(onnxruntime.get_available_providers())}")
     if not path.is_file():
-        raise UserError(f"{path}: no such file; `ragauge onnx` writes it")
+        raise UserError(f"{path}: no such file; `ragauge export` writes it")
     try:
         return onnxruntime.InferenceSession(str(path), options, providers=[wanted])
     except Exception as error:  # the library raises a dozen kinds that share no class of their own

@@ -20,14 +20,17 @@ from ragauge.lm import LM
 from ragauge.records import SequenceRecord, Writer
 from ragauge.retro.evaluation import Text
 from ragauge.retro.generation import generate
-from ragauge.retro.joint import JointAttention, JointReader
+from ragauge.retro.joint import JointAttention
+from ragauge.retro.onnx import OnnxLM
 from ragauge.retro.performance import GenerationModel
+from ragauge.retro.reader import Reader
 from ragauge.retro.schedule import Schedule
 from ragauge.retro.scoring import token_nll
 from ragauge.retro.sources import Passages, Source
 from ragauge.retro.windows import CHUNK, NEIGHBOUR
 
 Task = Literal["perplexity", "generate"]
+Engine = Literal["torch", "onnx"]
 PROMPT = CHUNK  # tokens of a sequence that are continued
 
 
@@ -41,6 +44,7 @@ class Setting:
     model: str
     tokens: int = 1024  # of a sequence
     trials: int = 1  # of a generation
+    engine: Engine = "torch"
     dtype: str = "float32"
     device: str = "cpu"
     threads: int | None = None
@@ -61,7 +65,7 @@ class Setting:
 class Pipeline:
     """A decoder beside its retriever."""
 
-    lm: LM
+    lm: LM | OnnxLM
     setting: Setting
     searcher: Any = None  # a `retrieval.Searcher`, where the schedule asks
     passages: Passages | None = None  # the database's, where neighbours are random
@@ -82,7 +86,7 @@ class Pipeline:
             return SequenceRecord(**base, status="failed", reason=" ".join(str(error).split()) or type(error).__name__)
 
     def _score(self, text: Text) -> dict[str, Any]:
-        def read(reader: JointReader, source: Source) -> Any:
+        def read(reader: Reader, source: Source) -> Any:
             return token_nll(reader, text.ids, source, self.setting.schedule.windows)
 
         nll, source, trace, seconds = self._run(text, read)
@@ -98,7 +102,7 @@ class Pipeline:
     def _generate(self, text: Text) -> dict[str, Any]:
         prompt, windows = text.ids[:PROMPT], self.setting.schedule.windows
 
-        def write(reader: JointReader, source: Source) -> list[int]:
+        def write(reader: Reader, source: Source) -> list[int]:
             return generate(reader, prompt, self.setting.tokens, source, windows)
 
         self._warm_up(text, write)
@@ -112,7 +116,7 @@ class Pipeline:
             **_found(source),
         }
 
-    def _warm_up(self, text: Text, write: Callable[[JointReader, Source], list[int]]) -> None:
+    def _warm_up(self, text: Text, write: Callable[[Reader, Source], list[int]]) -> None:
         """Generate once untimed; the performance model is fitted to the first such trace, searches at nprobe 1."""
         hides = self.setting.schedule.hide and self.generation is None
         if hides:
@@ -120,11 +124,11 @@ class Pipeline:
         elif self.setting.trials > 1:
             self._run(text, write)
 
-    def _run(self, text: Text, use: Callable[[JointReader, Source], Any]) -> tuple[Any, Source, Trace, float]:
+    def _run(self, text: Text, use: Callable[[Reader, Source], Any]) -> tuple[Any, Source, Trace, float]:
         """(what `use` returns, the source, the trace, seconds) of one pass over a sequence with a cache of its own."""
         schedule = self.setting.schedule
         room = schedule.k * NEIGHBOUR if schedule.kind != "no_retrieval" else 0
-        reader = self.setting.form.open(self.lm, self.setting.tokens, room, self.adapted)
+        reader = self._open(room)
         source = schedule.source(
             reader.note,
             text.key,
@@ -144,6 +148,12 @@ class Pipeline:
         finally:
             source.close()
         return result, source, list(trace), seconds
+
+    def _open(self, room: int) -> Reader:
+        """A reader of one sequence, by the engine that the decoder is of."""
+        if isinstance(self.lm, OnnxLM):
+            return self.lm.open(room, self.setting.form)
+        return self.setting.form.open(self.lm, self.setting.tokens, room, self.adapted)
 
     def _budget_s(self, length: int) -> float:
         """Seconds of a search beside the window after `length` tokens; the least there is until a model is fitted."""

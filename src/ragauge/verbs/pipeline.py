@@ -13,6 +13,8 @@ from ragauge.errors import UserError
 
 if TYPE_CHECKING:
     from ragauge.config import Model
+    from ragauge.lm import LM
+    from ragauge.retro.onnx import OnnxLM
     from ragauge.retro.pipeline import Pipeline, Setting
 
 SCHEDULES = ("no_retrieval", "retrieve_once", "random", "retro", "retro_plus", "piperag")
@@ -43,6 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--characters", type=int, metavar="N", help="ask with the query's last N characters, as the released code does")
     add("--reach", type=int, metavar="TOKENS", help="most tokens between neighbours and window; default: no bound")
     add("--bias", type=float, default=0.0, help="added to the attention scores of neighbours' keys")
+    add("--onnx", type=Path, metavar="FOLDER", help="generate by ONNX Runtime with what `ragauge export` wrote there")
     add("--adapters", type=Path, metavar="FILE.safetensors", help="trained by `ragauge retrofit`")
     add("--tokens", type=int, default=1024, help="of a sequence")
     add("--limit", type=int, help="sequences; default: all")
@@ -112,6 +115,7 @@ def _setting(args: argparse.Namespace, model: Model, database: Any) -> Setting:
         form=JointAttention(args.reach, bias=args.bias),
         model=model.source,
         tokens=args.tokens,
+        engine="onnx" if args.onnx else "torch",
         trials=args.trials,
         dtype=model.dtype,
         device=model.device,
@@ -124,17 +128,33 @@ def _setting(args: argparse.Namespace, model: Model, database: Any) -> Setting:
     )
 
 
-def _make(args: argparse.Namespace, setting: Setting, database: Any, opened: ExitStack) -> Pipeline:
-    """The decoder, and the retriever that the schedule asks; `opened` ends a server that was started."""
+def _torch(adapters: Path | None, setting: Setting) -> tuple[LM, LM | None]:
+    """The decoder, and the same with trained adapters."""
     from ragauge.lm import load_lm
     from ragauge.retro.adapters import Adapters
+
+    lm = load_lm(setting.model, dtype=setting.dtype, device=setting.device, threads=setting.threads)
+    return lm, Adapters.load(adapters, lm, setting.model_sha256).merged(lm) if adapters else None
+
+
+def _onnx(folder: Path, setting: Setting) -> tuple[OnnxLM, None]:
+    """The exported decoder, which must be that of --model, with the adapters that it was exported with."""
+    from ragauge import assets
+    from ragauge.lm import load_tokenizer
+    from ragauge.retro.onnx import open_exported
+
+    tokenizer = load_tokenizer(assets.resolve(setting.model))
+    about = {"model_sha256": setting.model_sha256, "adapters_sha256": setting.adapters_sha256}
+    return open_exported(folder, about, tokenizer, threads=setting.threads, cuda=setting.device == "cuda"), None
+
+
+def _make(args: argparse.Namespace, setting: Setting, database: Any, opened: ExitStack) -> Pipeline:
+    """The decoder, and the retriever that the schedule asks; `opened` ends a server that was started."""
     from ragauge.retro.evaluation import Chunks
     from ragauge.retro.pipeline import Pipeline
 
-    lm = load_lm(setting.model, dtype=setting.dtype, device=setting.device, threads=setting.threads)
+    lm, adapted = _onnx(args.onnx, setting) if args.onnx else _torch(args.adapters, setting)
     database.check_tokenizer(lm.tokenizer, setting.model)
-    trained = Adapters.load(args.adapters, lm, setting.model_sha256) if args.adapters else None
-    adapted = trained.merged(lm) if trained else None
     if not setting.schedule.asks:
         return Pipeline(lm, setting, passages=Chunks(database), adapted=adapted)
     from ragauge.retrieval.client import Client
