@@ -10,7 +10,7 @@
 
 SHELL := bash
 PYTHON ?= python3
-EXTRAS ?= dev
+EXTRAS ?= dev,training
 CORES ?= all
 VENV := .venv
 READY := $(VENV)/.ready

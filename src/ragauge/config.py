@@ -318,7 +318,7 @@ def parse(data: Mapping[str, Any], place: str) -> Config:
 def parse_training(data: Mapping[str, Any], place: str, label: str) -> Training:
     """The checked settings of one training; `label` names it in messages."""
     try:
-        training = _Trainings(training={label: dict(data)}).training[label]
+        training = _Trainings.model_validate({"training": {label: dict(data)}}).training[label]
     except ValidationError as error:
         raise _user_error(error, place) from error
     _check_training(training, f"{place}: training.{label}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import torch
 import torch.nn.functional as F
@@ -24,8 +24,8 @@ class Batch:
 
     def to(self, device: torch.device) -> Batch:
         """The batch on another device."""
-        moved = {f.name: getattr(self, f.name) for f in fields(self)}
-        return Batch(**{name: None if t is None else t.to(device) for name, t in moved.items()})
+        tensors = {field.name: getattr(self, field.name) for field in fields(self)}
+        return replace(self, **{name: t.to(device) for name, t in tensors.items() if t is not None})
 
 
 def pack(encoded: Encoded, dtype: torch.dtype = torch.float32) -> Batch:

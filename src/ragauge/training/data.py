@@ -90,7 +90,7 @@ def _lines(documents: Sequence[Document]) -> bytes:
 
 
 def _sizes(parts: Mapping[str, Sequence[Document]]) -> dict[str, int]:
-    sizes = {}
+    sizes: dict[str, int] = {}
     for name, documents in parts.items():
         stem = name.partition(".")[0]
         sizes |= {f"{stem}_documents": len(documents), f"{stem}_questions": sum(len(d.spans) for d in documents)}

@@ -272,7 +272,7 @@ def _write_model(material: Material, weights: dict[str, Any], out: Path) -> None
     """The decoder in the hub's layout, whole or not at all."""
     staging = out.with_name(f".{out.name}.unfinished")
     shutil.rmtree(staging, ignore_errors=True)
-    decoder = material.model().decoder
+    decoder: Any = material.model().decoder
     decoder.load_state_dict(weights)
     decoder.save_pretrained(staging)
     material.tokenizer.save_pretrained(staging)

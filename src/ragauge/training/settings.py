@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 ENDPOINT = "endpoint"  # as a writer: the model that RAGAUGE_WRITER_URL and RAGAUGE_WRITER_MODEL name
+
+
+def _number(value: Any) -> Any:
+    """`1e-5` as the number that it is meant to be: YAML 1.1 takes it for text, for want of a point."""
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
+
+
+Number = Annotated[float, BeforeValidator(_number)]
 
 
 class Data(BaseModel):
@@ -44,15 +55,17 @@ class Training(Data):
     )
     processes: int = Field(1, ge=1, description="processes: GPUs on device cuda")
     device: Literal["cpu", "cuda"] = Field("cpu", description="where it trains")
-    dtype: Literal["float32", "bfloat16"] = Field("bfloat16", description="of the passes; masters are float32")
+    dtype: Literal["float32", "bfloat16"] = Field(
+        "bfloat16", description="of the passes; the optimizer's weights are float32"
+    )
     steps: int = Field(600, ge=1, description="optimizer steps")
     minutes: float | None = Field(
         None, gt=0, description="wall-clock time after which training ends before its steps; default: no bound"
     )
     accumulation: int = Field(8, ge=1, description="documents a step and process")
-    lr: float = Field(1e-5, gt=0, description="AdamW's learning rate, after the warm-up")
-    eps: float = Field(1e-8, gt=0, description="AdamW's epsilon")
-    weight_decay: float = Field(0.0, ge=0, description="AdamW's weight decay")
+    lr: Number = Field(1e-5, gt=0, description="AdamW's learning rate, after the warm-up")
+    eps: Number = Field(1e-8, gt=0, description="AdamW's epsilon")
+    weight_decay: Number = Field(0.0, ge=0, description="AdamW's weight decay")
     warmup_steps: int = Field(20, ge=0, description="steps over which the learning rate rises")
     clip: float = Field(1.0, gt=0, description="largest norm of a step's gradient")
     max_length: int = Field(2048, ge=64, description="most tokens of a document, a request and a response together")

@@ -1,0 +1,81 @@
+"""Articles, questions and settings with which fine-tuning is tested in seconds."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ragauge.grounding.sft import Writer
+from ragauge.training import data
+from ragauge.training.settings import Training
+from tiny_checkpoint import write_checkpoint
+
+THINGS = ("river", "bridge", "stone", "castle", "market", "garden", "winter", "engine", "planet", "copper", "island")
+
+
+def article(number: int, sentences: int = 40) -> str:
+    """Sentences that no other number has."""
+    draw = random.Random(number)
+
+    def thing() -> str:
+        return draw.choice(THINGS)
+
+    return " ".join(
+        f"The {thing()} of {thing()} {number}-{i} was built near the {thing()} in {draw.randrange(1500, 1999)}."
+        for i in range(sentences)
+    )
+
+
+def write_corpus(path: Path, count: int = 10) -> Path:
+    """A corpus of articles, and a stub among them."""
+    records = [{"title": f"Town {i}", "text": article(i)} for i in range(count)]
+    path.write_text("".join(json.dumps(r) + "\n" for r in [*records, {"title": "Stub", "text": article(99, 2)}]))
+    return path
+
+
+class Parrot(Writer):
+    """Asks for what the span ends with; counts what it was asked, and can give up."""
+
+    def __init__(self, gives_up_after: int | None = None) -> None:
+        self.calls, self.gives_up_after = 0, gives_up_after
+
+    def write(self, spans: Sequence[tuple[str, str]]) -> list[str | None]:
+        if self.calls == self.gives_up_after:
+            raise KeyboardInterrupt
+        self.calls += 1
+        return [f"Question: What of {title} was {' '.join(text.split()[-3:])[:-1]} about?" for title, text in spans]
+
+
+def settings(folder: Path, **changes: Any) -> Training:
+    """A training of a tiny model on a tiny corpus, in a folder; both are made."""
+    if not (folder / "model").exists():
+        write_checkpoint(folder / "model")
+        write_corpus(folder / "corpus.jsonl")
+    given: dict[str, Any] = {
+        "model": str(folder / "model"),
+        "corpora": [str(folder / "corpus.jsonl")],
+        "min_characters": 1000,
+        "documents": 6,
+        "held_out_documents": 2,
+        "document_tokens": 400,
+        "spans": 2,
+        "engine": "torch",
+        "dtype": "float32",
+        "steps": 6,
+        "accumulation": 2,
+        "lr": 1e-3,
+        "warmup_steps": 1,
+        "checkpoint_steps": 2,
+        "evaluate_steps": 3,
+    }
+    return Training(**given | changes)
+
+
+def built(folder: Path, monkeypatch: Any, **changes: Any) -> Path:
+    """The folder of the data of these settings."""
+    monkeypatch.setattr(data.Asker, "writer", Parrot())
+    data.build(settings(folder, **changes).data(), {}, folder / "data")
+    return folder / "data"

@@ -1,0 +1,285 @@
+"""CFIC's fine-tuning data: spans are whole sentences, questions are filtered, evaluation text stays out."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sft_material import Parrot, article, settings
+
+import tiny_models
+from ragauge.cli import main
+from ragauge.datasets import Document as Passage
+from ragauge.datasets import Example
+from ragauge.datasets._examples import write as write_examples
+from ragauge.errors import UserError
+from ragauge.grounding import sft
+from ragauge.grounding.endpoint import Endpoint, EndpointError
+from ragauge.grounding.sft import Asked, Document
+from ragauge.lm import Limits, Row
+from ragauge.methods.cfic import CFIC
+from ragauge.prompts import build_prompt, unit_steps
+from ragauge.training import corpora, data
+from ragauge.training.corpora import Seen
+
+TEXT = "Heading\n\nThe lamp was lit in 1821. It burned whale oil, as most did.\n\n- a list item\n\n" + article(1)
+
+
+# ---- documents and spans
+
+
+def test_stretches_are_whole_sentences_and_all_of_the_article() -> None:
+    tokenizer = tiny_models.byte_tokenizer()
+    documents = list(sft.cut("a", "T", TEXT, tokenizer, 300))
+    assert "".join(d.text for d in documents) == TEXT[: sum(len(d.text) for d in documents)]
+    assert all(len(d.text) <= 300 for d in documents)
+    assert len(TEXT) - sum(len(d.text) for d in documents) < 150
+    assert [int(d.key.removeprefix("a#")) for d in documents] == [TEXT.index(d.text) for d in documents]
+
+
+def test_a_short_article_is_one_document_and_an_empty_one_none() -> None:
+    tokenizer = tiny_models.byte_tokenizer()
+    assert [d.text for d in sft.cut("a", "", "One sentence.", tokenizer, 300)] == ["One sentence."]
+    assert list(sft.cut("a", "", " \n ", tokenizer, 300)) == []
+
+
+def test_spans_are_prose_in_whole_sentences_and_drawn_alike_every_time() -> None:
+    tokenizer = tiny_models.byte_tokenizer()
+    document = Document("a#0", "T", TEXT)
+    drawn = sft.draw_spans(document, tokenizer, 6, 3, seed=0)
+    assert drawn == sft.draw_spans(document, tokenizer, 6, 3, seed=0)
+    assert drawn != sft.draw_spans(document, tokenizer, 6, 3, seed=1)
+    assert len(drawn.spans) >= 5
+    for span in drawn.spans:
+        text = drawn.span_text(span)
+        assert text.endswith(".")
+        assert text.startswith(("The ", "It "))
+        assert sft.FEWEST_SPAN_TOKENS <= len(text) <= sft.MOST_SPAN_TOKENS
+    stretches = [(s.start, s.stop) for s in drawn.spans]
+    assert all(a[1] <= b[0] for a, b in pairwise(stretches))
+
+
+# ---- the same words as at inference
+
+
+@pytest.mark.parametrize("template", ["chat", "alpaca", "plain"])
+def test_training_reads_what_the_method_reads(template: str) -> None:
+    lm = tiny_models.tiny_lm(replace(tiny_models.LLAMA, max_context=4096, eos=(1,)))
+    prompt = build_prompt(
+        "Who lit the lamp?",
+        [("Lighthouse", TEXT)],
+        instruction="{context}\n{input}",
+        template=template,
+        tokenizer=lm.tokenizer,
+    )
+    read: list[list[int]] = []
+    extend = lm.extend
+    lm.extend = lambda cache, rows, **o: (read.append([*rows[0].ids]), extend(cache, rows, **o))[1]  # type: ignore
+    method = CFIC(top_k=1)
+    state = method.prepare(lm, prompt)
+    document = [token for row in read for token in row]
+    read.clear()
+    method.find(lm, state, prompt)
+    start, text = TEXT.index("It burned"), state.reading.text
+    span = Asked(start, TEXT.index("- a list"), "Who lit the lamp?")
+    encoded = sft.encode(Document("a#0", "Lighthouse", TEXT, (span,)), lm.tokenizer, template, 1, 4096)
+    assert encoded.document == document
+    [(request, response)] = encoded.requests
+    assert request == read[0]
+    sentence = next(s for s in text.sentences if s.start == start)
+    assert response == [*text.ids[sentence.first : sentence.end], 1]
+    assert lm.tokenizer.decode(response[:-1]).strip() == "It burned whale oil, as most did."
+
+
+def test_a_request_that_is_too_long_is_left_out() -> None:
+    document = Document("a#0", "", TEXT, (Asked(9, 35, "When was it?"), Asked(9, 35, "When? " * 90)))
+    encoded = sft.encode(document, tiny_models.byte_tokenizer(), "chat", 1, len(TEXT) + 300)
+    assert len(encoded.requests) == 1
+
+
+# ---- questions
+
+
+@pytest.mark.parametrize(
+    ("question", "why"),
+    [
+        ("When was the lamp first lit?", None),
+        ("", "empty"),
+        ("???", "empty"),
+        ("The lamp was lit in 1821", "no question mark"),
+        ("Why lamp?", "too short or too long"),
+        ("lamp " * 40 + "?", "too short or too long"),
+        ("What does the passage say of the lamp?", "speaks of the text"),
+        ("The lamp was first lit in 1821?", "copies the span"),
+        ("What is the history of the lighthouse?", "asks for nothing that is in the span alone"),
+    ],
+)
+def test_rubbish_is_named(question: str, why: str | None) -> None:
+    assert sft.problem(question, "The lamp was first lit in 1821 by Ann.", "Lighthouse") == why
+
+
+def test_the_question_in_a_reply() -> None:
+    assert sft.first_question(' Question: "Who lit it? Nobody knows.\nMore') == "Who lit it?"
+    assert sft.first_question("No question.\nWho?") == "No question."
+    assert sft.first_question(" \n ") == ""
+
+
+def test_questions_written_side_by_side_are_those_written_alone() -> None:
+    lm = tiny_models.tiny_lm(replace(tiny_models.LLAMA, eos=(1,)))
+    writer = sft.LocalWriter(lm, "chat")
+    spans = [("A", "One."), ("Beta", "The lamp was lit in 1821."), ("C", "x" * 50)]
+    together = writer.write(spans)
+    assert together == [writer.write([span])[0] for span in spans]
+    ids = writer._ids(*spans[1])
+    cache = lm.new_cache(len(ids) + sft.QUESTION_TOKENS)
+    read = lm.extend(cache, [Row(ids, unit_steps(0, len(ids)))], stage="prompt", last_logits=True)
+    assert read.last_logits is not None
+    alone = lm.generate(cache, read.last_logits[0], len(ids), Limits(max_new_tokens=sft.QUESTION_TOKENS))
+    assert lm.tokenizer.decode(alone, skip_special_tokens=True) == together[1]
+
+
+class FlakyEndpoint(Endpoint):
+    """Fails on texts that hold "down"."""
+
+    def complete(self, messages: Any, max_tokens: int, temperature: float = 0) -> str:
+        if "down" in messages[0]["content"]:
+            raise EndpointError("endpoint: HTTP 503")
+        return "Who lit the lamp?"
+
+
+def test_an_endpoint_that_fails_now_and_then_leaves_a_span_without_question() -> None:
+    writer = sft.EndpointWriter(FlakyEndpoint("http://localhost/v1", "m"))
+    assert writer.write([("A", "up"), ("B", "down")]) == ["Who lit the lamp?", None]
+    with pytest.raises(EndpointError, match="HTTP 503"):
+        writer.write([("A", "down"), ("B", "down")])
+
+
+def test_an_endpoint_is_named_by_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAGAUGE_WRITER_URL", raising=False)
+    with pytest.raises(UserError, match="RAGAUGE_WRITER_URL: is not set"):
+        data.build(settings(tmp_path, writer="endpoint").data(), {}, tmp_path / "data")
+
+
+# ---- corpora
+
+
+def test_corpora_of_every_form(tmp_path: Path) -> None:
+    files = {
+        "a.jsonl": '{"title": "T", "text": "One."}\n{"text": "Two."}\n',
+        "b.txt": '<doc id="1" title="T">\nT\n\nOne.\n</doc>\n<doc id="2" title="U">\nU\n\nTwo.\n</doc>\n',
+        "c.txt": "\n = T = \n\n One. \n\n = = Part = = \n\n More. \n\n = U = \n\n Two.\n",
+        "d.txt": "One. Two.",
+    }
+    found = {}
+    for name, text in files.items():
+        (tmp_path / f"{name}.gz").write_bytes(gzip.compress(text.encode()))
+        (tmp_path / name).write_text(text)
+        found[name] = [(t.title, t.text) for t in corpora.read(str(tmp_path / name))]
+        assert [(t.title, t.text) for t in corpora.read(str(tmp_path / f"{name}.gz"))] == found[name]
+    assert found["a.jsonl"] == [("T", "One."), ("", "Two.")]
+    assert found["b.txt"] == [("T", "One."), ("U", "Two.")]
+    assert found["c.txt"] == [("T", "One. \n\n = = Part = = \n\n More."), ("U", "Two.")]
+    assert found["d.txt"] == [("", "One. Two.")]
+
+
+def test_a_bad_corpus_is_told_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"title": "T"}\n')
+    (tmp_path / "b.pdf").write_text("x")
+    (tmp_path / "c.txt.gz").write_bytes(b"\x1f\x8bno")
+    for name, message in {"a.jsonl": "a.jsonl:1: no field 'text'", "b.pdf": "a corpus is", "c.txt.gz": "read"}.items():
+        with pytest.raises(UserError, match=message):
+            list(corpora.read(str(tmp_path / name)))
+
+
+# ---- near-duplicates
+
+
+def test_near_duplicates_are_met_wherever_they_stand() -> None:
+    words = article(1, 60).split()
+    passage = " ".join(words[137:260])
+    edited = " ".join(w if i % 25 else "changed" for i, w in enumerate(words[137:260]))
+    for seen in (passage, edited, passage.upper()):
+        assert Seen([article(2), seen], 0.4).has(article(1, 60))
+    assert not Seen([article(2), article(3)], 0.4).has(article(1, 60))
+    assert not Seen([], 0.4).has(article(1))
+    assert Seen(["A short one."], 0.4).has("A short one!")
+
+
+def evaluation_file(path: Path, *texts: str) -> Path:
+    documents = [Passage("", text) for text in texts]
+    write_examples(path, [Example(f"q{i}", "Who?", (d,), ("A",), (0,)) for i, d in enumerate(documents)])
+    return path
+
+
+def test_evaluation_articles_are_held_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data.Asker, "writer", Parrot())
+    file = evaluation_file(tmp_path / "e.jsonl", article(3), article(4)[:900], article(5))
+    data.build(settings(tmp_path, documents=50).data(), {file: 2}, tmp_path / "data")
+    manifest = json.loads((tmp_path / "data/manifest.json").read_bytes())
+    assert sorted(manifest["held_out_articles"]) == ["Town 3", "Town 4"]
+    assert {d.title for d in data.read(tmp_path / "data/held_out.jsonl")} == {"Town 3", "Town 4"}
+    trained = {d.title for d in data.read(tmp_path / "data/train.jsonl")}
+    assert trained == {f"Town {i}" for i in (0, 1, 2, 5, 6, 7, 8, 9)}
+    counts = manifest["counts"]
+    assert (counts["long_articles"], counts["train_articles"], counts["evaluation_documents"]) == (10, 8, 2)
+    assert counts["asked"] == counts["kept"] + sum(manifest["questions_left_out"].values())
+    assert counts["kept"] >= counts["train_questions"] + counts["held_out_questions"] > 0
+
+
+# ---- a run that is cut off
+
+
+def test_a_cut_off_run_goes_on_and_ends_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = settings(tmp_path, documents=12).data()
+    whole = Parrot()
+    monkeypatch.setattr(data.Asker, "writer", whole)
+    data.build(given, {}, tmp_path / "whole")
+    again = 0
+    for after in range(whole.calls):
+        writer = Parrot(gives_up_after=1)
+        monkeypatch.setattr(data.Asker, "writer", writer)
+        with pytest.raises(KeyboardInterrupt):
+            data.build(given, {}, tmp_path / "cut")
+        again += writer.calls
+        partial = tmp_path / "cut/questions.partial"
+        if after == 1:
+            partial.write_bytes(partial.read_bytes() + b'["torn')
+        if again == whole.calls - 1:
+            break
+    monkeypatch.setattr(data.Asker, "writer", Parrot())
+    data.build(given, {}, tmp_path / "cut")
+    for name in (data.TRAIN, data.HELD_OUT):
+        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    assert not partial.exists()
+    assert again == whole.calls - 1  # no question was asked twice
+
+
+def test_replies_of_other_settings_are_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data.Asker, "writer", Parrot(gives_up_after=1))
+    with pytest.raises(KeyboardInterrupt):
+        data.build(settings(tmp_path).data(), {}, tmp_path / "data")
+    monkeypatch.setattr(data.Asker, "writer", writer := Parrot())
+    data.build(settings(tmp_path, seed=1).data(), {}, tmp_path / "data")
+    monkeypatch.setattr(data.Asker, "writer", afresh := Parrot())
+    data.build(settings(tmp_path, seed=1).data(), {}, tmp_path / "afresh")
+    assert writer.calls == afresh.calls
+
+
+def test_no_usable_question_is_told_with_its_reasons(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = settings(tmp_path).data().model_dump(exclude={"writer"})
+    arguments = [part for key, value in given.items() for part in ("--set", f"{key}={json.dumps(value)}")]
+    model = str(tmp_path / "model")
+    assert main(["sft", "data", *arguments, "--set", f"writer={model}", "--out", str(tmp_path / "data")]) == 2
+    assert "can be trained on: {" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("spans", ["[]", '[{"start": 2, "stop": 9, "question": "q?"}]'])
+def test_damaged_data_name_their_line(tmp_path: Path, spans: str) -> None:
+    (tmp_path / "train.jsonl").write_text(f'{{"key": "a", "text": "abc", "spans": {spans}}}\n')
+    with pytest.raises(UserError, match=r"train.jsonl:1: spans must be"):
+        data.read(tmp_path / "train.jsonl")
