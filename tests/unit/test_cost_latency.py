@@ -47,7 +47,9 @@ def test_every_variant_has_every_trial_with_its_costs(lm, prompt, tmp_path):
         rows = [row for row in result["rows"] if row["variant"] == name]
         assert [row["trial"] for row in rows] == [0, 1, 2, 3]
         assert all(0 < row["first_token_s"] <= row["total_s"] for row in rows)
+        assert all(0 < sum(row["stages"].values()) <= row["total_s"] for row in rows)
         assert all(row["flop"] > 0 and row["roofline_s"] > 0 for row in rows)
+    assert list(rows[0]["stages"]) == ["query", "task", "decode"]
     assert result["summary"]["k1"]["total_s"]["n"] == 4
     assert list(result["stages"]["k1"]) == ["query", "task", "decode"]
     assert result["protocol"]["tokens"] == {"preamble": 4, "documents": [9, 7, 8], "query": 5, "task": 3}

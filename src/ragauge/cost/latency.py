@@ -23,7 +23,7 @@ from ragauge.cost.cycles import critical_path
 from ragauge.cost.flop import flop
 from ragauge.cost.machine import MAX_LOAD, PAUSE_S, Load, competing_load, measure, provenance
 from ragauge.cost.roofline import stage_floor_seconds
-from ragauge.cost.trace import Trace, online
+from ragauge.cost.trace import Trace, online, stage_seconds
 from ragauge.errors import UserError
 
 CACHE_STATE = "what a method prepares before the question is known is ready; question, task and response are timed"
@@ -40,6 +40,7 @@ class Trial:
     total_s: float  # until the last one was
     new_tokens: int
     load: Load
+    stages: Mapping[str, float]  # seconds of each
 
     @property
     def per_token_s(self) -> float | None:
@@ -199,12 +200,13 @@ class _Bench:
 
     def _trial(self, name: str, state: Any, prompt: Any) -> Trial:
         self.lm.synchronize()
-        with competing_load() as load:
+        with competing_load() as load, self.lm.tracing() as trace:
             started = time.perf_counter()
             self._answer(name, state, prompt)
             self.lm.synchronize()
             finished = time.perf_counter()
-        return Trial(self.lm.first_token_at - started, finished - started, self.limits.max_new_tokens, load)
+        first_token_s = self.lm.first_token_at - started
+        return Trial(first_token_s, finished - started, self.limits.max_new_tokens, load, stage_seconds(trace))
 
     def _row(self, name: str, prompt: int, trial: Trial) -> dict[str, Any]:
         return {
@@ -212,6 +214,7 @@ class _Bench:
             "trial": sum(row["variant"] == name for row in self.rows),
             "prompt": prompt,
             **{time_: getattr(trial, time_) for time_ in TIMES},
+            "stages": dict(trial.stages),
             "load_share": trial.load.share,
             "disturbed": trial.disturbed,
         }

@@ -45,6 +45,12 @@ def online(trace: Iterable[Call]) -> Trace:
     return [c for c in trace if not c.offline]
 
 
+def stage_seconds(trace: Iterable[Call]) -> dict[str, float]:
+    """Wall-clock seconds of each stage that a user waits for, in the order of the stages' first calls."""
+    waited = online(trace)
+    return {stage: seconds(c for c in waited if c.stage == stage) for stage in dict.fromkeys(c.stage for c in waited)}
+
+
 def seconds(trace: Iterable[Call]) -> float:
     """Wall-clock seconds of all calls; those without a clock count nothing."""
     return sum(c.seconds or 0.0 for c in trace)
