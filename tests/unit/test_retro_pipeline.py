@@ -266,7 +266,7 @@ def test_trained_adapters_change_the_score(folder: Path, tmp_path: Path) -> None
         (["--schedule", "random", "--interval", "7"], "does not divide"),
         (["--schedule", "random", "--nprobe", "many"], "must be a number from 1, or hide"),
         (["--schedule", "random", "--nprobe", "hide"], "piperag"),
-        (["--schedule", "random", "--cores", "0-x"], "no list of cores"),
+        (["--schedule", "random", "--cores", "0-x"], "must be a list of cores"),
         (["--schedule", "random", "--adapters", "none.safetensors"], "no such file"),
         (["--schedule", "random", "--tokens", "65"], "more than 65"),
         (["--schedule", "random", "--limit", "0"], "--limit: must be at least 1"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import shlex
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,7 +16,8 @@ if TYPE_CHECKING:
     from ragauge.retro.onnx import OnnxLM
     from ragauge.retro.pipeline import Pipeline, Setting
 
-SCHEDULES = ("no_retrieval", "retrieve_once", "random", "retro", "retro_plus", "piperag")
+ASKING = ("retrieve_once", "retro", "retro_plus", "piperag")  # schedules that need a retriever
+SCHEDULES = ("no_retrieval", "random", *ASKING)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,6 +58,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    from ragauge.retrieval.cores import pin
+
+    if args.index and args.server:
+        raise UserError("give --index or --server, not both")
+    with ExitStack() as opened:
+        if args.index and args.schedule in ASKING:  # before this process is kept to cores, which its children inherit
+            args.server = _serve(args, opened)
+        if args.cores:
+            pin(args.cores)
+        _run(args, opened)
+
+
+def _run(args: argparse.Namespace, opened: ExitStack) -> None:
+    """Everything that imports numerical libraries."""
     from ragauge.config import Model, check_source
     from ragauge.cost.machine import provenance
     from ragauge.retrieval.database import Database
@@ -69,19 +83,15 @@ def run(args: argparse.Namespace) -> None:
         raise UserError(f"--limit: must be at least 1, not {args.limit}")
     model, database = Model(source=args.model, dtype=args.dtype, device=args.device), Database(args.database)
     setting = _setting(args, model, database)
-    if args.cores:
-        os.sched_setaffinity(0, _cores(args.cores))
-    with ExitStack() as opened:
-        print(
-            pipeline.run(
-                lambda: _make(args, setting, database, opened),
-                texts(database, args.tokens, args.limit),
-                setting,
-                args.out,
-                overwrite=args.overwrite,
-                about={"provenance": provenance(), "cores": args.cores, "database": database.counts},
-            )
-        )
+    out = pipeline.run(
+        lambda: _make(args, setting, database, opened),
+        texts(database, args.tokens, args.limit),
+        setting,
+        args.out,
+        overwrite=args.overwrite,
+        about={"provenance": provenance(), "cores": args.cores, "database": database.counts},
+    )
+    print(out)
 
 
 def _setting(args: argparse.Namespace, model: Model, database: Any) -> Setting:
@@ -102,10 +112,8 @@ def _setting(args: argparse.Namespace, model: Model, database: Any) -> Setting:
         args.characters,
         args.seed,
     )
-    if schedule.asks and not (args.index or args.server):
+    if schedule.asks and not args.server:
         raise UserError(f"--schedule {args.schedule}: asks a retriever; give --index or --server")
-    if args.index and args.server:
-        raise UserError("give --index or --server, not both")
     if args.adapters and not args.adapters.is_file():
         raise UserError(f"--adapters: no such file: {args.adapters}")
     assets.resolve(model.source)
@@ -123,7 +131,7 @@ def _setting(args: argparse.Namespace, model: Model, database: Any) -> Setting:
         model_sha256=assets.describe(model.source)["sha256"],
         adapters_sha256=file_sha256(args.adapters) if args.adapters else None,
         database_sha256=database.sha256,
-        index=str(args.server or args.index) if schedule.asks else None,
+        index=str(args.index or args.server) if schedule.asks else None,
         code=digest("ragauge.retro.pipeline"),
     )
 
@@ -159,10 +167,9 @@ def _make(args: argparse.Namespace, setting: Setting, database: Any, opened: Exi
         return Pipeline(lm, setting, passages=Chunks(database), adapted=adapted)
     from ragauge.retrieval.client import Client
 
-    address = args.server or _serve(args, opened)
-    client = opened.enter_context(Client(address, deadline_s=args.deadline, tls_ca=args.tls_ca))
+    client = opened.enter_context(Client(args.server, deadline_s=args.deadline, tls_ca=args.tls_ca))
     if client.describe().tokenizer != database.manifest["tokenizer"]:
-        raise UserError(f"{address}: its chunks are of another tokenizer than those of {args.database}")
+        raise UserError(f"{args.server}: its chunks are of another tokenizer than those of {args.database}")
     return Pipeline(lm, setting, client, adapted=adapted)
 
 
@@ -178,16 +185,3 @@ def _nprobe(text: str | None) -> int | None:
     if not text.isdecimal() or int(text) < 1:
         raise UserError(f"--nprobe: must be a number from 1, or hide, not {text!r}")
     return int(text)
-
-
-def _cores(text: str) -> set[int]:
-    """`0,2-3` -> {0, 2, 3}."""
-    try:
-        ranges = [[int(end) for end in part.split("-")] for part in text.split(",")]
-        cores = {core for ends in ranges for core in range(ends[0], ends[-1] + 1)}
-    except ValueError:
-        raise UserError(f"--cores: {text!r} is no list of cores, as in 0 or 0-3") from None
-    missing = cores - set(range(os.cpu_count() or 1))
-    if missing or not cores:
-        raise UserError(f"--cores: {text!r}: this machine has the cores 0 to {(os.cpu_count() or 1) - 1}")
-    return cores
