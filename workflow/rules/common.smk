@@ -182,6 +182,11 @@ def training_limits(wildcards):
     return EXPERIMENT.evaluation(wildcards.training)
 
 
+def training_gpus(wildcards):
+    training = EXPERIMENT.training[wildcards.training]
+    return training.processes if training.device == "cuda" else 0
+
+
 def training_threads(wildcards):
     """All cores of a CPU; on GPUs a core a process feeds it."""
     training = EXPERIMENT.training[wildcards.training]

@@ -50,6 +50,7 @@ rule sft_train:
     resources:
         mem_mb=8000,
         runtime=720,
+        gpu=training_gpus,
     params:
         config=SETTINGS,
         settings=training_settings,
