@@ -25,6 +25,8 @@ from pydantic import (
 
 from ragauge import registry
 from ragauge.errors import UserError, unknown
+from ragauge.retrieval.settings import DatabaseSettings, IndexRecipe
+from ragauge.retro.settings import PipelineSettings
 from ragauge.training.settings import ENDPOINT, Training
 
 # A label becomes the name of a file or folder.
@@ -132,7 +134,15 @@ class Latency(_Section):
     trials: int = Field(30, ge=1, description="timed trials a variant")
     warmup: int = Field(2, ge=0, description="untimed trials a variant before them")
     new_tokens: int = Field(5, ge=1, description="tokens generated in a trial")
+    more_new_tokens: list[Annotated[int, Field(ge=1)]] = Field(
+        [], description="further numbers of tokens, each timed like the first; tables show the first"
+    )
     threads: int | None = Field(None, ge=1, description="threads of the decoder; default: all cores")
+
+    @property
+    def all_new_tokens(self) -> list[int]:
+        """The numbers of tokens of a response, the tables' first."""
+        return [self.new_tokens, *self.more_new_tokens]
 
 
 def _one_or_several(protocols: Any) -> str:
@@ -144,6 +154,21 @@ Protocols = Annotated[
     Annotated[Latency, Tag("one protocol")] | Annotated[list[Latency], Tag("several protocols"), Field(min_length=1)],
     Discriminator(_one_or_several),
 ]
+
+
+class Judge(_Section):
+    """Who judges whether evidence supports the answers (CFIC, Table 7)."""
+
+    methods: list[str] = Field(min_length=1, description="names of the variants whose evidence is judged")
+    model: str = Field(
+        ENDPOINT,
+        description=(
+            "a judge on this machine: a name of the catalog, hf:org/name or path:/folder; default: endpoint, the one "
+            "that RAGAUGE_JUDGE_URL, RAGAUGE_JUDGE_MODEL and RAGAUGE_JUDGE_KEY describe"
+        ),
+    )
+    dtype: Dtype = Field("float32", description="of a judge on this machine")
+    device: Literal["cpu", "cuda"] = Field("cpu", description="where a judge on this machine runs")
 
 
 class Answers(NamedTuple):
@@ -163,10 +188,13 @@ class Config(_Section):
     datasets: dict[Label, DatasetEntry] = Field(min_length=1, description="the data sets, by label")
     methods: dict[Label, Variant] = Field(min_length=1, description="the method variants, one line each, by name")
     training: dict[Label, Training] = Field({}, description="the fine-tunings whose results are models, by label")
+    databases: dict[Label, DatabaseSettings] = Field({}, description="the chunk databases and their indexes, by label")
+    pipelines: dict[Label, PipelineSettings] = Field({}, description="ways of generating with retrieval, by label")
     generation: Generation = Generation()
     latency: Protocols | None = Field(
         None, description="what is timed: one protocol, or a list of them, each on a data set of its own"
     )
+    judge: Judge | None = Field(None, description="who judges evidence; default: nobody")
     items: Literal["all"] | list[str] = Field("all", description="the tables and figures that are rendered")
 
     @model_validator(mode="before")
@@ -175,7 +203,7 @@ class Config(_Section):
         """`naive: {}` is the method naive; likewise a model's source and a data set's name."""
         if not isinstance(data, dict):
             return data
-        named = {"models": "source", "datasets": "dataset", "methods": "method"}
+        named = {"models": "source", "datasets": "dataset", "methods": "method", "pipelines": "schedule"}
         data = _trained_models(data)
         return {k: _named_by_key(v, named[k]) if k in named else v for k, v in data.items()}
 
@@ -191,6 +219,10 @@ class Config(_Section):
         for name, variant in self.methods.items():
             for label in variant.datasets or ():
                 _known("data set", label, self.datasets, f"methods.{name}.datasets")
+        for name in self.judge.methods if self.judge else ():
+            _known("variant", name, self.methods, "judge.methods")
+        for name, pipeline in self.pipelines.items():
+            self._check_pipeline(pipeline, f"pipelines.{name}")
         for where, protocol in self._placed_protocols():
             _known("data set", protocol.dataset, self.datasets, f"{where}.dataset")
             for name in protocol.methods:
@@ -214,6 +246,31 @@ class Config(_Section):
             yield from ((f"latency.{place}", protocol) for place, protocol in enumerate(self.latency))
         elif self.latency:
             yield "latency", self.latency
+
+    def _check_pipeline(self, pipeline: PipelineSettings, where: str) -> None:
+        if problem := pipeline.problem():
+            raise UserError(f"{where}.{problem}")
+        if pipeline.model is not None:
+            _known("model", pipeline.model, self.models, f"{where}.model")
+        if not self.databases:
+            raise UserError(f"{where}: needs a chunk database; name one under databases")
+        if pipeline.database is not None:
+            _known("database", pipeline.database, self.databases, f"{where}.database")
+        if pipeline.asks:
+            indexes = self.databases[self.pipeline_database(pipeline)].indexes
+            _known("index", pipeline.index, indexes, f"{where}.index")
+
+    def pipeline_model(self, pipeline: PipelineSettings) -> str:
+        """The label of a pipeline's decoder."""
+        return pipeline.model or next(iter(self.models))
+
+    def pipeline_database(self, pipeline: PipelineSettings) -> str:
+        """The label of a pipeline's database."""
+        return pipeline.database or next(iter(self.databases))
+
+    def judged(self) -> Iterator[Answers]:
+        """The answer jobs whose evidence is judged."""
+        yield from (job for job in self.answers() if self.judge and job.variant in self.judge.methods)
 
     def answers(self) -> Iterator[Answers]:
         """All answer jobs, in the order of the configuration."""
@@ -325,12 +382,26 @@ def parse_training(data: Mapping[str, Any], place: str, label: str) -> Training:
     return training
 
 
+def parse_database(data: Mapping[str, Any], place: str, label: str) -> DatabaseSettings:
+    """The checked settings of one chunk database; `label` names it in messages."""
+    try:
+        settings = _Databases.model_validate({"databases": {label: dict(data)}}).databases[label]
+    except ValidationError as error:
+        raise _user_error(error, place) from error
+    _check_database(settings, f"{place}: databases.{label}")
+    return settings
+
+
 def check_names(config: Config, place: str) -> None:
     """Raise UserError on a model, data set, method or item that does not exist, or an option that it does not have."""
     for label, model in config.models.items():
         check_source(model.source, f"{place}: models.{label}.source")
+    if config.judge and config.judge.model != ENDPOINT:
+        check_source(config.judge.model, f"{place}: judge.model")
     for label, training in config.training.items():
         _check_training(training, f"{place}: training.{label}")
+    for label, database in config.databases.items():
+        _check_database(database, f"{place}: databases.{label}")
     for label, entry in config.datasets.items():
         _check_dataset(config, label, entry, f"{place}: datasets.{label}")
     for name, variant in config.methods.items():
@@ -362,9 +433,20 @@ def check_source(source: str, where: str) -> None:
 def schema() -> str:
     """The JSON schema of a configuration file, in which names that the keys give may be left out."""
     document = Config.model_json_schema()
-    for section, key in (("Model", "source"), ("DatasetEntry", "dataset"), ("Variant", "method")):
+    for section, key in (
+        ("Model", "source"),
+        ("DatasetEntry", "dataset"),
+        ("Variant", "method"),
+        ("PipelineSettings", "schedule"),
+    ):
         document["$defs"][section]["required"].remove(key)
     return json.dumps(document, indent=2, sort_keys=True) + "\n"
+
+
+class _Databases(_Section):
+    """The section `databases` alone."""
+
+    databases: dict[str, DatabaseSettings]
 
 
 class _Trainings(_Section):
@@ -383,6 +465,25 @@ def _check_training(training: Training, where: str) -> None:
     for corpus in training.corpora:
         if corpus not in known and not Path(corpus).is_file():
             raise unknown("corpus", corpus, [*known, "a file"], f"{where}.corpora")
+
+
+def _check_database(database: DatabaseSettings, where: str) -> None:
+    from ragauge.assets.catalog import entries
+    from ragauge.retrieval import corpus
+
+    check_source(database.tokenizer, f"{where}.tokenizer")
+    encoders = [name for name, entry in entries().items() if entry.kind == "encoder"]
+    known = database.encoder in encoders or database.encoder.startswith(SOURCE_PREFIXES)
+    if not (known or Path(database.encoder).is_dir()):
+        raise unknown(
+            "encoder", database.encoder, [*encoders, *(f"{p}..." for p in SOURCE_PREFIXES)], f"{where}.encoder"
+        )
+    for source in database.sources:
+        corpus.check_source(source, f"{where}.corpus")
+    for label, index in database.indexes.items():
+        for key, value in (("shards", index.shards or 1), ("parts", index.parts)):
+            if value > database.shards:
+                raise UserError(f"{where}.indexes.{label}.{key}: {value}; the database has {database.shards} shards")
 
 
 def _trained_models(data: dict[str, Any]) -> dict[str, Any]:
@@ -468,17 +569,21 @@ def _user_error(error: ValidationError, place: str) -> UserError:
 
 def _keys_at(path: list[str]) -> list[str]:
     """The keys of the section at a path: of the whole configuration, of a section, or of an entry of one."""
-    sections: dict[str, type[BaseModel]] = {"generation": Generation, "latency": Latency}
+    sections: dict[str, type[BaseModel]] = {"generation": Generation, "latency": Latency, "judge": Judge}
     entries: dict[str, type[BaseModel]] = {
         "models": Model,
         "datasets": DatasetEntry,
         "methods": Variant,
         "training": Training,
+        "databases": DatabaseSettings,
+        "pipelines": PipelineSettings,
     }
     if not path:
         return list(Config.model_fields)
     if path[-1] == "resources":
         return list(Resources.model_fields)
+    if path[2:3] == ["indexes"]:
+        return list(IndexRecipe.model_fields)
     return list((sections | entries)[path[0]].model_fields)
 
 

@@ -36,7 +36,7 @@ ALLOWED: dict[str, set[str]] = {
     "paper": {"records", "stats", "metrics", "cost", "datasets"},
     "training": {"lm", "grounding", "prompts", "records", "assets", "datasets", "cost", "digest"},
     "report": {"records", "paper", "stats", "scoring"},
-    "config": {"assets", "datasets", "methods", "training"},
+    "config": {"assets", "datasets", "methods", "retrieval", "training", "retro"},
 }
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from glob import glob
 from pathlib import Path
@@ -331,11 +331,6 @@ def _blocks_by(lines: Iterator[tuple[str, str]], title: re.Pattern[str] | None) 
         block.add(line)
     if block:
         yield block
-
-
-def sources_of(corpus: str | Sequence[str]) -> tuple[str, ...]:
-    """The sources of a configuration's `corpus`, which is one or a list."""
-    return (corpus,) if isinstance(corpus, str) else tuple(corpus)
 
 
 def as_json_line(**values: Any) -> str:

@@ -386,6 +386,11 @@ class Database:
         self.check_tokenizer(tokenizer, source)
         return tokenizer
 
+    @cached_property
+    def vocabulary(self) -> int:
+        """Token ids are below it."""
+        return len(self.tokenizer)
+
     def check_tokenizer(self, tokenizer: Any, name: str) -> None:
         """Raise UserError unless a tokenizer is the one that the chunks were made with."""
         if tokenizer_sha256(tokenizer) != self.manifest["tokenizer"]:

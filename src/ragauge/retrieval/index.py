@@ -17,10 +17,10 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -28,32 +28,13 @@ from ragauge.errors import UserError
 from ragauge.retrieval import _folder
 from ragauge.retrieval.database import Database
 from ragauge.retrieval.embed import Embeddings, normalised
+from ragauge.retrieval.settings import IndexRecipe
 
 TRAINED, ADDED, MERGED = "trained index", "codes of a shard", "merged index"
 POINTS_PER_LIST = 39  # faiss asks for as many training vectors a centroid
 PQ_CENTROIDS = 256  # of each byte of a code
 BLOCK_VECTORS = 16384  # in memory at a time, in float32
 NOISE = 1.0  # length of what is added to a unit vector: the sum has a cosine of 0.7 with it, less than a good neighbour
-
-
-@dataclass(frozen=True)
-class IndexRecipe:
-    """How an index is made from the embeddings of its database; all but `nprobe` is part of its identity."""
-
-    nlist: int = 64  # inverted lists (coarse centroids)
-    pq_bytes: int = 64  # bytes of a code; they divide the vectors' width
-    metric: Literal["l2", "inner_product"] = "l2"
-    nprobe: int = 8  # lists scanned where a query does not say
-    train_vectors: int = 100_000  # at most
-    iterations: int = 10  # of k-means; faiss's own 25 take 2.5 times as long for the 64 quantisers of a small corpus
-    shards: int | None = None  # the first shards of the database alone; None: all of them
-    near_duplicates: Literal["drop", "keep"] = "drop"  # documents that are near-duplicates of evaluation text
-    filled: int | None = None  # vectors in all, by drawing; None: the chunks' own alone
-    seed: int = 0  # of training and of what is drawn
-
-    def origin(self) -> dict[str, Any]:
-        """What its vectors and lists depend on."""
-        return {key: value for key, value in asdict(self).items() if key != "nprobe"}
 
 
 def index_folder(database: Path, label: str) -> Path:

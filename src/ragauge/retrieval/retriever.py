@@ -158,7 +158,7 @@ class Retriever:
             "metric": self.index.metric,
             "vectors": len(self.index),
             "lists": self.index.nlist,
-            "vocabulary": len(self.database.tokenizer),
+            "vocabulary": self.database.vocabulary,
             "chunk_tokens": self.database.chunk_tokens,
         }
 
@@ -215,9 +215,9 @@ class Retriever:
         if query.text is not None:
             return query.text
         tokens = list(query.tokens or ())
-        outside = [token for token in tokens if not 0 <= token < len(self.database.tokenizer)]
+        outside = [token for token in tokens if not 0 <= token < self.database.vocabulary]
         if outside:
-            raise UserError(f"query: token {outside[0]} is beyond the vocabulary of {len(self.database.tokenizer):,}")
+            raise UserError(f"query: token {outside[0]} is beyond the vocabulary of {self.database.vocabulary:,}")
         return str(self.database.tokenizer.decode(tokens))
 
     def _search(

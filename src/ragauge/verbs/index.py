@@ -1,0 +1,279 @@
+"""Build a chunk database and its IVF-PQ indexes, whole or one step at a time; goes on where a killed build was."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ragauge.errors import UserError, unknown
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ragauge.retrieval.database import Database, Recipe
+    from ragauge.retrieval.embed import EncoderChoice
+    from ragauge.retrieval.settings import DatabaseSettings
+
+RECALL_QUERIES = 200
+logger = logging.getLogger(__name__)
+
+STEPS = {
+    "build": "all steps, shard after shard, for every index of the database",
+    "chunks": "cut the documents of one shard into chunks",
+    "gather": "name the shards in order and mark near-duplicates of evaluation text",
+    "embed": "embed the chunks of one shard",
+    "train": "train an index on a sample",
+    "add": "encode the vectors of one shard",
+    "merge": "merge the shards' codes on disk; with --part I/N, those of one part",
+    "recall": "write recall@k against exact search, for held-out text",
+    "verify": "hash every file of the database and its indexes",
+}
+BY_SHARD, BY_INDEX = ("chunks", "embed", "add"), ("train", "add", "merge", "recall")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """A step each, with the settings that all of them read."""
+    steps = parser.add_subparsers(required=True, metavar="STEP", dest="step")
+    for name, text in STEPS.items():
+        step = steps.add_parser(name, help=text, description=text, allow_abbrev=False)
+        add = step.add_argument
+        add("--config", type=Path, metavar="FILE.yaml", help="an experiment with a section `databases`")
+        add("--database", metavar="LABEL", help="of the experiment's databases; default: its only one")
+        add("--set", action="append", default=[], metavar="KEY=VALUE", help="a key of the database")
+        add("--set-index", action="append", default=[], metavar="KEY=VALUE", help="a key of its index or indexes")
+        add("--threads", type=int, metavar="N", help="default: all cores")
+        add("--out", type=Path, required=True, metavar="FOLDER", help="of the database")
+        if name in BY_SHARD:
+            add("--shard", type=int, required=True, metavar="I", help="counted from 0")
+        if name in BY_INDEX:
+            add("--index", metavar="LABEL", help="of the database's indexes; default: its only one")
+        if name == "merge":
+            add("--part", metavar="I/N", help="every N-th shard from the I-th on, counted from 0")
+        if name == "recall":
+            add("--queries", type=int, default=RECALL_QUERIES, metavar="N", help=f"held-out chunks ({RECALL_QUERIES})")
+            add("--report", type=Path, metavar="FILE.json", help="default: recall.json beside the index")
+
+
+def run(args: argparse.Namespace) -> None:
+    """One step, or all of them."""
+    settings = _settings(args)
+    if args.threads is not None and args.threads < 1:
+        raise UserError(f"--threads {args.threads}: must be at least 1")
+    steps: dict[str, Callable[[argparse.Namespace, DatabaseSettings], None]] = {
+        "build": _build,
+        "chunks": lambda args, settings: _chunks(args, settings, args.shard),
+        "gather": _gather,
+        "embed": lambda args, settings: _embed(args, settings, args.shard),
+        "train": lambda args, settings: _train(args, settings, _label(args, settings)),
+        "add": lambda args, settings: _add(args, settings, _label(args, settings), args.shard),
+        "merge": lambda args, settings: _merge(args, settings, _label(args, settings), _part(args.part)),
+        "recall": lambda args, settings: _recall(args, settings, _label(args, settings)),
+        "verify": _verify,
+    }
+    steps[args.step](args, settings)
+
+
+# --- steps ---
+
+
+def _build(args: argparse.Namespace, settings: DatabaseSettings) -> None:
+    for shard in range(settings.shards):
+        _chunks(args, settings, shard)
+    _gather(args, settings)
+    for shard in range(settings.shards):
+        _embed(args, settings, shard)
+    for label, recipe in settings.indexes.items():
+        _train(args, settings, label)
+        for shard in range(recipe.shards or settings.shards):
+            _add(args, settings, label, shard)
+        for number in range(recipe.parts if recipe.parts > 1 else 0):
+            _merge(args, settings, label, (number, recipe.parts))
+        _merge(args, settings, label, None)
+    print(args.out)
+
+
+def _chunks(args: argparse.Namespace, settings: DatabaseSettings, shard: int) -> None:
+    from ragauge.retrieval.database import build_shard
+
+    _tell(build_shard(args.out, _recipe(settings), _shard(shard, settings)), f"chunks of shard {shard}")
+
+
+def _gather(args: argparse.Namespace, settings: DatabaseSettings) -> None:
+    from ragauge.retrieval.database import Database, gather
+
+    _tell(gather(args.out, settings.shards), "gathered")
+    logger.info("%s", ", ".join(f"{key} {value:,}" for key, value in Database(args.out).counts.items()))
+
+
+def _embed(args: argparse.Namespace, settings: DatabaseSettings, shard: int) -> None:
+    from ragauge.retrieval.embed import build_embeddings
+
+    made = build_embeddings(args.out, _shard(shard, settings), _encoder(args, settings))
+    _tell(made, f"embeddings of shard {shard}")
+
+
+def _train(args: argparse.Namespace, settings: DatabaseSettings, label: str) -> None:
+    from ragauge.retrieval.index import train
+
+    _set_threads(args.threads)
+    _tell(train(args.out, label, settings.indexes[label]), f"index {label}: trained")
+
+
+def _add(args: argparse.Namespace, settings: DatabaseSettings, label: str, shard: int) -> None:
+    from ragauge.retrieval.index import add
+
+    _set_threads(args.threads)
+    _tell(add(args.out, label, settings.indexes[label], shard), f"index {label}: shard {shard} added")
+
+
+def _merge(args: argparse.Namespace, settings: DatabaseSettings, label: str, part: tuple[int, int] | None) -> None:
+    from ragauge.retrieval.index import merge
+
+    of = f" part {part[0]} of {part[1]}" if part else ""
+    _tell(merge(args.out, label, settings.indexes[label], part), f"index {label}: merged{of}")
+
+
+def _recall(args: argparse.Namespace, settings: DatabaseSettings, label: str) -> None:
+    from ragauge.retrieval.database import Database
+    from ragauge.retrieval.index import Index, Vectors, index_folder, recall
+
+    if args.queries < 1:
+        raise UserError(f"--queries {args.queries}: must be at least 1")
+    _set_threads(args.threads)
+    database = Database(args.out)
+    index, vectors = Index(database, label), Vectors.open(args.out, settings.indexes[label])
+    queries = _held_out_vectors(database, _encoder(args, settings), args.queries)
+    report = {
+        "index": index.sha256,
+        "settings": settings.indexes[label].model_dump(),
+        "vectors": len(index),
+        "filled": index.filled,
+        "queries": len(queries),
+        "recall": recall(index, vectors, queries),
+    }
+    path = args.report or index_folder(args.out, label) / "recall.json"
+    _write(path, report)
+    print(path)
+
+
+def _verify(args: argparse.Namespace, settings: DatabaseSettings) -> None:
+    from ragauge.retrieval.database import Database
+    from ragauge.retrieval.embed import Embeddings
+    from ragauge.retrieval.index import Index
+
+    database = Database(args.out, verify=True)
+    for shard in range(settings.shards):
+        Embeddings.open(args.out, shard, verify=True)
+    for label in settings.indexes:
+        Index(database, label, verify=True)
+    print(f"{args.out}: {len(database):,} chunks and {len(settings.indexes)} indexes are whole")
+
+
+# --- what steps share ---
+
+
+def _settings(args: argparse.Namespace) -> DatabaseSettings:
+    """The database of the experiment, or of the defaults; --set and --set-index come before both."""
+    from ragauge import config
+    from ragauge.cli import _settings as pairs
+
+    place, label, data = "--set", args.database or "database", {}
+    if args.config:
+        databases = config.load(args.config).databases
+        label = _only(databases, args.database, "database", f"{args.config}: databases", "--database")
+        place, data = str(args.config), databases[label].model_dump(exclude_unset=True)
+    data |= pairs(args.set, "--set")
+    if changes := pairs(args.set_index, "--set-index"):
+        indexes = data.get("indexes") or {"ivf": {}}
+        data["indexes"] = {name: {**recipe, **changes} for name, recipe in indexes.items()}
+    return config.parse_database(data, place, label)
+
+
+def _only(section: dict[str, Any], name: str | None, what: str, where: str, option: str) -> str:
+    """The label that was named, or the section's only one."""
+    if name is None and len(section) == 1:
+        return next(iter(section))
+    if name is None:
+        raise UserError(f"{where}: {len(section)} of them; name one with {option}: {', '.join(section) or 'none'}")
+    if name not in section:
+        raise unknown(what, name, section, where)
+    return name
+
+
+def _label(args: argparse.Namespace, settings: DatabaseSettings) -> str:
+    return _only(dict(settings.indexes), args.index, "index", "indexes", "--index")
+
+
+def _recipe(settings: DatabaseSettings) -> Recipe:
+    from ragauge.retrieval.corpus import Corpus
+    from ragauge.retrieval.database import Recipe, Split
+
+    return Recipe(
+        corpus=Corpus(settings.sources, settings.text_field, settings.limit),
+        tokenizer=settings.tokenizer,
+        chunk_tokens=settings.chunk_tokens,
+        split=Split(settings.evaluation, settings.evaluation_share),
+        shards=settings.shards,
+    )
+
+
+def _encoder(args: argparse.Namespace, settings: DatabaseSettings) -> EncoderChoice:
+    from ragauge.retrieval.embed import EncoderChoice
+
+    return EncoderChoice(settings.encoder, settings.engine, args.threads)
+
+
+def _shard(number: int, settings: DatabaseSettings) -> int:
+    if not 0 <= number < settings.shards:
+        raise UserError(f"--shard {number}: the database has {settings.shards} shards, counted from 0")
+    return number
+
+
+def _part(text: str | None) -> tuple[int, int] | None:
+    """`0/2` -> (0, 2)."""
+    if text is None:
+        return None
+    number, slash, of = text.partition("/")
+    if not (slash and number.isdecimal() and of.isdecimal() and int(number) < int(of)):
+        raise UserError(f"--part {text!r}: must be I/N with I from 0 to N-1, as in 0/2")
+    return int(number), int(of)
+
+
+def _held_out_vectors(database: Database, choice: EncoderChoice, count: int) -> np.ndarray:
+    """Vectors (query, dim) of the first whole chunk of held-out texts, evenly over those that are long enough."""
+    from ragauge.retrieval.database import encode
+
+    texts = []
+    for held_out in database.evaluation():
+        [tokens] = encode(database.tokenizer, [held_out.text])
+        if len(tokens) >= database.chunk_tokens:
+            texts.append(database.tokenizer.decode(tokens[: database.chunk_tokens]))
+    if not texts:
+        raise UserError(f"{database.folder}: no held-out text of {database.chunk_tokens} tokens to search for")
+    step = max(1, len(texts) // count)
+    return choice.load().encode(texts[::step][:count])
+
+
+def _set_threads(threads: int | None) -> None:
+    if threads:
+        import faiss
+
+        faiss.omp_set_num_threads(threads)
+
+
+def _tell(made: bool, what: str) -> None:
+    logger.info("%s%s", what, "" if made else ": there already")
+
+
+def _write(path: Path, report: dict[str, Any]) -> None:
+    from ragauge.records import replace_atomically
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_atomically(path, (json.dumps(report, indent=1) + "\n").encode())
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written: {error.strerror or error}") from error
