@@ -16,7 +16,7 @@ from ragauge.cli import main
 from ragauge.cost.overlap import PREFETCH, RETRIEVAL, ideal_s
 from ragauge.cost.trace import Call
 from ragauge.errors import UserError
-from ragauge.records import SequenceRecord, read_kind
+from ragauge.records import SequenceRecord, read_kind, read_meta
 from ragauge.retrieval.corpus import Corpus
 from ragauge.retrieval.database import Database, Recipe, build_shard, gather
 from ragauge.retro import comparison, pipeline
@@ -305,3 +305,25 @@ def test_onnx_scores_as_torch_by_the_command_line(
     (tmp_path / "onnx" / "about.json").write_text('{"model_sha256": "other"}')
     assert command(folder, tmp_path / "x.jsonl", "--schedule", "random", "--onnx", str(tmp_path / "onnx")) == 2
     assert "exported from something else" in capsys.readouterr().err
+
+
+def test_a_pipeline_of_a_configuration(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = {
+        "run": "x",
+        "seed": 3,
+        "models": {"tiny": {"source": str(folder / "model")}},
+        "datasets": {"wiki_single": {}},
+        "methods": {"naive": {}},
+        "databases": {"cities": {"corpus": str(folder / "c.jsonl")}},
+        "pipelines": {"chance": {"schedule": "random", "interval": 32, "tokens": 100, "limit": 2, "threads": 1}},
+    }
+    path, out = tmp_path / "c.yaml", tmp_path / "chance.jsonl"
+    path.write_text(json.dumps(settings))
+    common = ["pipeline", "--config", str(path), "--database", str(folder / "db"), "--out", str(out)]
+    assert main([*common, "--pipeline", "chance"]) == 0
+    fingerprint = read_meta(out)["fingerprint"]  # type: ignore[index]
+    assert fingerprint["schedule"]["seed"] == 3
+    assert fingerprint["schedule"]["interval"] == 32
+    assert len(read_kind(out, SequenceRecord)) == 2
+    assert main([*common, "--pipeline", "chanc"]) == 2
+    assert "did you mean 'chance'" in capsys.readouterr().err

@@ -22,6 +22,8 @@ SCHEDULES = ("no_retrieval", "random", *ASKING)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
+    add("--config", type=Path, metavar="FILE.yaml", help="take all settings from its pipeline --pipeline")
+    add("--pipeline", metavar="LABEL", help="of --config")
     add("--schedule", default="retro", choices=SCHEDULES, help="when the database is asked, and what is waited for")
     add("--task", default="perplexity", choices=("perplexity", "generate"), help="score given text, or continue it")
     add("--model", default="smollm2-135m-instruct", help="a Llama-family decoder: name, source or folder")
@@ -62,12 +64,32 @@ def run(args: argparse.Namespace) -> None:
 
     if args.index and args.server:
         raise UserError("give --index or --server, not both")
+    if args.config:
+        _configure(args)
     with ExitStack() as opened:
         if args.index and args.schedule in ASKING:  # before this process is kept to cores, which its children inherit
             args.server = _serve(args, opened)
         if args.cores:
             pin(args.cores)
         _run(args, opened)
+
+
+def _configure(args: argparse.Namespace) -> None:
+    """Put the settings of a configuration's pipeline in the place of the options."""
+    from ragauge import config
+    from ragauge.errors import unknown
+
+    experiment = config.load(args.config)
+    if args.pipeline not in experiment.pipelines:
+        raise unknown("pipeline", args.pipeline, experiment.pipelines, f"{args.config}: pipelines")
+    entry = experiment.pipelines[args.pipeline]
+    model = experiment.models[experiment.pipeline_model(entry)]
+    vars(args).update(entry.model_dump(exclude={"model", "database", "index", "retrieval_cores"}))
+    args.model, args.dtype, args.device, args.seed = model.source, model.dtype, model.device, experiment.seed
+    args.nprobe = None if entry.nprobe is None else str(entry.nprobe)
+    args.index = args.database / "indexes" / entry.index if entry.asks and not args.server else None
+    if entry.retrieval_cores:
+        args.serve_options += f" --cores {entry.retrieval_cores}"
 
 
 def _run(args: argparse.Namespace, opened: ExitStack) -> None:

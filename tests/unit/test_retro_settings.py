@@ -1,0 +1,68 @@
+"""The section `pipelines` of a configuration: defaults, and mistakes told in one line with their place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ragauge import config
+from ragauge.errors import UserError
+from ragauge.retro.schedule import KINDS, Schedule
+from ragauge.retro.settings import PipelineSettings
+
+BASE: dict[str, Any] = {
+    "run": "x",
+    "models": {"smollm2-135m-instruct": {}},
+    "datasets": {"wiki_single": {}},
+    "methods": {"naive": {}},
+    "databases": {"wiki": {}},
+}
+
+
+def parsed(pipelines: dict[str, Any], **changes: Any) -> config.Config:
+    return config.parse({**BASE, "pipelines": pipelines, **changes}, "c.yaml")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_key_is_its_schedule_and_every_schedule_can_be_configured(kind: Any) -> None:
+    made = parsed({kind: {}})
+    assert made.pipelines[kind].asks == Schedule(kind).asks
+    assert made.pipeline_model(made.pipelines[kind]) == "smollm2-135m-instruct"
+    assert made.pipeline_database(made.pipelines[kind]) == "wiki"
+
+
+@pytest.mark.parametrize(
+    ("pipelines", "message"),
+    [
+        ({"retro": {"interval": 32}}, "c.yaml: pipelines.retro.interval: the schedule retro asks every 64"),
+        ({"p": {"schedule": "piperag", "interval": 7}}, "c.yaml: pipelines.p.interval: 7 does not divide"),
+        ({"retro": {"nprobe": "hide"}}, "c.yaml: pipelines.retro.nprobe: hide is of the schedule piperag alone"),
+        ({"retro": {"nprobe": 0}}, "c.yaml: pipelines.retro.nprobe: must be at least 1, not 0"),
+        ({"retro": {"index": "iv"}}, "unknown index 'iv'; did you mean 'ivf'?"),
+        ({"retro": {"model": "llama"}}, "c.yaml: pipelines.retro.model: unknown model 'llama'"),
+        ({"retro": {"database": "wikis"}}, "did you mean 'wiki'?"),
+        ({"retro": {"intervall": 8}}, "did you mean 'interval'?"),
+        ({"piprag": {}}, "c.yaml: pipelines.piprag.schedule: must be"),
+    ],
+)
+def test_mistakes_name_their_place(pipelines: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError) as error:
+        parsed(pipelines)
+    assert message in str(error.value)
+
+
+def test_a_pipeline_needs_a_database() -> None:
+    with pytest.raises(UserError, match="needs a chunk database"):
+        parsed({"retro": {}}, databases={})
+
+
+def test_what_settings_refuse_a_schedule_refuses() -> None:
+    for interval in range(1, 65):
+        for kind in KINDS:
+            settings = PipelineSettings(schedule=kind, interval=interval)
+            if settings.problem():
+                with pytest.raises(UserError):
+                    Schedule(kind, interval)
+            else:
+                Schedule(kind, interval)
