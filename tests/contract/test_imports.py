@@ -34,7 +34,7 @@ ALLOWED: dict[str, set[str]] = {
     "runner": {"methods", "lm", "prompts", "cost", "records", "datasets", "assets", "digest"},
     "scoring": {"metrics", "stats", "records", "datasets"},
     "paper": {"records", "stats", "metrics", "cost", "datasets"},
-    "training": {"lm", "grounding", "prompts", "records", "assets", "datasets", "cost", "digest"},
+    "training": {"lm", "grounding", "prompts", "retrieval", "records", "assets", "datasets", "cost", "digest"},
     "report": {"records", "paper", "stats", "scoring"},
     "config": {"assets", "datasets", "methods", "retrieval", "training", "retro"},
 }
