@@ -8,6 +8,7 @@ One MAC is two floating-point operations.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 from ragauge.cost.shape import Shape
 from ragauge.cost.trace import Call
@@ -26,6 +27,7 @@ def mlp_weights(shape: Shape, layer: int) -> int:
     return (3 if shape.gated else 2) * shape.d_model * shape.ffn[layer]
 
 
+@lru_cache(maxsize=64)  # every row of every call of a trace asks for it
 def layer_weights(shape: Shape) -> int:
     """Weights of all layers' matrices, which is also the MACs of one token through them."""
     return sum(attention_weights(shape, i) + mlp_weights(shape, i) for i in range(shape.layers))
