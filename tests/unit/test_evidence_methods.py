@@ -307,3 +307,14 @@ def test_a_question_that_fails_is_recorded_and_the_run_goes_on(tmp_path: Path) -
         assert record.status == "failed"
         assert "no room" in (record.reason or "")
         assert record.evidence is None
+
+
+def test_a_kept_document_serves_the_other_methods_too(tmp_path: Path) -> None:
+    kept = ["--documents", str(tmp_path / "kept"), "--documents-gb", "1"]
+    for context in (2500, 1100):  # whole, and without its middle
+        run(tmp_path, "cfic", "--set", "d=20", "--overwrite", *kept, context=context)
+        for name, option in (("cfic", "d=30"), ("free_extraction", "volume=20")):
+            [record, _] = run(tmp_path, name, "--set", option, "--overwrite", *kept, context=context)
+            read = [call for call in record.trace if call["stage"] == "documents"]
+            assert read
+            assert all(call.get("loading_s") for call in read)
