@@ -75,6 +75,10 @@ MISTAKES = [
     ("latency", [NAIVE_ON_MUSIQUE] * 2, "c.yaml: latency.1.dataset: there is a protocol for 'musique' already"),
     ("latency", [], "c.yaml: latency: "),
     ("latency", 3, "c.yaml: latency: "),
+    ("judge", {"methods": ["cfc"]}, "c.yaml: judge.methods: unknown variant 'cfc'; known: naive, "),
+    ("judge", {"methods": ["naive"], "model": "gpt"}, "c.yaml: judge.model: unknown model 'gpt'; "),
+    ("judge", {"methods": []}, "c.yaml: judge.methods: "),
+    ("judge", {"methods": ["naive"], "url": "x"}, "c.yaml: judge.url: unknown key 'url'; known: device, dtype, "),
     ("items", ["superposition_tabel_1"], "c.yaml: items: unknown item 'superposition_tabel_1'; did you mean "),
     ("generation", {"max_new_tokens": 0}, "c.yaml: generation.max_new_tokens: must be greater than or equal to 1, "),
 ]
@@ -139,6 +143,17 @@ def test_a_run_may_have_a_latency_protocol_for_each_of_several_data_sets() -> No
     assert several.protocol("musique").trials == 4
     assert "latency   64 timed trials" in several.plan()  # 30 of two variants, 4 of one
     assert config.parse(changed("latency", None), "c.yaml").protocols == ()
+
+
+def test_a_judge_judges_the_variants_that_it_is_given() -> None:
+    checked = config.parse(changed("judge", {"methods": ["oracle", "sp_k4"]}), "c.yaml")
+    assert checked.judge.model == "endpoint"
+    assert {(job.dataset, job.variant) for job in checked.judged()} == {
+        ("nq_open", "sp_k4"),
+        ("musique", "sp_k4"),
+        ("musique", "oracle"),
+    }
+    assert list(config.parse(valid(), "c.yaml").judged()) == []
 
 
 @pytest.mark.parametrize("latency", [valid()["latency"], [valid()["latency"], NAIVE_ON_MUSIQUE]])

@@ -222,6 +222,8 @@ def test_table_7_counts_pieces_that_stand_in_the_document(small: Path) -> None:
 
 def test_table_7_names_the_judge_or_says_that_there_is_none(small: Path) -> None:
     write_judgements(small, "cfic", ["supported", "supported", "not_supported", None])
+    with next((small / "judgements").rglob("cfic.jsonl")).open("a") as file:
+        file.write('\n{"key": "q1", "la')  # torn by a kill
     found = table("cfic_table_7", small)
     keys = {"system": "cfic", "variant": "cfic"}
     supported = line(found, quantity="supported", **keys)

@@ -291,6 +291,28 @@ def latency_code(wildcards):
 
 SUPERPOSITION = "Superposition Prompting"
 ITEM_FILES = {"table": "csv", "figure": "svg", "pdf": "pdf", "png": "png", "latex": "tex", "markdown": "md"}
+# --- judgements ---
+
+JUDGEMENTS = f"{RESULTS}/judgements/{{dataset}}/{{model}}/{{variant}}.jsonl"
+judgement_files = [JUDGEMENTS.format(**job._asdict()) for job in EXPERIMENT.judged()]
+
+
+def judge_manifest(wildcards):
+    judge = EXPERIMENT.judge.model
+    return [] if judge == ENDPOINT else manifest(judge)
+
+
+def judge_options(wildcards):
+    """The judge on this machine; nothing for the one behind the endpoint, which the environment describes."""
+    judge = EXPERIMENT.judge
+    local = f"--model {judge.model} --dtype {judge.dtype} --device {judge.device}"
+    return "" if judge.model == ENDPOINT else local
+
+
+def judge_gpus(wildcards):
+    return int(EXPERIMENT.judge.device == "cuda" and EXPERIMENT.judge.model != ENDPOINT)
+
+
 item_files = [f"{REPORTS}/{item}.{suffix}" for item in EXPERIMENT.item_names() for suffix in ITEM_FILES.values()]
 
 

@@ -45,6 +45,10 @@ use rule superposition_table_1 as cfic_table_6 with:
 
 use rule superposition_table_1 as cfic_table_7 with:
     """CFIC, Table 7: whether evidence stands in its document and supports the answer."""
+    input:
+        answers=answer_files,
+        latency=latency_files,
+        judgements=judgement_files,
     output:
         **rendered("cfic_table_7", CFIC),
     log:

@@ -101,15 +101,21 @@ def _support(runs: Runs, variant: Variant) -> dict[str, Measure]:
 
 
 def judgements(runs: Runs, variant: Variant) -> dict[str, Mapping[str, Any]]:
-    """The judgements of a variant's evidence by question; empty where there are none."""
+    """The judgements of a variant's evidence by question, the last of each; empty where there are none.
+
+    A line that a kill has torn is passed over, as `ragauge judge` does when it goes on.
+    """
     path = runs.folder / "judgements" / variant.dataset / variant.model / f"{variant.name}.jsonl"
-    if not path.is_file():
-        return {}
-    try:
-        lines = [json.loads(line) for line in path.read_bytes().split(b"\n") if line.strip()]
-        return {line["key"]: line for line in lines}
-    except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path}: holds a line that is no judgement: {error!r}") from error
+    found = {}
+    for line in path.read_bytes().split(b"\n") if path.is_file() else ():
+        try:
+            judgement = json.loads(line)
+            found[judgement["key"]] = judgement
+        except ValueError:
+            continue
+        except (KeyError, TypeError) as error:
+            raise UserError(f"{path}: holds a line that is no judgement: {error!r}") from error
+    return found
 
 
 def _published() -> list[Cell]:

@@ -1,0 +1,24 @@
+"""Whether evidence supports the answers, judged by a language model; what it did not answer is asked by the next run."""
+
+
+rule judgements:
+    """Judge whether the evidence of a variant supports the answers."""
+    input:
+        records=f"{ANSWERS}.jsonl",
+        judge=judge_manifest,
+    output:
+        update(JUDGEMENTS),  # what is judged and still asked alike is not asked again
+    log:
+        f"{LOGS}/judgements/{{dataset}}/{{model}}/{{variant}}.log",
+    conda:
+        ENVIRONMENT
+    threads: 1
+    resources:
+        gpu=judge_gpus,
+        mem_mb=8000,
+        runtime=240,
+    params:
+        judge=judge_options,
+        code=code_of("verbs.judge", "grounding.judge"),
+    shell:
+        "ragauge judge {input.records} {params.judge} --threads {threads} --out {output} 2>&1 | tee {log}"
