@@ -109,7 +109,7 @@ def _run(args: argparse.Namespace) -> None:
 
 def _time(args: argparse.Namespace) -> None:
     from ragauge import costing
-    from ragauge.cost import latency
+    from ragauge.cost import gap, latency
 
     config = _config(args)
     protocol = _protocol(args.dataset, config)
@@ -118,7 +118,7 @@ def _time(args: argparse.Namespace) -> None:
         raise UserError("--methods: name the methods to time, as in --methods naive,superposition")
     variants = {name: _method(_variant(args, name, config), name, config, args) for name in names}
     common = {
-        "new_tokens": _first(args.new_tokens, protocol.new_tokens if protocol else None, 5),
+        "new_tokens": _first(args.new_tokens, protocol.all_new_tokens if protocol else None, [5]),
         "trials": _first(args.trials, protocol.trials if protocol else None, 30),
         "warmup": _first(args.warmup, protocol.warmup if protocol else None, 2),
         "threads": _first(args.threads, protocol.threads if protocol else None),
@@ -131,9 +131,10 @@ def _time(args: argparse.Namespace) -> None:
     else:
         result = costing.time_model(variants, _questions(args, config), args.prompts, _model(args, config), **common)
     latency.save(result, args.out)
-    if result["refused"]:
-        print(f"ragauge: warning: {args.out}: no summary: {result['refused']}", file=sys.stderr)
-    _show(result["summary"], as_json=False)
+    for one in (result, *result["other_lengths"]):
+        if one["refused"]:
+            print(f"ragauge: warning: {args.out}: no summary: {one['refused']}", file=sys.stderr)
+        print(gap.table(one))
 
 
 def _cost(args: argparse.Namespace) -> None:
@@ -414,7 +415,9 @@ def _add_time(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--trials", type=_count, metavar="N", help="timed trials a method (30)")
     parser.add_argument("--warmup", type=_count, metavar="N", help="untimed trials a method before them (2)")
-    parser.add_argument("--new-tokens", type=_count, metavar="N", help="tokens generated in a trial (5)")
+    parser.add_argument(
+        "--new-tokens", type=_counts, metavar="N,...", help="tokens generated in a trial, one run a number (5)"
+    )
     parser.add_argument(
         "--prompts", type=_count, default=3, metavar="N", help=("different prompts that share the trials (3)")
     )
@@ -528,6 +531,10 @@ def _size(text: str) -> float:
     if not 0 <= size < math.inf:
         raise argparse.ArgumentTypeError(f"{text!r} must be a number of gigabytes")
     return size
+
+
+def _counts(text: str) -> list[int]:
+    return [_count(number) for number in text.split(",")]
 
 
 def _names(text: str) -> list[str]:

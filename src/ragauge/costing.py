@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from ragauge.config import Model
 from ragauge.cost import latency, shapes, tokens
 from ragauge.cost.cycles import CONTRIEVER_MACS
+from ragauge.cost.machine import measure
 from ragauge.cost.report import cost_report
 from ragauge.cost.shape import Shape
 from ragauge.errors import UserError
@@ -20,6 +21,7 @@ from ragauge.lm.checkpoint import read_shape
 from ragauge.methods import Method, make
 from ragauge.methods._ranked import Ranked
 from ragauge.methods.dense import Dense
+from ragauge.methods.naive import Naive
 from ragauge.prompts import Prompt
 from ragauge.runner import prompt_of
 
@@ -31,15 +33,21 @@ def time_model(
     model: Model,
     *,
     threads: int | None,
-    new_tokens: int,
+    new_tokens: Sequence[int],
     **protocol: Any,
 ) -> dict[str, Any]:
-    """The latency protocol on the first `count` questions; `protocol` are further arguments of `cost.latency.run`."""
-    common = setting("naive", make("naive"), questions, model, new_tokens)  # prompts are the same for all methods
+    """The latency protocol on the first `count` questions.
+
+    Args:
+        new_tokens: the numbers of tokens that responses have, one run after another; the first one's is the result, the
+            others' are its `other_lengths`.
+        protocol: further arguments of `cost.latency.run`.
+    """
+    common = setting("naive", make("naive"), questions, model, max(new_tokens))  # prompts are the same for all methods
     options: dict[str, Any] = {"dtype": model.dtype, "device": model.device, "max_context": model.max_context}
     lm = load_lm(model.source, threads=threads, **options)
     prompts = [prompt_of(example, common, lm.tokenizer, lm.shape.max_context) for example in questions.examples(count)]
-    return latency.run(variants, prompts, lm, limits=_limits(new_tokens), dataset=questions.name, **protocol)
+    return _timed(variants, prompts, lm, new_tokens, dataset=questions.name, **protocol)
 
 
 def time_shape(
@@ -48,17 +56,29 @@ def time_shape(
     model: Model,
     *,
     threads: int | None,
-    new_tokens: int,
+    new_tokens: Sequence[int],
     **protocol: Any,
 ) -> dict[str, Any]:
     """The latency protocol on random weights of the model's shape and random tokens, as the paper's released script.
 
     Args:
         counts: token counts of the prompt, by name or file (`cost.tokens.load`).
+        new_tokens, protocol: as in `time_model`.
     """
-    shape, prompt = _shape_and_prompt(model.source, counts, new_tokens)
+    shape, prompt = _shape_and_prompt(model.source, counts, max(new_tokens))
     lm = random_lm(shape, dtype=model.dtype, device=model.device, threads=threads)
-    return latency.run(variants, [prompt], lm, limits=_limits(new_tokens), dataset=f"{counts} lengths", **protocol)
+    return _timed(variants, [prompt], lm, new_tokens, dataset=f"{counts} lengths", **protocol)
+
+
+def _timed(
+    variants: Mapping[str, Method], prompts: Sequence[Prompt], lm: LM, new_tokens: Sequence[int], **protocol: Any
+) -> dict[str, Any]:
+    """The result for the first number of tokens, those for the others in it."""
+    machine = protocol.pop("machine", None) or measure(device=lm.device.type)
+    naive = next((name for name, method in variants.items() if isinstance(method, Naive)), None)
+    common: dict[str, Any] = {**protocol, "machine": machine, "naive": naive}
+    first, *others = (latency.run(variants, prompts, lm, limits=_limits(n), **common) for n in new_tokens)
+    return {**first, "other_lengths": others}
 
 
 def project(

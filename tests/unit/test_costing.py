@@ -72,7 +72,7 @@ def test_random_weights_are_timed_beyond_the_context(tmp_path: Path) -> None:
         str(counts),
         Model(source=str(folder)),
         threads=1,
-        new_tokens=3,
+        new_tokens=[3],
         trials=2,
         warmup=1,
         machine=MACHINE,

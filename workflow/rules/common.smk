@@ -3,10 +3,12 @@
 import fcntl
 import os
 import sys
+from glob import glob
 from pathlib import Path
 
 import yaml
 
+from ragauge import assets
 from ragauge import config as schema
 from ragauge import datasets
 from ragauge import registry
@@ -161,9 +163,11 @@ def training_base(wildcards):
 
 
 def training_corpora(wildcards):
-    """The files that articles are read from; of catalogued corpora the manifests."""
-    corpora = EXPERIMENT.training[wildcards.training].corpora
-    return [corpus if Path(corpus).is_file() else manifest(corpus) for corpus in corpora]
+    """The files that articles are read from, of catalogued corpora the manifests; the hub's are streams."""
+    found = []
+    for corpus in EXPERIMENT.training[wildcards.training].corpora:
+        found += [manifest(corpus)] if corpus in assets.entries() else sorted(glob(corpus))
+    return found
 
 
 def training_writer(wildcards):
@@ -271,7 +275,7 @@ def latency_settings(wildcards):
     protocol = EXPERIMENT.protocol(wildcards.dataset)
     return {
         "model": model_settings(wildcards),
-        "protocol": protocol.model_dump(),
+        "protocol": protocol.model_dump(exclude=set() if protocol.more_new_tokens else {"more_new_tokens"}),
         "variants": {
             name: EXPERIMENT.methods[name].model_dump(exclude={"datasets", "limit"}) for name in protocol.methods
         },
@@ -287,10 +291,6 @@ def latency_code(wildcards):
     return code_of("costing", *(f"methods.{EXPERIMENT.methods[name].method}" for name in timed))
 
 
-# --- items ---
-
-SUPERPOSITION = "Superposition Prompting"
-ITEM_FILES = {"table": "csv", "figure": "svg", "pdf": "pdf", "png": "png", "latex": "tex", "markdown": "md"}
 # --- judgements ---
 
 JUDGEMENTS = f"{RESULTS}/judgements/{{dataset}}/{{model}}/{{variant}}.jsonl"
@@ -313,6 +313,10 @@ def judge_gpus(wildcards):
     return int(EXPERIMENT.judge.device == "cuda" and EXPERIMENT.judge.model != ENDPOINT)
 
 
+# --- items ---
+
+SUPERPOSITION = "Superposition Prompting"
+ITEM_FILES = {"table": "csv", "figure": "svg", "pdf": "pdf", "png": "png", "latex": "tex", "markdown": "md"}
 item_files = [f"{REPORTS}/{item}.{suffix}" for item in EXPERIMENT.item_names() for suffix in ITEM_FILES.values()]
 
 

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ragauge.cost import gap
 from ragauge.cost.cycles import critical_path
 from ragauge.cost.flop import flop
 from ragauge.cost.machine import MAX_LOAD, PAUSE_S, Load, competing_load, measure, provenance
-from ragauge.cost.roofline import stage_floor_seconds
 from ragauge.cost.trace import Trace, online, stage_seconds
 from ragauge.errors import UserError
 
@@ -62,6 +62,7 @@ def run(
     warmup: int = 2,
     seed: int = 0,
     dataset: str = "random tokens",
+    naive: str | None = None,
     machine: Mapping[str, Any] | None = None,
     allow_load: bool = False,
 ) -> dict[str, Any]:
@@ -76,11 +77,12 @@ def run(
         trials: of each variant.
         warmup: untimed answers of each variant on each prompt, at least one; the last one's calls are traced.
         dataset: where the prompts are from, for the protocol.
+        naive: the variant that reads one plain prompt, beside which the others' gaps between theory and clock are told.
         machine: what `cost.machine.measure` returned; measured here by default.
         allow_load: report although other processes kept the machine busy.
 
-    Returns: {"provenance", "protocol", "machine", "load", "refused", "unsupported", "stages", "summary", "rows"}.
-        Where the machine was too busy, `refused` says so and `summary` is empty; the rows are kept as they were.
+    Returns: {"provenance", "protocol", "machine", "load", "refused", "unsupported", "stages", "gap", "summary",
+        "rows"}. Where the machine was too busy, `refused` says so, `summary` and `gap` are empty; the rows are kept.
 
     Raises:
         UserError: no prompts, no trials, more threads than cores, or a response that the context cuts short.
@@ -96,6 +98,7 @@ def run(
             if share:
                 bench.time_prompt(index, prompt, share)
     refused = None if allow_load else _refusal(bench.rows, bench.load, machine.get("load_share", 0.0))
+    stages = _timed_stages(bench.stages, bench.rows, allow_load)
     return {
         "provenance": provenance(),
         "protocol": _protocol(prompts, lm, limits, trials, max(warmup, 1), seed, dataset),
@@ -103,7 +106,8 @@ def run(
         "load": _load_json(bench),
         "refused": refused,
         "unsupported": unsupported,
-        "stages": bench.stages,
+        "stages": stages,
+        "gap": {} if refused else gaps(stages, bench.rows, naive, allow_load),
         "summary": {} if refused else summarise(bench.rows, allow_load),
         "rows": bench.rows,
     }
@@ -123,6 +127,34 @@ def summarise(rows: Sequence[Mapping[str, Any]], disturbed: bool = False) -> dic
     return {
         name: {time_: spread([row[time_] for row in kept if row["variant"] == name]) for time_ in TIMES}
         for name in dict.fromkeys(row["variant"] for row in kept)
+    }
+
+
+def gaps(
+    stages: Mapping[str, gap.Stages], rows: Sequence[Mapping[str, Any]], naive: str | None, disturbed: bool = False
+) -> dict[str, dict[str, Any]]:
+    """Why each variant's measured speedup over naive is not the theoretical one (`cost.gap`), on the first prompt."""
+    first = [row for row in rows if row["prompt"] == 0]
+    total_s = {name: times["total_s"]["median"] for name, times in summarise(first, disturbed).items()}
+    if naive not in total_s:
+        return {}
+    base, plain = total_s[naive], stages[naive]
+    return {name: gap.explain(stages[name], s, plain, base) for name, s in total_s.items() if name != naive}
+
+
+def _timed_stages(
+    stages: Mapping[str, gap.Stages], rows: Sequence[Mapping[str, Any]], disturbed: bool
+) -> dict[str, dict[str, dict[str, float]]]:
+    """The stages with the median seconds of the first prompt's trials in place of the warm-up's."""
+    kept = [row for row in rows if row["prompt"] == 0 and (disturbed or not row["disturbed"])]
+
+    def timed(name: str, stage: str, warm_s: float) -> float:
+        trials = [row["stages"][stage] for row in kept if row["variant"] == name and stage in row["stages"]]
+        return statistics.median(trials) if trials else warm_s
+
+    return {
+        name: {stage: {**of, "seconds": timed(name, stage, of["seconds"])} for stage, of in found.items()}
+        for name, found in stages.items()
     }
 
 
@@ -222,21 +254,13 @@ class _Bench:
     def _costs(self, name: str, trace: Trace) -> dict[str, Any]:
         """Costs of the answers of one prompt; its stages' seconds and floors are kept where it is the first."""
         shape = self.lm.shape
-        floors = stage_floor_seconds(trace, shape, self.lm.dtype, self.machine)
-        self.stages.setdefault(name, _stage_seconds(trace, floors))
+        stages = gap.stages(trace, shape, self.lm.dtype, self.machine)
+        self.stages.setdefault(name, stages)
         return {
             "flop": flop(online(trace), shape),
             "compute_cycles": critical_path(trace, shape),
-            "roofline_s": sum(floors.values()),
+            "roofline_s": sum(stage["roofline_s"] for stage in stages.values()),
         }
-
-
-def _stage_seconds(trace: Trace, floors: Mapping[str, float]) -> dict[str, dict[str, float]]:
-    """Seconds and roofline seconds of each online stage of a traced answer."""
-    return {
-        stage: {"seconds": sum(c.seconds or 0.0 for c in online(trace) if c.stage == stage), "roofline_s": floor}
-        for stage, floor in floors.items()
-    }
 
 
 def _check(prompts: Sequence[Any], limits: Any, trials: int) -> None:

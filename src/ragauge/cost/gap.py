@@ -1,0 +1,128 @@
+"""Why a method that needs a hundredth of the multiply-accumulates is not a hundred times as fast.
+
+A method's theoretical speedup is naive's compute cycles over its own, up to the first token (`cycles.critical_path`).
+It would hold if every cycle took what naive's take and nothing else took time. What the clock says beyond that is told
+apart exactly, stage by stage, in seconds:
+
+    seconds = theory + parallel paths + memory + kernels
+
+- theory: the stage's cycles at naive's seconds a cycle. Decoding has none: the theory leaves it out.
+- parallel paths: the multiply-accumulates of rows that the theory runs at the same time, at the same price.
+- memory: what the roofline has above the products alone, since weights, keys and values must be read.
+- kernels: the rest: launches, kernels that a few tokens do not fill. Negative where a stage is cheaper than naive's.
+
+What is left of the whole response lies between the calls: choosing and joining paths, taking tokens, the host's work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ragauge.cost.cycles import critical_path
+from ragauge.cost.flop import FLOP_PER_MAC, call_macs
+from ragauge.cost.roofline import Machine, floor_seconds, matmul_rate
+from ragauge.cost.shape import Shape
+from ragauge.cost.trace import Call, online
+
+Stages = Mapping[str, Mapping[str, float]]
+UNCOUNTED = "decode"  # the stage that the theory leaves out
+PARTS = ("theory_s", "parallel_paths_s", "memory_s", "kernels_s")
+
+
+def stages(trace: Iterable[Call], shape: Shape, dtype: object, machine: Machine) -> dict[str, dict[str, float]]:
+    """Of each online stage of a traced answer: `seconds` by the clock, `roofline_s` and how much of it is `memory_s`,
+    `compute_cycles` on the critical path, and `macs` of all rows."""
+    found: dict[str, dict[str, float]] = {}
+    for call in online(trace):
+        floor = floor_seconds(call, shape, dtype, machine)
+        products = FLOP_PER_MAC * call_macs(call, shape) / matmul_rate(machine, dtype)
+        values = {
+            "seconds": call.seconds or 0.0,
+            "roofline_s": floor,
+            "memory_s": floor - products,
+            "compute_cycles": critical_path([call], shape),
+            "macs": call_macs(call, shape),
+        }
+        stage = found.setdefault(call.stage, dict.fromkeys(values, 0.0))
+        for key, value in values.items():
+            stage[key] += value
+    return found
+
+
+def explain(mine: Stages, total_s: float, naive: Stages, naive_total_s: float) -> dict[str, Any]:
+    """The three speedups of a method over naive, and the seconds between theory and clock.
+
+    Args:
+        mine, naive: what `stages` says of an answer of each.
+        total_s, naive_total_s: median seconds of a response.
+
+    Returns: `theoretical_speedup`, `roofline_speedup`, `measured_speedup`; `gap_s`, the seconds beyond the theory's;
+        `stages`, the PARTS of each, which sum to its seconds; `between_calls_s`. `gap_s` is the sum of all parts but
+        the theory's, and of what lies between the calls.
+    """
+    cycle_s = naive_total_s / _counted(naive)
+    parts = {stage: _parts(stage, values, cycle_s) for stage, values in mine.items()}
+    called_s = sum(values["seconds"] for values in mine.values())
+    return {
+        "theoretical_speedup": _counted(naive) / _counted(mine),
+        "roofline_speedup": _floor(naive) / _floor(mine),
+        "measured_speedup": naive_total_s / total_s,
+        "gap_s": total_s - cycle_s * _counted(mine),
+        "stages": parts,
+        "between_calls_s": total_s - called_s,
+    }
+
+
+def table(result: Mapping[str, Any]) -> str:
+    """The summary of a result of `latency.run` for a person: a line a variant, then what makes up each one's gap."""
+    rows = [[name, *map(_seconds, _medians(result, name)), *_speedups(result, name)] for name in result["summary"]]
+    head = ["variant", "first token s", "total s", "roofline s", "theory", "roofline", "measured", "the gap, by part"]
+    title = f"{result['protocol']['new_tokens']} generated tokens"
+    widths = [max(len(line[i]) for line in (head, *rows)) for i in range(len(head))]
+    lines = ["  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)) for line in (head, *rows)]
+    return "\n".join([title, *(line.rstrip() for line in lines)])
+
+
+def shares(gap: Mapping[str, Any]) -> dict[str, float]:
+    """What part of a gap each stage and the time between calls make up; they sum to 1."""
+    beyond = {s: sum(parts[key] for key in PARTS[1:]) for s, parts in gap["stages"].items()}
+    beyond["between calls"] = gap["between_calls_s"]
+    return {name: seconds / gap["gap_s"] for name, seconds in beyond.items()} if gap["gap_s"] else {}
+
+
+def _parts(stage: str, values: Mapping[str, float], cycle_s: float) -> dict[str, float]:
+    theory = 0.0 if stage == UNCOUNTED else cycle_s * values["compute_cycles"]
+    parallel = cycle_s * (values["macs"] - values["compute_cycles"])
+    memory = values["memory_s"]
+    kernels = values["seconds"] - theory - parallel - memory
+    return dict(zip(PARTS, (theory, parallel, memory, kernels), strict=True))
+
+
+def _counted(of: Stages) -> float:
+    """Compute cycles that the theory counts."""
+    return sum(values["compute_cycles"] for stage, values in of.items() if stage != UNCOUNTED)
+
+
+def _floor(of: Stages) -> float:
+    return sum(values["roofline_s"] for values in of.values())
+
+
+def _medians(result: Mapping[str, Any], name: str) -> tuple[float, float, float]:
+    summary = result["summary"][name]
+    return summary["first_token_s"]["median"], summary["total_s"]["median"], _floor(result["stages"][name])
+
+
+def _speedups(result: Mapping[str, Any], name: str) -> list[str]:
+    gap = (result.get("gap") or {}).get(name)
+    if gap is None:
+        return ["", "", "", ""]
+    three = [f"{gap[key]:.2f}x" for key in ("theoretical_speedup", "roofline_speedup", "measured_speedup")]
+    decode = gap["stages"].get(UNCOUNTED)
+    told = [f"{part} {share:.0%}" for part, share in shares(gap).items()]
+    memory = [f"(memory-bound decode {decode['memory_s'] / gap['gap_s']:.0%})"] if decode and gap["gap_s"] else []
+    return [*three, ", ".join(told + memory)]
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.4f}"

@@ -1,0 +1,104 @@
+"""The gap between theory and clock: told apart without a rest, by hand and on a tiny decoder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ragauge.cli import main
+from ragauge.cost import gap
+from ragauge.cost.flop import call_macs
+from ragauge.cost.shape import Shape
+from ragauge.cost.trace import Call
+from tiny_checkpoint import write_checkpoint
+
+SHAPE = Shape("llama", 64, 32, (4,) * 2, (2,) * 2, 8, (64,) * 2, True, 256, "rope")
+MACHINE = {"bandwidth_bytes_per_s": {"high": 1e9}, "matmul_flop_per_s": {"float32": {"high": 1e11}}, "load_share": 0.0}
+NAIVE = [
+    Call("prompt", (100,), (0,), logits=(1,), seconds=1.0),
+    Call("decode", (1,), (100,), logits=(1,), steps=4, seconds=0.4),
+]
+PATHS = [
+    Call("documents", (30,) * 3, (5,) * 3, offline=True, parallel=True, seconds=9.0),
+    Call("query", (6,) * 3, (35,) * 3, parallel=True, seconds=0.25),
+    Call("task", (4,), (41,), logits=(1,), seconds=0.05),
+    Call("decode", (1,), (45,), logits=(1,), steps=4, seconds=0.4),
+]
+
+
+def explained(total_s: float = 0.8) -> dict:
+    naive, mine = (gap.stages(trace, SHAPE, "float32", MACHINE) for trace in (NAIVE, PATHS))
+    return gap.explain(mine, total_s, naive, 1.5)
+
+
+def test_the_parts_of_a_stage_sum_to_its_seconds() -> None:
+    found = explained()
+    for call in PATHS[1:]:
+        assert sum(found["stages"][call.stage].values()) == pytest.approx(call.seconds)
+    assert set(found["stages"]) == {"query", "task", "decode"}  # nothing of what was prepared
+
+
+def test_the_gap_is_all_that_is_not_theory() -> None:
+    found = explained()
+    beyond = sum(parts[key] for parts in found["stages"].values() for key in gap.PARTS[1:])
+    assert found["gap_s"] == pytest.approx(beyond + found["between_calls_s"])
+    assert found["between_calls_s"] == pytest.approx(0.8 - 0.7)
+    assert sum(gap.shares(found).values()) == pytest.approx(1)
+
+
+def test_speedups_by_hand() -> None:
+    found = explained()
+    theory = call_macs(PATHS[1], SHAPE) // 3 + call_macs(PATHS[2], SHAPE)  # one of three paths; decoding not at all
+    assert found["theoretical_speedup"] == pytest.approx(call_macs(NAIVE[0], SHAPE) / theory)
+    assert found["measured_speedup"] == pytest.approx(1.5 / 0.8)
+    assert found["gap_s"] == pytest.approx(0.8 - 1.5 / found["theoretical_speedup"])
+
+
+def test_a_step_of_decoding_is_bound_by_memory() -> None:
+    stages = gap.stages(NAIVE, SHAPE, "float32", MACHINE)
+    products = 2 * call_macs(NAIVE[1], SHAPE) / 1e11
+    assert stages["decode"]["memory_s"] == pytest.approx(stages["decode"]["roofline_s"] - products)
+    assert stages["decode"]["memory_s"] > 0.9 * stages["decode"]["roofline_s"]
+
+
+def test_parallel_paths_are_what_the_theory_reads_at_one_time() -> None:
+    found = explained()["stages"]["query"]
+    assert found["parallel_paths_s"] == pytest.approx(2 * found["theory_s"])
+
+
+def test_several_lengths_in_one_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    counts, machine = tmp_path / "counts.json", tmp_path / "machine.json"
+    counts.write_text(json.dumps({"preamble": 5, "documents": [30, 30, 30], "query": 5, "task": 3}))
+    machine.write_text(json.dumps(MACHINE))
+    folder = write_checkpoint(tmp_path / "model", max_position_embeddings=64)
+    command = f"time --methods naive,superposition --dataset {counts} --random-weights --model {folder} --trials 2"
+    more = f"--warmup 1 --threads 1 --new-tokens 2,4 --machine {machine} --allow-load --out {tmp_path / 'l.json'}"
+    assert main([*command.split(), *more.split()]) == 0
+    result = json.loads((tmp_path / "l.json").read_text())
+    lengths = [result, *result["other_lengths"]]
+    assert [one["protocol"]["new_tokens"] for one in lengths] == [2, 4]
+    for one in lengths:
+        told = one["gap"]["superposition"]
+        assert told["theoretical_speedup"] > 3
+        stages = one["stages"]["superposition"]
+        for name, parts in told["stages"].items():
+            assert sum(parts.values()) == pytest.approx(stages[name]["seconds"])
+    shown = capsys.readouterr().out
+    assert "2 generated tokens" in shown
+    assert "4 generated tokens" in shown
+    assert "between calls" in shown
+
+
+def test_without_naive_there_is_no_gap(tmp_path: Path) -> None:
+    found = {"protocol": {"new_tokens": 5}, "summary": {}, "stages": {}, "gap": {}}
+    assert gap.table(found).startswith("5 generated tokens")
+
+
+@pytest.mark.parametrize("given", ["0", "5,", "5,x"])
+def test_numbers_of_tokens_are_checked(given: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["time", "--dataset", "paper", "--model", "m", "--out", "o", "--new-tokens", given])
+    assert ended.value.code == 2
+    assert "must be a whole number from 1" in capsys.readouterr().err
