@@ -22,11 +22,13 @@ report: "workflow/report/workflow.rst"
 include: "workflow/rules/common.smk"
 include: "workflow/rules/assets.smk"
 include: "workflow/rules/data.smk"
+include: "workflow/rules/retrieval.smk"
+include: "workflow/rules/pipeline.smk"
 include: "workflow/rules/training.smk"
 include: "workflow/rules/answers.smk"
 include: "workflow/rules/latency.smk"
-include: "workflow/rules/predictions.smk"
 include: "workflow/rules/judgements.smk"
+include: "workflow/rules/predictions.smk"
 include: "workflow/rules/items.smk"
 include: "workflow/rules/items_cfic.smk"
 include: "workflow/rules/report.smk"
@@ -37,6 +39,8 @@ rule all:
     default_target: True
     input:
         item_files,
+        recall_files,
+        pipeline_files,
         f"{REPORTS}/provenance.json",
         PAGE,
 
