@@ -456,15 +456,13 @@ class _Trainings(_Section):
 
 
 def _check_training(training: Training, where: str) -> None:
-    from ragauge.assets.catalog import entries
+    from ragauge.retrieval import corpus
 
     check_source(training.model, f"{where}.model")
     if training.writer != ENDPOINT:
         check_source(training.writer, f"{where}.writer")
-    known = [name for name, entry in entries().items() if entry.kind == "corpus"]
-    for corpus in training.corpora:
-        if corpus not in known and not Path(corpus).is_file():
-            raise unknown("corpus", corpus, [*known, "a file"], f"{where}.corpora")
+    for source in training.corpora:
+        corpus.check_source(source, f"{where}.corpora")
 
 
 def _check_database(database: DatabaseSettings, where: str) -> None:

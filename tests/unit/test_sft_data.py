@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 from dataclasses import replace
 from itertools import pairwise
@@ -24,8 +23,8 @@ from ragauge.grounding.sft import Asked, Document
 from ragauge.lm import Limits, Row
 from ragauge.methods.cfic import CFIC
 from ragauge.prompts import build_prompt, unit_steps
-from ragauge.training import corpora, data
-from ragauge.training.corpora import Seen
+from ragauge.training import data
+from ragauge.training.seen import Seen
 
 TEXT = "Heading\n\nThe lamp was lit in 1821. It burned whale oil, as most did.\n\n- a list item\n\n" + article(1)
 
@@ -35,7 +34,7 @@ TEXT = "Heading\n\nThe lamp was lit in 1821. It burned whale oil, as most did.\n
 
 def test_stretches_are_whole_sentences_and_all_of_the_article() -> None:
     tokenizer = tiny_models.byte_tokenizer()
-    documents = list(sft.cut("a", "T", TEXT, tokenizer, 300))
+    documents = list(sft.cut(Document("a", "T", TEXT), tokenizer, 300))
     assert "".join(d.text for d in documents) == TEXT[: sum(len(d.text) for d in documents)]
     assert all(len(d.text) <= 300 for d in documents)
     assert len(TEXT) - sum(len(d.text) for d in documents) < 150
@@ -44,8 +43,8 @@ def test_stretches_are_whole_sentences_and_all_of_the_article() -> None:
 
 def test_a_short_article_is_one_document_and_an_empty_one_none() -> None:
     tokenizer = tiny_models.byte_tokenizer()
-    assert [d.text for d in sft.cut("a", "", "One sentence.", tokenizer, 300)] == ["One sentence."]
-    assert list(sft.cut("a", "", " \n ", tokenizer, 300)) == []
+    assert [d.text for d in sft.cut(Document("a", "", "One sentence."), tokenizer, 300)] == ["One sentence."]
+    assert list(sft.cut(Document("a", "", " \n "), tokenizer, 300)) == []
 
 
 def test_spans_are_prose_in_whole_sentences_and_drawn_alike_every_time() -> None:
@@ -163,37 +162,6 @@ def test_an_endpoint_is_named_by_the_environment(tmp_path: Path, monkeypatch: py
     monkeypatch.delenv("RAGAUGE_WRITER_URL", raising=False)
     with pytest.raises(UserError, match="RAGAUGE_WRITER_URL: is not set"):
         data.build(settings(tmp_path, writer="endpoint").data(), {}, tmp_path / "data")
-
-
-# ---- corpora
-
-
-def test_corpora_of_every_form(tmp_path: Path) -> None:
-    files = {
-        "a.jsonl": '{"title": "T", "text": "One."}\n{"text": "Two."}\n',
-        "b.txt": '<doc id="1" title="T">\nT\n\nOne.\n</doc>\n<doc id="2" title="U">\nU\n\nTwo.\n</doc>\n',
-        "c.txt": "\n = T = \n\n One. \n\n = = Part = = \n\n More. \n\n = U = \n\n Two.\n",
-        "d.txt": "One. Two.",
-    }
-    found = {}
-    for name, text in files.items():
-        (tmp_path / f"{name}.gz").write_bytes(gzip.compress(text.encode()))
-        (tmp_path / name).write_text(text)
-        found[name] = [(t.title, t.text) for t in corpora.read(str(tmp_path / name))]
-        assert [(t.title, t.text) for t in corpora.read(str(tmp_path / f"{name}.gz"))] == found[name]
-    assert found["a.jsonl"] == [("T", "One."), ("", "Two.")]
-    assert found["b.txt"] == [("T", "One."), ("U", "Two.")]
-    assert found["c.txt"] == [("T", "One. \n\n = = Part = = \n\n More."), ("U", "Two.")]
-    assert found["d.txt"] == [("", "One. Two.")]
-
-
-def test_a_bad_corpus_is_told_in_one_line(tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_text('{"title": "T"}\n')
-    (tmp_path / "b.pdf").write_text("x")
-    (tmp_path / "c.txt.gz").write_bytes(b"\x1f\x8bno")
-    for name, message in {"a.jsonl": "a.jsonl:1: no field 'text'", "b.pdf": "a corpus is", "c.txt.gz": "read"}.items():
-        with pytest.raises(UserError, match=message):
-            list(corpora.read(str(tmp_path / name)))
 
 
 # ---- near-duplicates

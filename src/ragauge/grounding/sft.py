@@ -42,9 +42,9 @@ class Asked:
 
 @dataclass(frozen=True)
 class Document:
-    """A stretch of an article with the spans that were drawn in it."""
+    """An article, or a stretch of one with the spans that were drawn in it."""
 
-    key: str  # the article's key and the stretch's first character
+    key: str  # corpus and place in it; of a stretch also its first character
     title: str
     text: str
     spans: tuple[Asked, ...] = ()
@@ -65,15 +65,16 @@ class Encoded:
 # --- documents and spans ---
 
 
-def cut(key: str, title: str, text: str, tokenizer: Any, longest: int) -> Iterator[Document]:
+def cut(article: Document, tokenizer: Any, longest: int) -> Iterator[Document]:
     """The article's stretches of whole sentences of up to `longest` tokens; a last one below half of it is left out."""
+    text = article.text
     _, sentences = tokenize([Source(0, "", text)], tokenizer)
     while sentences:
         room = sentences[0].first + longest
         count = max(1, sum(s.last <= room for s in sentences))
         taken, sentences = sentences[:count], sentences[count:]
         if taken[0].start == 0 or taken[-1].last - taken[0].first >= longest // 2:
-            yield Document(f"{key}#{taken[0].start}", title, text[taken[0].start : taken[-1].stop])
+            yield Document(f"{article.key}#{taken[0].start}", article.title, text[taken[0].start : taken[-1].stop])
 
 
 def draw_spans(document: Document, tokenizer: Any, count: int, most_sentences: int, seed: int) -> Document:

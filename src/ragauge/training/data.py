@@ -24,8 +24,8 @@ from ragauge.grounding.endpoint import Endpoint
 from ragauge.grounding.sft import Asked, Document, Writer
 from ragauge.lm import load_lm, load_tokenizer
 from ragauge.records import replace_atomically
-from ragauge.training import corpora
-from ragauge.training.corpora import Seen, Text
+from ragauge.retrieval.corpus import Corpus, Share
+from ragauge.training.seen import Seen
 from ragauge.training.settings import ENDPOINT, Data
 
 logger = logging.getLogger(__name__)
@@ -108,13 +108,16 @@ class Source:
     evaluation: Mapping[Path, int | None]
 
     @cached_property
-    def articles(self) -> list[Text]:
+    def articles(self) -> list[Document]:
         """The long articles, in a fixed random order, each text once."""
-        found = [
-            a for c in self.settings.corpora for a in corpora.read(c) if len(a.text) >= self.settings.min_characters
-        ]
-        once = {article.text: article for article in reversed(found)}
+        once = {article.text: article for article in self._read() if len(article.text) >= self.settings.min_characters}
         return sorted(once.values(), key=lambda a: _drawn(self.settings.seed, a.key))
+
+    def _read(self) -> Iterator[Document]:
+        for name in self.settings.corpora:
+            corpus = Corpus((name,), limit=self.settings.corpus_documents)
+            for number, document in enumerate(corpus.documents(Share())):
+                yield Document(f"{Path(name).name}/{number}", document.title, document.text)
 
     @cached_property
     def evaluation_texts(self) -> list[str]:
@@ -126,7 +129,7 @@ class Source:
         ]
 
     @cached_property
-    def divided(self) -> tuple[list[Text], list[Text]]:
+    def divided(self) -> tuple[list[Document], list[Document]]:
         """(articles to train on, articles held out).
 
         Held out is what the evaluation has, and so many more that the held-out loss has its documents.
@@ -139,19 +142,19 @@ class Source:
         return rest[lacking:], [*held, *rest[:lacking]]
 
     @property
-    def train(self) -> list[Text]:
+    def train(self) -> list[Document]:
         return self.divided[0]
 
     @property
-    def held_out(self) -> list[Text]:
+    def held_out(self) -> list[Document]:
         return self.divided[1]
 
-    def documents(self, articles: Sequence[Text], one_each: bool = False) -> Iterator[Document]:
+    def documents(self, articles: Sequence[Document], one_each: bool = False) -> Iterator[Document]:
         """Their stretches with spans, in a fixed random order over all articles."""
         settings, tokenizer = self.settings, load_tokenizer(assets.resolve(self.settings.model))
         stretches: list[Document] = []
         for article in articles:
-            own = list(sft.cut(article.key, article.title, article.text, tokenizer, settings.document_tokens))
+            own = list(sft.cut(article, tokenizer, settings.document_tokens))
             own.sort(key=lambda document: _drawn(settings.seed, document.key))
             stretches += own[:1] if one_each else own
         for document in sorted(stretches, key=lambda d: _drawn(settings.seed, d.key)):

@@ -1,85 +1,16 @@
-"""The articles that training documents are cut from, and which of them an evaluation has seen."""
+"""Whether a text holds, anywhere, what an evaluation asks about."""
 
 from __future__ import annotations
 
-import gzip
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
-
-from ragauge import assets
-from ragauge.datasets import _wikipedia
-from ragauge.datasets._base import read_jsonl
-from ragauge.datasets.wiki_long import article_text
-from ragauge.errors import UserError
 
 if TYPE_CHECKING:
     from datasketch import MinHash
 
 PIECE_WORDS, SHINGLE_WORDS = 100, 5
 PERMUTATIONS = 128
-FORMS = "a bzip2-compressed MediaWiki export, .jsonl(.gz) with texts, .txt(.gz)"
-_DOC = re.compile(r"<doc [^>]*title=\"([^\"]*)\"[^>]*>\n(.*?)</doc>", re.DOTALL)  # WikiExtractor's
-_TITLE = re.compile(r"^ = ([^=\n]+) = $", re.MULTILINE)  # WikiText's
-
-
-@dataclass(frozen=True)
-class Text:
-    """An article."""
-
-    key: str  # corpus and place in it
-    title: str
-    text: str
-
-
-def read(corpus: str) -> Iterator[Text]:
-    """The articles of a catalogued corpus or a local file.
-
-    A .txt file holds WikiExtractor's `<doc>` elements, WikiText's ` = Title = ` headings, or one text.
-
-    Raises:
-        UserError: no such corpus, or a file of another kind or that cannot be read.
-    """
-    path = assets.resolve(corpus)
-    for place, (title, text) in enumerate(_articles(path)):
-        yield Text(f"{path.name.partition('.')[0]}/{place}", title, text)
-
-
-def _articles(path: Path) -> Iterator[tuple[str, str]]:
-    name = path.name.removesuffix(".gz")
-    if name.endswith(".bz2"):
-        return ((article.title, article_text(article)) for article in _wikipedia.read_articles(path))
-    if name.endswith(".jsonl"):
-        return _json_texts(path)
-    if name.endswith(".txt"):
-        return _plain_texts(path)
-    raise UserError(f"{path}: a corpus is {FORMS}")
-
-
-def _json_texts(path: Path) -> Iterator[tuple[str, str]]:
-    for number, record in read_jsonl(path):
-        if not isinstance(record.get("text"), str):
-            raise UserError(f"{path}:{number}: no field 'text' that is text")
-        yield str(record.get("title") or ""), record["text"]
-
-
-def _plain_texts(path: Path) -> Iterator[tuple[str, str]]:
-    try:
-        with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else open(path, encoding="utf-8") as file:
-            text = file.read()
-    except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot be read: {error}") from error
-    if documents := _DOC.findall(text):
-        return ((title, body.strip().removeprefix(title).strip()) for title, body in documents)
-    _, *titled = _TITLE.split(text)
-    if titled:
-        return ((title.strip(), body.strip()) for title, body in zip(titled[::2], titled[1::2], strict=True))
-    return iter([("", text)])
-
-
-# --- near-duplicates ---
 
 
 class Seen:

@@ -30,7 +30,10 @@ class Data(BaseModel):
     corpora: list[str] = Field(
         ["wikipedia-sample"],
         min_length=1,
-        description="where articles are from: corpora of the catalog, or .jsonl(.gz) and .txt(.gz) files",
+        description="where articles are from: files, corpora of the catalog or of the hub, as databases name them",
+    )
+    corpus_documents: int | None = Field(
+        None, ge=1, description="texts read of each corpus, from its first; default: all"
     )
     writer: str = Field("smollm2-135m-instruct", description="the model that writes the questions, or 'endpoint'")
     documents: int = Field(64, ge=1, description="stretches of articles to train on, as far as there are so many")
