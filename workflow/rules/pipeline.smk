@@ -1,0 +1,73 @@
+"""Generation with retrieval: a job a pipeline of the configuration, the server of its index started inside the job.
+
+Jobs that generate are timed, so each has the machine to itself.
+"""
+
+PIPELINE = f"{RESULTS}/pipelines/{{pipeline}}"
+pipeline_files = [f"{PIPELINE}.jsonl".format(pipeline=label) for label in EXPERIMENT.pipelines]
+
+
+wildcard_constraints:
+    pipeline="[^/]+",
+
+
+def pipeline_of(wildcards):
+    return EXPERIMENT.pipelines[wildcards.pipeline]
+
+
+def pipeline_folder(wildcards):
+    return DATABASE.format(database=EXPERIMENT.pipeline_database(pipeline_of(wildcards)))
+
+
+def pipeline_database(wildcards):
+    return GATHERED.format(database=EXPERIMENT.pipeline_database(pipeline_of(wildcards)))
+
+
+def pipeline_index(wildcards):
+    """The index that is asked; nothing where none is."""
+    entry = pipeline_of(wildcards)
+    merged = f"{INDEX}/merged/manifest.json".format(database=EXPERIMENT.pipeline_database(entry), index=entry.index)
+    return merged if entry.asks else []
+
+
+def pipeline_decoder(wildcards):
+    return manifest(EXPERIMENT.models[EXPERIMENT.pipeline_model(pipeline_of(wildcards))].source)
+
+
+def pipeline_threads(wildcards):
+    entry = pipeline_of(wildcards)
+    return workflow.cores if entry.task == "generate" else (entry.threads or 1) + entry.asks
+
+
+def pipeline_settings(wildcards):
+    """Everything of the configuration that the records depend on, but for how many there are."""
+    entry = pipeline_of(wildcards)
+    model = EXPERIMENT.models[EXPERIMENT.pipeline_model(entry)]
+    return {"pipeline": entry.model_dump(), "model": model.model_dump(), "seed": EXPERIMENT.seed}
+
+
+rule pipeline:
+    """Score or continue held-out text under one schedule of retrieval."""
+    input:
+        database=pipeline_database,
+        index=pipeline_index,
+        model=pipeline_decoder,
+    output:
+        records=f"{PIPELINE}.jsonl",
+        meta=f"{PIPELINE}.meta.json",
+    log:
+        f"{LOGS}/pipelines/{{pipeline}}.log",
+    conda:
+        ENVIRONMENT
+    threads: pipeline_threads
+    resources:
+        mem_mb=6000,
+        runtime=720,
+    params:
+        config=SETTINGS,
+        settings=pipeline_settings,
+        folder=pipeline_folder,
+        code=code_of("verbs.pipeline"),
+    shell:
+        "ragauge pipeline --config {params.config} --pipeline {wildcards.pipeline} --database {params.folder}"
+        " --out {output.records} 2>&1 | tee {log}"
