@@ -1,0 +1,174 @@
+"""`ragauge serve` of a real index: its answers are the retriever's, its parts' are those of the whole, and mistakes."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import service_parts as parts
+import tiny_models
+from ragauge.cli import main
+from ragauge.retrieval import database, embed, index, service
+from ragauge.retrieval.client import Client, RetrievalError
+from ragauge.retrieval.corpus import Corpus
+from ragauge.retrieval.fanout import Fanout
+from ragauge.retrieval.retriever import Query, Retriever
+from ragauge.retrieval.service import Server, running
+from ragauge.retrieval.wire import About
+from tiny_checkpoint import write_checkpoint
+
+SHARDS, CHUNK, NLIST = 2, 8, 4
+RECIPE = index.IndexRecipe(nlist=NLIST, pq_bytes=4, nprobe=2)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database of some hundred chunks in two shards, with an index of it and that index in two parts."""
+    home = tmp_path_factory.mktemp("retrieval")
+    corpus, draw = home / "corpus.jsonl", random.Random(0)
+    words = ["river", "Vienna", "bridge", "old", "stone", "king", "valley", "music"]
+    with open(corpus, "w") as file:
+        for i in range(60):
+            file.write(json.dumps({"title": f"Page {i}", "text": " ".join(draw.choices(words, k=20))}) + "\n")
+    made = home / "database"
+    encoder = embed.EncoderChoice(str(tiny_models.encoder(home / "encoder")), "torch", 1)
+    recipe = database.Recipe(
+        Corpus((str(corpus),)), str(write_checkpoint(home / "model")), CHUNK, database.Split("none"), SHARDS
+    )
+    for shard in range(SHARDS):
+        database.build_shard(made, recipe, shard)
+    database.gather(made, SHARDS)
+    for shard in range(SHARDS):
+        embed.build_embeddings(made, shard, encoder)
+    index.train(made, "ivf", RECIPE)
+    for shard in range(SHARDS):
+        index.add(made, "ivf", RECIPE, shard)
+    for part in (None, (0, 2), (1, 2)):
+        index.merge(made, "ivf", RECIPE, part)
+    return made
+
+
+@pytest.fixture(scope="module")
+def retriever(folder: Path) -> Retriever:
+    return Retriever.open(folder, "ivf", encoder=encoder_of(folder), engine="torch", threads=1)
+
+
+def encoder_of(folder: Path) -> str:
+    return str(folder.parent / "encoder")
+
+
+def options(folder: Path, *more: str) -> list[str]:
+    return ["--encoder", encoder_of(folder), "--engine", "torch", "--threads", "1", *more]
+
+
+@pytest.fixture(scope="module")
+def address(folder: Path) -> Iterator[str]:
+    with running(folder / "indexes" / "ivf", options=options(folder), start_s=60) as server:
+        yield server.address
+
+
+def queries(retriever: Retriever) -> list[Query]:
+    chunks = retriever.database.tokens(np.arange(0, 60, 7)).tolist()
+    made = [
+        Query(tokens=tokens, k=1 + i % 4, nprobe=1 + i % NLIST, continuation=i % 3) for i, tokens in enumerate(chunks)
+    ]
+    return [*made, Query(text="an old bridge over the river", k=3), Query(text="music", k=200, nprobe=1)]
+
+
+def test_the_served_answers_are_those_of_the_retriever(address: str, retriever: Retriever) -> None:
+    with Client(address) as client:
+        parts.assert_same(client.search(queries(retriever)), retriever.search(queries(retriever)))
+        assert vars(client.describe()) == retriever.describe()
+
+
+def test_a_budget_chooses_nprobe_in_the_server(address: str) -> None:
+    with Client(address) as client:
+        [little, much] = [client.search([Query(text="a king", budget_s=budget)])[0] for budget in (1e-9, 1000.0)]
+    assert (little.nprobe, much.nprobe) == (1, NLIST)
+
+
+def test_query_prints_the_text_that_was_found(
+    address: str, retriever: Retriever, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["query", "--address", address, "--text", "stone king", "--k", "1", "--nprobe", "4", "--json"]) == 0
+    [found] = retriever.search([Query(text="stone king", k=1, nprobe=4)])
+    [neighbour] = json.loads(capsys.readouterr().out)["neighbours"]
+    assert neighbour["text"] == retriever.database.tokenizer.decode(found.tokens[0, : found.lengths[0]])
+    assert any(word in neighbour["text"] + neighbour["continuation"] for word in ("river", "bridge", "stone", "king"))
+
+
+def test_the_parts_answer_as_the_whole(folder: Path, retriever: Retriever) -> None:
+    asked = [query for query in queries(retriever) if query.k < 5]
+    with ExitStack() as opened:
+        clients = []
+        for number in range(SHARDS):
+            part = Retriever.open(
+                folder, "ivf", encoder=encoder_of(folder), engine="torch", threads=1, part=(number, SHARDS)
+            )
+            server = opened.enter_context(Server(part, About(**part.describe())))
+            clients.append(opened.enter_context(Client(server.address)))
+        merged, whole = Fanout(clients).search(asked), retriever.search(asked)
+        with pytest.raises(RetrievalError, match="budget_s needs a retriever whose latency was measured"):
+            Fanout(clients).search([Query(text="a", budget_s=1.0)])
+    for ours, theirs in zip(merged, whole, strict=True):
+        np.testing.assert_array_equal(ours.distances, theirs.distances)
+        if len(set(theirs.distances.tolist())) == len(theirs.distances):  # faiss breaks ties in the order of its lists
+            parts.assert_same([ours], [theirs])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--port", "70000"], "--port 70000: must be from 0 to 65535"),
+        (["--threads", "0"], "--threads 0: must be from 1"),
+        (["--part", "2/2"], "--part '2/2': must be I/N with I from 0 to N - 1"),
+        (["--tls-cert", "a.pem"], "--tls-cert and --tls-key: give both or neither"),
+        (["--tls-cert", "a.pem", "--tls-key", "b.pem"], "TLS: a.pem and b.pem cannot be used: No such file"),
+        (["--cores", "x"], "cores 'x': must be a list of cores"),
+        (["--max-concurrent", "0"], "--max-concurrent 0: must be from 1"),
+        (["--part", "0/3"], "part-0-of-3: no merged index"),
+        (["--host", "203.0.113.1"], "cannot listen on 203.0.113.1:0"),
+    ],
+)
+def test_a_mistake_is_one_line(
+    folder: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["serve", "--index", str(folder / "indexes" / "ivf"), "--port", "0", "--no-calibrate", *options(folder)]
+    assert main([*given, *arguments]) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith("ragauge: error: ")
+    assert message in error
+
+
+def test_a_folder_that_is_no_index_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", "--index", str(tmp_path)]) == 2
+    assert "must be the folder of an index, <database>/indexes/<label>" in capsys.readouterr().err
+
+
+def test_an_index_that_was_cut_short_is_refused_before_anything_is_served(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = folder / "indexes" / "ivf" / "part-1-of-2" / "index.ivfdata"
+    content = path.read_bytes()
+    path.write_bytes(content[:-1])
+    try:
+        assert main(["serve", "--index", str(folder / "indexes" / "ivf"), *options(folder, "--part", "1/2")]) == 2
+    finally:
+        path.write_bytes(content)
+    assert "cut short; rebuild it" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("host", "warned"), [("0.0.0.0", True), ("127.0.0.1", False)])
+def test_another_host_without_tls_is_warned_of(
+    folder: Path, host: str, warned: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(service, "serve", lambda *_: None)
+    given = options(folder, "--no-calibrate", "--host", host, "--port", "0")
+    assert main(["serve", "--index", str(folder / "indexes" / "ivf"), *given]) == 0
+    assert ("without TLS anybody reads along" in caplog.text) == warned
