@@ -77,7 +77,7 @@ def test_table_3_sets_cfic_against_every_method_on_the_same_questions(small: Pat
     assert (cfic["measured"], cfic["variant"], cfic["note"]) == (0.75, "cfic", "")
     bm25 = line(found, method="bm25", chunking="sliding_window", quantity="f1", **mine)
     assert (bm25["measured"], bm25["note"]) == (0.25, "1 of 4 questions failed, counted as wrong")
-    gain = line(found, method="free_extraction", quantity="cfic_gain", **mine)
+    gain = line(found, method="free_extraction", quantity="f1_cfic_gain", **mine)
     assert (gain["measured"], gain["n"]) == (0.5, 4)
     assert 0 < gain["p"] <= 1
     recall = line(found, method="cfic", quantity="gold_section_recall", **mine)
@@ -122,6 +122,9 @@ def test_table_4_compares_each_ablation_with_cfic_at_its_own_k_and_d(small: Path
     found = table("cfic_table_4", small)
     loss = line(found, setting="without_skip", quantity="f1_loss", model=MODEL)
     assert (loss["measured"], loss["variant"]) == (0.5, "no_skip")
+    recall = line(found, setting="without_skip", quantity="gold_section_loss", model=MODEL)
+    assert (recall["measured"], recall["n"]) == (0.5, 4)
+    assert 0 < recall["p"] <= 1
     untrained = line(found, setting="without_sft", quantity="f1", model=MODEL)
     assert (untrained["measured"], untrained["variant"]) == (0.75, "cfic")
     assert "not fine-tuned" in untrained["note"]

@@ -135,11 +135,11 @@ def scored(runs: Runs, variant: Variant, metric: str | None = None) -> dict[str,
     return {k: float(s) for k, s in given.items() if s is not None and math.isfinite(s)}
 
 
-def difference(runs: Runs, better: Variant, worse: Variant) -> Measure:
-    """Mean difference of the primary metric over the questions that both were asked, with a paired test."""
+def difference(runs: Runs, better: Variant, worse: Variant, metric: str | None = None) -> Measure:
+    """Mean difference of a metric (the primary one) over the questions that both were asked, with a paired test."""
     from ragauge.stats import paired_test
 
-    a, b = scored(runs, better), scored(runs, worse)
+    a, b = scored(runs, better, metric), scored(runs, worse, metric)
     shared = [k for k in a if k in b]
     if not shared:
         return Measure(note="no question in common")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from ragauge.paper._cells import OTHER_MODEL, Cell, Measure, join, noted, quality, read_csv, scored
+from ragauge.paper._cells import OTHER_MODEL, Cell, Measure, difference, join, noted, quality, read_csv, scored
 from ragauge.paper._runs import DEFAULTS, Runs, Variant, identities
 
 LONGBENCH = "longbench_"  # what our names of the data sets have before the paper's
@@ -143,6 +143,14 @@ def qualities(runs: Runs, variant: Variant) -> dict[str, Measure]:
     if with_evidence(variant):
         found |= {"evidence_tokens": exact(runs, variant, "evidence_tokens")}
         found |= {SECTION: quality(runs, variant, SECTION)} if scored(runs, variant, SECTION) else {}
+    return found
+
+
+def differences(runs: Runs, better: Variant, worse: Variant, word: str) -> dict[str, Measure]:
+    """`f1_<word>` and, where both have it, `gold_section_<word>`: better minus worse, question by question."""
+    found = {f"f1_{word}": difference(runs, better, worse, "f1")}
+    if all(scored(runs, v, SECTION) for v in (better, worse)):
+        found[f"gold_section_{word}"] = difference(runs, better, worse, SECTION)
     return found
 
 

@@ -1,9 +1,9 @@
 """CFIC, Table 3: evidence found without chunking against chunk-and-rank, free extraction and the full article.
 
 Shows F1 (a share; the paper prints per cent) of every method on every data set of long documents, the tokens of
-evidence that it answered from, the recall of the gold section where the data set names one, and `cfic_gain`, CFIC's F1
-minus that method's on the same questions, with a paired test. Finder and answering model are one model here; the
-paper's answers are those of two chat models, whatever found the evidence.
+evidence that it answered from, the recall of the gold section where the data set names one, and CFIC's F1 and recall
+minus that method's on the same questions, with a paired test (`..._cfic_gain`). Finder and answering model are one
+model here; the paper's answers are those of two chat models, whatever found the evidence.
 
 Does not show: time (Table 6). The paper's F1 rests on 150 to 200 questions a data set; a smaller count says so below.
 """
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ragauge.paper import _cfic, _cfic_panels, _panels
-from ragauge.paper._cells import Cell, Measure, difference, frame, read_csv
+from ragauge.paper._cells import Cell, Measure, frame, read_csv
 from ragauge.paper._cfic import Row
 from ragauge.paper._runs import Runs, Variant, identities
 
@@ -73,7 +73,7 @@ def _measured(runs: Runs, row: Row, variant: Variant, best: Variant | None) -> l
     if best is variant:
         measures = _cfic.with_size(variant, measures)
     elif best is not None:
-        measures["cfic_gain"] = difference(runs, best, variant)
+        measures |= _cfic.differences(runs, best, variant, "cfic_gain")
     keys = _keys(variant.dataset, variant.model, row) | {"variant": variant.name}
     known = [paper for name in identities(variant) for start, paper in EXTRACTORS.items() if name.startswith(start)]
     keys |= {"finder": known[0]} if known and row.method == "free_extraction" else {}

@@ -1,8 +1,9 @@
 """CFIC, Table 4: the ablation, without prefixes, without skip decoding, without both, without fine-tuning.
 
 Shows F1 (a share; the paper prints per cent) of each setting at one k and d, the tokens of evidence, the recall of the
-gold section where the data set names one, and `f1_loss`, CFIC's F1 minus the setting's on the same questions, with a
-paired test; also the released code's search, which follows the likeliest first tokens greedily, and the full article.
+gold section where the data set names one, and CFIC's F1 and recall minus the setting's on the same questions, with a
+paired test (`..._loss`); also the released code's search, which follows the likeliest first tokens greedily, and the
+full article.
 For a model that was not fine-tuned, CFIC is what the paper calls "without SFT", and the note says so.
 
 Does not show: time (Table 6), nor other k and d (Table 8, Figure 3).
@@ -14,7 +15,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ragauge.paper import _cfic, _cfic_panels, _panels
-from ragauge.paper._cells import Cell, Measure, difference, frame, noted
+from ragauge.paper._cells import Cell, Measure, frame, noted
 from ragauge.paper._runs import Runs, Variant
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def _same_size(a: Variant, b: Variant) -> bool:
 def _measures(runs: Runs, model: str, setting: str, variant: Variant, full: Variant | None) -> dict[str, Measure]:
     measures = _cfic.qualities(runs, variant)
     if full is not None and variant is not full:
-        measures["f1_loss"] = difference(runs, full, variant)
+        measures |= _cfic.differences(runs, full, variant, "loss")
     note = UNTRAINED if _cfic.base_of(runs, model) is None and setting in ("cfic", "without_sft") else ""
     size = _cfic.at(variant) if variant.method == "cfic" else ""
     return {q: noted(m, note, size) if q == "f1" else m for q, m in measures.items()}
