@@ -126,8 +126,11 @@ def _files(folder: Path) -> list[Path]:
 
 def _shards(index: Path) -> list[Path]:
     names = _read_json(index).get("weight_map")
-    if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
+    if not isinstance(names, dict) or not names or not all(isinstance(name, str) for name in names.values()):
         raise UserError(f"{index}: no 'weight_map' of tensors to files")
+    strange = [name for name in names.values() if name in ("", "..") or Path(name).name != name]
+    if strange:
+        raise UserError(f"{index}: names {strange[0]!r}, which is no file of this folder")
     paths = [index.parent / name for name in sorted(set(names.values()))]
     missing = [path.name for path in paths if not path.exists()]
     if missing:
