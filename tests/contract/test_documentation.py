@@ -22,6 +22,7 @@ PAGES = [
     "docs/latency-protocol.md",
     "docs/service.md",
     "docs/paper-configuration.md",
+    "docs/training.md",
 ]
 
 

@@ -1,0 +1,73 @@
+"""A model can be what a training of the experiment makes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ragauge import config
+from ragauge.errors import UserError
+
+TRAINED = {"training": "cfic", "methods": ["cfic"], "datasets": ["wiki_long"]}
+
+
+def experiment(**changes: Any) -> dict[str, Any]:
+    return {
+        "run": "r",
+        "models": {"smollm2-135m-instruct": {}, "tuned": TRAINED},
+        "training": {"cfic": {"model": "smollm2-135m-instruct"}},
+        "datasets": {"wiki_single": {"limit": 9}, "wiki_long": {"limit": 5}},
+        "methods": {"naive": {}, "cfic": {"limit": 3}, "cfic_k1": {"method": "cfic", "top_k": 1}},
+        "latency": {"methods": ["naive"], "dataset": "wiki_single"},
+    } | changes
+
+
+def test_its_source_is_what_the_training_leaves() -> None:
+    parsed = config.parse(experiment(), "x")
+    assert parsed.models["tuned"].source == "path:results/r/models/cfic"
+    assert parsed.models["tuned"].template == "chat"  # as the catalog says of the model that it is made of
+    assert [job for job in parsed.answers() if job.model == "tuned"] == [("wiki_long", "tuned", "cfic")]
+    assert parsed.timed_models("wiki_single") == ["smollm2-135m-instruct"]
+    assert config.parse(parsed.model_dump(exclude_none=True), "x") == parsed  # as the workflow hands it on
+
+
+def test_what_it_is_asked_is_kept_out_of_training() -> None:
+    assert config.parse(experiment(), "x").evaluation("cfic") == {"wiki_long": 3}
+    everything = experiment(models={"tuned": {"training": "cfic"}}, latency=None)
+    assert config.parse(everything, "x").evaluation("cfic") == {"wiki_single": 9, "wiki_long": 5}
+    unbound = everything | {"datasets": {"wiki_long": {}}}
+    assert config.parse(unbound, "x").evaluation("cfic") == {"wiki_long": None}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"models": {"tuned": {"training": "cfc"}}}, "models.tuned.training: unknown training 'cfc'; did you mean"),
+        ({"models": {"tuned": {"training": "cfic", "source": "x"}}}, "models.tuned: has a training, whose result"),
+        ({"models": {"tuned": {"training": "cfic", "methods": ["cfik"]}}}, "models.tuned.methods: unknown variant"),
+        ({"training": {"cfic": {}}}, "training.cfic.model: is missing"),
+        ({"training": {"cfic": {"model": "smol"}}}, "training.cfic.model: unknown model 'smol'"),
+        ({"training": {"cfic": {"model": "llama-2-7b", "writer": "w"}}}, "training.cfic.writer: unknown model 'w'"),
+        ({"training": {"cfic": {"model": "llama-2-7b", "corpora": ["x"]}}}, "training.cfic.corpora: unknown corpus"),
+        ({"training": {"cfic": {"model": "llama-2-7b", "lrr": 1}}}, "training.cfic.lrr: unknown key 'lrr'; did you"),
+        ({"training": {"cfic": {"model": "llama-2-7b", "lr": "fast"}}}, "training.cfic.lr: must be a valid number"),
+    ],
+)
+def test_mistakes_are_named_with_their_place(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        config.parse(experiment(latency=None, **changes), "x")
+
+
+def test_numbers_without_a_point_are_numbers() -> None:
+    import yaml
+
+    training = yaml.safe_load("{model: llama-2-7b, lr: 1e-5, eps: 1e-8}")
+    parsed = config.parse_training(training, "x", "cfic")
+    assert (parsed.lr, parsed.eps) == (1e-5, 1e-8)
+
+
+def test_the_data_rest_on_their_own_settings_alone() -> None:
+    one, other = (config.parse_training({"model": "llama-2-7b", "lr": lr}, "x", "t") for lr in (0.1, 0.2))
+    assert one != other
+    assert one.data() == other.data()
