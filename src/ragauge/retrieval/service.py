@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
@@ -63,6 +64,7 @@ class TLS:
 
 
 Request = TypeVar("Request", bound=Message)
+Result = TypeVar("Result")
 
 
 class RefusedError(Exception):
@@ -135,6 +137,7 @@ class Server:
         """Refuse what is new and wait for what runs; False where something still ran after `grace_s`."""
         self._health.enter_graceful_shutdown()
         self._server.stop(grace_s).wait(grace_s)
+        self._service.close()
         return self._service.is_idle()
 
     def __enter__(self) -> Server:
@@ -152,7 +155,8 @@ class _Service:
         self, searcher: Searcher, about: About, limits: Limits, workers: int, detokenize: Detokenize | None
     ) -> None:
         self._searcher, self._about, self._limits, self._detokenize = searcher, about, limits, detokenize
-        self._turns = threading.Semaphore(workers)
+        # Searches run in threads of their own: OpenMP keeps a team of threads for every thread that ever searched.
+        self._workers = ThreadPoolExecutor(workers, thread_name_prefix="search")
         self._places = threading.BoundedSemaphore(limits.concurrent)
         self._running = 0
         self._count = threading.Lock()
@@ -169,6 +173,10 @@ class _Service:
     def is_idle(self) -> bool:
         """Whether no request is under way."""
         return self._running == 0
+
+    def close(self) -> None:
+        """Let the threads of the searches end."""
+        self._workers.shutdown(wait=False)
 
     def describe(self, data: bytes, context: grpc.ServicerContext) -> bytes:
         """Any message will do, since the request has no fields."""
@@ -219,34 +227,37 @@ class _Service:
         for i, sequence in enumerate(request.sequences):
             _check_tokens(f"sequences[{i}]", sequence.ids, self._about, self._limits)
         assert self._detokenize is not None
-        with self._turn(context):
-            texts = self._detokenize([list(sequence.ids) for sequence in request.sequences])
+        sequences = [list(sequence.ids) for sequence in request.sequences]
+        texts, _ = self._in_turn(partial(self._detokenize, sequences), context)
         return pb.DetokenizeReply(texts=texts).SerializeToString()
 
     def _search(self, data: bytes, context: grpc.ServicerContext) -> bytes:
         request = _parsed(pb.SearchRequest, data)
         check(request, self._about, self._limits)
         queries = [wire.query(message) for message in request.queries]
-        arrived = time.perf_counter()
-        with self._turn(context):
-            queue_s = time.perf_counter() - arrived
-            results = self._searcher.search(queries)
+        results, queue_s = self._in_turn(partial(self._searcher.search, queries), context)
         return wire.reply(request.request_id, results, queue_s).SerializeToString()
 
-    @contextmanager
-    def _turn(self, context: grpc.ServicerContext) -> Iterator[None]:
-        """Wait for a free worker, but no longer than the caller does."""
-        left = context.time_remaining()
-        if not self._turns.acquire(timeout=LONGEST_WAIT_S if left is None else max(left, 0.0)):
-            raise RefusedError(
-                grpc.StatusCode.DEADLINE_EXCEEDED, "the request's time ran out before its turn to be searched"
-            )
-        try:
+    def _in_turn(self, work: Callable[[], Result], context: grpc.ServicerContext) -> tuple[Result, float]:
+        """(what the work gives, seconds until it began); waits for a worker no longer than the caller does."""
+        arrived = time.perf_counter()
+
+        def begin() -> tuple[Result, float]:
             if not context.is_active():
                 raise RefusedError(grpc.StatusCode.CANCELLED, "the caller is gone")
-            yield
-        finally:
-            self._turns.release()
+            queue_s = time.perf_counter() - arrived
+            return work(), queue_s
+
+        left = context.time_remaining()
+        turn = self._workers.submit(begin)
+        try:
+            return turn.result(LONGEST_WAIT_S if left is None else max(left, 0.0))
+        except TimeoutError:
+            if turn.cancel():
+                raise RefusedError(
+                    grpc.StatusCode.DEADLINE_EXCEEDED, "the request's time ran out before its turn to be searched"
+                ) from None
+            return turn.result()  # it runs, and cannot be ended
 
 
 def _parsed(kind: type[Request], data: bytes) -> Request:
