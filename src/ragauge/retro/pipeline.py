@@ -100,29 +100,31 @@ class Pipeline:
         }
 
     def _generate(self, text: Text) -> dict[str, Any]:
-        prompt, windows = text.ids[:PROMPT], self.setting.schedule.windows
-
-        def write(reader: Reader, source: Source) -> list[int]:
-            return generate(reader, prompt, self.setting.tokens, source, windows)
-
-        self._warm_up(text, write)
-        trials = [self._run(text, write) for _ in range(self.setting.trials)]
+        self.warm_up(text)
+        trials = [self.generate(text) for _ in range(self.setting.trials)]
         ids, source, trace, _ = sorted(trials, key=lambda trial: trial[3])[len(trials) // 2]
         return {
-            "prompt_tokens": len(prompt),
+            "prompt_tokens": PROMPT,
             "generated": ids,
             "trials_s": [seconds for *_, seconds in trials],
             "trace": [call.to_json() for call in trace],
             **_found(source),
         }
 
-    def _warm_up(self, text: Text, write: Callable[[Reader, Source], list[int]]) -> None:
+    def generate(self, text: Text) -> tuple[list[int], Source, Trace, float]:
+        """(new tokens, where neighbours came from, trace, seconds) of continuing a text's first 64 tokens."""
+
+        def write(reader: Reader, source: Source) -> list[int]:
+            return generate(reader, text.ids[:PROMPT], self.setting.tokens, source, self.setting.schedule.windows)
+
+        return self._run(text, write)
+
+    def warm_up(self, text: Text) -> None:
         """Generate once untimed; the performance model is fitted to the first such trace, searches at nprobe 1."""
-        hides = self.setting.schedule.hide and self.generation is None
-        if hides:
-            self.generation = GenerationModel.of(self._run(text, write)[2])
+        if self.setting.schedule.hide and self.generation is None:
+            self.generation = GenerationModel.of(self.generate(text)[2])
         elif self.setting.trials > 1:
-            self._run(text, write)
+            self.generate(text)
 
     def _run(self, text: Text, use: Callable[[Reader, Source], Any]) -> tuple[Any, Source, Trace, float]:
         """(what `use` returns, the source, the trace, seconds) of one pass over a sequence with a cache of its own."""

@@ -1,0 +1,151 @@
+"""What pipelining saves: PipeRAG against RETRO and no retrieval, beside the ideal overlap and the performance model.
+
+    python benchmarks/pipeline.py --database FOLDER --index LABEL --cores 0 --retrieval-cores 1 [--nprobe 64]
+
+The server of the index and the decoder have cores of their own. All ways continue the same 64 tokens to 1,024 greedily,
+in a random order within each round, after one untimed run of each. With --onnx FOLDER (`ragauge export`) ONNX Runtime
+generates, and torch without retrieval is timed beside it; both must give the same tokens.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ragauge.retrieval.cores import pin
+
+if TYPE_CHECKING:
+    from ragauge.cost.trace import Trace
+    from ragauge.retrieval.process import Running
+    from ragauge.retro.pipeline import Pipeline
+
+
+def main() -> None:
+    args = _arguments()
+    from ragauge.retrieval.process import running
+
+    with ExitStack() as opened:
+        options = ["--cores", args.retrieval_cores] if args.retrieval_cores else []
+        server = opened.enter_context(running(args.database / "indexes" / args.index, options=options))
+        if args.cores:
+            pin(args.cores)
+        _compare(args, server, opened)
+
+
+def _compare(args: argparse.Namespace, server: Running, opened: ExitStack) -> None:
+    import psutil
+
+    from ragauge.cost.machine import competing_load
+    from ragauge.retrieval.client import Client
+    from ragauge.retrieval.database import Database
+    from ragauge.retro.evaluation import texts
+
+    client = opened.enter_context(Client(server.address, deadline_s=120))
+    [text] = texts(Database(args.database), args.tokens, 1)
+    ways = _ways(args, client)
+    for way in ways.values():
+        way.warm_up(text)
+    runs: dict[str, list[tuple[list[int], Trace, float]]] = {name: [] for name in ways}
+    draw = random.Random(0)
+    process = psutil.Process(server.process.pid)
+    with competing_load() as load:
+        before = sum(process.cpu_times()[:2])
+        for _ in range(args.trials):
+            for name in draw.sample(list(ways), len(ways)):
+                ids, _, trace, seconds = ways[name].generate(text)
+                runs[name].append((ids, trace, seconds))
+        served_s = sum(process.cpu_times()[:2]) - before
+    _report(ways, runs)
+    others = max(0.0, load.others_cpu_s - served_s) / (load.seconds * (psutil.cpu_count() or 1))
+    print(
+        f"competing load {others:.1%}; {args.trials} trials; cores {args.cores}, of the server {args.retrieval_cores}"
+    )
+
+
+def _ways(args: argparse.Namespace, client: Any) -> dict[str, Pipeline]:
+    """The ways that are compared, by name."""
+    from ragauge.lm import load_lm
+    from ragauge.retro.joint import JointAttention
+    from ragauge.retro.onnx import OnnxLM
+    from ragauge.retro.pipeline import Pipeline, Setting
+    from ragauge.retro.schedule import Schedule
+
+    torch_lm = load_lm(args.model, threads=args.threads)
+    lm = OnnxLM(args.onnx / "decoder.onnx", threads=args.threads) if args.onnx else torch_lm
+    base = Setting("generate", Schedule("no_retrieval"), JointAttention(), args.model, args.tokens, trials=2)
+    schedules = {
+        "no_retrieval": Schedule("no_retrieval"),
+        "retro": Schedule("retro", nprobe=args.nprobe),
+        **{f"piperag m={m}": Schedule("piperag", m, nprobe=args.nprobe) for m in args.intervals},
+        **{f"piperag S3 m={m}": Schedule("piperag", m, hide=True) for m in args.intervals},
+    }
+    ways = {name: Pipeline(lm, replace(base, schedule=schedule), client) for name, schedule in schedules.items()}
+    if args.onnx:
+        ways["no_retrieval torch"] = Pipeline(torch_lm, base, client)
+    return ways
+
+
+def _report(ways: dict[str, Pipeline], runs: dict[str, Any]) -> None:
+    from ragauge.cost import overlap
+
+    medians = {name: statistics.median(seconds for *_, seconds in found) for name, found in runs.items()}
+    errors = []
+    for name, found in runs.items():
+        ideal = statistics.median(overlap.ideal_s(trace) for _, trace, _ in found)
+        line = f"{name:22} {medians[name]:8.3f} s  over ideal {medians[name] / ideal:5.3f}  "
+        line += f"RETRO over it {medians['retro'] / medians[name]:5.2f}  "
+        line += f"over no retrieval {medians[name] / medians['no_retrieval']:5.2f}"
+        predicted = _predicted(ways[name], [trace for _, trace, _ in found])
+        if predicted is not None:
+            errors.append(abs(predicted - medians[name]) / medians[name])
+            line += f"  predicted {predicted:8.3f} s ({errors[-1]:.1%})"
+        print(line)
+    if errors:
+        print(f"performance model: median error {statistics.median(errors):.1%}")
+    if "no_retrieval torch" in runs:
+        same = runs["no_retrieval"][0][0] == runs["no_retrieval torch"][0][0]
+        ratio = medians["no_retrieval torch"] / medians["no_retrieval"]
+        print(f"torch over ONNX Runtime {ratio:.2f}; {'the same' if same else 'OTHER'} tokens")
+
+
+def _predicted(way: Pipeline, traces: list[Trace]) -> float | None:
+    """Predicted seconds of a way: its parts fitted to its first trial, whose waits and overlap are not looked at.
+
+    None without retrieval, of which there is nothing to overlap.
+    """
+    from ragauge.cost import overlap
+    from ragauge.retro.performance import GenerationModel
+
+    schedule, first = way.setting.schedule, traces[0]
+    searches = [c.seconds or 0.0 for c in first if c.stage in (overlap.RETRIEVAL, overlap.PREFETCH)]
+    if not searches:
+        return None
+    model = GenerationModel.of(first)
+    trace = model.predicted(64, way.setting.tokens, schedule.windows, schedule.k, statistics.median(searches))
+    return overlap.ideal_s(trace)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    add = parser.add_argument
+    add("--database", type=Path, required=True, metavar="FOLDER")
+    add("--index", default="ivf", metavar="LABEL")
+    add("--model", default="smollm2-135m-instruct")
+    add("--onnx", type=Path, metavar="FOLDER", help="generate by ONNX Runtime with what `ragauge export` wrote there")
+    add("--cores", help="of the decoder")
+    add("--retrieval-cores", help="of the server")
+    add("--threads", type=int, help="of the decoder; default: torch's own choice")
+    add("--nprobe", type=int, default=64)
+    add("--intervals", type=lambda text: [int(m) for m in text.split(",")], default=[64])
+    add("--tokens", type=int, default=1024)
+    add("--trials", type=int, default=5)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
