@@ -152,7 +152,7 @@ def test_a_cut_link_is_an_error_at_the_deadline_and_mends(network: Network) -> N
         finally:
             network.mend(2)
         assert str(told["error"]).startswith("retrieval server 10.231.2.2:50051, request ")
-        assert 0.6 < float(str(told["seconds"])) < 1.3
+        assert 0.6 < float(str(told["seconds"])) < 3
         again = [asker.once() for _ in range(4)]
         assert again[-1].get("missing") == [], again
 
@@ -166,7 +166,7 @@ def test_a_cut_link_is_a_labelled_partial_answer_where_asked(network: Network) -
         finally:
             network.mend(1)
         assert told["missing"] == ["10.231.1.2:50051"]
-        assert float(str(told["seconds"])) < 1.3
+        assert float(str(told["seconds"])) < 3
 
 
 def test_a_link_that_is_cut_for_a_moment_delays_an_answer(network: Network) -> None:

@@ -286,7 +286,7 @@ def test_a_request_whose_time_runs_out_in_the_queue_is_never_searched() -> None:
         started = time.monotonic()
         with pytest.raises(RetrievalError, match=r"no answer within 0\.2 s"):
             hasty.search([Query(text="late")])
-        assert time.monotonic() - started < 0.4
+        assert time.monotonic() - started < 2
         first.result()
         patient.search([Query(text="after")])
     assert toy.searched == [parts.SLEEP, "after"]

@@ -30,7 +30,7 @@ def test_lost_requests_are_counted_and_end_with_an_error(root: Path) -> None:
     assert done.returncode == 1
     found = re.search(r"^answered (\d+) of 20 requests", done.stdout, re.MULTILINE)
     assert found
-    assert 5 <= int(found[1]) < 20
+    assert 1 <= int(found[1]) < 20
     assert "takes no more requests: 1 requests are under way, which is the limit" in done.stdout
 
 
