@@ -470,6 +470,8 @@ def tokenizer_sha256(tokenizer: Any) -> str:
 
 def encode(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
     """Token ids of each text, without special tokens and without a bound."""
+    if not texts:  # which the tokenizer cannot take
+        return []
     ids: list[list[int]] = tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"]
     return ids
 

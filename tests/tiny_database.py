@@ -1,0 +1,91 @@
+"""A tiny chunk database with its index: a tokenizer of bytes, an encoder of character counts, all in a second."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ragauge.retrieval import database, embed, index
+from ragauge.retrieval.corpus import Corpus
+from ragauge.retrieval.database import Recipe, Split
+from ragauge.retrieval.settings import IndexRecipe
+from tiny_checkpoint import byte_tokenizer
+
+CHUNK, DIM = 16, 32
+TAIL = Split()
+INDEX = IndexRecipe(nlist=8, pq_bytes=8, nprobe=4, iterations=3)
+
+
+class CountEncoder:
+    """Texts by the characters in them, through a fixed random projection: like texts have like vectors."""
+
+    dim = DIM
+    projection = np.random.default_rng(0).standard_normal((256, DIM)).astype(np.float32)
+
+    def encode(self, texts: Sequence[str]) -> np.ndarray:
+        counts = np.array([np.bincount(np.frombuffer(t.encode(), np.uint8), minlength=256) for t in texts])
+        return embed.normalised(counts.reshape(len(texts), 256).astype(np.float32) @ self.projection)
+
+
+@dataclass(frozen=True)
+class Choice(embed.EncoderChoice):
+    """Stands for a real encoder where vectors are made."""
+
+    sha256: str = "counts"  # type: ignore[assignment]
+
+    def load(self) -> CountEncoder:
+        return CountEncoder()
+
+
+def write_corpus(path: Path, documents: int = 80, seed: int = 0) -> Path:
+    """JSON lines of random words, some forty to a document."""
+    draw = np.random.default_rng(seed)
+    words = ["".join(map(chr, draw.integers(97, 123, length))) for length in draw.integers(2, 9, 400)]
+    with open(path, "w", encoding="utf-8") as file:
+        for number in range(documents):
+            text = " ".join(words[i] for i in draw.integers(0, len(words), int(draw.integers(20, 60))))
+            file.write(json.dumps({"text": text, "title": f"Document {number}"}) + "\n")
+    return path
+
+
+def write_tokenizer(folder: Path) -> Path:
+    """A checkpoint folder with nothing but the tokenizer of bytes."""
+    byte_tokenizer().save_pretrained(folder)
+    (folder / "config.json").write_text('{"model_type": "llama"}')
+    return folder
+
+
+def recipe(
+    corpus: Path | str, tokenizer: Path, shards: int = 2, split: Split = TAIL, limit: int | None = None
+) -> Recipe:
+    return Recipe(Corpus((str(corpus),), limit=limit), str(tokenizer), CHUNK, split, shards)
+
+
+def build_chunks(folder: Path, made: Recipe) -> database.Database:
+    for shard in range(made.shards):
+        database.build_shard(folder, made, shard)
+    database.gather(folder, made.shards)
+    return database.Database(folder)
+
+
+def build(folder: Path, made: Recipe, label: str = "ivf", settings: IndexRecipe = INDEX) -> index.Index:
+    """Database, embeddings and index."""
+    chunks = build_chunks(folder, made)
+    for shard in range(made.shards):
+        embed.build_embeddings(folder, shard, Choice())
+    build_index(folder, label, settings)
+    return index.Index(chunks, label)
+
+
+def build_index(folder: Path, label: str, settings: IndexRecipe, parts: int = 1) -> None:
+    index.train(folder, label, settings)
+    shards = len(index.Vectors.open(folder, settings).embeddings)
+    for shard in range(shards):
+        index.add(folder, label, settings, shard)
+    index.merge(folder, label, settings)
+    for number in range(parts if parts > 1 else 0):
+        index.merge(folder, label, settings, (number, parts))

@@ -1,0 +1,177 @@
+"""Corpora: formats told apart, shards that share every document once, damage named by file and line."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragauge.errors import UserError
+from ragauge.retrieval import corpus
+from ragauge.retrieval.corpus import Corpus, Document, Share
+
+WHOLE = Share()
+
+
+def read(path: object, share: Share = WHOLE, **options: Any) -> list[Document]:
+    return list(Corpus((str(path),), **options).documents(share))
+
+
+def texts(path: object, share: Share = WHOLE, **options: Any) -> list[str]:
+    return [document.text for document in read(path, share, **options)]
+
+
+def records(path: Path, count: int) -> Path:
+    path.write_text("".join(json.dumps({"text": f"text {n}", "title": f"T{n}"}) + "\n" for n in range(count)))
+    return path
+
+
+def test_json_lines_give_place_title_and_text(tmp_path: Path) -> None:
+    path = tmp_path / "c.jsonl"
+    path.write_text('{"body": "one\\u2028two", "title": "T"}\n\n{"body": "  "}\n{"body": "three"}\n')
+    assert read(path, text_field="body") == [
+        Document(f"{path}:1", "T", "one\u2028two"),
+        Document(f"{path}:4", "", "three"),
+    ]
+
+
+def test_gzipped_is_read_as_plain(tmp_path: Path) -> None:
+    plain = records(tmp_path / "c.jsonl", 5)
+    zipped = tmp_path / "c.jsonl.gz"
+    zipped.write_bytes(gzip.compress(plain.read_bytes()))
+    assert texts(zipped) == texts(plain)
+
+
+@pytest.mark.parametrize("shards", [1, 2, 3, 7])
+def test_shards_share_every_document_once(tmp_path: Path, shards: int) -> None:
+    path = records(tmp_path / "c.jsonl", 20)
+    dealt = [texts(path, Share(n, shards)) for n in range(shards)]
+    assert sorted(text for part in dealt for text in part) == sorted(texts(path))
+    assert max(map(len, dealt)) - min(map(len, dealt)) <= 1
+
+
+def test_many_files_are_dealt_whole(tmp_path: Path) -> None:
+    for n in range(4):
+        records(tmp_path / f"{n}.jsonl", 3)
+    parts = [read(tmp_path / "*.jsonl", Share(n, 2)) for n in range(2)]
+    files = [{document.place.rpartition(":")[0] for document in part} for part in parts]
+    assert files == [{str(tmp_path / f"{n}.jsonl") for n in (0, 2)}, {str(tmp_path / f"{n}.jsonl") for n in (1, 3)}]
+    identity = Corpus((str(tmp_path / "*.jsonl"),)).identity(Share(1, 2))
+    assert [part["file"] for part in identity["parts"]] == ["1.jsonl", "3.jsonl"]
+
+
+def test_the_limit_counts_over_all_shards(tmp_path: Path) -> None:
+    path = records(tmp_path / "c.jsonl", 9)
+    assert sorted(text for n in range(2) for text in texts(path, Share(n, 2), limit=5)) == [
+        f"text {n}" for n in range(5)
+    ]
+
+
+def test_wikiextractor_documents(tmp_path: Path) -> None:
+    path = tmp_path / "w.txt"
+    path.write_text('<doc id="1" title="A &amp; B">\nA & B\n\nIt is.\n</doc>\n<doc id="2" title="C">\nC\n</doc>\n')
+    assert read(path) == [Document(f"{path}:1", "A & B", "A & B\n\nIt is."), Document(f"{path}:6", "C", "C")]
+
+
+def test_wikitext_articles_begin_at_their_titles(tmp_path: Path) -> None:
+    path = tmp_path / "w.txt"
+    path.write_text(" \n = Lobster = \n \n It lives . \n = = Range = = \n Sea . \n = Crab = \n Too . \n")
+    assert [(d.title, d.text.split()[-2]) for d in read(path)] == [("Lobster", "Sea"), ("Crab", "Too")]
+
+
+def test_blank_lines_part_other_text(tmp_path: Path) -> None:
+    path = tmp_path / "w.txt"
+    path.write_text("\none\ntwo\n\n\nthree\n")
+    assert texts(path) == ["one\ntwo", "three"]
+
+
+def test_a_mediawiki_export_gives_articles(tmp_path: Path) -> None:
+    body = "The town lies on a river. " * 200
+    page = f"<page><title>Town</title><ns>0</ns><revision><text>{body}\n== Days ==\nOld.</text></revision></page>"
+    path = tmp_path / "export.xml.bz2"
+    path.write_bytes(bz2.compress(f"<mediawiki>{page}{page}</mediawiki>".encode()))
+    assert [d.title for d in read(path, Share(1, 2))] == ["Town"]
+    assert texts(path)[0].endswith("Days\n\nOld.")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("c.jsonl", b'{"text": "a"}\n{"text": \n', r"c\.jsonl:2: not a JSON line"),
+        ("c.jsonl", b'{"text": "a"}\n{"text": "\xff"}\n', r"c\.jsonl:2: not a JSON line"),
+        ("c.jsonl", b'{"text": "a"}\n[1]\n', r"c\.jsonl:2: a line must be a JSON object"),
+        ("c.jsonl", b'{"text": 3}\n', r"c\.jsonl:1: field 'text' must be text"),
+        ("c.jsonl", b'{"txt": "a"}\n', r"c\.jsonl:1: no field 'text'"),
+        ("c.jsonl", b'{"text": "\\ud800"}\n', r"c\.jsonl:1: .*surrogate"),
+        ("c.jsonl.gz", gzip.compress(b'{"text": "a"}\n' * 9999)[:-30], r"c\.jsonl\.gz:\d+: the gzip file is cut off"),
+        ("c.txt", b"fine\n\xc3(\n", r"c\.txt:2: not UTF-8 text"),
+        ("c.txt.gz", b"\x1f\x8bnothing", r"c\.txt\.gz:1: the gzip file is cut off or damaged"),
+        ("c.txt", b'<doc id="1">\ntext\n', r"c\.txt:1: a document without </doc>"),
+        ("c.txt", b'<doc id="1">\n</doc>\nstray\n', r"c\.txt:3: text outside"),
+        ("c.txt", b'<doc id="1">\n<doc id="2">\n', r"c\.txt:2: <doc> inside"),
+        ("c.txt", b'<doc id="1">\n</doc>\n</doc>\n', r"c\.txt:3: </doc> without"),
+        ("c.xml.bz2", b"no archive", r"c\.xml\.bz2: cannot be read as bzip2"),
+    ],
+)
+def test_damage_is_named_by_file_and_line(tmp_path: Path, name: str, content: bytes, message: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=message):
+        read(path)
+
+
+def test_an_endless_line_is_refused_before_it_is_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(corpus, "MAX_DOCUMENT_BYTES", 100)
+    path = tmp_path / "c.jsonl"
+    path.write_text('{"text": "a"}\n{"text": "' + "b" * 200 + '"}\n')
+    with pytest.raises(UserError, match=r"c\.jsonl:2: a line of more than 100 bytes"):
+        read(path)
+    path = tmp_path / "c.txt"
+    path.write_text("a\n" * 80)
+    with pytest.raises(UserError, match=r"c\.txt:1: a document of more than 100"):
+        read(path)
+
+
+@pytest.mark.parametrize("source", ["nowhere.jsonl", "hf:no-organisation", "a.csv"])
+def test_an_unknown_source_is_told_with_the_choices(tmp_path: Path, source: str) -> None:
+    (tmp_path / "a.csv").write_text("x")
+    with pytest.raises(UserError, match=r"no such file|not of the form|not a kind of file"):
+        read(source if source.startswith("hf:") else tmp_path / source)
+
+
+def test_hub_records_are_streamed_and_dealt(monkeypatch: pytest.MonkeyPatch) -> None:
+    import datasets
+
+    asked: list[Any] = []
+
+    def load_dataset(*names: Any, **options: Any) -> Any:
+        asked.append((names, options))
+        return ({"text": f"t{n}"} for n in range(10**9))  # which nobody could load whole
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    assert texts("hf:allenai/c4:en@abc", Share(1, 2), limit=6) == ["t1", "t3", "t5"]
+    assert asked == [(("allenai/c4", "en"), {"revision": "abc", "split": "train", "streaming": True})]
+    assert Corpus(("hf:allenai/c4:en@abc",)).identity(Share())["parts"][0]["revision"] == "abc"
+
+
+def test_a_hub_that_does_not_answer_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    import datasets
+
+    def load_dataset(*names: Any, **options: Any) -> Any:
+        raise ConnectionError("no\nroute")
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    with pytest.raises(UserError, match=r"corpus hf:allenai/c4:en@a: the hub does not answer .*no route.*local files"):
+        texts("hf:allenai/c4:en@a")
+
+
+def test_the_shared_samples_are_read(shared_data: Path) -> None:
+    for name, documents in (("c4-en.jsonl.gz", 700), ("wikipedia-docs.txt.gz", 2349)):
+        assert len(read(shared_data / "corpora" / name)) == documents
+    articles = read(shared_data / "corpora" / "wikitext-2-raw.valid.txt.gz")
+    assert len(articles) == 60
+    assert articles[0].title == "Homarus gammarus"

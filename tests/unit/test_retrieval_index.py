@@ -1,0 +1,329 @@
+"""Indexes and the retriever: equal to exact search where all is scanned, parts equal to the whole, refusals."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tiny_database
+from ragauge.errors import UserError
+from ragauge.retrieval import embed, index
+from ragauge.retrieval.budget import Line
+from ragauge.retrieval.database import Database
+from ragauge.retrieval.index import Index, Vectors, exact_search, recall
+from ragauge.retrieval.retriever import Neighbours, Query, Retriever
+from ragauge.retrieval.settings import IndexRecipe
+from tiny_database import CHUNK, DIM, INDEX, CountEncoder
+
+FILLED = INDEX.model_copy(update={"filled": 20_000})
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
+    """A database's folder, its corpus and its tokenizer."""
+    folder = tmp_path_factory.mktemp("database")
+    corpus = tiny_database.write_corpus(folder / "c.jsonl", 120)
+    tokenizer = tiny_database.write_tokenizer(folder / "tokenizer")
+    tiny_database.build(folder / "db", tiny_database.recipe(corpus, tokenizer, 3))
+    tiny_database.build_index(folder / "db", "parts", INDEX, parts=3)
+    tiny_database.build_index(folder / "db", "filled", FILLED)
+    return folder / "db", corpus, tokenizer
+
+
+@pytest.fixture(scope="module")
+def folder(parts: tuple[Path, Path, Path]) -> Path:
+    return parts[0]
+
+
+@pytest.fixture
+def retriever(folder: Path) -> Retriever:
+    database = Database(folder)
+    return Retriever(database, Index(database, "ivf"), CountEncoder())
+
+
+def queries(count: int = 20) -> np.ndarray:
+    draw = np.random.default_rng(1)
+    return embed.normalised(draw.standard_normal((count, DIM)).astype(np.float32))
+
+
+def test_every_vector_is_in_the_index_once(folder: Path) -> None:
+    vectors = Vectors.open(folder, INDEX)
+    ids = np.concatenate([ids for shard in range(3) for _, ids in vectors.blocks(shard)])
+    assert ids.tolist() == list(range(len(vectors.database))) == list(range(len(Index(vectors.database, "ivf"))))
+
+
+def test_embeddings_are_those_of_the_detokenised_chunks(folder: Path) -> None:
+    database = Database(folder)
+    [part] = [embed.Embeddings.open(folder, 1)]
+    ids = np.arange(database.chunk_starts[1], database.chunk_starts[2])
+    rows = zip(database.tokens(ids), database.lengths(ids), strict=True)
+    plain = CountEncoder().encode([database.tokenizer.decode(row[:length]) for row, length in rows])
+    np.testing.assert_allclose(part.vectors, plain, atol=1e-3)  # fp16
+    assert part.vectors.dtype == np.float16
+
+
+@pytest.mark.parametrize("metric", ["l2", "inner_product"])
+def test_exact_search_is_the_sorted_list_of_all_distances(folder: Path, metric: str) -> None:
+    vectors = Vectors.open(folder, INDEX.model_copy(update={"metric": metric}))
+    own = np.concatenate([part.vectors for part in vectors.embeddings]).astype(np.float32)
+    asked = queries(5)
+    products = asked @ own.T
+    distances = -products if metric == "inner_product" else ((asked[:, None] - own[None]) ** 2).sum(-1)
+    found, ids = exact_search(vectors, asked, 7)
+    np.testing.assert_allclose(np.abs(found), np.abs(np.sort(distances, axis=1)[:, :7]), atol=1e-5)
+    np.testing.assert_allclose(np.take_along_axis(distances, ids, 1), np.sort(distances, axis=1)[:, :7], atol=1e-5)
+
+
+def test_the_index_on_disk_equals_one_in_memory(folder: Path) -> None:
+    import faiss
+
+    vectors = Vectors.open(folder, INDEX)
+    memory = faiss.read_index(str(index.index_folder(folder, "ivf") / "trained" / "trained.faiss"))
+    for shard in range(3):
+        for block, ids in vectors.blocks(shard):
+            memory.add_with_ids(block, ids)
+    for nprobe in (1, 3, 8):
+        expected = memory.search(queries(), 5, params=faiss.SearchParametersIVF(nprobe=nprobe))
+        found = Index(vectors.database, "ivf").search(queries(), 5, nprobe)
+        np.testing.assert_allclose(found[0], expected[0], rtol=1e-5)
+        np.testing.assert_array_equal(found[1], expected[1])
+
+
+def test_recall_rises_with_nprobe_and_is_high_where_all_is_scanned(folder: Path) -> None:
+    vectors = Vectors.open(folder, INDEX)
+    rows = [row for row in recall(Index(vectors.database, "ivf"), vectors, queries(100)) if row["k"] == 10]
+    assert [row["nprobe"] for row in rows] == [1, 2, 4, 8]
+    values = [row["recall"] for row in rows]
+    assert values == sorted(values)
+    assert values[-1] > 0.5 > values[0]
+
+
+def test_parts_merge_to_the_whole(folder: Path) -> None:
+    database = Database(folder)
+    whole = Index(database, "parts").search(queries(), 4, 3)
+    found = [Index(database, "parts", (n, 3)).search(queries(), 4, 3) for n in range(3)]
+    distances, ids = (np.concatenate([part[i] for part in found], axis=1) for i in range(2))
+    order = np.argsort(distances, axis=1, kind="stable")[:, :4]
+    np.testing.assert_array_equal(np.take_along_axis(distances, order, 1), whole[0])
+    np.testing.assert_array_equal(np.sort(np.take_along_axis(ids, order, 1)), np.sort(whole[1]))
+
+
+def test_a_filled_index_has_the_size_asked_for_and_finds_real_chunks(folder: Path) -> None:
+    vectors = Vectors.open(folder, FILLED)
+    filled = Index(vectors.database, "filled")
+    assert len(filled) == filled.filled == 20_000 == sum(len(i) for s in range(3) for _, i in vectors.blocks(s))
+    ids = filled.search(queries(), 10, 8)[1]
+    assert ids.min() >= 0
+    assert ids.max() < len(vectors.database)
+    raw = filled.search_raw(queries(), 10, 8)[1]
+    assert raw.max() >= len(vectors.database)
+    assert Index(vectors.database, "ivf").filled is None
+
+
+def test_drawn_vectors_lie_around_their_own_chunk(folder: Path) -> None:
+    vectors = Vectors.open(folder, FILLED)
+    own = np.concatenate([part.vectors for part in vectors.embeddings]).astype(np.float32)
+    cosines = []
+    for block, ids in vectors.blocks(1):
+        if ids[0] >= len(vectors.database):
+            np.testing.assert_allclose(np.linalg.norm(block, axis=1), 1, rtol=1e-5)
+            cosines.append((block * own[ids % len(vectors.database)]).sum(1))
+    assert np.mean(np.concatenate(cosines)) == pytest.approx(0.7, abs=0.03)
+
+
+def test_near_duplicates_are_left_out_unless_kept(folder: Path) -> None:
+    vectors = Vectors.open(folder, INDEX)
+    marked = np.array([0, 5])
+    vectors.database.__dict__["near_duplicates"] = marked
+    ids = np.concatenate([ids for shard in range(3) for _, ids in vectors.blocks(shard)])
+    assert not np.isin(vectors.database.documents(ids), marked).any()
+    assert len(ids) == vectors.real < len(vectors.database)
+
+
+def test_a_prefix_of_the_database_is_its_first_shards(folder: Path) -> None:
+    vectors = Vectors.open(folder, INDEX.model_copy(update={"shards": 2}))
+    assert vectors.total == vectors.database.chunk_starts[2]
+    with pytest.raises(UserError, match="shards is 9; the database .* has 3"):
+        Vectors.open(folder, INDEX.model_copy(update={"shards": 9}))
+
+
+def test_nothing_is_made_twice(folder: Path) -> None:
+    assert not index.train(folder, "ivf", INDEX)
+    assert not index.add(folder, "ivf", INDEX, 0)
+    assert not index.merge(folder, "ivf", INDEX.model_copy(update={"nprobe": 2}))  # which a search may choose anyway
+    assert not embed.build_embeddings(folder, 0, tiny_database.Choice())
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"nlist": 1000}, r"1000 lists want 39,000 training vectors and there are \d+; set nlist to at most \d+, take"),
+        ({"pq_bytes": 5}, r"pq_bytes 5 must divide 32: one of \[1, 2, 4, 8, 16, 32\]"),
+        ({"filled": 3}, r"filled is 3; the database has \d+ vectors already"),
+        ({"train_vectors": 100}, r"8 lists want 312 training vectors and there are 100; the least is 256"),
+    ],
+)
+def test_an_index_that_cannot_be_is_told_with_the_choice(folder: Path, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        index.train(folder, "impossible", INDEX.model_copy(update=changes))
+
+
+def test_steps_out_of_order_are_told(folder: Path) -> None:
+    with pytest.raises(UserError, match="no trained index"):
+        index.add(folder, "unknown", INDEX, 0)
+    with pytest.raises(UserError, match="trained for another database or with other settings"):
+        index.add(folder, "ivf", INDEX.model_copy(update={"seed": 9}), 0)
+    with pytest.raises(UserError, match="shard 7: the index takes 3"):
+        index.add(folder, "ivf", INDEX, 7)
+    with pytest.raises(UserError, match="no merged index"):
+        Index(Database(folder), "unknown")
+
+
+def test_an_index_cut_short_or_of_another_database_is_refused(tmp_path: Path) -> None:
+    corpus = tiny_database.write_corpus(tmp_path / "c.jsonl", 60)
+    recipe = tiny_database.recipe(corpus, tiny_database.write_tokenizer(tmp_path / "t"), 1)
+    small = INDEX.model_copy(update={"nlist": 2})
+    tiny_database.build(tmp_path / "db", recipe, settings=small)
+    for name in ("index.faiss", "index.ivfdata"):
+        path = tmp_path / "db" / "indexes" / "ivf" / "merged" / name
+        whole = path.read_bytes()
+        path.write_bytes(whole[: len(whole) // 2])
+        with pytest.raises(UserError, match=rf"{name}: .* cut short; rebuild it"):
+            Index(Database(tmp_path / "db"), "ivf")
+        path.write_bytes(whole)
+    tiny_database.write_corpus(corpus, 60, seed=5)
+    database = tiny_database.build_chunks(tmp_path / "db", recipe)
+    with pytest.raises(UserError, match="an index of another database"):
+        Index(database, "ivf")
+    with pytest.raises(UserError, match="embeddings of another state of shard 0"):
+        Vectors.open(tmp_path / "db", small)
+
+
+def test_a_moved_database_is_read_where_it_is(folder: Path, tmp_path: Path) -> None:
+    import shutil
+
+    moved = Path(shutil.copytree(folder, tmp_path / "moved"))
+    found = Index(Database(moved), "ivf").search(queries(), 3, 8)[1]
+    np.testing.assert_array_equal(found, Index(Database(folder), "ivf").search(queries(), 3, 8)[1])
+
+
+def test_faiss_prints_nothing(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    Index(Database(folder), "ivf").search(queries(), 3, 8)
+    assert capfd.readouterr().out == ""
+
+
+# --- the retriever ---
+
+
+def same(a: Neighbours, b: Neighbours) -> None:
+    for field in fields(Neighbours):
+        if field.name != "seconds":
+            np.testing.assert_array_equal(getattr(a, field.name), getattr(b, field.name), field.name)
+
+
+def test_a_chunk_finds_itself_its_document_and_what_follows(retriever: Retriever) -> None:
+    database = retriever.database
+    chunk = np.flatnonzero(database.continuations(np.arange(40)) >= 0)[3]
+    [found] = retriever.search([Query(tokens=database.tokens(np.array([chunk]))[0].tolist(), k=3, nprobe=8)])
+    place = found.ids.tolist().index(chunk)  # product codes may confuse it with a chunk that is as near
+    assert found.documents[place] == database.documents(np.array([chunk]))[0]
+    assert found.tokens[place].tolist() == database.tokens(np.array([chunk]))[0].tolist()
+    assert found.continuations[place].tolist() == database.tokens(np.array([chunk + 1]))[0].tolist()
+    assert found.continuation_lengths[place] == database.lengths(np.array([chunk + 1]))[0]
+    assert (np.diff(found.distances) >= 0).all()
+    assert set(found.seconds) == {"encode", "search", "lookup"}
+
+
+def test_tokens_and_their_text_are_one_query_and_a_batch_is_its_queries(retriever: Retriever) -> None:
+    tokens = retriever.database.tokens(np.array([4]))[0].tolist()
+    asked = [
+        Query(tokens=tokens, k=2, nprobe=2),
+        Query(text=retriever.database.tokenizer.decode(tokens), k=2, nprobe=2),
+        Query(text="other words", k=5, nprobe=1, continuation=3),
+        Query(text="other words", k=5, continuation=0),
+    ]
+    batch = retriever.search(asked)
+    same(batch[0], batch[1])
+    for query, found in zip(asked, batch, strict=True):
+        same(found, retriever.search([query])[0])
+        assert found.tokens.shape == (query.k, CHUNK)
+        assert found.continuations.shape == (query.k, query.continuation * CHUNK)
+    assert batch[3].nprobe == INDEX.nprobe
+    assert retriever.search([]) == []
+
+
+def test_fewer_neighbours_than_asked_for_are_marked(retriever: Retriever) -> None:
+    [found] = retriever.search([Query(text="some words", k=2000, nprobe=1)])
+    none = found.ids < 0
+    assert none.any()
+    assert np.isinf(found.distances[none]).all()
+    assert not found.tokens[none].any()
+    assert not found.lengths[none].any()
+    assert (found.documents[none] == -1).all()
+
+
+def test_a_budget_takes_the_largest_nprobe_that_fits(retriever: Retriever) -> None:
+    with pytest.raises(UserError, match="budget_s needs a retriever whose latency was measured"):
+        retriever.search([Query(text="a", budget_s=1.0)])
+    retriever.latency = Line(intercept_s=0.1, slope_s=0.1)
+    budgets = {0.05: 1, 0.35: 2, 0.5001: 4, 9.0: 8}
+    assert {b: retriever.search([Query(text="a", budget_s=b)])[0].nprobe for b in budgets} == budgets
+    assert [n.nprobe for n in retriever.search([Query(text="a", budget_s=1.0002)] * 2)] == [4, 4]
+
+
+def test_the_latency_is_measured_over_all_nprobe(retriever: Retriever) -> None:
+    line = retriever.calibrate(trials=2)
+    assert retriever.latency is line
+    assert line(8) > 0
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ({"tokens": [10**6]}, "token 1000000 is beyond the vocabulary"),
+        ({"text": "a", "nprobe": 9}, "nprobe 9: must be from 1 to the index's 8 lists"),
+    ],
+)
+def test_a_query_that_cannot_be_asked_is_told(retriever: Retriever, query: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        retriever.search([Query(**query)])
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {},
+        {"text": "a", "tokens": [1]},
+        {"text": " "},
+        {"tokens": []},
+        {"text": "a", "k": 0},
+        {"text": "a", "nprobe": 0},
+        {"text": "a", "nprobe": 1, "budget_s": 1.0},
+        {"text": "a", "budget_s": 0.0},
+        {"text": "a", "budget_s": float("nan")},
+        {"text": "a", "continuation": -1},
+    ],
+)
+def test_a_query_is_checked_when_it_is_made(query: dict[str, Any]) -> None:
+    with pytest.raises(UserError, match="query: "):
+        Query(**query)
+
+
+def test_an_encoder_of_another_width_is_refused(folder: Path) -> None:
+    class Wide(CountEncoder):
+        dim = 64
+
+    database = Database(folder)
+    with pytest.raises(UserError, match="vectors of width 32; the encoder's are 64"):
+        Retriever(database, Index(database, "ivf"), Wide())
+
+
+def test_what_is_searched_is_described(retriever: Retriever) -> None:
+    about = retriever.describe()
+    assert about["vectors"] == len(retriever.database)
+    assert (about["lists"], about["metric"], about["chunk_tokens"]) == (8, "l2", CHUNK)
+    assert IndexRecipe().origin().keys() & {"nprobe", "parts"} == set()
