@@ -11,8 +11,9 @@ import pytest
 import tiny_models
 from ragauge import assets, datasets
 from ragauge.datasets import _examples
+from ragauge.datasets._wiki_questions import Place, Question
 from ragauge.datasets._wikipedia import Article, Section
-from ragauge.datasets.wiki_long import article_text
+from ragauge.datasets.wiki_long import article_text, gold_section
 from ragauge.errors import UserError
 from ragauge.metrics._text import normalise
 from ragauge.prompts import Prompt, Source, build_prompt, cut_middle
@@ -169,7 +170,7 @@ def test_an_article_is_its_sections_below_their_headings() -> None:
     assert article_text(article) == "Lead.\n\nHistory\n\nIt was.\nIt is.\n\nEmpty"
 
 
-def test_every_article_holds_an_answer(tmp_path: Path) -> None:
+def test_every_gold_section_holds_an_answer(tmp_path: Path) -> None:
     try:
         assets.resolve("wikipedia-sample")
     except UserError as error:
@@ -177,5 +178,68 @@ def test_every_article_holds_an_answer(tmp_path: Path) -> None:
     examples = datasets.load("wiki_long")
     assert len(examples) >= 120
     for example in examples:
-        text = normalise(example.documents[0].text)
+        [section] = example.gold_stretches
+        text = normalise(example.documents[0].text[section.start : section.stop])
         assert any(normalise(answer) in text for answer in example.answers), example.key
+
+
+# ---- gold sections
+
+ARTICLE = Article(
+    "Ada", (Section("", "Ada was born."), Section("Life", ""), Section("Work", "An Engine."), Section("Work", "Notes."))
+)
+
+
+def asked(section: str, answer: str, near: str = "") -> Question:
+    return Question("q", "what?", (answer,), (Place("Ada", section, near),))
+
+
+@pytest.mark.parametrize(
+    ("question", "text"),
+    [
+        (asked("", "born"), "Ada was born."),
+        (asked("Work", "the engine"), "An Engine."),
+        (asked("Work", "notes"), "Notes."),
+    ],
+)
+def test_the_gold_section_is_where_the_articles_text_has_it(question: Question, text: str) -> None:
+    start, stop = gold_section(ARTICLE, question)
+    assert article_text(ARTICLE)[start:stop] == text
+
+
+@pytest.mark.parametrize(
+    ("question", "count"), [(asked("Work", "e"), 2), (asked("Life", "born"), 0), (asked("Work", "engine", "near"), 0)]
+)
+def test_a_gold_section_must_be_one(question: Question, count: int) -> None:
+    with pytest.raises(UserError, match=f"question q: {count} sections fit"):
+        gold_section(ARTICLE, question)
+
+
+def long_record(**changes: Any) -> dict[str, Any]:
+    found = {"id": "q", "question": "who?", "title": "Ada", "context": "It was I.", "answers": ["I"]}
+    return {**found, "section_start": 3, "section_stop": 9, **changes}
+
+
+def test_a_gold_section_is_read_written_and_read_again(tmp_path: Path) -> None:
+    [example] = datasets.load("wiki_long", data=write(tmp_path, long_record()))
+    assert example.gold_stretches == (datasets.Stretch(0, 3, 9),)
+    _examples.write(tmp_path / "examples.jsonl", [example])
+    assert _examples.read(tmp_path / "examples.jsonl") == [example]
+    unknown = {k: v for k, v in long_record().items() if not k.startswith("section")}
+    [without] = datasets.load("wiki_long", data=write(tmp_path, unknown))
+    assert without.gold_stretches == ()
+
+
+@pytest.mark.parametrize(("start", "stop"), [(9, 9), (-1, 3), (3, 10), (6, 6)])
+def test_a_section_outside_of_the_article_is_refused(start: int, stop: int, tmp_path: Path) -> None:
+    data = write(tmp_path, long_record(section_start=start, section_stop=stop))
+    with pytest.raises(UserError, match=r"data.jsonl:1: Stretch.* is no stretch of a gold document's text"):
+        datasets.load("wiki_long", data=data)
+
+
+def test_stretches_move_with_their_documents() -> None:
+    from ragauge.datasets._base import Document, Example, reordered
+
+    documents = tuple(Document("", text) for text in ("one", "two", "three"))
+    example = Example("k", "q", documents, ("a",), (2,), (datasets.Stretch(2, 0, 5),))
+    assert reordered(example, [2, 0, 1]).gold_stretches == (datasets.Stretch(0, 0, 5),)
