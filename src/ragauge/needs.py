@@ -35,12 +35,6 @@ GPU = {  # NVIDIA A100 80 GB SXM, by its data sheet: dense tensor cores, HBM2e
 RECORD_BYTES = 3_000  # of one question's record, trace included
 WEIGHT_BYTES = 2  # of a parameter of a checkpoint on a hub: all of the papers' are in half precision
 OTHERS_GB = {"contriever": 0.44, "bge-large-en-v1.5": 1.34, "llm-embedder": 0.44, "minilm": 0.08}  # encoders
-SHAPES = {  # models of the catalog whose shape is another's
-    "llama-2-7b-chat": "llama-2-7b",
-    "vicuna-7b-16k": "llama-2-7b",
-    "longchat-7b-32k": "llama-2-7b",
-    "longalpaca-7b-32k": "llama-2-7b",
-}
 
 
 @dataclass(frozen=True)
@@ -96,7 +90,6 @@ def shape_of(config: Config, model: str) -> Shape | None:
     """The shape of a configured model by its source's name; None where it is not known."""
     entry = config.models[model]
     name = config.training[entry.training].model if entry.training else entry.source
-    name = SHAPES.get(name, name)
     return shapes.named(name) if name in shapes.names() else None
 
 
@@ -218,7 +211,7 @@ def _trainings(config: Config) -> str:
     """Floors of the matrix products: forward, backward (twice that), and forward again for gradient checkpointing."""
     rows = []
     for label, training in config.training.items():
-        shape = shapes.named(SHAPES.get(training.model, training.model))
+        shape = shapes.named(training.model)
         documents = training.steps * training.processes * training.accumulation
         length = (training.max_length,)
         macs = call_macs(Call("train", length, (0,), logits=length), shape)

@@ -8,7 +8,10 @@ from ragauge.errors import UserError
 
 PARAMETERS = {
     "smollm2-135m-instruct": 134_515_008,
-    "llama-2-7b": 6_738_415_616,
+    **dict.fromkeys(
+        ("llama-2-7b", "llama-2-7b-chat", "vicuna-7b-16k", "longchat-7b-32k", "longalpaca-7b-32k"), 6_738_415_616
+    ),
+    "retro": 12 * (4 * 1536**2 + 3 * 1536 * 6144) + 2 * 32128 * 1536 + 25 * 1536,  # the trunk: 552 of 633 millions
     "bloomz-3b": 3_002_557_440,
     "bloomz-7b1": 7_069_016_064,
     "mpt-7b-instruct": 6_649_286_656,
