@@ -33,7 +33,19 @@ def test_an_experiment_plans_every_job_once(checkout: Path, name: str) -> None:
     experiment = load(checkout / name)
     assert jobs["answers"] == len(list(experiment.answers()))
     assert jobs["data"] == len(experiment.datasets)
+    timed = [model for protocol in experiment.protocols for model in experiment.timed_models(protocol.dataset)]
+    assert jobs["latency"] == len(timed)
     assert all(jobs[item] == 1 for item in registry.names("item"))
+
+
+def test_a_judge_that_is_named_judges_before_its_table_is_made(checkout: Path) -> None:
+    judge = "judge={methods: [cfic, free_extraction], model: smollm2-135m-instruct}"
+    done = snakemake(checkout, "-n", "-p", "--configfile", "configs/smoke.yaml", "--config", judge)
+    assert done.returncode == 0, done.stderr
+    output = done.stdout + done.stderr
+    jobs = load(checkout / "configs/smoke.yaml").answers()
+    assert planned(output)["judgements"] == sum(job.variant in ("cfic", "free_extraction") for job in jobs)
+    assert "--model smollm2-135m-instruct --dtype float32 --device cpu" in output
 
 
 def test_a_key_is_changed_on_the_command_line(checkout: Path) -> None:
