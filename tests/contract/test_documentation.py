@@ -20,6 +20,7 @@ PAGES = [
     "docs/data-sets.md",
     "docs/cost-accounting.md",
     "docs/latency-protocol.md",
+    "docs/piperag.md",
     "docs/service.md",
     "docs/paper-configuration.md",
     "docs/training.md",

@@ -325,5 +325,7 @@ def test_a_pipeline_of_a_configuration(folder: Path, tmp_path: Path, capsys: pyt
     assert fingerprint["schedule"]["seed"] == 3
     assert fingerprint["schedule"]["interval"] == 32
     assert len(read_kind(out, SequenceRecord)) == 2
+    assert main([*common, "--pipeline", "chance", "--adapters", "a.safetensors"]) == 2
+    assert "takes no --adapters" in capsys.readouterr().err
     assert main([*common, "--pipeline", "chanc"]) == 2
     assert "did you mean 'chance'" in capsys.readouterr().err

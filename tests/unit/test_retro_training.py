@@ -114,8 +114,10 @@ def test_training_ends_with_its_budget_and_goes_on_with_a_longer_one(tmp_path: P
     assert curve[0]["step"] == 0
     assert curve[-1]["step"] == made.step > 0
     assert {"held_out_retrieved", "held_out_random", "seconds"} <= set(curve[-1])
+    path.unlink()  # as a workflow does before it makes a file anew
     same = trainer(tmp_path)
     assert same.run() == path
+    assert path.is_file()
     assert same.step == made.step  # nothing was left to do
     longer = trainer(tmp_path, minutes=(made.spent_s + 0.5) / 60)
     longer.run()

@@ -7,8 +7,12 @@ PIPELINE = f"{RESULTS}/pipelines/{{pipeline}}"
 pipeline_files = [f"{PIPELINE}.jsonl".format(pipeline=label) for label in EXPERIMENT.pipelines]
 
 
+RETROFIT = f"{RESULTS}/retrofit/{{database}}/{{index}}/{{model}}/{{minutes}}"
+
+
 wildcard_constraints:
     pipeline="[^/]+",
+    minutes=r"[\d.]+",
 
 
 def pipeline_of(wildcards):
@@ -34,6 +38,36 @@ def pipeline_decoder(wildcards):
     return manifest(EXPERIMENT.models[EXPERIMENT.pipeline_model(pipeline_of(wildcards))].source)
 
 
+def pipeline_adapters(wildcards):
+    """What neighbours are read with, where that was trained."""
+    entry = pipeline_of(wildcards)
+    trained = f"{RETROFIT}/adapters.safetensors".format(
+        database=EXPERIMENT.pipeline_database(entry),
+        index=entry.index,
+        model=EXPERIMENT.pipeline_model(entry),
+        minutes=entry.retrofit_minutes,
+    )
+    return trained if entry.retrofit_minutes else []
+
+
+def pipeline_options(wildcards):
+    adapters = pipeline_adapters(wildcards)
+    return f"--adapters {adapters}" if adapters else ""
+
+
+def retrofit_model(wildcards):
+    return EXPERIMENT.models[wildcards.model]
+
+
+def retrofit_decoder(wildcards):
+    return manifest(retrofit_model(wildcards).source)
+
+
+def retrofit_options(wildcards):
+    model = retrofit_model(wildcards)
+    return f"--model {model.source} --device {model.device} --seed {EXPERIMENT.seed}"
+
+
 def pipeline_threads(wildcards):
     entry = pipeline_of(wildcards)
     return workflow.cores if entry.task == "generate" else (entry.threads or 1) + entry.asks
@@ -46,12 +80,41 @@ def pipeline_settings(wildcards):
     return {"pipeline": entry.model_dump(), "model": model.model_dump(), "seed": EXPERIMENT.seed}
 
 
+rule retrofit:
+    """Train a frozen decoder to read neighbours, for a given wall-clock time, alone on the machine."""
+    input:
+        database=GATHERED,
+        index=f"{INDEX}/merged/manifest.json",
+        model=retrofit_decoder,
+    output:
+        adapters=f"{RETROFIT}/adapters.safetensors",
+        curve=f"{RETROFIT}/curve.jsonl",
+    log:
+        f"{LOGS}/retrofit/{{database}}/{{index}}/{{model}}/{{minutes}}.log",
+    conda:
+        ENVIRONMENT
+    threads: workflow.cores
+    resources:
+        mem_mb=8000,
+        runtime=720,
+    params:
+        options=retrofit_options,
+        code=code_of("verbs.retrofit"),
+        database=DATABASE,
+        index=INDEX,
+        folder=RETROFIT,
+    shell:
+        "ragauge retrofit {params.options} --database {params.database} --index {params.index}"
+        " --minutes {wildcards.minutes} --out {params.folder} 2>&1 | tee {log}"
+
+
 rule pipeline:
     """Score or continue held-out text under one schedule of retrieval."""
     input:
         database=pipeline_database,
         index=pipeline_index,
         model=pipeline_decoder,
+        adapters=pipeline_adapters,
     output:
         records=f"{PIPELINE}.jsonl",
         meta=f"{PIPELINE}.meta.json",
@@ -66,8 +129,9 @@ rule pipeline:
     params:
         config=SETTINGS,
         settings=pipeline_settings,
+        options=pipeline_options,
         folder=pipeline_folder,
         code=code_of("verbs.pipeline"),
     shell:
         "ragauge pipeline --config {params.config} --pipeline {wildcards.pipeline} --database {params.folder}"
-        " --out {output.records} 2>&1 | tee {log}"
+        " {params.options} --out {output.records} 2>&1 | tee {log}"

@@ -34,6 +34,9 @@ class PipelineSettings(BaseModel):
     )
     reach: int | None = Field(None, ge=0, description="most tokens between neighbours and window; default: no bound")
     bias: float = Field(0.0, description="added to the attention scores of neighbours' keys")
+    retrofit_minutes: float | None = Field(
+        None, gt=0, description="neighbours are read with adapters that were trained so long; default: untrained"
+    )
     tokens: int = Field(1024, ge=66, description="of a sequence")
     limit: int | None = Field(None, ge=1, description="sequences; default: all of the held-out text")
     trials: int = Field(1, ge=1, description="timed generations of a sequence, after one that is not timed")

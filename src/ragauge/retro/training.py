@@ -141,6 +141,7 @@ class Trainer:
         """
         self._resume()
         if self.spent_s >= self.budget_s:
+            self._write()
             return self.path
         texts = {name: self.material.held_out(random=name == "random") for name in ("retrieved", "random")}
         if not self.curve:
@@ -207,10 +208,14 @@ class Trainer:
         held_out = {f"held_out_{name}": float(np.mean([float(self.loss(t)) for t in ts])) for name, ts in texts.items()}
         self.curve.append({"step": self.step, "seconds": round(self.spent_s, 3), **held_out, **point})
         logger.info("%s", " ".join(f"{key} {value:.4g}" for key, value in self.curve[-1].items()))
+        self._write()
+        replace_atomically(self.folder / "state.pt", _as_bytes(self._state()))
+
+    def _write(self) -> None:
+        """Put adapters and curve on disk."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self.adapters.save(self.path, **self.about)
         replace_atomically(self.folder / "curve.jsonl", "".join(json.dumps(p) + "\n" for p in self.curve).encode())
-        replace_atomically(self.folder / "state.pt", _as_bytes(self._state()))
 
     def _state(self) -> dict[str, Any]:
         return {
