@@ -25,6 +25,7 @@ from ragauge.prompts import unit_steps
 from ragauge.training import engine, loop
 from ragauge.training.batches import ResponseLoss, apart, pack
 from ragauge.training.settings import Training
+from tiny_checkpoint import write_checkpoint
 
 ENCODED = Encoded([5, 6, 7, 8], (([9, 10], [11, 12, 13]), ([14], [15, 16]), ([17, 18, 19], [20])))
 
@@ -229,7 +230,8 @@ def test_what_cannot_be_trained_is_told(folder: Path, changes: dict[str, Any], m
         (["--set", "lrr=1"], "unknown key 'lrr'; did you mean 'lr'?"),
         (["--set", "model=nobody"], "unknown model 'nobody'"),
         (["--set", "steps=0"], "must be greater than or equal to 1, not 0"),
-        (["--config", "configs/smoke.yaml"], "has no section `training`"),
+        ([], "train.jsonl: no such file; `ragauge sft data` writes it"),
+        (["--config", "configs/reference.yaml"], "has no section `training`"),
     ],
 )
 def test_the_command_line_names_mistakes(
@@ -237,7 +239,7 @@ def test_the_command_line_names_mistakes(
 ) -> None:
     given = [str(root / part) if part.startswith("configs/") else part for part in arguments]
     folders = ["--data", str(tmp_path), "--checkpoints", str(tmp_path), "--out", str(tmp_path / "m")]
-    model = [] if "--config" in arguments else ["--set", "model=smollm2-135m-instruct"]
+    model = [] if "--config" in arguments else ["--set", f"model={write_checkpoint(tmp_path / 'base')}"]
     assert main(["sft", "train", *model, *given, *folders]) == 2
     assert message in capsys.readouterr().err
 

@@ -142,6 +142,7 @@ class DeepSpeed(Engine):
 
     def save(self, folder: Path, tag: str) -> None:
         self.engine.save_checkpoint(str(folder), tag=tag, save_latest=False)
+        dist.barrier()  # it is whole when every process has written its part
 
     def load(self, folder: Path, tag: str) -> None:
         path, _ = self.engine.load_checkpoint(str(folder), tag=tag)

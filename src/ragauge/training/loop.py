@@ -91,6 +91,8 @@ class Material:
 
     def __init__(self, settings: Training, folder: Path) -> None:
         self.settings, self.folder = settings, folder
+        if missing := [n for n in (sft_data.TRAIN, sft_data.HELD_OUT) if not (folder / n).is_file()]:
+            raise UserError(f"{folder / missing[0]}: no such file; `ragauge sft data` writes it")
         self.base = Path(assets.resolve(settings.model))
         self.shape = read_shape(self.base)
         self.tokenizer = load_tokenizer(self.base)

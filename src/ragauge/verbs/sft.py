@@ -44,10 +44,13 @@ def run(args: argparse.Namespace) -> None:
 
     experiment = config.load(args.config) if args.config else None
     label, settings = _settings(args, experiment)
-    if args.action == "data":
-        _data(args, settings, experiment.evaluation(label) if experiment else {})
-    else:
-        _train(args, settings)
+    try:
+        if args.action == "data":
+            _data(args, settings, experiment.evaluation(label) if experiment else {})
+        else:
+            _train(args, settings)
+    except OSError as error:  # no space left, no permission
+        raise UserError(f"{error.filename or args.out}: {error.strerror or error}") from error
 
 
 def _data(args: argparse.Namespace, settings: Training, limits: dict[str, int | None]) -> None:
