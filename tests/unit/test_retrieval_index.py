@@ -147,7 +147,7 @@ def test_near_duplicates_are_left_out_unless_kept(folder: Path) -> None:
 def test_a_prefix_of_the_database_is_its_first_shards(folder: Path) -> None:
     vectors = Vectors.open(folder, INDEX.model_copy(update={"shards": 2}))
     assert vectors.total == vectors.database.chunk_starts[2]
-    with pytest.raises(UserError, match="shards is 9; the database .* has 3"):
+    with pytest.raises(UserError, match=r"shards is 9; the database .* has 3"):
         Vectors.open(folder, INDEX.model_copy(update={"shards": 9}))
 
 

@@ -1,0 +1,91 @@
+"""Embedding chunks: sentence-transformers as it comes, our encoder in torch, and in ONNX Runtime.
+
+    python benchmarks/embedding.py DATABASE [--threads 2] [--chunks 1024] [--rounds 5]
+
+DATABASE is a folder that `ragauge index chunks` wrote to. Every round runs each encoder once over the same chunks, in a
+random order; a ratio is sentence-transformers' median seconds over ours. Vectors are checked to agree.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from ragauge import assets
+from ragauge.cost.machine import MAX_LOAD, competing_load, cpu_model
+from ragauge.retrieval.database import Shard, shard_folder
+from ragauge.retrieval.embed import EncoderChoice, detokeniser
+
+BASE = "sentence-transformers"
+Encode = Callable[[Sequence[str]], np.ndarray]
+
+
+def main() -> None:
+    args = _arguments()
+    torch.set_num_threads(args.threads)
+    texts = _texts(args.database, args.chunks)
+    encoders = _encoders(args.threads)
+    _check([encode(texts[:64]) for encode in encoders.values()])
+    seconds, load = _time(encoders, texts, args.rounds)
+    print(
+        f"{len(texts)} chunks on {cpu_model()}, {args.threads} threads, {args.rounds} rounds, competing load {load:.1%}"
+    )
+    if load > MAX_LOAD:
+        print(f"not to be reported: more than {MAX_LOAD:.0%} of the processor was others'")
+    for name, times in seconds.items():
+        median = statistics.median(times)
+        ratio = statistics.median(seconds[BASE]) / median
+        print(f"  {name:24} {len(texts) / median:8.1f} chunks/s   {ratio:.2f} x {BASE}")
+
+
+def _encoders(threads: int) -> dict[str, Encode]:
+    from sentence_transformers import SentenceTransformer
+
+    library = SentenceTransformer(str(assets.resolve("minilm")), device="cpu")
+    ours = {engine: EncoderChoice("minilm", engine, threads).load() for engine in ("torch", "onnx")}
+    base: Encode = lambda texts: np.asarray(library.encode(list(texts), show_progress_bar=False))  # noqa: E731
+    return {BASE: base, **{f"ragauge {engine}": encoder.encode for engine, encoder in ours.items()}}
+
+
+def _texts(database: Path, count: int) -> list[str]:
+    shard = Shard.open(shard_folder(database, 0))
+    text = detokeniser(shard)
+    rows = zip(shard.tokens[:count], shard.lengths[:count], strict=True)
+    return [text(row[:length]) for row, length in rows]
+
+
+def _check(vectors: Sequence[np.ndarray]) -> None:
+    for other in vectors[1:]:
+        np.testing.assert_allclose(other, vectors[0], atol=1e-5)
+
+
+def _time(encoders: dict[str, Encode], texts: Sequence[str], rounds: int) -> tuple[dict[str, list[float]], float]:
+    """Seconds of each round by encoder, and the load of other processes meanwhile."""
+    seconds: dict[str, list[float]] = {name: [] for name in encoders}
+    with competing_load() as load:
+        for _ in range(rounds):
+            for name in random.sample(list(encoders), len(encoders)):
+                start = time.perf_counter()
+                encoders[name](texts)
+                seconds[name].append(time.perf_counter() - start)
+    return seconds, load.share
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("database", type=Path)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--chunks", type=int, default=1024)
+    parser.add_argument("--rounds", type=int, default=5)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
