@@ -23,7 +23,13 @@ from retro_parts import ExactRetriever, tokens
 
 IDS = tokens(200, 1)
 DOCUMENTS = [tokens(300, 2), tokens(70, 3), IDS[20:140], tokens(400, 4), tokens(5, 5)]
-FORMS = [JointAttention(), JointAttention(reach=0), JointAttention(reach=40), JointAttention(sink=False), JointAttention(bias=-1.5)]
+FORMS = [
+    JointAttention(),
+    JointAttention(reach=0),
+    JointAttention(reach=40),
+    JointAttention(sink=False),
+    JointAttention(bias=-1.5),
+]
 
 
 class Dense(list[Any]):
