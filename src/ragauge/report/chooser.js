@@ -191,13 +191,20 @@ function advice(points, first, best) {
   return [
     el("p", { class: "kicker" }, "Recommended"),
     el("p", { class: "verdict", id: "recommended" }, el("a", { href: address(variant) }, variant.name)),
-    el("dl", { class: "sums" }, ...qualityLines(first), ...costLines(first), ...memoryLines(first), ...priceLines(first, best)),
+    el("dl", { class: "sums" }, ...askedLines(), ...qualityLines(first), ...costLines(first), ...memoryLines(first), ...priceLines(first, best)),
     ...rivals(points, first),
     el("p", { class: "small" }, `${points.filter((p) => p.qualifies).length} of ${points.length} variants qualify.`),
   ];
 }
 
 const line = (term, ...said) => [el("dt", {}, term), el("dd", {}, ...said)];
+
+/** The limits, for those who read the page on paper. */
+function askedLines() {
+  const { kind, target, memory, reuse } = setting;
+  const limits = [kind && known(target) && `at most ${digits(target)} ${unitOf(kind).name}`, known(memory) && `at most ${digits(memory)} GB`];
+  return line("asked", [...limits.filter(Boolean), `${percent(reuse)} of the documents reused`].join(", "));
+}
 
 function qualityLines({ variant }) {
   const { mean, low, high, n } = variant.quality;
