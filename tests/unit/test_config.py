@@ -41,7 +41,7 @@ NAIVE_ON_MUSIQUE = {"methods": ["naive"], "dataset": "musique", "trials": 4}
 
 # (path of the change, value, what the one line must hold)
 MISTAKES = [
-    ("sede", 1, "c.yaml: sede: unknown key 'sede'; did you mean 'seed'? known: datasets, generation"),
+    ("sede", 1, "c.yaml: sede: unknown key 'sede'; did you mean 'seed'? known: databases, "),
     ("seed", "one", "c.yaml: seed: must be a valid integer, not 'one'"),
     ("run", "a/b", "c.yaml: run: 'a/b' must be made of letters, digits, '.', '_' and '-'"),
     ("models", {}, "c.yaml: models: "),
