@@ -7,7 +7,6 @@ import math
 from pathlib import Path
 
 import pytest
-from synthetic_run import MODEL, write_variant
 
 from ragauge import predictions, registry
 from ragauge.cli import main
@@ -15,6 +14,7 @@ from ragauge.cost.shapes import named
 from ragauge.paper import _panels
 from ragauge.paper._cells import PREDICTED
 from ragauge.paper._runs import Runs
+from synthetic_run import MODEL, write_variant
 
 MPT = "mpt-7b-instruct"
 
