@@ -17,7 +17,7 @@ from tiny_checkpoint import byte_tokenizer
 
 CHUNK, DIM = 16, 32
 TAIL = Split()
-INDEX = IndexRecipe(nlist=8, pq_bytes=8, nprobe=4, iterations=3)
+INDEX = IndexRecipe(nlist=8, pq_bytes=8, nprobe=4, iterations=2)
 
 
 class CountEncoder:
@@ -72,12 +72,12 @@ def build_chunks(folder: Path, made: Recipe) -> database.Database:
     return database.Database(folder)
 
 
-def build(folder: Path, made: Recipe, label: str = "ivf", settings: IndexRecipe = INDEX) -> index.Index:
-    """Database, embeddings and index."""
+def build(folder: Path, made: Recipe, label: str = "ivf", settings: IndexRecipe = INDEX, parts: int = 1) -> index.Index:
+    """Database, embeddings and index, the latter in parts as well where there are several."""
     chunks = build_chunks(folder, made)
     for shard in range(made.shards):
         embed.build_embeddings(folder, shard, Choice())
-    build_index(folder, label, settings)
+    build_index(folder, label, settings, parts)
     return index.Index(chunks, label)
 
 

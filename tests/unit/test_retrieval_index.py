@@ -19,7 +19,7 @@ from ragauge.retrieval.retriever import Neighbours, Query, Retriever
 from ragauge.retrieval.settings import IndexRecipe
 from tiny_database import CHUNK, DIM, INDEX, CountEncoder
 
-FILLED = INDEX.model_copy(update={"filled": 20_000})
+FILLED = INDEX.model_copy(update={"filled": 5_000})
 
 
 @pytest.fixture(scope="module")
@@ -28,8 +28,7 @@ def parts(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
     folder = tmp_path_factory.mktemp("database")
     corpus = tiny_database.write_corpus(folder / "c.jsonl", 120)
     tokenizer = tiny_database.write_tokenizer(folder / "tokenizer")
-    tiny_database.build(folder / "db", tiny_database.recipe(corpus, tokenizer, 3))
-    tiny_database.build_index(folder / "db", "parts", INDEX, parts=3)
+    tiny_database.build(folder / "db", tiny_database.recipe(corpus, tokenizer, 3), parts=3)
     tiny_database.build_index(folder / "db", "filled", FILLED)
     return folder / "db", corpus, tokenizer
 
@@ -104,8 +103,8 @@ def test_recall_rises_with_nprobe_and_is_high_where_all_is_scanned(folder: Path)
 
 def test_parts_merge_to_the_whole(folder: Path) -> None:
     database = Database(folder)
-    whole = Index(database, "parts").search(queries(), 4, 3)
-    found = [Index(database, "parts", (n, 3)).search(queries(), 4, 3) for n in range(3)]
+    whole = Index(database, "ivf").search(queries(), 4, 3)
+    found = [Index(database, "ivf", (n, 3)).search(queries(), 4, 3) for n in range(3)]
     distances, ids = (np.concatenate([part[i] for part in found], axis=1) for i in range(2))
     order = np.argsort(distances, axis=1, kind="stable")[:, :4]
     np.testing.assert_array_equal(np.take_along_axis(distances, order, 1), whole[0])
@@ -115,7 +114,7 @@ def test_parts_merge_to_the_whole(folder: Path) -> None:
 def test_a_filled_index_has_the_size_asked_for_and_finds_real_chunks(folder: Path) -> None:
     vectors = Vectors.open(folder, FILLED)
     filled = Index(vectors.database, "filled")
-    assert len(filled) == filled.filled == 20_000 == sum(len(i) for s in range(3) for _, i in vectors.blocks(s))
+    assert len(filled) == filled.filled == 5_000 == sum(len(i) for s in range(3) for _, i in vectors.blocks(s))
     ids = filled.search(queries(), 10, 8)[1]
     assert ids.min() >= 0
     assert ids.max() < len(vectors.database)

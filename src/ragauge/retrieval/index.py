@@ -167,7 +167,7 @@ def train(folder: Path, label: str, recipe: IndexRecipe) -> bool:
     def make(unfinished: Path) -> dict[str, Any]:
         _check_enough(vectors)
         sample = vectors.sample(min(recipe.train_vectors, vectors.total))
-        index = faiss.index_factory(vectors.dim, f"IVF{recipe.nlist},PQ{recipe.pq_bytes}", _metric(recipe.metric))
+        index: Any = faiss.index_factory(vectors.dim, f"IVF{recipe.nlist},PQ{recipe.pq_bytes}", _metric(recipe.metric))
         index.cp.seed = index.pq.cp.seed = recipe.seed + 1
         index.cp.niter = index.pq.cp.niter = recipe.iterations
         index.pq.cp.min_points_per_centroid = 1  # no warning from each quantiser of a small corpus
@@ -304,10 +304,10 @@ class Index:
         try:
             with _quiet_library():  # with IO_FLAG_MMAP a search on lists on disk would crash
                 flags = faiss.IO_FLAG_READ_ONLY | faiss.IO_FLAG_ONDISK_SAME_DIR
-                self._index = faiss.read_index(str(folder / "index.faiss"), flags)
+                self._index: Any = faiss.read_index(str(folder / "index.faiss"), flags)
         except RuntimeError as error:
             raise UserError(f"{folder}: faiss cannot read the index ({str(error).splitlines()[-1][:200]})") from error
-        self._lists = faiss.downcast_InvertedLists(self._index.invlists)
+        self._lists: Any = faiss.downcast_InvertedLists(self._index.invlists)
         self._lists.prefetch_nthread = 0  # of 32 threads that would read ahead, whatever cores a search was given
 
     def __len__(self) -> int:
@@ -359,8 +359,8 @@ class Index:
 
         if not 1 <= nprobe <= self.nlist:
             raise UserError(f"nprobe {nprobe}: must be from 1 to the index's {self.nlist} lists")
-        parameters = faiss.SearchParametersIVF(nprobe=nprobe)
-        found = self._index.search(np.ascontiguousarray(vectors, dtype=np.float32), k, params=parameters)
+        scan: Any = faiss.SearchParametersIVF  # whose keywords the library's types do not know
+        found = self._index.search(np.ascontiguousarray(vectors, dtype=np.float32), k, params=scan(nprobe=nprobe))
         distances: np.ndarray = found[0]
         ids: np.ndarray = found[1]
         worst = np.inf if self.metric == "l2" else -np.inf

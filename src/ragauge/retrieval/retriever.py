@@ -233,7 +233,9 @@ class Retriever:
             found.update({place: (distances[row], ids[row]) for row, place in enumerate(places)})
         return [found[place] for place in range(len(queries))]
 
-    def _look_up(self, query: Query, ids: np.ndarray) -> tuple[np.ndarray, ...]:
+    def _look_up(
+        self, query: Query, ids: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """documents, tokens, lengths, continuations and continuation_lengths of `Neighbours`."""
         database = self.database
         following, parts, lengths = ids, [], np.zeros(len(ids), dtype=np.int32)
