@@ -293,22 +293,13 @@ class Index:
         Raises:
             UserError: it is missing, cut short, changed (with `verify`), or of another database.
         """
-        import faiss
-
         folder = merged_folder(database.folder, label, part)
         self.manifest = _folder.read(folder, MERGED, verify)
         self.database = database
         self.folder = folder
         if self.manifest["made_from"]["database"] != database.sha256:
             raise UserError(f"{folder}: an index of another database or of another state of it; build it again")
-        try:
-            with _quiet_library():  # with IO_FLAG_MMAP a search on lists on disk would crash
-                flags = faiss.IO_FLAG_READ_ONLY | faiss.IO_FLAG_ONDISK_SAME_DIR
-                self._index: Any = faiss.read_index(str(folder / "index.faiss"), flags)
-        except RuntimeError as error:
-            raise UserError(f"{folder}: faiss cannot read the index ({str(error).splitlines()[-1][:200]})") from error
-        self._lists: Any = faiss.downcast_InvertedLists(self._index.invlists)
-        self._lists.prefetch_nthread = 0  # of 32 threads that would read ahead, whatever cores a search was given
+        self._index = _mapped(folder / "index.faiss")
 
     def __len__(self) -> int:
         """Vectors, drawn ones included."""
@@ -365,6 +356,27 @@ class Index:
         ids: np.ndarray = found[1]
         worst = np.inf if self.metric == "l2" else -np.inf
         return np.where(ids < 0, worst, distances).astype(np.float32), ids
+
+
+def _mapped(path: Path) -> Any:
+    """The index of a file, its lists mapped into memory."""
+    import faiss
+
+    try:
+        with _quiet_library():  # with IO_FLAG_MMAP a search on lists on disk would crash
+            index = faiss.read_index(str(path), faiss.IO_FLAG_READ_ONLY | faiss.IO_FLAG_ONDISK_SAME_DIR)
+    except RuntimeError as error:
+        raise UserError(f"{path}: faiss cannot read it ({str(error).splitlines()[-1][:200]})") from error
+    return _without_prefetch(index)
+
+
+def _without_prefetch(index: Any) -> Any:
+    """The index without the 32 threads that would read ahead, whatever cores a search was given."""
+    import faiss
+
+    lists: Any = faiss.downcast_InvertedLists(index.invlists)
+    lists.prefetch_nthread = 0
+    return index
 
 
 def exact_search(vectors: Vectors, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
