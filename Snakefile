@@ -20,6 +20,8 @@ report: "workflow/report/workflow.rst"
 
 
 include: "workflow/rules/common.smk"
+include: "workflow/rules/common_retrieval.smk"
+include: "workflow/rules/common_pipeline.smk"
 include: "workflow/rules/assets.smk"
 include: "workflow/rules/data.smk"
 include: "workflow/rules/retrieval.smk"

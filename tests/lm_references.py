@@ -69,9 +69,7 @@ def build(name: str, **changes: Any) -> Any:
     return model
 
 
-def read(
-    folder: Path, dtype: torch.dtype = torch.float32, tokenizer: Any = None, max_context: int | None = None
-) -> LM:
+def read(folder: Path, dtype: torch.dtype = torch.float32, tokenizer: Any = None, max_context: int | None = None) -> LM:
     """Our decoder of a checkpoint folder."""
     return LM(Decoder(read_shape(folder, max_context), read_weights(folder, dtype, torch.device("cpu"))), tokenizer)
 

@@ -9,7 +9,6 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
-from synthetic_run import DOCUMENT, MODEL, PREAMBLE, QUERY, TASK, write_latency, write_variant
 
 from ragauge import registry
 from ragauge.config import parse
@@ -18,6 +17,7 @@ from ragauge.errors import UserError
 from ragauge.paper import _cells, _timing, _write, render, write_provenance
 from ragauge.paper._footer import footer, machine
 from ragauge.paper._runs import Runs
+from synthetic_run import DOCUMENT, MODEL, PREAMBLE, QUERY, TASK, write_latency, write_variant
 
 ITEMS = registry.names("item")
 VALUES = ["published", "measured", "low", "high", "n", "p", "ratio", "note"]

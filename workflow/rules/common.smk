@@ -154,6 +154,10 @@ def training_settings(wildcards):
     return EXPERIMENT.training[wildcards.training].model_dump()
 
 
+def training_data_folder(wildcards):
+    return f"{TRAINING}/data".format(**wildcards)
+
+
 def training_data_settings(wildcards):
     return EXPERIMENT.training[wildcards.training].data().model_dump()
 

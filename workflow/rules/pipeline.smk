@@ -3,82 +3,6 @@
 Jobs that generate are timed, so each has the machine to itself.
 """
 
-PIPELINE = f"{RESULTS}/pipelines/{{pipeline}}"
-pipeline_files = [f"{PIPELINE}.jsonl".format(pipeline=label) for label in EXPERIMENT.pipelines]
-
-
-RETROFIT = f"{RESULTS}/retrofit/{{database}}/{{index}}/{{model}}/{{minutes}}"
-
-
-wildcard_constraints:
-    pipeline="[^/]+",
-    minutes=r"[\d.]+",
-
-
-def pipeline_of(wildcards):
-    return EXPERIMENT.pipelines[wildcards.pipeline]
-
-
-def pipeline_folder(wildcards):
-    return DATABASE.format(database=EXPERIMENT.pipeline_database(pipeline_of(wildcards)))
-
-
-def pipeline_database(wildcards):
-    return GATHERED.format(database=EXPERIMENT.pipeline_database(pipeline_of(wildcards)))
-
-
-def pipeline_index(wildcards):
-    """The index that is asked; nothing where none is."""
-    entry = pipeline_of(wildcards)
-    merged = f"{INDEX}/merged/manifest.json".format(database=EXPERIMENT.pipeline_database(entry), index=entry.index)
-    return merged if entry.asks else []
-
-
-def pipeline_decoder(wildcards):
-    return manifest(EXPERIMENT.models[EXPERIMENT.pipeline_model(pipeline_of(wildcards))].source)
-
-
-def pipeline_adapters(wildcards):
-    """What neighbours are read with, where that was trained."""
-    entry = pipeline_of(wildcards)
-    trained = f"{RETROFIT}/adapters.safetensors".format(
-        database=EXPERIMENT.pipeline_database(entry),
-        index=entry.index,
-        model=EXPERIMENT.pipeline_model(entry),
-        minutes=entry.retrofit_minutes,
-    )
-    return trained if entry.retrofit_minutes else []
-
-
-def pipeline_options(wildcards):
-    adapters = pipeline_adapters(wildcards)
-    return f"--adapters {adapters}" if adapters else ""
-
-
-def retrofit_model(wildcards):
-    return EXPERIMENT.models[wildcards.model]
-
-
-def retrofit_decoder(wildcards):
-    return manifest(retrofit_model(wildcards).source)
-
-
-def retrofit_options(wildcards):
-    model = retrofit_model(wildcards)
-    return f"--model {model.source} --device {model.device} --seed {EXPERIMENT.seed}"
-
-
-def pipeline_threads(wildcards):
-    entry = pipeline_of(wildcards)
-    return workflow.cores if entry.task == "generate" else (entry.threads or 1) + entry.asks
-
-
-def pipeline_settings(wildcards):
-    """Everything of the configuration that the records depend on, but for how many there are."""
-    entry = pipeline_of(wildcards)
-    model = EXPERIMENT.models[EXPERIMENT.pipeline_model(entry)]
-    return {"pipeline": entry.model_dump(), "model": model.model_dump(), "seed": EXPERIMENT.seed}
-
 
 rule retrofit:
     """Train a frozen decoder to read neighbours, for a given wall-clock time, alone on the machine."""
@@ -100,9 +24,9 @@ rule retrofit:
     params:
         options=retrofit_options,
         code=code_of("verbs.retrofit"),
-        database=DATABASE,
-        index=INDEX,
-        folder=RETROFIT,
+        database=database_folder,
+        index=index_folder,
+        folder=retrofit_folder,
     shell:
         "ragauge retrofit {params.options} --database {params.database} --index {params.index}"
         " --minutes {wildcards.minutes} --out {params.folder} 2>&1 | tee {log}"

@@ -3,109 +3,6 @@
 A shard that fails is made again alone, and a job that was cut off leaves nothing half done.
 """
 
-from glob import glob
-
-from ragauge import assets
-
-DATABASE = f"{RESULTS}/databases/{{database}}"
-SHARD = f"{DATABASE}/shards/{{shard}}/manifest.json"
-EMBEDDINGS = f"{DATABASE}/embeddings/{{shard}}/manifest.json"
-GATHERED = f"{DATABASE}/database/manifest.json"
-INDEX = f"{DATABASE}/indexes/{{index}}"
-CODES = f"{INDEX}/shards/{{shard}}/manifest.json"
-DATABASE_LOGS = f"{LOGS}/databases/{{database}}"
-recall_files = [
-    f"{INDEX}/recall.json".format(database=label, index=index)
-    for label, database in EXPERIMENT.databases.items()
-    if database.evaluation != "none"
-    for index in database.indexes
-]
-
-
-wildcard_constraints:
-    database="[^/]+",
-    index="[^/]+",
-    shard=r"\d{5}",
-
-
-def database_of(wildcards):
-    return EXPERIMENT.databases[wildcards.database]
-
-
-def index_of(wildcards):
-    return database_of(wildcards).indexes[wildcards.index]
-
-
-def shard_number(wildcards):
-    return int(wildcards.shard)
-
-
-def of_shards(path, count, wildcards):
-    """The path of each of the first shards."""
-    return [path.format(shard=f"{shard:05d}", **wildcards) for shard in range(count)]
-
-
-def corpus_inputs(wildcards):
-    """The corpus's files and assets; a data set of the hub is read as it streams."""
-    named = [source for source in database_of(wildcards).sources if source in assets.entries()]
-    files = [path for source in database_of(wildcards).sources for path in sorted(glob(source))]
-    return [manifest(name) for name in named] + files
-
-
-def tokenizer_manifest(wildcards):
-    return manifest(database_of(wildcards).tokenizer)
-
-
-def database_encoder(wildcards):
-    return manifest(database_of(wildcards).encoder)
-
-
-def all_shards(wildcards):
-    return of_shards(SHARD, database_of(wildcards).shards, wildcards)
-
-
-def indexed_shards(wildcards):
-    return index_of(wildcards).shards or database_of(wildcards).shards
-
-
-def indexed_embeddings(wildcards):
-    return of_shards(EMBEDDINGS, indexed_shards(wildcards), wildcards)
-
-
-def indexed_codes(wildcards):
-    return of_shards(CODES, indexed_shards(wildcards), wildcards)
-
-
-def database_settings(wildcards):
-    """What the chunks depend on; encoder and indexes are parameters of their own rules."""
-    return database_of(wildcards).model_dump(exclude={"encoder", "engine", "indexes"})
-
-
-def encoder_settings(wildcards):
-    return [database_of(wildcards).encoder, database_of(wildcards).engine]
-
-
-def index_settings(wildcards):
-    return index_of(wildcards).model_dump()
-
-
-def train_mb(wildcards, attempt):
-    """The sample in float32, twice while it is gathered, and what k-means takes; more when that was not enough."""
-    return attempt * (2000 + index_of(wildcards).train_vectors * 768 * 4 * 3 // 10**6)
-
-
-def add_mb(wildcards, attempt):
-    """The codes of one shard, twice while they grow and are written; more when that was not enough."""
-    index = index_of(wildcards)
-    vectors = (index.filled or 0) // indexed_shards(wildcards)
-    return attempt * (3000 + vectors * (index.pq_bytes + 8) * 2 // 10**6)
-
-
-def parts_of(wildcards):
-    """The numbers I/N of an index's parts, where servers share it."""
-    count = index_of(wildcards).parts
-    return [f"{number}/{count}" for number in range(count)] if count > 1 else []
-
 
 rule chunks:
     """Cut the documents of one shard into chunks, held-out text apart."""
@@ -127,7 +24,7 @@ rule chunks:
         config=SETTINGS,
         settings=database_settings,
         code=code_of("retrieval.database"),
-        folder=DATABASE,
+        folder=database_folder,
         shard=shard_number,
     shell:
         "ragauge index chunks --config {params.config} --database {wildcards.database} --shard {params.shard}"
@@ -151,7 +48,7 @@ rule database:
     params:
         config=SETTINGS,
         code=code_of("retrieval.database"),
-        folder=DATABASE,
+        folder=database_folder,
     shell:
         "ragauge index gather --config {params.config} --database {wildcards.database}"
         " --out {params.folder} 2>&1 | tee {log}"
@@ -177,7 +74,7 @@ rule embeddings:
         config=SETTINGS,
         settings=encoder_settings,
         code=code_of("retrieval.embed"),
-        folder=DATABASE,
+        folder=database_folder,
         shard=shard_number,
     shell:
         "ragauge index embed --config {params.config} --database {wildcards.database} --shard {params.shard}"
@@ -204,7 +101,7 @@ rule index_training:
         config=SETTINGS,
         settings=index_settings,
         code=code_of("retrieval.index"),
-        folder=DATABASE,
+        folder=database_folder,
     shell:
         "ragauge index train --config {params.config} --database {wildcards.database} --index {wildcards.index}"
         " --threads {threads} --out {params.folder} 2>&1 | tee {log}"
@@ -230,7 +127,7 @@ rule index_codes:
         config=SETTINGS,
         settings=index_settings,
         code=code_of("retrieval.index"),
-        folder=DATABASE,
+        folder=database_folder,
         shard=shard_number,
     shell:
         "ragauge index add --config {params.config} --database {wildcards.database} --index {wildcards.index}"
@@ -255,7 +152,7 @@ rule index:
         config=SETTINGS,
         settings=index_settings,
         code=code_of("retrieval.index"),
-        folder=DATABASE,
+        folder=database_folder,
         parts=parts_of,
     shell:
         "(for part in '' {params.parts}; do"
@@ -282,7 +179,7 @@ rule index_recall:
         config=SETTINGS,
         settings=index_settings,
         code=code_of("verbs.index"),
-        folder=DATABASE,
+        folder=database_folder,
     shell:
         "ragauge index recall --config {params.config} --database {wildcards.database} --index {wildcards.index}"
         " --threads {threads} --out {params.folder} 2>&1 | tee {log}"

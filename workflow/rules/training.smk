@@ -55,7 +55,7 @@ rule sft_train:
         config=SETTINGS,
         settings=training_settings,
         code=code_of("verbs.sft", "training.loop"),
-        data=f"{TRAINING}/data",
+        data=training_data_folder,
         checkpoints=f"{TRAINING}/checkpoints",
     shell:
         "ragauge sft train --config {params.config} --training {wildcards.training} --data {params.data}"
