@@ -10,8 +10,9 @@ rule asset:
     conda:
         ENVIRONMENT
     threads: 1
+    localrule: True  # computing nodes of many clusters reach no other network
     resources:
-        mem_mb=4000,
+        mem_mb=grown(4000),
         runtime=240,
     params:
         source=asset_source,

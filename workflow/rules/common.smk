@@ -102,6 +102,23 @@ def code_of(*modules):
     return digest(*(f"ragauge.{module}" for module in modules))
 
 
+# --- resources ---
+
+# Of the run, or on a cluster, where the run has none, of the node that the job is on: it asks for a node ALONE, and
+# Snakemake counts the cores there.
+ALL_CORES = workflow.resource_settings.cores or 1
+ALONE = "--exclusive"  # Slurm's option for it; a run on one machine keeps other jobs away by ALL_CORES
+
+
+def grown(mem_mb):
+    """Memory that grows with every attempt, where a profile has failed jobs tried again."""
+
+    def of_attempt(wildcards, attempt):
+        return attempt * mem_mb
+
+    return of_attempt
+
+
 # --- assets ---
 
 ASSET_SOURCES = {}  # by the name of the manifest, as far as the experiment needs them
@@ -198,7 +215,12 @@ def training_gpus(wildcards):
 def training_threads(wildcards):
     """All cores of a CPU; on GPUs a core a process feeds it."""
     training = EXPERIMENT.training[wildcards.training]
-    return workflow.cores if training.device == "cpu" else training.processes
+    return ALL_CORES if training.device == "cpu" else training.processes
+
+
+def training_node(wildcards):
+    """A whole machine for a CPU's training, which takes all of its cores."""
+    return ALONE if EXPERIMENT.training[wildcards.training].device == "cpu" else ""
 
 
 # --- data sets ---
@@ -248,8 +270,8 @@ def job_gpus(wildcards):
     return EXPERIMENT.gpus(wildcards.model)
 
 
-def job_mem_mb(wildcards):
-    return EXPERIMENT.models[wildcards.model].resources.mem_mb
+def job_mem_mb(wildcards, attempt):
+    return attempt * EXPERIMENT.models[wildcards.model].resources.mem_mb
 
 
 def job_runtime(wildcards):

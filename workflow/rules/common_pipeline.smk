@@ -62,6 +62,10 @@ def retrofit_decoder(wildcards):
     return manifest(retrofit_model(wildcards).source)
 
 
+def retrofit_gpus(wildcards):
+    return EXPERIMENT.gpus(wildcards.model)
+
+
 def retrofit_options(wildcards):
     model = retrofit_model(wildcards)
     return f"--model {model.source} --device {model.device} --seed {EXPERIMENT.seed}"
@@ -69,7 +73,16 @@ def retrofit_options(wildcards):
 
 def pipeline_threads(wildcards):
     entry = pipeline_of(wildcards)
-    return workflow.cores if entry.task == "generate" else (entry.threads or 1) + entry.asks
+    return ALL_CORES if entry.task == "generate" else (entry.threads or 1) + entry.asks
+
+
+def pipeline_node(wildcards):
+    """A machine of its own for what is timed."""
+    return ALONE if pipeline_of(wildcards).task == "generate" else ""
+
+
+def pipeline_gpus(wildcards):
+    return EXPERIMENT.gpus(EXPERIMENT.pipeline_model(pipeline_of(wildcards)))
 
 
 def pipeline_settings(wildcards):
@@ -77,3 +90,34 @@ def pipeline_settings(wildcards):
     entry = pipeline_of(wildcards)
     model = EXPERIMENT.models[EXPERIMENT.pipeline_model(entry)]
     return {"pipeline": entry.model_dump(), "model": model.model_dump(), "seed": EXPERIMENT.seed}
+
+
+# --- what stale queries find ---
+
+STALENESS = f"{RESULTS}/staleness/{{staleness}}.json"
+staleness_files = [STALENESS.format(staleness=label) for label in EXPERIMENT.staleness]
+
+
+wildcard_constraints:
+    staleness="[^/]+",
+
+
+def staleness_of(wildcards):
+    return EXPERIMENT.staleness[wildcards.staleness]
+
+
+def staleness_folder(wildcards):
+    return DATABASE.format(database=staleness_of(wildcards).database)
+
+
+def staleness_index(wildcards):
+    compared = staleness_of(wildcards)
+    return f"{INDEX}/merged/manifest.json".format(database=compared.database, index=compared.index)
+
+
+def staleness_encoder(wildcards):
+    return manifest(staleness_of(wildcards).encoder)
+
+
+def staleness_settings(wildcards):
+    return staleness_of(wildcards).model_dump()

@@ -14,7 +14,7 @@ rule data:
         ENVIRONMENT
     threads: 1
     resources:
-        mem_mb=4000,
+        mem_mb=grown(4000),
         runtime=60,
     params:
         config=SETTINGS,

@@ -6,6 +6,7 @@ rule provenance:
     input:
         answers=answer_files,
         latency=latency_files,
+        pipelines=pipeline_files,
     output:
         f"{REPORTS}/provenance.json",
     log:
@@ -13,8 +14,9 @@ rule provenance:
     conda:
         ENVIRONMENT
     threads: 1
+    localrule: True
     resources:
-        mem_mb=2000,
+        mem_mb=grown(2000),
         runtime=10,
     params:
         config=SETTINGS,
@@ -36,8 +38,9 @@ rule superposition_table_1:
     conda:
         ENVIRONMENT
     threads: 1
+    localrule: True
     resources:
-        mem_mb=2000,
+        mem_mb=grown(2000),
         runtime=10,
     params:
         **item_params("superposition_table_1"),

@@ -15,7 +15,7 @@ rule judgements:
     threads: 1
     resources:
         gpu=judge_gpus,
-        mem_mb=8000,
+        mem_mb=grown(8000),
         runtime=240,
     params:
         judge=judge_options,

@@ -9,10 +9,12 @@ rule machine:
         f"{LOGS}/machine.log",
     conda:
         ENVIRONMENT
-    threads: workflow.cores
+    threads: ALL_CORES
     resources:
-        mem_mb=4000,
+        gpu=int(ON_GPU),
+        mem_mb=grown(4000),
         runtime=10,
+        slurm_extra=ALONE,
     params:
         device="cuda" if ON_GPU else "cpu",
         code=code_of("cost.machine"),
@@ -33,11 +35,12 @@ rule latency:
         f"{LOGS}/latency/{{dataset}}/{{model}}.log",
     conda:
         ENVIRONMENT
-    threads: workflow.cores
+    threads: ALL_CORES
     resources:
         gpu=job_gpus,
         mem_mb=job_mem_mb,
         runtime=job_runtime,
+        slurm_extra=ALONE,
     params:
         config=SETTINGS,
         settings=latency_settings,

@@ -17,10 +17,12 @@ rule retrofit:
         f"{LOGS}/retrofit/{{database}}/{{index}}/{{model}}/{{minutes}}.log",
     conda:
         ENVIRONMENT
-    threads: workflow.cores
+    threads: ALL_CORES
     resources:
-        mem_mb=8000,
+        gpu=retrofit_gpus,
+        mem_mb=grown(8000),
         runtime=720,
+        slurm_extra=ALONE,
     params:
         options=retrofit_options,
         code=code_of("verbs.retrofit"),
@@ -48,8 +50,10 @@ rule pipeline:
         ENVIRONMENT
     threads: pipeline_threads
     resources:
-        mem_mb=6000,
+        gpu=pipeline_gpus,
+        mem_mb=grown(6000),
         runtime=720,
+        slurm_extra=pipeline_node,
     params:
         config=SETTINGS,
         settings=pipeline_settings,

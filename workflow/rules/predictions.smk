@@ -12,8 +12,9 @@ rule predictions:
     conda:
         ENVIRONMENT
     threads: 1
+    localrule: True
     resources:
-        mem_mb=2000,
+        mem_mb=grown(2000),
         runtime=10,
     params:
         code=code_of("predictions"),

@@ -7,6 +7,7 @@ rule report_page:
         rendered=item_files,
         answers=answer_files,
         latency=latency_files,
+        pipelines=pipeline_files,
         provenance=f"{REPORTS}/provenance.json",
         parts=page_parts,
     output:
@@ -16,8 +17,9 @@ rule report_page:
     conda:
         ENVIRONMENT
     threads: 1
+    localrule: True
     resources:
-        mem_mb=4000,
+        mem_mb=grown(4000),
         runtime=20,
     params:
         config=SETTINGS,

@@ -18,7 +18,7 @@ rule chunks:
         ENVIRONMENT
     threads: 1
     resources:
-        mem_mb=3000,
+        mem_mb=grown(3000),
         runtime=240,
     params:
         config=SETTINGS,
@@ -43,7 +43,7 @@ rule database:
         ENVIRONMENT
     threads: 1
     resources:
-        mem_mb=4000,
+        mem_mb=grown(4000),
         runtime=60,
     params:
         config=SETTINGS,
@@ -68,7 +68,7 @@ rule embeddings:
         ENVIRONMENT
     threads: 1
     resources:
-        mem_mb=3000,
+        mem_mb=grown(3000),
         runtime=720,
     params:
         config=SETTINGS,
@@ -93,10 +93,11 @@ rule index_training:
     retries: 1
     conda:
         ENVIRONMENT
-    threads: 4
+    threads: ALL_CORES
     resources:
         mem_mb=train_mb,
         runtime=240,
+        slurm_extra=ALONE,
     params:
         config=SETTINGS,
         settings=index_settings,
@@ -146,7 +147,7 @@ rule index:
         ENVIRONMENT
     threads: 1
     resources:
-        mem_mb=3000,
+        mem_mb=grown(3000),
         runtime=240,
     params:
         config=SETTINGS,
@@ -173,7 +174,7 @@ rule index_recall:
         ENVIRONMENT
     threads: 2
     resources:
-        mem_mb=4000,
+        mem_mb=grown(4000),
         runtime=60,
     params:
         config=SETTINGS,

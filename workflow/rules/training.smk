@@ -18,8 +18,9 @@ rule sft_data:
         TRAINING_ENVIRONMENT
     threads: training_threads
     resources:
-        mem_mb=4000,
+        mem_mb=grown(4000),
         runtime=240,
+        slurm_extra=training_node,
     params:
         config=SETTINGS,
         settings=training_data_settings,
@@ -48,9 +49,10 @@ rule sft_train:
         TRAINING_ENVIRONMENT
     threads: training_threads
     resources:
-        mem_mb=8000,
+        mem_mb=grown(8000),
         runtime=720,
         gpu=training_gpus,
+        slurm_extra=training_node,
     params:
         config=SETTINGS,
         settings=training_settings,
