@@ -32,7 +32,7 @@ def main() -> None:
             args.tokens,
             Model(source=args.model, dtype=dtype),
             threads=args.threads,
-            new_tokens=5,
+            new_tokens=[5],
             trials=args.trials,
             machine=rates,
             allow_load=args.allow_load,

@@ -160,9 +160,9 @@ def test_nothing_is_made_twice(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"nlist": 1000}, r"1000 lists want 39,000 training vectors and there are \d+; set nlist to at most \d+, take"),
+        ({"nlist": 1000}, r"1000 lists want 39,000 training vectors and there are [\d,]+; set nlist to at most \d+, take"),
         ({"pq_bytes": 5}, r"pq_bytes 5 must divide 32: one of \[1, 2, 4, 8, 16, 32\]"),
-        ({"filled": 3}, r"filled is 3; the database has \d+ vectors already"),
+        ({"filled": 3}, r"filled is 3; the database has [\d,]+ vectors already"),
         ({"train_vectors": 100}, r"8 lists want 312 training vectors and there are 100; the least is 256"),
     ],
 )
@@ -220,8 +220,9 @@ def test_faiss_prints_nothing(folder: Path, capfd: pytest.CaptureFixture[str]) -
 
 def same(a: Neighbours, b: Neighbours) -> None:
     for field in fields(Neighbours):
-        if field.name != "seconds":
-            np.testing.assert_array_equal(getattr(a, field.name), getattr(b, field.name), field.name)
+        if field.name != "seconds":  # an embedding's last bit depends on the batch that it is made in
+            tolerance = 1e-5 if field.name == "distances" else 0
+            np.testing.assert_allclose(getattr(a, field.name), getattr(b, field.name), tolerance, err_msg=field.name)
 
 
 def test_a_chunk_finds_itself_its_document_and_what_follows(retriever: Retriever) -> None:

@@ -50,6 +50,9 @@ class Engine(ABC):
         """The first process's value, on every process."""
         return value
 
+    def leave(self) -> None:
+        """Leave the other processes, once all of them are here; `weights` alone may be called afterwards."""
+
 
 def start(model: ResponseLoss, settings: Training) -> Engine:
     """The engine that the settings name.
@@ -159,6 +162,10 @@ class DeepSpeed(Engine):
         flag = torch.tensor(int(value), device=self.device)
         dist.broadcast(flag, 0)
         return bool(flag)
+
+    def leave(self) -> None:
+        dist.barrier()
+        dist.destroy_process_group()  # its threads would otherwise run while the interpreter ends, which aborts
 
 
 def _zero_2(settings: Training) -> dict[str, Any]:

@@ -80,6 +80,7 @@ def train(settings: Training, folder: Path, checkpoints: Path, out: Path, thread
     trainer = Trainer(settings, material, engines.start(material.model(), settings), checkpoints)
     trainer.resume()
     trainer.run()
+    trainer.engine.leave()
     if trainer.engine.rank:
         return None
     _write_model(material, trainer.weights(), out)
