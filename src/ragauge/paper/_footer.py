@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ragauge.paper import _piperag_footer
 from ragauge.paper._runs import Runs, Variant
 
 if TYPE_CHECKING:
@@ -17,6 +18,10 @@ OFFICIAL_SIZES |= {f"longbench_{task}": 200 for task in ("narrativeqa", "qasper"
 
 def footer(runs: Runs, table: pd.DataFrame) -> str:
     """One line: models with precision, data sets with the number of questions, intervals, machine, versions."""
+    if "stale_tokens" in table.columns:
+        return _piperag_footer.of_comparisons(runs)
+    if "nprobe" in table.columns:  # sequences of text, not questions
+        return _piperag_footer.footer(runs, table)
     used = [v for v in runs.run if _in(table, v)]
     timed = _timed(runs, table)
     if not used and not timed:
@@ -35,7 +40,7 @@ def machine(provenance: Mapping[str, Any], device: str | None = None) -> str:
     if str(device).startswith("cuda") and isinstance(gpu, Mapping):
         return str(gpu.get("name") or "")
     threads = provenance.get("threads")
-    return f"{cpu}, {threads} threads" if cpu and threads else str(cpu or "")
+    return f"{cpu}, {threads} thread{'s' if threads != 1 else ''}" if cpu and threads else str(cpu or "")
 
 
 def _in(table: pd.DataFrame, variant: Variant) -> bool:

@@ -80,6 +80,12 @@ METHODS = {
     "bge": ("BGE", "#0072B2", "D"),
     "llm_embedder": ("LLM-Embedder", "#56B4E9", "^"),
     "minilm": ("MiniLM", "#009E73", "d"),
+    "no_retrieval": ("no retrieval", "#1A1A1A", "X"),
+    "retrieve_once": ("retrieve once", "#8C8C8C", "h"),
+    "random": ("random neighbours", "#CC79A7", "v"),
+    "retro": ("RETRO", "#0072B2", "s"),
+    "retro_plus": ("RETRO+", "#E69F00", "^"),
+    "piperag": ("PipeRAG", "#D55E00", "*"),
 }
 # What tables compare that is no method: the paper's choice has superposition's looks, differences are ink.
 OPTIONS = {
@@ -181,7 +187,7 @@ def footer(made: Figure, text: str) -> None:
     share = room_in / (height_in + room_in)
     engine = cast(Any, made.get_layout_engine())
     if engine is not None:
-        engine.set(rect=(0, share, 1, 1 - share))
+        engine.set(rect=(0.01, share, 0.98, 1 - share))  # long labels would touch the edge
     made.text(0.012, share * 0.86, "\n".join(lines), fontsize=SMALL_PT - 0.7, color=MUTED, va="top", linespacing=1.25)
 
 
