@@ -20,6 +20,7 @@ report: "workflow/report/workflow.rst"
 
 
 include: "workflow/rules/common.smk"
+include: "workflow/rules/common_cluster.smk"
 include: "workflow/rules/common_retrieval.smk"
 include: "workflow/rules/common_pipeline.smk"
 include: "workflow/rules/assets.smk"
@@ -49,4 +50,5 @@ rule all:
 
 onstart:
     hold_folder()
+    end_left_jobs()
     write_settings()

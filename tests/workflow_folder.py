@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"  # jobs call `ragauge` by its name
-SNAKEMAKE = shutil.which("snakemake", path=PATH)
+INSTALLED = str(Path(sys.executable).parent)
+SNAKEMAKE = shutil.which("snakemake", path=f"{INSTALLED}{os.pathsep}{os.environ.get('PATH', '')}")
 needs_snakemake = pytest.mark.skipif(SNAKEMAKE is None, reason="snakemake is not installed")
 
 
@@ -26,11 +26,11 @@ def copy_workflow(root: Path, folder: Path) -> Path:
     return folder
 
 
-def snakemake(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def snakemake(folder: Path, *arguments: str, timeout_s: float = 300) -> subprocess.CompletedProcess[str]:
     """A run of the workflow, waited for."""
     process = start(folder, *arguments)
     try:
-        stdout, stderr = process.communicate(timeout=300)
+        stdout, stderr = process.communicate(timeout=timeout_s)
     finally:
         kill(process)
     return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
@@ -40,7 +40,8 @@ def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     """A run of the workflow as a process group of its own."""
     assert SNAKEMAKE is not None
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    env = {**os.environ, "PATH": PATH, "OMP_NUM_THREADS": "1"}
+    path = f"{INSTALLED}{os.pathsep}{os.environ.get('PATH', '')}"  # jobs call `ragauge` by its name
+    env = {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1"}
     return subprocess.Popen([SNAKEMAKE, *arguments], cwd=folder, env=env, start_new_session=True, **pipes)
 
 
