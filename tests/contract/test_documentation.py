@@ -18,6 +18,7 @@ PAGES = [
     "benchmarks/README.md",
     "docs/methods.md",
     "docs/data-sets.md",
+    "docs/clusters.md",
     "docs/cost-accounting.md",
     "docs/latency-protocol.md",
     "docs/piperag.md",
