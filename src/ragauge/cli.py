@@ -109,7 +109,7 @@ def _run(args: argparse.Namespace) -> None:
 
 def _time(args: argparse.Namespace) -> None:
     from ragauge import costing
-    from ragauge.cost import gap, latency
+    from ragauge.cost import gap, latency, machine
 
     config = _config(args)
     protocol = _protocol(args.dataset, config)
@@ -117,13 +117,15 @@ def _time(args: argparse.Namespace) -> None:
     if not names:
         raise UserError("--methods: name the methods to time, as in --methods naive,superposition")
     variants = {name: _method(_variant(args, name, config), name, config, args) for name in names}
+    cold = _first(args.documents, protocol.documents if protocol else None) == "cold"
     common = {
         "new_tokens": _first(args.new_tokens, protocol.all_new_tokens if protocol else None, [5]),
         "trials": _first(args.trials, protocol.trials if protocol else None, 30),
         "warmup": _first(args.warmup, protocol.warmup if protocol else None, 2),
         "threads": _first(args.threads, protocol.threads if protocol else None),
-        "machine": _read_json(args.machine) if args.machine else None,
+        "machine": machine.read(args.machine) if args.machine else None,
         "allow_load": args.allow_load,
+        "documents": args.out.parent if cold else None,
     }
     if args.random_weights:
         model = _model(args, config, known=False)
@@ -306,13 +308,6 @@ def _first(*values: Any) -> Any:
     return next((value for value in values if value is not None), None)
 
 
-def _read_json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: cannot be read as JSON: {error}") from error
-
-
 def _write_json(path: Path, data: Any) -> None:
     from ragauge.records import replace_atomically
 
@@ -423,6 +418,11 @@ def _add_time(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--machine", type=Path, metavar="FILE.json", help=("what `ragauge machine` wrote; measured anew by default")
+    )
+    parser.add_argument(
+        "--documents",
+        choices=("ready", "cold"),
+        help="cold: time them also as they are computed, kept on the disk of --out and read from there (ready)",
     )
     parser.add_argument("--allow-load", action="store_true", help="report although other processes were busy")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE.json")

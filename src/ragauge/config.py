@@ -25,7 +25,7 @@ from pydantic import (
 
 from ragauge import registry
 from ragauge.errors import UserError, unknown
-from ragauge.retrieval.settings import DatabaseSettings, IndexRecipe
+from ragauge.retrieval.settings import DatabaseSettings, IndexRecipe, StalenessSettings
 from ragauge.retro.settings import PipelineSettings
 from ragauge.training.settings import ENDPOINT, Training
 
@@ -33,6 +33,13 @@ from ragauge.training.settings import ENDPOINT, Training
 Label = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 Dtype = Literal["float32", "bfloat16", "float16"]
 SOURCE_PREFIXES = ("hf:", "pypi:", "https://", "path:")
+NAMED_BY_KEY = {  # section -> the field of an entry that its key stands for where it is left out
+    "models": "source",
+    "datasets": "dataset",
+    "methods": "method",
+    "pipelines": "schedule",
+    "staleness": "database",
+}
 
 
 class _Section(BaseModel):
@@ -138,6 +145,13 @@ class Latency(_Section):
         [], description="further numbers of tokens, each timed like the first; tables show the first"
     )
     threads: int | None = Field(None, ge=1, description="threads of the decoder; default: all cores")
+    documents: Literal["ready", "cold"] = Field(
+        "ready",
+        description=(
+            "ready: documents are in memory when the question comes; cold: they are also timed as they are computed, "
+            "kept on disk and read from there (docs/document-store.md)"
+        ),
+    )
 
     @property
     def all_new_tokens(self) -> list[int]:
@@ -190,6 +204,9 @@ class Config(_Section):
     training: dict[Label, Training] = Field({}, description="the fine-tunings whose results are models, by label")
     databases: dict[Label, DatabaseSettings] = Field({}, description="the chunk databases and their indexes, by label")
     pipelines: dict[Label, PipelineSettings] = Field({}, description="ways of generating with retrieval, by label")
+    staleness: dict[Label, StalenessSettings] = Field(
+        {}, description="comparisons of what stale and fresh queries find, by label"
+    )
     generation: Generation = Generation()
     latency: Protocols | None = Field(
         None, description="what is timed: one protocol, or a list of them, each on a data set of its own"
@@ -203,9 +220,8 @@ class Config(_Section):
         """`naive: {}` is the method naive; likewise a model's source and a data set's name."""
         if not isinstance(data, dict):
             return data
-        named = {"models": "source", "datasets": "dataset", "methods": "method", "pipelines": "schedule"}
         data = _trained_models(data)
-        return {k: _named_by_key(v, named[k]) if k in named else v for k, v in data.items()}
+        return {k: _named_by_key(v, NAMED_BY_KEY[k]) if k in NAMED_BY_KEY else v for k, v in data.items()}
 
     @model_validator(mode="after")
     def _labels_exist(self) -> Self:
@@ -223,6 +239,9 @@ class Config(_Section):
             _known("variant", name, self.methods, "judge.methods")
         for name, pipeline in self.pipelines.items():
             self._check_pipeline(pipeline, f"pipelines.{name}")
+        for name, compared in self.staleness.items():
+            _known("database", compared.database, self.databases, f"staleness.{name}.database")
+            _known("index", compared.index, self.databases[compared.database].indexes, f"staleness.{name}.index")
         for where, protocol in self._placed_protocols():
             _known("data set", protocol.dataset, self.datasets, f"{where}.dataset")
             for name in protocol.methods:
@@ -336,6 +355,7 @@ class Config(_Section):
                 f"methods   {len(self.methods)} variants: {', '.join(self.methods)}",
                 f"answers   {len(jobs)} jobs, {count} questions",
                 f"latency   {timed} timed trials",
+                *([f"pipelines {len(self.pipelines)}: {', '.join(self.pipelines)}"] if self.pipelines else []),
                 f"items     {', '.join(self.item_names()) or 'none'}",
             ]
         )
@@ -402,6 +422,8 @@ def check_names(config: Config, place: str) -> None:
         _check_training(training, f"{place}: training.{label}")
     for label, database in config.databases.items():
         _check_database(database, f"{place}: databases.{label}")
+    for label, compared in config.staleness.items():
+        _check_encoder(compared.encoder, f"{place}: staleness.{label}.encoder")
     for label, entry in config.datasets.items():
         _check_dataset(config, label, entry, f"{place}: datasets.{label}")
     for name, variant in config.methods.items():
@@ -438,6 +460,7 @@ def schema() -> str:
         ("DatasetEntry", "dataset"),
         ("Variant", "method"),
         ("PipelineSettings", "schedule"),
+        ("StalenessSettings", "database"),
     ):
         document["$defs"][section]["required"].remove(key)
     return json.dumps(document, indent=2, sort_keys=True) + "\n"
@@ -466,22 +489,24 @@ def _check_training(training: Training, where: str) -> None:
 
 
 def _check_database(database: DatabaseSettings, where: str) -> None:
-    from ragauge.assets.catalog import entries
     from ragauge.retrieval import corpus
 
     check_source(database.tokenizer, f"{where}.tokenizer")
-    encoders = [name for name, entry in entries().items() if entry.kind == "encoder"]
-    known = database.encoder in encoders or database.encoder.startswith(SOURCE_PREFIXES)
-    if not (known or Path(database.encoder).is_dir()):
-        raise unknown(
-            "encoder", database.encoder, [*encoders, *(f"{p}..." for p in SOURCE_PREFIXES)], f"{where}.encoder"
-        )
+    _check_encoder(database.encoder, f"{where}.encoder")
     for source in database.sources:
         corpus.check_source(source, f"{where}.corpus")
     for label, index in database.indexes.items():
         for key, value in (("shards", index.shards or 1), ("parts", index.parts)):
             if value > database.shards:
                 raise UserError(f"{where}.indexes.{label}.{key}: {value}; the database has {database.shards} shards")
+
+
+def _check_encoder(encoder: str, where: str) -> None:
+    from ragauge.assets.catalog import entries
+
+    encoders = [name for name, entry in entries().items() if entry.kind == "encoder"]
+    if not (encoder in encoders or encoder.startswith(SOURCE_PREFIXES) or Path(encoder).is_dir()):
+        raise unknown("encoder", encoder, [*encoders, *(f"{prefix}..." for prefix in SOURCE_PREFIXES)], where)
 
 
 def _trained_models(data: dict[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from ragauge.config import Model
 from ragauge.cost import latency, shapes, tokens
+from ragauge.cost.cold import Disk
 from ragauge.cost.cycles import CONTRIEVER_MACS
 from ragauge.cost.machine import measure
 from ragauge.cost.report import cost_report
@@ -18,6 +19,7 @@ from ragauge.errors import UserError
 from ragauge.inputs import Questions, setting
 from ragauge.lm import LM, Limits, ShapeLM, load_lm, random_lm
 from ragauge.lm.checkpoint import read_shape
+from ragauge.lm.store import DocumentStore
 from ragauge.methods import Method, make
 from ragauge.methods._ranked import Ranked
 from ragauge.methods.dense import Dense
@@ -41,7 +43,8 @@ def time_model(
     Args:
         new_tokens: the numbers of tokens that responses have, one run after another; the first one's is the result, the
             others' are its `other_lengths`.
-        protocol: further arguments of `cost.latency.run`.
+        protocol: further arguments of `cost.latency.run`; of them `documents` is the folder on whose disk documents
+            are kept while that is timed.
     """
     common = setting("naive", make("naive"), questions, model, max(new_tokens))  # prompts are the same for all methods
     options: dict[str, Any] = {"dtype": model.dtype, "device": model.device, "max_context": model.max_context}
@@ -75,9 +78,12 @@ def _timed(
 ) -> dict[str, Any]:
     """The result for the first number of tokens, those for the others in it."""
     machine = protocol.pop("machine", None) or measure(device=lm.device.type)
+    folder = protocol.pop("documents", None)
+    disk = Disk(folder, lambda place: DocumentStore(place, "timed", UNBOUNDED)) if folder else None
     naive = next((name for name, method in variants.items() if isinstance(method, Naive)), None)
     common: dict[str, Any] = {**protocol, "machine": machine, "naive": naive}
-    first, *others = (latency.run(variants, prompts, lm, limits=_limits(n), **common) for n in new_tokens)
+    first = latency.run(variants, prompts, lm, limits=_limits(new_tokens[0]), documents=disk, **common)
+    others = [latency.run(variants, prompts, lm, limits=_limits(n), **common) for n in new_tokens[1:]]
     return {**first, "other_lengths": others}
 
 
@@ -124,6 +130,9 @@ def _shape_and_prompt(model: str, counts: str, new_tokens: int) -> tuple[Shape, 
     lengths = tokens.load(counts, vocab=shape.vocab)
     prompt = Prompt(**tokens.random_segments(lengths, shape.vocab))
     return shapes.with_context(shape, lengths.total + new_tokens), prompt
+
+
+UNBOUNDED = 1 << 62  # bytes of a store that is removed again
 
 
 def _limits(new_tokens: int) -> Limits:

@@ -299,9 +299,10 @@ latency_files = [
 def latency_settings(wildcards):
     """Everything of the configuration that the times of a model on a data set depend on."""
     protocol = EXPERIMENT.protocol(wildcards.dataset)
+    unused = {key for key in ("more_new_tokens", "documents") if protocol.model_dump()[key] in ([], "ready")}
     return {
         "model": model_settings(wildcards),
-        "protocol": protocol.model_dump(exclude=set() if protocol.more_new_tokens else {"more_new_tokens"}),
+        "protocol": protocol.model_dump(exclude=unused),
         "variants": {
             name: EXPERIMENT.methods[name].model_dump(exclude={"datasets", "limit"}) for name in protocol.methods
         },

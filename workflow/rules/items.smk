@@ -146,3 +146,13 @@ use rule superposition_table_1 as frontier with:
         f"{LOGS}/items/frontier.log",
     params:
         **item_params("frontier"),
+
+
+use rule superposition_table_1 as documents_reuse with:
+    """Ours: what keeping documents' keys and values on disk costs and saves, over hit rates."""
+    output:
+        **rendered("documents_reuse", "All papers"),
+    log:
+        f"{LOGS}/items/documents_reuse.log",
+    params:
+        **item_params("documents_reuse"),

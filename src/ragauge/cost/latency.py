@@ -16,10 +16,11 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ragauge.cost import gap
+from ragauge.cost import cold, gap
 from ragauge.cost.cycles import critical_path
 from ragauge.cost.flop import flop
 from ragauge.cost.machine import MAX_LOAD, PAUSE_S, Load, competing_load, measure, provenance
@@ -65,6 +66,7 @@ def run(
     naive: str | None = None,
     machine: Mapping[str, Any] | None = None,
     allow_load: bool = False,
+    documents: cold.Disk | None = None,
 ) -> dict[str, Any]:
     """Time every method variant on the prompts.
 
@@ -80,9 +82,10 @@ def run(
         naive: the variant that reads one plain prompt, beside which the others' gaps between theory and clock are told.
         machine: what `cost.machine.measure` returned; measured here by default.
         allow_load: report although other processes kept the machine busy.
+        documents: where given, what a method prepares is also timed as it comes from that disk (`cost.cold`).
 
     Returns: {"provenance", "protocol", "machine", "load", "refused", "unsupported", "stages", "gap", "summary",
-        "rows"}. Where the machine was too busy, `refused` says so, `summary` and `gap` are empty; the rows are kept.
+        "rows", "documents" (the trials of `documents`; None without)}. Where the machine was too busy, `refused` says so, `summary` and `gap` are empty; the rows are kept.
 
     Raises:
         UserError: no prompts, no trials, more threads than cores, or a response that the context cuts short.
@@ -91,7 +94,7 @@ def run(
     machine = machine or measure(device=lm.device.type)
     unsupported = {name: reason for name, method in variants.items() if (reason := method.unsupported(lm))}
     able = {name: method for name, method in variants.items() if name not in unsupported}
-    bench = _Bench(able, lm, limits, machine, max(warmup, 1), random.Random(seed), len(able) * trials)
+    bench = _Bench(able, lm, limits, machine, max(warmup, 1), random.Random(seed), len(able) * trials, documents)
     shares = [trials // len(prompts) + (i < trials % len(prompts)) for i in range(len(prompts))]
     with _quiet_collector():
         for index, (prompt, share) in enumerate(zip(prompts, shares, strict=True)):
@@ -110,6 +113,7 @@ def run(
         "gap": {} if refused else gaps(stages, bench.rows, naive, allow_load),
         "summary": {} if refused else summarise(bench.rows, allow_load),
         "rows": bench.rows,
+        "documents": {"state": cold.STATE, "rows": bench.documents} if documents else None,
     }
 
 
@@ -179,6 +183,7 @@ class _Bench:
         warmup: int,
         order: random.Random,
         retries: int,
+        disk: cold.Disk | None = None,
     ) -> None:
         self.variants, self.lm, self.limits, self.machine, self.warmup = variants, lm, limits, machine, warmup
         self.order = order
@@ -187,6 +192,8 @@ class _Bench:
         self.load = Load()  # of all undisturbed trials together: what was too short to see in each
         self.rows: list[dict[str, Any]] = []
         self.stages: dict[str, dict[str, dict[str, float]]] = {}
+        self.disk = disk
+        self.documents: list[dict[str, Any]] = []  # trials of what is prepared
 
     def time_prompt(self, index: int, prompt: Any, trials: int) -> None:
         """Prepare every variant on a prompt, warm it up, and time it `trials` times in seeded random orders."""
@@ -201,6 +208,18 @@ class _Bench:
                 trial = self._undisturbed(name, states[name], prompt)
                 self.load += Load() if trial.disturbed else trial.load
                 self.rows.append(self._row(name, index, trial) | costs[name])
+        if self.disk:
+            del states, traces  # memory for what is prepared anew
+            self._time_documents(self.disk, index, prompt, min(trials, cold.TRIALS))
+
+    def _time_documents(self, disk: cold.Disk, index: int, prompt: Any, trials: int) -> None:
+        """What each variant prepares: computed, written and read, the variants interleaved."""
+        for trial in range(trials):
+            for name, method in self.variants.items():
+                gc.collect()
+                found = cold.time_documents(name, partial(method.prepare, self.lm, prompt), self.lm, disk)
+                if found:
+                    self.documents.append({"variant": name, "trial": trial, "prompt": index, **found})
 
     def _warm(self, name: str, state: Any, prompt: Any) -> Trace:
         """Answer untimed; the trace of the last answer, whose shapes the timed ones share."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import platform
 import statistics
 import subprocess
@@ -15,6 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
+
+from ragauge.errors import UserError
 
 if TYPE_CHECKING:
     import torch
@@ -84,6 +87,39 @@ def measure(threads: int | None = None, device: str = "cpu") -> dict[str, Any]:
         return {**rates, "threads": torch.get_num_threads(), "device": device, "load_share": load_share}
     finally:
         torch.set_num_threads(before)
+
+
+def read(path: Path) -> dict[str, Any]:
+    """What `measure` returned, from a file that `ragauge machine` wrote.
+
+    Raises:
+        UserError: no such file, no JSON, or a rate that the roofline needs is missing or no rate.
+    """
+    try:
+        found = json.loads(path.read_bytes())
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path}: cannot be read as JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise UserError(f"{path}: must hold a JSON object, as `ragauge machine` writes it")
+    _check_rate(found.get("bandwidth_bytes_per_s"), f"{path}: bandwidth_bytes_per_s")
+    products = found.get("matmul_flop_per_s")
+    for name, rate in (products if isinstance(products, dict) else {"": None}).items():
+        _check_rate(rate, f"{path}: matmul_flop_per_s.{name}")
+    if not _is_number(found.get("load_share", 0.0)):
+        raise UserError(f"{path}: load_share: {found['load_share']!r} is no number")
+    return found
+
+
+def _check_rate(rate: Any, place: str) -> None:
+    high = rate.get("high") if isinstance(rate, dict) else None
+    if not (_is_number(high) and high > 0):
+        raise UserError(f"{place}: a rate above 0 is needed under `high`; measure the machine again")
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and abs(value) < 1e300
 
 
 def provenance() -> dict[str, Any]:

@@ -1,0 +1,81 @@
+"""The seconds of documents that are not in memory: computed, computed and kept on disk, and read from there again."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ragauge.cost.machine import MAX_LOAD, competing_load
+from ragauge.errors import UserError
+
+STATE = "the pages of what is read are dropped from the system's cache first, so that it comes from the disk"
+TRIALS = 5  # of each variant on each prompt, at most: computing documents takes as long as it takes
+
+
+@dataclass(frozen=True)
+class Disk:
+    """Where documents are kept while they are timed."""
+
+    folder: Path  # on the disk that is meant; what is written there is removed again
+    store: Callable[[Path], Any]  # makes a ragauge.lm.store.DocumentStore in a folder
+
+
+def time_documents(name: str, prepare: Callable[[], Any], lm: Any, disk: Disk) -> dict[str, Any] | None:
+    """What preparing takes without a store, with an empty one, and with one on disk that has everything.
+
+    Args:
+        name: of the variant, for the error.
+        prepare: what a method does before the question is known.
+
+    Returns: {"computing_s", "missed_s" (computed and written), "loading_s", "bytes", "load_share", "disturbed"}; None
+        where nothing is read before the question is known.
+
+    Raises:
+        UserError: the disk did not keep what was written.
+    """
+    with competing_load() as load:
+        computing_s, calls = _timed(prepare, lm)
+        if not any(call.offline for call in calls):
+            return None
+        disk.folder.mkdir(parents=True, exist_ok=True)
+        place = Path(tempfile.mkdtemp(prefix=".documents-", dir=disk.folder))
+        try:
+            lm.documents = disk.store(place)
+            missed_s, _ = _timed(prepare, lm)
+            size = _forget(place)
+            loading_s, calls = _timed(prepare, lm)
+        finally:
+            lm.documents = None
+            shutil.rmtree(place, ignore_errors=True)
+    if any(call.offline and call.loading_s is None for call in calls):
+        raise UserError(f"{name}: its documents could not be kept in {disk.folder}; is the disk full?")
+    seconds = {"computing_s": computing_s, "missed_s": missed_s, "loading_s": loading_s}
+    return {**seconds, "bytes": size, "load_share": load.share, "disturbed": load.share > MAX_LOAD}
+
+
+def _timed(prepare: Callable[[], Any], lm: Any) -> tuple[float, list[Any]]:
+    """(seconds of the wall, the calls that were made)."""
+    lm.synchronize()
+    with lm.tracing() as trace:
+        started = time.perf_counter()
+        prepare()
+        lm.synchronize()
+        return time.perf_counter() - started, list(trace)
+
+
+def _forget(folder: Path) -> int:
+    """Have the system drop the pages of a folder's files from memory; returns the files' bytes."""
+    size = 0
+    for path in folder.iterdir():
+        with path.open("rb") as file:
+            os.fsync(file.fileno())  # pages that are not written yet would stay
+            if hasattr(os, "posix_fadvise"):
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            size += os.fstat(file.fileno()).st_size
+    return size

@@ -1,0 +1,64 @@
+"""What keeping documents' keys and values on disk costs and saves, by the seconds that one question's documents take.
+
+A question whose documents are kept waits for them to be read (`loading_s`); one whose documents are not waits until
+they are computed and written (`computing_s + saving_s`). Both then wait for the rest of the answer (`online_s`). A
+part `hit_rate` of the questions are of the first kind. Keeping changes no answer: what is read is, bit for bit, what
+computing would have given (`ragauge.lm.store`), so quality is the same at every hit rate.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """Of one question's documents, and of its answer."""
+
+    computing_s: float  # keys and values computed from the tokens
+    saving_s: float  # written to disk
+    loading_s: float  # read from disk, not from memory
+    online_s: float  # question, task and response, the documents being ready
+
+    def latency_s(self, hit_rate: float) -> float:
+        """Mean seconds that a question takes from nothing in memory, a part `hit_rate` of them having its documents
+        on disk:
+
+            online_s + hit_rate * loading_s + (1 - hit_rate) * (computing_s + saving_s)
+
+        Raises ValueError where the rate is not from 0 to 1.
+        """
+        if not 0 <= hit_rate <= 1:
+            raise ValueError(f"hit rate {hit_rate}: must be from 0 to 1")
+        return self.online_s + hit_rate * self.loading_s + (1 - hit_rate) * (self.computing_s + self.saving_s)
+
+
+def break_even_reuses(seconds: Seconds) -> int | None:
+    """The fewest times that documents must be asked about again for keeping them to have paid; None: it never does.
+
+    Keeping costs `saving_s` once and spares `computing_s - loading_s` at each reuse.
+    """
+    spared = seconds.computing_s - seconds.loading_s
+    if seconds.saving_s <= 0:
+        return 0
+    return math.ceil(seconds.saving_s / spared) if spared > 0 else None
+
+
+def break_even_questions(seconds: Seconds, naive_s: float) -> int | None:
+    """The fewest questions about the same documents that take no more time in all than naive's, `naive_s` each.
+
+    The first of them computes and writes what the others read. None: no number of them does.
+    """
+    first, again = seconds.latency_s(0), seconds.latency_s(1)
+    if first <= naive_s:
+        return 1
+    return math.ceil((first - again) / (naive_s - again)) if again < naive_s else None
+
+
+def break_even_hit_rate(seconds: Seconds, naive_s: float) -> float | None:
+    """The smallest hit rate whose mean latency is not above naive's; None: none is."""
+    if seconds.latency_s(1) > naive_s and seconds.latency_s(0) > naive_s:
+        return None
+    spared = seconds.latency_s(0) - seconds.latency_s(1)
+    return max(0.0, (seconds.latency_s(0) - naive_s) / spared) if spared > 0 else 0.0

@@ -1,0 +1,99 @@
+"""Documents that are not in memory, timed on a tiny decoder, and the item that is made of their seconds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragauge import config, paper, registry
+from ragauge.cost import cold, latency
+from ragauge.errors import UserError
+from ragauge.lm.store import DocumentStore
+from ragauge.methods import make
+from ragauge.paper._runs import Runs
+from synthetic_run import MODEL, write_latency, write_variant
+from tiny_models import tiny_lm, tiny_prompt
+
+RATE = {"median": 1.0, "low": 1.0, "high": 1e9, "n": 1}
+MACHINE = {"bandwidth_bytes_per_s": RATE, "matmul_flop_per_s": {"float32": RATE}}
+
+
+def disk(folder: Path, max_bytes: int = 10**9) -> cold.Disk:
+    return cold.Disk(folder, lambda place: DocumentStore(place, "timed", max_bytes))
+
+
+def test_the_protocol_times_what_is_computed_kept_and_read(tmp_path: Path) -> None:
+    from ragauge.lm import Limits
+
+    variants = {"naive": make("naive"), "k1": make("superposition", top_k=1)}
+    lm = tiny_lm()
+    limits = Limits(max_new_tokens=3, ignore_stop=True)
+    options: dict[str, Any] = {"limits": limits, "trials": 2, "machine": MACHINE, "allow_load": True}
+    result = latency.run(variants, [tiny_prompt()], lm, documents=disk(tmp_path / "kept"), **options)
+    rows = result["documents"]["rows"]
+    assert [(row["variant"], row["trial"]) for row in rows] == [("k1", 0), ("k1", 1)]  # naive prepares nothing
+    assert all(row[key] > 0 for row in rows for key in ("computing_s", "missed_s", "loading_s", "bytes"))
+    assert not list((tmp_path / "kept").iterdir())
+    assert lm.documents is None
+    latency.save(result, tmp_path / "x.json")
+    assert json.loads((tmp_path / "x.json").read_text())["documents"]["state"] == cold.STATE
+    assert latency.run(variants, [tiny_prompt()], lm, **options)["documents"] is None
+
+
+def test_a_disk_that_keeps_nothing_is_told(tmp_path: Path) -> None:
+    lm, method = tiny_lm(), make("superposition", top_k=1)
+    with pytest.raises(UserError, match="k1: its documents could not be kept in"):
+        cold.time_documents("k1", lambda: method.prepare(lm, tiny_prompt()), lm, disk(tmp_path, max_bytes=0))
+    assert lm.documents is None
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    """A run in which superposition's documents take 4 s to compute, 1.5 s to write and 0.5 s to read."""
+    folder = tmp_path / "results"
+    write_variant(folder, "naive", "naive", [False, True])
+    write_variant(folder, "k1", "superposition", [True, True], params={"top_k": 1})
+    trial = {"variant": "k1", "prompt": 0, "computing_s": 4.0, "missed_s": 5.5, "loading_s": 0.5, "bytes": 9}
+    rows = [{**trial, "trial": i, "disturbed": i == 2, "loading_s": [0.5, 0.5, 90.0][i]} for i in range(3)]
+    write_latency(folder, {"naive": [3.0, 3.0], "k1": [1.0, 1.0]}, documents={"state": "cold", "rows": rows})
+    (folder / "latency" / "nq_open").mkdir()
+    (folder / "latency" / f"{MODEL}.json").rename(folder / "latency" / "nq_open" / f"{MODEL}.json")
+    return folder
+
+
+def test_the_item_has_latency_over_hit_rates_and_what_breaks_even(results: Path) -> None:
+    table = registry.module("item", "documents_reuse").table(Runs(results))
+    mine = table[table["variant"] == "k1"]
+    found = {q: part["measured"].iloc[0] for q, part in mine.groupby("quantity") if q != "mean_latency_s"}
+    assert {q: found[q] for q in ("computing_s", "saving_s", "loading_s", "online_s")} == {
+        **{"computing_s": 4.0, "saving_s": 1.5, "loading_s": 0.5, "online_s": 1.0}
+    }
+    assert found["break_even_reuses"] == 1
+    assert found["break_even_questions"] == 4
+    assert found["break_even_hit_rate"] == pytest.approx(0.7)
+    assert found["quality"] == 1.0
+    curve = mine[mine["quantity"] == "mean_latency_s"].set_index("hit_rate")["measured"]
+    assert [curve[0.0], curve[0.5], curve[1.0]] == [6.5, 4.0, 1.5]
+    assert list(curve.index) == [i / 10 for i in range(11)]
+    naive = table[table["variant"] == "naive"]
+    assert set(naive["measured"]) == {3.0}
+
+
+def test_the_item_is_rendered(results: Path, tmp_path: Path) -> None:
+    data = {"run": "small", "models": {MODEL: {}}, "datasets": {"nq_open": {}}, "methods": {"naive": {}}}
+    settings = config.parse({**data, "items": ["documents_reuse"]}, "small.yaml")
+    paths = paper.render("documents_reuse", settings, results, tmp_path / "out")
+    assert {path.suffix for path in paths} == {".csv", ".md", ".tex", ".svg", ".pdf", ".png"}
+
+
+def test_without_times_of_documents_the_reason_is_told(tmp_path: Path) -> None:
+    write_variant(tmp_path, "k1", "superposition", [True], params={"top_k": 1})
+    write_latency(tmp_path, {"k1": [1.0]})
+    table = registry.module("item", "documents_reuse").table(Runs(tmp_path))
+    assert list(table["note"]) == ["not timed: the latency protocol ran without `documents: cold`"]
+    assert table["measured"].isna().all()
+    registry.module("item", "documents_reuse").draw(table)
