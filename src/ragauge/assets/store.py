@@ -96,9 +96,14 @@ def manifest(folder: Path) -> dict[str, Any] | None:
     """The folder's manifest, or None where it has none that can be read."""
     try:
         data = json.loads((folder / MANIFEST).read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
-    return data if isinstance(data, dict) and isinstance(data.get("files"), dict) else None
+    files = data.get("files") if isinstance(data, dict) else None
+    return data if isinstance(files, dict) and all(_is_facts(facts) for facts in files.values()) else None
+
+
+def _is_facts(facts: Any) -> bool:
+    return isinstance(facts, dict) and type(facts.get("bytes")) is int and isinstance(facts.get("sha256"), str)
 
 
 def file_sha256(path: Path) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import pickle
 import zipfile
 from collections.abc import Iterable
@@ -18,6 +19,10 @@ from ragauge.cost.shape import Shape
 from ragauge.errors import UserError
 from ragauge.lm.decoder import Weights
 from ragauge.lm.families import family
+
+LAYER_KEYS = ("num_hidden_layers", "n_layer", "n_layers", "num_transformer_layers")
+MOST_LAYERS = 10_000
+LARGEST = 1 << 40  # of any size; what is beyond is a damaged file
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -42,14 +47,40 @@ def read_shape(folder: Path, max_context: int | None = None) -> Shape:
     config, path = read_config(folder), folder / "config.json"
     kind = family(config["model_type"], str(path))
     try:
+        _check_layers(config)
         shape: Shape = kind.shape(config)
+        _check_shape(shape)
     except KeyError as missing:
         raise UserError(f"{path}: the key {missing} is missing") from None
     except UserError as error:
         raise type(error)(f"{path}: {error}") from None
-    except (TypeError, ValueError, ZeroDivisionError) as error:
+    except (TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise UserError(f"{path}: not the sizes of a {config['model_type']} model ({error})") from None
     return shape if max_context is None else _in_context(shape, config, max_context, path)
+
+
+def _check_layers(config: dict[str, Any]) -> None:
+    """Raise UserError where a config states more layers than a shape should take memory for, or no number of them."""
+    for key in LAYER_KEYS:
+        layers = config.get(key, 1)
+        if type(layers) is not int or not 1 <= layers <= MOST_LAYERS:
+            raise UserError(f"{key}: must be a whole number from 1 to {MOST_LAYERS:,}, not {str(layers)[:40]}")
+
+
+def _check_shape(shape: Shape) -> None:
+    """Raise UserError where a size is no number that a decoder can have."""
+    for of in fields(shape):
+        value = getattr(shape, of.name)
+        values = value if isinstance(value, tuple) else (value,)
+        whole, least = str(of.type).removeprefix("tuple[").startswith("int"), 0 if of.name == "eos" else 1
+        number = whole or str(of.type).removeprefix("tuple[").startswith("float")
+        for one in values if number and value is not None else ():
+            if not _is_number(one, whole) or (whole and not least <= one <= LARGEST):
+                raise UserError(f"{of.name}: {str(one)[:40]!r} is no size that a decoder can have")
+
+
+def _is_number(value: Any, whole: bool) -> bool:
+    return type(value) is int or (not whole and isinstance(value, float) and math.isfinite(value))
 
 
 def _in_context(shape: Shape, config: dict[str, Any], tokens: int, path: Path) -> Shape:
@@ -92,7 +123,7 @@ def _read_json(path: Path) -> dict[str, Any]:
         data = json.loads(path.read_text("utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         raise UserError(f"{path}: no such file; a checkpoint folder needs it") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # malformed JSON, malformed UTF-8, a number of thousands of digits
         raise UserError(f"{path}: not valid JSON ({error})") from None
     if not isinstance(data, dict):
         raise UserError(f"{path}: a JSON object is needed, not {type(data).__name__}")

@@ -12,7 +12,7 @@ import json
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ import torch
 from ragauge.errors import UnsupportedError, UserError
 
 BATCH_SIZE = 32  # texts
+Json = TypeVar("Json", list[Any], dict[str, Any])
 
 
 class Encoder:
@@ -42,9 +43,15 @@ class Encoder:
         self.device = torch.device(device)
         try:
             self.tokenizer = AutoTokenizer.from_pretrained(path)
-            model = AutoModel.from_pretrained(path, dtype=torch.float32, trust_remote_code=False)
-        except (OSError, ValueError) as error:
-            raise UserError(f"encoder {path}: cannot be loaded: {' '.join(str(error).split())[:200]}") from error
+            model, found = AutoModel.from_pretrained(
+                path, dtype=torch.float32, trust_remote_code=False, output_loading_info=True
+            )
+        except Exception as error:  # a damaged folder fails in any way
+            reason = " ".join(str(error).split())[:200] or type(error).__name__
+            raise UserError(f"encoder {path}: cannot be loaded: {reason}") from error
+        missing = sorted(name for name in found["missing_keys"] if not name.startswith("pooler."))
+        if missing:  # which transformers fills with random numbers
+            raise UserError(f"encoder {path}: the checkpoint has no tensor {missing[0]!r}; is it whole?")
         if hasattr(model, "pooler"):
             model.pooler = None  # reads the first token for classification; nothing here asks for it
         self.model = model.eval().to(self.device)
@@ -119,13 +126,21 @@ def _modules(path: Path) -> tuple[str, bool]:
     does not.
     """
     pooling, normalised = "mean", False
-    for module in _json(path / "modules.json") or []:
-        kind = module["type"].rpartition(".")[2]
-        found = _pooling(_json(path / module["path"] / "config.json") or {}) if kind == "Pooling" else None
+    for module in _json(path / "modules.json", list):
+        kind, place = _module(path, module)
+        found = _pooling(_json(place / "config.json", dict)) if kind == "Pooling" else None
         if not (found or kind in ("Transformer", "Normalize")):
             raise UnsupportedError(f"encoder {path}: module {kind} is not mean or first-token pooling or normalisation")
         pooling, normalised = found or pooling, normalised or kind == "Normalize"
     return pooling, normalised
+
+
+def _module(path: Path, module: Any) -> tuple[str, Path]:
+    """The kind and the folder of an entry of modules.json; raises UserError where it says neither."""
+    named = isinstance(module, dict) and isinstance(module.get("type"), str) and isinstance(module.get("path"), str)
+    if not named or not (path / module["path"]).resolve().is_relative_to(path.resolve()):
+        raise UserError(f"encoder {path}: modules.json: a module needs a type and a folder of this one, not {module!r}")
+    return module["type"].rpartition(".")[2], path / module["path"]
 
 
 def _pooling(config: dict[str, Any]) -> str | None:
@@ -137,9 +152,21 @@ def _pooling(config: dict[str, Any]) -> str | None:
 
 
 def _max_tokens(path: Path, positions: int) -> int:
-    declared = (_json(path / "sentence_bert_config.json") or {}).get("max_seq_length")
-    return min(int(declared), positions) if declared else positions
+    file = path / "sentence_bert_config.json"
+    declared = _json(file, dict).get("max_seq_length")
+    if declared is None:
+        return positions
+    if type(declared) is not int or declared < 1:
+        raise UserError(f"encoder {file}: max_seq_length must be a whole number from 1, not {declared!r}")
+    return min(declared, positions)
 
 
-def _json(path: Path) -> Any:
-    return json.loads(path.read_bytes()) if path.is_file() else None
+def _json(path: Path, kind: type[Json]) -> Json:
+    """What a settings file holds, a list or an object; nothing where there is no such file."""
+    try:
+        found = json.loads(path.read_bytes()) if path.is_file() else kind()
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(f"encoder {path}: no JSON: {error}") from error
+    if not isinstance(found, kind):
+        raise UserError(f"encoder {path}: must hold {'a list' if kind is list else 'an object'}")
+    return found

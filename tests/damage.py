@@ -1,0 +1,135 @@
+"""Damage to files, drawn by hypothesis: cut short, overwritten, lengths that lie, other values where some belong.
+
+`whole` is a file that its reader takes; what is drawn is near enough to it to get past a reader's first look.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import resource
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from hypothesis import strategies as st
+
+LONGEST_S = 20  # that a reader may take over a file of some kilobytes
+MOST_BYTES = 2 << 30  # of address space that it may take for one
+STRAYS = (b"", b"\x00", b"\xff" * 8, b"\xff\xff\xff\x7f", b"\xff" * 7 + b"\x7f", b'"', b"{", b"}", b"\n", b"\xe2\x80")
+FOREIGN = (
+    *(b"", b"\n\n", b"null", b"[]", b"{}", b"[" * 100_000, b'{"a":' * 20_000, b"\x1f\x8b", b"PK\x03\x04", b"GGUF"),
+    *(b"\xff\xfe{\x00}\x00", b"\xef\xbb\xbf{}", b"<html>502 Bad Gateway</html>", b"version https://git-lfs", b"1e999"),
+)
+VALUES: tuple[Any, ...] = (
+    *(None, True, 0, -1, 1 << 31, 1 << 63, 10**30, 0.5, float("nan"), float("inf"), "", " ", "x", "\ud800", "\x00"),
+    *([], {}, [None], [[]], {"a": {}}, "9" * 5000, [0] * 50),
+)
+
+
+@st.composite
+def damaged(draw: st.DrawFn, whole: bytes) -> bytes:
+    """Bytes that differ from `whole` in one to three places, or end early, or are another file altogether."""
+    if draw(st.integers(0, 9)) == 0:
+        return draw(st.sampled_from(FOREIGN) | st.binary(max_size=64))
+    found = whole
+    for _ in range(draw(st.integers(1, 3))):
+        found = draw(st.sampled_from((_cut, _dropped, _repeated, _overwritten)))(draw, found)
+    return found
+
+
+@st.composite
+def damaged_json(draw: st.DrawFn, value: Any) -> Any:
+    """A JSON value in which one or two places hold something else, are missing, or are there as well."""
+    found = copy.deepcopy(value)
+    for _ in range(draw(st.integers(1, 2))):
+        holders = list(_holders(found))
+        if not holders:
+            return draw(st.sampled_from(VALUES))
+        holder, key = draw(st.sampled_from(holders))
+        what = draw(st.sampled_from(("replaced", "removed", "added")))
+        if what == "removed":
+            del holder[key]
+        elif what == "replaced":
+            holder[key] = copy.deepcopy(draw(st.sampled_from(VALUES)))
+        elif isinstance(holder, dict):
+            holder["an unknown key"] = copy.deepcopy(draw(st.sampled_from(VALUES)))
+        else:
+            holder.insert(key, copy.deepcopy(draw(st.sampled_from(VALUES))))
+    return found
+
+
+def damaged_lines(whole: bytes) -> st.SearchStrategy[bytes]:
+    """JSON lines, damaged as bytes or in the values of one line."""
+    lines = whole.split(b"\n")[:-1]
+
+    @st.composite
+    def one_line(draw: st.DrawFn) -> bytes:
+        number = draw(st.integers(0, len(lines) - 1))
+        line = json.dumps(draw(damaged_json(json.loads(lines[number]))))
+        return b"\n".join([*lines[:number], line.encode(), *lines[number + 1 :], b""])
+
+    return damaged(whole) | one_line()
+
+
+def damaged_document(whole: bytes) -> st.SearchStrategy[bytes]:
+    """One JSON document, damaged as bytes or in its values."""
+    return damaged(whole) | damaged_json(json.loads(whole)).map(lambda value: json.dumps(value).encode())
+
+
+@contextmanager
+def bounded() -> Iterator[None]:
+    """Fail what takes `LONGEST_S` seconds or `MOST_BYTES` of further address space."""
+
+    def late(*_: Any) -> None:
+        raise TimeoutError(f"still reading after {LONGEST_S} s")
+
+    before, limit = signal.signal(signal.SIGALRM, late), resource.getrlimit(resource.RLIMIT_AS)
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + MOST_BYTES, limit[1]))
+    signal.alarm(LONGEST_S)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+        resource.setrlimit(resource.RLIMIT_AS, limit)
+
+
+def _holders(value: Any) -> Iterator[tuple[Any, Any]]:
+    """(container, key or index) of every value inside a JSON value."""
+    places = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in places:
+        yield value, key
+        yield from _holders(inner)
+
+
+def _span(draw: st.DrawFn, whole: bytes, longest: int) -> tuple[int, int]:
+    start = draw(st.integers(0, len(whole)))
+    return start, min(len(whole), start + draw(st.integers(1, longest)))
+
+
+def _cut(draw: st.DrawFn, whole: bytes) -> bytes:
+    return whole[: draw(st.integers(0, len(whole)))]
+
+
+def _dropped(draw: st.DrawFn, whole: bytes) -> bytes:
+    start, stop = _span(draw, whole, 40)
+    return whole[:start] + whole[stop:]
+
+
+def _repeated(draw: st.DrawFn, whole: bytes) -> bytes:
+    start, stop = _span(draw, whole, 40)
+    return whole[:stop] + whole[start:]
+
+
+def _overwritten(draw: st.DrawFn, whole: bytes) -> bytes:
+    """Some bytes overwritten, which is where sizes and offsets become absurd."""
+    stray = draw(st.sampled_from(STRAYS) | st.binary(min_size=1, max_size=8))
+    start = draw(st.integers(0, min(len(whole), 200)) | st.integers(0, len(whole)))
+    return whole[:start] + stray + whole[start + len(stray) :]
+
+
+Damage = Callable[[bytes], st.SearchStrategy[bytes]]

@@ -1,0 +1,431 @@
+"""More than a thousand malformed files, over every reader of what others wrote or a crash left half-written.
+
+A reader takes a file or refuses it in one line that names it (`UserError`); it does not hang, take memory for sizes
+that a header makes up, or leave part of something behind as if it were whole.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import json
+import shutil
+import tarfile
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+import damage
+from damage import Damage, bounded, damaged, damaged_document, damaged_lines
+from ragauge import datasets, metrics, records
+from ragauge.assets import archive, gguf, store
+from ragauge.datasets import _examples
+from ragauge.errors import UserError
+from ragauge.records import Record, Writer
+from ragauge.retrieval.corpus import Corpus, Share
+from tiny_checkpoint import write_checkpoint, write_questions
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A file that is read whole, and what is done to it."""
+
+    path: Path
+    read: Callable[[], Any]
+    damage: Damage = damaged
+    files: int = 40  # malformed ones
+    named: str = ""  # what a refusal names, where it is not the file
+
+
+Make = Callable[[Path], Reader]
+READERS: dict[str, Make] = {}
+
+
+def reader(make: Make) -> Make:
+    READERS[make.__name__] = make
+    return make
+
+
+def survives(made: Reader) -> None:
+    """Read the file in as many malformed states as it says."""
+    whole = made.path.read_bytes()
+
+    @settings(
+        max_examples=made.files,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        phases=[Phase.generate],  # shrinking a failure would read thousands more
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(made.damage(whole))
+    def attempt(content: bytes) -> None:
+        made.path.write_bytes(content)
+        try:
+            with bounded():
+                made.read()
+        except UserError as error:
+            assert (made.named or made.path.name) in str(error), error
+
+    made.read()  # which it does before the damage
+    attempt()
+
+
+# --- records ---
+
+KEYS = ("q0", "q1", "q2")
+
+
+def answered(key: str) -> Record:
+    fields = {"status": "ok", "question": "who", "answers": ["me"], "gold": [0], "documents": 2, "prompt_sha256": "0"}
+    call = {"stage": "prompt", "lengths": [9], "past": [0], "seconds": 0.5}
+    return Record.model_validate({"key": key, "text": "x\u2028é", "saliency": [0.1, None], "trace": [call], **fields})
+
+
+def write_records(path: Path) -> Path:
+    with Writer(path, {"method": "bm25"}, KEYS) as writer:
+        for key in KEYS:
+            writer.append(answered(key))
+        writer.finish({})
+    return path
+
+
+@reader
+def finished_records(folder: Path) -> Reader:
+    path = write_records(folder / "x.jsonl")
+    return Reader(path, partial(records.read, path), damaged_lines, files=80)
+
+
+@reader
+def interrupted_records(folder: Path) -> Reader:
+    """What a killed run left: the next one ends with every question once, or says what is wrong."""
+    out = folder / "x.jsonl"
+    with Writer(out, {"method": "bm25"}, KEYS) as writer:
+        for key in KEYS:
+            writer.append(answered(key))
+    left = writer.partial.read_bytes()
+
+    def go_on() -> None:
+        out.unlink(missing_ok=True)
+        with Writer(out, {"method": "bm25"}, KEYS) as writer:
+            for key in set(KEYS) - writer.done:
+                writer.append(answered(key))
+            writer.finish({})
+        assert [record.key for record in records.read(out)] == list(KEYS)
+        assert not writer.partial.exists()
+
+    go_on()
+    writer.partial.write_bytes(left)
+
+    def read() -> None:
+        go_on()
+        writer.partial.write_bytes(left)
+
+    return Reader(writer.partial, read, damaged_lines, files=80)
+
+
+@reader
+def scored_predictions(folder: Path) -> Reader:
+    from ragauge import scoring
+
+    path = write_records(folder / "x.jsonl")
+
+    def read() -> None:
+        for metric in metrics.names():
+            scoring.score_file(path, metric)
+
+    return Reader(path, read, damaged_lines)
+
+
+@reader
+def compared_records(folder: Path) -> Reader:
+    from ragauge import scoring
+
+    path, other = write_records(folder / "x.jsonl"), write_records(folder / "other.jsonl")
+    return Reader(path, partial(scoring.compare_files, path, other), damaged_lines)
+
+
+@reader
+def judgements(folder: Path) -> Reader:
+    from ragauge.verbs.judge import _known
+
+    path = folder / "judged.jsonl"
+    path.write_text('{"key": "q0", "judge": "j", "asked_sha256": "0", "label": "supported"}\n')
+    return Reader(path, partial(_known, path), damaged_lines)
+
+
+# --- data sets and corpora ---
+
+PARAGRAPH = {"title": "Paris", "paragraph_text": "It has 2 bridges.", "is_supporting": True}
+MUSIQUE = {
+    **{"id": "2hop__1", "question": "how many", "answer": "2", "answer_aliases": ["two"], "answerable": True},
+    "paragraphs": [PARAGRAPH, {**PARAGRAPH, "is_supporting": False}],
+}
+LONGBENCH = {"_id": "a", "input": "how many", "context": "Paris has 2 bridges.", "answers": ["2"]}
+WIKI = {
+    **{"id": "w1", "question": "how many", "answers": ["2"]},
+    "documents": [{"title": "Paris", "text": "It has 2 bridges.", "is_gold": True}],
+}
+LINES = {"musique": MUSIQUE, "longbench_hotpotqa": LONGBENCH, "wiki_single": WIKI}
+
+
+@reader
+def nq_open(folder: Path) -> Reader:
+    path = write_questions(folder / "nq.jsonl")
+    return Reader(path, partial(datasets.load, "nq_open", data=path, gold_position=1), damaged_lines)
+
+
+@reader
+def nq_open_gzipped(folder: Path) -> Reader:
+    path = folder / "nq.jsonl.gz"
+    path.write_bytes(gzip.compress(write_questions(folder / "nq.jsonl").read_bytes()))
+    return Reader(path, partial(datasets.load, "nq_open", data=path), files=60)
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_data_sets(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "data.jsonl"
+    path.write_text(f"{json.dumps(LINES[name])}\n")
+    survives(Reader(path, partial(datasets.load, name, data=path), damaged_lines))
+
+
+@reader
+def written_questions(folder: Path) -> Reader:
+    path = folder / "written.jsonl"
+    _examples.write(path, datasets.load("nq_open", data=write_questions(folder / "nq.jsonl")))
+    return Reader(path, partial(_examples.read, path), damaged_lines, files=60)
+
+
+@reader
+def training_data(folder: Path) -> Reader:
+    from ragauge.training import data
+
+    path = folder / "train.jsonl"
+    spans = [{"start": 0, "stop": 5, "question": "which city?"}]
+    path.write_text(json.dumps({"key": "a", "title": "A", "text": "Paris has bridges.", "spans": spans}) + "\n")
+    return Reader(path, partial(data.read, path), damaged_lines)
+
+
+EXPORT = (
+    '<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.10/"><page><title>Paris</title><ns>0</ns><revision>'
+    f"<text>'''Paris''' has [[bridge]]s. == Bridges == {'There are many bridges. ' * 200}</text>"
+    "</revision></page></mediawiki>"
+)
+CORPORA: dict[str, bytes] = {
+    "c4.jsonl": b'{"text": "Paris has bridges.", "title": "Paris"}\n{"text": "Rome, too."}\n',
+    "extracted.txt": b'<doc id="1" url="" title="Paris">\nParis\n\nIt has bridges.\n</doc>\n',
+    "wikitext.txt": b" = Paris = \n\n It has bridges . \n\n = Rome = \n\n It , too . \n",
+    "articles.txt.gz": gzip.compress(b"Paris has bridges.\n\nRome, too.\n"),
+    "export.bz2": bz2.compress(EXPORT.encode()),
+    "text.bz2": bz2.compress(EXPORT.encode()),
+}
+
+
+@pytest.mark.parametrize("name", CORPORA)
+def test_corpora(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_bytes(CORPORA[name])
+    inner: Damage = damaged
+    if name == "text.bz2":  # whole as an archive, damaged in what it holds
+        inner = lambda _: damaged(EXPORT.encode()).map(bz2.compress)  # noqa: E731
+    survives(Reader(path, lambda: list(Corpus((str(path),)).documents(Share())), inner))
+
+
+# --- assets ---
+
+
+def zipped() -> bytes:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("model/config.json", '{"model_type": "llama"}' * 9)
+        file.writestr("model/weights.bin", bytes(range(256)) * 4)
+    return packed.getvalue()
+
+
+def tarred() -> bytes:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as file:
+        info = tarfile.TarInfo("model/weights.bin")
+        info.size = 1024
+        file.addfile(info, io.BytesIO(bytes(range(256)) * 4))
+    return packed.getvalue()
+
+
+def plain_tar() -> bytes:
+    return gzip.decompress(tarred())
+
+
+@pytest.mark.parametrize("name", ["a.zip", "a.whl", "a.tar.gz", "a.tar"])
+def test_archives_are_unpacked_whole_or_not_at_all(name: str, tmp_path: Path) -> None:
+    path, target = tmp_path / name, tmp_path / "home" / "unpacked"
+    path.write_bytes({"a.tar.gz": tarred, "a.tar": plain_tar}.get(name, zipped)())
+
+    def make(folder: Path) -> dict[str, Any]:
+        return {"members": archive.unpack(path, folder)}
+
+    def read() -> None:
+        shutil.rmtree(target.parent, ignore_errors=True)
+        try:
+            store.Store(target.parent, progress=False).build(target, make)
+        except UserError:
+            assert [p.suffix for p in target.parent.iterdir()] == [".lock"]
+            raise
+        assert not (tmp_path / "home").is_symlink()
+        assert {p.resolve().is_relative_to(target) for p in target.rglob("*")} == {True}
+
+    survives(Reader(path, read, files=60))
+
+
+@reader
+def gguf_header(folder: Path) -> Reader:
+    from gguf import GGUFWriter
+
+    path = folder / "m.gguf"
+    writer = GGUFWriter(path, "llama")
+    writer.add_context_length(64)
+    writer.add_token_list(["a", "b"])
+    np = pytest.importorskip("numpy")
+    writer.add_tensor("token_embd.weight", np.zeros((4, 32), np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return Reader(path, partial(gguf.read_header, path), files=150)
+
+
+@reader
+def asset_manifest(folder: Path) -> Reader:
+    """A damaged manifest makes an asset that is fetched anew, whatever it says."""
+    target = folder / "asset"
+
+    def make(unfinished: Path) -> dict[str, Any]:
+        (unfinished / "weights").write_bytes(b"whole")
+        return {}
+
+    def read() -> None:
+        store.Store(folder, progress=False).build(target, make)
+        assert store.contents(target)["weights"]["bytes"] == 5
+        assert (target / "weights").read_bytes() == b"whole"
+
+    read()
+    return Reader(target / store.MANIFEST, read, damaged_document)
+
+
+# --- checkpoints ---
+
+CHECKPOINT = {
+    "config.json": damaged_document,
+    "generation_config.json": damaged_document,
+    "model.safetensors": damaged,
+    "tokenizer.json": damaged_document,
+    "tokenizer_config.json": damaged_document,
+    "model.safetensors.index.json": damaged_document,
+    "pytorch_model.bin": damaged,
+}
+
+
+@pytest.mark.parametrize("name", CHECKPOINT)
+def test_checkpoints(name: str, tmp_path: Path) -> None:
+    import torch
+    from safetensors.torch import load_file
+
+    from ragauge.lm import load_lm
+
+    folder = write_checkpoint(tmp_path / "checkpoint")
+    weights = folder / "model.safetensors"
+    if name == "pytorch_model.bin":
+        torch.save(load_file(weights), folder / name)
+        weights.unlink()
+    if name == "model.safetensors.index.json":
+        shard = weights.rename(folder / "model-00001-of-00001.safetensors")
+        (folder / name).write_text(json.dumps({"weight_map": dict.fromkeys(load_file(shard), shard.name)}))
+    read = partial(load_lm, str(folder))
+    survives(Reader(folder / name, read, CHECKPOINT[name], named="checkpoint"))
+
+
+@pytest.mark.parametrize("name", ["config.json", "modules.json", "sentence_bert_config.json", "1_Pooling/config.json"])
+def test_encoders(name: str, tmp_path: Path) -> None:
+    from ragauge.rankers.dense import Encoder
+    from tiny_models import encoder
+
+    folder = encoder(tmp_path / "encoder")
+    kinds = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
+    modules = [{"type": f"sentence_transformers.models.{kind}", "path": path} for path, kind in kinds.items()]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 64}')
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode_mean_tokens": true}')
+    survives(Reader(folder / name, lambda: Encoder(folder).encode(["a b"]), damaged_document, 25, named="encoder"))
+
+
+@reader
+def kept_documents(folder: Path) -> Reader:
+    """A damaged entry of the store of documents is computed anew."""
+    from ragauge.lm import Row
+    from ragauge.lm.store import DocumentStore
+    from tiny_models import tiny_lm
+
+    lm = tiny_lm()
+    lm.documents = DocumentStore(folder / "kept", "decoder", 10**9)
+    rows = [Row([5, 6, 7], [0.0, 1.0, 2.0])]
+
+    def read() -> None:
+        cache = lm.new_cache(16)
+        found = lm.extend(cache, rows, stage="documents", offline=True, logp=True)
+        assert len(found.logp[0]) == 2
+        assert cache.length == 3
+
+    read()
+    return Reader(next((folder / "kept").iterdir()), read, files=60)
+
+
+# --- settings ---
+
+EXPERIMENT: dict[str, Any] = {
+    "run": "small",
+    "models": {"smollm2-135m-instruct": {"dtype": "float32"}},
+    "datasets": {"nq_open": {"limit": 3}},
+    "methods": {"naive": {}, "bm25_k1": {"method": "bm25", "top_k": 1}},
+    "generation": {"max_new_tokens": 16, "documents_gb": 1.0},
+    "latency": {"methods": ["naive"], "dataset": "nq_open", "trials": 3},
+    "items": ["superposition_table_1"],
+}
+
+
+@reader
+def configuration(folder: Path) -> Reader:
+    from ragauge import config
+
+    path = folder / "small.yaml"
+    path.write_text(yaml.safe_dump(EXPERIMENT))
+
+    def read() -> None:
+        config.check_methods(config.load(path), str(path))
+
+    def of_values(_: bytes) -> st.SearchStrategy[bytes]:
+        return damage.damaged_json(EXPERIMENT).map(lambda value: json.dumps(value).encode())
+
+    return Reader(path, read, lambda whole: damaged(whole) | of_values(whole), files=120)
+
+
+@reader
+def token_counts(folder: Path) -> Reader:
+    from ragauge.cost import tokens
+
+    path = folder / "counts.json"
+    path.write_text('{"preamble": 39, "documents": [137, 130], "query": 11, "task": 13}')
+    return Reader(path, lambda: tokens.load(str(path)), damaged_document, files=60)
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_malformed_files_are_refused_in_one_line(name: str, tmp_path: Path) -> None:
+    survives(READERS[name](tmp_path))
