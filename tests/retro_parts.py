@@ -41,7 +41,7 @@ class ExactRetriever:
     def _search(self, query: Query) -> Neighbours:
         asked = query.tokens if query.tokens is not None else [ord(c) % 250 for c in query.text or ""]
         found = [self.passage(i, query.continuation) for i in range(len(self))]
-        distance = [sum(a != b for a, b in zip(asked, text, strict=False)) for _, text in found]
+        distance = [len(asked) - sum(a == b for a, b in zip(asked, text, strict=False)) for _, text in found]
         ids = np.argsort(distance, kind="stable")[: query.k]
         chunk, after = np.zeros((len(ids), CHUNK), np.int32), np.zeros((len(ids), query.continuation * CHUNK), np.int32)
         for place, i in enumerate(ids):

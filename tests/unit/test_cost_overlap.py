@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from ragauge.cost.overlap import (
+    AHEAD,
     PREFETCH,
     RETRIEVAL,
     WAIT,
     Speedup,
+    ahead_s,
     generation_s,
     ideal_s,
     retrieval_s,
@@ -48,6 +50,14 @@ def test_every_window_costs_the_longer_of_its_parts() -> None:
 def test_projections_divide_one_part_and_leave_the_other() -> None:
     assert ideal_s(PIPELINED, Speedup(retrieval=4)) == pytest.approx((0.5 + 0.75) + 2.0 + 5.0 + 1.0)
     assert ideal_s(PIPELINED, Speedup(generation=4)) == pytest.approx((0.125 + 3.0) + 3.0 + 2.5 + 0.25)
+
+
+def test_what_is_read_behind_a_prefetch_runs_beside_the_same_window() -> None:
+    trace = [*PIPELINED[:5], call(AHEAD, 0.8), *PIPELINED[5:]]
+    assert ideal_s(trace) == pytest.approx((0.5 + 3.0) + max(3.0 + 0.8, 2.0) + max(2.5, 5.0) + 1.0)
+    assert (ahead_s(trace), generation_s(trace)) == pytest.approx((0.8, 8.5))
+    assert ideal_s(trace, Speedup(generation=4)) == pytest.approx((0.125 + 3.0) + (3.0 + 0.2) + 2.5 + 0.25)
+    assert ideal_s(trace, Speedup(retrieval=4)) == pytest.approx((0.5 + 0.75) + 2.0 + 5.0 + 1.0)
 
 
 def test_without_prefetches_it_is_the_sum() -> None:

@@ -7,14 +7,17 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+import torch
 
 import tiny_models
-from ragauge.cost.overlap import PREFETCH, RETRIEVAL, WAIT, ideal_s
+from ragauge.cost.overlap import AHEAD, PREFETCH, RETRIEVAL, WAIT, ideal_s
 from ragauge.cost.trace import Trace
 from ragauge.errors import UserError
 from ragauge.retrieval.retriever import Neighbours, Query
 from ragauge.retro.generation import generate
 from ragauge.retro.joint import JointAttention, JointReader
+from ragauge.retro.reader import Prepared
+from ragauge.retro.scoring import token_nll
 from ragauge.retro.sources import Ask, Chance, Fresh, Prefetched, fetched_tokens
 from ragauge.retro.windows import Windows
 from retro_parts import ExactRetriever, tokens
@@ -34,16 +37,23 @@ class Slow(JointReader):
 
 
 def run(
-    searcher: ExactRetriever, windows: Windows, total: int = 160, wait_s: float = 0.0, **ask: object
+    searcher: ExactRetriever,
+    windows: Windows,
+    total: int = 160,
+    wait_s: float = 0.0,
+    ahead: bool = False,
+    reader: type[Slow] = Slow,
+    **ask: object,
 ) -> tuple[list[int], Trace]:
     lm = tiny_models.tiny_lm()
-    reader = Slow(JointAttention(), lm, total + 512)
-    reader.wait_s = wait_s
+    made = reader(JointAttention(), lm, total + 256)
+    made.wait_s = wait_s
     asked = Ask(searcher, **ask)  # type: ignore[arg-type]
-    source = (Prefetched if windows.stale else Fresh)(asked, windows, reader.note)
+    fresh = Fresh(asked, windows, made.note)
+    source = Prefetched(asked, windows, made.note, made.prepare if ahead else None) if windows.stale else fresh
     try:
         with lm.tracing() as trace:
-            new = generate(reader, PROMPT, total, source, windows)
+            new = generate(made, PROMPT, total, source, windows)
     finally:
         source.close()
     return new, list(trace)
@@ -97,6 +107,52 @@ def test_a_prefetch_is_searched_by_another_thread() -> None:
     run(Watched(DOCUMENTS), Windows(64, stale=True))
     assert threads[0] == threading.current_thread().name
     assert all(name.startswith("prefetch") for name in threads[1:])
+
+
+@pytest.mark.parametrize("interval", [16, 64])
+def test_reading_ahead_changes_no_token_and_tells_its_seconds(interval: int) -> None:
+    windows = Windows(interval, stale=True)
+    (new, trace), (others, _) = (run(ExactRetriever(DOCUMENTS), windows, ahead=ahead) for ahead in (True, False))
+    assert new == others
+    parts = [RETRIEVAL, "neighbours", *[PREFETCH, AHEAD, WAIT] * (len(range(0, 160 - 64, interval)) - 1)]
+    assert stages(trace, "neighbours", RETRIEVAL, PREFETCH, AHEAD, WAIT) == parts
+    assert all(call.seconds and call.lengths for call in trace if call.stage == AHEAD)
+
+
+@pytest.mark.parametrize("form", [JointAttention(reach=20), JointAttention(sink=False, bias=-1.0)], ids=str)
+def test_reading_ahead_changes_no_score(form: JointAttention) -> None:
+    lm, windows, ids, scores = tiny_models.tiny_lm(), Windows(16, stale=True), [*PROMPT, *tokens(80, 5)], []
+    for ahead in (True, False):
+        reader = form.open(lm, len(ids), 256)
+        source = Prefetched(Ask(ExactRetriever(DOCUMENTS)), windows, reader.note, reader.prepare if ahead else None)
+        scores.append(token_nll(reader, ids, source, windows))
+        source.close()
+    torch.testing.assert_close(*scores, rtol=0, atol=1e-6)
+
+
+def test_neighbours_are_read_ahead_by_the_thread_that_asks() -> None:
+    threads: list[str] = []
+
+    class Watched(Slow):
+        def prepare(self, neighbours: Sequence[Sequence[int]], length: int) -> Prepared:
+            threads.append(threading.current_thread().name)
+            return super().prepare(neighbours, length)
+
+    run(ExactRetriever(DOCUMENTS), Windows(32, stale=True), ahead=True, reader=Watched)
+    assert threads[0] == threading.current_thread().name
+    assert len(threads) == 3
+    assert all(name.startswith("prefetch") for name in threads[1:])
+
+
+def test_a_reading_ahead_that_fails_ends_the_generation() -> None:
+    class Failing(Slow):
+        def prepare(self, neighbours: Sequence[Sequence[int]], length: int) -> Prepared:
+            if length > len(PROMPT):
+                raise MemoryError("no room for neighbours")
+            return super().prepare(neighbours, length)
+
+    with pytest.raises(MemoryError, match="no room for neighbours"):
+        run(ExactRetriever(DOCUMENTS), Windows(32, stale=True), ahead=True, reader=Failing)
 
 
 def test_once_asks_once() -> None:

@@ -30,9 +30,14 @@ def torch_lm() -> LM:
 
 
 @pytest.fixture(scope="module")
-def lm(torch_lm: LM, tmp_path_factory: pytest.TempPathFactory) -> OnnxLM:
+def exported(torch_lm: LM, tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert torch_lm.decoder is not None
-    return OnnxLM(export(torch_lm.decoder, tmp_path_factory.mktemp("onnx") / "decoder.onnx"), threads=1)
+    return export(torch_lm.decoder, tmp_path_factory.mktemp("onnx") / "decoder.onnx")
+
+
+@pytest.fixture(scope="module")
+def lm(exported: Path) -> OnnxLM:
+    return OnnxLM(exported, threads=1)
 
 
 @pytest.mark.parametrize("form", [JointAttention(), JointAttention(40, False, -1.0)], ids=str)
@@ -49,13 +54,14 @@ def test_logits_are_torchs(torch_lm: LM, lm: OnnxLM, form: JointAttention, step:
 def test_generation_gives_the_same_tokens(torch_lm: LM, lm: OnnxLM) -> None:
     windows, searcher = Windows(16, stale=True), ExactRetriever(DOCUMENTS)
     for make in (
-        lambda note: NoNeighbours(),
-        lambda note: Chance(searcher, windows, np.random.default_rng(0)),
-        lambda note: Prefetched(Ask(searcher), windows, note),
+        lambda reader: NoNeighbours(),
+        lambda reader: Chance(searcher, windows, np.random.default_rng(0)),
+        lambda reader: Prefetched(Ask(searcher), windows, reader.note),
+        lambda reader: Prefetched(Ask(searcher), windows, reader.note, reader.prepare),
     ):
         found = []
         for reader in (lm.open(256), JointAttention().open(torch_lm, 160, 256)):
-            source = make(reader.note)
+            source = make(reader)
             found.append(generate(reader, IDS[:70], 160, source, windows))
             source.close()
         assert found[0] == found[1]
@@ -71,7 +77,7 @@ def test_the_trace_is_that_of_torch(torch_lm: LM, lm: OnnxLM) -> None:
     assert calls[0] == calls[1]
 
 
-def test_neighbours_are_read_by_the_adapted_graph(torch_lm: LM, tmp_path: Path) -> None:
+def test_neighbours_are_read_by_the_adapted_graph(torch_lm: LM, exported: Path, tmp_path: Path) -> None:
     assert torch_lm.decoder is not None
     adapters = Adapters(torch_lm.decoder.weights)
     with torch.no_grad():
@@ -79,9 +85,8 @@ def test_neighbours_are_read_by_the_adapted_graph(torch_lm: LM, tmp_path: Path) 
             offset.fill_(0.4)
     adapted = adapters.merged(torch_lm)
     assert adapted.decoder is not None
-    paths = [export(m.decoder, tmp_path / f"{i}.onnx") for i, m in enumerate((torch_lm, adapted)) if m.decoder]
     readers = [
-        OnnxLM(paths[0], adapted=paths[1], threads=1).open(128),
+        OnnxLM(exported, adapted=export(adapted.decoder, tmp_path / "adapted.onnx"), threads=1).open(128),
         JointAttention().open(torch_lm, 80, 128, adapted),
     ]
     for reader in readers:

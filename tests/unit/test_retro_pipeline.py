@@ -19,6 +19,8 @@ from ragauge.errors import UserError
 from ragauge.records import SequenceRecord, read_kind, read_meta
 from ragauge.retrieval.corpus import Corpus
 from ragauge.retrieval.database import Database, Recipe, build_shard, gather
+from ragauge.retrieval.service import Server
+from ragauge.retrieval.wire import About
 from ragauge.retro import comparison, pipeline
 from ragauge.retro.evaluation import Chunks, Text, texts
 from ragauge.retro.joint import JointAttention
@@ -55,7 +57,8 @@ def test_every_schedule_keeps_a_record(kind: Any, task: Any) -> None:
     else:
         assert record.nll is not None
         assert record.scored == 150 - 64
-    assert sum(call["seconds"] for call in record.trace if call["stage"] not in ("prefetch",)) <= record.trials_s[0]
+    beside = ("prefetch", "neighbours_ahead")
+    assert sum(call["seconds"] for call in record.trace if call["stage"] not in beside) <= record.trials_s[0]
 
 
 def test_until_the_first_retrieval_all_schedules_are_alike() -> None:
@@ -165,6 +168,15 @@ def test_the_model_finds_the_lines_and_predicts_by_them() -> None:
     )
 
 
+def test_neighbours_that_are_read_ahead_take_of_the_time_for_searching() -> None:
+    ahead = [replace(c, stage="neighbours_ahead") if c.stage == "neighbours" else c for c in calls(0.02, 1e-5, 0.3)]
+    model, windows = GenerationModel.of(ahead), Windows(32, stale=True)
+    decode_s = model.decode_s(100, 32, 256)
+    assert model.budget_s(100, windows, 2) == pytest.approx(decode_s - 0.3)
+    hidden = ideal_s(model.predicted(64, 128, windows, 2, retrieval_s=0.1))
+    assert hidden == pytest.approx(0.1 + 0.3 + model.decode_s(64, 32, 256) + model.decode_s(96, 32, 256))
+
+
 def test_predicted_windows_are_those_of_a_real_generation() -> None:
     chosen = setting(Schedule("piperag", interval=16), "generate")
     trace = [Call.from_json(call) for call in made(chosen).record(TEXTS[0]).trace]
@@ -186,7 +198,7 @@ def test_a_slope_below_zero_is_noise() -> None:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A database of three articles, the last fifth of each held out, beside the decoder whose tokens it holds."""
     root = tmp_path_factory.mktemp("pipeline")
-    model = write_checkpoint(root / "model")
+    model = write_checkpoint(root / "model", num_hidden_layers=1)
     lines = [
         {"title": name, "text": " ".join(f"{name} {i * 37 % 101} stands by the {i}th river." for i in range(40))}
         for name in ("Oslo", "Rome", "Lima")
@@ -258,9 +270,53 @@ def test_trained_adapters_change_the_score(folder: Path, tmp_path: Path) -> None
     assert scores[1] != pytest.approx(plain, abs=1e-3)
 
 
+def test_trained_cross_attention_is_another_form(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from ragauge.lm import load_lm
+    from ragauge.retro.cross_weights import CrossWeights
+
+    lm, path = load_lm(str(folder / "model")), tmp_path / "c.safetensors"
+    assert lm.decoder is not None
+    weights, scores = CrossWeights(lm.decoder, (0,), 1), []
+    given = ["--form", "cross_attention", "--adapters", str(path)]
+    for gate in (0.0, 1.0):
+        with torch.no_grad():
+            weights.weights["cross_0_gate"].fill_(gate)
+        weights.save(path)
+        assert command(folder, tmp_path / f"{gate}.jsonl", "--schedule", "random", *given) == 0
+        scores.append([record.nll for record in read_kind(tmp_path / f"{gate}.jsonl", SequenceRecord)])
+    assert command(folder, tmp_path / "none.jsonl", "--schedule", "no_retrieval") == 0
+    plain = [record.nll for record in read_kind(tmp_path / "none.jsonl", SequenceRecord)]
+    assert scores[0] == pytest.approx(plain, abs=1e-5)
+    assert scores[1] != pytest.approx(plain, abs=1e-4)
+    assert command(folder, tmp_path / "x.jsonl", "--schedule", "random", "--adapters", str(path)) == 2
+    assert "trained for the form cross_attention, not joint" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("form", ["joint", "cross_attention"])
+def test_a_form_is_trained_and_scored_by_the_command_line(folder: Path, tmp_path: Path, form: str) -> None:
+    chunks = Chunks(Database(folder / "db"))
+    documents: dict[int, list[int]] = {}
+    for document, passage in (chunks.passage(chunk, 0) for chunk in range(len(chunks))):
+        documents.setdefault(document, []).extend(passage)
+    about = About("exact", "tokenizer", "encoder", "l2", len(chunks), 64, 260, 64)
+    common = ["--model", str(folder / "model"), "--database", str(folder / "db"), "--threads", "1", "--form", form]
+    recipe = ["--minutes", "0.001", "--batch", "1", "--held-out", "1", "--out", str(tmp_path)]
+    with Server(ExactRetriever(list(documents.values())), about) as server:
+        assert main(["retrofit", *common, *recipe, "--server", server.address]) == 0
+    curve = [json.loads(line) for line in (tmp_path / "curve.jsonl").read_text().splitlines()]
+    assert [point["step"] for point in curve] == [0, 1]
+    trained = ["--form", form, "--adapters", str(tmp_path / "adapters.safetensors")]
+    assert command(folder, tmp_path / "r.jsonl", "--schedule", "random", *trained) == 0
+    assert read_meta(tmp_path / "r.jsonl")["fingerprint"]["form"]["name"] == form  # type: ignore[index]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        (["--schedule", "random", "--form", "cross_attention"], "reads nothing before it was trained; give --adapters"),
+        (["--schedule", "random", "--form", "cross_attention", "--bias", "1"], "of the form joint alone"),
         (["--schedule", "retro"], "give --index or --server"),
         (["--schedule", "retro", "--server", "127.0.0.1:1"], "127.0.0.1:1"),
         (["--schedule", "random", "--interval", "7"], "does not divide"),

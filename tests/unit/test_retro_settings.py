@@ -39,6 +39,15 @@ def test_a_key_is_its_schedule_and_every_schedule_can_be_configured(kind: Any) -
         ({"p": {"schedule": "piperag", "interval": 7}}, "c.yaml: pipelines.p.interval: 7 does not divide"),
         ({"retro": {"nprobe": "hide"}}, "c.yaml: pipelines.retro.nprobe: hide is of the schedule piperag alone"),
         ({"retro": {"nprobe": 0}}, "c.yaml: pipelines.retro.nprobe: must be at least 1, not 0"),
+        (
+            {"retro": {"form": "cross_attention"}},
+            "c.yaml: pipelines.retro.form: cross_attention reads nothing before it was trained; give retrofit_minutes",
+        ),
+        (
+            {"retro": {"form": "cross_attention", "retrofit_minutes": 8.0, "reach": 0}},
+            "c.yaml: pipelines.retro.form: reach and bias are of the form joint alone, not of cross_attention",
+        ),
+        ({"retro": {"form": "cross"}}, "c.yaml: pipelines.retro.form: must be"),
         ({"retro": {"index": "iv"}}, "unknown index 'iv'; did you mean 'ivf'?"),
         ({"retro": {"model": "llama"}}, "c.yaml: pipelines.retro.model: unknown model 'llama'"),
         ({"retro": {"database": "wikis"}}, "did you mean 'wiki'?"),

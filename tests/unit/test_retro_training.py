@@ -11,10 +11,11 @@ import torch
 import tiny_models
 from ragauge.errors import UserError
 from ragauge.retro.adapters import Adapters
-from ragauge.retro.differentiable import check, joint_nll
+from ragauge.retro.differentiable import joint_nll
 from ragauge.retro.joint import JointAttention
 from ragauge.retro.scoring import token_nll
 from ragauge.retro.sources import Ask, Fresh
+from ragauge.retro.streams import check
 from ragauge.retro.training import Material, Recipe, Trainer
 from ragauge.retro.windows import Windows
 from retro_parts import ExactRetriever, tokens

@@ -2,11 +2,12 @@
 
 PIPELINE = f"{RESULTS}/pipelines/{{pipeline}}"
 pipeline_files = [f"{PIPELINE}.jsonl".format(pipeline=label) for label in EXPERIMENT.pipelines]
-RETROFIT = f"{RESULTS}/retrofit/{{database}}/{{index}}/{{model}}/{{minutes}}"
+RETROFIT = f"{RESULTS}/retrofit/{{database}}/{{index}}/{{model}}/{{form}}/{{minutes}}"
 
 
 wildcard_constraints:
     pipeline="[^/]+",
+    form="joint|cross_attention",
     minutes=r"[\d.]+",
 
 
@@ -40,6 +41,7 @@ def pipeline_adapters(wildcards):
         database=EXPERIMENT.pipeline_database(entry),
         index=entry.index,
         model=EXPERIMENT.pipeline_model(entry),
+        form=entry.form,
         minutes=entry.retrofit_minutes,
     )
     return trained if entry.retrofit_minutes else []

@@ -14,7 +14,7 @@ rule retrofit:
         adapters=f"{RETROFIT}/adapters.safetensors",
         curve=f"{RETROFIT}/curve.jsonl",
     log:
-        f"{LOGS}/retrofit/{{database}}/{{index}}/{{model}}/{{minutes}}.log",
+        f"{LOGS}/retrofit/{{database}}/{{index}}/{{model}}/{{form}}/{{minutes}}.log",
     conda:
         ENVIRONMENT
     threads: ALL_CORES
@@ -31,7 +31,7 @@ rule retrofit:
         folder=retrofit_folder,
     shell:
         "ragauge retrofit {params.options} --database {params.database} --index {params.index}"
-        " --minutes {wildcards.minutes} --out {params.folder} 2>&1 | tee {log}"
+        " --form {wildcards.form} --minutes {wildcards.minutes} --out {params.folder} 2>&1 | tee {log}"
 
 
 rule pipeline:

@@ -2,21 +2,23 @@
 what either part would take if it were faster (PipeRAG, section 5 and Figure 7).
 
 A generation is a row of windows. Each begins with a retrieval that was waited for (`retrieval`) or with one that ran
-beside the window before it (`prefetch`, its seconds those of the search; `wait`, what was left to wait for it). All
-other online calls are generation. Neither the decoder's nor the search's time is known to depend on the other here: a
-projection divides one of them and leaves the other.
+beside the window before it (`prefetch`, its seconds those of the search; `neighbours_ahead`, those of reading what was
+found, where the same thread did that; `wait`, what was left to wait for both). All other online calls are generation.
+Neither the decoder's nor the search's time is known to depend on the other here: a projection divides one of them and
+leaves the other; reading neighbours is the decoder's work, wherever it ran.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ragauge.cost.trace import Call, online
 
 RETRIEVAL = "retrieval"  # the generation waited for it
 PREFETCH = "prefetch"  # it ran while the window before was generated
-WAIT = "wait"  # of a prefetch, what was not hidden
+AHEAD = "neighbours_ahead"  # work of the decoder that ran behind a prefetch, in the same thread
+WAIT = "wait"  # of a prefetch and what ran behind it, what was not hidden
 
 
 @dataclass(frozen=True)
@@ -34,12 +36,13 @@ class Window:
     retrieval_s: float
     generation_s: float  # of the window that the retrieval ran beside; of no window where it was waited for
     hidden: bool  # it ran beside generation
+    ahead_s: float = 0.0  # of work that ran behind the retrieval, where hidden
 
     @property
     def seconds(self) -> float:
         """Seconds of the two in an ideal schedule."""
         if self.hidden:
-            return max(self.retrieval_s, self.generation_s)
+            return max(self.retrieval_s + self.ahead_s, self.generation_s)
         return self.retrieval_s + self.generation_s
 
 
@@ -52,6 +55,8 @@ def windows(trace: Iterable[Call], faster: Speedup = Speedup()) -> list[Window]:
         if call.stage in (RETRIEVAL, PREFETCH):
             pairs.append(Window(seconds / faster.retrieval, generation_s, call.stage == PREFETCH))
             generation_s = 0.0
+        elif call.stage == AHEAD:
+            pairs[-1] = replace(pairs[-1], ahead_s=pairs[-1].ahead_s + seconds / faster.generation)
         elif call.stage != WAIT:
             generation_s += seconds / faster.generation
     return [*pairs, Window(0.0, generation_s, False)]
@@ -74,6 +79,11 @@ def retrieval_s(trace: Iterable[Call]) -> float:
 def generation_s(trace: Iterable[Call]) -> float:
     """Seconds of everything but retrieval and the wait for it."""
     return sum(window.generation_s for window in windows(trace))
+
+
+def ahead_s(trace: Iterable[Call]) -> float:
+    """Seconds of neighbours that were read beside generation."""
+    return sum(window.ahead_s for window in windows(trace))
 
 
 def waited_s(trace: Iterable[Call]) -> float:

@@ -76,6 +76,11 @@ class KVCache:
         grown._fill(self, slice(0, self.length))
         self.k, self.v, self.positions, self.bias = grown.k, grown.v, grown.positions, grown.bias
 
+    def append(self, source: KVCache, span: Span) -> None:
+        """Add a span of another cache's slots at the end of this one."""
+        self.reserve(len(span))
+        self._fill(source, slice(span.start, span.stop))
+
     @torch.inference_mode()
     def add_bias(self, span: Span, value: float) -> None:
         """Add `value` to the attention scores of the span's keys, for all tokens read from now on."""

@@ -107,9 +107,14 @@ class Decoder:
         attend = self._attention(positions, cache, layout, observe)
         for index, layer in enumerate(self.weights.layers):
             x = x + layer.out(attend(index, layer.qkv(layer.attention_norm(x))))
+            x = self.attended(index, x, positions, cache)
             x = x + self._mlp(layer, layer.mlp_norm(x))
         cache.length = layout.start + layout.tokens
         return self.weights.norm(x)
+
+    def attended(self, index: int, x: Tensor, positions: Tensor, cache: KVCache) -> Tensor:
+        """The states (token, d_model) after a layer's attention; a decoder with cross-attention adds it here."""
+        return x
 
     def logits(self, hidden: Tensor) -> Tensor:
         """(token, d_model) -> (token, vocab)."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, TypeVar
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -20,7 +21,10 @@ from ragauge.lm import LM
 from ragauge.lm.decoder import Decoder, Linear, Weights
 from ragauge.records import replace_atomically
 
+FORM = "joint"
 RANK = 8
+
+M = TypeVar("M", bound=nn.Module)
 
 
 class Adapters(nn.Module):
@@ -45,6 +49,10 @@ class Adapters(nn.Module):
         low = (x.float() @ self.down[index].t()) @ self.up[index].t() + self.offset[index]
         return frozen(x.flatten(0, -2)).view(*x.shape[:-1], -1) + low.to(x.dtype)
 
+    def groups(self) -> list[dict[str, Any]]:
+        """Parameters by their share of the learning rate."""
+        return [{"params": list(self.parameters()), "share": 1.0}]
+
     @torch.no_grad()
     def merged(self, lm: LM) -> LM:
         """A decoder that reads neighbours so, of the same shape; it shares all other weights with `lm`."""
@@ -60,32 +68,53 @@ class Adapters(nn.Module):
 
     def save(self, path: Path, **about: str) -> None:
         """Write a safetensors file whose metadata say what the adapters belong to."""
-        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in self.state_dict().items()}
-        replace_atomically(path, save(tensors, {"rank": str(self.rank), **about}))
+        save_trained(self, path, FORM, {"rank": str(self.rank), **about})
 
     @classmethod
     def load(cls, path: Path, lm: LM, model_sha256: str | None = None) -> Adapters:
         """The adapters of a file.
 
         Raises:
-            UserError: no such file, damaged, of another model or of other sizes than the decoder's.
+            UserError: no such file, damaged, of another form, of another model or of other sizes than the decoder's.
         """
         assert lm.decoder is not None
-        try:
-            with safe_open(path, framework="pt") as file:
-                about = file.metadata() or {}
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
-        except (OSError, SafetensorError) as error:
-            raise UserError(f"{path}: cannot be read as adapters: {error}") from error
-        if model_sha256 and about.get("model_sha256", model_sha256) != model_sha256:
-            raise UserError(f"{path}: trained for another decoder ({about.get('model', 'of another checkpoint')})")
+        about, tensors = read_trained(path, FORM, model_sha256)
         rank = about.get("rank", "")
         if not rank.isdecimal():
             raise UserError(f"{path}: no adapters: its metadata name no rank")
-        made = cls(lm.decoder.weights, int(rank))
-        try:
-            made.load_state_dict(tensors)
-        except RuntimeError as error:
-            first = str(error).splitlines()[-1].strip()
-            raise UserError(f"{path}: adapters of other sizes than the decoder's: {first}") from None
-        return made
+        return load_into(cls(lm.decoder.weights, int(rank)), tensors, path)
+
+
+def save_trained(module: nn.Module, path: Path, form: str, about: dict[str, str]) -> None:
+    """Write what was trained as a safetensors file whose metadata say what it is and belongs to."""
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in module.state_dict().items()}
+    replace_atomically(path, save(tensors, {"form": form, **about}))
+
+
+def read_trained(path: Path, form: str, model_sha256: str | None) -> tuple[dict[str, str], dict[str, Tensor]]:
+    """(metadata, tensors) of a file of what was trained for a form of reading neighbours.
+
+    Raises:
+        UserError: no such file, damaged, of another form or of another model.
+    """
+    try:
+        with safe_open(path, framework="pt") as file:
+            about = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"{path}: cannot be read as adapters: {error}") from error
+    if about.get("form") != form:
+        raise UserError(f"{path}: trained for the form {about.get('form')}, not {form}")
+    if model_sha256 and about.get("model_sha256", model_sha256) != model_sha256:
+        raise UserError(f"{path}: trained for another decoder ({about.get('model', 'of another checkpoint')})")
+    return about, tensors
+
+
+def load_into(made: M, tensors: dict[str, Tensor], path: Path) -> M:
+    """The module with a file's tensors in it; UserError where they are not of its sizes."""
+    try:
+        made.load_state_dict(tensors)
+    except RuntimeError as error:
+        first = str(error).splitlines()[-1].strip()
+        raise UserError(f"{path}: of other sizes than the decoder's: {first}") from None
+    return made

@@ -65,6 +65,7 @@ def latency(generated: Sequence[SequenceRecord]) -> dict[str, Any]:
         "over_ideal": median(s / i for s, i in zip(seconds, ideal, strict=True)),
         "retrieval_s": median(map(overlap.retrieval_s, traces)),
         "generation_s": median(map(overlap.generation_s, traces)),
+        "ahead_s": median(map(overlap.ahead_s, traces)),
         "waited_s": median(map(overlap.waited_s, traces)),
         **projected,
         "sequences": len(generated),

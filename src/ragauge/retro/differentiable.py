@@ -1,8 +1,11 @@
-"""Joint attention as one pass that gradients can flow through: a sequence with the neighbours of all its windows.
+"""Both forms of RETRO-fit as one pass that gradients can flow through: a sequence with all windows' neighbours.
 
-The same function as `joint.JointReader`, which writes into a cache in place, window by window; a test holds the two
-together. Sequence and neighbours are two streams through the decoder's layers. At each layer a neighbour attends to the
-sequence's first token and to itself, and a token of the sequence to its past and to its own window's neighbours.
+The same functions as `joint.JointReader` and `cross_attention.CrossReader`, which write into a cache in place, window
+by window; tests hold them together.
+
+Joint attention: sequence and neighbours are two streams through the decoder's layers. At each layer a neighbour attends
+to the sequence's first token and to itself, and a token of the sequence to its past and to its own window's neighbours.
+Cross-attention: the encoder reads the neighbours first; the sequence is one stream.
 """
 
 from __future__ import annotations
@@ -13,89 +16,111 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ragauge.errors import UnsupportedError
-from ragauge.lm.decoder import ACTIVATIONS, Decoder, Layer
-from ragauge.lm.rope import rotate, rotation
+from ragauge.lm.decoder import Decoder
 from ragauge.retro.adapters import Adapters
+from ragauge.retro.cross_weights import CrossWeights, encode
 from ragauge.retro.reader import Tokens
-from ragauge.retro.windows import CHUNK, Windows
+from ragauge.retro.streams import add_attention, add_mlp, attend, nll, packed, seen, split, turn
+from ragauge.retro.windows import Windows
 
-Turn = tuple[Tensor, Tensor]
-
-
-def check(decoder: Decoder) -> None:
-    """Raise UnsupportedError for a decoder that is not of the Llama family, which alone is trained here."""
-    if decoder.shape.family != "llama":
-        raise UnsupportedError(
-            f"training of joint attention: a Llama-family decoder is needed, not {decoder.shape.family}"
-        )
+Neighbours = Sequence[Sequence[Tokens]]
+"""Of each window."""
 
 
-def joint_nll(
-    decoder: Decoder, adapters: Adapters, ids: Tokens, neighbours: Sequence[Sequence[Tokens]], windows: Windows
-) -> Tensor:
+def joint_nll(decoder: Decoder, adapters: Adapters, ids: Tokens, neighbours: Neighbours, windows: Windows) -> Tensor:
     """Negative log-likelihood, in nats, of the tokens after the first query: (token - 64,), fp32.
 
     Args:
         ids: of the sequence.
         neighbours: of each window; where neighbours stand follows `JointAttention()`.
     """
-    device = decoder.weights.embedding.device
-    rows = [(window, list(text)) for window, found in enumerate(neighbours) for text in found if len(text)]
-    sequence = torch.tensor(list(ids), device=device)
-    hidden = _hidden(decoder, adapters, sequence, rows, windows)
-    logits = F.linear(hidden[CHUNK - 1 : -1], decoder.weights.head)
-    return F.cross_entropy(logits.float(), sequence[CHUNK:], reduction="none")
+    sequence = torch.tensor(list(ids), device=decoder.weights.embedding.device)
+    owners, texts = _rows(neighbours)
+    x = _joint(decoder, adapters, sequence, owners, texts, windows) if texts else _alone(decoder, sequence)
+    return nll(decoder, x, sequence)
 
 
-def _hidden(
-    decoder: Decoder, adapters: Adapters, sequence: Tensor, rows: Sequence[tuple[int, list[int]]], windows: Windows
+def cross_nll(decoder: Decoder, weights: CrossWeights, ids: Tokens, neighbours: Neighbours, windows: Windows) -> Tensor:
+    """As `joint_nll`, by gated cross-attention."""
+    sequence = torch.tensor(list(ids), device=decoder.weights.embedding.device)
+    owners, texts = _rows(neighbours)
+    x = _cross(decoder, weights, sequence, owners, texts, windows) if texts else _alone(decoder, sequence)
+    return nll(decoder, x, sequence)
+
+
+def _rows(neighbours: Neighbours) -> tuple[list[int], list[Tokens]]:
+    """(window, text) of every neighbour that has any."""
+    rows = [(window, text) for window, found in enumerate(neighbours) for text in found if len(text)]
+    return [window for window, _ in rows], [text for _, text in rows]
+
+
+def _alone(decoder: Decoder, sequence: Tensor) -> Tensor:
+    """States (token, width) of the decoder alone."""
+    places, causal = _places(sequence)
+    own, x = turn(decoder, places), F.embedding(sequence, decoder.weights.embedding)
+    for layer in decoder.weights.layers:
+        q, k, v = split(decoder, layer.qkv(layer.attention_norm(x)), own)
+        x = add_mlp(decoder, layer, add_attention(layer, x, attend(q, k, v, causal)))
+    return x
+
+
+def _joint(
+    decoder: Decoder,
+    adapters: Adapters,
+    sequence: Tensor,
+    owners: Sequence[int],
+    texts: Sequence[Tokens],
+    windows: Windows,
 ) -> Tensor:
-    """Normed states of the sequence's tokens (token, width)."""
-    weights, count = decoder.weights, len(sequence)
-    places = torch.arange(count, device=sequence.device)
-    turn = _turn(decoder, places)
-    causal = places[None] <= places[:, None]
-    x = F.embedding(sequence, weights.embedding)
-    if not rows:
-        for layer in weights.layers:
-            q, k, v = _split(decoder, layer.qkv(layer.attention_norm(x)), turn)
-            x = _after(decoder, layer, x, _attend(q, k, v, causal))
-        return weights.norm(x)
-    ids, real, other_turn = _packed(decoder, rows, sequence.device)
-    y = F.embedding(ids, weights.embedding)  # (row, token, width)
-    seen = torch.cat([_seen(rows, real, count, windows), causal], 1)
-    inner = _own(real)
+    """States (token, width) of a sequence beside its neighbours."""
+    weights, (places, causal) = decoder.weights, _places(sequence)
+    ids, real, positions = packed(texts, sequence.device)
+    own, theirs = turn(decoder, places), turn(decoder, positions.flatten())
+    x, y = F.embedding(sequence, weights.embedding), F.embedding(ids, weights.embedding)  # y: (row, token, width)
+    mask, inner = torch.cat([seen(owners, real, len(sequence), windows), causal], 1), _own(real)
     for index, layer in enumerate(weights.layers):
-        q, k, v = _split(decoder, layer.qkv(layer.attention_norm(x)), turn)
-        theirs = adapters.qkv(index, layer.qkv, layer.attention_norm(y)).flatten(0, 1)
-        nq, nk, nv = _split(decoder, theirs, other_turn)
-        mixed = _attend(q, torch.cat([nk, k]), torch.cat([nv, v]), seen)
-        y = _after(decoder, layer, y, _attend_rows(nq, nk, nv, k[:1], v[:1], inner))
-        x = _after(decoder, layer, x, mixed)
-    return weights.norm(x)
+        q, k, v = split(decoder, layer.qkv(layer.attention_norm(x)), own)
+        read = adapters.qkv(index, layer.qkv, layer.attention_norm(y)).flatten(0, 1)
+        nq, nk, nv = split(decoder, read, theirs)
+        mixed = attend(q, torch.cat([nk, k]), torch.cat([nv, v]), mask)
+        y = add_mlp(decoder, layer, add_attention(layer, y, _attend_rows(nq, nk, nv, k[:1], v[:1], inner)))
+        x = add_mlp(decoder, layer, add_attention(layer, x, mixed))
+    return x
 
 
-def _packed(
-    decoder: Decoder, rows: Sequence[tuple[int, list[int]]], device: torch.device
-) -> tuple[Tensor, Tensor, Turn]:
-    """Neighbours padded at their end: ids and which are real (row, token), and the rotation of all of them."""
-    width = max(len(text) for _, text in rows)
-    ids = torch.zeros(len(rows), width, dtype=torch.long)
-    real = torch.zeros(len(rows), width, dtype=torch.bool)
-    positions = torch.zeros(len(rows), width)
-    for row, (_, text) in enumerate(rows):
-        ids[row, : len(text)] = torch.tensor(text)
-        real[row, : len(text)] = True
-        positions[row] = torch.arange(width) - len(text)
-    return ids.to(device), real.to(device), _turn(decoder, positions.flatten().to(device))
+def _cross(
+    decoder: Decoder,
+    weights: CrossWeights,
+    sequence: Tensor,
+    owners: Sequence[int],
+    texts: Sequence[Tokens],
+    windows: Windows,
+) -> Tensor:
+    """States (token, width) of a sequence that attends to its neighbours' encoding in some layers."""
+    parts, (places, causal) = weights.parts(decoder.weights.embedding.dtype), _places(sequence)
+    ids, real, positions = packed(texts, sequence.device)
+    states = encode(decoder, parts.encoder, ids, positions)[real]
+    first = torch.tensor([windows.first(window) for window in owners], device=sequence.device)
+    theirs, own = turn(decoder, (positions + first[:, None])[real]), turn(decoder, places)
+    mask = seen(owners, real, len(sequence), windows)[:, real.flatten()]
+    asking = mask.any(1).nonzero()[:, 0]  # tokens with neighbours: a softmax over nothing has no gradient
+    asked_at, mask = (own[0][asking], own[1][asking]), mask[asking]
+    crosses = dict(zip(weights.layers, parts.cross, strict=True))
+    x = F.embedding(sequence, decoder.weights.embedding)
+    for index, layer in enumerate(decoder.weights.layers):
+        q, k, v = split(decoder, layer.qkv(layer.attention_norm(x)), own)
+        x = add_attention(layer, x, attend(q, k, v, causal))
+        if index in crosses:
+            keys, values = crosses[index].keys_values(decoder, states, theirs)
+            x = x.index_add(0, asking, crosses[index].added(decoder, x[asking], asked_at, keys, values, mask))
+        x = add_mlp(decoder, layer, x)
+    return x
 
 
-def _seen(rows: Sequence[tuple[int, list[int]]], real: Tensor, count: int, windows: Windows) -> Tensor:
-    """(sequence token, neighbour token): of its own window's neighbours, the real ones."""
-    mine = torch.tensor([windows.of(place) for place in range(count)], device=real.device)
-    owner = torch.tensor([window for window, _ in rows], device=real.device)
-    return ((mine[:, None] == owner)[:, :, None] & real).flatten(1)
+def _places(sequence: Tensor) -> tuple[Tensor, Tensor]:
+    """The places of a sequence's tokens, and which token sees which."""
+    places = torch.arange(len(sequence), device=sequence.device)
+    return places, places[None] <= places[:, None]
 
 
 def _own(real: Tensor) -> Tensor:
@@ -106,30 +131,8 @@ def _own(real: Tensor) -> Tensor:
     return torch.cat([first, causal.expand(rows, -1, -1)], 2)[:, None]
 
 
-def _turn(decoder: Decoder, positions: Tensor) -> Turn:
-    shape, dtype = decoder.shape, decoder.weights.embedding.dtype
-    cos, sin = rotation(positions / shape.rope_scale, shape.head_dim, shape.rope_theta)
-    return cos.to(dtype), sin.to(dtype)
-
-
-def _split(decoder: Decoder, qkv: Tensor, turn: Turn) -> tuple[Tensor, Tensor, Tensor]:
-    """Packed (token, rows) -> queries, keys, values (token, head, dim), rotated."""
-    shape = decoder.shape
-    heads, kv = shape.heads[0], shape.kv_heads[0]
-    parts = qkv.view(len(qkv), heads + 2 * kv, shape.head_dim)
-    turned = rotate(parts[:, : heads + kv], *turn)
-    return turned[:, :heads], turned[:, heads:], parts[:, heads + kv :]
-
-
-def _attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
-    """(token, head, dim) over keys (key, kv_head, dim) under (token, key) -> (token, head * dim)."""
-    q, k, v = (part.transpose(0, 1)[None] for part in (q, k, v))
-    mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask[None, None], enable_gqa=True)
-    return mixed[0].transpose(0, 1).flatten(1)
-
-
 def _attend_rows(q: Tensor, k: Tensor, v: Tensor, first_k: Tensor, first_v: Tensor, mask: Tensor) -> Tensor:
-    """As `_attend`, each row (row * token packed) over the sequence's first token and itself: (row, token, ...)."""
+    """As `attend`, each row (row * token packed) over the sequence's first token and itself: (row, token, ...)."""
     rows, _, width, _ = mask.shape
 
     def keys(own: Tensor, first: Tensor) -> Tensor:
@@ -139,11 +142,3 @@ def _attend_rows(q: Tensor, k: Tensor, v: Tensor, first_k: Tensor, first_v: Tens
     queries = q.view(rows, width, *q.shape[1:]).transpose(1, 2)
     mixed = F.scaled_dot_product_attention(queries, keys(k, first_k), keys(v, first_v), attn_mask=mask, enable_gqa=True)
     return mixed.transpose(1, 2).flatten(2)
-
-
-def _after(decoder: Decoder, layer: Layer, x: Tensor, mixed: Tensor) -> Tensor:
-    """The rest of a layer: output projection and gated MLP, both with their residuals."""
-    x = x + F.linear(mixed, layer.out.weight, layer.out.bias)
-    gate, value = F.linear(layer.mlp_norm(x), layer.up.weight, layer.up.bias).chunk(2, -1)
-    inner = ACTIVATIONS[decoder.shape.activation](gate) * value
-    return x + F.linear(inner, layer.down.weight, layer.down.bias)

@@ -14,14 +14,14 @@ themselves.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 
-from ragauge.cost.trace import Call
 from ragauge.errors import UserError
-from ragauge.lm import LM, KVCache, Limits, Row, Span
-from ragauge.retro.reader import Tokens
+from ragauge.lm import LM, KVCache, Row, Span
+from ragauge.retro.reader import CachedReader, Prepared, Tokens
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,7 @@ class JointAttention:
     reach: int | None = None  # most tokens between a neighbour's end and its window; None: without bound
     sink: bool = True  # neighbours are read behind the sequence's first token
     bias: float = 0.0  # added to the attention scores of neighbours' keys, in nats
+    name: str = field(default="joint", init=False)
 
     def __post_init__(self) -> None:
         if self.reach is not None and self.reach < 0:
@@ -42,78 +43,68 @@ class JointAttention:
         Args:
             adapted: reads the neighbours in the place of `lm`: the same decoder with trained adapters.
         """
-        return JointReader(self, lm, tokens + 2 * neighbour_tokens, adapted)
+        return JointReader(self, lm, tokens + neighbour_tokens, adapted)
 
 
-class JointReader:
+class JointReader(CachedReader):
     """A sequence and its current neighbours in one cache: the neighbours' slots first, then the sequence's.
 
     So the keys of every read are a view of the cache, and decoding between two retrievals is plain decoding.
+    Neighbours are read into a cache of their own, which another thread may do, and copied from there.
     """
 
     def __init__(self, form: JointAttention, lm: LM, capacity: int, adapted: LM | None = None) -> None:
-        self.form, self.lm, self.adapted = form, lm, adapted
-        self.length = 0
-        self._cache = lm.new_cache(capacity)
+        super().__init__(lm, lm.new_cache(capacity))
+        assert lm.decoder is not None
+        self.form = form
+        self._other = adapted or LM(lm.decoder, lm.tokenizer)  # reads neighbours; its trace is its own
         self._front = 0  # slots of the neighbours
+        self._sink: KVCache | None = None  # the sequence's first token
 
-    def attach(self, neighbours: Sequence[Tokens]) -> None:
-        """See `Reader.attach`. Raises UserError where there is no token yet to read neighbours behind."""
-        if self.form.sink and not self.length:
-            raise UserError("neighbours are read behind the sequence's first token; the sequence is empty")
-        rows = [self._row(ids) for ids in neighbours if len(ids)]
-        end = self._cache.length
-        if rows:
-            self._read_neighbours(rows)
-        self._bring_to_front(Span(end, self._cache.length))
+    def prepare(self, neighbours: Sequence[Tokens], length: int) -> Prepared:
+        """See `AheadReader.prepare`. Raises UserError where there is no token yet to read neighbours behind."""
+        texts = [ids for ids in neighbours if len(ids)]
+        cache = self._behind_the_sink(sum(map(len, texts)))
+        sink = cache.length
+        last = 0 if self.form.reach is None else max(0, length - self.form.reach)
+        rows = [Row(ids, range(last - len(ids), last), (Span(0, sink),) if sink else ()) for ids in texts]
+        with self._other.tracing() as trace:
+            if rows:
+                self._other.extend(cache, rows, stage="neighbours", parallel=True)
+        return Prepared(tuple(trace), lambda: self._put(cache, Span(sink, cache.length)))
 
     def read(self, ids: Tokens) -> Tensor:
         """See `Reader.read`."""
-        row = Row(ids, range(self.length, self.length + len(ids)), (Span(0, self._cache.length),))
-        [logits] = self.lm.extend(self._cache, [row], stage="read", logits_at=[range(len(ids))]).logits
-        self.length += len(ids)
+        logits = super().read(ids)
+        if self._sink is None:
+            self._sink = self._cache.select([Span(0, 1)])
         return logits
 
-    def decode(self, logits: Tensor, tokens: int) -> list[int]:
-        """See `Reader.decode`."""
-        ids = self.lm.generate(self._cache, logits, self.length, Limits(tokens, ignore_stop=True))
-        self.length += len(ids) - 1
-        return ids
+    def _behind_the_sink(self, tokens: int) -> KVCache:
+        """A cache of the sequence's first token, or of none, with room for `tokens`."""
+        if not self.form.sink:
+            return self._other.new_cache(tokens)
+        if self._sink is None:
+            raise UserError("neighbours are read behind the sequence's first token; the sequence is empty")
+        return self._other.join(self._sink, [Span(0, 1)], tokens)
 
-    def note(self, call: Call) -> None:
-        """See `Reader.note`."""
-        self.lm.note(call)
-
-    def _read_neighbours(self, rows: Sequence[Row]) -> None:
-        if self.adapted is None:
-            self.lm.extend(self._cache, rows, stage="neighbours", parallel=True)
-            return
-        with self.adapted.tracing() as trace:
-            self.adapted.extend(self._cache, rows, stage="neighbours", parallel=True)
-        for call in trace:
-            self.lm.note(call)
-
-    def _row(self, ids: Tokens) -> Row:
-        last = 0 if self.form.reach is None else max(0, self.length - self.form.reach)
-        past = (Span(self._front, self._front + 1),) if self.form.sink else ()
-        return Row(ids, range(last - len(ids), last), past)
-
-    def _bring_to_front(self, new: Span) -> None:
-        """Make the neighbours in slots `new`, behind the sequence, those in front of it."""
+    @torch.inference_mode()
+    def _put(self, source: KVCache, new: Span) -> None:
+        """Make these slots of a cache the neighbours in front of the sequence."""
         if len(new) == self._front:
-            _copy(self._cache, new, Span(0, self._front))
-            self._cache.truncate(new.start)
+            _copy(source, new, self._cache, Span(0, self._front))
             return
-        spans, free = [new, Span(self._front, new.start)], self._cache.capacity - self._cache.length
-        self._cache = self.lm.join(self._cache, spans, free + self._front)
-        self._front = len(new)
+        own = Span(self._front, self._cache.length)
+        joined = self.lm.join(source, [new], max(len(own), self._cache.capacity - len(new)))
+        joined.append(self._cache, own)
+        self._cache, self._front = joined, len(new)
         self._cache.bias = None
         if self.form.bias and self._front:
             self._cache.add_bias(Span(0, self._front), self.form.bias)
 
 
-def _copy(cache: KVCache, source: Span, target: Span) -> None:
-    """Copy the slots of one span over those of another of the same length; biases stay with their slots."""
-    for arena in (*cache.k, *cache.v):
-        arena[:, target.start : target.stop] = arena[:, source.start : source.stop]
-    cache.positions[target.start : target.stop] = cache.positions[source.start : source.stop]
+def _copy(source: KVCache, span: Span, cache: KVCache, target: Span) -> None:
+    """Copy a span of slots over those of another cache, as many; biases stay with their slots."""
+    for mine, theirs in zip(cache.k + cache.v, source.k + source.v, strict=True):
+        mine[:, target.start : target.stop] = theirs[:, span.start : span.stop]
+    cache.positions[target.start : target.stop] = source.positions[span.start : span.stop]

@@ -28,7 +28,7 @@ from ragauge.lm.decoder import ACTIVATIONS, Decoder, Layer
 from ragauge.lm.rope import rotate, rotation
 from ragauge.records import replace_atomically
 from ragauge.retro.joint import JointAttention
-from ragauge.retro.reader import Tokens
+from ragauge.retro.reader import Prepared, Tokens, attach
 
 BLOCK = 256  # slots by which a cache grows, so that attention does not cover a cache that is mostly empty
 OPSET = 20
@@ -225,27 +225,36 @@ class OnnxReader:
         heads, _, dim = shapes[f"past_{self._names[0]}"]
         self._past = {name: np.zeros((heads, front, dim), np.float32) for name in self._names}
         self._mask = np.full(front, HIDDEN, np.float32)
+        self._sink: dict[str, np.ndarray] | None = None  # the sequence's first token, by name: (kv_head, 1, dim)
 
-    def attach(self, neighbours: Sequence[Tokens]) -> None:
-        """See `Reader.attach`. Raises UserError where they do not fit, or the sequence has no token yet."""
+    def prepare(self, neighbours: Sequence[Tokens], length: int) -> Prepared:
+        """See `AheadReader.prepare`. Raises UserError where they do not fit, or the sequence has no token yet."""
         texts = [ids for ids in neighbours if len(ids)]
         if sum(map(len, texts)) > self.front:
             raise UserError(f"neighbours of {sum(map(len, texts))} tokens do not fit into {self.front} slots")
-        if self.form.sink and not self.length:
+        if self._sink is None:
             raise UserError("neighbours are read behind the sequence's first token; the sequence is empty")
-        started, slot = time.perf_counter(), 0
-        sink = slice(self.front, self.front + int(self.form.sink))
-        past = {name: np.ascontiguousarray(slots[:, sink]) for name, slots in self._past.items()}
-        last = 0 if self.form.reach is None else max(0, self.length - self.form.reach)
+        started = time.perf_counter()
+        past = {name: slot[:, : int(self.form.sink)] for name, slot in self._sink.items()}
+        mask = np.zeros(int(self.form.sink), np.float32)
+        last = 0 if self.form.reach is None else max(0, length - self.form.reach)
+        states = [self._run(self.lm.adapted, ids, last - len(ids), past, mask)[1] for ids in texts]
+        lengths, behind = tuple(map(len, texts)), (int(self.form.sink),) * len(texts)
+        call = Call("neighbours", lengths, behind, parallel=len(texts) > 1, seconds=_since(started))
+        return Prepared((call,) if texts else (), lambda: self._put_neighbours(states))
+
+    def _put_neighbours(self, states: Sequence[Sequence[np.ndarray]]) -> None:
         self._mask[: self.front] = HIDDEN
-        for ids in texts:
-            _, new = self._run(self.lm.adapted, ids, last - len(ids), past, np.zeros(int(self.form.sink), np.float32))
+        slot = 0
+        for new in states:
             self._put(new, slot)
-            self._mask[slot : slot + len(ids)] = self.form.bias
-            slot += len(ids)
-        if texts:
-            lengths = tuple(map(len, texts))
-            self.lm.note(Call("neighbours", lengths, (1,) * len(texts), parallel=True, seconds=_since(started)))
+            stop = slot + new[0].shape[1]
+            self._mask[slot:stop] = self.form.bias
+            slot = stop
+
+    def attach(self, neighbours: Sequence[Tokens]) -> None:
+        """See `Reader.attach`."""
+        attach(self, neighbours)
 
     def read(self, ids: Tokens) -> Tensor:
         """See `Reader.read`."""
@@ -280,6 +289,8 @@ class OnnxReader:
         self._put(new, first)
         self._mask[first : first + len(ids)] = 0
         self.length += len(ids)
+        if self._sink is None:
+            self._sink = {name: slots[:, first : first + 1].copy() for name, slots in self._past.items()}
         return logits
 
     def _run(

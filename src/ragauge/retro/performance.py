@@ -13,7 +13,7 @@ from statistics import median
 
 import numpy as np
 
-from ragauge.cost.overlap import PREFETCH, RETRIEVAL
+from ragauge.cost.overlap import AHEAD, PREFETCH, RETRIEVAL
 from ragauge.cost.trace import Call, Trace
 from ragauge.errors import UserError
 from ragauge.retro.windows import CHUNK, NEIGHBOUR, Windows
@@ -53,26 +53,39 @@ class GenerationModel:
 
     decode: Fit  # a token, by the tokens that it attends to
     neighbours: Fit  # of one window, by their tokens
+    ahead: bool = False  # neighbours are read beside the window before theirs, behind the search
+    in_cache: bool = True  # neighbours are slots of the cache, among the tokens that a step attends to
 
     @classmethod
-    def of(cls, trace: Iterable[Call]) -> GenerationModel:
+    def of(cls, trace: Iterable[Call], in_cache: bool = True) -> GenerationModel:
         """Fitted to the calls of generations that were traced."""
         calls = list(trace)
         steps = [c for c in calls if c.stage == "decode" and c.seconds]
-        read = [c for c in calls if c.stage == "neighbours" and c.seconds]
+        read = [c for c in calls if c.stage in ("neighbours", AHEAD) and c.seconds]
         return cls(
             fit([c.past[0] + (c.steps - 1) / 2 for c in steps], [(c.seconds or 0.0) / c.steps for c in steps]),
             fit([sum(c.lengths) for c in read], [c.seconds or 0.0 for c in read]),
+            any(c.stage == AHEAD for c in calls),
+            in_cache,
         )
+
+    def decode_s(self, length: int, tokens: int, neighbour_tokens: int) -> float:
+        """Seconds to decode `tokens` after `length` tokens of the sequence."""
+        beside = neighbour_tokens if self.in_cache else 0
+        return tokens * self.decode(length + beside + (tokens - 1) / 2)
 
     def window_s(self, length: int, tokens: int, neighbour_tokens: int) -> float:
         """Seconds to read a window's neighbours and decode `tokens` after `length` tokens of the sequence."""
-        attended = length + neighbour_tokens + (tokens - 1) / 2
-        return self.neighbours(neighbour_tokens) + tokens * self.decode(attended)
+        return self.neighbours(neighbour_tokens) + self.decode_s(length, tokens, neighbour_tokens)
 
     def budget_s(self, length: int, windows: Windows, k: int, network_s: float = 0.0) -> float:
-        """Seconds that a retrieval may take beside the window after `length` tokens (S3). Never below a millisecond."""
-        return max(1e-3, self.window_s(length, windows.interval, k * NEIGHBOUR) - network_s)
+        """Seconds that a retrieval may take beside the window after `length` tokens (S3). Never below a millisecond.
+
+        What it found must be read in them as well, where that is done ahead.
+        """
+        tokens, read = k * NEIGHBOUR, self.neighbours(k * NEIGHBOUR)
+        spare = self.decode_s(length, windows.interval, tokens) + (-read if self.ahead else read)
+        return max(1e-3, spare - network_s)
 
     def predicted(self, prompt: int, tokens: int, windows: Windows, k: int, retrieval_s: float) -> Trace:
         """The trace that a generation is predicted to have; `cost.overlap.ideal_s` of it is its predicted latency.
@@ -93,7 +106,10 @@ class GenerationModel:
             end = min(tokens, windows.first(windows.of(length - 1) + 1) + 1)
             stage = PREFETCH if windows.stale and not first else RETRIEVAL
             trace.append(Call(stage, (CHUNK,), (0,), macs=0, seconds=retrieval_s))
-            seconds = self.window_s(length, end - length, k * NEIGHBOUR)
+            read_s = self.neighbours(k * NEIGHBOUR)
+            read = AHEAD if self.ahead and stage == PREFETCH else "neighbours"
+            trace.append(Call(read, (NEIGHBOUR,) * k, (1,) * k, parallel=True, seconds=read_s))
+            seconds = self.decode_s(length, end - length, k * NEIGHBOUR)
             trace.append(Call("decode", (1,), (length,), logits=(1,), steps=end - length, seconds=seconds))
             length = end
         return trace

@@ -18,12 +18,13 @@ from ragauge.cost.trace import Trace
 from ragauge.errors import UserError
 from ragauge.lm import LM
 from ragauge.records import SequenceRecord, Writer
+from ragauge.retro.cross_attention import CrossAttention
 from ragauge.retro.evaluation import Text
 from ragauge.retro.generation import generate
 from ragauge.retro.joint import JointAttention
 from ragauge.retro.onnx import OnnxLM
 from ragauge.retro.performance import GenerationModel
-from ragauge.retro.reader import Reader
+from ragauge.retro.reader import AheadReader, Reader
 from ragauge.retro.schedule import Schedule
 from ragauge.retro.scoring import token_nll
 from ragauge.retro.sources import Passages, Source
@@ -40,7 +41,7 @@ class Setting:
 
     task: Task
     schedule: Schedule
-    form: JointAttention
+    form: JointAttention | CrossAttention
     model: str
     tokens: int = 1024  # of a sequence
     trials: int = 1  # of a generation
@@ -49,7 +50,7 @@ class Setting:
     device: str = "cpu"
     threads: int | None = None
     model_sha256: str | None = None
-    adapters_sha256: str | None = None  # of trained adapters
+    adapters_sha256: str | None = None  # of what was trained to read neighbours
     database_sha256: str | None = None
     index: str | None = None  # fingerprint of the index or server that is asked
     code: str | None = None  # digest of the modules that generate
@@ -59,6 +60,8 @@ class Setting:
             raise UserError(f"tokens: a sequence needs more than {CHUNK + 1}, not {self.tokens}")
         if self.trials < 1:
             raise UserError(f"trials: at least 1 is needed, not {self.trials}")
+        if self.engine == "onnx" and self.form.name != "joint":
+            raise UserError(f"engine onnx: reads neighbours by joint attention, not by {self.form.name}")
 
 
 @dataclass
@@ -122,7 +125,7 @@ class Pipeline:
     def warm_up(self, text: Text) -> None:
         """Generate once untimed; the performance model is fitted to the first such trace, searches at nprobe 1."""
         if self.setting.schedule.hide and self.generation is None:
-            self.generation = GenerationModel.of(self.generate(text)[2])
+            self.generation = GenerationModel.of(self.generate(text)[2], self.setting.form.name == "joint")
         elif self.setting.trials > 1:
             self.generate(text)
 
@@ -139,6 +142,7 @@ class Pipeline:
             passages=self.passages,
             tokenizer=self.lm.tokenizer,
             budget=self._budget_s,
+            prepare=reader.prepare,
         )
         try:
             with self.lm.tracing() as trace:
@@ -151,11 +155,13 @@ class Pipeline:
             source.close()
         return result, source, list(trace), seconds
 
-    def _open(self, room: int) -> Reader:
+    def _open(self, room: int) -> AheadReader:
         """A reader of one sequence, by the engine that the decoder is of."""
-        if isinstance(self.lm, OnnxLM):
-            return self.lm.open(room, self.setting.form)
-        return self.setting.form.open(self.lm, self.setting.tokens, room, self.adapted)
+        form = self.setting.form
+        if not isinstance(self.lm, OnnxLM):
+            return form.open(self.lm, self.setting.tokens, room, self.adapted)
+        assert isinstance(form, JointAttention)
+        return self.lm.open(room, form)
 
     def _budget_s(self, length: int) -> float:
         """Seconds of a search beside the window after `length` tokens; the least there is until a model is fitted."""

@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from torch import Tensor
 
 from ragauge.cost.trace import Call
+from ragauge.lm import LM, KVCache, Limits, Row, Span
 
 Tokens = Sequence[int]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Neighbours that were read, and are not attended to yet."""
+
+    calls: tuple[Call, ...]  # what reading them took
+    put: Callable[[], None]  # lets tokens read from now on attend to them; called where the sequence is read
+
+
+Prepare = Callable[[Sequence[Tokens], int], Prepared]
+"""Reads the neighbours of the window that begins after so many tokens, without changing what is attended to now."""
 
 
 class Reader(Protocol):
@@ -36,3 +51,52 @@ class Reader(Protocol):
     def note(self, call: Call) -> None:
         """Add a call that was made elsewhere (a retrieval) to the trace."""
         ...
+
+
+class AheadReader(Reader, Protocol):
+    """A reader whose neighbours can be read before their window begins, by another thread."""
+
+    def prepare(self, neighbours: Sequence[Tokens], length: int) -> Prepared:
+        """See `Prepare`. Safe beside `read` and `decode` by one other thread."""
+        ...
+
+
+def attach(reader: AheadReader, neighbours: Sequence[Tokens]) -> None:
+    """`Reader.attach` of a reader that can prepare: both at once."""
+    prepared = reader.prepare(neighbours, reader.length)
+    for call in prepared.calls:
+        reader.note(call)
+    prepared.put()
+
+
+class CachedReader(ABC):
+    """What readers over the engine's decoder share: the whole cache is attended to, neighbours in it or not."""
+
+    def __init__(self, lm: LM, cache: KVCache) -> None:
+        self.lm, self.length = lm, 0
+        self._cache = cache
+
+    @abstractmethod
+    def prepare(self, neighbours: Sequence[Tokens], length: int) -> Prepared:
+        """See `AheadReader.prepare`."""
+
+    def attach(self, neighbours: Sequence[Tokens]) -> None:
+        """See `Reader.attach`."""
+        attach(self, neighbours)
+
+    def read(self, ids: Tokens) -> Tensor:
+        """See `Reader.read`."""
+        row = Row(ids, range(self.length, self.length + len(ids)), (Span(0, self._cache.length),))
+        [logits] = self.lm.extend(self._cache, [row], stage="read", logits_at=[range(len(ids))]).logits
+        self.length += len(ids)
+        return logits
+
+    def decode(self, logits: Tensor, tokens: int) -> list[int]:
+        """See `Reader.decode`."""
+        ids = self.lm.generate(self._cache, logits, self.length, Limits(tokens, ignore_stop=True))
+        self.length += len(ids) - 1
+        return ids
+
+    def note(self, call: Call) -> None:
+        """See `Reader.note`."""
+        self.lm.note(call)

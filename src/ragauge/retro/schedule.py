@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any, Literal, get_args
 
 from ragauge.errors import UserError, unknown
+from ragauge.retro.reader import Prepare
 from ragauge.retro.sources import Ask, Chance, Fresh, NoNeighbours, Note, Passages, Prefetched, Source, sequence_rng
 from ragauge.retro.windows import CHUNK, Windows
 
@@ -32,6 +33,7 @@ class Schedule:
     exclude: Exclude = "none"  # `article`: neighbours from the sequence's own article are passed over
     characters: int | None = None  # ask with the last characters of the query's text, as the released code does
     seed: int = 0  # of random neighbours
+    read_ahead: bool = True  # under `piperag`: the thread that asks reads the neighbours too, beside decoding
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -68,6 +70,7 @@ class Schedule:
         passages: Passages | None = None,
         tokenizer: Any = None,
         budget: Callable[[int], float] | None = None,
+        prepare: Prepare | None = None,
     ) -> Source:
         """The neighbours of one sequence.
 
@@ -79,6 +82,7 @@ class Schedule:
             passages: drawn from, where neighbours are random.
             tokenizer: decodes queries that are sent as text.
             budget: seconds that a search ahead of time may take after so many tokens, where `hide`.
+            prepare: reads neighbours ahead of time, where `read_ahead`.
         """
         if self.kind == "no_retrieval":
             return NoNeighbours()
@@ -96,5 +100,5 @@ class Schedule:
             exclude,
         )
         if self.kind == "piperag":
-            return Prefetched(ask, self.windows, note)
+            return Prefetched(ask, self.windows, note, prepare if self.read_ahead else None)
         return Fresh(ask, self.windows, note, once=self.kind == "retrieve_once")

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ragauge.retro.reader import Reader, Tokens
+from ragauge.retro.reader import Prepared, Reader, Tokens
 from ragauge.retro.sources import Source
 from ragauge.retro.windows import Windows
 
@@ -44,5 +44,7 @@ def read_through(
 def attach(reader: Reader, source: Source, window: int, known: Tokens, more: bool) -> None:
     """Bring a window's neighbours before the reader, unless those of the window before stay."""
     found = source.neighbours(window, known, more)
-    if found is not None:
+    if isinstance(found, Prepared):
+        found.put()
+    elif found is not None:
         reader.attach(found)

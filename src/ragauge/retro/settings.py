@@ -32,10 +32,16 @@ class PipelineSettings(BaseModel):
     characters: int | None = Field(
         None, ge=1, description="ask with the query's last characters, as the released code does; default: with tokens"
     )
+    form: Literal["joint", "cross_attention"] = Field(
+        "joint", description="how a decoder reads neighbours; cross_attention is nothing before it was trained"
+    )
     reach: int | None = Field(None, ge=0, description="most tokens between neighbours and window; default: no bound")
+    read_ahead: bool = Field(
+        True, description="piperag: the thread that asks reads the neighbours too, beside decoding"
+    )
     bias: float = Field(0.0, description="added to the attention scores of neighbours' keys")
     retrofit_minutes: float | None = Field(
-        None, gt=0, description="neighbours are read with adapters that were trained so long; default: untrained"
+        None, gt=0, description="neighbours are read with weights that were trained so long; default: untrained"
     )
     tokens: int = Field(1024, ge=66, description="of a sequence")
     limit: int | None = Field(None, ge=1, description="sequences; default: all of the held-out text")
@@ -54,6 +60,10 @@ class PipelineSettings(BaseModel):
             return f"nprobe: hide is of the schedule piperag alone, not of {self.schedule}"
         if isinstance(self.nprobe, int) and self.nprobe < 1:
             return f"nprobe: must be at least 1, not {self.nprobe}"
+        if self.form == "cross_attention" and self.retrofit_minutes is None:
+            return "form: cross_attention reads nothing before it was trained; give retrofit_minutes"
+        if self.form != "joint" and (self.reach is not None or self.bias):
+            return f"form: reach and bias are of the form joint alone, not of {self.form}"
         return None
 
     @property

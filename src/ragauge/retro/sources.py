@@ -2,7 +2,8 @@
 
 A source is asked once a window, in order, as the sequence grows; it answers with the neighbours' tokens, or with None
 where those of the window before stay. What it takes is written into the trace: `retrieval` is waited for, `prefetch`
-ran beside the decoding of the window before and `wait` is what was left to wait for it.
+ran beside the decoding of the window before, `neighbours_ahead` is their reading where that ran there too, and `wait`
+is what was left to wait for both.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ragauge.cost.overlap import PREFETCH, RETRIEVAL, WAIT
+from ragauge.cost.overlap import AHEAD, PREFETCH, RETRIEVAL, WAIT
 from ragauge.cost.trace import Call
 from ragauge.errors import UserError
 from ragauge.retrieval.retriever import Neighbours, Query, Searcher
-from ragauge.retro.reader import Tokens
+from ragauge.retro.reader import Prepare, Prepared, Tokens
 from ragauge.retro.windows import CHUNK, Windows
 
 Note = Callable[[Call], None]
@@ -30,8 +31,10 @@ Budget = Callable[[int], float]
 class Source(Protocol):
     """Neighbours for the windows of one sequence."""
 
-    def neighbours(self, window: int, ids: Tokens, more: bool) -> Sequence[Tokens] | None:
+    def neighbours(self, window: int, ids: Tokens, more: bool) -> Sequence[Tokens] | Prepared | None:
         """The neighbours of a window, given all tokens known at its start; None: those of the window before stay.
+
+        They are prepared where the source has had them read.
 
         Args:
             more: whether a window follows, for which a query may be sent ahead.
@@ -131,6 +134,15 @@ class Fresh:
         """See `Source.close`."""
 
 
+@dataclass(frozen=True)
+class Fetched:
+    """What a query of one window brought."""
+
+    found: Neighbours
+    seconds: float  # of the search
+    neighbours: Sequence[Tokens] | Prepared
+
+
 class Prefetched:
     """PipeRAG: while a window is decoded, another thread asks for the next one, with this window's tokens.
 
@@ -138,41 +150,54 @@ class Prefetched:
     The search runs beside decoding: a service's client waits on its socket, faiss and torch leave Python's lock.
     """
 
-    def __init__(self, ask: Ask, windows: Windows, note: Note) -> None:
+    def __init__(self, ask: Ask, windows: Windows, note: Note, prepare: Prepare | None = None) -> None:
+        """
+        Args:
+            prepare: has the thread that asked read the neighbours as well; default: whoever reads the text does.
+        """
         if not windows.stale:
             raise ValueError("a query can be sent ahead only where it is stale")
-        self.ask, self.windows, self.note = ask, windows, note
+        self.ask, self.windows, self.note, self.prepare = ask, windows, note, prepare
         self.asked: list[Neighbours] = []  # what was found, in order
         self._thread = ThreadPoolExecutor(1, "prefetch")
-        self._outstanding: Future[tuple[Neighbours, float]] | None = None
+        self._outstanding: Future[Fetched] | None = None
 
-    def neighbours(self, window: int, ids: Tokens, more: bool) -> Sequence[Tokens]:
+    def neighbours(self, window: int, ids: Tokens, more: bool) -> Sequence[Tokens] | Prepared:
         """See `Source.neighbours`."""
-        found = self._await() if self._outstanding else self._first(window, ids)
-        self.asked.append(found)
+        fetched = self._await() if self._outstanding else self._first(window, ids)
+        self.asked.append(fetched.found)
         if more:
             budget_s = self.ask.budget(len(ids)) if self.ask.budget else None
             query = self.ask.query(ids[self.windows.query(window + 1)], self.windows.continuation, budget_s)
-            self._outstanding = self._thread.submit(self.ask.search, query)
-        return self.ask.texts(found, self.windows.kept(window))
+            self._outstanding = self._thread.submit(self._fetch, window + 1, query, self.prepare)
+        return fetched.neighbours
 
     def close(self) -> None:
         """See `Source.close`."""
         self._thread.shutdown(wait=True, cancel_futures=True)
 
-    def _first(self, window: int, ids: Tokens) -> Neighbours:
-        found, seconds = self.ask.search(self.ask.query(ids[self.windows.query(window)], self.windows.continuation))
-        self.note(_call(RETRIEVAL, seconds))
-        return found
+    def _fetch(self, window: int, query: Query, prepare: Prepare | None) -> Fetched:
+        found, seconds = self.ask.search(query)
+        texts = self.ask.texts(found, self.windows.kept(window))
+        return Fetched(found, seconds, prepare(texts, self.windows.first(window)) if prepare else texts)
 
-    def _await(self) -> Neighbours:
+    def _first(self, window: int, ids: Tokens) -> Fetched:
+        query = self.ask.query(ids[self.windows.query(window)], self.windows.continuation)
+        fetched = self._fetch(window, query, None)
+        self.note(_call(RETRIEVAL, fetched.seconds))
+        return fetched
+
+    def _await(self) -> Fetched:
         assert self._outstanding is not None
         started = time.perf_counter()
-        found, seconds = self._outstanding.result()
+        fetched = self._outstanding.result()
+        waited = time.perf_counter() - started
         self._outstanding = None
-        self.note(_call(PREFETCH, seconds))
-        self.note(_call(WAIT, time.perf_counter() - started))
-        return found
+        self.note(_call(PREFETCH, fetched.seconds))
+        for call in fetched.neighbours.calls if isinstance(fetched.neighbours, Prepared) else ():
+            self.note(replace(call, stage=AHEAD))
+        self.note(_call(WAIT, waited))
+        return fetched
 
 
 class Passages(Protocol):

@@ -1,4 +1,4 @@
-"""RETRO-fit training of joint attention: adapters learn to present neighbours, the decoder stays frozen.
+"""RETRO-fit training: what a form of reading neighbours adds to a decoder is trained, the decoder stays frozen.
 
 Training text is the database's own: three chunks of a document in a row, with the neighbours that the retriever finds
 for their windows; chunks that overlap the text are passed over, or the answer would stand in the neighbour. One
@@ -16,21 +16,23 @@ import json
 import logging
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 
-from ragauge.errors import UserError
+from ragauge.errors import UserError, unknown
 from ragauge.lm import LM
 from ragauge.records import replace_atomically
 from ragauge.retrieval.retriever import Searcher
 from ragauge.retro.adapters import Adapters
-from ragauge.retro.differentiable import check, joint_nll
+from ragauge.retro.cross_weights import CROSS_LAYERS, ENCODER_LAYERS, CrossWeights, cross_layers
+from ragauge.retro.differentiable import cross_nll, joint_nll
 from ragauge.retro.sources import Ask, Chance, Passages
+from ragauge.retro.streams import check
 from ragauge.retro.windows import CHUNK, Windows
 
 logger = logging.getLogger(__name__)
@@ -41,10 +43,10 @@ LEAST_RATE = 0.1  # of the learning rate, at the budget's end
 
 @dataclass(frozen=True)
 class Recipe:
-    """How adapters are trained."""
+    """How a form is trained."""
 
     minutes: float = 8.0  # of wall-clock time, all in all
-    rank: int = 8
+    rank: int = 8  # of joint attention's adapters
     rate: float = 2e-3  # learning rate after the warm-up
     warmup: int = 10  # steps
     batch: int = 4  # texts a step
@@ -53,8 +55,15 @@ class Recipe:
     held_out: int = 16  # texts of the curve
     curve_every_s: float = 60.0
     seed: int = 0
+    form: Literal["joint", "cross_attention"] = "joint"
+    cross_layers: int = CROSS_LAYERS  # layers of the decoder that get cross-attention
+    encoder_layers: int = ENCODER_LAYERS  # of cross-attention
 
     def __post_init__(self) -> None:
+        if self.form not in FORMS:
+            raise unknown("form", self.form, FORMS)
+        if min(self.cross_layers, self.encoder_layers) < 1:
+            raise UserError("training: cross_layers and encoder_layers must be at least 1")
         if self.minutes <= 0 or self.rate <= 0:
             raise UserError(f"training: minutes ({self.minutes}) and rate ({self.rate}) must be above 0")
         if min(self.batch, self.k, self.held_out) < 1 or self.chunks < 2:
@@ -110,31 +119,57 @@ class Material:
         return found
 
 
+Trained = Adapters | CrossWeights
+
+
+@dataclass(frozen=True)
+class Form:
+    """What is trained, and the loss."""
+
+    make: Callable[[LM, Recipe], Trained]
+    nll: Callable[..., torch.Tensor]  # see `differentiable.joint_nll`
+
+
+def _adapters(lm: LM, recipe: Recipe) -> Adapters:
+    assert lm.decoder is not None
+    return Adapters(lm.decoder.weights, recipe.rank, recipe.seed)
+
+
+def _cross_weights(lm: LM, recipe: Recipe) -> CrossWeights:
+    assert lm.decoder is not None
+    layers = cross_layers(lm.shape.layers, recipe.cross_layers)
+    return CrossWeights(lm.decoder, layers, min(recipe.encoder_layers, lm.shape.layers))
+
+
+FORMS = {"joint": Form(_adapters, joint_nll), "cross_attention": Form(_cross_weights, cross_nll)}
+
+
 @dataclass
 class Trainer:
-    """Adapters in training, with all that is needed to go on after a kill: the folder's `state.pt`."""
+    """A form's weights in training, with all that is needed to go on after a kill: the folder's `state.pt`."""
 
     lm: LM
     material: Material
     folder: Path
-    about: dict[str, str]  # of the file of adapters: which model they belong to
+    about: dict[str, str]  # of the file of weights: which model they belong to
 
     def __post_init__(self) -> None:
         assert self.lm.decoder is not None
         check(self.lm.decoder)
         self.recipe = self.material.recipe
-        self.adapters = Adapters(self.lm.decoder.weights, self.recipe.rank, self.recipe.seed)
-        self.optimizer = torch.optim.AdamW(self.adapters.parameters(), lr=self.recipe.rate, weight_decay=0.0)
+        self.form = FORMS[self.recipe.form]
+        self.trained = self.form.make(self.lm, self.recipe)
+        self.optimizer = torch.optim.AdamW(self.trained.groups(), lr=self.recipe.rate, weight_decay=0.0)
         self.step, self.spent_s = 0, 0.0
         self.curve: list[dict[str, float]] = []
 
     @property
     def path(self) -> Path:
-        """The trained adapters."""
+        """What was trained."""
         return self.folder / "adapters.safetensors"
 
     def run(self) -> Path:
-        """Train until the budget is spent; returns where the adapters lie.
+        """Train until the budget is spent; returns where the weights lie.
 
         Raises:
             UserError: the folder holds another training's state; the database is too small; the disk is full.
@@ -153,6 +188,7 @@ class Trainer:
             if self.spent_s - marked_s >= self.recipe.curve_every_s or self.spent_s >= self.budget_s:
                 self._mark(texts, training=loss)
                 self.spent_s = marked_s = time.perf_counter() - started
+        self._write()  # with the seconds of the last point
         return self.path
 
     @property
@@ -163,19 +199,20 @@ class Trainer:
     def loss(self, text: Example) -> torch.Tensor:
         """Mean negative log-likelihood of the tokens after the first query, in nats."""
         assert self.lm.decoder is not None
-        return joint_nll(self.lm.decoder, self.adapters, text.ids, text.neighbours, self.material.windows).mean()
+        windows = self.material.windows
+        return self.form.nll(self.lm.decoder, self.trained, text.ids, text.neighbours, windows).mean()
 
     def _learn(self, batch: Sequence[Example]) -> float:
         rate = self.recipe.rate * self._schedule()
         for group in self.optimizer.param_groups:
-            group["lr"] = rate
+            group["lr"] = rate * group["share"]
         self.optimizer.zero_grad(set_to_none=True)
         total = 0.0
         for text in batch:
             loss = self.loss(text) / len(batch)
             loss.backward()
             total += float(loss.detach())
-        torch.nn.utils.clip_grad_norm_(self.adapters.parameters(), 1.0)
+        torch.nn.utils.clip_grad_norm_(self.trained.parameters(), 1.0)
         self.optimizer.step()
         self.step += 1
         return total
@@ -209,18 +246,18 @@ class Trainer:
         self.curve.append({"step": self.step, "seconds": round(self.spent_s, 3), **held_out, **point})
         logger.info("%s", " ".join(f"{key} {value:.4g}" for key, value in self.curve[-1].items()))
         self._write()
-        replace_atomically(self.folder / "state.pt", _as_bytes(self._state()))
 
     def _write(self) -> None:
-        """Put adapters and curve on disk."""
+        """Put weights, curve and state on disk."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.adapters.save(self.path, **self.about)
+        self.trained.save(self.path, **self.about)
         replace_atomically(self.folder / "curve.jsonl", "".join(json.dumps(p) + "\n" for p in self.curve).encode())
+        replace_atomically(self.folder / "state.pt", _as_bytes(self._state()))
 
     def _state(self) -> dict[str, Any]:
         return {
             "fingerprint": self._fingerprint(),
-            "adapters": self.adapters.state_dict(),
+            "trained": self.trained.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "step": self.step,
             "spent_s": self.spent_s,
@@ -245,7 +282,7 @@ class Trainer:
             ) from None
         if fingerprint != self._fingerprint():
             raise UserError(f"{path}: of another training ({fingerprint}); remove it or choose another folder")
-        self.adapters.load_state_dict(state["adapters"])
+        self.trained.load_state_dict(state["trained"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.step, self.spent_s, self.curve = state["step"], state["spent_s"], state["curve"]
 

@@ -13,10 +13,13 @@ from ragauge.errors import UserError
 if TYPE_CHECKING:
     from ragauge.config import Model
     from ragauge.lm import LM
+    from ragauge.retro.cross_attention import CrossAttention
+    from ragauge.retro.joint import JointAttention
     from ragauge.retro.onnx import OnnxLM
     from ragauge.retro.pipeline import Pipeline, Setting
 
 ASKING = ("retrieve_once", "retro", "retro_plus", "piperag")  # schedules that need a retriever
+FORMS = ("joint", "cross_attention")
 SCHEDULES = ("no_retrieval", "random", *ASKING)
 
 
@@ -45,8 +48,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="pass over neighbours from the text's own article",
     )
     add("--characters", type=int, metavar="N", help="ask with the query's last N characters, as the released code does")
+    add("--form", default="joint", choices=FORMS, help="how neighbours are read; cross_attention needs --adapters")
     add("--reach", type=int, metavar="TOKENS", help="most tokens between neighbours and window; default: no bound")
     add("--bias", type=float, default=0.0, help="added to the attention scores of neighbours' keys")
+    add(
+        "--read-ahead",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="piperag: the thread that asks reads the neighbours too, beside decoding",
+    )
     add("--onnx", type=Path, metavar="FOLDER", help="generate by ONNX Runtime with what `ragauge export` wrote there")
     add("--adapters", type=Path, metavar="FILE.safetensors", help="trained by `ragauge retrofit`")
     add("--tokens", type=int, default=1024, help="of a sequence")
@@ -123,7 +133,6 @@ def _setting(args: argparse.Namespace, model: Model, database: Any) -> Setting:
     from ragauge import assets
     from ragauge.assets.store import file_sha256
     from ragauge.digest import digest
-    from ragauge.retro.joint import JointAttention
     from ragauge.retro.pipeline import Setting
     from ragauge.retro.schedule import Schedule
 
@@ -136,6 +145,7 @@ def _setting(args: argparse.Namespace, model: Model, database: Any) -> Setting:
         args.exclude,
         args.characters,
         args.seed,
+        args.read_ahead,
     )
     if schedule.asks and not args.server:
         raise UserError(f"--schedule {args.schedule}: asks a retriever; give --index or --server")
@@ -145,7 +155,7 @@ def _setting(args: argparse.Namespace, model: Model, database: Any) -> Setting:
     return Setting(
         task=args.task,
         schedule=schedule,
-        form=JointAttention(args.reach, bias=args.bias),
+        form=_form(args),
         model=model.source,
         tokens=args.tokens,
         engine="onnx" if args.onnx else "torch",
@@ -161,12 +171,31 @@ def _setting(args: argparse.Namespace, model: Model, database: Any) -> Setting:
     )
 
 
+def _form(args: argparse.Namespace) -> JointAttention | CrossAttention:
+    """How neighbours are read."""
+    from ragauge.retro.cross_attention import CrossAttention
+    from ragauge.retro.joint import JointAttention
+
+    if args.form == "joint":
+        return JointAttention(args.reach, bias=args.bias)
+    if args.reach is not None or args.bias:
+        raise UserError(f"--form {args.form}: --reach and --bias are of the form joint alone")
+    if not args.adapters:
+        raise UserError(f"--form {args.form}: reads nothing before it was trained; give --adapters")
+    return CrossAttention()
+
+
 def _torch(adapters: Path | None, setting: Setting) -> tuple[LM, LM | None]:
-    """The decoder, and the same with trained adapters."""
+    """The decoder that reads text, and the one that reads neighbours where that is another."""
     from ragauge.lm import load_lm
     from ragauge.retro.adapters import Adapters
+    from ragauge.retro.cross_attention import CrossLM
+    from ragauge.retro.cross_weights import CrossWeights
 
     lm = load_lm(setting.model, dtype=setting.dtype, device=setting.device, threads=setting.threads)
+    if setting.form.name != "joint":
+        assert adapters is not None
+        return CrossLM(lm, CrossWeights.load(adapters, lm, setting.model_sha256)), None
     return lm, Adapters.load(adapters, lm, setting.model_sha256).merged(lm) if adapters else None
 
 

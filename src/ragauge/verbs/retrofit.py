@@ -1,4 +1,4 @@
-"""Train a frozen decoder to use retrieved neighbours (RETRO-fit by joint attention); goes on where it was cut off."""
+"""Train a frozen decoder to use retrieved neighbours (RETRO-fit); goes on where it was cut off."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--database", type=Path, required=True, metavar="FOLDER", help="the chunk database that is trained on")
     add("--index", type=Path, metavar="FOLDER", help="start a server of this index for the length of the training")
     add("--server", metavar="HOST:PORT", help="ask a server that runs already")
+    add("--form", default="joint", choices=("joint", "cross_attention"), help="how neighbours are read")
     add("--minutes", type=float, default=8.0, help="of wall-clock time, all in all")
-    add("--rank", type=int, default=8, help="of the low-rank terms")
+    add("--rank", type=int, default=8, help="joint: of the low-rank terms")
+    add("--cross-layers", type=int, default=3, help="cross_attention: layers of the decoder that get it")
+    add("--encoder-layers", type=int, default=2, help="cross_attention: the decoder's first layers, copied")
     add("--rate", type=float, default=2e-3, help="learning rate")
     add("--batch", type=int, default=4, help="texts a step")
     add("--held-out", type=int, default=16, help="texts of the curve")
@@ -40,7 +43,17 @@ def run(args: argparse.Namespace) -> None:
     check_source(args.model, "--model")
     if bool(args.index) == bool(args.server):
         raise UserError("training asks a retriever: give --index or --server, one of the two")
-    recipe = Recipe(args.minutes, args.rank, args.rate, batch=args.batch, held_out=args.held_out, seed=args.seed)
+    recipe = Recipe(
+        args.minutes,
+        args.rank,
+        args.rate,
+        batch=args.batch,
+        held_out=args.held_out,
+        seed=args.seed,
+        form=args.form,
+        cross_layers=args.cross_layers,
+        encoder_layers=args.encoder_layers,
+    )
     database = Database(args.database)
     lm = load_lm(args.model, dtype=args.dtype, device=args.device, threads=args.threads)
     database.check_tokenizer(lm.tokenizer, args.model)

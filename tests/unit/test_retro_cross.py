@@ -1,0 +1,312 @@
+"""Gated cross-attention: the decoder before training, a plain pass after it, itself in steps; files and training."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+import tiny_models
+from ragauge.cost.overlap import AHEAD
+from ragauge.errors import UserError
+from ragauge.lm import LM
+from ragauge.retro.adapters import Adapters
+from ragauge.retro.cross_attention import CrossAttention, CrossLM
+from ragauge.retro.cross_weights import CrossWeights, cross_layers
+from ragauge.retro.differentiable import cross_nll
+from ragauge.retro.evaluation import Text
+from ragauge.retro.generation import generate
+from ragauge.retro.joint import JointAttention
+from ragauge.retro.pipeline import Pipeline, Setting
+from ragauge.retro.reader import AheadReader
+from ragauge.retro.schedule import Schedule
+from ragauge.retro.scoring import read_through, token_nll
+from ragauge.retro.sources import Ask, Chance, Fresh, NoNeighbours, Prefetched, Source
+from ragauge.retro.training import Material, Recipe, Trainer
+from ragauge.retro.windows import Windows
+from retro_parts import ExactRetriever, tokens
+
+IDS = tokens(150, 1)
+DOCUMENTS = [tokens(300, 2), tokens(70, 3), IDS[20:140], tokens(5, 5)]
+
+
+@pytest.fixture(scope="module")
+def lm() -> LM:
+    return tiny_models.tiny_lm()
+
+
+@pytest.fixture(scope="module")
+def weights(lm: LM) -> CrossWeights:
+    """As training might leave them."""
+    assert lm.decoder is not None
+    made, draw = CrossWeights(lm.decoder, (0, 1), 1), torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for place, weight in made.weights.items():
+            noise = torch.randn(weight.shape, generator=draw)
+            weight.add_(1.0 if place.endswith("gate") else 0.1 * noise)
+    return made
+
+
+@pytest.fixture(scope="module")
+def cross(lm: LM, weights: CrossWeights) -> CrossLM:
+    return CrossLM(lm, weights)
+
+
+def opened(lm: LM, tokens: int = 180) -> AheadReader:
+    return CrossAttention().open(lm, tokens)
+
+
+def attached(windows: Windows, count: int) -> list[list[list[int]]]:
+    """The neighbours of each window, by the source itself."""
+    source = Fresh(Ask(ExactRetriever(DOCUMENTS)), windows, lambda call: None)
+    return [list(source.neighbours(i, IDS, False) or ()) for i in range(count)]
+
+
+# ---- what it computes
+
+
+def attention(q: Tensor, k: Tensor, v: Tensor, hidden: Tensor | None = None) -> Tensor:
+    """Queries (token, head, dim) over keys (key, kv_head, dim), by the formula."""
+    k, v = (part.repeat_interleave(q.shape[1] // k.shape[1], 1) for part in (k, v))
+    scores = torch.einsum("qhd,khd->hqk", q, k) / q.shape[-1] ** 0.5
+    scores = scores if hidden is None else scores.masked_fill(hidden, float("-inf"))
+    return torch.einsum("hqk,khd->qhd", scores.softmax(-1), v).flatten(1)
+
+
+def after_attention(lm: LM, layer: Any, x: Tensor, first: int) -> Tensor:
+    """States after a layer's causal self-attention, the tokens at positions from `first` on."""
+    places, shape = torch.arange(len(x), dtype=torch.float64) + first, lm.shape
+    heads, kv = shape.heads[0], shape.kv_heads[0]
+    parts = F.linear(tiny_models._norm(layer.attention_norm, x), layer.qkv.weight).view(len(x), -1, shape.head_dim)
+    q, k = (tiny_models._rotated(p, places, shape.rope_theta) for p in parts[:, : heads + kv].split([heads, kv], 1))
+    mixed = attention(q, k, parts[:, heads + kv :], places[None] > places[:, None])
+    return x + mixed @ layer.out.weight.T
+
+
+def after_mlp(layer: Any, x: Tensor) -> Tensor:
+    gate, value = (tiny_models._norm(layer.mlp_norm, x) @ layer.up.weight.T).chunk(2, -1)
+    return x + (F.silu(gate) * value) @ layer.down.weight.T
+
+
+def found_by_one(lm: LM, layer: Any, x: Tensor, place: int, states: Sequence[Tensor], first: int) -> Tensor:
+    """What cross-attention adds to the token at a place, whose window begins at `first`."""
+    shape, theta = lm.shape, lm.shape.rope_theta
+    at = [torch.arange(len(s), dtype=torch.float64) + first - len(s) for s in states]
+    normed = tiny_models._norm(layer.memory_norm, torch.cat(list(states)))
+    k, v = (normed @ layer.kv.weight.T).view(len(normed), 2, -1, shape.head_dim).unbind(1)
+    q = (tiny_models._norm(layer.query_norm, x) @ layer.q.weight.T).view(1, -1, shape.head_dim)
+    q = tiny_models._rotated(q, torch.tensor([place], dtype=torch.float64), theta)
+    mixed = attention(q, tiny_models._rotated(k, torch.cat(at), theta), v)[0]
+    return layer.gate.tanh() * (layer.out.weight @ mixed)  # type: ignore[no-any-return]
+
+
+def reference(lm: LM, weights: CrossWeights, found: list[list[list[int]]], windows: Windows) -> Tensor:
+    """Logits of the whole sequence, token by token where they attend to neighbours."""
+    assert lm.decoder is not None
+    own, parts = lm.decoder.weights, weights.parts(torch.float32)
+    memory: list[list[Tensor]] = []
+    for texts in found:
+        memory.append([own.embedding[text] for text in texts])
+        for layer in parts.encoder:
+            memory[-1] = [after_mlp(layer, after_attention(lm, layer, states, 0)) for states in memory[-1]]
+    x = own.embedding[IDS]
+    for index, layer in enumerate(own.layers):
+        x = after_attention(lm, layer, x, 0)
+        added = torch.zeros_like(x)
+        for place in range(windows.first(0), len(IDS)):
+            window = windows.of(place)
+            inner, at = parts.cross[weights.layers.index(index)], windows.first(window)
+            added[place] = found_by_one(lm, inner, x[place], place, memory[window], at)
+        x = after_mlp(layer, x + added)
+    return tiny_models._norm(own.norm, x) @ own.head.T
+
+
+@pytest.mark.parametrize("interval", [16, 64])
+def test_windows_equal_a_plain_pass_and_the_pass_for_gradients(
+    lm: LM, weights: CrossWeights, cross: CrossLM, interval: int
+) -> None:
+    windows = Windows(interval)
+    found = attached(windows, 1 + windows.of(len(IDS) - 1))
+    reader = opened(cross)
+    source = Fresh(Ask(ExactRetriever(DOCUMENTS)), windows, reader.note)
+    logits = torch.cat([part for *_, part in read_through(reader, IDS, len(IDS), source, windows)])
+    with torch.no_grad():
+        torch.testing.assert_close(logits, reference(lm, weights, found, windows), atol=2e-4, rtol=1e-4)
+    nll = F.cross_entropy(logits[63:-1], torch.tensor(IDS[64:]), reduction="none")
+    assert lm.decoder is not None
+    torch.testing.assert_close(cross_nll(lm.decoder, weights, IDS, found, windows), nll, atol=2e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("interval", [16, 64])
+def test_before_training_it_is_the_decoder(lm: LM, interval: int) -> None:
+    assert lm.decoder is not None
+    untrained, windows = CrossWeights(lm.decoder, (0, 1)), Windows(interval)
+    plain = token_nll(JointAttention().open(lm, len(IDS)), IDS, NoNeighbours(), windows)
+    source = Fresh(Ask(ExactRetriever(DOCUMENTS)), windows, lambda call: None)
+    nll = token_nll(opened(CrossLM(lm, untrained)), IDS, source, windows)
+    torch.testing.assert_close(nll, plain)
+    again = cross_nll(lm.decoder, untrained, IDS, attached(windows, len(source.asked)), windows)
+    torch.testing.assert_close(again, plain[63:], atol=1e-4, rtol=1e-4)
+
+
+def test_cross_attention_begins_as_the_self_attention_of_its_layer(lm: LM) -> None:
+    """A token over itself alone: the same keys, values and projections give the same state."""
+    assert lm.decoder is not None
+    made = CrossWeights(lm.decoder, (1,))
+    with torch.no_grad():
+        made.weights["cross_0_gate"].fill_(20.0)  # tanh is 1
+    x, layer = lm.decoder.weights.embedding[:1], made.parts(torch.float32).cross[0]
+    mine, by = lm.decoder.weights.layers[1], (torch.ones(1, 1, 8), torch.zeros(1, 1, 8))
+    with torch.no_grad():
+        added = layer.added(lm.decoder, x, by, *layer.keys_values(lm.decoder, x, by))
+        values = mine.qkv(mine.attention_norm(x))[:, 6 * 8 :].view(1, 2, 8).repeat_interleave(2, 1).flatten(1)
+    torch.testing.assert_close(added, mine.out(values))
+
+
+# ---- generation
+
+
+def sources(windows: Windows, reader: AheadReader) -> dict[str, Source]:
+    searcher = ExactRetriever(DOCUMENTS)
+    made: dict[str, Source] = {
+        "none": NoNeighbours(),
+        "fresh": Fresh(Ask(searcher), windows, reader.note),
+        "once": Fresh(Ask(searcher), windows, reader.note, once=True),
+        "random": Chance(searcher, windows, np.random.default_rng(0)),
+    }
+    if windows.stale:
+        made["prefetched"] = Prefetched(Ask(searcher), windows, reader.note, reader.prepare)
+    return made
+
+
+@pytest.mark.parametrize("stale", [False, True])
+def test_generation_takes_the_likeliest_tokens_of_teacher_forcing(cross: CrossLM, stale: bool) -> None:
+    windows, prompt = Windows(16, stale), IDS[:70]
+    for name in sources(windows, opened(cross)):
+        reader, again = opened(cross, 130), opened(cross, 130)
+        source, other = sources(windows, reader)[name], sources(windows, again)[name]
+        new = generate(reader, prompt, 130, source, windows)
+        forced = read_through(again, [*prompt, *new], 129, other, windows)
+        logits = torch.cat([part for *_, part in forced])
+        assert logits[69:].argmax(-1).tolist() == new, name
+        for made in (source, other):
+            made.close()
+
+
+def test_one_token_at_a_time_has_the_logits_of_teacher_forcing(cross: CrossLM) -> None:
+    windows, parts = Windows(16, stale=True), {}
+    for step in (1, 150):
+        reader = opened(cross)
+        source = sources(windows, reader)["fresh"]
+        stops = range(step, 151, step)
+        parts[step] = torch.cat([p for stop in stops for *_, p in read_through(reader, IDS, stop, source, windows)])
+    torch.testing.assert_close(parts[1], parts[150])
+
+
+def test_a_window_without_neighbours_forgets_those_before(lm: LM, cross: CrossLM) -> None:
+    readers = [opened(cross), JointAttention().open(lm, 100)]
+    for reader in readers:
+        reader.read(IDS[:64])
+    readers[0].attach([DOCUMENTS[0][:128], []])
+    readers[0].attach([])
+    torch.testing.assert_close(readers[0].read(IDS[64:80]), readers[1].read(IDS[64:80]))
+
+
+# ---- records
+
+
+def record(lm: LM, schedule: Schedule, task: Any = "perplexity") -> Any:
+    setting, searcher = Setting(task, schedule, CrossAttention(), "tiny", tokens=150), ExactRetriever(DOCUMENTS)
+    return Pipeline(lm, setting, searcher, searcher).record(Text("0", -1, tuple(IDS)))
+
+
+def test_retrieved_and_random_neighbours_are_scored_alike(cross: CrossLM) -> None:
+    kinds: tuple[Any, ...] = ("no_retrieval", "random", "retro")
+    scores = [record(cross, Schedule(kind)).nll for kind in kinds]
+    assert len(set(scores)) == 3
+
+
+def test_neighbours_are_read_ahead(cross: CrossLM) -> None:
+    found = {ahead: record(cross, Schedule("piperag", 32, read_ahead=ahead), "generate") for ahead in (True, False)}
+    assert found[True].generated == found[False].generated
+    stages = [call["stage"] for call in found[True].trace]
+    assert stages.count("neighbours") == 1
+    assert stages.count(AHEAD) == 2
+    [call] = [call for call in found[True].trace if call["stage"] == "neighbours"]
+    texts, width = call["lengths"], 32
+    layer = width * 8 * (4 + 2 * 2 + 4) + 3 * width * 48  # attention's and MLP's weights
+    pairs = sum(2 * n * n * 4 * 8 for n in texts)
+    assert call["macs"] == sum(texts) * (layer + 2 * width * 2 * 2 * 8) + pairs  # keys and values of two layers
+
+
+def test_a_plain_decoder_has_no_cross_attention(lm: LM) -> None:
+    with pytest.raises(UserError, match="the decoder has none"):
+        CrossAttention().open(lm, 10)
+    with pytest.raises(UserError, match="reads neighbours by joint attention"):
+        Setting("perplexity", Schedule(), CrossAttention(), "tiny", engine="onnx")
+
+
+# ---- files
+
+
+def test_files_are_checked(lm: LM, weights: CrossWeights, tmp_path: Path) -> None:
+    path = tmp_path / "c.safetensors"
+    weights.save(path, model_sha256="abc")
+    again = CrossWeights.load(path, lm, "abc")
+    assert again.layers == weights.layers
+    for name, tensor in weights.state_dict().items():
+        torch.testing.assert_close(again.state_dict()[name], tensor)
+    with pytest.raises(UserError, match="trained for another decoder"):
+        CrossWeights.load(path, lm, "def")
+    with pytest.raises(UserError, match="for the form cross_attention, not joint"):
+        Adapters.load(path, lm)
+    with pytest.raises(UserError, match="not bloom"):
+        CrossWeights.load(path, tiny_models.tiny_lm(tiny_models.ALIBI))
+    weights.save(path, layers="0 7")
+    with pytest.raises(UserError, match="the decoder has 2 layers"):
+        CrossWeights.load(path, lm)
+    weights.save(path, encoder_layers="two")
+    with pytest.raises(UserError, match="name no layers"):
+        CrossWeights.load(path, lm)
+
+
+@pytest.mark.parametrize(("layers", "count", "chosen"), [(30, 3, (9, 19, 29)), (12, 3, (3, 7, 11)), (2, 3, (0, 1))])
+def test_layers_are_spread_over_the_decoder(layers: int, count: int, chosen: tuple[int, ...]) -> None:
+    assert cross_layers(layers, count) == chosen
+
+
+# ---- training
+
+
+def test_training_opens_the_gates_and_leaves_the_decoder_alone(tmp_path: Path) -> None:
+    text, rest = tokens(256, 7), [tokens(256, seed) for seed in range(20, 31)]
+    searcher = ExactRetriever([text, *([*text[:128], *text] if i % 2 else rest[i] for i in range(11))])
+    recipe = Recipe(minutes=0.001, batch=1, held_out=1, form="cross_attention", encoder_layers=1)
+    made = Trainer(tiny_models.tiny_lm(), Material(searcher, searcher, recipe), tmp_path, {"model": "tiny"})
+    assert made.lm.decoder is not None
+    before = [layer.qkv.weight.clone() for layer in made.lm.decoder.weights.layers]
+    made.run()
+    assert made.curve[0]["held_out_retrieved"] == pytest.approx(made.curve[0]["held_out_random"], abs=1e-5)
+    example = made.material.example(0)
+    assert example is not None
+    first = float(made.loss(example).detach())
+    for _ in range(12):
+        made._learn([example])
+    assert float(made.loss(example).detach()) < first
+    made._write()
+    trained = CrossWeights.load(made.path, made.lm)
+    assert all(trained.weights[f"cross_{i}_gate"].detach().abs() > 0 for i in range(2))
+    for old, layer in zip(before, made.lm.decoder.weights.layers, strict=True):
+        torch.testing.assert_close(old, layer.qkv.weight, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("wrong", [{"form": "crossed"}, {"cross_layers": 0}, {"encoder_layers": 0}])
+def test_a_recipe_is_checked(wrong: dict[str, Any]) -> None:
+    with pytest.raises(UserError):
+        Recipe(**wrong)
