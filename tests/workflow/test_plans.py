@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
-from workflow_folder import copy_workflow, needs_snakemake, snakemake
 
 from ragauge import registry
 from ragauge.config import load
+from workflow_folder import copy_workflow, needs_snakemake, snakemake
 
 pytestmark = needs_snakemake
 

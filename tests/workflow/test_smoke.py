@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 import yaml
-from workflow_folder import copy_workflow, kill, needs_snakemake, snakemake, start
 
 from ragauge.cli import main
 from tiny_checkpoint import write_checkpoint, write_questions
+from workflow_folder import copy_workflow, kill, needs_snakemake, snakemake, start
 
 pytestmark = [needs_snakemake, pytest.mark.slow]
 
