@@ -51,6 +51,19 @@ def test_every_row_gets_a_span_of_its_own(lm: LM) -> None:
         torch.testing.assert_close(cache.positions[slice(*span)], 5 + 0.8 * torch.arange(step))
 
 
+def test_spans_of_another_cache_are_appended_with_their_biases(lm: LM) -> None:
+    source, spans = filled(lm)
+    source.add_bias(spans[2], -2.0)
+    for capacity in (5, 40):  # it grows, or has the room
+        cache = source.select(spans[:1], extra=capacity - 5)
+        cache.append(source, spans[2])
+        assert cache.length == 9
+        for mine, theirs in zip(contents(cache, Span(5, 9)), contents(source, spans[2]), strict=True):
+            torch.testing.assert_close(mine, theirs)
+        assert cache.bias is not None
+        assert cache.bias[:9].tolist() == [0.0] * 5 + [-2.0] * 4
+
+
 def test_bytes_are_those_in_use(lm: LM) -> None:
     cache, _ = filled(lm)
     per_token = sum(2 * heads * lm.shape.head_dim * 4 for heads in lm.shape.kv_heads)
