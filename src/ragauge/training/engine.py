@@ -52,6 +52,7 @@ class Engine(ABC):
 
     def leave(self) -> None:
         """Leave the other processes, once all of them are here; `weights` alone may be called afterwards."""
+        return  # a process alone has none to leave
 
 
 def start(model: ResponseLoss, settings: Training) -> Engine:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ragauge.errors import UserError, unknown
+from ragauge.verbs import _options as options
 
 if TYPE_CHECKING:
     import numpy as np
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         add("--database", metavar="LABEL", help="of the experiment's databases; default: its only one")
         add("--set", action="append", default=[], metavar="KEY=VALUE", help="a key of the database")
         add("--set-index", action="append", default=[], metavar="KEY=VALUE", help="a key of its index or indexes")
-        add("--threads", type=int, metavar="N", help="default: all cores")
+        add("--threads", type=options.count, metavar="N", help="default: all cores")
         add("--out", type=Path, required=True, metavar="FOLDER", help="of the database")
         if name in BY_SHARD:
             add("--shard", type=int, required=True, metavar="I", help="counted from 0")
@@ -61,8 +61,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """One step, or all of them."""
     settings = _settings(args)
-    if args.threads is not None and args.threads < 1:
-        raise UserError(f"--threads {args.threads}: must be at least 1")
     steps: dict[str, Callable[[argparse.Namespace, DatabaseSettings], None]] = {
         "build": _build,
         "chunks": lambda args, settings: _chunks(args, settings, args.shard),
@@ -156,7 +154,7 @@ def _recall(args: argparse.Namespace, settings: DatabaseSettings, label: str) ->
         "recall": recall(index, vectors, queries),
     }
     path = args.report or index_folder(args.out, label) / "recall.json"
-    _write(path, report)
+    options.write_json(path, report)
     print(path)
 
 
@@ -179,15 +177,14 @@ def _verify(args: argparse.Namespace, settings: DatabaseSettings) -> None:
 def _settings(args: argparse.Namespace) -> DatabaseSettings:
     """The database of the experiment, or of the defaults; --set and --set-index come before both."""
     from ragauge import config
-    from ragauge.cli import _settings as pairs
 
     place, label, data = "--set", args.database or "database", {}
     if args.config:
         databases = config.load(args.config).databases
         label = _only(databases, args.database, "database", f"{args.config}: databases", "--database")
         place, data = str(args.config), databases[label].model_dump(exclude_unset=True)
-    data |= pairs(args.set, "--set")
-    if changes := pairs(args.set_index, "--set-index"):
+    data |= options.settings(args.set, "--set")
+    if changes := options.settings(args.set_index, "--set-index"):
         indexes = data.get("indexes") or {"ivf": {}}
         data["indexes"] = {name: {**recipe, **changes} for name, recipe in indexes.items()}
     return config.parse_database(data, place, label)
@@ -267,13 +264,3 @@ def _set_threads(threads: int | None) -> None:
 
 def _tell(made: bool, what: str) -> None:
     logger.info("%s%s", what, "" if made else ": there already")
-
-
-def _write(path: Path, report: dict[str, Any]) -> None:
-    from ragauge.records import replace_atomically
-
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        replace_atomically(path, (json.dumps(report, indent=1) + "\n").encode())
-    except OSError as error:
-        raise UserError(f"{path}: cannot be written: {error.strerror or error}") from error

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ragauge.errors import UserError
+from ragauge.verbs import _options as options
 
 if TYPE_CHECKING:
     from ragauge.grounding.judge import Judge, Judgement
@@ -25,9 +26,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `ragauge judge`."""
     parser.add_argument("records", type=Path, metavar="FILE.jsonl", help="records of a method that looks for evidence")
     parser.add_argument("--model", help="a judge on this machine: a catalogued model, a source or a folder")
-    parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16", "float16"])
-    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
-    parser.add_argument("--threads", type=int, metavar="N", help="of a judge on this machine; default: all cores")
+    parser.add_argument("--dtype", default="float32", choices=options.DTYPES)
+    parser.add_argument("--device", default="cpu", choices=options.DEVICES)
+    parser.add_argument(
+        "--threads", type=options.count, metavar="N", help="of a judge on this machine; default: all cores"
+    )
     parser.add_argument("--out", type=Path, required=True, metavar="FILE.jsonl", help="a line a record")
 
 

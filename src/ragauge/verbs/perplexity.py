@@ -6,6 +6,8 @@ import argparse
 import json
 from pathlib import Path
 
+from ragauge.verbs import _options as options
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", type=Path, nargs="+", metavar="FILE.jsonl", help="records of `ragauge pipeline`")
@@ -18,7 +20,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from ragauge.records import replace_atomically
     from ragauge.retro import comparison
 
     result = {}
@@ -29,8 +30,7 @@ def run(args: argparse.Namespace) -> None:
         if args.random:
             found["control"] = comparison.control(path, args.random)
     if args.out:
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        replace_atomically(args.out, (json.dumps(result, indent=1) + "\n").encode())
+        options.write_json(args.out, result)
     if args.json:
         print(json.dumps(result))
         return

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ragauge.errors import UserError
+from ragauge.verbs import _options as options
 
 if TYPE_CHECKING:
     from ragauge.config import Model
@@ -30,8 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--schedule", default="retro", choices=SCHEDULES, help="when the database is asked, and what is waited for")
     add("--task", default="perplexity", choices=("perplexity", "generate"), help="score given text, or continue it")
     add("--model", default="smollm2-135m-instruct", help="a Llama-family decoder: name, source or folder")
-    add("--dtype", default="float32", choices=("float32", "bfloat16", "float16"))
-    add("--device", default="cpu", choices=("cpu", "cuda"))
+    add("--dtype", default="float32", choices=options.DTYPES)
+    add("--device", default="cpu", choices=options.DEVICES)
     add("--database", type=Path, required=True, metavar="FOLDER", help="the chunk database, with its held-out text")
     add("--index", type=Path, metavar="FOLDER", help="start a server of this index for the length of the run")
     add("--server", metavar="HOST:PORT", help="ask a server that runs already")
@@ -62,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--tokens", type=int, default=1024, help="of a sequence")
     add("--limit", type=int, help="sequences; default: all")
     add("--trials", type=int, default=1, help="of each generation, after one that is not timed")
-    add("--threads", type=int, help="of the decoder; default: torch's own choice")
+    add("--threads", type=options.count, help="of the decoder; default: torch's own choice")
     add("--cores", metavar="LIST", help="processor cores of the decoder, as in 0 or 0-3; default: all")
     add("--seed", type=int, default=0, help="of random neighbours")
     add("--overwrite", action="store_true", help="run every sequence again")

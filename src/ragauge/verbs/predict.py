@@ -6,8 +6,9 @@ Needs no weights and no data, and takes seconds.
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
+
+from ragauge.verbs import _options as options
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,13 +19,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Write the predictions."""
     from ragauge import predictions
-    from ragauge.errors import UserError
-    from ragauge.records import replace_atomically
 
-    try:
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(predictions.predict(), indent=1)
-        replace_atomically(args.out, f"{text}\n".encode())
-    except OSError as error:
-        raise UserError(f"{args.out}: cannot be written: {error.strerror or error}") from error
+    options.write_json(args.out, predictions.predict())
     print(args.out)

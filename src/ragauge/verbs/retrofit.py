@@ -7,13 +7,14 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from ragauge.errors import UserError
+from ragauge.verbs import _options as options
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--model", default="smollm2-135m-instruct", help="a Llama-family decoder: name, source or folder")
     add("--dtype", default="float32", choices=("float32", "bfloat16"))
-    add("--device", default="cpu", choices=("cpu", "cuda"))
+    add("--device", default="cpu", choices=options.DEVICES)
     add("--database", type=Path, required=True, metavar="FOLDER", help="the chunk database that is trained on")
     add("--index", type=Path, metavar="FOLDER", help="start a server of this index for the length of the training")
     add("--server", metavar="HOST:PORT", help="ask a server that runs already")
@@ -26,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--batch", type=int, default=4, help="texts a step")
     add("--held-out", type=int, default=16, help="texts of the curve")
     add("--seed", type=int, default=0)
-    add("--threads", type=int, help="default: torch's own choice")
+    add("--threads", type=options.count, help="default: torch's own choice")
     add("--out", type=Path, required=True, metavar="FOLDER", help="adapters.safetensors, curve.jsonl, state.pt")
 
 

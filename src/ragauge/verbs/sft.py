@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ragauge.errors import UserError, unknown
+from ragauge.verbs import _options as options
 
 if TYPE_CHECKING:
     from ragauge.config import Config
@@ -34,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action.add_argument("--config", type=Path, metavar="FILE.yaml", help="an experiment with a section `training`")
         action.add_argument("--training", metavar="LABEL", help="of the experiment's trainings; default: its only one")
         action.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a key of the training")
-        action.add_argument("--threads", type=int, metavar="N")
+        action.add_argument("--threads", type=options.count, metavar="N")
         action.add_argument("--out", type=Path, required=True, metavar="FOLDER")
 
 
@@ -79,9 +80,8 @@ def _start_processes(count: int) -> None:
 def _settings(args: argparse.Namespace, experiment: Config | None) -> tuple[str, Training]:
     """The training of --training with the keys of --set."""
     from ragauge import config
-    from ragauge.cli import _settings as pairs
 
-    changes = pairs(args.set, "--set")
+    changes = options.settings(args.set, "--set")
     trainings = experiment.training if experiment else {}
     if experiment and not trainings:
         raise UserError(f"{args.config}: has no section `training`")

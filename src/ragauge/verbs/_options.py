@@ -1,0 +1,225 @@
+"""What verbs share: groups of arguments, what they stand for, and how a result is shown."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ragauge import registry
+from ragauge.errors import UserError, unknown
+
+if TYPE_CHECKING:
+    from ragauge.config import Config, DatasetEntry, Latency, Model, Variant
+    from ragauge.inputs import Questions
+    from ragauge.methods import Method
+
+DTYPES = ("float32", "bfloat16", "float16")
+TEMPLATES = ("chat", "alpaca", "plain")
+DEVICES = ("cpu", "cuda")
+
+
+# --- groups of arguments, and types ---
+
+
+def add_run_folders(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--run-config", type=Path, required=True, metavar="FILE.yaml", help="the run's configuration")
+    parser.add_argument("--results", type=Path, metavar="FOLDER", help="default: results/<run>")
+    parser.add_argument("--out-dir", type=Path, metavar="FOLDER", help="default: reports/<run>")
+
+
+def add_questions(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--config", type=Path, metavar="FILE.yaml", help="an experiment, whose labels are then used")
+    parser.add_argument("--dataset", required=True, help="a data set; with --config, a label of that configuration")
+    parser.add_argument(
+        "--data", type=Path, metavar="FILE", help=("the data set in its official format (.jsonl, .jsonl.gz)")
+    )
+    parser.add_argument("--seed", type=int, help="of the order of the documents (0)")
+    parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="an option of the data set")
+
+
+def add_materialised(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--examples", type=Path, metavar="FILE.jsonl", help="questions that `ragauge data` wrote")
+
+
+def add_method_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a parameter of the method")
+
+
+def add_model(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--model",
+        required=True,
+        help=("a name of the catalog, a source such as hf:org/name, or a folder; with --config, a label of it"),
+    )
+    parser.add_argument("--dtype", choices=DTYPES, help="of weights and caches (float32)")
+    parser.add_argument("--device", choices=DEVICES, help="where the decoder runs (cpu)")
+    parser.add_argument("--threads", type=count, metavar="N", help="of the decoder; default: all cores")
+    parser.add_argument("--template", choices=TEMPLATES, help="how prompts are wrapped; default: the model's own")
+    parser.add_argument(
+        "--max-context", type=count, metavar="N", help="tokens to read, also beyond those it was trained on"
+    )
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print one JSON object on the last line")
+
+
+def count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number from 1")
+    return int(text)
+
+
+def size(text: str) -> float:
+    try:
+        size = float(text)
+    except ValueError:
+        size = math.nan
+    if not 0 <= size < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a number of gigabytes")
+    return size
+
+
+def counts(text: str) -> list[int]:
+    return [count(number) for number in text.split(",")]
+
+
+def names(text: str) -> list[str]:
+    return [name for name in text.split(",") if name]
+
+
+# --- what arguments stand for ---
+
+
+def configuration(args: argparse.Namespace) -> Config | None:
+    if args.config is None:
+        return None
+    from ragauge import config
+
+    return config.load(args.config)
+
+
+def pick(section: dict[str, Any], name: str, what: str, where: str) -> Any:
+    if name not in section:
+        raise unknown(what, name, section, where)
+    return section[name]
+
+
+def rendered_run(args: argparse.Namespace) -> tuple[Config, Path, Path]:
+    """The configuration of a run, its folder of results and its folder of reports."""
+    from ragauge import config
+
+    settings = config.load(args.run_config)
+    results = args.results or Path("results") / settings.run
+    return settings, results, args.out_dir or Path("reports") / settings.run
+
+
+def model(args: argparse.Namespace, config: Config | None, known: bool = True) -> Model:
+    """The model of --model: a label of the configuration, or a name or source; the options come before both."""
+    from ragauge.config import Model, check_source
+
+    options = ("dtype", "device", "template", "max_context")
+    given = {key: getattr(args, key) for key in options if getattr(args, key) is not None}
+    if config:
+        chosen: Model = pick(config.models, args.model, "model", f"{args.config}: models")
+        return chosen.model_copy(update=given)
+    if known:
+        check_source(args.model, "--model")
+    return Model(source=args.model, **given)
+
+
+def questions(args: argparse.Namespace, config: Config | None) -> Questions:
+    """The questions of --dataset: a label of the configuration, or a registered name."""
+    from ragauge.inputs import Questions
+
+    written, options = getattr(args, "examples", None), settings(args.option, "--option")
+    if config is None:
+        check_name("dataset", args.dataset)
+        return Questions(args.dataset, {"seed": args.seed or 0, **options}, args.data, written)
+    entry: DatasetEntry = pick(config.datasets, args.dataset, "data set", f"{args.config}: datasets")
+    seed = first(args.seed, config.dataset_seed(args.dataset))
+    official = args.data or (Path(entry.data) if entry.data else None)
+    return Questions(entry.dataset, {"seed": seed, **entry.options, **options}, official, written)
+
+
+def protocol(dataset: str, config: Config | None) -> Latency | None:
+    """The configuration's latency protocol of that data set; the first one where that data set has none."""
+    return (config.protocol(dataset) or first(*config.protocols)) if config else None
+
+
+def limit(args: argparse.Namespace, config: Config | None) -> int | None:
+    """The number of questions that the configuration sets for the job, if any."""
+    from ragauge.config import Answers
+
+    return config.limit(Answers(args.dataset, args.model, args.method)) if config else None
+
+
+def variant(args: argparse.Namespace, name: str, config: Config | None) -> Variant:
+    """The variant of that name in the configuration, or the method of that name with the parameters of --set."""
+    from ragauge.config import Variant
+
+    params = settings(args.set, "--set")
+    if config:
+        chosen: Variant = pick(config.methods, name, "variant", f"{args.config}: methods")
+        return chosen.model_copy(update=params)
+    check_name("method", name)
+    return Variant(method=name, **params)
+
+
+def method(variant: Variant, name: str, config: Config | None, args: argparse.Namespace) -> Method:
+    from ragauge import methods
+
+    where = f"{args.config}: methods.{name}" if config else f"--method {name}"
+    return methods.make(variant.method, where=where, **variant.params)
+
+
+def check_name(kind: str, name: str) -> None:
+    """Raise UserError on an unknown component before anything heavy is imported."""
+    if name not in registry.names(kind):
+        raise unknown(kind, name, registry.names(kind), f"--{kind}")
+
+
+def settings(pairs: Sequence[str], option: str) -> dict[str, Any]:
+    """`["top_k=2", "saliency=none"]` -> `{"top_k": 2, "saliency": "none"}`: values are read as YAML."""
+    import yaml
+
+    settings = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not (key and equals):
+            raise UserError(f"{option} {pair!r}: must be key=value, as in {option} top_k=2")
+        try:
+            settings[key] = yaml.safe_load(value)
+        except yaml.YAMLError:
+            raise UserError(f"{option} {pair!r}: the value is no YAML scalar; put it in quotes") from None
+    return settings
+
+
+def first(*values: Any) -> Any:
+    return next((value for value in values if value is not None), None)
+
+
+# --- results ---
+
+
+def write_json(path: Path, data: Any) -> None:
+    from ragauge.records import replace_atomically
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_atomically(path, (json.dumps(data, indent=1, ensure_ascii=False, default=str) + "\n").encode())
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+def show(result: Any, as_json: bool) -> None:
+    """A result on standard output: one JSON object on the last line, or a line a value."""
+    if as_json:
+        print(json.dumps(result, ensure_ascii=False, default=str))
+        return
+    for key, value in result.items():
+        print(f"{key:24} {value if not isinstance(value, dict | list) else json.dumps(value, ensure_ascii=False)}")

@@ -1,0 +1,39 @@
+"""Compare two files of records question by question."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ragauge.verbs import _options as options
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("a", type=Path, metavar="A.jsonl")
+    parser.add_argument("b", type=Path, metavar="B.jsonl")
+    parser.add_argument("--metrics", type=options.names, metavar="NAME,...", help="default: all that apply")
+    options.add_json(parser)
+
+
+def run(args: argparse.Namespace) -> None:
+    from ragauge import scoring
+
+    result = scoring.compare_files(args.a, args.b, args.metrics)
+    if args.json:
+        options.show(result, as_json=True)
+        return
+    compared = result.pop("metrics")
+    options.show(result, as_json=False)
+    print(f"\n{'metric':24} {'a':>8} {'b':>8} {'a - b':>8} {'95% interval':>18} {'p':>8} {'n':>6}")
+    for name, found in compared.items():
+        print(_row(name, found))
+
+
+def _row(name: str, found: Mapping[str, Any]) -> str:
+    if not found["n"]:
+        return f"{name:24} applies to no question of both"
+    means = " ".join(f"{found[key]:8.3f}" for key in ("a", "b", "difference"))
+    interval = f"[{found['low']:.3f}, {found['high']:.3f}]"
+    return f"{name:24} {means} {interval:>18} {found['p']:8.4f} {found['n']:6}"

@@ -1,0 +1,22 @@
+"""Measure this machine's memory bandwidth and matrix rates."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from ragauge.verbs import _options as options
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--threads", type=options.count, metavar="N", help="default: all cores")
+    parser.add_argument("--device", choices=options.DEVICES, default="cpu")
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE.json")
+
+
+def run(args: argparse.Namespace) -> None:
+    from ragauge.cost import machine
+
+    result = {"provenance": machine.provenance(), **machine.measure(threads=args.threads, device=args.device)}
+    options.write_json(args.out, result)
+    print(args.out)

@@ -1,0 +1,17 @@
+"""Write the settings, data, code and machine behind a run."""
+
+from __future__ import annotations
+
+import argparse
+
+from ragauge.verbs import _options as options
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    options.add_run_folders(parser)
+
+
+def run(args: argparse.Namespace) -> None:
+    from ragauge import paper
+
+    print(paper.write_provenance(*options.rendered_run(args)))

@@ -1,0 +1,56 @@
+"""Answer the questions of a data set under a method; goes on where a killed run was."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from ragauge.verbs import _options as options
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--method", required=True, help="a method; with --config, a variant of that configuration")
+    options.add_method_options(parser)
+    options.add_questions(parser)
+    options.add_materialised(parser)
+    parser.add_argument("--limit", type=options.count, metavar="N", help="answer the first N questions only")
+    options.add_model(parser)
+    parser.add_argument(
+        "--max-new-tokens",
+        type=options.count,
+        metavar="N",
+        help="tokens after which an answer ends (the data set's, or 100)",
+    )
+    parser.add_argument("--overwrite", action="store_true", help="replace the records of another run")
+    parser.add_argument(
+        "--documents", type=Path, metavar="FOLDER", help="keep documents' keys and values there, for other runs too"
+    )
+    parser.add_argument("--documents-gb", type=options.size, metavar="X", help="how much of them (4)")
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE.jsonl")
+
+
+def run(args: argparse.Namespace) -> None:
+    config = options.configuration(args)
+    variant = options.variant(args, args.method, config)
+    model = options.model(args, config)
+    questions = options.questions(args, config)
+    limit = options.first(args.limit, options.limit(args, config))
+    method = options.method(variant, args.method, config, args)
+    examples = questions.examples(limit)
+    from ragauge import inputs, runner
+
+    configured = config.max_new_tokens(args.dataset) if config else questions.dataset.max_new_tokens
+    new_tokens = options.first(args.max_new_tokens, configured, 100)
+    setting = inputs.setting(variant.method, method, questions, model, new_tokens)
+    gigabytes = options.first(args.documents_gb, config.generation.documents_gb if config else None, 4.0)
+    runner.run(
+        setting,
+        method,
+        examples,
+        variant=args.method,
+        out=args.out,
+        threads=args.threads,
+        overwrite=args.overwrite,
+        documents=runner.Kept(args.documents, int(gigabytes * 1e9)) if args.documents and gigabytes else None,
+    )
+    print(args.out)
