@@ -215,6 +215,12 @@ def test_a_block_holds_the_records(small: Path, tmp_path: Path) -> None:
     assert unpacked(texts["documents/nq_open"]) == {"q0": ["A", "b" * 80 + "…"]}
 
 
+def test_long_evidence_is_cut_and_says_so() -> None:
+    cut = _blocks._cut("x" * 3500)
+    assert cut == "x" * 1000 + "… (2,500 more characters in the record)"
+    assert _blocks._cut("short") == "short"
+
+
 def test_an_empty_run_has_a_page(tmp_path: Path) -> None:
     page = made(tmp_path / "none", tmp_path / "out")
     assert "no records that can be read" in page

@@ -38,6 +38,7 @@ FIELDS = (  # of a record in a block, in this order
 )
 CALL = ("stage", "offline", "parallel", "rows", "new", "past", "steps", "seconds", "loaded")  # of a trace
 TITLE_CHARACTERS = 80
+EVIDENCE_CHARACTERS = 1000  # of a piece; a full article would make the page as large as the data
 
 
 def of_variant(runs: Runs, variant: Variant) -> str:
@@ -74,7 +75,7 @@ def finite(data: Any) -> Any:
 def _row(record: Mapping[str, Any], score: float | None) -> dict[str, Any]:
     changed = {
         "score": score,
-        "evidence": record.get("evidence") or [],
+        "evidence": [{**piece, "text": _cut(piece["text"])} for piece in record.get("evidence") or []],
         "text": None if record["text"] == record["prediction"] else record["text"],
         "saliency": [_rounded(value) for value in record["saliency"]],
         "tokens": _token_counts(record["tokens"]),
@@ -82,6 +83,11 @@ def _row(record: Mapping[str, Any], score: float | None) -> dict[str, Any]:
         **{clock: _rounded(record[clock]) for clock in ("offline_s", "online_s", "first_token_s")},
     }
     return {field: changed[field] if field in changed else record[field] for field in FIELDS}
+
+
+def _cut(text: str) -> str:
+    more = len(text) - EVIDENCE_CHARACTERS
+    return text if more <= 0 else f"{text[:EVIDENCE_CHARACTERS]}… ({more:,} more characters in the record)"
 
 
 def _call(call: Mapping[str, Any]) -> list[Any]:
