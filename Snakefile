@@ -35,6 +35,7 @@ include: "workflow/rules/assets.smk"
 include: "workflow/rules/data.smk"
 include: "workflow/rules/retrieval.smk"
 include: "workflow/rules/pipeline.smk"
+include: "workflow/rules/staleness.smk"
 include: "workflow/rules/training.smk"
 include: "workflow/rules/answers.smk"
 include: "workflow/rules/latency.smk"
@@ -42,6 +43,7 @@ include: "workflow/rules/judgements.smk"
 include: "workflow/rules/predictions.smk"
 include: "workflow/rules/items.smk"
 include: "workflow/rules/items_cfic.smk"
+include: "workflow/rules/items_piperag.smk"
 include: "workflow/rules/report.smk"
 
 
@@ -52,6 +54,7 @@ rule all:
         item_files,
         recall_files,
         pipeline_files,
+        staleness_files,
         f"{REPORTS}/provenance.json",
         PAGE,
 

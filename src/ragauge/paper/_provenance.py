@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ragauge.paper import _piperag
+from ragauge.paper._piperag import Pipeline
 from ragauge.paper._runs import Runs, Variant
 
 
 def describe(runs: Runs) -> dict[str, Any]:
-    """The provenance of a run as JSON: `answers` (one a variant), `latency` (one a model), `machines` (each once)."""
+    """The provenance of a run as JSON: `answers` (one a variant), `latency` (one a model), `pipelines` (one each),
+    `machines` (each once)."""
     machines = _Machines()
     return {
         "answers": [_answers(variant, machines) for variant in runs.run],
         "latency": [_latency(result, machines) for result in runs.latencies],
+        "pipelines": [_pipeline(each, machines) for each in _piperag.pipelines(runs) if not each.missing],
         "machines": machines.known,
     }
 
@@ -43,6 +47,20 @@ def _answers(variant: Variant, machines: _Machines) -> dict[str, Any]:
         "machine": machines.number(provenance),
         "peak_memory_bytes": variant.meta.get("peak_memory_bytes"),
         "settings": variant.meta.get("fingerprint"),
+    }
+
+
+def _pipeline(pipeline: Pipeline, machines: _Machines) -> dict[str, Any]:
+    provenance = dict(pipeline.meta.get("provenance") or {})
+    return {
+        "pipeline": pipeline.name,
+        "dataset": pipeline.dataset,
+        "model": pipeline.model,
+        "sequences": len(pipeline.all_records),
+        "finished": provenance.get("time"),
+        "machine": machines.number(provenance),
+        "cores": pipeline.meta.get("cores"),
+        "settings": pipeline.meta.get("fingerprint"),
     }
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from ragauge import records
 from ragauge.errors import UserError
+from ragauge.paper import _piperag
 from ragauge.paper._runs import Runs, Variant
 
 UNREADABLE = "cannot be read: "
@@ -47,7 +48,7 @@ class ReadableRuns(Runs):
 
 def problems(runs: ReadableRuns) -> list[Problem]:
     """What the run lacks, in the order of the configuration; items are checked where they are read."""
-    return [*_answers(runs), *_latencies(runs), *_data(runs)]
+    return [*_answers(runs), *_latencies(runs), *_data(runs), *_pipelines(runs)]
 
 
 def _readable(variant: Variant) -> Variant:
@@ -109,6 +110,32 @@ def _data(runs: ReadableRuns) -> Iterator[Problem]:
         path = runs.folder / "data" / f"{dataset}.jsonl"
         if not path.is_file():
             yield Problem(f"Questions of {dataset}", str(path), "no such file: documents have no titles here", "data")
+
+
+def _pipelines(runs: ReadableRuns) -> Iterator[Problem]:
+    try:
+        found = _piperag.pipelines(runs)
+    except UserError as error:
+        yield Problem("Generation with retrieval", str(runs.folder / "pipelines"), f"{UNREADABLE}{error}", "pipeline")
+        return
+    for pipeline in found:
+        for why in _pipeline_doubts(pipeline):
+            yield Problem(f"Pipeline {pipeline.name}", str(pipeline.path), why, "pipeline")
+
+
+def _pipeline_doubts(pipeline: _piperag.Pipeline) -> Iterator[str]:
+    if pipeline.missing:
+        yield pipeline.missing
+        return
+    try:
+        failed = [record for record in pipeline.all_records if record.status == "failed"]
+    except UserError as error:
+        yield f"{UNREADABLE}{error}"
+        return
+    if not pipeline.all_records:
+        yield "holds no record"
+    if failed:
+        yield f"{len(failed)} of {len(pipeline.all_records)} sequences failed; the first: {failed[0].reason}"
 
 
 def _latency(path: Path) -> Mapping[str, Any] | str:

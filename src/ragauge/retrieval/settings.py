@@ -66,3 +66,15 @@ class DatabaseSettings(_Section):
     def sources(self) -> tuple[str, ...]:
         """The corpus as a list."""
         return (self.corpus,) if isinstance(self.corpus, str) else tuple(self.corpus)
+
+
+class StalenessSettings(_Section):
+    """A comparison of what stale and fresh queries find (PipeRAG, Table 2). The key is its label in file names."""
+
+    database: str = Field(description="label of the chunk database; default: the key")
+    index: str = Field("ivf", description="label of the database's index that is asked")
+    encoder: str = Field("minilm", description="compares the chunks that are found: a name of the catalog, or a source")
+    engine: Literal["onnx", "torch"] = Field("onnx", description="what runs that encoder")
+    nprobe: int | None = Field(None, ge=1, description="inverted lists scanned; default: the index's own number")
+    tokens: int = Field(1024, ge=128, description="of a held-out text")
+    limit: int | None = Field(None, ge=1, description="texts; default: all of the held-out text")

@@ -1,0 +1,70 @@
+"""PipeRAG, Figure 6: perplexity against latency, with the control.
+
+Shows every system that was both scored and timed, and the frontier of each schedule: what nothing of its kind beats in
+both. Below them the two claims of the text, over all pairs of a RETRO and a PipeRAG: the largest speedup at equal or
+lower perplexity, and the largest gain of perplexity at equal or lower latency; each is the luckiest of its pairs.
+`retrieved_minus_random_nats` is the control: retrieved neighbours must beat random ones of the same database on the
+same sequences by an interval below zero. Where they do not, a gain over no retrieval is not one of retrieval.
+
+Does not show: the paper's points, which it only draws; Table 1 has three of them a data set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ragauge.paper import _piperag, _piperag_claims, _piperag_panels
+from ragauge.paper._cells import Cell, frame, noted
+from ragauge.paper._piperag import KEYS, System
+from ragauge.paper._runs import Runs
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+CONTROL = "retrieved_minus_random_nats"
+
+
+def table(runs: Runs) -> pd.DataFrame:
+    """One line for each (model, data set, system, quantity), then the claims of the text."""
+    groups = _piperag.groups(_piperag.systems(runs)).values()
+    return frame(KEYS, [cell for group in groups for cell in _group(runs, group)] + _piperag.published_table())
+
+
+def draw(table: pd.DataFrame) -> Figure:
+    """Perplexity against seconds, a frontier a schedule."""
+    sources = ("measured", "published")
+    points = _piperag_panels.plane_points(table, "latency_s", "perplexity", _piperag_panels.method, sources)
+    return _piperag_panels.draw(points, _piperag_panels.SECONDS, _piperag_panels.PERPLEXITY, frontiers=True)
+
+
+def _group(runs: Runs, group: Sequence[System]) -> list[Cell]:
+    shared = _piperag.shared_keys(group)
+    cells = []
+    for system in group:
+        cells += _piperag.quality(runs, group, system, shared)
+        if system.kind != "random":
+            cells.append(Cell(system.keys, "latency_s", _piperag.latency(system)))
+        cells += _compared(runs, group, system)
+    cells += _piperag_claims.best_speedups(runs, group, "retro", shared)
+    return cells + _piperag_claims.best_gains(runs, group, shared)
+
+
+def _compared(runs: Runs, group: Sequence[System], system: System) -> Iterator[Cell]:
+    """The paired difference of a system that retrieves from random neighbours."""
+    if system.scored is None or system.kind in ("no_retrieval", "random"):
+        return
+    chance = _control(group, system)
+    measure = _piperag.difference(runs, system.scored, chance.scored if chance else None)
+    told = _piperag.control_note(measure) if chance else "not run: no pipeline with random neighbours and these options"
+    if chance and chance.interval != system.interval:
+        told += f"; random neighbours every {chance.interval} tokens"
+    yield Cell(system.keys, CONTROL, noted(replace(measure, note=""), told))
+
+
+def _control(group: Sequence[System], system: System) -> System | None:
+    """Random neighbours read in the same way; at the same interval, else at another."""
+    alike = [s for s in group if s.kind == "random" and s.scored is not None and s.options == system.options]
+    return min(alike, key=lambda s: abs(s.interval - system.interval), default=None)

@@ -1,0 +1,94 @@
+"""How alike what a stale query finds is to what the fresh query finds (PipeRAG, section 4.1 and Table 2).
+
+A query that was sent early lacks the last tokens of the text: it is the same number of tokens, some tokens before. For
+each place of a text the nearest chunk of the fresh query is compared with that of each stale one, by the cosine of the
+two chunks' vectors. The encoder that compares need not be the one that the index was made with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ragauge.errors import UserError
+from ragauge.retrieval.database import Database
+from ragauge.retrieval.embed import TextEncoder, normalised
+from ragauge.retrieval.retriever import Query, Searcher
+
+STALE_TOKENS = (1, 2, 4, 8, 16, 32, 64)  # the paper's
+
+
+@dataclass(frozen=True)
+class Likeness:
+    """One place of a text: what its fresh query and its stale ones find."""
+
+    key: str  # of the text
+    start: int  # the first token of the fresh query
+    chunks: tuple[int, ...]  # nearest chunk of the fresh query, then of each stale one; -1 where nothing was found
+    cosine: tuple[float | None, ...]  # of each stale one's chunk with the fresh one's; None where either is missing
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What is asked, and what compares."""
+
+    searcher: Searcher
+    database: Database
+    encoder: TextEncoder
+    nprobe: int | None = None  # inverted lists scanned; None: the index's own number
+    stale_tokens: tuple[int, ...] = STALE_TOKENS
+
+    def __post_init__(self) -> None:
+        if not self.stale_tokens or min(self.stale_tokens) < 1:
+            raise UserError(f"stale_tokens: needs numbers from 1, not {list(self.stale_tokens)}")
+
+    def places(self, ids: Sequence[int]) -> range:
+        """Where fresh queries of a text begin: a chunk apart, the first with room for the stalest before it."""
+        size = self.database.chunk_tokens
+        first = -(-max(self.stale_tokens) // size) * size
+        return range(first, len(ids) - size + 1, size)
+
+    def of(self, key: str, ids: Sequence[int]) -> list[Likeness]:
+        """The likenesses of all places of one text; none where it is too short.
+
+        Raises:
+            UserError: the retriever failed.
+        """
+        places, late = self.places(ids), (0, *self.stale_tokens)
+        size = self.database.chunk_tokens
+        queries = [
+            Query(tokens=tuple(ids[start - stale : start - stale + size]), k=1, nprobe=self.nprobe, continuation=0)
+            for start in places
+            for stale in late
+        ]
+        found = [int(one.ids[0]) for one in self.searcher.search(queries)]
+        rows = [tuple(found[row * len(late) : (row + 1) * len(late)]) for row in range(len(places))]
+        vectors = self._vectors(found)
+        return [
+            Likeness(key, start, chunks, tuple(_cosine(vectors, chunks[0], other) for other in chunks[1:]))
+            for start, chunks in zip(places, rows, strict=True)
+        ]
+
+    def _vectors(self, chunks: Iterable[int]) -> dict[int, np.ndarray]:
+        """The unit vector (dim,) of each chunk that was found."""
+        known = sorted({chunk for chunk in chunks if chunk >= 0})
+        if not known:
+            return {}
+        ids = np.array(known)
+        tokens = zip(self.database.tokens(ids), self.database.lengths(ids), strict=True)
+        texts = [str(self.database.tokenizer.decode(row[:length].tolist())) for row, length in tokens]
+        return dict(zip(known, normalised(self.encoder.encode(texts)), strict=True))
+
+
+def compare(comparison: Comparison, texts: Iterable[tuple[str, Sequence[int]]]) -> Iterator[Likeness]:
+    """The likenesses of several texts, each a key and its tokens."""
+    for key, ids in texts:
+        yield from comparison.of(key, ids)
+
+
+def _cosine(vectors: dict[int, np.ndarray], fresh: int, stale: int) -> float | None:
+    if fresh not in vectors or stale not in vectors:
+        return None
+    return 1.0 if fresh == stale else float(vectors[fresh] @ vectors[stale])

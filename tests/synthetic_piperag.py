@@ -1,0 +1,122 @@
+"""A small invented results folder of PipeRAG's kind. Test-only: no number in it was measured."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ragauge.cost.trace import Call
+from ragauge.records import SequenceRecord
+from ragauge.retro.joint import JointAttention
+from ragauge.retro.pipeline import Setting, Task
+from ragauge.retro.schedule import Schedule
+from ragauge.retro.windows import CHUNK
+from synthetic_run import MODEL, PROVENANCE
+
+DATABASE, INDEX = "wikipedia", "ivf"
+TOKENS = 320  # of a sequence: five windows of 64
+STEP_S, READ_S = 0.01, 0.05  # of a decoder step, of reading neighbours
+
+
+def write(
+    folder: Path,
+    name: str,
+    schedule: Schedule,
+    values: Sequence[float | None],
+    *,
+    task: Task = "perplexity",
+    index: str = INDEX,
+    search_s: float = 0.1,
+    nprobe: int = 8,
+    tokens: int = TOKENS,
+    **more: Any,
+) -> Path:
+    """Write one pipeline's records.
+
+    Args:
+        values: one entry a sequence: nats a token, or for generation the seconds of three trials' median; None: failed.
+        search_s: seconds of a search in the trace.
+        nprobe: lists that each search scanned.
+        more: further fields of the setting.
+    """
+    path = folder / "pipelines" / f"{name}.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    calls = trace(schedule, search_s, tokens)
+    lines = [_record(place, value, task, calls, nprobe, tokens) for place, value in enumerate(values)]
+    path.write_text("".join(line.model_dump_json() + "\n" for line in lines))
+    place = f"results/t/databases/{DATABASE}/indexes/{index}" if schedule.asks else None
+    setting = Setting(
+        task, schedule, JointAttention(), MODEL, tokens=tokens, trials=3, index=place, database_sha256="d" * 64, **more
+    )
+    fit = {"fixed_s": STEP_S, "token_s": 0.0, "error": 0.04}
+    model = {"decode": fit, "neighbours": fit, "ahead": True} if schedule.hide else None
+    about = {"provenance": PROVENANCE, "cores": "0", "performance_model": model, "fingerprint": asdict(setting)}
+    path.with_suffix(".meta.json").write_text(json.dumps(about))
+    return path
+
+
+def write_recall(folder: Path, index: str = INDEX, vectors: int = 1000, **settings: Any) -> None:
+    """Write the report of an index."""
+    path = folder / "databases" / DATABASE / "indexes" / index / "recall.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    told = {"nprobe": 8, "near_duplicates": "drop", "filled": None, "shards": None} | settings
+    path.write_text(json.dumps({"settings": told, "vectors": vectors, "filled": told["filled"], "recall": []}))
+
+
+def write_staleness(folder: Path, cosines: Sequence[Sequence[float | None]], **more: Any) -> Path:
+    """Write a comparison of stale queries: a row of cosines a query, at 1 and 64 stale tokens."""
+    path = folder / "staleness" / f"{DATABASE}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    queries = [
+        {"key": f"t{i}", "start": CHUNK, "chunks": [5, *(5 if c == 1 else -1 if c is None else 6 for c in row)]}
+        | {"cosine": list(row)}
+        for i, row in enumerate(cosines)
+    ]
+    about = {"encoder": "minilm", "index": INDEX, "nprobe": 8, "filled": None, "texts": 2, "tokens": 1024}
+    path.write_text(
+        json.dumps({**about, "stale_tokens": [1, 64], "provenance": PROVENANCE, "queries": queries, **more})
+    )
+    return path
+
+
+def trace(schedule: Schedule, search_s: float, tokens: int = TOKENS) -> list[Call]:
+    """The calls of a generation: at each window its retrieval and what was read, then the tokens decoded."""
+    calls, windows = [Call("prompt", (CHUNK,), (0,), logits=(1,), seconds=READ_S)], schedule.windows
+    for number, length in enumerate(range(CHUNK, tokens, schedule.interval)):
+        if schedule.asks and (schedule.kind != "retrieve_once" or not number):
+            calls += _retrieval(search_s, hidden=schedule.kind == "piperag" and number > 0)
+        steps = min(schedule.interval, tokens - length)
+        calls.append(Call("decode", (1,), (length,), logits=(1,), steps=steps, seconds=steps * STEP_S))
+    assert windows.interval == schedule.interval
+    return calls
+
+
+def _retrieval(search_s: float, hidden: bool) -> list[Call]:
+    if not hidden:
+        return [
+            Call("retrieval", (CHUNK,), (0,), macs=0, seconds=search_s),
+            Call("neighbours", (128, 128), (1, 1), parallel=True, seconds=READ_S),
+        ]
+    return [
+        Call("prefetch", (CHUNK,), (0,), macs=0, seconds=search_s),
+        Call("neighbours_ahead", (128, 128), (1, 1), parallel=True, seconds=READ_S),
+        Call("wait", (0,), (0,), macs=0, seconds=0.01),
+    ]
+
+
+def _record(place: int, value: float | None, task: Task, calls: list[Call], nprobe: int, tokens: int) -> SequenceRecord:
+    base: dict[str, Any] = {"key": f"{place}:Article#0", "document": place, "tokens": tokens}
+    if value is None:
+        return SequenceRecord(**base, status="failed", reason="out of memory")
+    asked = sum(call.stage in ("retrieval", "prefetch") for call in calls)
+    found = {"neighbours": [[1, 2]] * asked, "nprobe": [nprobe] * asked, "trace": [call.to_json() for call in calls]}
+    if task == "perplexity":
+        return SequenceRecord(**base, status="ok", nll=value, scored=tokens - CHUNK, trials_s=[1.0], **found)
+    trials = [value, value * 1.1, value * 0.9] if math.isfinite(value) else [value]
+    return SequenceRecord(
+        **base, status="ok", prompt_tokens=CHUNK, generated=[7] * (tokens - CHUNK), trials_s=trials, **found
+    )

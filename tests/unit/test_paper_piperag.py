@@ -1,0 +1,356 @@
+"""PipeRAG's items: their numbers equal what is computed by hand here, and every cell without one says why."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragauge import registry
+from ragauge.config import parse
+from ragauge.errors import UserError
+from ragauge.paper import _piperag, _piperag_panels, render
+from ragauge.paper._footer import footer
+from ragauge.paper._provenance import describe
+from ragauge.paper._runs import Runs
+from ragauge.report._run import ReadableRuns, problems
+from ragauge.retro.schedule import Schedule
+from synthetic_piperag import DATABASE, INDEX, READ_S, STEP_S, TOKENS, write, write_recall, write_staleness
+from synthetic_run import MODEL
+
+ITEMS = [name for name in registry.names("item") if name.startswith("piperag_")]
+CONFIG: dict[str, Any] = {
+    "run": "t",
+    "models": {MODEL: {}},
+    "datasets": {"wiki_single": {}},
+    "methods": {"naive": {}},
+    "databases": {DATABASE: {}},
+    "staleness": {DATABASE: {}},
+    "pipelines": {
+        "none": {"schedule": "no_retrieval"},
+        "retro": {},
+        "retro_t": {"schedule": "retro", "task": "generate"},
+        "pipe": {"schedule": "piperag", "interval": 32},
+    },
+}
+NATS = [3.0, 3.2, 3.4]
+
+
+def runs(folder: Path, config: Any = None) -> Runs:
+    return Runs(folder, parse(config, "t.yaml") if config else None)
+
+
+def table(item: str, folder: Path, config: Any = None):
+    return registry.module("item", item).table(runs(folder, config))
+
+
+def line(frame, **keys) -> dict:
+    """The one line of a table with these values."""
+    for key, value in keys.items():
+        frame = frame[frame[key] == value]
+    assert len(frame) == 1, f"{len(frame)} lines with {keys}"
+    return frame.iloc[0].to_dict()
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    """Six schedules scored and four of them timed: RETRO takes 6 s, PipeRAG 4 s and is better by 0.01 nats."""
+    write(tmp_path, "none", Schedule("no_retrieval"), NATS)
+    write(tmp_path, "random", Schedule("random"), [n - 0.01 for n in NATS])
+    write(tmp_path, "once", Schedule("retrieve_once"), [n - 0.02 for n in NATS])
+    write(tmp_path, "retro", Schedule("retro"), [n - d for n, d in zip(NATS, (0.04, 0.05, 0.06), strict=True)])
+    write(tmp_path, "plus", Schedule("retro_plus", 32), [n - 0.06 for n in NATS])
+    write(tmp_path, "pipe", Schedule("piperag", 32), [n - 0.06 for n in NATS])
+    for name, schedule, seconds in (
+        ("none", Schedule("no_retrieval"), 3.0),
+        ("retro", Schedule("retro"), 6.0),
+        ("plus", Schedule("retro_plus", 32), 8.0),
+        ("pipe", Schedule("piperag", 32), 4.0),
+        ("hide", Schedule("piperag", 32, hide=True), 3.3),
+    ):
+        write(tmp_path, f"{name}_t", schedule, [seconds], task="generate")
+    write_recall(tmp_path)
+    return tmp_path
+
+
+# --- numbers ---
+
+
+def test_perplexity_is_that_of_the_mean_over_sequences(small: Path) -> None:
+    retro = line(table("piperag_figure_6", small), variant="retro + retro_t", quantity="perplexity")
+    assert retro["measured"] == pytest.approx(math.exp(3.2 - 0.05))
+    assert retro["low"] < retro["measured"] < retro["high"]
+    assert (retro["n"], retro["note"], retro["dataset"], retro["index"]) == (3, "", DATABASE, INDEX)
+
+
+def test_the_control_is_paired_and_says_whether_it_passes(small: Path) -> None:
+    found = table("piperag_figure_6", small)
+    retro = line(found, variant="retro + retro_t", quantity="retrieved_minus_random_nats")
+    assert retro["measured"] == pytest.approx(-0.04)
+    assert retro["high"] < 0
+    assert retro["note"] == "retrieved neighbours beat random ones: the interval lies below zero"
+    write(small, "retro", Schedule("retro"), [n - d for n, d in zip(NATS, (0.5, 0.0, -0.5), strict=True)])
+    worse = line(table("piperag_figure_6", small), variant="retro + retro_t", quantity="retrieved_minus_random_nats")
+    assert worse["note"].startswith("not shown")
+    pipe = line(found, variant="pipe + pipe_t", quantity="retrieved_minus_random_nats")
+    assert pipe["note"].endswith("random neighbours every 64 tokens")
+
+
+def test_the_claims_take_the_luckiest_pair_and_name_it(small: Path) -> None:
+    found = table("piperag_figure_6", small)
+    speedup = line(found, quantity="speedup_at_no_higher_perplexity", method="piperag − retro")
+    assert (speedup["measured"], speedup["published"]) == (pytest.approx(6 / 3.3), 2.6)
+    assert speedup["note"].startswith("the luckiest pair: retro interval 64 nprobe 8, piperag interval 32")
+    gain = line(found, quantity="perplexity_gain_at_no_higher_latency")
+    assert gain["measured"] == pytest.approx(math.exp(3.15) - math.exp(3.14))
+    plus = line(table("piperag_figure_8", small), quantity="speedup_at_no_higher_perplexity")
+    assert (plus["method"], plus["measured"]) == ("piperag − retro_plus", pytest.approx(8 / 3.3))
+    assert math.isnan(plus["published"])
+
+
+def test_no_pair_is_said(tmp_path: Path) -> None:
+    write(tmp_path, "retro", Schedule("retro"), [3.0, 3.0])
+    write(tmp_path, "retro_t", Schedule("retro"), [1.0], task="generate")
+    write(tmp_path, "pipe", Schedule("piperag"), [3.1, 3.1])
+    write(tmp_path, "pipe_t", Schedule("piperag"), [2.0], task="generate")
+    found = table("piperag_figure_6", tmp_path)
+    speedup = line(found, quantity="speedup_at_no_higher_perplexity")
+    assert math.isnan(speedup["measured"])
+    assert speedup["note"] == "no PipeRAG is at once as good and as fast as the baseline"
+
+
+def test_table_1_has_the_time_over_no_retrieval_and_what_s3_chose(small: Path) -> None:
+    found = table("piperag_table_1", small)
+    mine = found[found["model"] == MODEL]
+    s3 = line(mine, nprobe="S3", quantity="latency_over_no_retrieval_percent")
+    assert (s3["measured"], s3["published"]) == (pytest.approx(10.0), 13.2)
+    assert line(mine, nprobe="S3", quantity="nprobe_chosen")["measured"] == 8
+    assert line(mine, method="retro", quantity="latency_s")["measured"] == pytest.approx(6.0)
+    s3_perplexity = line(mine, nprobe="S3", quantity="perplexity")
+    assert s3_perplexity["measured"] == pytest.approx(math.exp(3.14))
+    assert s3_perplexity["note"] == "perplexity at nprobe 8; S3 chose 8 in the middle"
+    printed = line(found, dataset="c4", method="retro", quantity="latency_s")
+    assert (printed["published"], printed["note"]) == (11.13, "published for another model, corpus and machine")
+    assert found[found["quantity"] == "latency_s"]["ratio"].isna().all()
+
+
+def test_figure_7_is_a_fold_over_the_trace(small: Path) -> None:
+    found = table("piperag_figure_7", small)
+    windows = (TOKENS - 64) // 64
+    retro = {"method": "retro", "interval": "64"}
+    traced = READ_S + windows * (0.1 + READ_S + 64 * STEP_S)
+    assert line(found, quantity="latency_as_traced_s", **retro)["measured"] == pytest.approx(traced)
+    slower = traced - windows * 0.1 * 3 / 4
+    projected = line(found, quantity="latency_retrieval_4x_s", **retro)
+    assert (projected["measured"], projected["note"]) == (pytest.approx(slower), "projected, not measured")
+    pipe = {"variant": "pipe + pipe_t"}
+    hidden = READ_S + 0.1 + READ_S + 8 * 32 * STEP_S  # the first search, then what decoding hides: 0.32 s a window
+    assert line(found, quantity="latency_as_traced_s", **pipe)["measured"] == pytest.approx(hidden)
+    assert line(found, quantity="over_ideal", **pipe)["measured"] == pytest.approx(4.0 / hidden)
+    assert line(found, quantity="decode_fit_error_percent")["measured"] == pytest.approx(4.0)
+
+
+def test_figure_10_sets_a_stale_query_beside_the_fresh_one(small: Path) -> None:
+    found = table("piperag_figure_10", small)
+    stale = line(found, variant="pipe + pipe_t", quantity="stale_minus_fresh_nats")
+    assert stale["measured"] == pytest.approx(0.0)
+    assert stale["note"] == "against retro_plus at the same interval and nprobe"
+    assert line(found, variant="pipe + pipe_t", quantity="speedup_over_fresh")["measured"] == pytest.approx(2.0)
+
+
+def test_figure_5_has_nprobe_along_x_and_leaves_s3_out(small: Path) -> None:
+    for nprobe in (1, 64):
+        write(small, f"retro_{nprobe}", Schedule("retro", nprobe=nprobe), NATS)
+    found = table("piperag_figure_5", small)
+    lists = found[(found["method"] == "retro") & (found["quantity"] == "nprobe_lists") & (found["model"] == MODEL)]
+    assert sorted(lists["measured"]) == [1, 8, 64]
+    assert "S3" not in set(found["nprobe"])
+    assert (found["note"].str.contains("512 tokens")).any()
+
+
+def test_figure_4_joins_the_sizes_of_one_system_and_leaves_filled_indexes_out(small: Path) -> None:
+    write_recall(small, "half", vectors=500, shards=1)
+    write_recall(small, "filled", vectors=10**6, filled=10**6)
+    write(small, "retro_half", Schedule("retro"), NATS, index="half")
+    write(small, "retro_filled", Schedule("retro"), NATS, index="filled")
+    found = table("piperag_figure_4", small)
+    sizes = found[(found["method"] == "retro") & (found["quantity"] == "database_chunks")]
+    assert sorted(sizes["measured"]) == [500, 1000]
+    assert line(sizes, index="half")["note"] == "the first 1 shards"
+    figure = registry.module("item", "piperag_figure_4").draw(found)
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["RETRO, nprobe 8"]
+
+
+def test_a_latency_over_a_filled_index_borrows_the_perplexity_of_the_text_alone_and_says_so(small: Path) -> None:
+    write_recall(small, "filled", vectors=10**6, filled=10**6)
+    write(small, "filled_t", Schedule("retro"), [9.0], task="generate", index="filled")
+    found = table("piperag_figure_6", small)
+    filled = line(found, index="filled (filled: 1,000,000)", method="retro", quantity="perplexity")
+    assert filled["measured"] == pytest.approx(math.exp(3.15))
+    assert filled["note"] == "perplexity with index ivf"
+    assert "filled to 1,000,000 vectors drawn around real ones" in footer(runs(small), found)
+
+
+def test_table_2_averages_over_queries(tmp_path: Path) -> None:
+    write_staleness(tmp_path, [[1.0, 0.8], [0.9, None], [1.0, 0.6]])
+    found = table("piperag_table_2", tmp_path)
+    one = line(found, model="minilm", stale_tokens="1", quantity="cosine_similarity")
+    assert (one["measured"], one["n"], one["dataset"]) == (pytest.approx(2.9 / 3), 3, DATABASE)
+    assert line(found, model="minilm", stale_tokens="1", quantity="same_chunk")["measured"] == pytest.approx(2 / 3)
+    last = line(found, model="minilm", stale_tokens="64", quantity="cosine_similarity")
+    assert (last["measured"], last["n"], last["note"]) == (pytest.approx(0.7), 2, "1 of 3 queries found nothing")
+    assert math.isnan(last["published"])
+    printed = line(found, model="msmarco-bert-base-dot-v5", dataset="c4", stale_tokens="64")
+    assert (printed["published"], printed["note"]) == (0.8929, "published for another encoder and corpus")
+
+
+def test_table_2_compares_with_the_paper_where_encoder_and_data_set_are_its_own(tmp_path: Path) -> None:
+    write_staleness(tmp_path, [[0.9, 0.8], [0.9, 0.8]], encoder="hf:sentence-transformers/msmarco-bert-base-dot-v5")
+    beside = line(table("piperag_table_2", tmp_path), variant=DATABASE, stale_tokens="64", quantity="cosine_similarity")
+    assert (beside["published"], beside["ratio"]) == (0.8875, pytest.approx(0.8 / 0.8875))
+
+
+# --- what is missing or damaged ---
+
+
+def test_pipelines_of_the_configuration_say_why_they_are_missing(tmp_path: Path) -> None:
+    path = write(tmp_path, "none", Schedule("no_retrieval"), NATS)
+    (path.parent / "pipe.jsonl.partial").write_text("{}\n")
+    found = table("piperag_figure_6", tmp_path, CONFIG)
+    pipe = line(found, method="piperag", quantity="perplexity", interval="32")
+    assert (pipe["note"], pipe["variant"]) == ("not run: unfinished for pipeline pipe", "pipe")
+    retro = line(found, method="retro", quantity="latency_s", model=MODEL)
+    assert retro["note"] == "not run: no records for pipeline retro_t"
+    assert line(found, method="no_retrieval", quantity="latency_s", model=MODEL)["note"].startswith("not run")
+    two = line(table("piperag_table_2", tmp_path, CONFIG), model="minilm")
+    assert two["note"] == "not run: no such file yet"
+    told = [problem.why for problem in problems(ReadableRuns(tmp_path, parse(CONFIG, "t.yaml")))]
+    assert {"unfinished", "no records"} <= set(told)
+
+
+def test_a_failed_sequence_is_counted_and_compared_with_nothing(small: Path) -> None:
+    write(small, "pipe", Schedule("piperag", 32), [2.9, None, 3.3])
+    found = table("piperag_figure_6", small)
+    pipe = line(found, variant="pipe + pipe_t", quantity="perplexity")
+    assert pipe["n"] == 2
+    assert pipe["note"] == "1 of 3 sequences failed: out of memory"
+    none = line(found, variant="none + none_t", quantity="perplexity")
+    assert (none["n"], none["note"]) == (2, "on the 2 sequences that all systems share")
+
+
+def test_numbers_that_are_none_are_not_used(small: Path) -> None:
+    write(small, "pipe", Schedule("piperag", 32), [math.nan, math.nan, math.nan])
+    write(small, "pipe_t", Schedule("piperag", 32), [0.0], task="generate")
+    found = table("piperag_figure_6", small)
+    pipe = line(found, variant="pipe + pipe_t", quantity="perplexity")
+    assert math.isnan(pipe["measured"])
+    assert pipe["note"] == "no sequence has a likelihood"
+    assert line(found, variant="pipe + pipe_t", quantity="latency_s")["note"] == "no trial ended"
+
+
+@pytest.mark.parametrize("item", ITEMS)
+def test_every_item_draws_a_single_sequence(item: str, tmp_path: Path) -> None:
+    write(tmp_path, "retro", Schedule("retro"), [3.0])
+    write(tmp_path, "retro_t", Schedule("retro"), [1.0], task="generate")
+    write_staleness(tmp_path, [[0.9, 0.8]])
+    assert all(path.stat().st_size for path in render(item, None, tmp_path, tmp_path / "out"))
+    one = table("piperag_figure_6", tmp_path)
+    assert math.isnan(line(one, variant="retro + retro_t", quantity="perplexity")["low"])
+
+
+@pytest.mark.parametrize("item", ITEMS)
+def test_every_item_draws_what_there_is(item: str, small: Path, tmp_path: Path) -> None:
+    write_staleness(small, [[1.0, 0.8], [0.9, 0.7]])
+    assert all(path.stat().st_size for path in render(item, None, small, tmp_path / "out"))
+
+
+@pytest.mark.parametrize("item", ITEMS)
+def test_a_file_without_records_is_no_mistake(item: str, tmp_path: Path) -> None:
+    for task in ("perplexity", "generate"):
+        write(tmp_path, task, Schedule("piperag"), [], task=task)  # type: ignore[arg-type]
+    assert all(path.stat().st_size for path in render(item, None, tmp_path, tmp_path / "out"))
+
+
+def test_a_torn_file_is_named_with_its_line(small: Path) -> None:
+    path = small / "pipelines" / "pipe.jsonl"
+    path.write_bytes(path.read_bytes()[:-40])
+    with pytest.raises(UserError, match=r"pipe\.jsonl:3: not a record"):
+        table("piperag_figure_6", small)
+    found = problems(ReadableRuns(small))
+    assert [p for p in found if p.what == "Pipeline pipe" and "not a record" in p.why]
+
+
+def test_records_that_nothing_describes_are_refused_or_taken_from_the_configuration(tmp_path: Path) -> None:
+    path = write(tmp_path, "pipe", Schedule("piperag", 32), NATS)
+    path.with_suffix(".meta.json").unlink()
+    with pytest.raises(UserError, match=r"pipe\.jsonl: nothing says what it is of"):
+        table("piperag_figure_6", tmp_path)
+    pipe = line(table("piperag_figure_6", tmp_path, CONFIG), variant="pipe", quantity="perplexity")
+    assert (pipe["measured"], pipe["interval"]) == (pytest.approx(math.exp(3.2)), "32")
+
+
+@pytest.mark.parametrize("text", ["", "[1]", '{"encoder": "minilm"}', '{"queries": 1, "stale_tokens": [1]}'])
+def test_a_file_that_is_no_comparison_is_named(tmp_path: Path, text: str) -> None:
+    path = write_staleness(tmp_path, [[0.9, 0.8]])
+    path.write_text(text)
+    with pytest.raises(UserError, match=r"wikipedia\.json: not a comparison of stale queries"):
+        table("piperag_table_2", tmp_path)
+
+
+def test_a_query_without_its_cosines_is_refused(tmp_path: Path) -> None:
+    path = write_staleness(tmp_path, [[0.9, 0.8]])
+    report = json.loads(path.read_text())
+    report["queries"][0]["cosine"].pop()
+    path.write_text(json.dumps(report))
+    with pytest.raises(UserError, match="queries without a cosine for each staleness"):
+        table("piperag_table_2", tmp_path)
+
+
+def test_a_damaged_report_of_an_index_is_named(small: Path) -> None:
+    (small / "databases" / DATABASE / "indexes" / INDEX / "recall.json").write_text("{")
+    with pytest.raises(UserError, match=r"recall\.json: cannot be read as JSON"):
+        table("piperag_figure_4", small)
+
+
+# --- drawings, provenance ---
+
+
+def test_a_frontier_is_what_no_point_beats() -> None:
+    points = [_piperag_panels.Point("p", "l", "retro", x, y) for x, y in ((1, 5), (2, 6), (3, 4), (3, 3), (4, 3))]
+    assert [(p.x, p.y) for p in _piperag_panels.frontier(points)] == [(1, 5), (3, 3)]
+
+
+def test_what_asks_no_index_stands_in_the_panel_of_each_index(small: Path) -> None:
+    write_recall(small, "filled", vectors=10**6, filled=10**6)
+    write(small, "filled_t", Schedule("retro"), [9.0], task="generate", index="filled")
+    found = table("piperag_figure_6", small)
+    points = _piperag_panels.plane_points(found, "latency_s", "perplexity", _piperag_panels.method, ("measured",))
+    shown = [p.panel.splitlines()[1:] for p in points if p.kind == "no_retrieval"]
+    assert shown == [[DATABASE, "index filled to 1,000,000"], [DATABASE]] or shown == [
+        [DATABASE],
+        [DATABASE, "index filled to 1,000,000"],
+    ]
+
+
+def test_footer_and_provenance_say_what_was_run_where(small: Path) -> None:
+    text = footer(runs(small), table("piperag_figure_6", small))
+    assert f"perplexity: 3 sequences of {TOKENS} tokens held out of {DATABASE}" in text
+    assert "decoder on cores 0" in text
+    assert "machine: Invented CPU, 2 threads" in text
+    assert "paired difference from no retrieval" in text
+    entries = describe(runs(small))["pipelines"]
+    assert {entry["pipeline"] for entry in entries} >= {"none", "retro", "pipe_t"}
+    assert all(entry["machine"] is not None for entry in entries)
+
+
+def test_systems_differ_by_what_their_settings_say(tmp_path: Path) -> None:
+    write(tmp_path, "a", Schedule("retro"), NATS)
+    write(tmp_path, "b", Schedule("retro", exclude="article"), NATS)
+    write(tmp_path, "c", Schedule("retro", characters=64), NATS)
+    write(tmp_path, "d", Schedule("retro"), NATS, adapters_sha256="0" * 64)
+    write(tmp_path, "e", Schedule("retro"), NATS, engine="onnx")
+    options = [system.options for system in _piperag.systems(runs(tmp_path))]
+    assert sorted(options) == ["", "ONNX Runtime", "last 64 characters", "own article passed over", "trained"]

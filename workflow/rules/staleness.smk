@@ -1,0 +1,26 @@
+"""What stale queries find beside what fresh ones find, for PipeRAG's Table 2."""
+
+
+rule staleness:
+    """Compare the nearest chunks of stale and of fresh queries over held-out text."""
+    input:
+        index=staleness_index,
+        encoder=staleness_encoder,
+    output:
+        STALENESS,
+    log:
+        f"{LOGS}/staleness/{{staleness}}.log",
+    conda:
+        ENVIRONMENT
+    threads: 1
+    resources:
+        mem_mb=grown(4000),
+        runtime=60,
+    params:
+        config=SETTINGS,
+        settings=staleness_settings,
+        folder=staleness_folder,
+        code=code_of("verbs.staleness"),
+    shell:
+        "ragauge staleness --config {params.config} --label {wildcards.staleness} --database {params.folder}"
+        " --threads {threads} --out {output} 2>&1 | tee {log}"
