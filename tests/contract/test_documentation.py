@@ -19,6 +19,7 @@ PAGES = [
     "docs/methods.md",
     "docs/data-sets.md",
     "docs/clusters.md",
+    "docs/document-store.md",
     "docs/cost-accounting.md",
     "docs/latency-protocol.md",
     "docs/piperag.md",

@@ -85,7 +85,8 @@ def run(
         documents: where given, what a method prepares is also timed as it comes from that disk (`cost.cold`).
 
     Returns: {"provenance", "protocol", "machine", "load", "refused", "unsupported", "stages", "gap", "summary",
-        "rows", "documents" (the trials of `documents`; None without)}. Where the machine was too busy, `refused` says so, `summary` and `gap` are empty; the rows are kept.
+        "rows", "documents" (the trials of `documents`; None without)}. Where the machine was too busy, `refused` says
+        so, `summary` and `gap` are empty; the rows are kept.
 
     Raises:
         UserError: no prompts, no trials, more threads than cores, or a response that the context cuts short.

@@ -124,7 +124,7 @@ class DocumentStore:
 
     def _evict(self) -> None:
         entries = []
-        for path in self.folder.glob("*.safetensors"):
+        for path in self.folder.iterdir():  # with what killed processes left unfinished
             with suppress(FileNotFoundError):  # another process was faster
                 about = path.stat()
                 entries.append((about.st_mtime_ns, about.st_size, path))

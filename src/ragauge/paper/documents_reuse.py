@@ -77,9 +77,7 @@ def _protocol(runs: Runs, latency: Mapping[str, Any]) -> Iterator[Cell]:
             yield from _variant(runs, keys, _seconds(mine, online), naive[1], (len(mine), _timing.described(latency)))
 
 
-def _variant(
-    runs: Runs, keys: Keys, seconds: Seconds, naive_s: float | None, basis: tuple[int, str]
-) -> Iterator[Cell]:
+def _variant(runs: Runs, keys: Keys, seconds: Seconds, naive_s: float | None, basis: tuple[int, str]) -> Iterator[Cell]:
     """The cells of one variant; `basis` is the number of trials and the protocol in words."""
     n, note = basis
     for quantity in ("computing_s", "saving_s", "loading_s", "online_s"):
