@@ -246,6 +246,29 @@ def test_a_message_that_is_too_long(server: Running) -> None:
     still_answers(server)
 
 
+def test_a_compressed_message_is_refused_before_it_is_unpacked(server: Running) -> None:
+    """64 MiB of zeros are 64 KiB on the wire, within the limit of a message."""
+    memory = resident_bytes(server.process.pid)
+    with grpc.insecure_channel(server.address) as channel:
+        search = channel.unary_unary(f"/{wire.SERVICE}/Search")
+        for _ in range(3):
+            with pytest.raises(grpc.RpcError) as caught:
+                search(bytes(64 << 20), timeout=20, compression=grpc.Compression.Gzip)
+            assert caught.value.code() in (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.INTERNAL)
+    still_answers(server)
+    assert resident_bytes(server.process.pid) - memory < 40e6
+
+
+def test_connections_that_say_nothing_do_not_keep_out_a_good_one(server: Running) -> None:
+    host, _, port = server.address.partition(":")
+    silent = [socket.create_connection((host, int(port)), timeout=2) for _ in range(300)]
+    try:
+        still_answers(server)
+    finally:
+        for connection in silent:
+            connection.close()
+
+
 def test_a_flood_of_bad_requests_does_not_keep_out_a_good_one(server: Running) -> None:
     memory = resident_bytes(server.process.pid)
     stop = threading.Event()

@@ -350,5 +350,6 @@ def _options(limits: Limits) -> list[tuple[str, int]]:
     return [
         ("grpc.max_receive_message_length", limits.message_bytes),
         ("grpc.max_send_message_length", -1),  # what is sent is bounded by `chunks`
+        ("grpc.compression_enabled_algorithms_bitset", 1),  # none: a megabyte could unpack to a gigabyte
         ("grpc.so_reuseport", 0),  # a second server on the same port is a mistake, not a helper
     ]

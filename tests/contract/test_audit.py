@@ -1,0 +1,67 @@
+"""The audit of the dependencies: known flaws fail it, a database that does not answer is told in one line."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SOUND = {"name": "a", "version": "1", "vulns": []}
+FLAWED = {"name": "b", "version": "2", "vulns": [{"id": "CVE-1", "fix_versions": ["3"]}]}
+UNKNOWN = {"name": "c", "skip_reason": "not found"}
+
+
+@pytest.fixture
+def audit(root: Path) -> Any:
+    spec = importlib.util.spec_from_file_location("audit", root / ".ci" / "audit.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("packages", "code", "line"),
+    [
+        ([SOUND, UNKNOWN], 0, "audit: 1 of 2 packages looked up, 0 vulnerabilities known"),
+        ([SOUND, FLAWED], 1, "audit: b 2: CVE-1, fixed in 3"),
+        ([UNKNOWN], 0, "audit: not done: the database knows none of the 1 packages; it is not the real one"),
+    ],
+)
+def test_what_is_found_decides(
+    audit: Any, packages: list[Any], code: int, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert audit.judged(packages) == code
+    assert line in capsys.readouterr().out.splitlines()
+
+
+def test_an_accepted_flaw_fails_nothing(audit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(audit.ACCEPTED, "CVE-1", "the function is not called")
+    assert audit.judged([FLAWED]) == 0
+
+
+@pytest.mark.parametrize("stdout", ["", "Traceback", json.dumps({"error": 1})])
+def test_no_answer_is_one_line(
+    audit: Any, stdout: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done = subprocess.CompletedProcess([], 1, stdout, "…\nConnectionError: no route to host\n")
+    monkeypatch.setattr(audit.subprocess, "run", lambda *_, **__: done)
+    assert audit.main() == 0
+    told = capsys.readouterr().out
+    assert told == "audit: not done: the database cannot be reached (ConnectionError: no route to host)\n"
+
+
+def test_a_database_that_hangs_is_one_line(
+    audit: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def hang(*_: Any, **__: Any) -> None:
+        raise subprocess.TimeoutExpired("pip_audit", 1)
+
+    monkeypatch.setattr(audit.subprocess, "run", hang)
+    assert audit.main() == 0
+    assert capsys.readouterr().out.count("\n") == 1
