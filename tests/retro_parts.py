@@ -1,19 +1,41 @@
-"""What the tests of retrieval-augmented generation share: an exact retriever over tokens in memory."""
+"""What the tests of retrieval-augmented generation share: an exact retriever, a database with its decoder on disk."""
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
+from ragauge.retrieval.corpus import Corpus
+from ragauge.retrieval.database import Recipe, build_shard, gather
 from ragauge.retrieval.retriever import Neighbours, Query
 from ragauge.retro.windows import CHUNK
+from tiny_checkpoint import write_checkpoint
 
 
 def tokens(count: int, seed: int, vocab: int = 250) -> list[int]:
     """Random token ids, none of them special."""
     return [int(t) for t in np.random.default_rng(seed).integers(4, 4 + vocab, count)]
+
+
+def write_database(root: Path, **changes: int) -> Path:
+    """`db`, of three articles with the last fifth of each held out, beside `model`, whose tokens it holds.
+
+    Args:
+        changes: to the decoder's LlamaConfig.
+    """
+    model = write_checkpoint(root / "model", **changes)
+    lines = [
+        {"title": name, "text": " ".join(f"{name} {i * 37 % 101} stands by the {i}th river." for i in range(40))}
+        for name in ("Oslo", "Rome", "Lima")
+    ]
+    (root / "c.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    build_shard(root / "db", Recipe(Corpus((str(root / "c.jsonl"),)), str(model)), 0)
+    gather(root / "db", 1)
+    return root
 
 
 class ExactRetriever:

@@ -9,8 +9,10 @@ import pytest
 import torch
 
 import tiny_models
+from ragauge.cli import main
 from ragauge.errors import UserError
-from ragauge.lm import LM
+from ragauge.lm import LM, load_lm
+from ragauge.records import SequenceRecord, read_kind
 from ragauge.retro.adapters import Adapters
 from ragauge.retro.generation import generate
 from ragauge.retro.joint import JointAttention
@@ -18,26 +20,36 @@ from ragauge.retro.onnx import OnnxLM, export
 from ragauge.retro.scoring import read_through
 from ragauge.retro.sources import Ask, Chance, Fresh, NoNeighbours, Prefetched
 from ragauge.retro.windows import Windows
-from retro_parts import ExactRetriever, tokens
+from retro_parts import ExactRetriever, tokens, write_database
 
 IDS = tokens(300, 1)
 DOCUMENTS = [tokens(300, 2), tokens(70, 3), tokens(400, 4)]
 
 
 @pytest.fixture(scope="module")
-def torch_lm() -> LM:
-    return tiny_models.tiny_lm()
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A decoder with adapters that do something, and what `ragauge export` made of both, beside a database."""
+    root = write_database(tmp_path_factory.mktemp("onnx"))
+    lm = load_lm(str(root / "model"), threads=1)
+    assert lm.decoder is not None
+    made = Adapters(lm.decoder.weights)
+    with torch.no_grad():
+        for offset in made.offset:
+            offset.fill_(0.4)
+    made.save(root / "adapters.safetensors")
+    given = ["--model", str(root / "model"), "--adapters", str(root / "adapters.safetensors")]
+    assert main(["export", *given, "--out", str(root / "exported")]) == 0
+    return root
 
 
 @pytest.fixture(scope="module")
-def exported(torch_lm: LM, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    assert torch_lm.decoder is not None
-    return export(torch_lm.decoder, tmp_path_factory.mktemp("onnx") / "decoder.onnx")
+def torch_lm(folder: Path) -> LM:
+    return load_lm(str(folder / "model"), threads=1)
 
 
 @pytest.fixture(scope="module")
-def lm(exported: Path) -> OnnxLM:
-    return OnnxLM(exported, threads=1)
+def lm(folder: Path) -> OnnxLM:
+    return OnnxLM(folder / "exported" / "decoder.onnx", threads=1)
 
 
 @pytest.mark.parametrize("form", [JointAttention(), JointAttention(40, False, -1.0)], ids=str)
@@ -77,22 +89,33 @@ def test_the_trace_is_that_of_torch(torch_lm: LM, lm: OnnxLM) -> None:
     assert calls[0] == calls[1]
 
 
-def test_neighbours_are_read_by_the_adapted_graph(torch_lm: LM, exported: Path, tmp_path: Path) -> None:
-    assert torch_lm.decoder is not None
-    adapters = Adapters(torch_lm.decoder.weights)
-    with torch.no_grad():
-        for offset in adapters.offset:
-            offset.fill_(0.4)
-    adapted = adapters.merged(torch_lm)
-    assert adapted.decoder is not None
+def test_neighbours_are_read_by_the_adapted_graph(torch_lm: LM, folder: Path) -> None:
+    adapted = Adapters.load(folder / "adapters.safetensors", torch_lm).merged(torch_lm)
+    exported = folder / "exported"
     readers = [
-        OnnxLM(exported, adapted=export(adapted.decoder, tmp_path / "adapted.onnx"), threads=1).open(128),
+        OnnxLM(exported / "decoder.onnx", adapted=exported / "adapted.onnx", threads=1).open(128),
         JointAttention().open(torch_lm, 80, 128, adapted),
     ]
     for reader in readers:
         reader.read(IDS[:64])
         reader.attach([DOCUMENTS[0][:128]])
     torch.testing.assert_close(*(reader.read(IDS[64:70]) for reader in readers), atol=1e-4, rtol=1e-4)
+
+
+def test_scores_by_the_command_line_are_torchs(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    common = ["pipeline", "--schedule", "random", "--database", str(folder / "db"), "--model", str(folder / "model")]
+    common += ["--tokens", "100", "--limit", "4", "--threads", "1"]
+    trained, onnx = ["--adapters", str(folder / "adapters.safetensors")], ["--onnx", str(folder / "exported")]
+    scores = []
+    for engine in ([], onnx):
+        out = tmp_path / f"{len(engine)}.jsonl"
+        assert main([*common, *trained, *engine, "--out", str(out)]) == 0
+        scores.append([record.nll for record in read_kind(out, SequenceRecord)])
+    assert scores[0] == pytest.approx(scores[1], abs=1e-4)
+    assert main([*common, *onnx, "--out", str(tmp_path / "x.jsonl")]) == 2
+    assert "exported from something else" in capsys.readouterr().err
 
 
 def test_what_cannot_be_done_is_said(lm: OnnxLM, tmp_path: Path) -> None:

@@ -17,8 +17,7 @@ from ragauge.cost.overlap import PREFETCH, RETRIEVAL, ideal_s
 from ragauge.cost.trace import Call
 from ragauge.errors import UserError
 from ragauge.records import SequenceRecord, read_kind, read_meta
-from ragauge.retrieval.corpus import Corpus
-from ragauge.retrieval.database import Database, Recipe, build_shard, gather
+from ragauge.retrieval.database import Database
 from ragauge.retrieval.service import Server
 from ragauge.retrieval.wire import About
 from ragauge.retro import comparison, pipeline
@@ -28,8 +27,7 @@ from ragauge.retro.performance import GenerationModel, fit
 from ragauge.retro.pipeline import Pipeline, Setting
 from ragauge.retro.schedule import KINDS, Schedule
 from ragauge.retro.windows import Windows
-from retro_parts import ExactRetriever, tokens
-from tiny_checkpoint import write_checkpoint
+from retro_parts import ExactRetriever, tokens, write_database
 
 DOCUMENTS = [tokens(300, 2), tokens(130, 3), tokens(400, 4)]
 TEXTS = [Text(f"{n}", n, tuple(DOCUMENTS[n][20:60] + tokens(110, 10 + n))) for n in range(3)]
@@ -196,18 +194,7 @@ def test_a_slope_below_zero_is_noise() -> None:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A database of three articles, the last fifth of each held out, beside the decoder whose tokens it holds."""
-    root = tmp_path_factory.mktemp("pipeline")
-    model = write_checkpoint(root / "model", num_hidden_layers=1)
-    lines = [
-        {"title": name, "text": " ".join(f"{name} {i * 37 % 101} stands by the {i}th river." for i in range(40))}
-        for name in ("Oslo", "Rome", "Lima")
-    ]
-    (root / "c.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    recipe = Recipe(Corpus((str(root / "c.jsonl"),)), str(model))
-    build_shard(root / "db", recipe, 0)
-    gather(root / "db", 1)
-    return root
+    return write_database(tmp_path_factory.mktemp("pipeline"), num_hidden_layers=1)
 
 
 def command(folder: Path, out: Path, *options: str) -> int:
@@ -345,22 +332,6 @@ def test_settings_name_what_they_need() -> None:
         Schedule("pipe_rag")  # type: ignore[arg-type]
     with pytest.raises(UserError, match="at least 1 is needed"):
         replace(setting(Schedule()), trials=0)
-
-
-def test_onnx_scores_as_torch_by_the_command_line(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    model = ["--model", str(folder / "model")]
-    assert main(["export", *model, "--out", str(tmp_path / "onnx")]) == 0
-    scores = []
-    for engine in ([], ["--onnx", str(tmp_path / "onnx")]):
-        out = tmp_path / f"{len(engine)}.jsonl"
-        assert command(folder, out, "--schedule", "random", *engine) == 0
-        scores.append([record.nll for record in read_kind(out, SequenceRecord)])
-    assert scores[0] == pytest.approx(scores[1], abs=1e-4)
-    (tmp_path / "onnx" / "about.json").write_text('{"model_sha256": "other"}')
-    assert command(folder, tmp_path / "x.jsonl", "--schedule", "random", "--onnx", str(tmp_path / "onnx")) == 2
-    assert "exported from something else" in capsys.readouterr().err
 
 
 def test_a_pipeline_of_a_configuration(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
