@@ -5,8 +5,6 @@ snakemake --cores all --configfile configs/smoke.yaml          another experimen
 snakemake --cores all --config generation='{max_new_tokens: 20}'   the same with a key changed
 """
 
-import os
-
 from snakemake.utils import min_version
 
 min_version("9.0")
@@ -18,10 +16,8 @@ if not workflow.configfiles:
     configfile: "config.yaml"
 
 
-# Where --sdm apptainer is given, every job runs in this image (docs/clusters.md).
-if os.environ.get("RAGAUGE_IMAGE"):
-
-    container: os.environ["RAGAUGE_IMAGE"]
+# Made from envs/ragauge.def; every job runs in it where --sdm apptainer is given (docs/clusters.md).
+container: "ragauge.sif"
 
 
 report: "workflow/report/workflow.rst"
