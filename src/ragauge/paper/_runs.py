@@ -322,7 +322,7 @@ def _mapping(data: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 def _json_object(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path}: cannot be read as JSON: {error}") from error
     if not isinstance(value, dict):
         raise UserError(f"{path}: must hold a JSON object")

@@ -106,7 +106,11 @@ def _training(runs: Runs, label: str) -> list[Cell]:
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
     with path.open("rb") as file:
-        yield from (json.loads(line) for line in file if line.strip())
+        for number, line in enumerate(file, start=1):
+            try:
+                yield json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise UserError(f"{path}:{number}: no line of training data: {error}") from error
 
 
 def _printed() -> dict[str, dict[str, float]]:

@@ -111,7 +111,7 @@ def judgements(runs: Runs, variant: Variant) -> dict[str, Mapping[str, Any]]:
         try:
             judgement = json.loads(line)
             found[judgement["key"]] = judgement
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         except (KeyError, TypeError) as error:
             raise UserError(f"{path}: holds a line that is no judgement: {error!r}") from error

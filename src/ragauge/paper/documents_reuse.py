@@ -63,9 +63,9 @@ def _protocol(runs: Runs, latency: Mapping[str, Any]) -> Iterator[Cell]:
     row = {"model": latency["model"], "dataset": latency.get("dataset") or protocol.get("dataset") or ""}
     trials = (latency.get("documents") or {}).get("rows") or []
     naive = _naive_s(runs, latency)
-    for name in dict.fromkeys(str(trial["variant"]) for trial in latency.get("rows") or ()):
+    for name in dict.fromkeys(str(trial.get("variant")) for trial in latency.get("rows") or ()):
         keys = {**row, "method": runs.named(latency["model"], name).row, "variant": name}
-        mine = [trial for trial in trials if trial["variant"] == name and not trial["disturbed"]]
+        mine = [trial for trial in trials if trial.get("variant") == name and not trial.get("disturbed")]
         online = _timing.seconds(latency, name)
         if latency.get("refused"):
             yield Cell(keys, LATENCY, Measure(note=f"timing refused: {latency['refused']}"))
@@ -103,7 +103,7 @@ def _seconds(trials: list[Mapping[str, Any]], online: list[float]) -> Seconds:
 
 def _naive_s(runs: Runs, latency: Mapping[str, Any]) -> tuple[str, float | None]:
     """The plain prompt's variant in a latency file and its median seconds, where it was timed."""
-    for name in dict.fromkeys(str(trial["variant"]) for trial in latency.get("rows") or ()):
+    for name in dict.fromkeys(str(trial.get("variant")) for trial in latency.get("rows") or ()):
         if runs.named(latency["model"], name).method == "naive" and (times := _timing.seconds(latency, name)):
             return name, statistics.median(times)
     return "", None

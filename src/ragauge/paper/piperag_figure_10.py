@@ -45,8 +45,8 @@ def draw(table: pd.DataFrame) -> Figure:
 def _line(row: Mapping[str, Any]) -> str:
     """At 64 tokens RETRO+ is RETRO itself."""
     row = {**row, "method": "retro_plus"} if row["method"] == "retro" else row
-    lists = row["nprobe"] if row["nprobe"] == _piperag.HIDE else f"nprobe {row['nprobe']}"
-    return f"{_piperag_panels.method(row)}, {lists}"
+    lists = row["nprobe"] if row["nprobe"] in ("", _piperag.HIDE) else f"nprobe {row['nprobe']}"
+    return ", ".join(filter(None, (_piperag_panels.method(row), lists)))
 
 
 def _group(runs: Runs, group: Sequence[System]) -> Iterator[Cell]:

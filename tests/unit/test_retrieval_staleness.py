@@ -1,0 +1,137 @@
+"""What stale queries find: the nearest chunks of shifted queries, compared by an encoder of one's own choice."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tiny_database
+from ragauge import cli
+from ragauge.config import parse
+from ragauge.errors import UserError
+from ragauge.retrieval.database import Database
+from ragauge.retrieval.retriever import Retriever
+from ragauge.retrieval.staleness import Comparison, compare
+from tiny_database import CHUNK, CountEncoder, build, recipe, write_corpus, write_tokenizer
+
+STALE = (1, CHUNK)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database of random words with its index."""
+    made = tmp_path_factory.mktemp("database")
+    build(made / "db", recipe(write_corpus(made / "corpus.jsonl"), write_tokenizer(made / "tokenizer")))
+    return made / "db"
+
+
+@pytest.fixture
+def comparison(folder: Path) -> Comparison:
+    database = Database(folder)
+    index = tiny_database.index.Index(database, "ivf")
+    retriever = Retriever(database, index, CountEncoder())
+    return Comparison(retriever, database, CountEncoder(), nprobe=8, stale_tokens=STALE)
+
+
+def tokens(comparison: Comparison, count: int) -> list[int]:
+    """The first tokens of the database, chunk after chunk."""
+    return [int(t) for t in comparison.database.tokens(np.arange(-(-count // CHUNK))).flatten()[:count]]
+
+
+def test_a_place_is_asked_for_once_fresh_and_once_for_each_staleness(comparison: Comparison) -> None:
+    ids = tokens(comparison, 5 * CHUNK)
+    found = list(compare(comparison, [("a", ids), ("short", ids[: 2 * CHUNK - 1])]))
+    assert [(one.key, one.start) for one in found] == [("a", place) for place in range(CHUNK, 5 * CHUNK, CHUNK)]
+    assert all(len(one.chunks) == 1 + len(STALE) == 1 + len(one.cosine) for one in found)
+
+
+def test_the_cosine_is_that_of_the_two_chunks(comparison: Comparison) -> None:
+    for one in comparison.of("a", tokens(comparison, 4 * CHUNK)):
+        for chunk, cosine in zip(one.chunks[1:], one.cosine, strict=True):
+            texts = [comparison.database.tokenizer.decode(_tokens(comparison, c)) for c in (one.chunks[0], chunk)]
+            fresh, stale = CountEncoder().encode(texts)
+            assert cosine == pytest.approx(float(fresh @ stale), abs=1e-5)
+
+
+def test_a_query_a_whole_chunk_stale_finds_what_was_fresh_a_chunk_before(comparison: Comparison) -> None:
+    found = comparison.of("a", tokens(comparison, 5 * CHUNK))
+    for before, after in pairwise(found):
+        assert after.chunks[2] == before.chunks[0]
+
+
+def test_what_finds_nothing_has_no_cosine(comparison: Comparison, monkeypatch: pytest.MonkeyPatch) -> None:
+    nothing = (np.full((1, 1), np.inf, np.float32), np.full((1, 1), -1))
+    search = comparison.searcher.index.search  # type: ignore[attr-defined]
+
+    def empty(vectors: np.ndarray, k: int, nprobe: int) -> tuple[np.ndarray, np.ndarray]:
+        distances, ids = search(vectors, k, nprobe)
+        ids[0], distances[0] = nothing[1][0], nothing[0][0]
+        return distances, ids
+
+    monkeypatch.setattr(comparison.searcher.index, "search", empty)  # type: ignore[attr-defined]
+    first = comparison.of("a", tokens(comparison, 2 * CHUNK))[0]
+    assert first.chunks[0] == -1
+    assert first.cosine == (None, None)
+
+
+def test_staleness_begins_at_one_token(comparison: Comparison) -> None:
+    with pytest.raises(UserError, match="stale_tokens: needs numbers from 1"):
+        Comparison(comparison.searcher, comparison.database, CountEncoder(), stale_tokens=(0, 1))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--tokens", "30"], "--tokens: 30 are too few for a query that is so stale; at least 80"),
+        (["--limit", "0"], "--limit: must be at least 1, not 0"),
+        (["--tokens", "9999"], "none of its held-out texts has 9999 tokens"),
+    ],
+)
+def test_the_command_tells_a_mistake_in_one_line(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, options, message: str
+) -> None:
+    """The index's encoder is a stand-in, which no name leads to."""
+    monkeypatch.setattr("ragauge.verbs.staleness._retriever", lambda _: _small(folder))
+    monkeypatch.setattr("ragauge.retrieval.embed.EncoderChoice", lambda *_: tiny_database.Choice())
+    out = tmp_path / "s.json"
+    assert cli.main(["staleness", "--database", str(folder), *options, "--out", str(out)]) == 2
+    assert message in capsys.readouterr().err
+    assert not out.exists()
+
+
+CONFIG = {"run": "t", "models": {"smollm2-135m-instruct": {}}, "datasets": {"nq_open": {}}, "methods": {"naive": {}}}
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ({"wiki": {}}, "staleness.wiki.database: unknown database 'wiki'"),
+        ({"wikipedia": {"index": "ivff"}}, "staleness.wikipedia.index: unknown index 'ivff'"),
+        ({"wikipedia": {"encoder": "minilmm"}}, "staleness.wikipedia.encoder: unknown encoder 'minilmm'"),
+        ({"wikipedia": {"tokens": 64}}, "staleness.wikipedia.tokens: must be greater than or equal to 128"),
+    ],
+)
+def test_a_wrong_entry_is_told_in_one_line(entry: dict, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        parse({**CONFIG, "databases": {"wikipedia": {}}, "staleness": entry}, "c.yaml")
+
+
+def test_an_unknown_label_is_told(tmp_path: Path) -> None:
+    config = tmp_path / "c.yaml"
+    config.write_text(json.dumps({**CONFIG, "databases": {"wikipedia": {}}, "staleness": {"wikipedia": {}}}))
+    command = ["staleness", "--config", str(config), "--label", "wiki", "--database", str(tmp_path)]
+    assert cli.main([*command, "--out", str(tmp_path / "s.json")]) == 2
+
+
+def _tokens(comparison: Comparison, chunk: int) -> list[int]:
+    row, length = comparison.database.tokens(np.array([chunk]))[0], comparison.database.lengths(np.array([chunk]))[0]
+    return [int(t) for t in row[:length]]
+
+
+def _small(folder: Path) -> Retriever:
+    database = Database(folder)
+    return Retriever(database, tiny_database.index.Index(database, "ivf"), CountEncoder())
