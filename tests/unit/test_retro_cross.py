@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from torch import Tensor
 import tiny_models
 from ragauge.cost.overlap import AHEAD
 from ragauge.errors import UserError
-from ragauge.lm import LM
+from ragauge.lm import LM, random_lm
 from ragauge.retro.adapters import Adapters
 from ragauge.retro.cross_attention import CrossAttention, CrossLM
 from ragauge.retro.cross_weights import CrossWeights, cross_layers
@@ -43,7 +44,11 @@ def lm() -> LM:
 
 @pytest.fixture(scope="module")
 def weights(lm: LM) -> CrossWeights:
-    """As training might leave them."""
+    return changed(lm)
+
+
+def changed(lm: LM) -> CrossWeights:
+    """Weights as training might leave them."""
     assert lm.decoder is not None
     made, draw = CrossWeights(lm.decoder, (0, 1), 1), torch.Generator().manual_seed(1)
     with torch.no_grad():
@@ -141,6 +146,20 @@ def test_windows_equal_a_plain_pass_and_the_pass_for_gradients(
     nll = F.cross_entropy(logits[63:-1], torch.tensor(IDS[64:]), reduction="none")
     assert lm.decoder is not None
     torch.testing.assert_close(cross_nll(lm.decoder, weights, IDS, found, windows), nll, atol=2e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("changes", "dtype", "atol"), [({"attention_bias": True}, "float32", 1e-4), ({}, "bfloat16", 0.05)]
+)
+def test_projections_with_biases_and_half_precision(changes: dict[str, Any], dtype: str, atol: float) -> None:
+    lm, windows = random_lm(replace(tiny_models.LLAMA, **changes), dtype=dtype, threads=1), Windows()
+    weights = changed(lm)
+    assert lm.decoder is not None
+    assert ("cross_0_q_bias" in weights.weights) == bool(changes)
+    source = Fresh(Ask(ExactRetriever(DOCUMENTS)), windows, lambda call: None)
+    nll = token_nll(opened(CrossLM(lm, weights)), IDS, source, windows)[63:]
+    found = attached(windows, len(source.asked))
+    torch.testing.assert_close(cross_nll(lm.decoder, weights, IDS, found, windows), nll, atol=atol, rtol=1e-3)
 
 
 @pytest.mark.parametrize("interval", [16, 64])
