@@ -175,11 +175,11 @@ def perplexity(runs: Runs, system: System, keys: set[Text] | None = None) -> Mea
         return Measure(note=_failed(system.scored) or "no sequence has a likelihood")
     note = f"on the {len(nll)} sequences that all systems share" if len(nll) < len(known) else ""
     note = "the systems share no sequence" if keys is not None and not keys else note
-    low, high = bootstrap_interval(nll, seed=runs.seed) if len(nll) > 1 else (math.nan, math.nan)
-    bounds = (math.exp(low), math.exp(high)) if len(nll) > 1 else (None, None)
-    return Measure(
-        math.exp(sum(nll) / len(nll)), *bounds, len(nll), note=join(note, _failed(system.scored), system.note)
-    )
+    measure = Measure(math.exp(sum(nll) / len(nll)), n=len(nll), note=join(note, _failed(system.scored), system.note))
+    if len(nll) < 2:
+        return measure
+    low, high = bootstrap_interval(nll, seed=runs.seed)
+    return replace(measure, low=math.exp(low), high=math.exp(high))
 
 
 def quality(runs: Runs, group: Iterable[System], system: System, shared: set[Text]) -> Iterator[Cell]:
@@ -321,7 +321,7 @@ def _comparison(path: Path) -> dict[str, Any]:
         stale, queries = report["stale_tokens"], report["queries"]
         whole = all(len(q["cosine"]) == len(stale) == len(q["chunks"]) - 1 for q in queries)
         named = all(report.get(key) is not None for key in ("encoder", "index", "nprobe"))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UserError(f"{path}: not a comparison of stale queries: {error!r}") from error
     if not (whole and named and stale):
         raise UserError(f"{path}: not a comparison of stale queries: queries without a cosine for each staleness")
@@ -335,7 +335,7 @@ def index_report(runs: Runs, dataset: str, index: str) -> Mapping[str, Any]:
         return {}
     try:
         report = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path}: cannot be read as JSON: {error}") from error
     return report if isinstance(report, dict) else {}
 

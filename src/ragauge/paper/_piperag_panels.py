@@ -218,7 +218,12 @@ def _name(ax: Axes, points: Sequence[Point]) -> None:
             box = (left, up + 0.015 if above else up - 0.015 - LINE, *size)
             if box[0] >= 0 and box[0] + box[2] <= 1 and not any(_overlap(box, other) for other in taken):
                 taken.append(box)
-                style = {"fontsize": _style.SMALL_PT - 1.2, "color": _style.INK, "va": "bottom", "zorder": 5}
+                style: dict[str, Any] = {
+                    "fontsize": _style.SMALL_PT - 1.2,
+                    "color": _style.INK,
+                    "va": "bottom",
+                    "zorder": 5,
+                }
                 behind = {"facecolor": "white", "alpha": 0.7, "edgecolor": "none", "pad": 0.3}
                 text = ax.text(left, box[1], point.text, transform=ax.transAxes, bbox=behind, **style)
                 text.set_in_layout(False)

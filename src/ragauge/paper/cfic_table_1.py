@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ragauge.errors import UserError
 from ragauge.paper import _cfic, _panels
 from ragauge.paper._cells import Cell, Measure, frame, noted, read_csv
 from ragauge.paper._runs import Runs
@@ -106,11 +107,11 @@ def _training(runs: Runs, label: str) -> list[Cell]:
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
     with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
+        for number, line in ((n, line) for n, line in enumerate(file, start=1) if line.strip()):
             try:
                 yield json.loads(line)
             except (ValueError, RecursionError) as error:
-                raise UserError(f"{path}:{number}: no line of training data: {error}") from error
+                raise UserError(f"{path}:{number}: not a JSON line: {error}") from error
 
 
 def _printed() -> dict[str, dict[str, float]]:

@@ -62,7 +62,7 @@ def _swept(group: Sequence[System]) -> list[System]:
 def _group(runs: Runs, group: Sequence[System]) -> list[Cell]:
     swept = _swept(group)
     shared = _piperag.shared_keys(swept)
-    cells = []
+    cells: list[Cell] = []
     for system in swept:
         cells += _piperag.quality(runs, group, system, shared)
         cells.append(Cell(system.keys, LISTS, Measure(float(system.nprobe), n=1)))

@@ -42,7 +42,7 @@ def draw(table: pd.DataFrame) -> Figure:
 
 def _group(runs: Runs, group: Sequence[System]) -> list[Cell]:
     shared = _piperag.shared_keys(group)
-    cells = []
+    cells: list[Cell] = []
     for system in group:
         cells += _piperag.quality(runs, group, system, shared)
         if system.kind != "random":

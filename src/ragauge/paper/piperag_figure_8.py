@@ -39,7 +39,7 @@ def draw(table: pd.DataFrame) -> Figure:
 def _group(runs: Runs, group: Sequence[System]) -> list[Cell]:
     shown = [s for s in group if s.kind in SHOWN]
     shared = _piperag.shared_keys(shown)
-    cells = []
+    cells: list[Cell] = []
     for system in shown:
         cells += _piperag.quality(runs, group, system, shared)
         cells.append(Cell(system.keys, "latency_s", _piperag.latency(system)))

@@ -45,13 +45,17 @@ def _by_index(table: pd.DataFrame) -> pd.DataFrame:
     """The lines with a filled index in the name of their data set; what asks no index stands beside each."""
     import pandas as pd
 
-    parts = [table[table["index"] == ""]] if not (table["index"] != "").any() else []
-    for (model, dataset, index), part in table[table["index"] != ""].groupby(["model", "dataset", "index"], sort=False):
-        bare = table[(table["index"] == "") & (table["model"] == model) & (table["dataset"] == dataset)]
-        name = f"{dataset} · index {index}" if "filled" in str(index) else dataset
-        parts.append(pd.concat([bare, part]).assign(dataset=name))
-    published = table[table["model"] == _piperag.PAPER] if (table["index"] != "").any() else table.iloc[:0]
-    return pd.concat([*parts, published]) if parts else table
+    parts = []
+    for _, group in table.groupby(["model", "dataset"], sort=False):
+        asked, bare = group[group["index"] != ""], group[group["index"] == ""]
+        names = [
+            f"{d} · index {i}" if "filled" in i else d for d, i in zip(asked["dataset"], asked["index"], strict=True)
+        ]
+        for name, part in asked.assign(dataset=names).groupby("dataset", sort=False):
+            parts.append(pd.concat([bare.assign(dataset=str(name)), part]))
+        if asked.empty:
+            parts.append(group)
+    return pd.concat(parts) if parts else table
 
 
 def _row_name(line: Mapping[Any, Any]) -> str:
@@ -101,6 +105,5 @@ def _overhead(runs: Runs, base: System | None, system: System) -> Cell:
     s3 = system.nprobe == _piperag.HIDE
     printed = _piperag.statement("s3_latency_overhead_max") if s3 else None
     note = f"the paper's text: {_piperag.statement('s3_latency_overhead_min'):g} to {printed:g} per cent" if s3 else ""
-    bounds = [None if v is None else 100 * (v - 1) for v in (ratio.value, ratio.low, ratio.high)]
-    measure = Measure(*bounds, ratio.n, note=ratio.note)
-    return Cell(system.keys, OVERHEAD, noted(measure, note), printed)
+    value, low, high = (None if v is None else 100 * (v - 1) for v in (ratio.value, ratio.low, ratio.high))
+    return Cell(system.keys, OVERHEAD, noted(Measure(value, low, high, ratio.n, note=ratio.note), note), printed)
