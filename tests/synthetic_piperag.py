@@ -11,6 +11,7 @@ from typing import Any
 
 from ragauge.cost.trace import Call
 from ragauge.records import SequenceRecord
+from ragauge.retro.cross_attention import CrossAttention
 from ragauge.retro.joint import JointAttention
 from ragauge.retro.pipeline import Setting, Task
 from ragauge.retro.schedule import Schedule
@@ -33,6 +34,7 @@ def write(
     search_s: float = 0.1,
     nprobe: int = 8,
     tokens: int = TOKENS,
+    form: JointAttention | CrossAttention = JointAttention(),
     **more: Any,
 ) -> Path:
     """Write one pipeline's records.
@@ -50,7 +52,7 @@ def write(
     path.write_text("".join(line.model_dump_json() + "\n" for line in lines))
     place = f"results/t/databases/{DATABASE}/indexes/{index}" if schedule.asks else None
     setting = Setting(
-        task, schedule, JointAttention(), MODEL, tokens=tokens, trials=3, index=place, database_sha256="d" * 64, **more
+        task, schedule, form, MODEL, tokens=tokens, trials=3, index=place, database_sha256="d" * 64, **more
     )
     fit = {"fixed_s": STEP_S, "token_s": 0.0, "error": 0.04}
     model = {"decode": fit, "neighbours": fit, "ahead": True} if schedule.hide else None

@@ -17,6 +17,7 @@ from ragauge.paper._footer import footer
 from ragauge.paper._provenance import describe
 from ragauge.paper._runs import Runs
 from ragauge.report._run import ReadableRuns, problems
+from ragauge.retro.cross_attention import CrossAttention
 from ragauge.retro.schedule import Schedule
 from synthetic_piperag import DATABASE, INDEX, READ_S, STEP_S, TOKENS, write, write_recall, write_staleness
 from synthetic_run import MODEL
@@ -352,5 +353,9 @@ def test_systems_differ_by_what_their_settings_say(tmp_path: Path) -> None:
     write(tmp_path, "c", Schedule("retro", characters=64), NATS)
     write(tmp_path, "d", Schedule("retro"), NATS, adapters_sha256="0" * 64)
     write(tmp_path, "e", Schedule("retro"), NATS, engine="onnx")
+    write(tmp_path, "f", Schedule("retro"), NATS, adapters_sha256="0" * 64, form=CrossAttention())
+    write(tmp_path, "g", Schedule("piperag", read_ahead=False), NATS)
+    write(tmp_path, "h", Schedule("piperag"), NATS)
     options = [system.options for system in _piperag.systems(runs(tmp_path))]
-    assert sorted(options) == ["", "ONNX Runtime", "last 64 characters", "own article passed over", "trained"]
+    alone = ["ONNX Runtime", "last 64 characters", "own article passed over", "trained", "cross-attention, trained"]
+    assert sorted(options) == sorted(["", "", "neighbours not read ahead", *alone])

@@ -440,9 +440,11 @@ def _options(
         f"{k} neighbours": k != 2,
         "own article passed over": schedule.get("exclude") == "article",
         f"last {schedule.get('characters')} characters": schedule.get("characters"),
+        "cross-attention": form.get("name", form.get("form")) == "cross_attention",
         f"trained {minutes:g} minutes" if minutes else "trained": adapters,
         f"reach {form.get('reach')}": form.get("reach") is not None,
         f"bias {form.get('bias')}": form.get("bias"),
+        "neighbours not read ahead": schedule.get("read_ahead") is False,
         "ONNX Runtime": engine == "onnx",
     }
     if schedule.get("kind", schedule.get("schedule")) == "no_retrieval":  # reads no neighbours in any way
