@@ -1,6 +1,7 @@
 # make        set everything up in .venv, run the whole default experiment, render reports/default/
 # make test   set everything up, run the tests
 # make smoke  the same experiment at its smallest
+# make cluster  the same on a Slurm of one node, which it starts (Debian, as root); jobs and Snakemake are killed
 # make check  lint, format, types, workflow
 # make clean  remove what the default and smoke experiments made (downloaded assets and .venv stay)
 #
@@ -10,7 +11,7 @@
 
 SHELL := bash
 PYTHON ?= python3
-EXTRAS ?= dev,training
+EXTRAS ?= dev,training,cluster
 CORES ?= all
 VENV := .venv
 READY := $(VENV)/.ready
@@ -18,7 +19,7 @@ READY := $(VENV)/.ready
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export PYTHONUNBUFFERED := 1
 
-.PHONY: default setup test smoke check format schema clean
+.PHONY: default setup test smoke cluster check format schema clean
 .DEFAULT_GOAL := default
 
 default: $(READY)
@@ -38,6 +39,9 @@ test: $(READY)
 
 smoke: $(READY)
 	snakemake --cores $(CORES) --configfile configs/smoke.yaml
+
+cluster: smoke
+	RAGAUGE_CLUSTER=1 python -m pytest -q tests/cluster
 
 check: $(READY)
 	ruff check .

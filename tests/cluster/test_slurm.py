@@ -1,0 +1,151 @@
+"""The workflow on a real Slurm through profiles/slurm: what jobs ask for, that runs recover, and their results."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import slurm_runs
+import yaml
+from slurm_runs import PROFILE, Job, jobs, lines, records, run, wait_for
+
+import workflow_folder
+from tiny_checkpoint import write_checkpoint, write_questions
+
+pytest.importorskip("snakemake_executor_plugin_slurm", reason="needs the extra 'cluster'")
+pytestmark = [workflow_folder.needs_snakemake, pytest.mark.slow, pytest.mark.cluster]
+
+LOCAL_RULES = {"asset", "predictions", "provenance", "report_page", "superposition_table_1"}
+
+
+@pytest.fixture(scope="module")
+def folder(root: Path, cluster: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The workflow with a tiny model, its profile filled in for a cluster of several partitions and kinds of nodes."""
+    made = workflow_folder.copy_workflow(root, tmp_path_factory.mktemp("run"))
+    write_checkpoint(made / "model")
+    write_questions(made / "few.jsonl", count=3)
+    write_questions(made / "many.jsonl", count=300)
+    profile = made / "profiles" / "slurm" / "config.yaml"
+    filled = yaml.safe_load(profile.read_text(encoding="utf-8"))
+    filled["default-resources"] |= {"slurm_partition": "spare", "constraint": "tested"}
+    filled["set-resources"] = {"data": {"slurm_partition": "main"}}
+    filled |= {"slurm-init-seconds-before-status-checks": 1, "latency-wait": 10}
+    profile.write_text(yaml.safe_dump(filled), encoding="utf-8")
+    return made
+
+
+def configure(folder: Path, name: str, data: str, **changes: Any) -> tuple[str, str]:
+    """An experiment of one method; the options that name it."""
+    experiment = {
+        "run": name,
+        "models": {
+            "tiny": {"source": f"path:{folder / 'model'}", "resources": {"gpu": 1, "mem_mb": 1500, "runtime": 90}}
+        },
+        "datasets": {"nq_open": {"data": data}},
+        "methods": {"superposition_k1": {"method": "superposition", "top_k": 1}},
+        "generation": {"max_new_tokens": 16},
+        "items": ["superposition_table_1"],
+    }
+    path = folder / f"{name}.yaml"
+    path.write_text(yaml.safe_dump(experiment | changes, sort_keys=False), encoding="utf-8")
+    return "--configfile", path.name
+
+
+def answers(folder: Path, name: str) -> Path:
+    return folder / "results" / name / "answers" / "nq_open" / "tiny" / "superposition_k1.jsonl"
+
+
+def of_answers(folder: Path, state: str = "") -> list[Job]:
+    return [job for job in jobs(folder) if job.rule == "answers" and job.state.startswith(state)]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(folder: Path) -> list[Any]:
+    """The records over the many questions of a local run that nobody disturbed."""
+    run(
+        folder,
+        str(answers(folder, "local").relative_to(folder)),
+        "--cores",
+        "1",
+        *configure(folder, "local", "many.jsonl"),
+    )
+    return records(answers(folder, "local"))
+
+
+def test_jobs_ask_slurm_for_what_their_rules_say_and_the_profile_for_where(folder: Path) -> None:
+    timed = {"methods": ["superposition_k1"], "dataset": "nq_open", "trials": 1, "warmup": 0}
+    printed = run(folder, *PROFILE, *configure(folder, "timed", "few.jsonl", latency=timed))
+    submitted = {job.rule: job for job in jobs(folder)}
+    assert set(submitted) == {"data", "answers", "machine", "latency"}
+    assert all(job.state == "COMPLETED" for job in submitted.values())
+    assert {rule: (job.memory_mb, job.minutes, job.gpus) for rule, job in submitted.items()} == {
+        "data": (4000, 60, 0),
+        "answers": (1500, 90, 1),
+        "machine": (4000, 10, 0),
+        "latency": (1500, 90, 1),
+    }
+    assert {rule for rule, job in submitted.items() if job.alone} == {"machine", "latency"}
+    assert {job.partition for rule, job in submitted.items() if rule != "data"} == {"spare"}
+    assert submitted["data"].partition == "main"
+    assert {job.feature for job in submitted.values()} == {"tested"}
+    assert all(f"localrule {rule}:" in printed for rule in LOCAL_RULES)
+    assert (folder / "reports" / "timed" / "index.html").is_file()
+
+
+def test_a_run_with_nothing_to_do_submits_nothing(folder: Path) -> None:
+    timed = {"methods": ["superposition_k1"], "dataset": "nq_open", "trials": 1, "warmup": 0}
+    before = jobs(folder)
+    assert "Nothing to be done" in run(folder, *PROFILE, *configure(folder, "timed", "few.jsonl", latency=timed))
+    assert jobs(folder) == before
+
+
+def test_a_job_that_is_cancelled_is_tried_again_with_more_memory_and_goes_on(
+    folder: Path, undisturbed: list[Any]
+) -> None:
+    out = answers(folder, "cancelled")
+    experiment = configure(folder, "cancelled", "many.jsonl")
+    earlier = len(of_answers(folder))
+    process = workflow_folder.start(folder, str(out.relative_to(folder)), *PROFILE, *experiment)
+    try:
+        kept = first_records(process, out)
+        subprocess.run(["scancel", of_answers(folder, "RUNNING")[-1].number], check=True)
+        stdout, stderr = process.communicate(timeout=slurm_runs.WAIT_S)
+    finally:
+        workflow_folder.kill(process)
+    assert process.returncode == 0, stdout + stderr
+    first, second = of_answers(folder)[earlier:]
+    assert (first.state, first.memory_mb) == ("CANCELLED", 1500)
+    assert (second.state, second.memory_mb) == ("COMPLETED", 3000)
+    assert lines(out)[: len(kept)] == kept  # not asked again: their clocks, too
+    assert records(out) == undisturbed
+
+
+def test_a_run_goes_on_after_its_snakemake_was_killed(folder: Path, undisturbed: list[Any]) -> None:
+    """SIGKILL for the coordinator leaves its job at work in Slurm, which must not write beside the next run's."""
+    out = answers(folder, "killed")
+    arguments = [str(out.relative_to(folder)), *PROFILE, *configure(folder, "killed", "many.jsonl")]
+    earlier = len(of_answers(folder))
+    process = workflow_folder.start(folder, *arguments)
+    try:
+        kept = first_records(process, out)
+    finally:
+        workflow_folder.kill(process)
+    assert [job.state for job in of_answers(folder)[earlier:]] == ["RUNNING"]
+    run(folder, *arguments)
+    assert [job.state for job in of_answers(folder)[earlier:]] == ["CANCELLED", "COMPLETED"]
+    assert lines(out)[: len(kept)] == kept
+    assert records(out) == undisturbed
+
+
+def first_records(process: subprocess.Popen[str], out: Path) -> list[bytes]:
+    """The first answers of a run, as soon as it has some."""
+
+    def made() -> list[bytes]:
+        assert process.poll() is None, process.communicate()
+        made_so_far = lines(out.with_name(f"{out.name}.partial"))[1:]  # without the header
+        return made_so_far if len(made_so_far) > 3 else []
+
+    found: list[bytes] = wait_for("answer", made)
+    return found
