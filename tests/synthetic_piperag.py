@@ -19,6 +19,7 @@ from ragauge.retro.windows import CHUNK
 from synthetic_run import MODEL, PROVENANCE
 
 DATABASE, INDEX = "wikipedia", "ivf"
+JOINT = JointAttention()
 TOKENS = 320  # of a sequence: five windows of 64
 STEP_S, READ_S = 0.01, 0.05  # of a decoder step, of reading neighbours
 
@@ -34,7 +35,7 @@ def write(
     search_s: float = 0.1,
     nprobe: int = 8,
     tokens: int = TOKENS,
-    form: JointAttention | CrossAttention = JointAttention(),
+    form: JointAttention | CrossAttention = JOINT,
     **more: Any,
 ) -> Path:
     """Write one pipeline's records.
