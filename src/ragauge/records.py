@@ -101,6 +101,32 @@ class SequenceRecord(BaseModel):
     )
 
 
+class _Git(BaseModel):
+    commit: str | None = None
+
+
+class _Provenance(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+    cpu: str | None = None
+    gpu: dict[str, Any] | None = None
+    threads: int | None = None
+    memory_bytes: float | None = None
+    packages: dict[str, Any] | None = None
+    git: _Git | None = None
+
+
+class _Meta(BaseModel):
+    """What readers of a `.meta.json` rely on, as far as it is there."""
+
+    model_config = ConfigDict(strict=True)
+
+    fingerprint: dict[str, Any] | None = None
+    provenance: _Provenance | None = None
+    shape: dict[str, Any] | None = None
+    peak_memory_bytes: float | None = None
+
+
 Kept = TypeVar("Kept", bound=BaseModel)  # a record of any kind; it has a `key`
 
 
@@ -280,9 +306,10 @@ def read_meta(out: Path) -> dict[str, Any] | None:
     """The provenance beside a file of records; None where there is none that can be read."""
     try:
         meta = json.loads(meta_path(out).read_bytes())
-    except (OSError, ValueError):
+        _Meta.model_validate(meta)
+    except (OSError, ValueError, RecursionError):  # a ValidationError is a ValueError
         return None
-    return meta if isinstance(meta, dict) else None
+    return dict(meta)
 
 
 def replace_atomically(path: Path, content: bytes) -> None:
@@ -321,7 +348,7 @@ def _header(lines: Sequence[bytes]) -> dict[str, Any]:
     """The fingerprint in the first line of a partial file; empty where there is none."""
     try:
         fingerprint = json.loads(lines[0])["fingerprint"]
-    except (IndexError, ValueError, TypeError, KeyError):
+    except (IndexError, ValueError, TypeError, KeyError, RecursionError):
         return {}
     return fingerprint if isinstance(fingerprint, dict) else {}
 

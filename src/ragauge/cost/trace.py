@@ -34,10 +34,17 @@ class Call:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Call:
-        """The inverse of `to_json`; raises TypeError on unknown keys."""
+        """The inverse of `to_json`; raises TypeError on unknown keys and on values of another kind."""
         listed = {"lengths", "past", "logits"}
         values: dict[str, Any] = {k: tuple(v) if k in listed else v for k, v in data.items()}
-        return cls(**values)
+        call = cls(**values)
+        counts = (*call.lengths, *call.past, *call.logits, call.steps)
+        times = (n for n in (call.macs, call.seconds, call.loading_s) if n is not None)
+        if not isinstance(call.stage, str) or any(type(n) is not int for n in counts):
+            raise TypeError(f"a call counts tokens of a stage; this one is {data}")
+        if len(call.lengths) != len(call.past) or any(type(n) not in (int, float) for n in times):
+            raise TypeError(f"a call has rows and seconds; this one is {data}")
+        return call
 
 
 def online(trace: Iterable[Call]) -> Trace:

@@ -90,7 +90,7 @@ class DocumentStore:
         except FileNotFoundError:
             return None
         except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
-            log.warning("%s: damaged, made anew (%s)", path, error)
+            log.warning("%s: damaged, made anew (%s)", path, str(error))
             path.unlink(missing_ok=True)
             return None
         cache.named(spans, key)
@@ -117,7 +117,7 @@ class DocumentStore:
             self._evict()
         except (SafetensorError, OSError) as error:
             draft.unlink(missing_ok=True)
-            log.warning("%s: not kept (%s)", path, error)
+            log.warning("%s: not kept (%s)", path, str(error))  # the error itself would hold the cache
 
     def _path(self, key: str) -> Path:
         return self.folder / f"{key}.safetensors"

@@ -11,6 +11,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from ragauge import registry
+from ragauge.errors import UserError
 from ragauge.paper._runs import Runs, Variant, critical_path_cycles, identities, paper_cycles
 
 if TYPE_CHECKING:
@@ -92,17 +93,22 @@ def published(item: str, keys: Sequence[str], quantities: Mapping[str, str], dat
 
 def predicted(runs: Runs, item: str, keys: Sequence[str], dataset: str) -> list[Cell]:
     """What the shapes of the paper's models predict for a published table, as `ragauge predict` wrote it."""
-    return [
-        Cell(
-            {"dataset": dataset, "model": row["model"], **{k: _value(row["keys"][k]) for k in keys if k != "model"}},
-            quantity,
-            Measure(float(row[quantity]), note=PREDICTED),
-            paper_model=row["model"],
-        )
-        for row in runs.predictions
-        if row["item"] == item
-        for quantity in CYCLES
-    ]
+    try:
+        return [
+            Cell(
+                {"dataset": dataset, "model": row["model"]} | {k: _value(row["keys"][k]) for k in keys if k != "model"},
+                quantity,
+                Measure(float(row[quantity]), note=PREDICTED),
+                paper_model=str(row["model"]),
+            )
+            for row in runs.predictions
+            if row["item"] == item
+            for quantity in CYCLES
+        ]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UserError(
+            f"{runs.folder / 'predictions.json'}: a row that `ragauge predict` does not write: {error!r}"
+        ) from error
 
 
 def paper_model(variant: Variant, runs: Runs, item: str = "superposition_table_1") -> str | None:

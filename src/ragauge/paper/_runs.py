@@ -113,7 +113,10 @@ class Variant:
     def traces(self) -> dict[str, Trace]:
         """The traces of the questions that did not fail."""
         ok = {k: r.get("trace") for k, r in self.records.items() if k not in self.failed}
-        return {k: [Call.from_json(call) for call in trace] for k, trace in ok.items() if trace}
+        try:
+            return {k: [Call.from_json(call) for call in trace] for k, trace in ok.items() if trace}
+        except (TypeError, AttributeError) as error:
+            raise UserError(f"{self.path}: trace or shape of another kind: {error}") from error
 
 
 @dataclass(frozen=True, eq=False)

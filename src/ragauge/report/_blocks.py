@@ -116,7 +116,7 @@ def _titles(line: bytes) -> tuple[str, list[str]] | None:
     try:
         example = json.loads(line)
         return str(example["key"]), [_title(document) for document in example["documents"]]
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
 
 

@@ -58,8 +58,8 @@ def _readable(variant: Variant) -> Variant:
             return replace(variant, missing="holds no record")
         _ = variant.shape, variant.traces
     except UserError as error:
-        told = str(error).removeprefix(f"{variant.path}:")
-        return replace(variant, missing=f"{UNREADABLE}line {told}")
+        told = str(error).removeprefix(f"{variant.path}:").strip()
+        return replace(variant, missing=f"{UNREADABLE}{'line ' if told[:1].isdigit() else ''}{told}")
     except (TypeError, ValueError, KeyError, AttributeError) as error:  # a trace or shape of another program
         return replace(variant, missing=f"{UNREADABLE}trace or shape of another kind: {error}")
     return variant

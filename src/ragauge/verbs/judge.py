@@ -105,7 +105,7 @@ def _known(out: Path) -> dict[str, Judgement]:
     for line in out.read_bytes().split(b"\n") if out.is_file() else ():
         try:
             judgement = Judgement(**json.loads(line))
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, RecursionError):
             continue
         found[judgement.key] = judgement
     return found

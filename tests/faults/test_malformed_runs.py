@@ -1,0 +1,261 @@
+"""Malformed folders and messages: databases and indexes, requests, replies of endpoints, runs that a report is of."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from test_malformed_files import Reader, survives
+
+import service_parts
+from damage import bounded, damaged, damaged_document, damaged_json, damaged_lines
+from endpoints import Reply, says, served
+from ragauge import config, registry, report
+from ragauge.cli import main
+from ragauge.errors import UserError
+from ragauge.grounding.endpoint import Endpoint
+from ragauge.paper._runs import Runs
+from ragauge.retrieval import wire
+from ragauge.retrieval.retriever import Query
+from ragauge.retrieval.service import Server
+from synthetic_run import MODEL, write_latency, write_variant
+
+COMMON: dict[str, Any] = {
+    "deadline": None,
+    "derandomize": True,
+    "database": None,
+    "phases": [Phase.generate],
+    "suppress_health_check": list(HealthCheck),
+}
+
+# --- databases ---
+
+PARTS = (
+    *("database/manifest.json", "shards/00000/manifest.json", "embeddings/00001/manifest.json"),
+    *("indexes/ivf/merged/manifest.json", "indexes/ivf/merged/index.faiss", "indexes/ivf/merged/index.ivfdata"),
+    *("shards/00001/documents.jsonl", "shards/00001/evaluation.jsonl", "shards/00001/tokens.bin"),
+)
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A chunk database of two shards with its embeddings and its index."""
+    pytest.importorskip("faiss")
+    from tiny_database import build, recipe, write_corpus, write_tokenizer
+
+    folder = tmp_path_factory.mktemp("built")
+    build(folder / "db", recipe(write_corpus(folder / "c.jsonl"), write_tokenizer(folder / "tokenizer")))
+    return folder / "db"
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_databases(built: Path, part: str, tmp_path: Path) -> None:
+    """A damaged part is refused, or gives answers where it has its size still and only `--verify` would tell."""
+    from ragauge.retrieval.database import Database
+    from ragauge.retrieval.embed import Embeddings
+    from ragauge.retrieval.index import Index
+
+    folder = shutil.copytree(built, tmp_path / "db")
+
+    def read() -> None:
+        database = Database(folder)
+        for shard in database.shards:
+            list(shard.evaluation())
+            shard.describe(shard.documents - 1)
+        vectors = Embeddings.open(folder, 1).vectors[:3].astype("float32")
+        Index(database, "ivf").search(vectors, 3, 4)
+        database.tokens([0, len(database) - 1])
+
+    whole = (folder / part).read_bytes()
+    cut_short = [whole[:size] for size in (0, 1, len(whole) // 2, len(whole) - 3)]
+    for content in cut_short:
+        (folder / part).write_bytes(content)
+        with pytest.raises(UserError):
+            read()
+    (folder / part).write_bytes(whole)
+    damage = damaged_document if part.endswith(".json") else damaged
+    survives(Reader(folder / part, read, damage, 25, named=str(folder)))
+
+
+# --- messages ---
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with Server(service_parts.Toy(), service_parts.ABOUT, detokenize=service_parts.spelled) as running:
+        yield running
+
+
+def test_requests(server: Server) -> None:
+    """Whatever bytes are sent: an answer, or a refusal that is the sender's fault; never a defect, never silence."""
+    whole = wire.request("r", [Query(text="a", k=3), Query(tokens=[5, 6], nprobe=2)]).SerializeToString()
+    with grpc.insecure_channel(server.address) as channel:
+        calls = [channel.unary_unary(f"/{wire.SERVICE}/{name}") for name in ("Search", "Detokenize", "Describe")]
+
+        @settings(max_examples=150, **COMMON)
+        @given(damaged(whole))
+        def attempt(content: bytes) -> None:
+            for call in calls:
+                try:
+                    call(content, timeout=10)
+                except grpc.RpcError as error:
+                    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT  # noqa: PT017 (or no error)
+
+        attempt()
+
+
+def test_replies_of_a_server() -> None:
+    """A reply that is none is an error of one line, whatever its bytes are."""
+    from ragauge.retrieval.proto import ragauge_pb2 as pb
+
+    toy = service_parts.Toy()
+    whole = wire.reply("r", toy.search([Query(text="a", k=3, continuation=1)]), 0.1).SerializeToString()
+
+    @settings(max_examples=100, **COMMON)
+    @given(damaged(whole))
+    def attempt(content: bytes) -> None:
+        from google.protobuf.message import DecodeError
+
+        try:
+            with bounded():
+                for found in pb.SearchReply.FromString(content).results:
+                    wire.neighbours(found)
+        except (DecodeError, ValueError):  # which the client turns into its error
+            pass
+
+    attempt()
+
+
+def test_replies_of_an_endpoint() -> None:
+    whole = says("Which city has two bridges?").body
+    replies: list[Reply] = []
+
+    @settings(max_examples=60, **COMMON)
+    @given(damaged_document(whole))
+    def draw(content: bytes) -> None:
+        replies.append(Reply(content))
+
+    draw()
+    with served(replies) as there:
+        endpoint = Endpoint(there.url, "m", attempts=1, timeout_s=10)
+        for _ in replies:
+            try:
+                with bounded():
+                    assert endpoint.complete([{"role": "user", "content": "?"}], 9).strip()
+            except UserError as error:
+                assert there.url in str(error)  # noqa: PT017 (or no error)
+
+
+def test_an_endpoint_that_sends_no_http() -> None:
+    @settings(max_examples=20, **COMMON)
+    @given(damaged(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"))
+    def attempt(content: bytes) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            listener.settimeout(10)
+            _answer_once(listener, content)
+
+    attempt()
+
+
+def _answer_once(listener: socket.socket, content: bytes) -> None:
+    """Ask an endpoint that sends these bytes and hangs up."""
+    import threading
+
+    def answer() -> None:
+        connection, _ = listener.accept()
+        with connection:
+            connection.recv(1 << 16)
+            connection.sendall(content)
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    endpoint = Endpoint(f"http://127.0.0.1:{listener.getsockname()[1]}", "m", attempts=1, timeout_s=5)
+    with bounded(), pytest.raises(UserError):
+        endpoint.complete([{"role": "user", "content": "?"}], 9)
+    thread.join()
+
+
+# --- runs ---
+
+ITEM = "superposition_table_1"
+METHODS: dict[str, Any] = {"naive": {}, "bm25_k1": {"method": "bm25", "top_k": 1}}
+FILES = {
+    f"answers/nq_open/{MODEL}/naive.jsonl": damaged_lines,
+    f"answers/nq_open/{MODEL}/naive.meta.json": damaged_document,
+    f"latency/{MODEL}.json": damaged_document,
+    "data/nq_open.jsonl": damaged_lines,
+    "predictions.json": damaged_document,
+}
+
+
+def experiment() -> config.Config:
+    data = {"run": "small", "models": {MODEL: {}}, "datasets": {"nq_open": {}}, "methods": METHODS, "items": [ITEM]}
+    return config.parse({**data, "latency": {"methods": ["naive"], "dataset": "nq_open"}}, "small.yaml")
+
+
+@pytest.fixture
+def run_folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "results"
+    write_variant(folder, "naive", "naive", [False, True, None])
+    write_variant(folder, "bm25_k1", "bm25", [True, True, False], params={"top_k": 1})
+    write_latency(folder, {"naive": [2.0, 2.2], "bm25_k1": [0.5, 0.4]})
+    (folder / "data").mkdir()
+    example = {"key": "q0", "question": "Which?", "documents": [{"title": "A", "text": "x"}], "answers": ["x"]}
+    (folder / "data" / "nq_open.jsonl").write_text(json.dumps(example) + "\n")
+    row = {"item": ITEM, "model": "MPT-7B-Instruct", "keys": {"method": "naive", "top_k": ""}}
+    row |= dict.fromkeys(("compute_cycles", "theoretical_speedup", "critical_path_speedup"), 1.5)
+    (folder / "predictions.json").write_text(json.dumps({"rows": [row]}))
+    return folder
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_no_file_of_a_run_stops_its_report(name: str, run_folder: Path, tmp_path: Path) -> None:
+    settled, out = experiment(), tmp_path / "out"
+    survives(Reader(run_folder / name, lambda: report.write(settled, run_folder, out), FILES[name], 15, named="\0"))
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_an_item_is_made_or_the_file_is_named(name: str, run_folder: Path) -> None:
+    """The figure is not drawn here: it is made of the table alone, and takes a second."""
+    settled, path = experiment(), run_folder / name
+    table = registry.module("item", ITEM).table
+    survives(Reader(path, lambda: table(Runs(run_folder, settled)), FILES[name], 30))
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Path:
+    rate = {"median": 1e9, "low": 1e9, "high": 2e9, "n": 5}
+    rates = {"bandwidth_bytes_per_s": rate, "matvec_bytes_per_s": {"float32": rate}}
+    path = tmp_path / "machine.json"
+    path.write_text(json.dumps({**rates, "matmul_flop_per_s": {"float32": rate}, "threads": 1, "load_share": 0.0}))
+    return path
+
+
+def test_machine_files(machine: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from ragauge.cost import machine as measured
+
+    survives(Reader(machine, partial(measured.read, machine), damaged_document, 60))
+    machine.write_text("{}")
+    command = ["time", "--methods", "naive", "--dataset", "nq_open", "--model", "smollm2-135m-instruct"]
+    assert main([*command, "--random-weights", "--machine", str(machine), "--out", str(tmp_path / "x.json")]) == 2
+    assert "machine.json: bandwidth_bytes_per_s" in capsys.readouterr().err
+    assert not (tmp_path / "x.json").exists()
+
+
+def test_damage_is_drawn_without_touching_what_it_starts_from() -> None:
+    whole = {"a": [1, {"b": 2}]}
+
+    @settings(max_examples=20, **COMMON)
+    @given(damaged_json(whole))
+    def attempt(found: Any) -> None:
+        assert whole == {"a": [1, {"b": 2}]}
+
+    attempt()
