@@ -3,6 +3,7 @@
 # make smoke  the same experiment at its smallest
 # make cluster  the same on a Slurm of one node, which it starts (Debian, as root); jobs and Snakemake are killed
 # make check  lint, format, types, workflow
+# make audit  look the installed packages up in the database of known vulnerabilities
 # make clean  remove what the default and smoke experiments made (downloaded assets and .venv stay)
 #
 # pip's own settings choose where packages come from and which build of torch: PIP_INDEX_URL, PIP_EXTRA_INDEX_URL,
@@ -19,7 +20,7 @@ READY := $(VENV)/.ready
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export PYTHONUNBUFFERED := 1
 
-.PHONY: default setup test smoke cluster check format schema clean
+.PHONY: default setup test smoke cluster check audit format schema clean
 .DEFAULT_GOAL := default
 
 default: $(READY)
@@ -49,6 +50,9 @@ check: $(READY)
 	mypy
 	snakefmt --check Snakefile workflow
 	snakemake --lint
+
+audit: $(READY)
+	python .ci/audit.py
 
 format: $(READY)
 	ruff check --fix-only --quiet .
