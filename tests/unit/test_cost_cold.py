@@ -70,7 +70,10 @@ def test_the_item_has_latency_over_hit_rates_and_what_breaks_even(results: Path)
     mine = table[table["variant"] == "k1"]
     found = {q: part["measured"].iloc[0] for q, part in mine.groupby("quantity") if q != "mean_latency_s"}
     assert {q: found[q] for q in ("computing_s", "saving_s", "loading_s", "online_s")} == {
-        "computing_s": 4.0, "saving_s": 1.5, "loading_s": 0.5, "online_s": 1.0
+        "computing_s": 4.0,
+        "saving_s": 1.5,
+        "loading_s": 0.5,
+        "online_s": 1.0,
     }
     assert found["break_even_reuses"] == 1
     assert found["break_even_questions"] == 4

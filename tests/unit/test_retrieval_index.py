@@ -160,7 +160,10 @@ def test_nothing_is_made_twice(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"nlist": 1000}, r"1000 lists want 39,000 training vectors and there are [\d,]+; set nlist to at most \d+, take"),
+        (
+            {"nlist": 1000},
+            r"1000 lists want 39,000 training vectors and there are [\d,]+; set nlist to at most \d+, take",
+        ),
         ({"pq_bytes": 5}, r"pq_bytes 5 must divide 32: one of \[1, 2, 4, 8, 16, 32\]"),
         ({"filled": 3}, r"filled is 3; the database has [\d,]+ vectors already"),
         ({"train_vectors": 100}, r"8 lists want 312 training vectors and there are 100; the least is 256"),
