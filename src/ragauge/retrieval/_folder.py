@@ -1,6 +1,7 @@
 """Folders that are made whole or not at all, and are known by a manifest: shards, embeddings, indexes.
 
-The manifest names every file with its size and hash, and what the folder was made from. A folder of the same origin
+The manifest names every file with its size and hash, and what the folder was made from, and is sealed with a hash of
+itself, so that what it says can be believed. A folder of the same origin
 is not made again, so that a killed build goes on where it was; a folder that was cut short, or is of another origin,
 is refused in one line.
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from ragauge.errors import UserError
 from ragauge.records import replace_atomically
 
 MANIFEST = "manifest.json"
-FORMAT = 1  # of all folders of this package
+FORMAT = 2  # of all folders of this package
 
 
 def build(target: Path, kind: str, made_from: Mapping[str, Any], make: Callable[[Path], Mapping[str, Any]]) -> bool:
@@ -42,6 +43,8 @@ def build(target: Path, kind: str, made_from: Mapping[str, Any], make: Callable[
         unfinished.mkdir(parents=True)
         facts = dict(make(unfinished))
         manifest = {"format": FORMAT, "kind": kind, "made_from": origin, **facts, "files": _files(unfinished)}
+        manifest = json.loads(json.dumps(manifest))  # as it reads back
+        manifest["seal"] = text_sha256(manifest)
         replace_atomically(unfinished / MANIFEST, (json.dumps(manifest, indent=1) + "\n").encode())
         shutil.rmtree(target, ignore_errors=True)
         unfinished.rename(target)
@@ -52,15 +55,18 @@ def build(target: Path, kind: str, made_from: Mapping[str, Any], make: Callable[
     return True
 
 
-def read(folder: Path, kind: str, verify: bool = False) -> dict[str, Any]:
+def read(folder: Path, kind: str, verify: bool = False, hashed: Collection[str] = ()) -> dict[str, Any]:
     """The folder's manifest, after a look at the size of every file (with `verify`: at its hash).
+
+    Args:
+        hashed: files whose hash is looked at in any case, since their reader believes the sizes that they state.
 
     Raises:
         UserError: there is none, it is of another kind, or a file is missing, cut short or changed.
     """
     manifest = _manifest(folder, kind)
     for name, facts in manifest["files"].items():
-        _check_file(folder / name, facts, kind, verify)
+        _check_file(folder / name, facts, kind, verify or name in hashed)
     return manifest
 
 
@@ -87,6 +93,8 @@ def _manifest(folder: Path, kind: str) -> dict[str, Any]:
         raise UserError(f"{path}: a {kind} is needed here, this is {found!r}")
     if manifest.get("format") != FORMAT or not isinstance(manifest.get("files"), dict):
         raise UserError(f"{path}: {kind} of format {manifest.get('format')!r}; this version reads {FORMAT}: rebuild it")
+    if manifest.pop("seal", None) != text_sha256(manifest):
+        raise UserError(f"{path}: damaged: not as it was written with its {kind}; rebuild it")
     return manifest
 
 

@@ -17,7 +17,6 @@ documents that are near-duplicates of evaluation text, which an index leaves out
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -26,6 +25,7 @@ from typing import IO, Any, Literal
 
 import numpy as np
 
+from ragauge.datasets._base import json_object, read_lines
 from ragauge.errors import UserError
 from ragauge.retrieval import _folder
 from ragauge.retrieval.corpus import Corpus, Document, Share, as_json_line
@@ -319,14 +319,16 @@ class Shard:
         start = int(self._map("document_lines.bin", "int64", (self.documents,))[document])
         with open(self.folder / "documents.jsonl", "rb") as file:
             file.seek(start)
-            described: dict[str, str] = json.loads(file.readline())
-        return described
+            return json_object(file.readline(), f"{self.folder / 'documents.jsonl'}: document {document}")
 
     def evaluation(self) -> Iterator[Evaluation]:
         """The evaluation text, its documents counted within the shard."""
-        with open(self.folder / "evaluation.jsonl", "rb") as file:
-            for line in file:
-                yield Evaluation(**json.loads(line))
+        for number, line in read_lines(self.folder / "evaluation.jsonl"):
+            place = f"{self.folder / 'evaluation.jsonl'}:{number}"
+            try:
+                yield Evaluation(**json_object(line, place))
+            except TypeError as error:
+                raise UserError(f"{place}: no evaluation text ({error}); rebuild the shard") from error
 
     def _map(self, name: str, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
         if 0 in shape:  # which cannot be mapped

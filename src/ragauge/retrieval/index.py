@@ -13,7 +13,9 @@ for the chunk that it was drawn around.
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
+import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -31,9 +33,11 @@ from ragauge.retrieval.embed import Embeddings, normalised
 from ragauge.retrieval.settings import IndexRecipe
 
 TRAINED, ADDED, MERGED = "trained index", "codes of a shard", "merged index"
+FAISS = ("trained.faiss", "codes.faiss", "index.faiss")  # faiss takes memory for whatever sizes a file states
 POINTS_PER_LIST = 39  # faiss asks for as many training vectors a centroid
 PQ_CENTROIDS = 256  # of each byte of a code
 BLOCK_VECTORS = 16384  # in memory at a time, in float32
+LITTLE_BYTES = 1 << 20  # a disk with less room is full
 NOISE = 1.0  # length of what is added to a unit vector: the sum has a cosine of 0.7 with it, less than a good neighbour
 
 
@@ -172,7 +176,7 @@ def train(folder: Path, label: str, recipe: IndexRecipe) -> bool:
         index.cp.niter = index.pq.cp.niter = recipe.iterations
         index.pq.cp.min_points_per_centroid = 1  # no warning from each quantiser of a small corpus
         index.train(sample)
-        faiss.write_index(index, str(unfinished / "trained.faiss"))
+        _write(index, unfinished / "trained.faiss")
         return {"trained_on": len(sample)}
 
     return _folder.build(index_folder(folder, label) / "trained", TRAINED, made_from, make)
@@ -195,7 +199,7 @@ def add(folder: Path, label: str, recipe: IndexRecipe, shard: int) -> bool:
         index = faiss.read_index(str(trained / "trained.faiss"))
         for block, ids in vectors.blocks(shard):
             index.add_with_ids(block, ids)
-        faiss.write_index(index, str(unfinished / "codes.faiss"))
+        _write(index, unfinished / "codes.faiss")
         return {"vectors": int(index.ntotal)}
 
     return _folder.build(_added_folder(folder, label, shard), ADDED, made_from, make)
@@ -217,18 +221,41 @@ def merge(folder: Path, label: str, recipe: IndexRecipe, part: tuple[int, int] |
     if not taken:
         raise UserError(f"part {part}: the index takes {len(vectors.embeddings)} shards; none is left for this part")
     shards = [_added_folder(folder, label, shard) for shard in taken]
-    counts = [_folder.read(shard, ADDED)["vectors"] for shard in shards]
+    counts = [_folder.read(shard, ADDED, hashed=FAISS)["vectors"] for shard in shards]
     _check_added(shards, _folder.sha256(trained))
     made_from = {**_origin(vectors), "shards": [_folder.sha256(shard) for shard in shards]}
 
     def make(unfinished: Path) -> dict[str, Any]:
         index = faiss.read_index(str(trained / "trained.faiss"))
+        codes = [shard / "codes.faiss" for shard in shards]
+        _check_room(unfinished, sum(path.stat().st_size for path in codes))
         with _quiet_library():
-            merge_ondisk(index, [str(shard / "codes.faiss") for shard in shards], str(unfinished / "index.ivfdata"))
-            faiss.write_index(index, str(unfinished / "index.faiss"))
+            merge_ondisk(index, [str(path) for path in codes], str(unfinished / "index.ivfdata"))
+            _write(index, unfinished / "index.faiss")
         return {"vectors": sum(counts), "nprobe": recipe.nprobe, "dim": vectors.dim, "filled": recipe.filled}
 
     return _folder.build(merged_folder(folder, label, part), MERGED, made_from, make)
+
+
+def _write(index: Any, path: Path) -> None:
+    """Write an index; raises OSError, as other writers do, where the disk does not take it.
+
+    Through a file of Python's: faiss's own says nothing of what cannot be written when it is closed.
+    """
+    import faiss
+
+    try:
+        with open(path, "wb") as file:
+            faiss.write_index(index, faiss.PyCallbackIOWriter(file.write))
+    except (RuntimeError, SystemError) as error:  # what an OSError becomes on its way through faiss
+        code = errno.ENOSPC if shutil.disk_usage(path.parent).free < LITTLE_BYTES else errno.EIO
+        raise OSError(code, os.strerror(code), str(path)) from error
+
+
+def _check_room(folder: Path, needed: int) -> None:
+    """Raise OSError where a disk lacks the room for lists that are mapped into memory: the system would kill us."""
+    if shutil.disk_usage(folder).free < needed:
+        raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}; {needed:,} bytes are needed", str(folder))
 
 
 def merged_folder(folder: Path, label: str, part: tuple[int, int] | None = None) -> Path:
@@ -252,7 +279,7 @@ def _origin(vectors: Vectors) -> dict[str, Any]:
 def _trained(folder: Path, label: str, vectors: Vectors) -> Path:
     """The trained index; raises UserError where it is of another database or recipe."""
     trained = index_folder(folder, label) / "trained"
-    if _folder.read(trained, TRAINED)["made_from"] != _origin(vectors):
+    if _folder.read(trained, TRAINED, hashed=FAISS)["made_from"] != _origin(vectors):
         raise UserError(f"{trained}: trained for another database or with other settings; train it again")
     return trained
 
@@ -294,7 +321,7 @@ class Index:
             UserError: it is missing, cut short, changed (with `verify`), or of another database.
         """
         folder = merged_folder(database.folder, label, part)
-        self.manifest = _folder.read(folder, MERGED, verify)
+        self.manifest = _folder.read(folder, MERGED, verify, hashed=FAISS)
         self.database = database
         self.folder = folder
         if self.manifest["made_from"]["database"] != database.sha256:
