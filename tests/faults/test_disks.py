@@ -1,0 +1,233 @@
+"""Disks that are full or read-only, really: small file systems in memory, mounted for the test.
+
+What cannot be written is told in one line, nothing half-written is taken for whole, and the same again with room gives
+what an undisturbed run gives.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragauge import records
+from ragauge.assets import archive
+from ragauge.assets.store import Store
+from ragauge.cli import main
+from ragauge.errors import UserError
+from tiny_checkpoint import write_checkpoint, write_questions
+
+SIZE = 8 << 20
+
+
+class Disk:
+    """A mounted file system of `SIZE` bytes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def fill(self, left: int = 0) -> None:
+        """Take all room but `left` bytes."""
+        with open(self.folder / "filler", "wb", buffering=0) as file:
+            file.write(bytes(max(0, shutil.disk_usage(self.folder).free - left)))
+
+    def empty(self) -> None:
+        (self.folder / "filler").unlink()
+
+    def remount(self, how: str) -> None:
+        """`ro` or `rw`."""
+        subprocess.run(["mount", "-o", f"remount,{how}", str(self.folder)], check=True)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Disk]:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("needs the right to mount a small file system")
+    yield Disk(folder)
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_checkpoint(tmp_path_factory.mktemp("model"), max_position_embeddings=1024)
+
+
+@pytest.fixture(scope="module")
+def questions(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_questions(tmp_path_factory.mktemp("data") / "nq.jsonl", 6)
+
+
+def untimed(path: Path) -> list[dict[str, Any]]:
+    """Records without what the clock said."""
+    found = [record.model_dump(exclude={"offline_s", "online_s", "first_token_s"}) for record in records.read(path)]
+    for record in found:
+        record["trace"] = [{k: v for k, v in c.items() if k not in ("seconds", "loading_s")} for c in record["trace"]]
+    return found
+
+
+def run_arguments(model: Path, questions: Path, out: Path, *more: str) -> list[str]:
+    return [
+        *("run", "--method", "superposition", "--dataset", "nq_open", "--data", str(questions), "--model", str(model)),
+        *("--threads", "1", "--max-new-tokens", "5", "--out", str(out), *more),
+    ]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(model: Path, questions: Path, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    out = tmp_path_factory.mktemp("undisturbed") / "x.jsonl"
+    assert main(run_arguments(model, questions, out)) == 0
+    return untimed(out)
+
+
+def one_line(captured: Any) -> str:
+    """The one line of a failure, which is no traceback."""
+    lines = [line for line in captured.err.splitlines() if line.startswith("ragauge: error: ")]
+    assert len(lines) == 1, captured.err
+    assert "Traceback" not in captured.err
+    return str(lines[0])
+
+
+# --- full ---
+
+
+def test_records(
+    disk: Disk, model: Path, questions: Path, undisturbed: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = disk.folder / "x.jsonl"
+    disk.fill(left=16 << 10)
+    assert main(run_arguments(model, questions, out)) == 2
+    assert "No space left on device" in one_line(capsys.readouterr())
+    assert not out.exists()
+    disk.empty()
+    assert main(run_arguments(model, questions, out)) == 0
+    assert untimed(out) == undisturbed
+
+
+def test_kept_documents(disk: Disk, model: Path, questions: Path, undisturbed: list[Any], tmp_path: Path) -> None:
+    """They cost the entry, not the answer, and leave nothing that another run would read."""
+    kept, out = disk.folder / "documents", tmp_path / "x.jsonl"
+    kept.mkdir()
+    disk.fill(left=8 << 10)
+    assert main(run_arguments(model, questions, out, "--documents", str(kept))) == 0
+    assert untimed(out) == undisturbed
+    assert all(path.suffix == ".safetensors" for path in kept.iterdir())
+    disk.empty()
+    for again in (tmp_path / "2.jsonl", tmp_path / "3.jsonl"):
+        assert main(run_arguments(model, questions, again, "--documents", str(kept))) == 0
+        assert untimed(again) == undisturbed
+    assert any(kept.iterdir())
+
+
+def test_assets(disk: Disk, tmp_path: Path) -> None:
+    packed, store = tmp_path / "a.zip", Store(disk.folder / "home", progress=False)
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as file:
+        for name in ("one", "two"):
+            file.writestr(name, bytes(range(256)) * 4000)
+
+    def make(folder: Path) -> dict[str, Any]:
+        return {"members": archive.unpack(packed, folder, max_bytes=1 << 30)}
+
+    disk.fill(left=1500 << 10)
+    with pytest.raises(UserError, match="No space left on device"):
+        store.build(disk.folder / "home" / "a", make)
+    assert [path.name for path in (disk.folder / "home").iterdir()] == [".a.lock"]
+    disk.empty()
+    assert (store.build(disk.folder / "home" / "a", make) / "two").stat().st_size == 1_024_000
+
+
+STAGES = {
+    "shards/00000": "shard",
+    "database": "gather",
+    "embeddings/00000": "embed",
+    "indexes/ivf/trained": "train",
+    "indexes/ivf/shards/00001": "add",
+    "indexes/ivf/merged": "merge",
+}
+
+
+@pytest.mark.parametrize("target", STAGES)
+def test_databases_and_indexes(disk: Disk, target: str, tmp_path: Path) -> None:
+    """Each stage of an index's making, with no room for what it writes."""
+    pytest.importorskip("faiss")
+    import tiny_database as tiny
+    from ragauge.retrieval import database, embed, index
+
+    folder = disk.folder / "db"
+    corpus, tokenizer = tiny.write_corpus(tmp_path / "c.jsonl"), tiny.write_tokenizer(tmp_path / "tokenizer")
+    recipe = tiny.recipe(corpus, tokenizer)
+    tiny.build(folder, recipe)
+    whole = {path.name: path.read_bytes() for path in (folder / target).iterdir()}
+    shutil.rmtree(folder / target)
+    stages = {
+        "shard": lambda: database.build_shard(folder, recipe, 0),
+        "gather": lambda: database.gather(folder, 2),
+        "embed": lambda: embed.build_embeddings(folder, 0, tiny.Choice()),
+        "train": lambda: index.train(folder, "ivf", tiny.INDEX),
+        "add": lambda: index.add(folder, "ivf", tiny.INDEX, 1),
+        "merge": lambda: index.merge(folder, "ivf", tiny.INDEX),
+    }
+    disk.fill()
+    with pytest.raises(UserError, match="cannot be written"):
+        stages[STAGES[target]]()
+    assert not (folder / target).exists()
+    disk.empty()
+    assert stages[STAGES[target]]()
+    assert {path.name: path.read_bytes() for path in (folder / target).iterdir()} == whole
+
+
+# --- read-only ---
+
+
+def test_a_read_only_folder_of_results(
+    disk: Disk, model: Path, questions: Path, undisturbed: list[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = disk.folder / "results" / "x.jsonl"
+    disk.remount("ro")
+    assert main(run_arguments(model, questions, out)) == 2
+    assert "Read-only file system" in one_line(capsys.readouterr())
+    disk.remount("rw")
+    assert main(run_arguments(model, questions, out)) == 0
+    finished = out.read_bytes()
+    disk.remount("ro")  # a finished run is read as before, and asked again says what it cannot do
+    assert untimed(out) == undisturbed
+    assert main(run_arguments(model, questions, out)) == 2
+    assert "Read-only file system" in one_line(capsys.readouterr())
+    assert out.read_bytes() == finished
+
+
+@pytest.mark.parametrize("state", ["full", "read-only"])
+def test_every_verb_that_writes_says_what_it_cannot(
+    state: str, disk: Disk, model: Path, questions: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    experiment = tmp_path / "small.yaml"
+    experiment.write_text(json.dumps({"run": "small", "models": {"smollm2-135m-instruct": {}}, **_DATASETS}))
+    of_run = ["--run-config", str(experiment), "--results", str(tmp_path), "--out-dir", str(disk.folder / "out")]
+    counts = tmp_path / "counts.json"
+    counts.write_text('{"preamble": 4, "documents": [9, 7], "query": 5, "task": 3}')
+    timed = ["--methods", "naive", "--dataset", str(counts), "--model", str(model), "--random-weights"]
+    timed += ["--trials", "1", "--warmup", "1", "--allow-load", "--threads", "1"]
+    verbs = [
+        ["data", "--dataset", "nq_open", "--data", str(questions), "--out", str(disk.folder / "x.jsonl")],
+        ["render", "superposition_table_1", *of_run],
+        ["provenance", *of_run],
+        ["report", *of_run],
+        ["time", *timed, "--out", str(disk.folder / "t.json")],
+    ]
+    disk.fill() if state == "full" else disk.remount("ro")
+    said = "No space left on device" if state == "full" else "Read-only file system"
+    for verb in verbs:
+        assert main(verb) == 2, verb
+        assert said in one_line(capsys.readouterr()), verb
+    assert [path.name for path in disk.folder.rglob("*") if path.is_file()] == ["filler"] * (state == "full")
+
+
+_DATASETS = {"datasets": {"nq_open": {"limit": 3}}, "methods": {"naive": {}}, "items": ["superposition_table_1"]}
