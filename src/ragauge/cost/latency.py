@@ -122,8 +122,12 @@ def save(result: Mapping[str, Any], path: Path) -> None:
     """Write a result as JSON in one step: the file is there whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.partial")
-    partial.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    os.replace(partial, path)
+    try:
+        partial.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        os.replace(partial, path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
 
 
 def summarise(rows: Sequence[Mapping[str, Any]], disturbed: bool = False) -> dict[str, dict[str, dict[str, float]]]:

@@ -1,0 +1,114 @@
+"""SIGKILL of a job alone and of the coordinating snakemake alone, and two runs in one folder: nothing is lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from test_smoke import METHODS, configure, records
+
+from ragauge.cli import main
+from tiny_checkpoint import write_checkpoint, write_questions
+from workflow_folder import copy_workflow, kill, needs_snakemake, snakemake, start
+
+pytestmark = [needs_snakemake, pytest.mark.slow]
+
+QUESTIONS = 40
+VARIANT = "superposition_k1"
+PATIENCE_S = 120
+
+
+@pytest.fixture(scope="module")
+def folder(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = copy_workflow(root, tmp_path_factory.mktemp("killed"))
+    write_checkpoint(made / "model")
+    write_questions(made / "many.jsonl", QUESTIONS)
+    return made
+
+
+@pytest.fixture(scope="module")
+def undisturbed(folder: Path) -> list[dict[str, object]]:
+    out = folder / "undisturbed.jsonl"
+    model = ["--model", str(folder / "model"), "--template", "chat", "--threads", "1", "--max-new-tokens", "16"]
+    data = ["--dataset", "nq_open", "--data", str(folder / "many.jsonl")]
+    assert main(["run", "--method", "superposition", *data, *model, "--out", str(out)]) == 0
+    return records(out)
+
+
+class Run:
+    """The answers of one variant as a workflow of its own name."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.folder = folder
+        self.out = folder / "results" / name / "answers" / "nq_open" / "tiny" / f"{VARIANT}.jsonl"
+        settings = configure(folder, {VARIANT: METHODS[VARIANT]}, "many.jsonl", name)
+        target = str(self.out.relative_to(folder))
+        self.arguments = [target, "--cores", "1", "--configfile", settings.name]
+
+    def until_answering(self, coordinator: psutil.Process) -> psutil.Process:
+        """The process that answers, once it has some answers."""
+        partial = self.out.with_name(f"{self.out.name}.partial")
+        deadline = time.monotonic() + PATIENCE_S
+        while not (partial.exists() and partial.read_bytes().count(b"\n") > 3):
+            assert coordinator.is_running(), "it ended before it was killed"
+            assert time.monotonic() < deadline, "no answer yet"
+            time.sleep(0.005)
+        return next(p for p in coordinator.children(recursive=True) if "run" in p.cmdline())
+
+    def again(self) -> None:
+        done = snakemake(self.folder, *self.arguments)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_killed_job(folder: Path, undisturbed: list[dict[str, object]]) -> None:
+    """The workflow fails and says so; the next run asks what is left."""
+    run = Run(folder, "job")
+    process = start(folder, *run.arguments)
+    try:
+        run.until_answering(psutil.Process(process.pid)).kill()
+        _, told = process.communicate(timeout=PATIENCE_S)
+    finally:
+        kill(process)
+    assert process.returncode == 1
+    assert "Error in rule answers" in told
+    assert not run.out.exists()
+    run.again()
+    assert records(run.out) == undisturbed
+
+
+def test_a_killed_coordinator(folder: Path, undisturbed: list[dict[str, object]]) -> None:
+    """Its job answers on; a run beside it is refused the file, and one after it finds the answers."""
+    run = Run(folder, "coordinator")
+    process = start(folder, *run.arguments)
+    try:
+        job = run.until_answering(psutil.Process(process.pid))
+        os.kill(process.pid, signal.SIGKILL)
+        job.suspend()
+        beside = snakemake(folder, *run.arguments)
+        assert beside.returncode == 1
+        assert "another process is writing this file" in beside.stdout + beside.stderr
+        job.resume()
+        job.wait(PATIENCE_S)
+    finally:
+        kill(process)
+    run.again()
+    assert records(run.out) == undisturbed
+
+
+def test_two_runs_in_one_folder(folder: Path, undisturbed: list[dict[str, object]]) -> None:
+    run = Run(folder, "two")
+    process = start(folder, *run.arguments)
+    try:
+        run.until_answering(psutil.Process(process.pid))
+        second = snakemake(folder, *run.arguments)
+        assert second.returncode != 0
+        assert "another run of this workflow is at work in this folder" in second.stdout + second.stderr
+        process.communicate(timeout=PATIENCE_S)
+        assert process.returncode == 0
+    finally:
+        kill(process)
+    assert records(run.out) == undisturbed
