@@ -103,8 +103,10 @@ def test_two_runs_in_one_folder(folder: Path, undisturbed: list[dict[str, object
     run = Run(folder, "two")
     process = start(folder, *run.arguments)
     try:
-        run.until_answering(psutil.Process(process.pid))
+        job = run.until_answering(psutil.Process(process.pid))
+        job.suspend()  # lest the first run ends while the second starts
         second = snakemake(folder, *run.arguments)
+        job.resume()
         assert second.returncode != 0
         assert "another run of this workflow is at work in this folder" in second.stdout + second.stderr
         process.communicate(timeout=PATIENCE_S)
