@@ -7,10 +7,10 @@ rule asset:
         "resources/assets/{asset}.json",
     log:
         "logs/assets/{asset}.log",
+    localrule: True  # computing nodes of many clusters reach no other network
     conda:
         ENVIRONMENT
     threads: 1
-    localrule: True  # computing nodes of many clusters reach no other network
     resources:
         mem_mb=grown(4000),
         runtime=240,

@@ -11,10 +11,10 @@ rule provenance:
         f"{REPORTS}/provenance.json",
     log:
         f"{LOGS}/items/provenance.log",
+    localrule: True
     conda:
         ENVIRONMENT
     threads: 1
-    localrule: True
     resources:
         mem_mb=grown(2000),
         runtime=10,
@@ -35,10 +35,10 @@ rule superposition_table_1:
         **rendered("superposition_table_1", SUPERPOSITION),
     log:
         f"{LOGS}/items/superposition_table_1.log",
+    localrule: True
     conda:
         ENVIRONMENT
     threads: 1
-    localrule: True
     resources:
         mem_mb=grown(2000),
         runtime=10,

@@ -9,10 +9,10 @@ rule predictions:
         PREDICTIONS,
     log:
         f"{LOGS}/predictions.log",
+    localrule: True
     conda:
         ENVIRONMENT
     threads: 1
-    localrule: True
     resources:
         mem_mb=grown(2000),
         runtime=10,

@@ -14,10 +14,10 @@ rule report_page:
         report(PAGE, caption="../report/page.rst", category="The report"),
     log:
         f"{LOGS}/report.log",
+    localrule: True
     conda:
         ENVIRONMENT
     threads: 1
-    localrule: True
     resources:
         mem_mb=grown(4000),
         runtime=20,

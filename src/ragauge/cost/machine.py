@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import psutil
 
@@ -118,7 +118,7 @@ def _check_rate(rate: Any, place: str) -> None:
         raise UserError(f"{place}: a rate above 0 is needed under `high`; measure the machine again")
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: Any) -> TypeGuard[float]:
     return type(value) in (int, float) and abs(value) < 1e300
 
 

@@ -246,7 +246,8 @@ def _write(index: Any, path: Path) -> None:
 
     try:
         with open(path, "wb") as file:
-            faiss.write_index(index, faiss.PyCallbackIOWriter(file.write))
+            writer = faiss.PyCallbackIOWriter(file.write)  # type: ignore[attr-defined]
+            faiss.write_index(index, writer)
     except (RuntimeError, SystemError) as error:  # what an OSError becomes on its way through faiss
         code = errno.ENOSPC if shutil.disk_usage(path.parent).free < LITTLE_BYTES else errno.EIO
         raise OSError(code, os.strerror(code), str(path)) from error
