@@ -271,6 +271,9 @@ class Config(_Section):
             raise UserError(f"{where}.{problem}")
         if pipeline.model is not None:
             _known("model", pipeline.model, self.models, f"{where}.model")
+        dtype = self.models[self.pipeline_model(pipeline)].dtype
+        if pipeline.engine == "onnx" and dtype != "float32":
+            raise UserError(f"{where}.engine: onnx runs a decoder in float32, not in {dtype}")
         if not self.databases:
             raise UserError(f"{where}: needs a chunk database; name one under databases")
         if pipeline.database is not None:

@@ -359,3 +359,17 @@ def test_systems_differ_by_what_their_settings_say(tmp_path: Path) -> None:
     options = [system.options for system in _piperag.systems(runs(tmp_path))]
     alone = ["ONNX Runtime", "last 64 characters", "own article passed over", "trained", "cross-attention, trained"]
     assert sorted(options) == sorted(["", "", "neighbours not read ahead", *alone])
+
+
+def test_an_engine_is_told_before_it_has_run(tmp_path: Path) -> None:
+    retro = {"schedule": "retro", "database": "d"}
+    config = {
+        "run": "t",
+        "models": {"smollm2-135m-instruct": {}},
+        "datasets": {"wiki_single": {}},
+        "methods": {"naive": {}},
+        "databases": {"d": {}},
+        "pipelines": {"torch": retro, "onnx": {**retro, "engine": "onnx"}},
+    }
+    found = {p.name: p.options for p in _piperag.pipelines(runs(tmp_path, config))}
+    assert found == {"torch": "", "onnx": "ONNX Runtime"}

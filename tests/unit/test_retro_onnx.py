@@ -116,6 +116,8 @@ def test_scores_by_the_command_line_are_torchs(
     assert scores[0] == pytest.approx(scores[1], abs=1e-4)
     assert main([*common, *onnx, "--out", str(tmp_path / "x.jsonl")]) == 2
     assert "exported from something else" in capsys.readouterr().err
+    assert main([*common, *trained, *onnx, "--dtype", "bfloat16", "--out", str(tmp_path / "x.jsonl")]) == 2
+    assert "engine onnx: runs a decoder in float32, not in bfloat16" in capsys.readouterr().err
 
 
 def test_what_cannot_be_done_is_said(lm: OnnxLM, tmp_path: Path) -> None:

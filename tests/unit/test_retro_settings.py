@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from ragauge import config
+from ragauge.cli import main
 from ragauge.errors import UserError
 from ragauge.retro.schedule import KINDS, Schedule
 from ragauge.retro.settings import PipelineSettings
@@ -47,6 +50,10 @@ def test_a_key_is_its_schedule_and_every_schedule_can_be_configured(kind: Any) -
             {"retro": {"form": "cross_attention", "retrofit_minutes": 8.0, "reach": 0}},
             "c.yaml: pipelines.retro.form: reach and bias are of the form joint alone, not of cross_attention",
         ),
+        (
+            {"retro": {"form": "cross_attention", "retrofit_minutes": 8.0, "engine": "onnx"}},
+            "c.yaml: pipelines.retro.engine: onnx reads neighbours by the form joint, not by cross_attention",
+        ),
         ({"retro": {"form": "cross"}}, "c.yaml: pipelines.retro.form: must be"),
         ({"retro": {"index": "iv"}}, "unknown index 'iv'; did you mean 'ivf'?"),
         ({"retro": {"model": "llama"}}, "c.yaml: pipelines.retro.model: unknown model 'llama'"),
@@ -59,6 +66,25 @@ def test_mistakes_name_their_place(pipelines: dict[str, Any], message: str) -> N
     with pytest.raises(UserError) as error:
         parsed(pipelines)
     assert message in str(error.value)
+
+
+def test_onnx_runs_a_decoder_in_float32() -> None:
+    half: dict[str, Any] = {"smollm2-135m-instruct": {"dtype": "bfloat16"}}
+    assert parsed({"retro": {"engine": "onnx"}}).pipelines["retro"].engine == "onnx"
+    with pytest.raises(UserError, match=r"c.yaml: pipelines.retro.engine: onnx runs a decoder in float32, not in bflo"):
+        parsed({"retro": {"engine": "onnx"}}, models=half)
+
+
+def test_an_exported_decoder_is_given_where_the_engine_is_onnx(tmp_path: Path, capsys: Any) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(
+        yaml.safe_dump({**BASE, "pipelines": {"none": {"schedule": "random", "engine": "onnx"}, "random": {}}})
+    )
+    common = ["pipeline", "--config", str(path), "--database", str(tmp_path), "--out", str(tmp_path / "x.jsonl")]
+    assert main([*common, "--pipeline", "none"]) == 2
+    assert "--pipeline none: needs --onnx, by its engine onnx" in capsys.readouterr().err
+    assert main([*common, "--pipeline", "random", "--onnx", str(tmp_path)]) == 2
+    assert "--pipeline random: takes no --onnx, by its engine torch" in capsys.readouterr().err
 
 
 def test_a_pipeline_needs_a_database() -> None:

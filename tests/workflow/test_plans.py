@@ -50,6 +50,23 @@ def test_a_judge_that_is_named_judges_before_its_table_is_made(checkout: Path) -
     assert "--model smollm2-135m-instruct --dtype float32 --device cpu" in output
 
 
+def test_decoders_are_exported_once_for_all_pipelines_that_run_their_onnx(checkout: Path) -> None:
+    onnx = "schedule: random, engine: onnx"
+    models = "models={smollm2-135m-instruct: {dtype: float32}}"
+    trained = f"trained: {{{onnx}, retrofit_minutes: 1.0}}"
+    pipelines = f"pipelines={{one: {{{onnx}}}, two: {{{onnx}, interval: 32}}, {trained}, torch: {{schedule: random}}}}"
+    done = snakemake(checkout, "-n", "-p", "--configfile", "configs/smoke.yaml", "--config", models, pipelines)
+    assert done.returncode == 0, done.stderr
+    output = done.stdout + done.stderr
+    jobs = planned(output)
+    assert jobs["export"] == 2
+    assert jobs["retrofit"] == 1
+    exported = re.findall(r"--onnx results/smoke/onnx/(\S+)", output)
+    assert sorted(exported) == [
+        f"smollm2-135m-instruct/{name}" for name in ("untrained", "untrained", "wikipedia/ivf/1.0")
+    ]
+
+
 def test_a_key_is_changed_on_the_command_line(checkout: Path) -> None:
     change = ["--config", "generation={max_new_tokens: 9}", "datasets={wiki_single: {limit: 3}}"]
     done = snakemake(checkout, "-n", *change)

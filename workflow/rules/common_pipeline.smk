@@ -3,12 +3,14 @@
 PIPELINE = f"{RESULTS}/pipelines/{{pipeline}}"
 pipeline_files = [f"{PIPELINE}.jsonl".format(pipeline=label) for label in EXPERIMENT.pipelines]
 RETROFIT = f"{RESULTS}/retrofit/{{database}}/{{index}}/{{model}}/{{form}}/{{minutes}}"
+EXPORT = f"{RESULTS}/onnx/{{model}}/{{weights}}"  # weights: untrained, or where and how long they were trained
 
 
 wildcard_constraints:
     pipeline="[^/]+",
     form="joint|cross_attention",
     minutes=r"[\d.]+",
+    weights=r"untrained|[^/]+/[^/]+/[\d.]+",
 
 
 def pipeline_of(wildcards):
@@ -47,9 +49,38 @@ def pipeline_adapters(wildcards):
     return trained if entry.retrofit_minutes else []
 
 
+def pipeline_export(wildcards):
+    """The decoder as ONNX, where that runs it."""
+    entry = pipeline_of(wildcards)
+    trained = f"{EXPERIMENT.pipeline_database(entry)}/{entry.index}/{entry.retrofit_minutes}"
+    weights = trained if entry.retrofit_minutes else "untrained"
+    exported = EXPORT.format(model=EXPERIMENT.pipeline_model(entry), weights=weights)
+    return exported if entry.engine == "onnx" else []
+
+
 def pipeline_options(wildcards):
-    adapters = pipeline_adapters(wildcards)
-    return f"--adapters {adapters}" if adapters else ""
+    given = {"--adapters": pipeline_adapters(wildcards), "--onnx": pipeline_export(wildcards)}
+    return " ".join(f"{option} {path}" for option, path in given.items() if path)
+
+
+def export_adapters(wildcards):
+    """What `weights` names, trained in the one form that is exported."""
+    if wildcards.weights == "untrained":
+        return []
+    database, index, minutes = wildcards.weights.split("/")
+    trained = f"{RETROFIT}/adapters.safetensors"
+    return trained.format(database=database, index=index, model=wildcards.model, form="joint", minutes=minutes)
+
+
+def export_options(wildcards):
+    adapters = export_adapters(wildcards)
+    model = f"--model {EXPERIMENT.models[wildcards.model].source}"
+    return f"{model} --adapters {adapters}" if adapters else model
+
+
+def export_mb(wildcards, attempt):
+    """Weights in float32 twice: as they are read, and as they are written."""
+    return attempt * max(6000, EXPERIMENT.models[wildcards.model].resources.mem_mb)
 
 
 def retrofit_folder(wildcards):
@@ -85,6 +116,18 @@ def pipeline_node(wildcards):
 
 def pipeline_gpus(wildcards):
     return EXPERIMENT.gpus(EXPERIMENT.pipeline_model(pipeline_of(wildcards)))
+
+
+def pipeline_resources(wildcards):
+    return EXPERIMENT.models[EXPERIMENT.pipeline_model(pipeline_of(wildcards))].resources
+
+
+def pipeline_mb(wildcards, attempt):
+    return attempt * pipeline_resources(wildcards).mem_mb
+
+
+def pipeline_runtime(wildcards):
+    return pipeline_resources(wildcards).runtime
 
 
 def pipeline_settings(wildcards):

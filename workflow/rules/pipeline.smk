@@ -34,6 +34,28 @@ rule retrofit:
         " --form {wildcards.form} --minutes {wildcards.minutes} --out {params.folder} 2>&1 | tee {log}"
 
 
+rule export:
+    """Write a decoder as ONNX, once for all pipelines that ONNX Runtime runs with the same weights."""
+    input:
+        model=retrofit_decoder,
+        adapters=export_adapters,
+    output:
+        directory(EXPORT),
+    log:
+        f"{LOGS}/onnx/{{model}}/{{weights}}.log",
+    conda:
+        ENVIRONMENT
+    threads: 1
+    resources:
+        mem_mb=export_mb,
+        runtime=60,
+    params:
+        options=export_options,
+        code=code_of("verbs.export"),
+    shell:
+        "ragauge export {params.options} --out {output} 2>&1 | tee {log}"
+
+
 rule pipeline:
     """Score or continue held-out text under one schedule of retrieval."""
     input:
@@ -41,6 +63,7 @@ rule pipeline:
         index=pipeline_index,
         model=pipeline_decoder,
         adapters=pipeline_adapters,
+        export=pipeline_export,
     output:
         records=f"{PIPELINE}.jsonl",
         meta=f"{PIPELINE}.meta.json",
@@ -51,8 +74,8 @@ rule pipeline:
     threads: pipeline_threads
     resources:
         gpu=pipeline_gpus,
-        mem_mb=grown(6000),
-        runtime=720,
+        mem_mb=pipeline_mb,
+        runtime=pipeline_runtime,
         slurm_extra=pipeline_node,
     params:
         config=SETTINGS,

@@ -392,7 +392,7 @@ def _asked(runs: Runs, name: str, entry: PipelineSettings) -> Pipeline:
         entry.schedule,
         entry.interval,
         _nprobe(runs, dataset, index, HIDE if entry.nprobe == "hide" else entry.nprobe) if entry.asks else "",
-        _options(entry.model_dump(), entry.model_dump(), entry.retrofit_minutes, entry, None),
+        _options(entry.model_dump(), entry.model_dump(), entry.retrofit_minutes, entry, entry.engine),
         {},
         path,
         "unfinished" if unfinished else "no records",

@@ -62,6 +62,8 @@ class Setting:
             raise UserError(f"trials: at least 1 is needed, not {self.trials}")
         if self.engine == "onnx" and self.form.name != "joint":
             raise UserError(f"engine onnx: reads neighbours by joint attention, not by {self.form.name}")
+        if self.engine == "onnx" and self.dtype != "float32":
+            raise UserError(f"engine onnx: runs a decoder in float32, not in {self.dtype}")
 
 
 @dataclass

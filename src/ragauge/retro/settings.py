@@ -35,6 +35,10 @@ class PipelineSettings(BaseModel):
     form: Literal["joint", "cross_attention"] = Field(
         "joint", description="how a decoder reads neighbours; cross_attention is nothing before it was trained"
     )
+    engine: Literal["torch", "onnx"] = Field(
+        "torch",
+        description="what runs the decoder; onnx exports it first, and reads neighbours by the form joint alone",
+    )
     reach: int | None = Field(None, ge=0, description="most tokens between neighbours and window; default: no bound")
     read_ahead: bool = Field(
         True, description="piperag: the thread that asks reads the neighbours too, beside decoding"
@@ -62,6 +66,8 @@ class PipelineSettings(BaseModel):
             return f"nprobe: must be at least 1, not {self.nprobe}"
         if self.form == "cross_attention" and self.retrofit_minutes is None:
             return "form: cross_attention reads nothing before it was trained; give retrofit_minutes"
+        if self.form != "joint" and self.engine == "onnx":
+            return f"engine: onnx reads neighbours by the form joint, not by {self.form}"
         if self.form != "joint" and (self.reach is not None or self.bias):
             return f"form: reach and bias are of the form joint alone, not of {self.form}"
         return None

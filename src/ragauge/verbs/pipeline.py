@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 ASKING = ("retrieve_once", "retro", "retro_plus", "piperag")  # schedules that need a retriever
 FORMS = ("joint", "cross_attention")
+ELSEWHERE = {"model", "database", "index", "engine", "retrieval_cores", "retrofit_minutes"}  # keys that are no option
 SCHEDULES = ("no_retrieval", "random", *ASKING)
 
 
@@ -95,11 +96,14 @@ def _configure(args: argparse.Namespace) -> None:
         raise unknown("pipeline", args.pipeline, experiment.pipelines, f"{args.config}: pipelines")
     entry = experiment.pipelines[args.pipeline]
     model = experiment.models[experiment.pipeline_model(entry)]
-    vars(args).update(entry.model_dump(exclude={"model", "database", "index", "retrieval_cores", "retrofit_minutes"}))
+    vars(args).update(entry.model_dump(exclude=ELSEWHERE))
     args.model, args.dtype, args.device, args.seed = model.source, model.dtype, model.device, experiment.seed
     if (entry.retrofit_minutes is None) != (args.adapters is None):
         needed = "needs" if entry.retrofit_minutes else "takes no"
         raise UserError(f"--pipeline {args.pipeline}: {needed} --adapters, by its retrofit_minutes")
+    if (entry.engine == "onnx") != (args.onnx is not None):
+        needed = "needs" if entry.engine == "onnx" else "takes no"
+        raise UserError(f"--pipeline {args.pipeline}: {needed} --onnx, by its engine {entry.engine}")
     args.nprobe = None if entry.nprobe is None else str(entry.nprobe)
     args.index = args.database / "indexes" / entry.index if entry.asks and not args.server else None
     if entry.retrieval_cores:
