@@ -34,7 +34,7 @@ def test_the_protocol_times_what_is_computed_kept_and_read(tmp_path: Path) -> No
     options: dict[str, Any] = {"limits": limits, "trials": 2, "machine": MACHINE, "allow_load": True}
     result = latency.run(variants, [tiny_prompt()], lm, documents=disk(tmp_path / "kept"), **options)
     rows = result["documents"]["rows"]
-    assert [(row["variant"], row["trial"]) for row in rows] == [("k1", 0), ("k1", 1)]  # naive prepares nothing
+    assert [(row["variant"], row["prompt"]) for row in rows] == [("k1", 0)]  # naive prepares nothing
     assert all(row[key] > 0 for row in rows for key in ("computing_s", "missed_s", "loading_s", "bytes"))
     assert not list((tmp_path / "kept").iterdir())
     assert lm.documents is None

@@ -15,7 +15,6 @@ from ragauge.cost.machine import MAX_LOAD, competing_load
 from ragauge.errors import UserError
 
 STATE = "the pages of what is read are dropped from the system's cache first, so that it comes from the disk"
-TRIALS = 5  # of each variant on each prompt, at most: computing documents takes as long as it takes
 
 
 @dataclass(frozen=True)

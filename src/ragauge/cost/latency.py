@@ -215,16 +215,15 @@ class _Bench:
                 self.rows.append(self._row(name, index, trial) | costs[name])
         if self.disk:
             del states, traces  # memory for what is prepared anew
-            self._time_documents(self.disk, index, prompt, min(trials, cold.TRIALS))
+            self._time_documents(self.disk, index, prompt)
 
-    def _time_documents(self, disk: cold.Disk, index: int, prompt: Any, trials: int) -> None:
-        """What each variant prepares: computed, written and read, the variants interleaved."""
-        for trial in range(trials):
-            for name, method in self.variants.items():
-                gc.collect()
-                found = cold.time_documents(name, partial(method.prepare, self.lm, prompt), self.lm, disk)
-                if found:
-                    self.documents.append({"variant": name, "trial": trial, "prompt": index, **found})
+    def _time_documents(self, disk: cold.Disk, index: int, prompt: Any) -> None:
+        """What each variant prepares: computed, written and read, once a prompt, since computing takes seconds."""
+        for name, method in self.variants.items():
+            gc.collect()
+            found = cold.time_documents(name, partial(method.prepare, self.lm, prompt), self.lm, disk)
+            if found:
+                self.documents.append({"variant": name, "prompt": index, **found})
 
     def _warm(self, name: str, state: Any, prompt: Any) -> Trace:
         """Answer untimed; the trace of the last answer, whose shapes the timed ones share."""
