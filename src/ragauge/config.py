@@ -27,12 +27,14 @@ from ragauge import registry
 from ragauge.errors import UserError, unknown
 from ragauge.retrieval.settings import DatabaseSettings, IndexRecipe, StalenessSettings
 from ragauge.retro.settings import PipelineSettings
+from ragauge.sweeps import expanded
 from ragauge.training.settings import ENDPOINT, Training
 
 # A label becomes the name of a file or folder.
 Label = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 Dtype = Literal["float32", "bfloat16", "float16"]
 SOURCE_PREFIXES = ("hf:", "pypi:", "https://", "path:")
+SWEPT = ("methods", "pipelines")  # sections where an entry may stand for several
 NAMED_BY_KEY = {  # section -> the field of an entry that its key stands for where it is left out
     "models": "source",
     "datasets": "dataset",
@@ -200,10 +202,14 @@ class Config(_Section):
     seed: int = Field(0, description="of everything that is drawn: document orders, bootstrap samples")
     models: dict[Label, Model] = Field(min_length=1, description="the decoders, by label")
     datasets: dict[Label, DatasetEntry] = Field(min_length=1, description="the data sets, by label")
-    methods: dict[Label, Variant] = Field(min_length=1, description="the method variants, one line each, by name")
+    methods: dict[Label, Variant] = Field(
+        min_length=1, description="the method variants, one line each, by name"
+    )
     training: dict[Label, Training] = Field({}, description="the fine-tunings whose results are models, by label")
     databases: dict[Label, DatabaseSettings] = Field({}, description="the chunk databases and their indexes, by label")
-    pipelines: dict[Label, PipelineSettings] = Field({}, description="ways of generating with retrieval, by label")
+    pipelines: dict[Label, PipelineSettings] = Field(
+        {}, description="ways of generating with retrieval, by label"
+    )
     staleness: dict[Label, StalenessSettings] = Field(
         {}, description="comparisons of what stale and fresh queries find, by label"
     )
@@ -217,10 +223,11 @@ class Config(_Section):
     @model_validator(mode="before")
     @classmethod
     def _keys_are_default_names(cls, data: Any) -> Any:
-        """`naive: {}` is the method naive; likewise a model's source and a data set's name."""
+        """`naive: {}` is the method naive; likewise a model's source and a data set's name. Sweeps are written out."""
         if not isinstance(data, dict):
             return data
         data = _trained_models(data)
+        data = {k: expanded(v, k) if k in SWEPT else v for k, v in data.items()}
         return {k: _named_by_key(v, NAMED_BY_KEY[k]) if k in NAMED_BY_KEY else v for k, v in data.items()}
 
     @model_validator(mode="after")

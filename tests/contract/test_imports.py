@@ -18,6 +18,7 @@ ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "registry": set(),
     "digest": set(),
+    "sweeps": set(),
     "prompts": set(),
     "metrics": set(),
     "stats": set(),
@@ -36,7 +37,7 @@ ALLOWED: dict[str, set[str]] = {
     "paper": {"records", "stats", "metrics", "cost", "datasets"},
     "training": {"lm", "grounding", "prompts", "retrieval", "records", "assets", "datasets", "cost", "digest"},
     "report": {"records", "paper", "stats", "scoring"},
-    "config": {"assets", "datasets", "methods", "retrieval", "training", "retro"},
+    "config": {"assets", "datasets", "methods", "retrieval", "training", "retro", "sweeps"},
 }
 
 

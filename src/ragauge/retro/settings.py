@@ -37,7 +37,7 @@ class PipelineSettings(BaseModel):
     )
     engine: Literal["torch", "onnx"] = Field(
         "torch",
-        description="what runs the decoder; onnx exports it first, and reads neighbours by the form joint alone",
+        description="what runs the decoder; onnx exports it first, and knows the form joint alone",
     )
     reach: int | None = Field(None, ge=0, description="most tokens between neighbours and window; default: no bound")
     read_ahead: bool = Field(
