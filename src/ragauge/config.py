@@ -202,14 +202,10 @@ class Config(_Section):
     seed: int = Field(0, description="of everything that is drawn: document orders, bootstrap samples")
     models: dict[Label, Model] = Field(min_length=1, description="the decoders, by label")
     datasets: dict[Label, DatasetEntry] = Field(min_length=1, description="the data sets, by label")
-    methods: dict[Label, Variant] = Field(
-        min_length=1, description="the method variants, one line each, by name"
-    )
+    methods: dict[Label, Variant] = Field(min_length=1, description="the method variants, one line each, by name")
     training: dict[Label, Training] = Field({}, description="the fine-tunings whose results are models, by label")
     databases: dict[Label, DatabaseSettings] = Field({}, description="the chunk databases and their indexes, by label")
-    pipelines: dict[Label, PipelineSettings] = Field(
-        {}, description="ways of generating with retrieval, by label"
-    )
+    pipelines: dict[Label, PipelineSettings] = Field({}, description="ways of generating with retrieval, by label")
     staleness: dict[Label, StalenessSettings] = Field(
         {}, description="comparisons of what stale and fresh queries find, by label"
     )

@@ -41,8 +41,10 @@ def _entries(label: Any, entry: Any, where: str) -> Iterator[tuple[Any, Any]]:
         yield label, entry
         return
     for values in product(*(_values(entry, key, where) for key in swept)):
-        chosen = dict(zip(swept, values, strict=True))
-        yield _KEY.sub(lambda match, chosen=chosen: _text(chosen[match[1]]), label), {**entry, **chosen}
+        name = label
+        for key, value in zip(swept, values, strict=True):
+            name = name.replace(f"{{{key}}}", _text(value))
+        yield name, {**entry, **dict(zip(swept, values, strict=True))}
 
 
 def _values(entry: Any, key: str, where: str) -> list[Any]:

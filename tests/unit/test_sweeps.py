@@ -74,7 +74,7 @@ def test_mistakes_name_their_place(section: dict[str, Any], message: str) -> Non
     assert f"c.yaml: {message}" in str(caught.value)
 
 
-@pytest.mark.parametrize("label", ["p_{m", "p_m}", "p_{m.n}", "p_{m}/x"])
+@pytest.mark.parametrize("label", ["p_{m", "p_m}", "p_{m.n}", "p_{m}/x", "p_{m}_{n", "p_{m}_{m!r}"])
 def test_a_label_that_is_no_file_name_is_refused(label: str) -> None:
     with pytest.raises(UserError, match="must be made of letters, digits"):
         parsed(methods={label: {"method": "bm25", "m": [1]}})
