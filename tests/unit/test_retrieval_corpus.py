@@ -158,6 +158,25 @@ def test_hub_records_are_streamed_and_dealt(monkeypatch: pytest.MonkeyPatch) -> 
     assert Corpus(("hf:allenai/c4:en@abc",)).identity(Share())["parts"][0]["revision"] == "abc"
 
 
+def test_a_shard_of_a_hub_data_set_opens_its_own_files_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    import datasets
+
+    opened: list[int] = []
+
+    def read_files(files: list[int]) -> Any:
+        for file in files:
+            opened.append(file)
+            yield from ({"text": f"t{file}.{n}"} for n in range(2))
+
+    stream = datasets.IterableDataset.from_generator(read_files, gen_kwargs={"files": [0, 1, 2]})
+    monkeypatch.setattr(datasets, "load_dataset", lambda *names, **options: stream)
+    parts = [texts("hf:a/b@c", Share(number, 2)) for number in range(2)]
+    assert sorted(sum(parts, [])) == [f"t{file}.{n}" for file in range(3) for n in range(2)]
+    assert sorted(opened) == [0, 1, 2]
+    assert sorted(sum((texts("hf:a/b@c", Share(number, 4)) for number in range(4)), [])) == sorted(sum(parts, []))
+    assert texts("hf:a/b@c", Share(1, 2), limit=4) == ["t0.1", "t1.1"]
+
+
 def test_a_hub_that_does_not_answer_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     import datasets
 

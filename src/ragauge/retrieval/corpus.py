@@ -191,6 +191,7 @@ def _read_hub(source: str, text_field: str, deal: _Deal) -> Iterator[Document]:
     named = _hub_fields(source)
     try:
         stream = load_dataset(named["path"], named["name"], revision=named["revision"], split="train", streaming=True)
+        stream, deal = _own_files(stream, deal)
         for number, record in enumerate(stream):
             if deal.over:
                 return
@@ -200,6 +201,18 @@ def _read_hub(source: str, text_field: str, deal: _Deal) -> Iterator[Document]:
         raise
     except Exception as error:  # the library raises some thirty kinds: of the network, the hub, the parser
         raise _unreachable(source, error) from error
+
+
+def _own_files(stream: Any, deal: _Deal) -> tuple[Any, _Deal]:
+    """The files of a hub data set that are a shard's alone, so that no shard downloads another's.
+
+    Where there are fewer files than shards, or only the first documents are wanted, every shard streams all of them and
+    takes its documents in turn.
+    """
+    share = deal.share
+    if share.of == 1 or deal.limit is not None or getattr(stream, "num_shards", 1) < share.of:
+        return stream, deal
+    return stream.shard(share.of, share.number), _Deal(Share(), None)
 
 
 def _read_records(path: Path, text_field: str, deal: _Deal) -> Iterator[Document]:
