@@ -8,6 +8,7 @@ from ragauge.errors import UserError
 
 PARAMETERS = {
     "smollm2-135m-instruct": 134_515_008,
+    "smollm2-360m": 361_821_120,
     **dict.fromkeys(
         ("llama-2-7b", "llama-2-7b-chat", "vicuna-7b-16k", "longchat-7b-32k", "longalpaca-7b-32k"), 6_738_415_616
     ),

@@ -170,10 +170,10 @@ def test_a_shard_of_a_hub_data_set_opens_its_own_files_alone(monkeypatch: pytest
 
     stream = datasets.IterableDataset.from_generator(read_files, gen_kwargs={"files": [0, 1, 2]})
     monkeypatch.setattr(datasets, "load_dataset", lambda *names, **options: stream)
-    parts = [texts("hf:a/b@c", Share(number, 2)) for number in range(2)]
-    assert sorted(sum(parts, [])) == [f"t{file}.{n}" for file in range(3) for n in range(2)]
+    every = [f"t{file}.{n}" for file in range(3) for n in range(2)]
+    assert sorted(text for number in range(2) for text in texts("hf:a/b@c", Share(number, 2))) == every
     assert sorted(opened) == [0, 1, 2]
-    assert sorted(sum((texts("hf:a/b@c", Share(number, 4)) for number in range(4)), [])) == sorted(sum(parts, []))
+    assert sorted(text for number in range(4) for text in texts("hf:a/b@c", Share(number, 4))) == every
     assert texts("hf:a/b@c", Share(1, 2), limit=4) == ["t0.1", "t1.1"]
 
 
