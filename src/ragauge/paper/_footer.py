@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ragauge.paper import _piperag_footer
 from ragauge.paper._runs import Runs, Variant
+from ragauge.paper._style import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,7 +41,7 @@ def machine(provenance: Mapping[str, Any], device: str | None = None) -> str:
     if str(device).startswith("cuda") and isinstance(gpu, Mapping):
         return str(gpu.get("name") or "")
     threads = provenance.get("threads")
-    return f"{cpu}, {threads} thread{'s' if threads != 1 else ''}" if cpu and threads else str(cpu or "")
+    return f"{cpu}, {counted(threads, 'thread')}" if cpu and threads else str(cpu or "")
 
 
 def _in(table: pd.DataFrame, variant: Variant) -> bool:
@@ -64,11 +65,11 @@ def _timed(runs: Runs, table: pd.DataFrame) -> str:
 
 def _questions(runs: Runs, used: list[Variant], dataset: str) -> str:
     counts = sorted({len(v.records) for v in used if v.dataset == dataset})
-    shown = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    shown = counted(counts[0], "question") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} questions"
     entry = runs.config.datasets.get(dataset) if runs.config else None
     whole = OFFICIAL_SIZES.get(runs.registered(dataset))
     subset = f"a subset of {whole:,}" if whole and counts[-1] < whole else "a subset" if entry and entry.limit else ""
-    return f"{dataset}: {shown} questions" + (f" ({subset})" if subset else "")
+    return f"{dataset}: {shown}" + (f" ({subset})" if subset else "")
 
 
 def _machines(used: list[Variant]) -> str:

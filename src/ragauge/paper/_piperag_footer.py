@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ragauge.paper import _piperag
 from ragauge.paper._runs import Runs
+from ragauge.paper._style import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,7 +41,8 @@ def of_comparisons(runs: Runs) -> str:
     if not made:
         return "Nothing measured here: published numbers alone."
     texts = _join(
-        f"{len(r['queries'])} queries in {r['texts']} texts of {r['tokens']} tokens held out of {r['dataset']}"
+        f"{len(r['queries'])} queries in {counted(r['texts'], 'text')} of {r['tokens']} tokens"
+        f" held out of {r['dataset']}"
         for r in made
     )
     parts = [
@@ -59,17 +61,17 @@ def _model(pipeline: _piperag.Pipeline) -> str:
 
 def _read(pipeline: _piperag.Pipeline) -> str:
     count, length = len(pipeline.all_records), pipeline.setting("tokens")
-    return f"perplexity: {count} sequences of {length} tokens held out of {pipeline.dataset}"
+    return f"perplexity: {counted(count, 'sequence')} of {length} tokens held out of {pipeline.dataset}"
 
 
 def _generated(pipeline: _piperag.Pipeline) -> str:
     count, trials = len(pipeline.all_records), pipeline.setting("trials")
-    sizes = f"{count} sequences" if count > 1 else "1 sequence"
     cores = pipeline.meta.get("cores")
     where = f", decoder on cores {cores}" if cores else ""
     threads = pipeline.setting("threads")
-    where += f", {threads} threads" if threads else ""
-    return f"latency: {sizes} of {pipeline.setting('tokens')} tokens, {trials} trials{where}"
+    where += f", {counted(threads, 'thread')}" if threads else ""
+    sizes = f"{counted(count, 'sequence')} of {pipeline.setting('tokens')} tokens, {counted(trials, 'trial')}"
+    return f"latency: {sizes}{where}"
 
 
 def _index(text: Any) -> str:

@@ -157,6 +157,11 @@ def theme() -> Iterator[None]:
         yield
 
 
+def counted(count: Any, noun: str) -> str:
+    """`1 thread`, `2 threads`."""
+    return f"{count} {noun}" + ("" if count == 1 else "s")
+
+
 def figure(width_in: float, height_in: float) -> Figure:
     """An empty figure with constrained layout, never shown on a screen."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
