@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from ragauge import methods
+from ragauge import methods, needs_retrieval
 from ragauge.config import Answers, Config
 from ragauge.cost import shapes, tokens
-from ragauge.cost.cycles import dtype_bytes
+from ragauge.cost.cycles import dtype_bytes, kv_bytes
 from ragauge.cost.flop import FLOP_PER_MAC, call_macs, parameters
 from ragauge.cost.roofline import floor_seconds, matmul_rate
 from ragauge.cost.shape import Shape
@@ -26,6 +26,7 @@ from ragauge.errors import UserError
 from ragauge.lm import Limits, ShapeLM
 from ragauge.methods import Method
 from ragauge.prompts import Prompt
+from ragauge.retro.windows import NEIGHBOUR
 
 GPU = {  # NVIDIA A100 80 GB SXM, by its data sheet: dense tensor cores, HBM2e
     "name": "NVIDIA A100 80 GB SXM",
@@ -34,7 +35,13 @@ GPU = {  # NVIDIA A100 80 GB SXM, by its data sheet: dense tensor cores, HBM2e
 }
 RECORD_BYTES = 3_000  # of one question's record, trace included
 WEIGHT_BYTES = 2  # of a parameter of a checkpoint on a hub: all of the papers' are in half precision
-OTHERS_GB = {"contriever": 0.44, "bge-large-en-v1.5": 1.34, "llm-embedder": 0.44, "minilm": 0.08}  # encoders
+OTHERS_GB = {
+    "contriever": 0.44,
+    "bge-large-en-v1.5": 1.34,
+    "llm-embedder": 0.44,
+    "minilm": 0.08,
+    "msmarco-bert-base-dot-v5": 0.44,
+}
 
 
 @dataclass(frozen=True)
@@ -73,15 +80,31 @@ class Job:
     kv_bytes: int  # the most keys and values held at one time
 
 
+@dataclass(frozen=True)
+class Generation:
+    """One pipeline's floor. `seconds` is None where the model's shape or the number of texts is not known."""
+
+    schedule: str
+    task: str
+    database: str
+    model: str
+    sequences: int | None
+    seconds: float | None
+    kv_bytes: int  # of the sequence and its neighbours
+
+
 def markdown(config: Config) -> str:
-    """The experiment's needs as Markdown: models, data sets, jobs, and the sum."""
+    """The experiment's needs as Markdown: models, data sets, jobs, databases, pipelines, and the sum."""
     jobs = [_job(config, job) for job in config.answers()]
+    generations = [_generation(config, label) for label in config.pipelines]
     parts = [
-        _models(config, jobs),
+        _models(config, jobs, generations),
         _datasets(config, jobs),
         _variants(config, jobs),
         *([_trainings(config)] if config.training else []),
-        _sum(config, jobs),
+        *([_databases(config)] if config.databases else []),
+        *([_pipelines(generations)] if generations else []),
+        _sum(config, jobs, generations),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -111,6 +134,18 @@ def _job(config: Config, job: Answers) -> Job:
     new_tokens = config.max_new_tokens(job.dataset)
     seconds, kv = _question(entry.method, params, shape, data.counts, longest, new_tokens, model.dtype)
     return Job(*job, questions, questions * seconds, kv)
+
+
+def _generation(config: Config, label: str) -> Generation:
+    entry = config.pipelines[label]
+    model, database = config.pipeline_model(entry), config.pipeline_database(entry)
+    shape, dtype = shape_of(config, model), config.models[model].dtype
+    seconds, kv = None, 0
+    if shape is not None:
+        kv = kv_bytes(shape, entry.tokens + entry.neighbours * NEIGHBOUR, dtype)
+    if shape is not None and entry.limit is not None:
+        seconds = entry.limit * needs_retrieval.pipeline_seconds(entry, shape, dtype, GPU)
+    return Generation(entry.schedule, entry.task, database, model, entry.limit, seconds, kv)
 
 
 @cache
@@ -150,10 +185,11 @@ def _prompt(shape: Shape, counts: str, longest: int) -> Prompt:
 # --- tables ---
 
 
-def _models(config: Config, jobs: Sequence[Job]) -> str:
+def _models(config: Config, jobs: Sequence[Job], generations: Sequence[Generation]) -> str:
     rows = []
     for label, model in config.models.items():
-        mine, shape = [job for job in jobs if job.model == label], shape_of(config, label)
+        mine: list[Job | Generation] = [job for job in (*jobs, *generations) if job.model == label]
+        shape = shape_of(config, label)
         weights = parameters(shape) if shape else 0
         memory = weights * dtype_bytes(model.dtype) + max((job.kv_bytes for job in mine), default=0)
         rows.append(
@@ -222,13 +258,53 @@ def _trainings(config: Config) -> str:
     return "### Training\n\n" + _table(["training", "model", "GPUs", "10^9 tokens at most", "GPU hours"], rows)
 
 
-def _sum(config: Config, jobs: Sequence[Job]) -> str:
+def _databases(config: Config) -> str:
+    rows = []
+    for label, settings in config.databases.items():
+        needs = needs_retrieval.database(settings)
+        head = [f"`{label}`", ", ".join(f"`{source}`" for source in settings.sources)]
+        if needs is None:  # its corpus is known when it is read
+            rows.append([*head, *[""] * 7])
+            continue
+        sizes = (needs.download_gb, needs.chunks_gb, needs.embeddings_gb, needs.indexes_gb)
+        counts = [f"{needs.documents:,}", f"{needs.chunks / 1e6:,.1f}"]
+        rows.append([*head, *counts, *map(_gb, sizes), f"{needs.core_hours:,.0f}"])
+    columns = [
+        "database",
+        "corpus",
+        "documents",
+        "10^6 chunks",
+        "download GB",
+        "chunks GB",
+        "embeddings GB",
+        "indexes GB",
+    ]
+    return "### Databases\n\n" + _table([*columns, "core hours of the encoder"], rows)
+
+
+def _pipelines(generations: Sequence[Generation]) -> str:
+    """A row a schedule, task and database."""
+    rows = []
+    for key in dict.fromkeys((g.database, g.task, g.schedule) for g in generations):
+        mine = [g for g in generations if (g.database, g.task, g.schedule) == key]
+        a_sequence = [g.seconds / g.sequences for g in mine if g.seconds is not None and g.sequences]
+        span = f"{min(a_sequence):.2f} to {max(a_sequence):.2f}" if a_sequence else ""
+        counts = "all" if any(g.sequences is None for g in mine) else f"{sum(g.sequences or 0 for g in mine):,}"
+        names = [f"`{name}`" for name in key]
+        rows.append([*names, str(len(mine)), counts, span, _hours(g.seconds for g in mine)])
+    head = ["database", "task", "schedule", "pipelines", "sequences", "seconds a sequence", "GPU hours"]
+    return "### Pipelines\n\n" + _table(head, rows)
+
+
+def _sum(config: Config, jobs: Sequence[Job], generations: Sequence[Generation]) -> str:
     models = sum(_model_gb(config, label) for label, model in config.models.items() if not model.training)
     encoders = sum(OTHERS_GB.get(name, 0.0) for name in _encoders(config))
     data = sum(ARCHIVES_GB[name] for name in {_data(config, label).archive for label in config.datasets})
     records = sum(job.questions for job in jobs) * RECORD_BYTES / 1e9
     kept = config.generation.documents_gb
-    disk = models + encoders + data + records + kept
+    known = [needs for needs in map(needs_retrieval.database, config.databases.values()) if needs]
+    corpora, databases = sum(needs.download_gb for needs in known), sum(needs.disk_gb for needs in known)
+    disk = models + encoders + data + records + kept + databases
     return (
         "### Sum\n\n"
         + _table(
@@ -237,13 +313,25 @@ def _sum(config: Config, jobs: Sequence[Job]) -> str:
                 ["models", _gb(models)],
                 ["text encoders", _gb(encoders)],
                 ["data sets", _gb(data)],
-                ["**downloads**", f"**{_gb(models + encoders + data)}**"],
+                *([["corpora, which are streamed", _gb(corpora)]] if known else []),
+                ["**downloads**", f"**{_gb(models + encoders + data + corpora)}**"],
                 ["records", _gb(records)],
                 ["documents' keys and values that are kept", _gb(kept)],
+                *([["chunk databases and indexes", _gb(databases)]] if known else []),
                 ["**disk**", f"**{_gb(disk)}**"],
             ],
         )
         + f"\n\n{len(jobs)} jobs of answers, {_hours(job.seconds for job in jobs)} GPU hours at the least."
+        + _sum_of_pipelines(generations)
+    )
+
+
+def _sum_of_pipelines(generations: Sequence[Generation]) -> str:
+    if not generations:
+        return ""
+    hours = _hours(g.seconds for g in generations)
+    return f"\n{len(generations)} pipelines" + (
+        f", {hours} GPU hours at the least besides searching." if hours else "."
     )
 
 
@@ -262,7 +350,9 @@ PACKED_GB = {"smollm2-135m-instruct": 0.09}  # four bits a weight
 def _encoders(config: Config) -> set[str]:
     used = {job.variant for job in config.answers()}
     asked = (config.methods[name] for name in used if config.methods[name].method in ("dense", "chunks"))
-    return {str(entry.params.get("encoder", "minilm")) for entry in asked if entry.params.get("ranker") != "bm25"}
+    ranking = {str(entry.params.get("encoder", "minilm")) for entry in asked if entry.params.get("ranker") != "bm25"}
+    embedding = {entry.encoder for entry in config.databases.values()}
+    return ranking | embedding | {entry.encoder for entry in config.staleness.values()}
 
 
 def _source(source: str) -> str:
@@ -277,7 +367,7 @@ def _hours(seconds: Iterable[float | None]) -> str:
 
 
 def _gb(value: float) -> str:
-    return f"{value:.2f}" if value < 1 else f"{value:.1f}"
+    return f"{value:.2f}" if value < 1 else f"{value:,.1f}"
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

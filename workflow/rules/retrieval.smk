@@ -69,7 +69,7 @@ rule embeddings:
     threads: 1
     resources:
         mem_mb=grown(3000),
-        runtime=720,
+        runtime=4320,
     params:
         config=SETTINGS,
         settings=encoder_settings,
