@@ -188,7 +188,8 @@ def _prompt(shape: Shape, counts: str, longest: int) -> Prompt:
 def _models(config: Config, jobs: Sequence[Job], generations: Sequence[Generation]) -> str:
     rows = []
     for label, model in config.models.items():
-        mine: list[Job | Generation] = [job for job in (*jobs, *generations) if job.model == label]
+        mine: list[Job | Generation] = [job for job in jobs if job.model == label]
+        mine += [one for one in generations if one.model == label]
         shape = shape_of(config, label)
         weights = parameters(shape) if shape else 0
         memory = weights * dtype_bytes(model.dtype) + max((job.kv_bytes for job in mine), default=0)
