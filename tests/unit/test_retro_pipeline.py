@@ -293,7 +293,7 @@ def test_a_form_is_trained_and_scored_by_the_command_line(folder: Path, tmp_path
     with Server(ExactRetriever(list(documents.values())), about) as server:
         assert main(["retrofit", *common, *recipe, "--server", server.address]) == 0
     curve = [json.loads(line) for line in (tmp_path / "curve.jsonl").read_text().splitlines()]
-    assert [point["step"] for point in curve] == [0, 1]
+    assert curve[0]["step"] == 0 < curve[-1]["step"]
     trained = ["--form", form, "--adapters", str(tmp_path / "adapters.safetensors")]
     assert command(folder, tmp_path / "r.jsonl", "--schedule", "random", *trained) == 0
     assert read_meta(tmp_path / "r.jsonl")["fingerprint"]["form"]["name"] == form  # type: ignore[index]
@@ -356,3 +356,12 @@ def test_a_pipeline_of_a_configuration(folder: Path, tmp_path: Path, capsys: pyt
     assert "takes no --adapters" in capsys.readouterr().err
     assert main([*common, "--pipeline", "chanc"]) == 2
     assert "did you mean 'chance'" in capsys.readouterr().err
+
+
+def test_what_two_threads_read_at_once_is_all_in_the_trace() -> None:
+    """The first window's neighbours are read while the thread that asks reads the second one's."""
+    for _ in range(10):
+        trace = made(setting(Schedule("piperag", 32))).record(TEXTS[0]).trace
+        stages = [call["stage"] for call in trace]
+        assert stages.count("neighbours") == 1
+        assert stages.count("neighbours_ahead") == stages.count("prefetch") > 1

@@ -55,22 +55,26 @@ class JointReader(CachedReader):
 
     def __init__(self, form: JointAttention, lm: LM, capacity: int, adapted: LM | None = None) -> None:
         super().__init__(lm, lm.new_cache(capacity))
-        assert lm.decoder is not None
         self.form = form
-        self._other = adapted or LM(lm.decoder, lm.tokenizer)  # reads neighbours; its trace is its own
+        self._reads = adapted or lm  # whose decoder reads neighbours
         self._front = 0  # slots of the neighbours
         self._sink: KVCache | None = None  # the sequence's first token
 
     def prepare(self, neighbours: Sequence[Tokens], length: int) -> Prepared:
-        """See `AheadReader.prepare`. Raises UserError where there is no token yet to read neighbours behind."""
+        """See `AheadReader.prepare`. Raises UserError where there is no token yet to read neighbours behind.
+
+        Two threads may be here at once, at the first window: traces and caches are each call's own.
+        """
+        assert self._reads.decoder is not None
+        lm = LM(self._reads.decoder, self._reads.tokenizer)
         texts = [ids for ids in neighbours if len(ids)]
-        cache = self._behind_the_sink(sum(map(len, texts)))
+        cache = self._behind_the_sink(lm, sum(map(len, texts)))
         sink = cache.length
         last = 0 if self.form.reach is None else max(0, length - self.form.reach)
         rows = [Row(ids, range(last - len(ids), last), (Span(0, sink),) if sink else ()) for ids in texts]
-        with self._other.tracing() as trace:
+        with lm.tracing() as trace:
             if rows:
-                self._other.extend(cache, rows, stage="neighbours", parallel=True)
+                lm.extend(cache, rows, stage="neighbours", parallel=True)
         return Prepared(tuple(trace), lambda: self._put(cache, Span(sink, cache.length)))
 
     def read(self, ids: Tokens) -> Tensor:
@@ -80,13 +84,13 @@ class JointReader(CachedReader):
             self._sink = self._cache.select([Span(0, 1)])
         return logits
 
-    def _behind_the_sink(self, tokens: int) -> KVCache:
+    def _behind_the_sink(self, lm: LM, tokens: int) -> KVCache:
         """A cache of the sequence's first token, or of none, with room for `tokens`."""
         if not self.form.sink:
-            return self._other.new_cache(tokens)
+            return lm.new_cache(tokens)
         if self._sink is None:
             raise UserError("neighbours are read behind the sequence's first token; the sequence is empty")
-        return self._other.join(self._sink, [Span(0, 1)], tokens)
+        return lm.join(self._sink, [Span(0, 1)], tokens)
 
     @torch.inference_mode()
     def _put(self, source: KVCache, new: Span) -> None:
