@@ -57,6 +57,10 @@ class Encoder:
         self.model = model.eval().to(self.device)
         self.dim = int(model.config.hidden_size)
         self.max_tokens = _max_tokens(path, int(model.config.max_position_embeddings))
+        try:
+            self.encode([""])
+        except Exception as error:  # settings that load and do not fit together fail in any way, so they do it here
+            raise UserError(f"encoder {path}: cannot encode: {' '.join(str(error).split())[:200]}") from error
 
     @torch.inference_mode()
     def encode(self, texts: Sequence[str], batch_size: int = BATCH_SIZE, query: bool = False) -> np.ndarray:
