@@ -10,6 +10,7 @@ import pytest
 
 from ragauge import config, paper, registry
 from ragauge.cost import cold, latency
+from ragauge.cost.trace import Call
 from ragauge.errors import UserError
 from ragauge.lm.store import DocumentStore
 from ragauge.methods import make
@@ -41,6 +42,15 @@ def test_the_protocol_times_what_is_computed_kept_and_read(tmp_path: Path) -> No
     latency.save(result, tmp_path / "x.json")
     assert json.loads((tmp_path / "x.json").read_text())["documents"]["state"] == cold.STATE
     assert latency.run(variants, [tiny_prompt()], lm, **options)["documents"] is None
+
+
+def test_vectors_of_an_encoder_are_not_looked_for_on_disk(tmp_path: Path) -> None:
+    lm = tiny_lm()
+
+    def encode() -> None:
+        lm.note(Call("rank", (), (), offline=True, macs=5, seconds=0.1))
+
+    assert cold.time_documents("dense", encode, lm, disk(tmp_path)) is None
 
 
 def test_a_disk_that_keeps_nothing_is_told(tmp_path: Path) -> None:
