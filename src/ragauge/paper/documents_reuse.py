@@ -121,7 +121,6 @@ def _panel(ax: Axes, part: pd.DataFrame) -> None:
         dashes = {"ls": (0, (3, 2)), "marker": ""} if method == "naive" else {"marker": marker}
         percent = [100 * float(rate) for rate in line["hit_rate"]]
         ax.plot(percent, line["measured"], color=colour, ms=_style.marker_size(marker), mew=0, **dashes)
-        ax.annotate(str(name).replace("_", " "), (percent[-1], line["measured"].iloc[-1]), fontsize=5.6, ha="right")
     ax.set_ylim(bottom=0)
     ax.set_xlabel("questions whose documents are on disk (%)")
     ax.set_ylabel("mean latency (s)")
