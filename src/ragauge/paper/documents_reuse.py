@@ -115,7 +115,7 @@ def _or_never(value: float | None, n: int, never: str) -> Measure:
 
 def _panel(ax: Axes, part: pd.DataFrame) -> None:
     ax.grid(axis="both")
-    for name, line in part.groupby("variant", sort=False):
+    for _, line in part.groupby("variant", sort=False):
         method = str(line["method"].iloc[0])
         _, colour, marker = _style.method_style(method)
         dashes = {"ls": (0, (3, 2)), "marker": ""} if method == "naive" else {"marker": marker}
