@@ -38,7 +38,7 @@ def _example(record: Mapping[str, Any], place: str) -> Example:
         question=field(record, "question", str, place),
         documents=tuple(Document(_title(d, at), field(d, "text", str, at)) for d, at in documents),
         answers=strings(record, "answers", place),
-        gold=tuple(field(record, "gold", list, place)),
+        gold=tuple(_gold(record, place)),
         gold_stretches=tuple(
             Stretch(*(field(s, name, int, at) for name in ("document", "start", "stop")))
             for s, at in (objects(record, "gold_stretches", place) if "gold_stretches" in record else ())
@@ -46,6 +46,13 @@ def _example(record: Mapping[str, Any], place: str) -> Example:
     )
     check(example, place)
     return example
+
+
+def _gold(record: Mapping[str, Any], place: str) -> list[int]:
+    gold: list[int] = field(record, "gold", list, place)
+    if any(type(number) is not int for number in gold):
+        raise UserError(f"{place}: field 'gold' must be a list of whole numbers")
+    return gold
 
 
 def _title(document: Mapping[str, Any], place: str) -> str:
