@@ -13,8 +13,7 @@ from __future__ import annotations
 import math
 import pickle
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -24,9 +23,9 @@ import torch.nn.functional as F
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from ragauge.cost.trace import Call, Trace
+from ragauge.cost.trace import Call
 from ragauge.errors import UserError
-from ragauge.retro.reader import Tokens
+from ragauge.retro.reader import Tokens, Traced
 from ragauge.retro.windows import CHUNK
 
 BUCKETS, MAX_DISTANCE = 32, 128  # of T5's relative bias
@@ -222,27 +221,12 @@ def load_retro(path: Path, sizes: Sizes = PAPER, device: str = "cpu") -> Retro:
     return model.to(device)
 
 
-class RetroLM:
+class RetroLM(Traced):
     """A RETRO model as generation sees a decoder: it opens sequences and records its calls while `tracing`."""
 
     def __init__(self, model: Retro, tokenizer: Any = None) -> None:
         self.model, self.tokenizer = model, tokenizer
         self.device = model.head.weight.device
-        self._trace: Trace | None = None
-
-    @contextmanager
-    def tracing(self) -> Iterator[Trace]:
-        """Record every call made inside the block into the list it yields."""
-        outer, self._trace = self._trace, []
-        try:
-            yield self._trace
-        finally:
-            self._trace = outer
-
-    def note(self, call: Call) -> None:
-        """Add a call to the trace."""
-        if self._trace is not None:
-            self._trace.append(call)
 
     def synchronize(self) -> None:
         """Wait until the device has done all that it was asked to."""

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +20,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ragauge.cost.trace import Call, Trace
+from ragauge.cost.trace import Call
 from ragauge.errors import UnsupportedError, UserError
 from ragauge.lm import LM
 from ragauge.lm.decoder import ACTIVATIONS, Decoder, Layer
 from ragauge.lm.rope import rotate, rotation
 from ragauge.records import replace_atomically
 from ragauge.retro.joint import JointAttention
-from ragauge.retro.reader import Prepared, Tokens, attach
+from ragauge.retro.reader import Prepared, Tokens, Traced, attach
 
 BLOCK = 256  # slots by which a cache grows, so that attention does not cover a cache that is mostly empty
 OPSET = 20
@@ -148,7 +147,7 @@ def open_exported(
     return OnnxLM(folder / "decoder.onnx", adapted=adapted, threads=threads, cuda=cuda, tokenizer=tokenizer)
 
 
-class OnnxLM:
+class OnnxLM(Traced):
     """A decoder in ONNX Runtime, as generation sees a decoder: it opens sequences and records its calls."""
 
     def __init__(
@@ -173,21 +172,6 @@ class OnnxLM:
         self.session = _session(path, threads, cuda)
         self.adapted = _session(adapted, threads, cuda) if adapted else self.session
         self.tokenizer = tokenizer
-        self._trace: Trace | None = None
-
-    @contextmanager
-    def tracing(self) -> Iterator[Trace]:
-        """Record every call made inside the block into the list it yields."""
-        outer, self._trace = self._trace, []
-        try:
-            yield self._trace
-        finally:
-            self._trace = outer
-
-    def note(self, call: Call) -> None:
-        """Add a call to the trace."""
-        if self._trace is not None:
-            self._trace.append(call)
 
     def synchronize(self) -> None:
         """Calls return when their results are there."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
 from torch import Tensor
 
-from ragauge.cost.trace import Call
+from ragauge.cost.trace import Call, Trace
 from ragauge.lm import LM, KVCache, Limits, Row, Span
 
 Tokens = Sequence[int]
@@ -25,6 +26,26 @@ class Prepared:
 
 Prepare = Callable[[Sequence[Tokens], int], Prepared]
 """Reads the neighbours of the window that begins after so many tokens, without changing what is attended to now."""
+
+
+class Traced:
+    """A decoder beside `ragauge.lm` that records its calls."""
+
+    _trace: Trace | None = None
+
+    @contextmanager
+    def tracing(self) -> Iterator[Trace]:
+        """Record every call made inside the block into the list it yields."""
+        outer, self._trace = self._trace, []
+        try:
+            yield self._trace
+        finally:
+            self._trace = outer
+
+    def note(self, call: Call) -> None:
+        """Add a call to the trace."""
+        if self._trace is not None:
+            self._trace.append(call)
 
 
 class Reader(Protocol):
