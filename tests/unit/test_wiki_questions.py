@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import zlib
 from collections.abc import Sequence
@@ -11,6 +12,8 @@ import numpy as np
 import pytest
 
 from ragauge import assets, datasets
+from ragauge.datasets import _distractors
+from ragauge.datasets._distractors import ENCODER, Neighbours, choose, in_turns
 from ragauge.datasets._wiki_questions import (
     DOCUMENTS,
     QUESTIONS,
@@ -18,16 +21,17 @@ from ragauge.datasets._wiki_questions import (
     Corpus,
     Place,
     Question,
-    distractors,
     read_questions,
     records,
 )
 from ragauge.datasets._wikipedia import Passage, read_passages
 from ragauge.errors import UserError
 from ragauge.metrics._text import normalise
+from ragauge.rankers.dense import load_encoder
 
 COPIED_WORDS = 8  # a run of so many words that a question and its article share would be a copied sentence
-SINGLE, MULTI = (read_questions(QUESTIONS / f"{name}.jsonl") for name in ("wiki_single", "wiki_multi"))
+FILES = [QUESTIONS / f"{name}.jsonl" for name in ("wiki_single", "wiki_multi")]
+SINGLE, MULTI = map(read_questions, FILES)
 
 
 def hashed(texts: Sequence[str]) -> np.ndarray:
@@ -45,8 +49,12 @@ def corpus() -> Corpus:
         sample = assets.resolve(SAMPLE)
     except UserError as error:
         pytest.skip(f"needs the Wikipedia sample: {error}")
-    passages = read_passages(sample)
-    return Corpus(passages, hashed([passage.text for passage in passages]))
+    return Corpus(read_passages(sample))
+
+
+@pytest.fixture(scope="module")
+def near(corpus: Corpus) -> Neighbours:
+    return Neighbours(corpus.passages, hashed([passage.text for passage in corpus.passages]))
 
 
 def test_there_are_enough_questions_and_no_two_alike() -> None:
@@ -103,18 +111,49 @@ def test_no_sentence_of_the_sample_is_stored(corpus: Corpus, questions: list[Que
             assert not any(copied(text, articles[place.article]) for text in stored), question
 
 
-@pytest.mark.parametrize("questions", [SINGLE, MULTI], ids=["single", "multi"])
-def test_examples_have_twenty_documents_and_no_distractor_with_an_answer(
-    corpus: Corpus, questions: list[Question]
-) -> None:
-    made = list(records(questions, corpus, hashed))
-    assert made == list(records(questions, Corpus(corpus.passages, corpus.embeddings), hashed))
-    for record in made:
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_examples_have_twenty_documents_and_no_distractor_with_an_answer(corpus: Corpus, path: Path) -> None:
+    questions = read_questions(path)
+    for record in records(questions, corpus, _distractors.of(path, questions, corpus)):
         texts = [document["text"] for document in record["documents"]]
         assert len(set(texts)) == DOCUMENTS
         answers = [normalise(answer) for answer in record["answers"]]
         others = [d["text"] for d in record["documents"] if not d["is_gold"]]
         assert not any(answer in normalise(text) for answer in answers for text in others), record["id"]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_the_kept_distractors_are_of_these_questions_and_passages(corpus: Corpus, path: Path) -> None:
+    kept = json.loads(_distractors.kept(path).read_bytes())
+    assert kept["made_from"] == _distractors.digest(read_questions(path), corpus.passages), "choose them anew"
+
+
+def test_the_kept_distractors_are_what_the_encoder_chooses(corpus: Corpus) -> None:
+    try:
+        assets.resolve(ENCODER)
+    except UserError as error:
+        pytest.skip(f"needs the encoder: {error}")
+    question = MULTI[0]
+    kept = _distractors.of(FILES[1], MULTI, corpus)[question.id]
+    encode = load_encoder(ENCODER).encode
+    rows = [*kept, *range(0, len(corpus.passages), 100)]  # among others, the chosen ones stand first
+    few = Corpus([corpus.passages[i] for i in dict.fromkeys([*rows, *corpus.gold(question)])])
+    embeddings = encode([f"{p.title}\n{p.text}" for p in few.passages])
+    again = choose([question], few, Neighbours(few.passages, embeddings), encode)[question.id]
+    assert {few.passages[i].text for i in again} == {corpus.passages[i].text for i in kept}
+
+
+def test_distractors_are_chosen_anew_where_the_kept_ones_are_of_other_passages(
+    corpus: Corpus, near: Neighbours, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(_distractors, "choose_embedded", lambda questions, _: asked.extend(q.id for q in questions))
+    _distractors.of(FILES[0], SINGLE, Corpus(corpus.passages[:-1]))
+    assert asked == [question.id for question in SINGLE]
+    chosen = choose(MULTI, corpus, near, hashed)
+    assert chosen == choose(MULTI, corpus, Neighbours(near.passages, near.embeddings), hashed)
+    for question in MULTI:
+        assert len(set(chosen[question.id]) - corpus.holding(question.answers)) == DOCUMENTS - len(question.gold)
 
 
 @pytest.mark.parametrize("name", ["wiki_single", "wiki_multi"])
@@ -136,14 +175,14 @@ def test_a_record_without_documents_is_named(tmp_path: Path) -> None:
 
 def test_a_place_must_name_one_passage() -> None:
     passages = [Passage("Town", "Days", f"The mayor was Ann in year {n}.") for n in (1, 2)]
-    corpus = Corpus(passages, hashed([p.text for p in passages]))
+    corpus = Corpus(passages)
     with pytest.raises(UserError, match="question q: 2 passages fit hop 1"):
         corpus.gold(Question("q", "who was mayor", ("Ann",), (Place("Town", "Days"),)))
     assert corpus.gold(Question("q", "who was mayor", ("Ann",), (Place("Town", "Days", "year 2"),))) == [1]
 
 
 def test_distractors_take_turns_and_skip_what_is_barred() -> None:
-    assert distractors([[1, 2, 3], [1, 4, 5], [6]], barred={4}, count=4) == [1, 6, 2, 3]
+    assert in_turns([[1, 2, 3], [1, 4, 5], [6]], barred={4}, count=4) == [1, 6, 2, 3]
 
 
 def words(text: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Our own questions over the Wikipedia sample: finding their gold passages and choosing hard distractors.
+"""Our own questions over the Wikipedia sample: finding their gold passages and putting distractors beside them.
 
 The question files name articles and sections only; the text is cut from the sample on this machine, once.
 """
@@ -9,11 +9,8 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any, ClassVar
-
-import numpy as np
 
 from ragauge.datasets import _wikipedia
 from ragauge.datasets._base import (
@@ -31,17 +28,17 @@ from ragauge.datasets._wikipedia import Passage
 from ragauge.errors import UserError
 from ragauge.metrics._text import normalise
 
-SAMPLE, ENCODER = "wikipedia-sample", "minilm"  # names in the catalog of assets
+SAMPLE = "wikipedia-sample"  # its name in the catalog of assets
 DOCUMENTS = 20  # a question, as NQ-Open and MuSiQue have
-EMBEDDED_AT_ONCE = 256  # passages between two updates of the progress bar
 QUESTIONS = Path(__file__).parent / "questions"
+Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class WikiDataset(Dataset):
     """Questions with `DOCUMENTS` passages each, shuffled by the seed. Subclasses name their file of questions."""
 
-    assets: ClassVar[tuple[str, ...]] = (SAMPLE, ENCODER)
+    assets: ClassVar[tuple[str, ...]] = (SAMPLE,)
 
     def default_path(self) -> Path:
         return built(QUESTIONS / f"{self.name}.jsonl")
@@ -101,10 +98,9 @@ def holds_one(text: str, answers: Iterable[str]) -> bool:
 
 @dataclass(frozen=True)
 class Corpus:
-    """The passages that questions are asked over, with both rankers' indexes of them."""
+    """The passages that questions are asked over."""
 
     passages: Sequence[Passage]
-    embeddings: np.ndarray  # (passage, dim) float32, of length 1
 
     @cached_property
     def normalised(self) -> list[str]:
@@ -132,58 +128,12 @@ class Corpus:
         section = (passage.article, passage.heading) == (place.article, place.section)
         return section and place.near.casefold() in passage.text.casefold()
 
-    def neighbours(self, query: str, embedding: np.ndarray) -> Iterator[list[int]]:
-        """Two orders of passages, nearest first: by BM25 where a word agrees, and by the encoder's cosine.
 
-        Ties keep the order of the text; cosines are rounded, for one order whatever library sums the products.
-        """
-        lexical = self._bm25.get_scores(_words([query])[0])
-        yield _descending(lexical)[: np.count_nonzero(lexical)]
-        yield _descending(np.round(self.embeddings @ embedding, 4))
-
-    @cached_property
-    def _bm25(self) -> Any:
-        import bm25s
-
-        index = bm25s.BM25(k1=1.5, b=0.75)
-        index.index(_words([f"{p.title} {p.text}" for p in self.passages]), show_progress=False)
-        return index
-
-
-def _descending(scores: np.ndarray) -> list[int]:
-    order: list[int] = np.argsort(-scores, kind="stable").tolist()
-    return order
-
-
-def _words(texts: list[str]) -> list[list[str]]:
-    """Words without stop words: among thousands of passages those only say that a query is a question."""
-    import bm25s
-
-    words: list[list[str]] = bm25s.tokenize(texts, stopwords="en", return_ids=False, show_progress=False)
-    return words
-
-
-def distractors(orders: Iterable[Sequence[int]], barred: set[int], count: int) -> list[int]:
-    """The first `count` different passages of the orders, taken in turns, that are not barred."""
-    turns = (i for turn in zip_longest(*orders) for i in turn if i is not None and i not in barred)
-    return list(dict.fromkeys(turns))[:count]
-
-
-def records(questions: Sequence[Question], corpus: Corpus, encode: Any) -> Iterator[dict[str, Any]]:
-    """The data set's lines: gold passages first, then distractors, the hardest first.
-
-    Distractors are neighbours of the question and, for two hops, of the bridge; none holds an answer.
-
-    Args:
-        encode: texts -> (text, dim) embeddings, by the encoder that embedded the passages.
-    """
-    queries = [[q.question, *q.bridge[:1]] for q in questions]
-    embeddings = iter(encode([query for group in queries for query in group]))
-    for question, group in zip(questions, queries, strict=True):
+def records(questions: Sequence[Question], corpus: Corpus, chosen: Mapping[str, Sequence[int]]) -> Iterator[Json]:
+    """The data set's lines: gold passages first, then the distractors chosen for the question, the hardest first."""
+    for question in questions:
         gold = corpus.gold(question)
-        orders = [order for query in group for order in corpus.neighbours(query, next(embeddings))]
-        others = distractors(orders, corpus.holding(question.answers) | set(gold), DOCUMENTS - len(gold))
-        documents = [(corpus.passages[i], i in gold) for i in [*gold, *others]]
+        documents = [(corpus.passages[i], i in gold) for i in [*gold, *chosen[question.id]]]
         yield {
             "id": question.id,
             "question": question.question,
@@ -199,46 +149,22 @@ def built(questions: Path) -> Path:
     """The data set of a file of questions as JSONL, made once for every state of questions, sample and code."""
     from ragauge import assets
     from ragauge.assets import store
+    from ragauge.datasets import _distractors
 
     sample = assets.resolve(SAMPLE)
-    state = [store.file_sha256(path) for path in (questions, Path(__file__), Path(_wikipedia.__file__), sample)]
+    code = (Path(__file__), Path(_wikipedia.__file__), Path(_distractors.__file__))
+    state = [store.file_sha256(path) for path in (questions, *code, sample)]
     home = store.Store(store.home())
-    target = home.folder("datasets", questions.stem, ENCODER, *state)
+    target = home.folder("datasets", questions.stem, *state)
     return home.build(target, lambda folder: _write(folder, questions, sample)) / "records.jsonl"
 
 
 def _write(folder: Path, questions: Path, sample: Path) -> dict[str, Any]:
-    from ragauge.rankers.dense import load_encoder
+    from ragauge.datasets import _distractors
 
-    passages = _wikipedia.read_passages(sample)
-    corpus = Corpus(passages, _embedded(passages))
+    corpus = Corpus(_wikipedia.read_passages(sample))
+    asked = read_questions(questions)
     with (folder / "records.jsonl").open("w", encoding="utf-8") as file:
-        for record in records(read_questions(questions), corpus, load_encoder(ENCODER).encode):
+        for record in records(asked, corpus, _distractors.of(questions, asked, corpus)):
             file.write(json.dumps(record, ensure_ascii=False) + "\n")
-    return {"source": SAMPLE, "questions": questions.name, "passages": len(passages)}
-
-
-def _embedded(passages: Sequence[Passage]) -> np.ndarray:
-    """Embeddings of all passages (passage, dim), made once and shared by the data sets."""
-    from ragauge.assets import store
-
-    texts = [f"{passage.title}\n{passage.text}" for passage in passages]
-    home = store.Store(store.home())
-    folder = home.build(home.folder("datasets", "wiki_embeddings", ENCODER, *texts), lambda f: _embed(f, texts))
-    embeddings: np.ndarray = np.load(folder / "embeddings.npy", allow_pickle=False)
-    return embeddings
-
-
-def _embed(folder: Path, texts: Sequence[str]) -> dict[str, Any]:
-    from tqdm import tqdm
-
-    from ragauge.rankers.dense import load_encoder
-
-    encoder = load_encoder(ENCODER)
-    parts = []
-    with tqdm(total=len(texts), desc="embedding the Wikipedia sample", unit="passage") as progress:
-        for start in range(0, len(texts), EMBEDDED_AT_ONCE):
-            parts.append(encoder.encode(texts[start : start + EMBEDDED_AT_ONCE]))
-            progress.update(len(parts[-1]))
-    np.save(folder / "embeddings.npy", np.concatenate(parts))
-    return {"source": ENCODER, "passages": len(texts)}
+    return {"source": SAMPLE, "questions": questions.name, "passages": len(corpus.passages)}
