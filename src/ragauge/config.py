@@ -418,6 +418,17 @@ def parse_database(data: Mapping[str, Any], place: str, label: str) -> DatabaseS
     return settings
 
 
+def parse_pipeline(data: Mapping[str, Any], place: str, label: str) -> PipelineSettings:
+    """The checked settings of one pipeline; `label` names it in messages."""
+    try:
+        settings = _Pipelines.model_validate({"pipelines": {label: dict(data)}}).pipelines[label]
+    except ValidationError as error:
+        raise _user_error(error, place) from error
+    if problem := settings.problem():
+        raise UserError(f"{place}: pipelines.{label}.{problem}")
+    return settings
+
+
 def check_names(config: Config, place: str) -> None:
     """Raise UserError on a model, data set, method or item that does not exist, or an option that it does not have."""
     for label, model in config.models.items():
@@ -476,6 +487,12 @@ class _Databases(_Section):
     """The section `databases` alone."""
 
     databases: dict[str, DatabaseSettings]
+
+
+class _Pipelines(_Section):
+    """The section `pipelines` alone."""
+
+    pipelines: dict[str, PipelineSettings]
 
 
 class _Trainings(_Section):

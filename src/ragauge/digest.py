@@ -7,7 +7,6 @@ rests on it. Comments, docstrings and layout do not count.
 from __future__ import annotations
 
 import ast
-import copy
 import hashlib
 from collections.abc import Iterator
 from functools import cache
@@ -75,6 +74,10 @@ def _path(module: str) -> Path | None:
 
 @cache
 def _tree(module: str) -> ast.Module:
+    return _parsed(module)
+
+
+def _parsed(module: str) -> ast.Module:
     path = _path(module)
     if path is None:
         raise ModuleNotFoundError(f"{module}: no such module below {ROOT}")
@@ -84,7 +87,7 @@ def _tree(module: str) -> ast.Module:
 @cache
 def _code(module: str) -> str:
     """Digest of a module's syntax tree without docstrings."""
-    tree = copy.deepcopy(_tree(module))
+    tree = _parsed(module)
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node, clean=False):
             node.body = node.body[1:]

@@ -11,15 +11,13 @@ A pipeline's floor is the roofline of its calls of the decoder, reading neighbou
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ragauge.cost.roofline import Machine, floor_seconds
 from ragauge.cost.shape import Shape
-from ragauge.cost.trace import Call
 from ragauge.retrieval.settings import DatabaseSettings, IndexRecipe
+from ragauge.retro.cost import calls
 from ragauge.retro.settings import PipelineSettings
-from ragauge.retro.windows import CHUNK, NEIGHBOUR, Windows
 
 BYTES_A_TOKEN = 4.46  # of UTF-8 text, by SmolLM2's tokenizer on 400 documents of C4; 1.07 chunks for 64 tokens there
 CHUNKS_PER_S = (
@@ -107,24 +105,3 @@ def _passes(entry: PipelineSettings) -> int:
     if entry.task == "perplexity":
         return 1
     return entry.trials + int(entry.trials > 1 or entry.nprobe == "hide")
-
-
-def calls(entry: PipelineSettings) -> Iterator[Call]:
-    """The decoder's calls on one sequence."""
-    window, attended = -1, 0
-    for start, stop, now in Windows(entry.interval).pieces(0, entry.tokens):
-        if now > window and _reads(entry, now):
-            attended = entry.neighbours * NEIGHBOUR
-            yield Call("neighbours", (NEIGHBOUR,) * entry.neighbours, (1,) * entry.neighbours, parallel=True)
-        window = now
-        given = stop if entry.task == "perplexity" else min(stop, CHUNK)  # after the prompt a generation writes
-        if start < given:
-            yield Call("read", (given - start,), (start + attended,), logits=(given - start,))
-        written = max(start, given)
-        if written < stop:
-            yield Call("decode", (1,), (written + attended,), logits=(1,), steps=stop - written)
-
-
-def _reads(entry: PipelineSettings, window: int) -> bool:
-    """Whether neighbours are read at the start of a window."""
-    return entry.schedule != "no_retrieval" and (window == 0 or entry.schedule != "retrieve_once")

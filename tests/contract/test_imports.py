@@ -19,6 +19,7 @@ ALLOWED: dict[str, set[str]] = {
     "registry": set(),
     "digest": set(),
     "sweeps": set(),
+    "capacity": set(),
     "needs_retrieval": {"cost", "retrieval", "retro"},
     "prompts": set(),
     "metrics": set(),

@@ -11,8 +11,9 @@ from ragauge import needs, needs_retrieval
 from ragauge.config import parse
 from ragauge.cost.flop import layer_weights, output_weights
 from ragauge.cost.shapes import named
-from ragauge.needs_retrieval import CORPORA, Corpus, calls, database, pipeline_seconds
+from ragauge.needs_retrieval import CORPORA, Corpus, database, pipeline_seconds
 from ragauge.retrieval.settings import DatabaseSettings
+from ragauge.retro.cost import calls
 from ragauge.retro.evaluation import Text
 from ragauge.retro.joint import JointAttention
 from ragauge.retro.pipeline import Pipeline, Setting

@@ -11,9 +11,10 @@ from torch import Tensor
 from transformers.models.t5.modeling_t5 import T5Attention
 
 from ragauge.errors import UserError
-from ragauge.retro.architecture import PAPER, Retro, RetroLM, Sizes, buckets, load_retro, random_retro
+from ragauge.retro.architecture import Retro, RetroLM, buckets, load_retro, random_retro
 from ragauge.retro.generation import generate
 from ragauge.retro.scoring import read_through
+from ragauge.retro.sizes import PAPER, Sizes
 from ragauge.retro.sources import Ask, Fresh, Prefetched
 from ragauge.retro.windows import Windows
 from retro_parts import ExactRetriever, tokens

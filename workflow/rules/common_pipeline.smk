@@ -105,8 +105,9 @@ def retrofit_options(wildcards):
 
 
 def pipeline_threads(wildcards):
+    """All for what is timed; a decoder that scores waits for the server, so that both share a core."""
     entry = pipeline_of(wildcards)
-    return ALL_CORES if entry.task == "generate" else (entry.threads or 1) + entry.asks
+    return ALL_CORES if entry.task == "generate" else entry.threads or 1
 
 
 def pipeline_node(wildcards):

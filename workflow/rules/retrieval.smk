@@ -13,7 +13,7 @@ rule chunks:
         SHARD,
     log:
         f"{DATABASE_LOGS}/chunks-{{shard}}.log",
-    retries: 1
+    retries: 2
     conda:
         ENVIRONMENT
     threads: 1
@@ -63,7 +63,7 @@ rule embeddings:
         EMBEDDINGS,
     log:
         f"{DATABASE_LOGS}/embeddings-{{shard}}.log",
-    retries: 1
+    retries: 2
     conda:
         ENVIRONMENT
     threads: 1
@@ -90,7 +90,7 @@ rule index_training:
         f"{INDEX}/trained/manifest.json",
     log:
         f"{DATABASE_LOGS}/{{index}}-train.log",
-    retries: 1
+    retries: 2
     conda:
         ENVIRONMENT
     threads: ALL_CORES
@@ -117,7 +117,7 @@ rule index_codes:
         CODES,
     log:
         f"{DATABASE_LOGS}/{{index}}-add-{{shard}}.log",
-    retries: 1
+    retries: 2
     conda:
         ENVIRONMENT
     threads: 1

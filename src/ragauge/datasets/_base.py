@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import json
 import os
+import re
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +16,7 @@ from typing import IO, Any, ClassVar, cast
 
 from ragauge.errors import UserError
 
+_HALF_PAIR = re.compile(r"[\ud800-\udfff]")  # JSON can escape what UTF-8 cannot hold
 _JSON_TYPES = {str: "text", bool: "true or false", int: "a whole number", list: "a list", dict: "an object"}
 
 
@@ -234,7 +236,7 @@ def json_object(line: bytes, place: str) -> dict[str, Any]:
 def _check_text(value: str, name: str, place: str) -> None:
     if not value.strip():
         raise UserError(f"{place}: field {name!r} is empty")
-    if any("\ud800" <= character <= "\udfff" for character in value):
+    if _HALF_PAIR.search(value):
         raise UserError(f"{place}: field {name!r} holds half a surrogate pair, which is no text")
 
 

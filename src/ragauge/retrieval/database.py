@@ -243,8 +243,14 @@ def _totals(parts: Sequence[Shard]) -> dict[str, int]:
 
 
 def _marked_counts(parts: Sequence[Shard], marked: np.ndarray) -> dict[str, int]:
-    chunks = np.concatenate([np.bincount(part.chunk_documents, minlength=part.documents) for part in parts])
-    return {"near_duplicate_documents": len(marked), "near_duplicate_chunks": int(chunks[marked].sum())}
+    starts = np.cumsum([0, *(part.documents for part in parts)])
+    chunks = 0
+    for start, part in zip(
+        starts, parts, strict=False
+    ):  # one at a time: counts of all documents need not fit into memory
+        own = marked[(marked >= start) & (marked < start + part.documents)] - start
+        chunks += int(np.bincount(part.chunk_documents, minlength=part.documents)[own].sum())
+    return {"near_duplicate_documents": len(marked), "near_duplicate_chunks": chunks}
 
 
 # --- reading ---

@@ -14,7 +14,6 @@ import math
 import pickle
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,29 +25,10 @@ from torch import Tensor, nn
 from ragauge.cost.trace import Call
 from ragauge.errors import UserError
 from ragauge.retro.reader import Tokens, Traced
+from ragauge.retro.sizes import PAPER, Sizes
 from ragauge.retro.windows import CHUNK
 
 BUCKETS, MAX_DISTANCE = 32, 128  # of T5's relative bias
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """The sizes of a RETRO model."""
-
-    vocab: int = 32128  # t5-base
-    layers: int = 12
-    width: int = 1536
-    heads: int = 12
-    ffn: int = 6144
-    cross: tuple[int, ...] = (5, 8, 11)  # decoder layers with chunked cross-attention
-    encoder_layers: int = 2
-    encoder_width: int = 896
-    encoder_heads: int = 14
-    encoder_ffn: int = 3584
-    encoder_cross: tuple[int, ...] = (1,)  # encoder layers that attend to the decoder's states
-
-
-PAPER = Sizes()
 
 
 class Attention(nn.Module):

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 from ragauge.verbs import _options as options
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", required=True, help="a model whose shape is known, or a local checkpoint")
-    parser.add_argument("--method", required=True)
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--method", help="a method that answers questions")
+    what.add_argument("--schedule", help="of retrieval while text is generated or scored, as in a pipeline")
     parser.add_argument("--top-k", type=options.count, metavar="K", help="the same as --set top_k=K")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a parameter of the method")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="a parameter of the method or the schedule"
+    )
     parser.add_argument("--tokens", default="nq_open", help="token counts: nq_open, musique or a JSON or YAML file")
     parser.add_argument("--new-tokens", type=options.count, default=1, metavar="N", help="tokens generated (1)")
     parser.add_argument("--accounting", default="critical_path", help="critical_path, total or published")
@@ -22,14 +27,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    params = options.settings(args.set, "--set")
+    options.show(_schedule(args, params) if args.schedule else _method(args, params), args.json)
+
+
+def _schedule(args: argparse.Namespace, params: dict[str, Any]) -> dict[str, Any]:
+    """A pipeline's cost: RETRO by the sizes of its paper, any other decoder as one that reads neighbours itself."""
+    from ragauge import config, costing
+    from ragauge.retro import cost
+    from ragauge.retro.sizes import PAPER
+
+    entry = config.parse_pipeline({**params, "schedule": args.schedule}, "--set", args.schedule)
+    return {"model": args.model, **cost.report(entry, PAPER if args.model == "retro" else costing.shape_of(args.model))}
+
+
+def _method(args: argparse.Namespace, params: dict[str, Any]) -> dict[str, Any]:
     from ragauge import costing
 
-    params = options.settings(args.set, "--set")
     if args.top_k is not None:
         params["top_k"] = args.top_k
     options.check_name("method", args.method)
     from ragauge import methods
 
     method = methods.make(args.method, where=f"--method {args.method}", **params)
-    result = costing.project(args.method, method, args.model, args.tokens, args.new_tokens, args.accounting, args.dtype)
-    options.show(result, args.json)
+    return costing.project(args.method, method, args.model, args.tokens, args.new_tokens, args.accounting, args.dtype)

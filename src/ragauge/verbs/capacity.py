@@ -1,0 +1,55 @@
+"""Say what a chunk database of any size takes in jobs, hours, memory and disk, from measured builds of small ones."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ragauge.errors import UserError
+from ragauge.verbs import _options as options
+
+if TYPE_CHECKING:
+    from ragauge.capacity import Measured
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What was measured, what is to be built, and on what."""
+    add = parser.add_argument
+    add("--measured", type=Path, required=True, metavar="FILE.csv", help="of benchmarks/scale.py; FILE.json beside it")
+    add("--chunks", type=options.count, required=True, metavar="N", help="of the database that is to be built")
+    add("--shard-chunks", type=options.count, default=10_000_000, metavar="N", help="of a shard (10,000,000)")
+    add("--nodes", type=options.count, default=1, metavar="N")
+    add("--cores", type=options.count, default=64, metavar="N", help="of a node (64)")
+    add("--nlist", type=options.count, default=16_384, metavar="N", help="inverted lists of the index (16,384)")
+    add("--train-vectors", type=options.count, default=1_000_000, metavar="N", help="that it is trained on (1,000,000)")
+    options.add_json(parser)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Print the plan as Markdown, or as JSON."""
+    from dataclasses import asdict
+
+    from ragauge import capacity
+
+    target = capacity.Target(args.chunks, args.shard_chunks, args.nodes, args.cores, args.nlist, args.train_vectors)
+    steps = capacity.plan(
+        capacity.rates(capacity.read(args.measured)), _measured(args.measured.with_suffix(".json")), target
+    )
+    if args.json:
+        options.show({step.step: asdict(step) for step in steps}, as_json=True)
+    else:
+        print(capacity.markdown(steps, target), end="")
+
+
+def _measured(path: Path) -> Measured:
+    from ragauge.capacity import Measured
+
+    try:
+        facts = json.loads(path.read_bytes())
+        return Measured(int(facts["nlist"]), int(facts["iterations"]), int(facts["dim"]), float(facts["flop_per_s"]))
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise UserError(f"{path}: not what benchmarks/scale.py writes: {error!r}") from error

@@ -1,0 +1,137 @@
+"""Plans of large builds: the fit agrees with builds that it has not seen, and the sums are what the page says."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from ragauge import capacity, cli
+from ragauge.capacity import BY_SHARD, STEPS, Job, Line, Measured, Target
+from ragauge.errors import UserError
+
+MEASURED = sorted(Path(__file__).parents[2].glob("reports/*/scale.csv"))
+INDEX = Measured(nlist=64, iterations=10, dim=384, flop_per_s=50e9)
+
+
+def job(step: str, chunks: int, seconds: float, shards: int = 1) -> Job:
+    return Job(1, shards, step, chunks, chunks // 8, seconds, seconds, 200 + chunks / 100, 10 * chunks)
+
+
+JOBS = [job(step, chunks, 2 + chunks / 50) for step in STEPS for chunks in (1000, 2000)]
+
+
+def target(**changes: float) -> Target:
+    values = {"chunks": 1e6, "shard_chunks": 1e5, "nodes": 1, "cores": 4, "nlist": 64, "train_vectors": 5000}
+    return Target(**(values | changes))  # type: ignore[arg-type]
+
+
+def test_a_line_goes_through_its_points_and_never_falls() -> None:
+    line = Line.through([1000, 2000], [22, 42])
+    assert (line.fixed, line.slope) == pytest.approx((2, 1 / 50))
+    assert Line.through([1000, 1000], [20, 22]) == Line(22, 0)
+    assert Line.through([1000, 2000], [22, 21]) == Line(22, 0)
+    below = Line.through([1000, 2000], [1, 5])
+    assert below.fixed == 0
+    assert below(3000) > 0
+
+
+def test_a_plan_counts_jobs_rounds_memory_and_disk() -> None:
+    steps = {step.step: step for step in capacity.plan(capacity.rates(JOBS), INDEX, target())}
+    assert list(steps) == list(STEPS)
+    embed = steps["embed"]
+    assert embed.jobs == 10
+    assert embed.job_hours == pytest.approx((2 + 1e5 / 50) / 3600)
+    assert embed.hours == pytest.approx(3 * embed.job_hours), "ten jobs on four cores are three rounds"
+    assert embed.node_gb == pytest.approx(4 * (200 + 1e5 / 100) / 1000)
+    assert embed.disk_gb == pytest.approx(1e6 * 10 / 1e9)
+    assert embed.times_measured == pytest.approx(50)
+    assert steps["merge"].jobs == 1
+    assert steps["train"].job_hours == pytest.approx((2 + 5000 / 50) / 3600)
+
+
+def test_twice_the_nodes_take_half_the_time_of_steps_by_shard() -> None:
+    one, two = (capacity.plan(capacity.rates(JOBS), INDEX, target(chunks=8e6, nodes=n)) for n in (1, 2))
+    for a, b in zip(one, two, strict=True):
+        assert b.hours == pytest.approx(a.hours / (2 if a.step in BY_SHARD else 1))
+
+
+def test_more_lists_cost_their_matrix_products() -> None:
+    few, many = (
+        {s.step: s.job_hours * 3600 for s in capacity.plan(capacity.rates(JOBS), INDEX, target(nlist=n))}
+        for n in (64, 16_384)
+    )
+    assert many["add"] - few["add"] == pytest.approx(2 * 1e5 * 384 * 16_320 / 50e9)
+    assert many["train"] - few["train"] == pytest.approx(2 * 10 * 5000 * 384 * 16_320 / 50e9)
+    assert many["embed"] == few["embed"]
+
+
+@pytest.mark.parametrize("path", MEASURED, ids=lambda path: path.parent.name)
+@pytest.mark.parametrize("step", BY_SHARD)
+def test_the_fit_of_small_builds_foretells_the_largest(path: Path, step: str) -> None:
+    """What the capacity page rests on: jobs of one and two times the corpus against those of four times."""
+    jobs = capacity.read(path)
+    largest = max(job.corpus for job in jobs)
+    rate = capacity.rates(job for job in jobs if job.corpus < largest)[step]
+    for shards in (largest, 1):
+        seen = [job for job in jobs if (job.step, job.corpus, job.shards) == (step, largest, shards)]
+        assert seen, (step, shards)
+        foretold = sum(rate.seconds(job.chunks) for job in seen)
+        assert foretold == pytest.approx(sum(job.seconds for job in seen), rel=0.15)
+
+
+@pytest.mark.parametrize("path", MEASURED, ids=lambda path: path.parent.name)
+def test_memory_is_flat_and_disk_is_linear(path: Path) -> None:
+    jobs = capacity.read(path)
+    largest = max(job.corpus for job in jobs)
+    for step in STEPS:
+        small, large = (max(j.peak_mb for j in jobs if j.step == step and j.corpus == times) for times in (1, largest))
+        assert large < 1.25 * small, step
+    for step in ("chunks", "embed", "add"):
+        per_chunk = [job.disk_bytes / job.chunks for job in jobs if job.step == step]
+        assert max(per_chunk) < 1.2 * min(per_chunk), step
+
+
+def write(path: Path, jobs: list[Job]) -> Path:
+    names = list(Job.__dataclass_fields__)
+    lines = [",".join(str(getattr(job, name)) for name in names) for job in jobs]
+    path.write_text("\n".join([",".join(names), *lines]) + "\n")
+    path.with_suffix(".json").write_text('{"nlist": 64, "iterations": 10, "dim": 384, "flop_per_s": 5e10}')
+    return path
+
+
+def test_the_verb_prints_the_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path / "scale.csv", JOBS)
+    assert cli.main(["capacity", "--measured", str(path), "--chunks", "3000000000", "--nodes", "10"]) == 0
+    printed = capsys.readouterr().out
+    assert "3,000,000,000 chunks in 300 shards, 10 nodes of 64 cores" in printed
+    assert "| embed | 300 |" in printed
+    hours = [float(line.split("|")[4].replace(",", "")) for line in printed.splitlines() if line.startswith("| embed")]
+    assert hours == [pytest.approx(math.ceil(300 / 640) * (2 + 1e7 / 50) / 3600, abs=0.01)]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda text: text.replace("embed,1000", "embed,many"), r"scale\.csv:6: no job of a build"),
+        (lambda text: text.replace(",embed,", ",dance,"), r"scale\.csv:6: unknown step 'dance'; known: chunks"),
+        (lambda text: "\n".join(text.splitlines()[:5]), "no job of add, embed, merge, train"),
+        (lambda text: "x\n1\n", r"scale\.csv:2: no job of a build"),
+    ],
+)
+def test_a_table_that_is_none_is_named(tmp_path: Path, change: object, message: str) -> None:
+    path = write(tmp_path / "scale.csv", JOBS)
+    path.write_text(change(path.read_text()))  # type: ignore[operator]
+    with pytest.raises(UserError, match=message):
+        capacity.read(path)
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"nlist": 64}', '{"nlist": "many"}'])
+def test_a_description_of_the_machine_that_is_none_is_named(
+    tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path / "scale.csv", JOBS)
+    path.with_suffix(".json").write_text(text)
+    assert cli.main(["capacity", "--measured", str(path), "--chunks", "1000"]) == 2
+    assert "scale.json: not what benchmarks/scale.py writes" in capsys.readouterr().err
