@@ -14,10 +14,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from ragauge import cli
 from ragauge.cost.trace import Call
-from ragauge.retro.architecture import RetroLM, random_retro
+from ragauge.retro.architecture import OwnEncoder, RetroLM, random_retro
 from ragauge.retro.cost import neighbour_macs, report, retro_calls, token_macs
 from ragauge.retro.evaluation import Text
-from ragauge.retro.joint import JointAttention
 from ragauge.retro.pipeline import Pipeline, Setting
 from ragauge.retro.schedule import Schedule
 from ragauge.retro.settings import PipelineSettings
@@ -57,7 +56,7 @@ def test_the_closed_forms_are_what_torch_counts(sizes: Sizes, lengths: tuple[int
 def test_the_calls_are_those_of_a_real_reader(kind: Any, task: Any) -> None:
     interval = CHUNK if kind == "retro" else 32
     retriever = ExactRetriever([tokens(600, 2), tokens(700, 4)])
-    setting = Setting(task, Schedule(kind, interval, read_ahead=False), JointAttention(), "tiny", tokens=200)
+    setting = Setting(task, Schedule(kind, interval), OwnEncoder(), "tiny", tokens=200)
     pipeline = Pipeline(RetroLM(random_retro(TINY)), setting, retriever, retriever)
     trace = [Call.from_json(call) for call in pipeline.record(Text("0", 0, tuple(tokens(200, 7)))).trace]
     entry = PipelineSettings(schedule=kind, task=task, interval=interval, tokens=200)

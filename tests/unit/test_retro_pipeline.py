@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 import tiny_models
 from ragauge.cli import main
@@ -21,11 +22,13 @@ from ragauge.retrieval.database import Database
 from ragauge.retrieval.service import Server
 from ragauge.retrieval.wire import About
 from ragauge.retro import comparison, pipeline
+from ragauge.retro.architecture import random_retro
 from ragauge.retro.evaluation import Chunks, Text, texts
 from ragauge.retro.joint import JointAttention
 from ragauge.retro.performance import GenerationModel, fit
 from ragauge.retro.pipeline import Pipeline, Setting
 from ragauge.retro.schedule import KINDS, Schedule
+from ragauge.retro.sizes import Sizes
 from ragauge.retro.windows import Windows
 from retro_parts import ExactRetriever, tokens, write_database
 
@@ -255,6 +258,40 @@ def test_trained_adapters_change_the_score(folder: Path, tmp_path: Path) -> None
     plain = [record.nll for record in read_kind(tmp_path / "plain.jsonl", SequenceRecord)]
     assert scores[0] == pytest.approx(plain, abs=1e-5)
     assert scores[1] != pytest.approx(plain, abs=1e-3)
+
+
+TINY_RETRO = Sizes(10, 2, 32, 4, 48, (1,), 1, 24, 2, 40, (0,))
+
+
+def test_retro_itself_generates_with_random_weights_and_scores_with_a_users(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ragauge.retro.sizes.PAPER", TINY_RETRO)
+    common = ("--schedule", "random", "--form", "retro")
+    assert command(folder, tmp_path / "g.jsonl", *common, "--task", "generate") == 0
+    records = list(read_kind(tmp_path / "g.jsonl", SequenceRecord))
+    assert [(record.status, len(record.generated or [])) for record in records] == [("ok", 36)] * len(records)
+    assert json.loads((tmp_path / "g.meta.json").read_text())["fingerprint"]["model"] == "retro"
+    vocabulary = Database(folder / "db").vocabulary
+    save_file(random_retro(replace(TINY_RETRO, vocab=vocabulary)).state_dict(), tmp_path / "w.safetensors")
+    assert command(folder, tmp_path / "p.jsonl", *common, "--weights", str(tmp_path / "w.safetensors")) == 0
+    assert all((record.nll or 0) > 0 for record in read_kind(tmp_path / "p.jsonl", SequenceRecord))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--form", "retro"], "--task perplexity: of random weights says nothing"),
+        (["--form", "retro", "--task", "generate", "--reach", "64"], "--reach: is not of the form retro"),
+        (["--form", "retro", "--weights", "none.pt"], "--weights: no such file: none.pt"),
+        (["--weights", "none.pt"], "--weights: are of the form retro alone, not of joint"),
+    ],
+)
+def test_what_retro_itself_does_not_take(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str
+) -> None:
+    assert command(folder, tmp_path / "x.jsonl", "--schedule", "random", *options) == 2
+    assert message in capsys.readouterr().err
 
 
 def test_trained_cross_attention_is_another_form(

@@ -60,6 +60,16 @@ def test_a_key_is_its_schedule_and_every_schedule_can_be_configured(kind: Any) -
         ({"retro": {"database": "wikis"}}, "did you mean 'wiki'?"),
         ({"retro": {"intervall": 8}}, "did you mean 'interval'?"),
         ({"piprag": {}}, "c.yaml: pipelines.piprag.schedule: must be"),
+        ({"retro": {"form": "retro"}}, "pipelines.retro.task: perplexity of random weights says nothing"),
+        ({"retro": {"weights": "w.pt"}}, "pipelines.retro.weights: are of the form retro alone, not of joint"),
+        (
+            {"retro": {"form": "retro", "task": "generate", "retrofit_minutes": 8.0}},
+            "pipelines.retro.retrofit_minutes: trains a decoder",
+        ),
+        (
+            {"retro": {"form": "retro", "task": "generate", "engine": "onnx"}},
+            "pipelines.retro.engine: onnx reads neighbours by the form joint, not by retro",
+        ),
     ],
 )
 def test_mistakes_name_their_place(pipelines: dict[str, Any], message: str) -> None:

@@ -441,6 +441,7 @@ def _options(
         "own article passed over": schedule.get("exclude") == "article",
         f"last {schedule.get('characters')} characters": schedule.get("characters"),
         "cross-attention": form.get("name", form.get("form")) == "cross_attention",
+        "RETRO's own decoder and encoder": form.get("name", form.get("form")) == "retro",
         f"trained {minutes:g} minutes" if minutes else "trained": adapters,
         f"reach {form.get('reach')}": form.get("reach") is not None,
         f"bias {form.get('bias')}": form.get("bias"),

@@ -14,6 +14,7 @@ import math
 import pickle
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -201,6 +202,13 @@ def load_retro(path: Path, sizes: Sizes = PAPER, device: str = "cpu") -> Retro:
     return model.to(device)
 
 
+@dataclass(frozen=True)
+class OwnEncoder:
+    """The form of reading neighbours that RETRO has, beside joint attention and RETRO-fitted cross-attention."""
+
+    name: str = field(default="retro", init=False)
+
+
 class RetroLM(Traced):
     """A RETRO model as generation sees a decoder: it opens sequences and records its calls while `tracing`."""
 
@@ -226,7 +234,9 @@ class RetroReader:
         sizes = self.model.sizes
         room = (sizes.layers, 2, sizes.heads, capacity, sizes.width // sizes.heads)
         self._kv = torch.empty(room, dtype=lm.model.head.weight.dtype, device=lm.device)
-        self._states = torch.empty(0, sizes.width, device=lm.device)  # of the last tokens, at the first cross layer
+        self._states = torch.empty(
+            0, sizes.width, dtype=self._kv.dtype, device=lm.device
+        )  # of the last tokens, at the first cross layer
         self._waiting: list[Tokens] | None = None  # neighbours not encoded yet: the query's last token is not read
         self._cross: dict[int, tuple[Tensor, Tensor]] = {}  # by layer: keys and values of the encoded neighbours
 

@@ -18,6 +18,7 @@ from ragauge.cost.trace import Trace
 from ragauge.errors import UserError
 from ragauge.lm import LM
 from ragauge.records import SequenceRecord, Writer
+from ragauge.retro.architecture import OwnEncoder, RetroLM, RetroReader
 from ragauge.retro.cross_attention import CrossAttention
 from ragauge.retro.evaluation import Text
 from ragauge.retro.generation import generate
@@ -41,7 +42,7 @@ class Setting:
 
     task: Task
     schedule: Schedule
-    form: JointAttention | CrossAttention
+    form: JointAttention | CrossAttention | OwnEncoder
     model: str
     tokens: int = 1024  # of a sequence
     trials: int = 1  # of a generation
@@ -70,7 +71,7 @@ class Setting:
 class Pipeline:
     """A decoder beside its retriever."""
 
-    lm: LM | OnnxLM
+    lm: LM | OnnxLM | RetroLM
     setting: Setting
     searcher: Any = None  # a `retrieval.Searcher`, where the schedule asks
     passages: Passages | None = None  # the database's, where neighbours are random
@@ -144,7 +145,7 @@ class Pipeline:
             passages=self.passages,
             tokenizer=self.lm.tokenizer,
             budget=self._budget_s,
-            prepare=reader.prepare,
+            prepare=None if isinstance(reader, RetroReader) else reader.prepare,
         )
         try:
             with self.lm.tracing() as trace:
@@ -157,9 +158,12 @@ class Pipeline:
             source.close()
         return result, source, list(trace), seconds
 
-    def _open(self, room: int) -> AheadReader:
+    def _open(self, room: int) -> AheadReader | RetroReader:
         """A reader of one sequence, by the engine that the decoder is of."""
         form = self.setting.form
+        if isinstance(self.lm, RetroLM):
+            return self.lm.open(self.setting.tokens)
+        assert not isinstance(form, OwnEncoder)
         if not isinstance(self.lm, OnnxLM):
             return form.open(self.lm, self.setting.tokens, room, self.adapted)
         assert isinstance(form, JointAttention)

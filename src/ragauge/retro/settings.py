@@ -32,8 +32,16 @@ class PipelineSettings(BaseModel):
     characters: int | None = Field(
         None, ge=1, description="ask with the query's last characters, as the released code does; default: with tokens"
     )
-    form: Literal["joint", "cross_attention"] = Field(
-        "joint", description="how a decoder reads neighbours; cross_attention is nothing before it was trained"
+    form: Literal["joint", "cross_attention", "retro"] = Field(
+        "joint",
+        description=(
+            "how a decoder reads neighbours; cross_attention is nothing before it was trained; retro is not the model "
+            "but RETRO at its paper's sizes, with an encoder of neighbours"
+        ),
+    )
+    weights: str | None = Field(
+        None,
+        description="of the form retro: a file of its tensors, safetensors or torch's; default: random, for latency",
     )
     engine: Literal["torch", "onnx"] = Field(
         "torch",
@@ -66,6 +74,12 @@ class PipelineSettings(BaseModel):
             return f"nprobe: must be at least 1, not {self.nprobe}"
         if self.form == "cross_attention" and self.retrofit_minutes is None:
             return "form: cross_attention reads nothing before it was trained; give retrofit_minutes"
+        if self.form == "retro" and self.retrofit_minutes is not None:
+            return "retrofit_minutes: trains a decoder to read neighbours; the form retro is made for it"
+        if self.weights is not None and self.form != "retro":
+            return f"weights: are of the form retro alone, not of {self.form}"
+        if self.form == "retro" and self.weights is None and self.task == "perplexity":
+            return "task: perplexity of random weights says nothing; give weights, or generate"
         if self.form != "joint" and self.engine == "onnx":
             return f"engine: onnx reads neighbours by the form joint, not by {self.form}"
         if self.form != "joint" and (self.reach is not None or self.bias):

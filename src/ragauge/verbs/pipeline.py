@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +15,14 @@ from ragauge.verbs import _options as options
 if TYPE_CHECKING:
     from ragauge.config import Model
     from ragauge.lm import LM
+    from ragauge.retro.architecture import OwnEncoder, RetroLM
     from ragauge.retro.cross_attention import CrossAttention
     from ragauge.retro.joint import JointAttention
     from ragauge.retro.onnx import OnnxLM
     from ragauge.retro.pipeline import Pipeline, Setting
 
 ASKING = ("retrieve_once", "retro", "retro_plus", "piperag")  # schedules that need a retriever
-FORMS = ("joint", "cross_attention")
+FORMS = ("joint", "cross_attention", "retro")
 ELSEWHERE = {"model", "database", "index", "engine", "retrieval_cores", "retrofit_minutes"}  # keys that are no option
 SCHEDULES = ("no_retrieval", "random", *ASKING)
 
@@ -50,7 +52,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="pass over neighbours from the text's own article",
     )
     add("--characters", type=int, metavar="N", help="ask with the query's last N characters, as the released code does")
-    add("--form", default="joint", choices=FORMS, help="how neighbours are read; cross_attention needs --adapters")
+    add(
+        "--form",
+        default="joint",
+        choices=FORMS,
+        help="how neighbours are read; cross_attention needs --adapters; retro is RETRO itself in the place of --model",
+    )
+    add("--weights", type=Path, metavar="FILE", help="of the form retro: its tensors; default: random, for latency")
     add("--reach", type=int, metavar="TOKENS", help="most tokens between neighbours and window; default: no bound")
     add("--bias", type=float, default=0.0, help="added to the attention scores of neighbours' keys")
     add(
@@ -105,6 +113,7 @@ def _configure(args: argparse.Namespace) -> None:
         needed = "needs" if entry.engine == "onnx" else "takes no"
         raise UserError(f"--pipeline {args.pipeline}: {needed} --onnx, by its engine {entry.engine}")
     args.nprobe = None if entry.nprobe is None else str(entry.nprobe)
+    args.weights = Path(entry.weights) if entry.weights else None
     args.index = args.database / "indexes" / entry.index if entry.asks and not args.server else None
     if entry.retrieval_cores:
         args.serve_options += f" --cores {entry.retrieval_cores}"
@@ -135,7 +144,6 @@ def _run(args: argparse.Namespace, opened: ExitStack) -> None:
 
 
 def _setting(args: argparse.Namespace, model: Model, database: Any) -> Setting:
-    from ragauge import assets
     from ragauge.assets.store import file_sha256
     from ragauge.digest import digest
     from ragauge.retro.pipeline import Setting
@@ -156,19 +164,19 @@ def _setting(args: argparse.Namespace, model: Model, database: Any) -> Setting:
         raise UserError(f"--schedule {args.schedule}: asks a retriever; give --index or --server")
     if args.adapters and not args.adapters.is_file():
         raise UserError(f"--adapters: no such file: {args.adapters}")
-    assets.resolve(model.source)
+    name, sha256 = _decoder(args, model)
     return Setting(
         task=args.task,
         schedule=schedule,
         form=_form(args),
-        model=model.source,
+        model=name,
         tokens=args.tokens,
         engine="onnx" if args.onnx else "torch",
         trials=args.trials,
         dtype=model.dtype,
         device=model.device,
         threads=args.threads,
-        model_sha256=assets.describe(model.source)["sha256"],
+        model_sha256=sha256,
         adapters_sha256=file_sha256(args.adapters) if args.adapters else None,
         database_sha256=database.sha256,
         index=str(args.index or args.server) if schedule.asks else None,
@@ -176,10 +184,30 @@ def _setting(args: argparse.Namespace, model: Model, database: Any) -> Setting:
     )
 
 
-def _form(args: argparse.Namespace) -> JointAttention | CrossAttention:
+def _decoder(args: argparse.Namespace, model: Model) -> tuple[str, str]:
+    """The decoder's name and the hash of its weights."""
+    from ragauge import assets
+    from ragauge.assets.store import file_sha256
+
+    if args.form != "retro":
+        assets.resolve(model.source)
+        return model.source, assets.describe(model.source)["sha256"]
+    if args.weights is None:
+        return "retro", f"random, seed {args.seed}"
+    if not args.weights.is_file():
+        raise UserError(f"--weights: no such file: {args.weights}")
+    return "retro", file_sha256(args.weights)
+
+
+def _form(args: argparse.Namespace) -> JointAttention | CrossAttention | OwnEncoder:
     """How neighbours are read."""
     from ragauge.retro.cross_attention import CrossAttention
     from ragauge.retro.joint import JointAttention
+
+    if args.weights and args.form != "retro":
+        raise UserError(f"--weights: are of the form retro alone, not of {args.form}")
+    if args.form == "retro":
+        return _own_encoder(args)
 
     if args.form == "joint":
         return JointAttention(args.reach, bias=args.bias)
@@ -188,6 +216,36 @@ def _form(args: argparse.Namespace) -> JointAttention | CrossAttention:
     if not args.adapters:
         raise UserError(f"--form {args.form}: reads nothing before it was trained; give --adapters")
     return CrossAttention()
+
+
+def _own_encoder(args: argparse.Namespace) -> OwnEncoder:
+    """RETRO's own form, which takes nothing that is for decoders made to read neighbours."""
+    from ragauge.retro.architecture import OwnEncoder
+
+    given = {"--adapters": args.adapters, "--onnx": args.onnx, "--reach": args.reach, "--bias": args.bias or None}
+    for option in (option for option, value in given.items() if value is not None):
+        raise UserError(f"{option}: is not of the form retro")
+    if args.weights is None and args.task == "perplexity":
+        raise UserError("--task perplexity: of random weights says nothing; give --weights, or --task generate")
+    return OwnEncoder()
+
+
+def _retro(args: argparse.Namespace, setting: Setting, database: Any) -> RetroLM:
+    """RETRO with a user's weights or random ones; its vocabulary grows to that of the database's tokenizer."""
+    import torch
+
+    from ragauge.lm import DTYPES
+    from ragauge.retro.architecture import RetroLM, load_retro, random_retro
+    from ragauge.retro.sizes import PAPER
+
+    if setting.threads:
+        torch.set_num_threads(setting.threads)
+    sizes = replace(PAPER, vocab=max(PAPER.vocab, database.vocabulary))
+    if args.weights:
+        model = load_retro(args.weights, sizes, setting.device)
+    else:
+        model = random_retro(sizes, args.seed).to(setting.device)
+    return RetroLM(model.to(DTYPES[setting.dtype]), database.tokenizer)
 
 
 def _torch(adapters: Path | None, setting: Setting) -> tuple[LM, LM | None]:
@@ -215,12 +273,18 @@ def _onnx(folder: Path, setting: Setting) -> tuple[OnnxLM, None]:
     return open_exported(folder, about, tokenizer, threads=setting.threads, cuda=setting.device == "cuda"), None
 
 
+def _load(args: argparse.Namespace, setting: Setting, database: Any) -> tuple[LM | OnnxLM | RetroLM, LM | None]:
+    if args.form == "retro":
+        return _retro(args, setting, database), None
+    return _onnx(args.onnx, setting) if args.onnx else _torch(args.adapters, setting)
+
+
 def _make(args: argparse.Namespace, setting: Setting, database: Any, opened: ExitStack) -> Pipeline:
     """The decoder, and the retriever that the schedule asks; `opened` ends a server that was started."""
     from ragauge.retro.evaluation import Chunks
     from ragauge.retro.pipeline import Pipeline
 
-    lm, adapted = _onnx(args.onnx, setting) if args.onnx else _torch(args.adapters, setting)
+    lm, adapted = _load(args, setting, database)
     database.check_tokenizer(lm.tokenizer, setting.model)
     if not setting.schedule.asks:
         return Pipeline(lm, setting, passages=Chunks(database), adapted=adapted)
