@@ -139,7 +139,8 @@ def _job(config: Config, job: Answers) -> Job:
 def _generation(config: Config, label: str) -> Generation:
     entry = config.pipelines[label]
     model, database = config.pipeline_model(entry), config.pipeline_database(entry)
-    shape, dtype = shape_of(config, model), config.models[model].dtype
+    shape = shapes.named("retro") if entry.form == "retro" else shape_of(config, model)
+    dtype = config.models[model].dtype
     seconds, kv = None, 0
     if shape is not None:
         kv = kv_bytes(shape, entry.tokens + entry.neighbours * NEIGHBOUR, dtype)
