@@ -1,6 +1,6 @@
 """Builds of a chunk database at one, two and four times a corpus: seconds, memory and disk of every job.
 
-    python benchmarks/scale.py OUT.csv [--corpus FILE ...] [--documents 24] [--folder FOLDER]
+    python benchmarks/scale.py OUT.csv [--corpus FILE ...] [--documents 24] [--set KEY=VALUE] [--set-index KEY=VALUE]
 
 The documents of the corpora (default: the Wikipedia sample) are mixed by a seed; one time the corpus is the first
 `--documents` of them, and by default a quarter. Each size is built in as many shards, so that shards are of one size,
@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
 
@@ -27,22 +27,25 @@ from ragauge.capacity import Job
 from ragauge.cost import machine
 from ragauge.retrieval.corpus import Corpus, Share
 from ragauge.retrieval.database import Shard, shard_folder
+from ragauge.retrieval.embed import Embeddings
 from ragauge.retrieval.settings import IndexRecipe
 
-TIMES = (1, 2, 4)
-INDEX = IndexRecipe(nlist=64, pq_bytes=64, train_vectors=2000)
-SETTINGS = [f"{key}={getattr(INDEX, key)}" for key in ("nlist", "pq_bytes", "train_vectors")]
+INDEX = {"nlist": "64", "pq_bytes": "64", "train_vectors": "2000"}
+BY_SHARD = ("chunks", "embed", "add")
+STEPS = ("chunks", "gather", "embed", "train", "add", "merge")
 
 
 def main() -> None:
     args = _arguments()
+    index = IndexRecipe(**{key: int(value) for key, value in args.set_index.items()})
     with tempfile.TemporaryDirectory(dir=args.folder) as folder, machine.competing_load() as load:
-        jobs = list(_builds(Path(folder), args.corpus, args.documents))
+        jobs = list(_builds(Path(folder), args))
+        dim = Embeddings.open(Path(folder) / f"{args.times[0]}-{args.times[0]}", 0).dim
     _write(args.out, jobs)
     facts = {
-        "nlist": INDEX.nlist,
-        "iterations": INDEX.iterations,
-        "dim": 384,
+        "nlist": index.nlist,
+        "iterations": index.iterations,
+        "dim": dim,
         "flop_per_s": machine.measure(threads=1)["matmul_flop_per_s"]["float32"]["median"],
         "corpus": args.corpus,
         "load_share": load.share,
@@ -53,50 +56,53 @@ def main() -> None:
         print(f"not to be reported: more than {machine.MAX_LOAD:.0%} of the processor was others'")
 
 
-def _builds(folder: Path, sources: list[str], count: int | None) -> Iterator[Job]:
-    texts = [document.text for document in Corpus(tuple(sources)).documents(Share())]
+def _builds(folder: Path, args: argparse.Namespace) -> Iterator[Job]:
+    texts = [document.text for document in Corpus(tuple(args.corpus)).documents(Share())]
     random.Random(0).shuffle(texts)
-    count = count or len(texts) // max(TIMES)
-    for times, shards in [*((times, times) for times in TIMES), (max(TIMES), 1)]:
+    largest = max(args.times)
+    count = args.documents or len(texts) // largest
+    for times, shards in dict.fromkeys([*((times, times) for times in args.times), (largest, 1)]):
         corpus = folder / f"{times}.jsonl"
         lines = (json.dumps({"text": text}) for text in texts[: times * count])
         corpus.write_text("\n".join(lines) + "\n", encoding="utf-8")
-        yield from _build(folder / f"{times}-{shards}", corpus, times, shards)
+        yield from _build(folder / f"{times}-{shards}", corpus, times, shards, args)
 
 
-def _build(database: Path, corpus: Path, times: int, shards: int) -> Iterator[Job]:
+def _build(database: Path, corpus: Path, times: int, shards: int, args: argparse.Namespace) -> Iterator[Job]:
     """Every job of one build."""
-    steps = [("chunks", True), ("gather", False), ("embed", True), ("train", False), ("add", True), ("merge", False)]
-    for step, by_shard in steps:
-        for shard in range(shards) if by_shard else [None]:
+    settings = {**args.set, "corpus": str(corpus), "shards": str(shards), "evaluation": "documents"}
+    for step in STEPS:
+        for shard in range(shards) if step in BY_SHARD else [None]:
             before = _bytes(database)
-            seconds, cpu_s, peak_mb = _run(_command(step, database, corpus, shards, shard))
+            seconds, cpu_s, peak_mb = _run(_command(step, database, settings, args.set_index, shard))
             counts = [_counts(database, number) for number in ([shard] if shard is not None else range(shards))]
             chunks, documents = (sum(column) for column in zip(*counts, strict=True))
-            worked = min(chunks, INDEX.train_vectors) if step == "train" else chunks
-            job = Job(times, shards, step, worked, documents, seconds, cpu_s, peak_mb, _bytes(database) - before)
-            print(f"{times}x in {shards}: {step:7} {chunks:7,} chunks {seconds:7.1f} s {peak_mb:6.0f} MB", flush=True)
-            yield job
+            worked = min(chunks, int(args.set_index["train_vectors"])) if step == "train" else chunks
+            yield Job(times, shards, step, worked, documents, seconds, cpu_s, peak_mb, _bytes(database) - before)
+            print(f"{times}x in {shards}: {step:7} {worked:7,} chunks {seconds:7.1f} s {peak_mb:6.0f} MB", flush=True)
 
 
-def _command(step: str, database: Path, corpus: Path, shards: int, shard: int | None) -> list[str]:
+def _command(
+    step: str, database: Path, settings: Mapping[str, str], index: Mapping[str, str], shard: int | None
+) -> list[str]:
     command = [sys.executable, "-m", "ragauge.cli", "index", step, "--out", str(database), "--threads", "1"]
-    command += ["--set", f"corpus={corpus}", "--set", f"shards={shards}", "--set", "evaluation=documents"]
-    command += [part for setting in SETTINGS for part in ("--set-index", setting)]
+    command += [part for pair in settings.items() for part in ("--set", "=".join(pair))]
+    command += [part for pair in index.items() for part in ("--set-index", "=".join(pair))]
     return command + (["--shard", str(shard)] if shard is not None else [])
 
 
 def _run(command: list[str]) -> tuple[float, float, float]:
     """Seconds, CPU seconds and peak resident megabytes of a command on one core."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
-    started = time.perf_counter()
-    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
-    assert process.stderr is not None
-    said = process.stderr.read()
-    _, status, used = os.wait4(process.pid, 0)
-    seconds = time.perf_counter() - started
-    if status:
-        sys.exit(said.decode(errors="replace"))
+    with tempfile.TemporaryFile() as said:
+        started = time.perf_counter()
+        process = subprocess.Popen(command, env=environment, stderr=said, stdout=subprocess.DEVNULL)
+        _, status, used = os.wait4(process.pid, 0)
+        seconds = time.perf_counter() - started
+        process.returncode = os.waitstatus_to_exitcode(status)  # it was waited for here
+        if status:
+            said.seek(0)
+            sys.exit(said.read().decode(errors="replace"))
     return round(seconds, 3), round(used.ru_utime + used.ru_stime, 3), round(used.ru_maxrss / 1024, 1)
 
 
@@ -118,13 +124,24 @@ def _write(path: Path, jobs: list[Job]) -> None:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("out", type=Path, metavar="OUT.csv")
-    parser.add_argument(
-        "--corpus", nargs="+", default=["wikipedia-sample"], help="files or names, as databases take them"
-    )
-    parser.add_argument("--documents", type=int, help="of the corpus at one time its size")
-    parser.add_argument("--folder", type=Path, help="where the builds go, and are removed (the system's)")
-    return parser.parse_args()
+    add = parser.add_argument
+    add("out", type=Path, metavar="OUT.csv")
+    add("--corpus", nargs="+", default=["wikipedia-sample"], help="files or names, as databases take them")
+    add("--documents", type=int, help="of the corpus at one time its size")
+    add("--times", type=int, nargs="+", default=[1, 2, 4], help="sizes of the corpus, and so many shards (1 2 4)")
+    add("--folder", type=Path, help="where the builds go, and are removed (the system's)")
+    add("--set", type=_pair, action="append", default=[], metavar="KEY=VALUE", help="a key of the database")
+    add("--set-index", type=_pair, action="append", default=[], metavar="KEY=VALUE", help="a number of its index")
+    args = parser.parse_args()
+    args.set, args.set_index = dict(args.set), INDEX | dict(args.set_index)
+    return args
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} must be KEY=VALUE")
+    return key, value
 
 
 if __name__ == "__main__":

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import random
 import re
 import subprocess
 import sys
@@ -10,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+import tiny_models
+from ragauge import capacity
 from tiny_checkpoint import write_checkpoint
 
 pytestmark = pytest.mark.slow
@@ -20,8 +24,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_checkpoint(tmp_path_factory.mktemp("model"))
 
 
-def benchmark(root: Path, script: str, *arguments: str) -> str:
-    command = [sys.executable, str(root / "benchmarks" / script), "--threads", "1", *arguments]
+def benchmark(root: Path, script: str, *arguments: str, threads: bool = True) -> str:
+    command = [sys.executable, str(root / "benchmarks" / script), *(["--threads", "1"] if threads else []), *arguments]
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -42,3 +46,30 @@ def test_online_latency_prints_times_over_the_floor(root: Path, model: Path, tmp
     output = benchmark(root, "online_latency.py", "--model", str(model), *sizes)
     assert output.count("time over floor") == 2
     assert re.search(r"naive over superposition: [\d.]+ in time, [\d.]+ between the floors, [\d.]+ in FLOPs", output)
+
+
+def test_cfic_prints_the_ratios_of_its_strategies(root: Path, model: Path, tmp_path: Path) -> None:
+    context = " ".join(f"Sentence {i} is here." for i in range(60))
+    record = {"input": "who?", "context": context, "answers": ["I"], "_id": "x1"}
+    (tmp_path / "data.jsonl").write_text(json.dumps(record) + "\n")
+    data = ["--dataset", "longbench_qasper", "--data", str(tmp_path / "data.jsonl"), "--dtype", "float32"]
+    output = benchmark(root, "cfic.py", "--model", str(model), "--questions", "1", "--rounds", "2", *data)
+    assert len(re.findall(r" over .*: [\d.]+$", output, re.MULTILINE)) == 3
+    assert "one pass and one by one choose the same ends for 100% of the questions" in output
+
+
+def test_scale_writes_a_table_that_capacity_reads(root: Path, model: Path, tmp_path: Path) -> None:
+    corpus, out = tmp_path / "c.jsonl", tmp_path / "scale.csv"
+    words = [f"word{i}" for i in range(500)]
+    texts = [" ".join(random.Random(n).choices(words, k=400)) for n in range(16)]
+    corpus.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    settings = [f"tokenizer={model}", f"encoder=path:{tiny_models.encoder(tmp_path / 'encoder')}", "engine=torch"]
+    index = ["nlist=2", "pq_bytes=4", "iterations=2"]
+    given = [
+        part for name, values in (("--set", settings), ("--set-index", index)) for v in values for part in (name, v)
+    ]
+    benchmark(root, "scale.py", str(out), "--corpus", str(corpus), "--times", "1", *given, threads=False)
+    jobs = capacity.read(out)
+    assert [job.step for job in jobs] == list(capacity.STEPS)
+    assert all(job.chunks > 0 and job.seconds > 0 and job.peak_mb > 10 for job in jobs)
+    assert json.loads(out.with_suffix(".json").read_text())["nlist"] == 2

@@ -1,0 +1,164 @@
+"""CFIC's decoding strategies on long documents: one pass against a loop, evidence found against evidence written.
+
+    python benchmarks/cfic.py [--questions 8] [--rounds 3] [--dtype bfloat16] [--threads 2]
+
+Questions of a data set, each with its document read before, as the protocol has it. Compared are, in a random order in
+every round and question,
+
+- skip decoding: all prefixes in one pass over the document's cache, and as the released code does it: prefix after
+  prefix on a copy of the cache, sentence after sentence. Both must choose the same ends.
+- finding evidence: CFIC, CFIC without both strategies, and 256 tokens of free generation after the same request.
+
+Printed are medians, quartiles and ratios, and the passes that the prefix search took.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from ragauge.config import Model
+from ragauge.cost.machine import MAX_LOAD, competing_load, cpu_model
+from ragauge.grounding import prefix, skip
+from ragauge.grounding.prefix import Context, Prefix
+from ragauge.inputs import Questions, setting
+from ragauge.lm import LM, Limits, Row, Span, load_lm
+from ragauge.methods import make
+from ragauge.methods._grounding import Text
+from ragauge.methods.cfic import CFIC, Prepared
+from ragauge.prompts import Prompt
+from ragauge.runner import prompt_of
+
+VOLUME = 256  # tokens of evidence, for all of them
+ONE_PASS, ONE_BY_ONE = "skip, one pass", "skip, one by one"
+Seconds = dict[str, list[float]]
+
+
+class Facts(NamedTuple):
+    """What is known of an article and question before anything is timed."""
+
+    tokens: int
+    steps: int  # of the prefix search
+    depth: int  # of the trie
+    agree: bool  # one pass and the loop choose the same ends
+
+
+def main() -> None:
+    args = _arguments()
+    lm = load_lm(args.model, dtype=args.dtype, threads=args.threads)
+    method, bare = CFIC(d=VOLUME), CFIC(d=VOLUME, prefix=False, skip=False)
+    seconds: Seconds = {}
+    facts: list[Facts] = []
+    with competing_load() as load:
+        for prompt in _prompts(lm, args):
+            state = method.prepare(lm, prompt)
+            found = _search(lm, state, prompt, method.top_k)
+            tasks = _tasks(lm, state, prompt, found, (method, bare))
+            agree = tasks[ONE_PASS]() == tasks[ONE_BY_ONE]()
+            facts.append(Facts(len(state.reading.text.ids), found.steps, state.trie.depth, agree))
+            for _ in range(args.rounds):
+                for name in random.sample(list(tasks), len(tasks)):
+                    started = time.perf_counter()
+                    tasks[name]()
+                    seconds.setdefault(name, []).append(time.perf_counter() - started)
+    _report(args, seconds, facts, load.share)
+
+
+def _tasks(
+    lm: LM, state: Prepared, prompt: Prompt, found: prefix.Search, methods: tuple[CFIC, CFIC]
+) -> dict[str, Callable[[], object]]:
+    """What is timed, by name. Each that asks reads the request anew, in place of the one before."""
+    method, bare = methods
+    context = state.reading.ask(lm, prompt)
+    prefixes = [Prefix(p.sentence, p.tokens, p.score) for p in found.prefixes]  # what the search read is gone
+    return {
+        ONE_PASS: lambda: one_pass(lm, state, context, prefixes),
+        ONE_BY_ONE: lambda: one_by_one(lm, state, context, prefixes),
+        "cfic": lambda: method.find(lm, state, prompt),
+        "cfic without both": lambda: bare.find(lm, state, prompt),
+        f"{VOLUME} tokens written": lambda: _write(lm, state, prompt),
+    }
+
+
+def one_pass(lm: LM, state: Prepared, context: Context, prefixes: Sequence[Prefix]) -> list[skip.Range]:
+    """Skip decoding as CFIC here has it."""
+    state.reading.cache.truncate(context.span.stop)  # of what was read after the request
+    text = state.reading.text
+    return skip.decode(lm, context, text.ids, text.sentences, prefixes, VOLUME)
+
+
+def one_by_one(lm: LM, state: Prepared, context: Context, prefixes: Sequence[Prefix]) -> list[skip.Range]:
+    """Skip decoding as the released code has it: sentences are read one after another on a copy of the cache."""
+    state.reading.cache.truncate(context.span.stop)
+    return [(p.sentence, _end(lm, context, state.reading.text, p)) for p in prefixes]
+
+
+def _end(lm: LM, context: Context, text: Text, p: Prefix) -> int:
+    ends = skip.within(p, text.sentences, VOLUME)
+    copy = lm.join(context.cache, [context.span], extra=VOLUME + 512)
+    at, scores = text.sentences[p.sentence].first, []
+    for end in ends:
+        ids = text.ids[at : text.sentences[end].end]
+        first = context.position + copy.length - len(context.span)
+        row = Row(ids, [first + j for j in range(len(ids))], (Span(0, copy.length),))
+        logits = lm.extend(copy, [row], stage="skip", last_logits=True).last_logits
+        assert logits is not None
+        scores.append(float(skip.eos_logp(logits, lm.shape.eos)))
+        at = text.sentences[end].end
+    return ends[scores.index(max(scores))]
+
+
+def _search(lm: LM, state: Prepared, prompt: Prompt, k: int) -> prefix.Search:
+    return prefix.search(lm, state.reading.ask(lm, prompt), state.trie, k)
+
+
+def _write(lm: LM, state: Prepared, prompt: Prompt) -> None:
+    context = state.reading.ask(lm, prompt)
+    lm.generate(context.cache, context.logits, context.position, Limits(VOLUME, ignore_stop=True))
+
+
+def _prompts(lm: LM, args: argparse.Namespace) -> list[Prompt]:
+    questions = Questions(args.dataset, {}, args.data)
+    common = setting("naive", make("naive"), questions, Model(source=args.model, dtype=args.dtype), VOLUME)
+    return [prompt_of(e, common, lm.tokenizer, lm.shape.max_context) for e in questions.examples(args.questions)]
+
+
+def _report(args: argparse.Namespace, seconds: Seconds, facts: Sequence[Facts], load: float) -> None:
+    tokens, steps, depth, agree = (statistics.mean(column) for column in zip(*facts, strict=True))
+    print(
+        f"{args.model} {args.dtype} on {cpu_model()}, {torch.get_num_threads()} threads, {len(facts)} documents of "
+        f"{tokens:,.0f} tokens in the mean, {args.rounds} rounds, k=3, d={VOLUME}, competing load {load:.1%}"
+    )
+    if load > MAX_LOAD:
+        print(f"not to be reported: more than {MAX_LOAD:.0%} of the processor was others'")
+    for name, times in seconds.items():
+        low, median, high = statistics.quantiles(times, n=4)
+        print(f"  {name:20} {median:7.3f} s  [{low:.3f}, {high:.3f}]")
+    medians = {name: statistics.median(times) for name, times in seconds.items()}
+    for slow, fast in [(ONE_BY_ONE, ONE_PASS), (f"{VOLUME} tokens written", "cfic"), ("cfic without both", "cfic")]:
+        print(f"  {slow} over {fast}: {medians[slow] / medians[fast]:.2f}")
+    print(f"  one pass and one by one choose the same ends for {agree:.0%} of the questions")
+    print(f"  prefixes are settled after {steps:.1f} tokens in the mean, of {depth:.1f} that the trie is deep")
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="smollm2-135m-instruct")
+    parser.add_argument("--dtype", default="bfloat16")
+    parser.add_argument("--dataset", default="wiki_long", help="one whose questions are asked of a long text")
+    parser.add_argument("--data", type=Path, metavar="FILE", help="in its official format")
+    parser.add_argument("--questions", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int, help="default: torch's own choice")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
