@@ -47,7 +47,7 @@ def main() -> None:
         "iterations": index.iterations,
         "dim": dim,
         "flop_per_s": machine.measure(threads=1)["matmul_flop_per_s"]["float32"]["median"],
-        "corpus": args.corpus,
+        "corpus": [Path(name).name for name in args.corpus],
         "load_share": load.share,
         "provenance": machine.provenance(),
     }
