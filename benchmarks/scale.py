@@ -30,7 +30,7 @@ from ragauge.retrieval.database import Shard, shard_folder
 from ragauge.retrieval.embed import Embeddings
 from ragauge.retrieval.settings import IndexRecipe
 
-INDEX = {"nlist": "64", "pq_bytes": "64", "train_vectors": "2000"}
+INDEX = {"nlist": "64", "pq_bytes": "64", "train_vectors": "2500"}
 BY_SHARD = ("chunks", "embed", "add")
 STEPS = ("chunks", "gather", "embed", "train", "add", "merge")
 
