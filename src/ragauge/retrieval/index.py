@@ -174,6 +174,7 @@ def train(folder: Path, label: str, recipe: IndexRecipe) -> bool:
         index: Any = faiss.index_factory(vectors.dim, f"IVF{recipe.nlist},PQ{recipe.pq_bytes}", _metric(recipe.metric))
         index.cp.seed = index.pq.cp.seed = recipe.seed + 1
         index.cp.niter = index.pq.cp.niter = recipe.iterations
+        index.do_polysemous_training = False  # sorts codes for a filter that is not used here, in most of the time
         index.pq.cp.min_points_per_centroid = 1  # no warning from each quantiser of a small corpus
         index.train(sample)
         _write(index, unfinished / "trained.faiss")

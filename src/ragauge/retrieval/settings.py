@@ -21,9 +21,7 @@ class IndexRecipe(_Section):
     metric: Literal["l2", "inner_product"] = Field("l2", description="what is small or large of near vectors")
     nprobe: int = Field(8, ge=1, description="lists scanned where a query does not say")
     train_vectors: int = Field(100_000, ge=1, description="vectors that it is trained on, at most")
-    iterations: int = Field(
-        10, ge=1, description="of k-means; faiss's own 25 take 2.5 times as long for the quantisers of a small corpus"
-    )
+    iterations: int = Field(10, ge=1, description="of k-means")
     shards: int | None = Field(None, ge=1, description="the first shards of the database alone; default: all")
     near_duplicates: Literal["drop", "keep"] = Field(
         "drop", description="what becomes of documents that are near-duplicates of evaluation text"
