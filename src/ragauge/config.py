@@ -107,6 +107,9 @@ class DatasetEntry(_Section):
         None, ge=1, description="tokens after which an answer ends; default: those of `generation`"
     )
     options: dict[str, Any] = Field({}, description="the data set's own options")
+    jobs: int = Field(
+        1, ge=1, description="jobs that a variant's questions are dealt to; records are gathered in order"
+    )
 
 
 class Variant(BaseModel):

@@ -189,6 +189,11 @@ class Writer:
         self.done = set(self._records) & set(self._keys)
         return self
 
+    def keep(self, lines: Mapping[str, str]) -> None:
+        """Take finished records of this run, line by key, as they stand."""
+        self._records |= lines
+        self.done |= set(lines) & set(self._keys)
+
     def append(self, record: Record | SequenceRecord) -> None:
         """Keep one record; when this returns it is on the disk.
 
@@ -275,6 +280,46 @@ class Writer:
         header = json.dumps({"fingerprint": self._fingerprint}, ensure_ascii=False)
         replace_atomically(self.partial, _joined([header, *self._records.values()]))
         self._file = open(self.partial, "ab", buffering=0)  # noqa: SIM115 (closed by __exit__)
+
+
+def gather(parts: Sequence[Path], out: Path) -> None:
+    """Put the records of the parts of one run into one file, in the order of the parts.
+
+    Beside them stands the provenance of the first part, processors of the others added, and that of each in `parts`.
+
+    Raises:
+        UserError: a part is missing, is of another run than the first, or has a question that another has.
+    """
+    metas = [_meta_of(part, parts[0]) for part in parts]
+    lines: dict[str, str] = {}
+    for part in parts:
+        with _told(part):
+            content = part.read_bytes()
+        found = _lines_by_key(content.split(b"\n"), part, 1, Record)
+        if double := sorted(set(found) & set(lines)):
+            raise UserError(f"{part}: question {double[0]} is in another part too")
+        lines |= found
+    with Writer(out, metas[0]["fingerprint"], list(lines), overwrite=True) as writer:
+        writer.keep(lines)
+        writer.finish(_gathered_meta(metas))
+
+
+def _meta_of(part: Path, first: Path) -> dict[str, Any]:
+    """What stands beside a part; raises UserError where nothing does, or what is of another run than the first's."""
+    meta, other = read_meta(part), read_meta(first)
+    if meta is None or other is None or not meta.get("fingerprint"):
+        raise UserError(f"{part}: {meta_path(part).name} is missing or no JSON; answer this part again")
+    if difference := _difference(meta["fingerprint"], other.get("fingerprint") or {}):
+        raise UserError(f"{part}: is of another run than {first}: {difference}")
+    return meta
+
+
+def _gathered_meta(metas: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    provenances = [meta.get("provenance") or {} for meta in metas]
+    processors = dict.fromkeys(p["cpu"] for p in provenances if p.get("cpu"))
+    joined = {**metas[0], "provenance": {**provenances[0], "cpu": " / ".join(processors) or None}}
+    peaks = [meta["peak_memory_bytes"] for meta in metas if meta.get("peak_memory_bytes") is not None]
+    return {**joined, "peak_memory_bytes": max(peaks, default=None), "parts": provenances}
 
 
 def read(path: Path) -> list[Record]:

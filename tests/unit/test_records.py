@@ -277,3 +277,56 @@ def test_files_that_cannot_be_read_or_written(tmp_path: Path) -> None:
 def test_an_unfinished_run_cannot_be_finished(tmp_path: Path) -> None:
     with Writer(tmp_path / "x.jsonl", SETTINGS, KEYS) as writer, pytest.raises(RuntimeError, match="6 questions"):
         writer.finish({})
+
+
+# ---- parts of a run
+
+
+def parts_of(folder: Path, count: int = 3, **options: Any) -> list[Path]:
+    paths = [folder / f"{part}-of-{count}.jsonl" for part in range(count)]
+    for part, path in enumerate(paths):
+        run(path, KEYS[part * len(KEYS) // count : (part + 1) * len(KEYS) // count], **options)
+    return paths
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 6, 9])
+def test_gathered_parts_are_the_file_of_one_run(tmp_path: Path, undisturbed: bytes, count: int) -> None:
+    out = tmp_path / "all.jsonl"
+    records.gather(parts_of(tmp_path, count), out)
+    assert out.read_bytes() == undisturbed
+    meta = records.read_meta(out)
+    assert meta is not None
+    assert meta["fingerprint"] == SETTINGS
+    assert meta["counts"] == {"records": len(KEYS), "failed": 0}
+    assert len(meta["parts"]) == count
+
+
+def test_what_the_parts_ran_on_stands_beside_them(tmp_path: Path) -> None:
+    paths = parts_of(tmp_path, 2)
+    for path, cpu, peak in zip(paths, ("A", "B"), (5, 7), strict=True):
+        meta = records.read_meta(path)
+        assert meta is not None
+        given = {**meta, "provenance": {"cpu": cpu, "threads": 1}, "peak_memory_bytes": peak}
+        records.meta_path(path).write_text(json.dumps(given))
+    records.gather(paths, tmp_path / "all.jsonl")
+    meta = records.read_meta(tmp_path / "all.jsonl")
+    assert meta is not None
+    assert meta["provenance"] == {"cpu": "A / B", "threads": 1}
+    assert meta["peak_memory_bytes"] == 7
+    assert [part["cpu"] for part in meta["parts"]] == ["A", "B"]
+
+
+def test_parts_that_do_not_fit_are_refused_and_nothing_is_written(tmp_path: Path) -> None:
+    paths, out = parts_of(tmp_path, 2), tmp_path / "all.jsonl"
+    with pytest.raises(UserError, match="question q0 is in another part too"):
+        records.gather([paths[0], paths[0]], out)
+    other = tmp_path / "other.jsonl"
+    run(other, KEYS[3:], settings={**SETTINGS, "top_k": 3})
+    with pytest.raises(UserError, match=r"other.jsonl: is of another run than .*: top_k is 3 there, 2 here"):
+        records.gather([paths[0], other], out)
+    records.meta_path(paths[1]).unlink()
+    with pytest.raises(UserError, match=r"1-of-2.jsonl: 1-of-2.meta.json is missing or no JSON; answer"):
+        records.gather(paths, out)
+    with pytest.raises(UserError, match=r"none.jsonl: none.meta.json is missing"):
+        records.gather([tmp_path / "none.jsonl"], out)
+    assert not out.exists()

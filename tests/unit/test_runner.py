@@ -283,6 +283,18 @@ def test_a_finished_run_touches_nothing_and_loads_no_model(
     assert contents(tmp_path) == before
 
 
+def test_parts_by_the_command_line_are_the_whole(
+    model: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole, out, parts = tmp_path / "whole.jsonl", tmp_path / "all.jsonl", [tmp_path / f"{n}.jsonl" for n in range(2)]
+    assert main([*arguments(model, data, "naive"), "--out", str(whole)]) == 0
+    for number, path in enumerate(parts):
+        assert main([*arguments(model, data, "naive", "--part", f"{number}/2"), "--out", str(path)]) == 0
+    assert main(["gather", *map(str, parts), "--out", str(out)]) == 0
+    assert [untimed(r) for r in records.read(out)] == [untimed(r) for r in records.read(whole)]
+    assert sum(len(records.read(path)) for path in parts) == len(records.read(whole)) > 1
+
+
 def test_another_setting_is_refused_and_overwrite_replaces(
     model: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -127,7 +127,6 @@ def test_the_parts_answer_as_the_whole(folder: Path, retriever: Retriever) -> No
     [
         (["--port", "70000"], "--port 70000: must be from 0 to 65535"),
         (["--threads", "0"], "--threads 0: must be from 1"),
-        (["--part", "2/2"], "--part '2/2': must be I/N with I from 0 to N - 1"),
         (["--tls-cert", "a.pem"], "--tls-cert and --tls-key: give both or neither"),
         (["--tls-cert", "a.pem", "--tls-key", "b.pem"], "TLS: a.pem and b.pem cannot be used: No such file"),
         (["--cores", "x"], "cores 'x': must be a list of cores"),
@@ -144,6 +143,13 @@ def test_a_mistake_is_one_line(
     error = capsys.readouterr().err.splitlines()[-1]
     assert error.startswith("ragauge: error: ")
     assert message in error
+
+
+def test_a_part_that_there_is_not_is_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["serve", "--index", str(folder / "indexes" / "ivf"), "--part", "2/2"])
+    assert left.value.code == 2
+    assert "'2/2' must be I/N with I from 0 to N-1" in capsys.readouterr().err
 
 
 def test_a_folder_that_is_no_index_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

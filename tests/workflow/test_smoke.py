@@ -105,6 +105,20 @@ def test_a_second_run_has_nothing_to_do(folder: Path, finished: Path) -> None:
     assert changes(folder) == before
 
 
+def test_questions_dealt_to_several_jobs_are_gathered_in_order(folder: Path, finished: Path) -> None:
+    path = configure(folder, {"bm25_k1": METHODS["bm25_k1"]}, name="dealt")
+    experiment = yaml.safe_load(path.read_text())
+    experiment["datasets"]["nq_open"]["jobs"] = 2
+    path.write_text(yaml.safe_dump(experiment))
+    done = snakemake(folder, "--cores", "2", "--configfile", path.name)
+    assert done.returncode == 0, done.stdout + done.stderr
+    answered = "answers/nq_open/tiny/bm25_k1.jsonl"
+    assert records(folder / "results" / "dealt" / answered) == records(finished / answered)
+    parts = sorted((folder / "results" / "dealt" / "parts" / "nq_open" / "tiny" / "bm25_k1").glob("*.jsonl"))
+    assert [len(records(part)) for part in parts] == [1, 2]
+    assert "tiny,nq_open,bm25" in (folder / "reports" / "dealt" / "superposition_table_1.csv").read_text()
+
+
 def test_an_edited_option_runs_its_variant_alone(folder: Path, finished: Path) -> None:
     before = changes(folder)
     run(folder, METHODS | {"bm25_k1": {"method": "bm25", "top_k": 2}})

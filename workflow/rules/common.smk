@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import re
 import sys
 from glob import glob
 from pathlib import Path
@@ -231,7 +232,7 @@ def dataset_kind(name):
 
 
 def dataset_settings(wildcards):
-    entry = EXPERIMENT.datasets[wildcards.dataset].model_dump(exclude={"limit", "max_new_tokens"})
+    entry = EXPERIMENT.datasets[wildcards.dataset].model_dump(exclude={"limit", "max_new_tokens", "jobs"})
     return {**entry, "seed": EXPERIMENT.dataset_seed(wildcards.dataset)}
 
 
@@ -253,6 +254,23 @@ def dataset_file(wildcards):
 
 ANSWERS = f"{RESULTS}/answers/{{dataset}}/{{model}}/{{variant}}"
 answer_files = [ANSWERS.format(**job._asdict()) + ".jsonl" for job in EXPERIMENT.answers()]
+PART = f"{RESULTS}/parts/{{dataset}}/{{model}}/{{variant}}/{{part}}-of-{{jobs}}"  # of the questions; counted from 0
+
+
+def datasets_of(*, several_jobs):
+    """The labels of the data sets whose questions are dealt to several jobs, or to one, as a wildcard's pattern."""
+    labels = [label for label, entry in EXPERIMENT.datasets.items() if (entry.jobs > 1) == several_jobs]
+    return "|".join(map(re.escape, labels)) or "(?!)"
+
+
+def answer_parts(wildcards):
+    jobs = EXPERIMENT.datasets[wildcards.dataset].jobs
+    return [f"{PART}.jsonl".format(**wildcards, part=part, jobs=jobs) for part in range(jobs)]
+
+
+def answer_part(wildcards):
+    """The option that names a part; none where one job answers everything."""
+    return f"--part {wildcards.part}/{wildcards.jobs}" if "part" in wildcards.keys() else ""
 
 
 def answer_settings(wildcards):

@@ -88,6 +88,14 @@ def counts(text: str) -> list[int]:
     return [count(number) for number in text.split(",")]
 
 
+def part(text: str) -> tuple[int, int]:
+    """`0/2` -> (0, 2)."""
+    number, slash, of = text.partition("/")
+    if not (slash and number.isdecimal() and of.isdecimal() and int(number) < int(of)):
+        raise argparse.ArgumentTypeError(f"{text!r} must be I/N with I from 0 to N-1, as in 0/2")
+    return int(number), int(of)
+
+
 def names(text: str) -> list[str]:
     return [name for name in text.split(",") if name]
 

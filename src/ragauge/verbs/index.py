@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         if name in BY_INDEX:
             add("--index", metavar="LABEL", help="of the database's indexes; default: its only one")
         if name == "merge":
-            add("--part", metavar="I/N", help="every N-th shard from the I-th on, counted from 0")
+            add("--part", type=options.part, metavar="I/N", help="every N-th shard from the I-th on, counted from 0")
         if name == "recall":
             add("--queries", type=int, default=RECALL_QUERIES, metavar="N", help=f"held-out chunks ({RECALL_QUERIES})")
             add("--report", type=Path, metavar="FILE.json", help="default: recall.json beside the index")
@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> None:
         "embed": lambda args, settings: _embed(args, settings, args.shard),
         "train": lambda args, settings: _train(args, settings, _label(args, settings)),
         "add": lambda args, settings: _add(args, settings, _label(args, settings), args.shard),
-        "merge": lambda args, settings: _merge(args, settings, _label(args, settings), _part(args.part)),
+        "merge": lambda args, settings: _merge(args, settings, _label(args, settings), args.part),
         "recall": lambda args, settings: _recall(args, settings, _label(args, settings)),
         "verify": _verify,
     }
@@ -228,16 +228,6 @@ def _shard(number: int, settings: DatabaseSettings) -> int:
     if not 0 <= number < settings.shards:
         raise UserError(f"--shard {number}: the database has {settings.shards} shards, counted from 0")
     return number
-
-
-def _part(text: str | None) -> tuple[int, int] | None:
-    """`0/2` -> (0, 2)."""
-    if text is None:
-        return None
-    number, slash, of = text.partition("/")
-    if not (slash and number.isdecimal() and of.isdecimal() and int(number) < int(of)):
-        raise UserError(f"--part {text!r}: must be I/N with I from 0 to N-1, as in 0/2")
-    return int(number), int(of)
 
 
 def _held_out_vectors(database: Database, choice: EncoderChoice, count: int) -> np.ndarray:

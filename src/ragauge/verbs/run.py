@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ragauge.verbs import _options as options
+
+if TYPE_CHECKING:
+    from ragauge.datasets import Example
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -14,6 +18,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_questions(parser)
     options.add_materialised(parser)
     parser.add_argument("--limit", type=options.count, metavar="N", help="answer the first N questions only")
+    parser.add_argument(
+        "--part", type=options.part, metavar="I/N", help="answer the I-th of N parts of them, counted from 0"
+    )
     options.add_model(parser)
     parser.add_argument(
         "--max-new-tokens",
@@ -36,7 +43,7 @@ def run(args: argparse.Namespace) -> None:
     questions = options.questions(args, config)
     limit = options.first(args.limit, options.limit(args, config))
     method = options.method(variant, args.method, config, args)
-    examples = questions.examples(limit)
+    examples = _part(questions.examples(limit), args.part)
     from ragauge import inputs, runner
 
     configured = config.max_new_tokens(args.dataset) if config else questions.dataset.max_new_tokens
@@ -54,3 +61,11 @@ def run(args: argparse.Namespace) -> None:
         documents=runner.Kept(args.documents, int(gigabytes * 1e9)) if args.documents and gigabytes else None,
     )
     print(args.out)
+
+
+def _part(examples: list[Example], part: tuple[int, int] | None) -> list[Example]:
+    """The questions of a part: side by side, parts of like size."""
+    if part is None:
+        return examples
+    number, of = part
+    return examples[number * len(examples) // of : (number + 1) * len(examples) // of]

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ragauge.errors import UserError
+from ragauge.verbs import _options as options
 
 if TYPE_CHECKING:
     from ragauge.retrieval.retriever import Retriever
@@ -36,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `ragauge serve`."""
     add = parser.add_argument
     add("--index", type=Path, required=True, metavar="FOLDER", help="<database>/indexes/<label>")
-    add("--part", metavar="I/N", help="one of the N parts that the index was merged into, counted from 0")
+    add("--part", type=options.part, metavar="I/N", help="of the N that the index was merged into, counted from 0")
     add("--encoder", default="minilm", help="the text encoder of the index: a name, a source or a folder (minilm)")
     add("--engine", choices=("onnx", "torch"), default="onnx", help="what runs the encoder (onnx)")
     add("--verify", action="store_true", help="hash every file first")
@@ -95,16 +96,6 @@ def _checked(args: argparse.Namespace) -> tuple[Limits, TLS | None]:
     return limits, TLS(args.tls_cert, args.tls_key) if args.tls_cert else None
 
 
-def _part(text: str | None) -> tuple[int, int] | None:
-    """`1/4` -> (1, 4)."""
-    if text is None:
-        return None
-    number, slash, of = text.partition("/")
-    if not (slash and number.isdecimal() and of.isdecimal() and int(number) < int(of)):
-        raise UserError(f"--part {text!r}: must be I/N with I from 0 to N - 1, as in 0/4")
-    return int(number), int(of)
-
-
 def _keep_to_cores(args: argparse.Namespace) -> None:
     """Cores and threads, before any library counts the ones or starts the others.
 
@@ -131,7 +122,7 @@ def _retriever(args: argparse.Namespace) -> Retriever:
         encoder=args.encoder,
         engine=args.engine,
         threads=args.threads,
-        part=_part(args.part),
+        part=args.part,
         verify=args.verify,
     )
     if args.calibrate and retriever.index.nlist > 1:
