@@ -4,8 +4,9 @@
 
 The documents of the corpora (default: the Wikipedia sample) are mixed by a seed; one time the corpus is the first
 `--documents` of them, and by default a quarter. Each size is built in as many shards, so that shards are of one size,
-and the largest once more in a single shard. Jobs run one after the other on one core, as the workflow would start
-them. OUT.json beside the table says on what machine. `ragauge capacity --measured OUT.csv` plans larger builds from it.
+and once more in a single shard, which grows with it. Jobs run one after the other on one core, as the workflow would
+start them. OUT.json beside the table says on what machine. `ragauge capacity --measured OUT.csv` plans larger builds
+from it.
 """
 
 from __future__ import annotations
@@ -59,9 +60,9 @@ def main() -> None:
 def _builds(folder: Path, args: argparse.Namespace) -> Iterator[Job]:
     texts = [document.text for document in Corpus(tuple(args.corpus)).documents(Share())]
     random.Random(0).shuffle(texts)
-    largest = max(args.times)
-    count = args.documents or len(texts) // largest
-    for times, shards in dict.fromkeys([*((times, times) for times in args.times), (largest, 1)]):
+    count = args.documents or len(texts) // max(args.times)
+    sizes = [(times, shards) for times in args.times for shards in dict.fromkeys((times, 1))]
+    for times, shards in sizes:
         corpus = folder / f"{times}.jsonl"
         lines = (json.dumps({"text": text}) for text in texts[: times * count])
         corpus.write_text("\n".join(lines) + "\n", encoding="utf-8")

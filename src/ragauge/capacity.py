@@ -3,12 +3,14 @@
 `benchmarks/scale.py` builds a database from one, two and four times a corpus and writes a line for each job. Of these
 
     seconds of a job = fixed + a_chunk * chunks of the job
-    memory of a job  = fixed + a_chunk * chunks of the job
-    bytes on disk    = a_chunk * chunks
+    memory of a job  = the most seen; of `gather` and `train`: fixed + a_chunk * chunks of the job
+    bytes of a job   = fixed + a_chunk * chunks of the job
 
 are fitted, a step at a time. Steps by shard (`chunks`, `embed`, `add`) are as many jobs as there are shards, on one
-core each; `gather`, `train` and `merge` are one job over everything. An index of more lists than the measured one
-compares a vector with more centroids, when vectors are added and in every iteration of k-means:
+core each; `gather`, `train` and `merge` are one job over everything. Steps by shard work in blocks and `merge` on
+mapped files, so that their memory does not follow the chunks; `gather` holds signatures of the held-out documents. An
+index of more lists than the measured one compares a vector with more centroids, when vectors are added and in every
+iteration of k-means:
 
     seconds more = 2 * vectors * dim * (lists - measured lists) / matrix rate of one core
 
@@ -28,6 +30,7 @@ import numpy as np
 from ragauge.errors import UserError
 
 BY_SHARD = ("chunks", "embed", "add")
+HOLDING = ("gather", "train")  # whose memory holds something of every chunk
 STEPS = ("chunks", "gather", "embed", "train", "add", "merge")  # in the order of a build
 GB = 1e9
 
@@ -76,7 +79,7 @@ class Rate:
 
     seconds: Line
     memory_mb: Line
-    disk_bytes: float  # a chunk
+    disk_bytes: Line
     largest: int  # chunks of the largest measured job
 
 
@@ -149,11 +152,11 @@ def rates(jobs: Iterable[Job]) -> dict[str, Rate]:
 
 
 def _rate(jobs: Sequence[Job]) -> Rate:
-    chunks = [job.chunks for job in jobs]
+    chunks, peaks = [job.chunks for job in jobs], [job.peak_mb for job in jobs]
     return Rate(
         Line.through(chunks, [job.seconds for job in jobs]),
-        Line.through(chunks, [job.peak_mb for job in jobs]),
-        sum(job.disk_bytes for job in jobs) / sum(chunks),
+        Line.through(chunks, peaks) if jobs[0].step in HOLDING else Line(max(peaks), 0.0),
+        Line.through(chunks, [job.disk_bytes for job in jobs]),
         max(chunks),
     )
 
@@ -176,7 +179,7 @@ def _plan(step: str, rate: Rate, measured: Measured, target: Target) -> Plan:
         math.ceil(jobs / (target.nodes * target.cores)) * job_h,
         memory,
         at_once * memory,
-        rate.disk_bytes * (vectors if step == "train" else target.chunks) / GB,
+        jobs * rate.disk_bytes(vectors) / GB,
         vectors / rate.largest,
     )
 

@@ -44,10 +44,12 @@ def test_a_plan_counts_jobs_rounds_memory_and_disk() -> None:
     assert embed.jobs == 10
     assert embed.job_hours == pytest.approx((2 + 1e5 / 50) / 3600)
     assert embed.hours == pytest.approx(3 * embed.job_hours), "ten jobs on four cores are three rounds"
-    assert embed.node_gb == pytest.approx(4 * (200 + 1e5 / 100) / 1000)
+    assert embed.node_gb == pytest.approx(4 * (200 + 2000 / 100) / 1000), "the most that was seen: steps work in blocks"
     assert embed.disk_gb == pytest.approx(1e6 * 10 / 1e9)
     assert embed.times_measured == pytest.approx(50)
     assert steps["merge"].jobs == 1
+    assert steps["merge"].job_gb == embed.job_gb
+    assert steps["gather"].job_gb == pytest.approx((200 + 1e6 / 100) / 1000)
     assert steps["train"].job_hours == pytest.approx((2 + 5000 / 50) / 3600)
 
 
@@ -78,19 +80,21 @@ def test_the_fit_of_small_builds_foretells_the_largest(path: Path, step: str) ->
         seen = [job for job in jobs if (job.step, job.corpus, job.shards) == (step, largest, shards)]
         assert seen, (step, shards)
         foretold = sum(rate.seconds(job.chunks) for job in seen)
-        assert foretold == pytest.approx(sum(job.seconds for job in seen), rel=0.15)
+        assert foretold == pytest.approx(sum(job.seconds for job in seen), rel=0.15, abs=0.5)
 
 
 @pytest.mark.parametrize("path", MEASURED, ids=lambda path: path.parent.name)
-def test_memory_is_flat_and_disk_is_linear(path: Path) -> None:
+def test_memory_is_flat_over_shards_of_one_size_and_disk_is_linear(path: Path) -> None:
     jobs = capacity.read(path)
-    largest = max(job.corpus for job in jobs)
+    alike = [job for job in jobs if job.corpus == job.shards]
+    largest = max(job.corpus for job in alike)
     for step in STEPS:
-        small, large = (max(j.peak_mb for j in jobs if j.step == step and j.corpus == times) for times in (1, largest))
-        assert large < 1.25 * small, step
-    for step in ("chunks", "embed", "add"):
-        per_chunk = [job.disk_bytes / job.chunks for job in jobs if job.step == step]
-        assert max(per_chunk) < 1.2 * min(per_chunk), step
+        small, large = (max(j.peak_mb for j in alike if (j.step, j.corpus) == (step, n)) for n in (1, largest))
+        assert large < 1.15 * small, step
+    for step in BY_SHARD:
+        disk = capacity.rates(jobs)[step].disk_bytes
+        for job in jobs:
+            assert job.step != step or disk(job.chunks) == pytest.approx(job.disk_bytes, rel=0.15), step
 
 
 def write(path: Path, jobs: list[Job]) -> Path:
