@@ -24,7 +24,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
 
-from ragauge.capacity import Job
+from ragauge.capacity import BY_SHARD, STEPS, Job
 from ragauge.cost import machine
 from ragauge.retrieval.corpus import Corpus, Share
 from ragauge.retrieval.database import Shard, shard_folder
@@ -32,8 +32,6 @@ from ragauge.retrieval.embed import Embeddings
 from ragauge.retrieval.settings import IndexRecipe
 
 INDEX = {"nlist": "64", "pq_bytes": "64", "train_vectors": "2500"}
-BY_SHARD = ("chunks", "embed", "add")
-STEPS = ("chunks", "gather", "embed", "train", "add", "merge")
 
 
 def main() -> None:

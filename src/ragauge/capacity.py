@@ -3,7 +3,7 @@
 `benchmarks/scale.py` builds a database from one, two and four times a corpus and writes a line for each job. Of these
 
     seconds of a job = fixed + a_chunk * chunks of the job
-    memory of a job  = the most seen; of `gather` and `train`: fixed + a_chunk * chunks of the job
+    memory of a job  = the most seen; of `gather`: fixed + a_chunk * chunks of the job
     bytes of a job   = fixed + a_chunk * chunks of the job
 
 are fitted, a step at a time. Steps by shard (`chunks`, `embed`, `add`) are as many jobs as there are shards, on one
@@ -13,6 +13,8 @@ index of more lists than the measured one compares a vector with more centroids,
 iteration of k-means:
 
     seconds more = 2 * vectors * dim * (lists - measured lists) / matrix rate of one core
+
+Training was measured on one number of vectors. More of them take as many times the seconds, and 4 * dim bytes each.
 
 The fit is linear in the chunks, so a plan says how many times larger its jobs are than the largest measured one.
 """
@@ -30,7 +32,6 @@ import numpy as np
 from ragauge.errors import UserError
 
 BY_SHARD = ("chunks", "embed", "add")
-HOLDING = ("gather", "train")  # whose memory holds something of every chunk
 STEPS = ("chunks", "gather", "embed", "train", "add", "merge")  # in the order of a build
 GB = 1e9
 
@@ -155,7 +156,7 @@ def _rate(jobs: Sequence[Job]) -> Rate:
     chunks, peaks = [job.chunks for job in jobs], [job.peak_mb for job in jobs]
     return Rate(
         Line.through(chunks, [job.seconds for job in jobs]),
-        Line.through(chunks, peaks) if jobs[0].step in HOLDING else Line(max(peaks), 0.0),
+        Line.through(chunks, peaks) if jobs[0].step == "gather" else Line(max(peaks), 0.0),
         Line.through(chunks, [job.disk_bytes for job in jobs]),
         max(chunks),
     )
@@ -169,8 +170,11 @@ def plan(fitted: dict[str, Rate], measured: Measured, target: Target) -> list[Pl
 def _plan(step: str, rate: Rate, measured: Measured, target: Target) -> Plan:
     jobs = target.shards if step in BY_SHARD else 1
     vectors = min(target.train_vectors, target.chunks) if step == "train" else target.chunks / jobs
-    job_h = (rate.seconds(vectors) + _more_lists(step, vectors, measured, target)) / 3600
-    memory = rate.memory_mb(vectors) * 1e6 / GB
+    seconds, memory = rate.seconds(vectors), rate.memory_mb(vectors) * 1e6 / GB
+    if step == "train" and vectors > rate.largest:
+        seconds *= vectors / rate.largest
+        memory += 4 * measured.dim * (vectors - rate.largest) / GB
+    job_h = (seconds + _more_lists(step, vectors, measured, target)) / 3600
     at_once = min(jobs, target.cores)
     return Plan(
         step,

@@ -50,7 +50,9 @@ def test_a_plan_counts_jobs_rounds_memory_and_disk() -> None:
     assert steps["merge"].jobs == 1
     assert steps["merge"].job_gb == embed.job_gb
     assert steps["gather"].job_gb == pytest.approx((200 + 1e6 / 100) / 1000)
-    assert steps["train"].job_hours == pytest.approx((2 + 5000 / 50) / 3600)
+    train = steps["train"]
+    assert train.job_hours == pytest.approx((2 + 5000 / 50) * 5000 / 2000 / 3600), "never less than in proportion"
+    assert train.job_gb == pytest.approx((200 + 2000 / 100) / 1000 + 4 * 384 * (5000 - 2000) / 1e9)
 
 
 def test_twice_the_nodes_take_half_the_time_of_steps_by_shard() -> None:
@@ -113,6 +115,12 @@ def test_the_verb_prints_the_plan(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "| embed | 300 |" in printed
     hours = [float(line.split("|")[4].replace(",", "")) for line in printed.splitlines() if line.startswith("| embed")]
     assert hours == [pytest.approx(math.ceil(300 / 640) * (2 + 1e7 / 50) / 3600, abs=0.01)]
+
+
+def test_the_page_holds_what_the_command_prints(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    measured = root / "reports" / "epyc-2core" / "scale.csv"
+    assert cli.main(["capacity", "--measured", str(measured), "--chunks", "3000000000", "--nodes", "32"]) == 0
+    assert capsys.readouterr().out in (root / "docs" / "capacity.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

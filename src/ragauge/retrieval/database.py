@@ -244,10 +244,8 @@ def _totals(parts: Sequence[Shard]) -> dict[str, int]:
 
 def _marked_counts(parts: Sequence[Shard], marked: np.ndarray) -> dict[str, int]:
     starts = np.cumsum([0, *(part.documents for part in parts)])
-    chunks = 0
-    for start, part in zip(
-        starts, parts, strict=False
-    ):  # one at a time: counts of all documents need not fit into memory
+    chunks = 0  # summed shard by shard: counts of all documents need not fit into memory
+    for start, part in zip(starts, parts, strict=False):
         own = marked[(marked >= start) & (marked < start + part.documents)] - start
         chunks += int(np.bincount(part.chunk_documents, minlength=part.documents)[own].sum())
     return {"near_duplicate_documents": len(marked), "near_duplicate_chunks": chunks}
