@@ -5,6 +5,7 @@ Where a data set has `jobs`, its questions are dealt to so many, and their recor
 
 
 rule answers:
+    """Answer a data set's questions with a model under a method variant."""
     input:
         examples=f"{RESULTS}/data/{{dataset}}.jsonl",
         model=model_manifest,
@@ -14,7 +15,6 @@ rule answers:
         meta=update(f"{ANSWERS}.meta.json"),
     log:
         f"{LOGS}/answers/{{dataset}}/{{model}}/{{variant}}.log",
-    """Answer a data set's questions with a model under a method variant."""
     wildcard_constraints:
         dataset=datasets_of(several_jobs=False),
     conda:
@@ -50,6 +50,7 @@ use rule answers as answers_part with:
 
 
 rule gathered_answers:
+    """Put the records of a variant's jobs into one file, in the order of the questions."""
     input:
         answer_parts,
     output:
@@ -57,7 +58,6 @@ rule gathered_answers:
         meta=f"{ANSWERS}.meta.json",
     log:
         f"{LOGS}/answers/{{dataset}}/{{model}}/{{variant}}.log",
-    """Put the records of a variant's jobs into one file, in the order of the questions."""
     wildcard_constraints:
         dataset=datasets_of(several_jobs=True),
     localrule: True
