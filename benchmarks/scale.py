@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
 
@@ -74,10 +74,12 @@ def _build(database: Path, corpus: Path, times: int, shards: int, args: argparse
         for shard in range(shards) if step in BY_SHARD else [None]:
             before = _bytes(database)
             seconds, cpu_s, peak_mb = _run(_command(step, database, settings, args.set_index, shard))
-            counts = [_counts(database, number) for number in ([shard] if shard is not None else range(shards))]
-            chunks, documents = (sum(column) for column in zip(*counts, strict=True))
+            chunks, documents, held_out = _counts(database, range(shards) if shard is None else [shard])
+            if step == "mark":
+                held_out = _counts(database, range(shards))[2]  # a shard's documents are looked up among all
             worked = min(chunks, int(args.set_index["train_vectors"])) if step == "train" else chunks
-            yield Job(times, shards, step, worked, documents, seconds, cpu_s, peak_mb, _bytes(database) - before)
+            disk = _bytes(database) - before
+            yield Job(times, shards, step, worked, documents, held_out, seconds, cpu_s, peak_mb, disk)
             print(f"{times}x in {shards}: {step:7} {worked:7,} chunks {seconds:7.1f} s {peak_mb:6.0f} MB", flush=True)
 
 
@@ -105,9 +107,11 @@ def _run(command: list[str]) -> tuple[float, float, float]:
     return round(seconds, 3), round(used.ru_utime + used.ru_stime, 3), round(used.ru_maxrss / 1024, 1)
 
 
-def _counts(database: Path, shard: int) -> tuple[int, int]:
-    part = Shard.open(shard_folder(database, shard))
-    return part.chunks, part.documents
+def _counts(database: Path, shards: Iterable[int]) -> tuple[int, int, int]:
+    """Chunks, documents and held-out texts of shards."""
+    counts = [Shard.open(shard_folder(database, shard)).manifest["counts"] for shard in shards]
+    chunks, documents, held_out = (sum(c[name] for c in counts) for name in ("chunks", "documents", "evaluation"))
+    return chunks, documents, held_out
 
 
 def _bytes(folder: Path) -> int:

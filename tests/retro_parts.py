@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from ragauge.retrieval.corpus import Corpus
-from ragauge.retrieval.database import Recipe, build_shard, gather
+from ragauge.retrieval.database import Recipe, build_shard, gather, mark
 from ragauge.retrieval.retriever import Neighbours, Query
+from ragauge.retrieval.wire import About
 from ragauge.retro.windows import CHUNK
 from tiny_checkpoint import write_checkpoint
 
@@ -19,6 +20,10 @@ from tiny_checkpoint import write_checkpoint
 def tokens(count: int, seed: int, vocab: int = 250) -> list[int]:
     """Random token ids, none of them special."""
     return [int(t) for t in np.random.default_rng(seed).integers(4, 4 + vocab, count)]
+
+
+DOCUMENTS = [tokens(300, 2), tokens(130, 3), tokens(400, 4)]
+EXACT = About("exact", "tokenizer", "encoder", "l2", 14, 64, 260, 64)  # a server of them
 
 
 def write_database(root: Path, **changes: int) -> Path:
@@ -34,17 +39,22 @@ def write_database(root: Path, **changes: int) -> Path:
     ]
     (root / "c.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     build_shard(root / "db", Recipe(Corpus((str(root / "c.jsonl"),)), str(model)), 0)
+    mark(root / "db", 1, 0)
     gather(root / "db", 1)
     return root
 
 
 class ExactRetriever:
-    """The chunks that share most tokens with the query, place by place; ties go to the first chunk."""
+    """The chunks that share most tokens with the query, place by place; ties go to the first chunk.
 
-    def __init__(self, documents: Sequence[Sequence[int]], delay_s: float = 0.0) -> None:
+    A part holds every n-th chunk.
+    """
+
+    def __init__(self, documents: Sequence[Sequence[int]], delay_s: float = 0.0, part: int = 0, of: int = 1) -> None:
         self.delay_s, self.queries, self.fails_at = delay_s, list[Query](), -1
         self.chunks = [(number, start) for number, text in enumerate(documents) for start in range(0, len(text), CHUNK)]
         self.documents = [list(text) for text in documents]
+        self.held = range(part, len(self.chunks), of)
 
     def __len__(self) -> int:
         return len(self.chunks)
@@ -62,9 +72,9 @@ class ExactRetriever:
 
     def _search(self, query: Query) -> Neighbours:
         asked = query.tokens if query.tokens is not None else [ord(c) % 250 for c in query.text or ""]
-        found = [self.passage(i, query.continuation) for i in range(len(self))]
-        distance = [len(asked) - sum(a == b for a, b in zip(asked, text, strict=False)) for _, text in found]
-        ids = np.argsort(distance, kind="stable")[: query.k]
+        found = {i: self.passage(i, query.continuation) for i in self.held}
+        distance = {i: len(asked) - sum(a == b for a, b in zip(asked, found[i][1], strict=False)) for i in found}
+        ids = np.array(sorted(distance, key=lambda i: distance[i])[: query.k], np.int64)
         chunk, after = np.zeros((len(ids), CHUNK), np.int32), np.zeros((len(ids), query.continuation * CHUNK), np.int32)
         for place, i in enumerate(ids):
             text = found[i][1]
@@ -72,8 +82,8 @@ class ExactRetriever:
             after[place, : len(text[CHUNK:])] = text[CHUNK:]
         lengths = np.array([len(found[i][1]) for i in ids], np.int32)
         return Neighbours(
-            ids=ids.astype(np.int64),
-            distances=np.array(distance, np.float32)[ids],
+            ids=ids,
+            distances=np.array([distance[i] for i in ids], np.float32),
             documents=np.array([found[i][0] for i in ids], np.int64),
             tokens=chunk,
             lengths=np.minimum(lengths, CHUNK),

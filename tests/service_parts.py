@@ -125,6 +125,14 @@ def process(*options: str, before: Sequence[str] = (), start_s: float = 20.0, st
         yield server
 
 
+def _served(args: argparse.Namespace) -> tuple[Any, About]:
+    if not args.exact:
+        return Toy(part=args.part, of=args.of, delay_s=args.delay), ABOUT
+    import retro_parts  # brings torch
+
+    return retro_parts.ExactRetriever(retro_parts.DOCUMENTS, args.delay, args.part, args.of), retro_parts.EXACT
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     for option, default in (("--part", 0), ("--of", 1), ("--port", 0), ("--workers", 1), ("--concurrent", 64)):
@@ -134,13 +142,13 @@ def main() -> None:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--tls-cert", type=Path)
     parser.add_argument("--tls-key", type=Path)
+    parser.add_argument("--exact", action="store_true", help="tokens for generation in the place of the toy")
     parser.add_argument("--while-stdin-open", action="store_true")
     args = parser.parse_args()
     tls = service.TLS(args.tls_cert, args.tls_key) if args.tls_cert else None
-    toy, limits = Toy(part=args.part, of=args.of, delay_s=args.delay), Limits(concurrent=args.concurrent)
+    limits = Limits(concurrent=args.concurrent)
     server = service.Server(
-        toy,
-        ABOUT,
+        *_served(args),
         host=args.host,
         port=args.port,
         tls=tls,

@@ -65,10 +65,17 @@ def recipe(
     return Recipe(Corpus((str(corpus),), limit=limit), str(tokenizer), CHUNK, split, shards)
 
 
+def gather(folder: Path, shards: int) -> None:
+    """Mark near-duplicates in every shard and gather them."""
+    for shard in range(shards):
+        database.mark(folder, shards, shard)
+    database.gather(folder, shards)
+
+
 def build_chunks(folder: Path, made: Recipe) -> database.Database:
     for shard in range(made.shards):
         database.build_shard(folder, made, shard)
-    database.gather(folder, made.shards)
+    gather(folder, made.shards)
     return database.Database(folder)
 
 

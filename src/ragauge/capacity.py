@@ -2,21 +2,22 @@
 
 `benchmarks/scale.py` builds a database from one, two and four times a corpus and writes a line for each job. Of these
 
-    seconds of a job = fixed + a_chunk * chunks of the job
-    memory of a job  = the most seen; of `gather`: fixed + a_chunk * chunks of the job
+    seconds of a job = fixed + a_load * load of the job
+    memory of a job  = the most seen; of `mark`: fixed + a_text * held-out texts of the database
     bytes of a job   = fixed + a_chunk * chunks of the job
 
-are fitted, a step at a time. Steps by shard (`chunks`, `embed`, `add`) are as many jobs as there are shards, on one
-core each; `gather`, `train` and `merge` are one job over everything. Steps by shard work in blocks and `merge` on
-mapped files, so that their memory does not follow the chunks; `gather` holds signatures of the held-out documents. An
-index of more lists than the measured one compares a vector with more centroids, when vectors are added and in every
-iteration of k-means:
+are fitted, a step at a time. A job's load is its chunks; that of `mark`, which looks the signatures of its documents
+up among those of all held-out texts, is its documents and these texts. Steps by shard (`chunks`, `mark`, `embed`,
+`add`) are as many jobs as there are shards, on one core each; `gather`, `train` and `merge` are one job over
+everything. `chunks`, `embed` and `add` work in blocks, `gather` and `merge` on files, so that their memory does not
+follow the chunks. An index of more lists than the measured one compares a vector with more centroids, when vectors are
+added and in every iteration of k-means:
 
     seconds more = 2 * vectors * dim * (lists - measured lists) / matrix rate of one core
 
 Training was measured on one number of vectors. More of them take as many times the seconds, and 4 * dim bytes each.
 
-The fit is linear in the chunks, so a plan says how many times larger its jobs are than the largest measured one.
+The fit is linear in the load, so a plan says how many times larger its jobs are than the largest measured one.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ import numpy as np
 
 from ragauge.errors import UserError
 
-BY_SHARD = ("chunks", "embed", "add")
-STEPS = ("chunks", "gather", "embed", "train", "add", "merge")  # in the order of a build
+BY_SHARD = ("chunks", "mark", "embed", "add")
+STEPS = ("chunks", "mark", "gather", "embed", "train", "add", "merge")  # in the order of a build
 GB = 1e9
 
 
@@ -45,10 +46,16 @@ class Job:
     step: str
     chunks: int  # that the job worked on
     documents: int
+    held_out: int  # texts that all shards hold out
     seconds: float
     cpu_s: float
     peak_mb: float  # resident memory
     disk_bytes: int  # that it left
+
+    @property
+    def load(self) -> int:
+        """What its seconds follow: chunks, or signatures."""
+        return self.documents + self.held_out if self.step == "mark" else self.chunks
 
 
 @dataclass(frozen=True)
@@ -81,7 +88,8 @@ class Rate:
     seconds: Line
     memory_mb: Line
     disk_bytes: Line
-    largest: int  # chunks of the largest measured job
+    largest: int  # load of the largest measured job
+    documents: float  # a chunk
 
 
 @dataclass(frozen=True)
@@ -99,6 +107,7 @@ class Target:
     """What is to be built, and on what."""
 
     chunks: float
+    held_out: float  # texts
     shard_chunks: float
     nodes: int
     cores: int  # a node
@@ -122,7 +131,7 @@ class Plan:
     job_gb: float  # memory
     node_gb: float  # memory of a node with a job on every core
     disk_gb: float  # that all jobs leave
-    times_measured: float  # the job over the largest that was measured, in chunks
+    times_measured: float  # the job's load over the largest that was measured
 
 
 def read(path: Path) -> list[Job]:
@@ -153,12 +162,14 @@ def rates(jobs: Iterable[Job]) -> dict[str, Rate]:
 
 
 def _rate(jobs: Sequence[Job]) -> Rate:
-    chunks, peaks = [job.chunks for job in jobs], [job.peak_mb for job in jobs]
+    peaks, chunks = [job.peak_mb for job in jobs], [job.chunks for job in jobs]
+    held_out = [job.held_out for job in jobs]
     return Rate(
-        Line.through(chunks, [job.seconds for job in jobs]),
-        Line.through(chunks, peaks) if jobs[0].step == "gather" else Line(max(peaks), 0.0),
+        Line.through([job.load for job in jobs], [job.seconds for job in jobs]),
+        Line.through(held_out, peaks) if jobs[0].step == "mark" else Line(max(peaks), 0.0),
         Line.through(chunks, [job.disk_bytes for job in jobs]),
-        max(chunks),
+        max(job.load for job in jobs),
+        sum(job.documents for job in jobs) / sum(chunks),
     )
 
 
@@ -170,7 +181,8 @@ def plan(fitted: dict[str, Rate], measured: Measured, target: Target) -> list[Pl
 def _plan(step: str, rate: Rate, measured: Measured, target: Target) -> Plan:
     jobs = target.shards if step in BY_SHARD else 1
     vectors = min(target.train_vectors, target.chunks) if step == "train" else target.chunks / jobs
-    seconds, memory = rate.seconds(vectors), rate.memory_mb(vectors) * 1e6 / GB
+    load = vectors * rate.documents + target.held_out if step == "mark" else vectors
+    seconds, memory = rate.seconds(load), rate.memory_mb(target.held_out) * 1e6 / GB
     if step == "train" and vectors > rate.largest:
         seconds *= vectors / rate.largest
         memory += 4 * measured.dim * (vectors - rate.largest) / GB
@@ -184,7 +196,7 @@ def _plan(step: str, rate: Rate, measured: Measured, target: Target) -> Plan:
         memory,
         at_once * memory,
         jobs * rate.disk_bytes(vectors) / GB,
-        vectors / rate.largest,
+        load / rate.largest,
     )
 
 
@@ -202,7 +214,8 @@ def markdown(steps: Sequence[Plan], target: Target) -> str:
     hours, disk = sum(s.hours for s in steps), sum(s.disk_gb for s in steps)
     core_hours = sum(s.jobs * s.job_hours for s in steps)
     return (
-        f"{target.chunks:,.0f} chunks in {target.shards:,} shards, {target.nodes:,} nodes of {target.cores} cores\n\n"
+        f"{target.chunks:,.0f} chunks in {target.shards:,} shards, {target.held_out:,.0f} texts held out, "
+        f"{target.nodes:,} nodes of {target.cores} cores\n\n"
         f"{table}\n\n"
         f"In all {hours:,.1f} hours, {core_hours:,.0f} core hours, {disk:,.0f} GB on disk, "
         f"{max(s.node_gb for s in steps):,.0f} GB of memory a node.\n"

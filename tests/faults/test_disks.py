@@ -146,6 +146,7 @@ def test_assets(disk: Disk, tmp_path: Path) -> None:
 
 STAGES = {
     "shards/00000": "shard",
+    "near_duplicates/00001": "mark",
     "database": "gather",
     "embeddings/00000": "embed",
     "indexes/ivf/trained": "train",
@@ -169,6 +170,7 @@ def test_databases_and_indexes(disk: Disk, target: str, tmp_path: Path) -> None:
     shutil.rmtree(folder / target)
     stages = {
         "shard": lambda: database.build_shard(folder, recipe, 0),
+        "mark": lambda: database.mark(folder, 2, 1),
         "gather": lambda: database.gather(folder, 2),
         "embed": lambda: embed.build_embeddings(folder, 0, tiny.Choice()),
         "train": lambda: index.train(folder, "ivf", tiny.INDEX),

@@ -16,6 +16,8 @@ from pathlib import Path
 import pytest
 
 import delayed_link
+import distant_generation
+import retro_parts
 import service_parts as parts
 
 DELAY_S = "0.0005"  # each way: the paper's round trip of 1 ms
@@ -86,6 +88,12 @@ class Network:
         command = [*self.inside(0), sys.executable, "-c", CLIENT, *arguments, *servers]
         return Asker(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
 
+    def generate(self, schedule: str, deadline_s: float) -> Asker:
+        """Generation on host 0, beside the retrieval of all servers."""
+        servers = [f"10.231.{host}.2:50052" for host in range(1, len(self.names))]
+        command = [*self.inside(0), sys.executable, distant_generation.__file__, schedule, str(deadline_s), *servers]
+        return Asker(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
+
 
 @dataclass(frozen=True)
 class Asker:
@@ -93,9 +101,9 @@ class Asker:
 
     process: subprocess.Popen[str]
 
-    def begin(self) -> None:
+    def begin(self, line: str = "") -> None:
         assert self.process.stdin is not None
-        self.process.stdin.write("\n")
+        self.process.stdin.write(f"{line}\n")
         self.process.stdin.flush()
 
     def end(self) -> dict[str, object]:
@@ -103,8 +111,8 @@ class Asker:
         told: dict[str, object] = json.loads(self.process.stdout.readline())
         return told
 
-    def once(self) -> dict[str, object]:
-        self.begin()
+    def once(self, line: str = "") -> dict[str, object]:
+        self.begin(line)
         return self.end()
 
 
@@ -116,7 +124,7 @@ def asking(asker: Asker) -> Iterator[Asker]:
 
 @pytest.fixture(scope="module")
 def network() -> Iterator[Network]:
-    """Two servers, each with half of the chunks."""
+    """Two hosts, each with half of the toy's chunks and half of what generation is tested on."""
     if os.geteuid() or not (shutil.which("ip") and Path("/dev/net/tun").exists()):
         pytest.skip("needs root, ip and /dev/net/tun to make networks of its own")
     network = Network(tuple(f"ragauge-{os.getpid()}-{host}" for host in range(3)), {})
@@ -130,8 +138,9 @@ def network() -> Iterator[Network]:
         made.callback(network.end)
         for host in (1, 2):
             network.join(host)
-            options = ["--host", f"10.231.{host}.2", "--port", "50051", "--part", str(host - 1), "--of", "2"]
-            made.enter_context(parts.process(*options, before=network.inside(host)))
+            options = ["--host", f"10.231.{host}.2", "--part", str(host - 1), "--of", "2"]
+            for kind in (["--port", "50051"], ["--port", "50052", "--exact"]):
+                made.enter_context(parts.process(*options, *kind, before=network.inside(host), start_s=60))
         yield network
 
 
@@ -176,3 +185,31 @@ def test_a_link_that_is_cut_for_a_moment_delays_an_answer(network: Network) -> N
         asker.begin()
         network.mend(1)
         assert asker.end()["missing"] == []
+
+
+# --- generation on one host, retrieval on others ---
+
+
+@pytest.mark.parametrize("schedule", ["retro_plus", "piperag"])
+def test_generation_over_the_links_is_that_of_one_process(network: Network, schedule: str) -> None:
+    with asking(network.generate(schedule, deadline_s=10)) as asker:
+        told = asker.once('{"pause_at": -1}')
+    alone = distant_generation.generated(schedule, retro_parts.ExactRetriever(retro_parts.DOCUMENTS))
+    assert {key: told.get(key) for key in alone} == alone, told
+
+
+@pytest.mark.parametrize("schedule", ["retro_plus", "piperag"])
+def test_a_link_that_is_cut_during_a_generation_ends_it_within_the_deadline(network: Network, schedule: str) -> None:
+    """It is not continued without its retrieval, and is whole again once the link is."""
+    with asking(network.generate(schedule, deadline_s=0.7)) as asker:
+        whole = asker.once('{"pause_at": -1}')
+        assert asker.once('{"pause_at": 3}') == {"paused": 3}
+        network.cut(2)
+        try:
+            told = asker.once()
+        finally:
+            network.mend(2)
+        assert str(told.get("error")).startswith("retrieval server 10.231.2.2:50052, request "), told
+        assert float(str(told["seconds"])) < 3
+        again = [asker.once('{"pause_at": -1}') for _ in range(4)]
+    assert {**again[-1], "seconds": 0} == {**whole, "seconds": 0}

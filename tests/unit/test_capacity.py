@@ -16,15 +16,16 @@ INDEX = Measured(nlist=64, iterations=10, dim=384, flop_per_s=50e9)
 
 
 def job(step: str, chunks: int, seconds: float, shards: int = 1) -> Job:
-    return Job(1, shards, step, chunks, chunks // 8, seconds, seconds, 200 + chunks / 100, 10 * chunks)
+    documents, held_out = chunks // 8, chunks // 40
+    return Job(1, shards, step, chunks, documents, held_out, seconds, seconds, 200 + chunks / 100, 10 * chunks)
 
 
 JOBS = [job(step, chunks, 2 + chunks / 50) for step in STEPS for chunks in (1000, 2000)]
 
 
 def target(**changes: float) -> Target:
-    values = {"chunks": 1e6, "shard_chunks": 1e5, "nodes": 1, "cores": 4, "nlist": 64, "train_vectors": 5000}
-    return Target(**(values | changes))  # type: ignore[arg-type]
+    values = {"chunks": 1e6, "held_out": 5000, "shard_chunks": 1e5, "nodes": 1, "cores": 4, "nlist": 64}
+    return Target(**({"train_vectors": 5000} | values | changes))  # type: ignore[arg-type]
 
 
 def test_a_line_goes_through_its_points_and_never_falls() -> None:
@@ -49,7 +50,12 @@ def test_a_plan_counts_jobs_rounds_memory_and_disk() -> None:
     assert embed.times_measured == pytest.approx(50)
     assert steps["merge"].jobs == 1
     assert steps["merge"].job_gb == embed.job_gb
-    assert steps["gather"].job_gb == pytest.approx((200 + 1e6 / 100) / 1000)
+    assert steps["gather"].job_gb == embed.job_gb
+    mark = steps["mark"]
+    assert mark.jobs == 10
+    assert mark.job_gb == pytest.approx((200 + 5000 * 40 / 100) / 1000), "signatures of all held-out texts"
+    assert mark.job_hours == pytest.approx((2 + (1e5 / 8 + 5000) / (1 / 8 + 1 / 40) / 50) / 3600)
+    assert mark.times_measured == pytest.approx((1e5 / 8 + 5000) / (250 + 50))
     train = steps["train"]
     assert train.job_hours == pytest.approx((2 + 5000 / 50) * 5000 / 2000 / 3600), "never less than in proportion"
     assert train.job_gb == pytest.approx((200 + 2000 / 100) / 1000 + 4 * 384 * (5000 - 2000) / 1e9)
@@ -81,7 +87,7 @@ def test_the_fit_of_small_builds_foretells_the_largest(path: Path, step: str) ->
     for shards in (largest, 1):
         seen = [job for job in jobs if (job.step, job.corpus, job.shards) == (step, largest, shards)]
         assert seen, (step, shards)
-        foretold = sum(rate.seconds(job.chunks) for job in seen)
+        foretold = sum(rate.seconds(job.load) for job in seen)
         assert foretold == pytest.approx(sum(job.seconds for job in seen), rel=0.15, abs=0.5)
 
 
@@ -111,7 +117,7 @@ def test_the_verb_prints_the_plan(tmp_path: Path, capsys: pytest.CaptureFixture[
     path = write(tmp_path / "scale.csv", JOBS)
     assert cli.main(["capacity", "--measured", str(path), "--chunks", "3000000000", "--nodes", "10"]) == 0
     printed = capsys.readouterr().out
-    assert "3,000,000,000 chunks in 300 shards, 10 nodes of 64 cores" in printed
+    assert "3,000,000,000 chunks in 300 shards, 100,000 texts held out, 10 nodes of 64 cores" in printed
     assert "| embed | 300 |" in printed
     hours = [float(line.split("|")[4].replace(",", "")) for line in printed.splitlines() if line.startswith("| embed")]
     assert hours == [pytest.approx(math.ceil(300 / 640) * (2 + 1e7 / 50) / 3600, abs=0.01)]
@@ -126,9 +132,9 @@ def test_the_page_holds_what_the_command_prints(root: Path, capsys: pytest.Captu
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda text: text.replace("embed,1000", "embed,many"), r"scale\.csv:6: no job of a build"),
-        (lambda text: text.replace(",embed,", ",dance,"), r"scale\.csv:6: unknown step 'dance'; known: chunks"),
-        (lambda text: "\n".join(text.splitlines()[:5]), "no job of add, embed, merge, train"),
+        (lambda text: text.replace("embed,1000", "embed,many"), r"scale\.csv:8: no job of a build"),
+        (lambda text: text.replace(",embed,", ",dance,"), r"scale\.csv:8: unknown step 'dance'; known: chunks"),
+        (lambda text: "\n".join(text.splitlines()[:7]), "no job of add, embed, merge, train"),
         (lambda text: "x\n1\n", r"scale\.csv:2: no job of a build"),
     ],
 )

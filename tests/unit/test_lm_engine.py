@@ -13,6 +13,7 @@ from lm_references import VOCAB, all_logits, row, tokens
 from ragauge.cost.shape import Shape
 from ragauge.errors import UserError
 from ragauge.lm import LM, Extension, Limits, Row, engine, random_lm
+from ragauge.lm.steps import StepsByCapacity
 
 ROPE = Shape("llama", VOCAB, 32, (4, 4), (2, 1), 8, (48, 48), True, 300, "rope")
 ALIBI = Shape("mpt", VOCAB, 32, (4,), (4,), 8, (48,), False, 300, "alibi", "layer", alibi_slopes=(0.5, 0.2, 0.1, 0.01))
@@ -28,8 +29,17 @@ class Words:
 
 
 @pytest.fixture(params=[ROPE, ALIBI], ids=["rope", "alibi"])
-def lm(request: pytest.FixtureRequest) -> LM:
-    return random_lm(request.param)
+def shape(request: pytest.FixtureRequest) -> Shape:
+    made: Shape = request.param
+    return made
+
+
+@pytest.fixture(params=[False, True], ids=["", "fixed_steps"])
+def lm(shape: Shape, request: pytest.FixtureRequest) -> LM:
+    """With steps of growing caches, and with those that CUDA graphs are made of."""
+    lm = random_lm(shape)
+    lm.steps = StepsByCapacity(lm.decoder) if request.param else None
+    return lm
 
 
 def respond(lm: LM, limits: Limits, prompt: int = 12) -> list[int]:

@@ -100,6 +100,21 @@ def test_the_control_is_paired_and_says_whether_it_passes(small: Path) -> None:
     assert pipe["note"].endswith("random neighbours every 64 tokens")
 
 
+def test_each_form_has_a_control_of_its_own(small: Path) -> None:
+    crossed = {"form": CrossAttention(), "adapters_sha256": "a" * 64}
+    write(small, "crossed", Schedule("retro"), [n - 0.05 for n in NATS], **crossed)
+    write(small, "random_crossed", Schedule("random"), [n - 0.05 for n in NATS], **crossed)
+    found = table("piperag_control", small)
+    against = {
+        name: line(found, variant=name, quantity=_piperag.AGAINST_RANDOM) for name in ("retro + retro_t", "crossed")
+    }
+    assert against["retro + retro_t"]["note"].startswith("retrieved neighbours beat")
+    assert against["crossed"]["measured"] == pytest.approx(0)
+    assert against["crossed"]["note"].startswith("not shown")
+    gains = [line(found, variant=name, quantity=_piperag.AGAINST_NONE) for name in ("crossed", "random_crossed")]
+    assert [gain["measured"] for gain in gains] == pytest.approx([-0.05, -0.05]), "what both gain alike"
+
+
 def test_the_claims_take_the_luckiest_pair_and_name_it(small: Path) -> None:
     found = table("piperag_figure_6", small)
     speedup = line(found, quantity="speedup_at_no_higher_perplexity", method="piperag − retro")

@@ -126,9 +126,9 @@ def test_a_killed_build_goes_on_at_the_shard(tmp_path: Path, corpus: Path, token
         os._exit(0)
     assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
     with pytest.raises(UserError, match="no shard of a chunk database"):
-        database.gather(folder, 3)
+        tiny_database.gather(folder, 3)
     assert [database.build_shard(folder, recipe, n) for n in range(3)] == [False, True, True]
-    database.gather(folder, 3)
+    tiny_database.gather(folder, 3)
     undisturbed = tiny_database.build_chunks(tmp_path / "other", recipe)
     assert Database(folder).sha256 == undisturbed.sha256
     assert not list(folder.rglob("*.unfinished"))
@@ -161,6 +161,24 @@ def test_a_damaged_line_leaves_no_shard(tmp_path: Path, corpus: Path, tokenizer:
     with pytest.raises(UserError, match=r"c\.jsonl:13"):
         database.build_shard(tmp_path / "db", tiny_database.recipe(corpus, tokenizer, 1), 0)
     assert not list((tmp_path / "db").rglob("*.*"))
+
+
+def test_near_duplicates_are_those_of_all_shards_evaluation_text(tmp_path: Path, tokenizer: Path) -> None:
+    """A copy in one shard of what another holds out, marked in whatever order by jobs of their own."""
+    texts = [[f"w{number}-{place}" for place in range(200)] for number in range(20)]
+    copies = [[*words[:100], "other", *words[101:]] for words in texts]
+    path = write_texts(tmp_path / "c.jsonl", [" ".join(words) for words in [*texts, *copies]])
+    split = Split("documents", 0.5)
+    whole = tiny_database.build_chunks(tmp_path / "1", tiny_database.recipe(path, tokenizer, 1, split))
+    recipe, folder = tiny_database.recipe(path, tokenizer, 3, split), tmp_path / "3"
+    assert all(database.build_shard(folder, recipe, n) for n in range(3))
+    assert all(database.mark(folder, 3, n) for n in (2, 0, 1))
+    assert not database.mark(folder, 3, 1)
+    database.gather(folder, 3)
+    made = Database(folder)
+    places = [sorted(each.describe(n)["place"] for n in each.near_duplicates) for each in (made, whole)]
+    assert places[0] == places[1] != []
+    assert made.counts == whole.counts
 
 
 def build(tmp_path: Path, corpus: Path, tokenizer: Path) -> tuple[Path, Recipe]:
@@ -206,7 +224,9 @@ def test_shards_of_another_corpus_or_tokenizer_are_refused(tmp_path: Path, corpu
     with pytest.raises(UserError, match="of another tokenizer"):
         database.gather(folder, 2)
     database.build_shard(folder, recipe, 1)
-    database.gather(folder, 2)
+    with pytest.raises(UserError, match="near-duplicates of other evaluation text than the shards hold now"):
+        database.gather(folder, 2)
+    tiny_database.gather(folder, 2)
     with pytest.raises(UserError, match="its chunks are of the tokenizer"):
         Database(folder).check_tokenizer(other, "other")
 

@@ -13,17 +13,14 @@ from ragauge.records import SequenceRecord, read_kind
 from ragauge.retrieval.client import Client, RetrievalError
 from ragauge.retrieval.retriever import Neighbours, Query
 from ragauge.retrieval.service import Server
-from ragauge.retrieval.wire import About
 from ragauge.retro import pipeline
 from ragauge.retro.evaluation import Text
 from ragauge.retro.joint import JointAttention
 from ragauge.retro.pipeline import Pipeline, Setting
 from ragauge.retro.schedule import Schedule
-from retro_parts import ExactRetriever, tokens
+from retro_parts import DOCUMENTS, EXACT, ExactRetriever, tokens
 
-DOCUMENTS = [tokens(300, 2), tokens(130, 3), tokens(400, 4)]
 TEXTS = [Text(f"{n}", n, tuple(tokens(150, 10 + n))) for n in range(2)]
-ABOUT = About("exact", "tokenizer", "encoder", "l2", 14, 64, 260, 64)
 SETTING = Setting("generate", Schedule("piperag", 16), JointAttention(), "tiny", tokens=150)
 
 
@@ -34,7 +31,7 @@ def made(searcher: object, setting: Setting = SETTING) -> Pipeline:
 @pytest.mark.parametrize("kind", ["retro", "piperag"])
 def test_served_generation_is_that_of_this_process(kind: str) -> None:
     setting = Setting("generate", Schedule(kind), JointAttention(), "tiny", tokens=150)  # type: ignore[arg-type]
-    with Server(ExactRetriever(DOCUMENTS), ABOUT) as server, Client(server.address) as client:
+    with Server(ExactRetriever(DOCUMENTS), EXACT) as server, Client(server.address) as client:
         served = [made(client, setting).record(text) for text in TEXTS]
     alone = [made(ExactRetriever(DOCUMENTS), setting).record(text) for text in TEXTS]
     assert [(r.generated, r.neighbours) for r in served] == [(r.generated, r.neighbours) for r in alone]
@@ -59,7 +56,7 @@ def test_a_hung_server_ends_the_generation_within_its_deadline() -> None:
         def happens(self) -> None:
             time.sleep(3)
 
-    with Server(Hung(DOCUMENTS), ABOUT) as server, Client(server.address, deadline_s=0.5) as client:
+    with Server(Hung(DOCUMENTS), EXACT) as server, Client(server.address, deadline_s=0.5) as client:
         started = time.perf_counter()
         with pytest.raises(RetrievalError, match=server.address):
             made(client).record(TEXTS[0])
@@ -75,12 +72,12 @@ def test_a_lost_server_ends_the_run_which_goes_on_with_another(tmp_path: Path) -
         def happens(self) -> None:
             servers[0]._server.stop(None)
 
-    with Server(Lost(DOCUMENTS), ABOUT) as server, Client(server.address) as client:
+    with Server(Lost(DOCUMENTS), EXACT) as server, Client(server.address) as client:
         servers.append(server)
         with pytest.raises(RetrievalError, match=server.address):
             pipeline.run(lambda: made(client), TEXTS, SETTING, out)
     assert not out.exists()
-    with Server(ExactRetriever(DOCUMENTS), ABOUT) as server, Client(server.address) as client:
+    with Server(ExactRetriever(DOCUMENTS), EXACT) as server, Client(server.address) as client:
         pipeline.run(lambda: made(client), TEXTS, SETTING, out)
     whole = pipeline.run(lambda: made(ExactRetriever(DOCUMENTS)), TEXTS, SETTING, tmp_path / "whole.jsonl")
     mine, theirs = (read_kind(path, SequenceRecord) for path in (out, whole))

@@ -6,6 +6,7 @@ from ragauge import assets
 
 DATABASE = f"{RESULTS}/databases/{{database}}"
 SHARD = f"{DATABASE}/shards/{{shard}}/manifest.json"
+MARKED = f"{DATABASE}/near_duplicates/{{shard}}/manifest.json"
 EMBEDDINGS = f"{DATABASE}/embeddings/{{shard}}/manifest.json"
 GATHERED = f"{DATABASE}/database/manifest.json"
 INDEX = f"{DATABASE}/indexes/{{index}}"
@@ -67,6 +68,10 @@ def index_folder(wildcards):
 
 def all_shards(wildcards):
     return of_shards(SHARD, database_of(wildcards).shards, wildcards)
+
+
+def all_marked(wildcards):
+    return of_shards(MARKED, database_of(wildcards).shards, wildcards)
 
 
 def indexed_shards(wildcards):

@@ -104,3 +104,16 @@ use rule superposition_table_1 as piperag_figure_10 with:
         f"{LOGS}/items/piperag_figure_10.log",
     params:
         **item_params("piperag_figure_10"),
+
+
+use rule superposition_table_1 as piperag_control with:
+    """Ours: RETRO-fit's forms, trained and not: retrieved neighbours against random ones."""
+    input:
+        pipelines=pipeline_files,
+        recall=recall_files,
+    output:
+        **rendered("piperag_control", PIPERAG),
+    log:
+        f"{LOGS}/items/piperag_control.log",
+    params:
+        **item_params("piperag_control"),

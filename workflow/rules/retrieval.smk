@@ -1,4 +1,4 @@
-"""Chunk databases and their indexes: one job a shard to cut, embed and encode, then one to merge.
+"""Chunk databases and their indexes: one job a shard to cut, mark, embed and encode, then one to merge.
 
 A shard that fails is made again alone, and a job that was cut off leaves nothing half done.
 """
@@ -31,10 +31,36 @@ rule chunks:
         " --out {params.folder} 2>&1 | tee {log}"
 
 
-rule database:
-    """Name the shards in order and mark near-duplicates of evaluation text."""
+rule near_duplicates:
+    """Mark the documents of one shard that are near-duplicates of any shard's evaluation text."""
     input:
         all_shards,
+    output:
+        MARKED,
+    log:
+        f"{DATABASE_LOGS}/near-duplicates-{{shard}}.log",
+    retries: 2
+    conda:
+        ENVIRONMENT
+    threads: 1
+    resources:
+        mem_mb=grown(4000),
+        runtime=240,
+    params:
+        config=SETTINGS,
+        code=code_of("retrieval.database"),
+        folder=database_folder,
+        shard=shard_number,
+    shell:
+        "ragauge index mark --config {params.config} --database {wildcards.database} --shard {params.shard}"
+        " --out {params.folder} 2>&1 | tee {log}"
+
+
+rule database:
+    """Name the shards and their near-duplicates in order."""
+    input:
+        shards=all_shards,
+        marked=all_marked,
     output:
         GATHERED,
     log:
@@ -43,7 +69,7 @@ rule database:
         ENVIRONMENT
     threads: 1
     resources:
-        mem_mb=grown(4000),
+        mem_mb=grown(2000),
         runtime=60,
     params:
         config=SETTINGS,

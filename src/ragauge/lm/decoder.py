@@ -100,7 +100,7 @@ class Decoder:
         self, ids: Tensor, positions: Tensor, cache: KVCache, layout: Layout, observe: Observer | None = None
     ) -> Tensor:
         """Normed hidden states (token, d_model) of packed new tokens (token,); their keys and values join the cache."""
-        cache.positions[layout.start : layout.start + layout.tokens] = positions
+        layout.put(positions, cache.positions, 0)
         x = F.embedding(ids, self.weights.embedding)
         if self.weights.embedding_norm is not None:
             x = self.weights.embedding_norm(x)
@@ -141,9 +141,8 @@ class Decoder:
 
         def attend(index: int, qkv: Tensor) -> Tensor:
             q, k, v = self._split(index, qkv, turn)
-            new = slice(layout.start, layout.start + layout.tokens)
-            cache.k[index][:, new] = k.transpose(0, 1)
-            cache.v[index][:, new] = v.transpose(0, 1)
+            layout.put(k.transpose(0, 1), cache.k[index], 1)
+            layout.put(v.transpose(0, 1), cache.v[index], 1)
             queries, keys = layout.pad(q), layout.keys(cache.k[index])
             if observe is not None:
                 observe(index, queries, keys, bias)
@@ -193,18 +192,18 @@ def attention(q: Tensor, k: Tensor, v: Tensor, layout: Layout, bias: Tensor | No
         if q.dtype != torch.float32:
             return _fp32_scores(q, k, v, bias)
         return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, enable_gqa=q.shape[1] != k.shape[1])
-    if layout.mask is None and not layout.causal:
-        return _grouped(q, k, v)
+    if layout.queries == 1:
+        return _grouped(q, k, v, layout.mask)
     return F.scaled_dot_product_attention(
         q, k, v, attn_mask=layout.mask, is_causal=layout.causal, enable_gqa=q.shape[1] != k.shape[1]
     )
 
 
-def _grouped(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Unmasked attention of single queries: the heads that share keys become queries of one head."""
+def _grouped(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+    """Attention of single queries: the heads that share keys become queries of one head."""
     rows, heads, queries, dim = q.shape
     grouped = q.reshape(rows, k.shape[1], heads // k.shape[1] * queries, dim)
-    return F.scaled_dot_product_attention(grouped, k, v).view(rows, heads, queries, dim)
+    return F.scaled_dot_product_attention(grouped, k, v, attn_mask=mask).view(rows, heads, queries, dim)
 
 
 def _fp32_scores(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:

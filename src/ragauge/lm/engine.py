@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -20,6 +21,7 @@ from ragauge.errors import UserError
 from ragauge.lm.cache import KVCache, Span
 from ragauge.lm.decoder import Decoder, Observer, scores
 from ragauge.lm.layout import Layout, Row, lay_out, lay_out_tree
+from ragauge.lm.steps import StepsByCapacity
 from ragauge.lm.store import DocumentStore
 
 BATCH_TOKENS = 4096  # new tokens of one forward pass over several rows
@@ -63,6 +65,9 @@ class LM:
         self.first_token_at: float | None = None  # time.perf_counter() when the last response's first token was known
         self.peak_cache_bytes = 0  # since tracing began
         self.documents: DocumentStore | None = None  # keeps offline calls on disk; None keeps none
+        self.steps: StepsByCapacity | None = None  # decoding as CUDA graphs
+        if self.decoder is not None and type(self.decoder) is Decoder and device.type == "cuda":
+            self.steps = StepsByCapacity(self.decoder)  # other decoders add something to each layer
         self._trace: Trace | None = None
         self._caches: weakref.WeakSet[KVCache] = weakref.WeakSet()
 
@@ -83,7 +88,7 @@ class LM:
     @property
     def cache_bytes(self) -> int:
         """Bytes of keys and values in all caches alive."""
-        return sum(c.bytes for c in self._caches)
+        return sum(c.bytes for c in self._caches) + (self.steps.bytes if self.steps else 0)
 
     # ---- traces
 
@@ -288,7 +293,11 @@ class LM:
         ids = [int(logits.argmax())]
         self.first_token_at = started = time.perf_counter()
         with _vector_kernels(self.device, self.dtype):
-            while len(ids) < min(limits.max_new_tokens, room) and not self._ended(ids, limits):
+            most = min(limits.max_new_tokens, room)
+            if self.steps and cache.bias is None and len(ids) < most and not self._ended(ids, limits):
+                ended = None if limits.ignore_stop else partial(self._ended, limits=limits)
+                ids = self.steps.continued(cache, ids, position, most, ended)
+            while len(ids) < most and not self._ended(ids, limits):
                 ids.append(self._step(cache, ids[-1], position + len(ids) - 1))
         steps = cache.length - past
         if steps:

@@ -38,6 +38,7 @@ class Layout:
     key_slots: Tensor | None  # (row, key): slots of past and new tokens, padded with slot 0
     query_slots: Tensor | None  # (new token,): place of each packed token in the padded (row * query) grid; None: dense
     mask: Tensor | None  # (row, 1, query, key) bool, True where attended; None: all, or causal when past is empty
+    slots: Tensor | None = None  # (new token,): where the new tokens go; None: from `start` on
 
     @property
     def rows(self) -> int:
@@ -55,6 +56,13 @@ class Layout:
     def causal(self) -> bool:
         """True where the whole mask is the square lower triangle."""
         return self.mask is None and self.queries > 1
+
+    def put(self, values: Tensor, into: Tensor, dim: int) -> None:
+        """Write what belongs to the new tokens into the cache, whose slots are its dimension `dim`."""
+        if self.slots is None:
+            into.narrow(dim, self.start, self.tokens).copy_(values)
+        else:
+            into.index_copy_(dim, self.slots, values)
 
     def pad(self, packed: Tensor) -> Tensor:
         """(token, head, dim) -> (row, head, query, dim)."""

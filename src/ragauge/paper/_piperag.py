@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from ragauge import records
 from ragauge.cost.trace import Call, Trace
 from ragauge.errors import UserError
-from ragauge.paper._cells import Cell, Measure, join, read_csv
+from ragauge.paper._cells import Cell, Measure, join, noted, read_csv
 from ragauge.paper._runs import Runs
 from ragauge.records import SequenceRecord
 
@@ -31,6 +31,7 @@ OTHER = "published for another model, corpus and machine"
 KINDS = ("no_retrieval", "retrieve_once", "random", "retro", "retro_plus", "piperag")
 PUBLISHED_KINDS = {"no_retrieval": "no_retrieval", "retro": "retro", "piperag_s3": "piperag"}
 AGAINST_NONE = "minus_no_retrieval_nats"
+AGAINST_RANDOM = "retrieved_minus_random_nats"
 UNNAMED = "held-out text"  # data set of a database whose name nothing says
 HIDE = "S3"  # in the column nprobe: as many lists as decoding hides
 RESAMPLES = 10_000
@@ -224,6 +225,19 @@ def difference(runs: Runs, better: Pipeline | None, worse: Pipeline | None) -> M
         return Measure(n=len(shared), note="fewer than two sequences in common")
     test = paired_test([better.nll[k] for k in shared], [worse.nll[k] for k in shared], seed=runs.seed)
     return Measure(test["difference"], test["low"], test["high"], len(shared), test["p"])
+
+
+def control(runs: Runs, group: Sequence[System], system: System) -> Iterator[Cell]:
+    """The paired difference of a system that retrieves from random neighbours, read in the same way."""
+    if system.scored is None or system.kind in ("no_retrieval", "random"):
+        return
+    alike = [s for s in group if s.kind == "random" and s.scored is not None and s.options == system.options]
+    chance = min(alike, key=lambda s: abs(s.interval - system.interval), default=None)
+    measure = difference(runs, system.scored, chance.scored if chance else None)
+    told = control_note(measure) if chance else "not run: no pipeline with random neighbours and these options"
+    if chance and chance.interval != system.interval:
+        told += f"; random neighbours every {chance.interval} tokens"
+    yield Cell(system.keys, AGAINST_RANDOM, noted(replace(measure, note=""), told))
 
 
 def control_note(measure: Measure) -> str:

@@ -11,20 +11,17 @@ Does not show: the paper's points, which it only draws; Table 1 has three of the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ragauge.paper import _piperag, _piperag_claims, _piperag_panels
-from ragauge.paper._cells import Cell, frame, noted
+from ragauge.paper._cells import Cell, frame
 from ragauge.paper._piperag import KEYS, System
 from ragauge.paper._runs import Runs
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
-
-CONTROL = "retrieved_minus_random_nats"
 
 
 def table(runs: Runs) -> pd.DataFrame:
@@ -47,24 +44,6 @@ def _group(runs: Runs, group: Sequence[System]) -> list[Cell]:
         cells += _piperag.quality(runs, group, system, shared)
         if system.kind != "random":
             cells.append(Cell(system.keys, "latency_s", _piperag.latency(system)))
-        cells += _compared(runs, group, system)
+        cells += _piperag.control(runs, group, system)
     cells += _piperag_claims.best_speedups(runs, group, "retro", shared)
     return cells + _piperag_claims.best_gains(runs, group, shared)
-
-
-def _compared(runs: Runs, group: Sequence[System], system: System) -> Iterator[Cell]:
-    """The paired difference of a system that retrieves from random neighbours."""
-    if system.scored is None or system.kind in ("no_retrieval", "random"):
-        return
-    chance = _control(group, system)
-    measure = _piperag.difference(runs, system.scored, chance.scored if chance else None)
-    told = _piperag.control_note(measure) if chance else "not run: no pipeline with random neighbours and these options"
-    if chance and chance.interval != system.interval:
-        told += f"; random neighbours every {chance.interval} tokens"
-    yield Cell(system.keys, CONTROL, noted(replace(measure, note=""), told))
-
-
-def _control(group: Sequence[System], system: System) -> System | None:
-    """Random neighbours read in the same way; at the same interval, else at another."""
-    alike = [s for s in group if s.kind == "random" and s.scored is not None and s.options == system.options]
-    return min(alike, key=lambda s: abs(s.interval - system.interval), default=None)

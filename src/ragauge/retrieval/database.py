@@ -7,11 +7,13 @@
                                 evaluation.jsonl text that is held out, and the document that it was cut from
                                 *_signatures.bin MinHash signatures of documents and evaluation text
                                 manifest.json    counts, hashes, and what it was made from
-    <database>/database/        near_duplicates.bin and the manifest that names the shards in order
+    <database>/near_duplicates/00000/  documents.bin (n,) int64: the shard's documents that are like evaluation text
+    <database>/database/        near_duplicates.bin, numbered in the database, and the manifest that names the shards
 
 A chunk's number is its place in the database, shard after shard; its continuation is the next chunk of the same
-document. A shard is made by one job, whatever the others do; `gather` then names them in order and marks the
-documents that are near-duplicates of evaluation text, which an index leaves out.
+document. A shard is made by one job, whatever the others do; then `mark`, a job a shard again, looks its documents up
+among the evaluation text of all shards, and `gather` names the shards and the near-duplicates, which an index leaves
+out, in order.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from ragauge.retrieval.corpus import Corpus, Document, Share, as_json_line
 from ragauge.retrieval.near_duplicates import PERMUTATIONS, EvaluationText, signatures
 
 SHARD, DATABASE = "shard of a chunk database", "chunk database"
+MARKED = "list of a shard's near-duplicates"
 BATCH_DOCUMENTS = 64  # tokenised together,
 BATCH_CHARACTERS = 1 << 22  # or fewer, where they are long
 
@@ -80,6 +83,11 @@ def shard_folder(database: Path, number: int) -> Path:
     return database / "shards" / f"{number:05d}"
 
 
+def marked_folder(database: Path, number: int) -> Path:
+    """Where the numbers of a shard's near-duplicates lie."""
+    return database / "near_duplicates" / f"{number:05d}"
+
+
 # --- making ---
 
 
@@ -113,31 +121,75 @@ def build_shard(database: Path, recipe: Recipe, number: int) -> bool:
     return _folder.build(shard_folder(database, number), SHARD, made_from, make)
 
 
-def gather(database: Path, shards: int) -> bool:
-    """Names the shards in order and marks near-duplicates of evaluation text; returns whether anything was to do.
+def mark(database: Path, shards: int, number: int) -> bool:
+    """Looks the documents of one shard up among the evaluation text of all; returns whether anything was to do.
 
     Memory: the signatures of the evaluation text and one shard's.
 
     Raises:
         UserError: a shard is missing, cut short, or of another corpus, tokenizer or chunk size than the first.
     """
-    parts = [Shard.open(shard_folder(database, number)) for number in range(shards)]
-    for part in parts[1:]:
-        part.check_like(parts[0])
-    made_from = {"shards": [part.sha256 for part in parts]}
+    parts = _shards(database, shards)
 
     def make(folder: Path) -> dict[str, Any]:
-        marked = _near_duplicates(parts)
-        marked.tofile(folder / "near_duplicates.bin")
+        evaluation = EvaluationText(part.evaluation_signatures for part in parts)
+        found = np.flatnonzero(evaluation.near_duplicates(parts[number].document_signatures))
+        found.astype(np.int64).tofile(folder / "documents.bin")
+        chunks = np.bincount(parts[number].chunk_documents, minlength=parts[number].documents)[found].sum()
+        return {"counts": {"near_duplicate_documents": len(found), "near_duplicate_chunks": int(chunks)}}
+
+    return _folder.build(marked_folder(database, number), MARKED, _marked_from(parts, number), make)
+
+
+def gather(database: Path, shards: int) -> bool:
+    """Names the shards and their near-duplicates of evaluation text in order; returns whether anything was to do.
+
+    Memory: the numbers of the near-duplicates.
+
+    Raises:
+        UserError: a shard is missing, cut short, or of another corpus, tokenizer or chunk size than the first, or its
+            near-duplicates were marked against other shards.
+    """
+    parts = _shards(database, shards)
+    marked = [_marked(database, parts, number) for number in range(shards)]
+
+    def make(folder: Path) -> dict[str, Any]:
+        starts = np.cumsum([0, *(part.documents for part in parts)])
+        with open(folder / "near_duplicates.bin", "wb") as file:
+            for number, start in enumerate(starts[:-1]):
+                found = np.fromfile(marked_folder(database, number) / "documents.bin", dtype=np.int64)
+                file.write((start + found).tobytes())
         return {
-            "counts": _totals(parts) | _marked_counts(parts, marked),
+            "counts": _totals([part.manifest for part in parts]) | _totals(marked),
             "tokenizer": parts[0].manifest["made_from"]["tokenizer"],
             "tokenizer_source": parts[0].manifest["tokenizer_source"],
             "chunk_tokens": parts[0].chunk_tokens,
             "corpus": _folder.text_sha256([part.manifest["made_from"]["corpus"] for part in parts]),
         }
 
-    return _folder.build(database / "database", DATABASE, made_from, make)
+    return _folder.build(database / "database", DATABASE, {"shards": [part.sha256 for part in parts]}, make)
+
+
+def _shards(database: Path, count: int) -> list[Shard]:
+    """All shards, which must be parts of one database."""
+    parts = [Shard.open(shard_folder(database, number)) for number in range(count)]
+    for part in parts[1:]:
+        part.check_like(parts[0])
+    return parts
+
+
+def _marked_from(parts: Sequence[Shard], number: int) -> dict[str, Any]:
+    """What a shard's near-duplicates depend on: its documents, and the evaluation text of all shards."""
+    return {"shard": parts[number].sha256, "shards": [part.sha256 for part in parts]}
+
+
+def _marked(database: Path, parts: Sequence[Shard], number: int) -> dict[str, Any]:
+    """The manifest of a shard's near-duplicates, after a look at what they were marked against."""
+    folder = marked_folder(database, number)
+    manifest = _folder.read(folder, MARKED)
+    if manifest["made_from"] != _marked_from(parts, number):
+        raise UserError(f"{folder}: near-duplicates of other evaluation text than the shards hold now; mark them again")
+    return manifest
 
 
 class _ShardWriter:
@@ -226,29 +278,9 @@ def _evaluation_line(document: Document, text: str, number: int) -> bytes:
     return as_json_line(document=number, place=document.place, title=document.title, text=text).encode()
 
 
-def _near_duplicates(parts: Sequence[Shard]) -> np.ndarray:
-    """Numbers of the documents that are near-duplicates of evaluation text, ascending int64."""
-    evaluation = EvaluationText(part.evaluation_signatures for part in parts)
-    starts = np.cumsum([0, *(part.documents for part in parts)])
-    found = [
-        start + np.flatnonzero(evaluation.near_duplicates(part.document_signatures))
-        for start, part in zip(starts, parts, strict=False)
-    ]
-    return np.concatenate(found).astype(np.int64)
-
-
-def _totals(parts: Sequence[Shard]) -> dict[str, int]:
-    names = parts[0].manifest["counts"]
-    return {name: sum(part.manifest["counts"][name] for part in parts) for name in names}
-
-
-def _marked_counts(parts: Sequence[Shard], marked: np.ndarray) -> dict[str, int]:
-    starts = np.cumsum([0, *(part.documents for part in parts)])
-    chunks = 0  # summed shard by shard: counts of all documents need not fit into memory
-    for start, part in zip(starts, parts, strict=False):
-        own = marked[(marked >= start) & (marked < start + part.documents)] - start
-        chunks += int(np.bincount(part.chunk_documents, minlength=part.documents)[own].sum())
-    return {"near_duplicate_documents": len(marked), "near_duplicate_chunks": chunks}
+def _totals(manifests: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """The sum of each count."""
+    return {name: sum(manifest["counts"][name] for manifest in manifests) for name in manifests[0]["counts"]}
 
 
 # --- reading ---

@@ -19,6 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--measured", type=Path, required=True, metavar="FILE.csv", help="of benchmarks/scale.py; FILE.json beside it")
     add("--chunks", type=options.count, required=True, metavar="N", help="of the database that is to be built")
+    add("--held-out", type=options.count, default=100_000, metavar="N", help="texts that it holds out (100,000)")
     add("--shard-chunks", type=options.count, default=10_000_000, metavar="N", help="of a shard (10,000,000)")
     add("--nodes", type=options.count, default=1, metavar="N")
     add("--cores", type=options.count, default=64, metavar="N", help="of a node (64)")
@@ -33,7 +34,8 @@ def run(args: argparse.Namespace) -> None:
 
     from ragauge import capacity
 
-    target = capacity.Target(args.chunks, args.shard_chunks, args.nodes, args.cores, args.nlist, args.train_vectors)
+    names = ("chunks", "held_out", "shard_chunks", "nodes", "cores", "nlist", "train_vectors")
+    target = capacity.Target(**{name: getattr(args, name) for name in names})
     steps = capacity.plan(
         capacity.rates(capacity.read(args.measured)), _measured(args.measured.with_suffix(".json")), target
     )

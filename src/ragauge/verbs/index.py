@@ -24,7 +24,8 @@ logger = logging.getLogger(__name__)
 STEPS = {
     "build": "all steps, shard after shard, for every index of the database",
     "chunks": "cut the documents of one shard into chunks",
-    "gather": "name the shards in order and mark near-duplicates of evaluation text",
+    "mark": "mark the near-duplicates of evaluation text in one shard",
+    "gather": "name the shards and what is marked in them in order",
     "embed": "embed the chunks of one shard",
     "train": "train an index on a sample",
     "add": "encode the vectors of one shard",
@@ -32,7 +33,7 @@ STEPS = {
     "recall": "write recall@k against exact search, for held-out text",
     "verify": "hash every file of the database and its indexes",
 }
-BY_SHARD, BY_INDEX = ("chunks", "embed", "add"), ("train", "add", "merge", "recall")
+BY_SHARD, BY_INDEX = ("chunks", "mark", "embed", "add"), ("train", "add", "merge", "recall")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,6 +65,7 @@ def run(args: argparse.Namespace) -> None:
     steps: dict[str, Callable[[argparse.Namespace, DatabaseSettings], None]] = {
         "build": _build,
         "chunks": lambda args, settings: _chunks(args, settings, args.shard),
+        "mark": lambda args, settings: _mark(args, settings, args.shard),
         "gather": _gather,
         "embed": lambda args, settings: _embed(args, settings, args.shard),
         "train": lambda args, settings: _train(args, settings, _label(args, settings)),
@@ -81,6 +83,8 @@ def run(args: argparse.Namespace) -> None:
 def _build(args: argparse.Namespace, settings: DatabaseSettings) -> None:
     for shard in range(settings.shards):
         _chunks(args, settings, shard)
+    for shard in range(settings.shards):
+        _mark(args, settings, shard)
     _gather(args, settings)
     for shard in range(settings.shards):
         _embed(args, settings, shard)
@@ -98,6 +102,12 @@ def _chunks(args: argparse.Namespace, settings: DatabaseSettings, shard: int) ->
     from ragauge.retrieval.database import build_shard
 
     _tell(build_shard(args.out, _recipe(settings), _shard(shard, settings)), f"chunks of shard {shard}")
+
+
+def _mark(args: argparse.Namespace, settings: DatabaseSettings, shard: int) -> None:
+    from ragauge.retrieval.database import mark
+
+    _tell(mark(args.out, settings.shards, _shard(shard, settings)), f"near-duplicates of shard {shard}")
 
 
 def _gather(args: argparse.Namespace, settings: DatabaseSettings) -> None:

@@ -15,6 +15,8 @@ from ragauge.verbs import _options as options
 if TYPE_CHECKING:
     from ragauge.config import Model
     from ragauge.lm import LM
+    from ragauge.retrieval.client import Client
+    from ragauge.retrieval.fanout import Fanout
     from ragauge.retro.architecture import OwnEncoder, RetroLM
     from ragauge.retro.cross_attention import CrossAttention
     from ragauge.retro.joint import JointAttention
@@ -38,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--device", default="cpu", choices=options.DEVICES)
     add("--database", type=Path, required=True, metavar="FOLDER", help="the chunk database, with its held-out text")
     add("--index", type=Path, metavar="FOLDER", help="start a server of this index for the length of the run")
-    add("--server", metavar="HOST:PORT", help="ask a server that runs already")
+    add("--server", action="append", metavar="HOST:PORT", help="ask a server that runs already; one for each part")
     add("--tls-ca", type=Path, metavar="FILE.pem", help="certificates that the server's is checked against")
     add("--deadline", type=float, default=30.0, metavar="SECONDS", help="of each retrieval")
     add("--serve-options", default="", metavar="TEXT", help="options of `ragauge serve`, where --index is given")
@@ -88,7 +90,7 @@ def run(args: argparse.Namespace) -> None:
         _configure(args)
     with ExitStack() as opened:
         if args.index and args.schedule in ASKING:  # before this process is kept to cores, which its children inherit
-            args.server = _serve(args, opened)
+            args.server = [_serve(args, opened)]
         if args.cores:
             pin(args.cores)
         _run(args, opened)
@@ -179,7 +181,7 @@ def _setting(args: argparse.Namespace, model: Model, database: Any) -> Setting:
         model_sha256=sha256,
         adapters_sha256=file_sha256(args.adapters) if args.adapters else None,
         database_sha256=database.sha256,
-        index=str(args.index or args.server) if schedule.asks else None,
+        index=str(args.index or ", ".join(args.server)) if schedule.asks else None,
         code=digest("ragauge.retro.pipeline"),
     )
 
@@ -288,12 +290,21 @@ def _make(args: argparse.Namespace, setting: Setting, database: Any, opened: Exi
     database.check_tokenizer(lm.tokenizer, setting.model)
     if not setting.schedule.asks:
         return Pipeline(lm, setting, passages=Chunks(database), adapted=adapted)
-    from ragauge.retrieval.client import Client
+    return Pipeline(lm, setting, _retriever(args, database, opened), adapted=adapted)
 
-    client = opened.enter_context(Client(args.server, deadline_s=args.deadline, tls_ca=args.tls_ca))
-    if client.describe().tokenizer != database.manifest["tokenizer"]:
-        raise UserError(f"{args.server}: its chunks are of another tokenizer than those of {args.database}")
-    return Pipeline(lm, setting, client, adapted=adapted)
+
+def _retriever(args: argparse.Namespace, database: Any, opened: ExitStack) -> Client | Fanout:
+    """The server, or the servers of all parts at once; each must hold chunks of the database's tokenizer."""
+    from ragauge.retrieval.client import Client
+    from ragauge.retrieval.fanout import Fanout
+
+    clients = []
+    for address in args.server:
+        client = opened.enter_context(Client(address, deadline_s=args.deadline, tls_ca=args.tls_ca))
+        if client.describe().tokenizer != database.manifest["tokenizer"]:
+            raise UserError(f"{address}: its chunks are of another tokenizer than those of {args.database}")
+        clients.append(client)
+    return clients[0] if len(clients) == 1 else Fanout(clients)
 
 
 def _serve(args: argparse.Namespace, opened: ExitStack) -> str:

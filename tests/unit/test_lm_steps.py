@@ -1,0 +1,102 @@
+"""Steps of one shape give the tokens, keys and values of those over a growing cache, whatever theirs held before."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from lm_references import VOCAB, row, tokens
+from ragauge.cost.shape import Shape
+from ragauge.lm import LM, Decoder, KVCache, Limits, random_lm, steps
+from ragauge.lm.steps import StepsByCapacity
+from tiny_models import LLAMA
+
+ALIBI = Shape("mpt", VOCAB, 32, (4,), (4,), 8, (48,), False, 300, "alibi", "layer", alibi_slopes=(0.5, 0.2, 0.1, 0.01))
+SHAPES = pytest.mark.parametrize("shape", [LLAMA, ALIBI], ids=["rope", "alibi"])
+LIMITS = Limits(9, ignore_stop=True)
+
+
+def read(lm: LM, length: int, seed: int = 0) -> tuple[KVCache, torch.Tensor]:
+    """A prompt in a cache, and the logits of what follows."""
+    cache = lm.new_cache(length)
+    prompt = [row(tokens(length, seed))]
+    logits = lm.extend(cache, prompt, stage="prompt", last_logits=True).last_logits
+    assert logits is not None
+    return cache, logits[0]
+
+
+def respond(lm: LM, length: int, seed: int = 0) -> tuple[list[int], KVCache]:
+    cache, logits = read(lm, length, seed)
+    return lm.generate(cache, logits, length, LIMITS), cache
+
+
+def with_steps(lm: LM) -> StepsByCapacity:
+    lm.steps = made = StepsByCapacity(lm.decoder)
+    return made
+
+
+@SHAPES
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_what_was_read_is_in_the_cache_as_it_would_have_been(shape: Shape, dtype: str) -> None:
+    lm = random_lm(shape, dtype=dtype)
+    ids, plain = respond(lm, 30)
+    with_steps(lm)
+    again, fixed = respond(lm, 30)
+    if dtype == "float32":
+        assert again == ids
+    assert fixed.length == plain.length == 30 + LIMITS.max_new_tokens - 1
+    assert fixed.positions[: fixed.length].tolist() == plain.positions[: plain.length].tolist()
+    if again == ids:
+        close = {"float32": 1e-5, "bfloat16": 0.05}[dtype]
+        for a, b in zip(fixed.k + fixed.v, plain.k + plain.v, strict=True):
+            torch.testing.assert_close(a[:, : fixed.length], b[:, : plain.length], atol=close, rtol=0)
+
+
+@SHAPES
+def test_a_shorter_prompt_after_a_longer_one_sees_nothing_of_it(shape: Shape) -> None:
+    lm = random_lm(shape)
+    alone = respond(lm, 12, seed=5)[0]
+    kept = with_steps(lm)
+    respond(lm, 200)
+    [arena] = [each.cache for each in kept._kept.values()]
+    with torch.inference_mode():
+        for values in arena.k + arena.v:
+            values[:, 100:] = 1e4  # would be seen
+    assert respond(lm, 12, seed=5)[0] == alone
+
+
+def test_few_capacities_are_kept_and_those_used_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps, "GRANULE", 16)
+    monkeypatch.setattr(steps, "KEPT", 2)
+    lm = random_lm(LLAMA)
+    expected = {length: respond(lm, length)[0] for length in (10, 30, 50)}
+    kept = with_steps(lm)
+    for length in (10, 30, 10, 50):
+        assert respond(lm, length)[0] == expected[length]
+    assert sorted(kept._kept) == [32, 64]
+    assert kept.bytes > 0
+    assert lm.cache_bytes >= kept.bytes
+
+
+def test_scores_with_a_bias_and_layers_with_additions_take_the_other_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Adding(Decoder):
+        pass
+
+    lm = random_lm(LLAMA)
+    kept = with_steps(lm)
+    cache, logits = read(lm, 12)
+    cache.add_bias(steps.Span(0, 3), -1.0)
+    lm.generate(cache, logits, 12, LIMITS)
+    assert not kept._kept
+    assert lm.decoder is not None
+    assert LM(Adding(LLAMA, lm.decoder.weights)).steps is None
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@SHAPES
+def test_a_replayed_graph_gives_the_tokens_of_single_launches(shape: Shape) -> None:
+    lm = random_lm(shape, device="cuda")
+    assert lm.steps is not None
+    replayed = [respond(lm, length)[0] for length in (30, 200, 12)]
+    lm.steps = None
+    assert replayed == [respond(lm, length)[0] for length in (30, 200, 12)]
