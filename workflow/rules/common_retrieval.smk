@@ -40,7 +40,7 @@ def shard_number(wildcards):
 
 def of_shards(path, count, wildcards):
     """The path of each of the first shards."""
-    return [path.format(shard=f"{shard:05d}", **wildcards) for shard in range(count)]
+    return [path.format(**{**dict(wildcards.items()), "shard": f"{shard:05d}"}) for shard in range(count)]
 
 
 def corpus_inputs(wildcards):
