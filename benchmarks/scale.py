@@ -31,6 +31,16 @@ from ragauge.retrieval.database import Shard, shard_folder
 from ragauge.retrieval.embed import Embeddings
 from ragauge.retrieval.settings import IndexRecipe
 
+# Runs the command line and tells the most memory that it held. What the kernel tells of a child counts the memory of
+# the process that started it, too.
+MEASURED = """
+import runpy, sys
+try:
+    runpy.run_module("ragauge.cli", run_name="__main__", alter_sys=True)
+finally:
+    [peak] = [line for line in open("/proc/self/status") if line.startswith("VmHWM:")]
+    print(peak, file=sys.stderr)
+"""
 INDEX = {"nlist": "64", "pq_bytes": "64", "train_vectors": "2500"}
 
 
@@ -86,7 +96,7 @@ def _build(database: Path, corpus: Path, times: int, shards: int, args: argparse
 def _command(
     step: str, database: Path, settings: Mapping[str, str], index: Mapping[str, str], shard: int | None
 ) -> list[str]:
-    command = [sys.executable, "-m", "ragauge.cli", "index", step, "--out", str(database), "--threads", "1"]
+    command = [sys.executable, "-c", MEASURED, "index", step, "--out", str(database), "--threads", "1"]
     command += [part for pair in settings.items() for part in ("--set", "=".join(pair))]
     command += [part for pair in index.items() for part in ("--set-index", "=".join(pair))]
     return command + (["--shard", str(shard)] if shard is not None else [])
@@ -101,10 +111,12 @@ def _run(command: list[str]) -> tuple[float, float, float]:
         _, status, used = os.wait4(process.pid, 0)
         seconds = time.perf_counter() - started
         process.returncode = os.waitstatus_to_exitcode(status)  # it was waited for here
-        if status:
-            said.seek(0)
-            sys.exit(said.read().decode(errors="replace"))
-    return round(seconds, 3), round(used.ru_utime + used.ru_stime, 3), round(used.ru_maxrss / 1024, 1)
+        said.seek(0)
+        text = said.read().decode(errors="replace")
+    if status:
+        sys.exit(text)
+    peak_kib = int(text.rpartition("VmHWM:")[2].split()[0])
+    return round(seconds, 3), round(used.ru_utime + used.ru_stime, 3), round(peak_kib / 1024, 1)
 
 
 def _counts(database: Path, shards: Iterable[int]) -> tuple[int, int, int]:

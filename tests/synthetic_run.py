@@ -51,9 +51,9 @@ def write_latency(
         for i, s in enumerate(seconds)
     ]
     protocol = {"dataset": "nq_open", "new_tokens": 5, "trials": 3, "dtype": "bfloat16", "device": device}
-    (folder / "latency").mkdir(parents=True, exist_ok=True)
-    text = json.dumps({"provenance": PROVENANCE, "protocol": protocol, "rows": rows, **more})
-    (folder / "latency" / f"{model}.json").write_text(text)
+    path = folder / "latency" / protocol["dataset"] / f"{model}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"provenance": PROVENANCE, "protocol": protocol, "rows": rows, **more}))
 
 
 def trace(method: str, params: Mapping[str, Any], kept: int, documents: int) -> list[Call]:

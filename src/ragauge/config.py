@@ -315,10 +315,12 @@ class Config(_Section):
         limits = (self.datasets[job.dataset].limit, self.methods[job.variant].limit)
         return min((limit for limit in limits if limit is not None), default=None)
 
-    def timed_models(self, dataset: str) -> list[str]:
-        """The models that are timed on a data set: one that was trained here is as fast as the one it was made of."""
-        asked = ((label, model) for label, model in self.models.items() if model.training is None)
-        return [label for label, model in asked if model.datasets is None or dataset in model.datasets]
+    def timed(self) -> Iterator[tuple[str, str]]:
+        """The (data set, model) pairs that are timed: a model trained here is as fast as the one it was made of."""
+        for protocol in self.protocols:
+            for label, model in self.models.items():
+                if model.training is None and (model.datasets is None or protocol.dataset in model.datasets):
+                    yield protocol.dataset, label
 
     def evaluation(self, training: str) -> dict[str, int | None]:
         """The data sets (labels) that models of a training are asked, and how many of their first questions."""
@@ -354,7 +356,8 @@ class Config(_Section):
         jobs = list(self.answers())
         limits = [self.limit(job) for job in jobs]
         count = f"{sum(limit or 0 for limit in limits):,}" + (" and all of some data sets" if None in limits else "")
-        timed = sum(p.trials * len(p.methods) * len(self.timed_models(p.dataset)) for p in self.protocols)
+        protocols = [protocol for dataset, _ in self.timed() if (protocol := self.protocol(dataset))]
+        timed = sum(protocol.trials * len(protocol.methods) for protocol in protocols)
         return "\n".join(
             [
                 f"run       {self.run} (results/{self.run}, reports/{self.run})",

@@ -190,7 +190,7 @@ METHODS: dict[str, Any] = {"naive": {}, "bm25_k1": {"method": "bm25", "top_k": 1
 FILES = {
     f"answers/nq_open/{MODEL}/naive.jsonl": damaged_lines,
     f"answers/nq_open/{MODEL}/naive.meta.json": damaged_document,
-    f"latency/{MODEL}.json": damaged_document,
+    f"latency/nq_open/{MODEL}.json": damaged_document,
     "data/nq_open.jsonl": damaged_lines,
     "predictions.json": damaged_document,
 }

@@ -116,7 +116,7 @@ def test_a_model_is_asked_and_timed_on_its_data_sets_alone() -> None:
     data["datasets"]["musique"] = {"max_new_tokens": 32}
     checked = config.parse(data, "c.yaml")
     assert {job.dataset for job in checked.answers() if job.model == "small"} == {"musique"}
-    assert checked.timed_models("nq_open") == ["smollm2-135m-instruct"]
+    assert list(checked.timed()) == [("nq_open", "smollm2-135m-instruct")]
     assert (checked.gpus("small"), checked.gpus("smollm2-135m-instruct")) == (1, 0)
     assert (checked.max_new_tokens("musique"), checked.max_new_tokens("nq_open")) == (32, 100)
 

@@ -70,8 +70,6 @@ def results(tmp_path: Path) -> Path:
     trial = {"variant": "k1", "prompt": 0, "computing_s": 4.0, "missed_s": 5.5, "loading_s": 0.5, "bytes": 9}
     rows = [{**trial, "trial": i, "disturbed": i == 2, "loading_s": [0.5, 0.5, 90.0][i]} for i in range(3)]
     write_latency(folder, {"naive": [3.0, 3.0], "k1": [1.0, 1.0]}, documents={"state": "cold", "rows": rows})
-    (folder / "latency" / "nq_open").mkdir()
-    (folder / "latency" / f"{MODEL}.json").rename(folder / "latency" / "nq_open" / f"{MODEL}.json")
     return folder
 
 

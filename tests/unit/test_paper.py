@@ -333,8 +333,8 @@ def test_ratio_interval_holds_the_ratio_of_means() -> None:
 
 
 def test_a_damaged_latency_file_is_named(small: Path) -> None:
-    (small / "latency").mkdir()
-    (small / "latency" / "x.json").write_text(json.dumps([1]))
+    (small / "latency" / "nq_open").mkdir(parents=True)
+    (small / "latency" / "nq_open" / "x.json").write_text(json.dumps([1]))
     with pytest.raises(UserError, match=r"x\.json: must hold a JSON object"):
         table("superposition_table_7", small)
 

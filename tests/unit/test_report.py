@@ -237,8 +237,8 @@ def test_damaged_files_are_named_with_their_rule(small: Path, tmp_path: Path) ->
     write_variant(small, "stranger", "bm25", [True, False])
     (answers / "empty.jsonl").write_text("")
     (answers / "foreign.jsonl").write_text('{"id": 1}\n')
-    (small / "latency").mkdir()
-    (small / "latency" / f"{MODEL}.json").write_text('{"rows": [{"variant": "naive", "total_s": ')
+    (small / "latency" / "nq_open").mkdir(parents=True)
+    (small / "latency" / "nq_open" / f"{MODEL}.json").write_text('{"rows": [{"variant": "naive", "total_s": ')
     made(small, tmp_path / "out")
     latency = {"methods": ["naive"], "dataset": "nq_open"}
     found = problems(ReadableRuns(small, settings(latency=latency)))
@@ -268,8 +268,8 @@ def test_a_trace_of_another_program_counts_as_unreadable(small: Path) -> None:
     ],
 )
 def test_latency_files_of_another_kind_are_told(small: Path, tmp_path: Path, latency: Any) -> None:
-    (small / "latency").mkdir()
-    (small / "latency" / f"{MODEL}.json").write_text(json.dumps(latency))
+    (small / "latency" / "nq_open").mkdir(parents=True)
+    (small / "latency" / "nq_open" / f"{MODEL}.json").write_text(json.dumps(latency))
     page = made(small, tmp_path / "out")
     assert f"Latency of {MODEL}" in page
     assert Elements(page).payload["groups"][0]["cost"] == "compute_cycles"

@@ -28,7 +28,7 @@ def test_its_source_is_what_the_training_leaves() -> None:
     assert parsed.models["tuned"].source == "path:results/r/models/cfic"
     assert parsed.models["tuned"].template == "chat"  # as the catalog says of the model that it is made of
     assert [job for job in parsed.answers() if job.model == "tuned"] == [("wiki_long", "tuned", "cfic")]
-    assert parsed.timed_models("wiki_single") == ["smollm2-135m-instruct"]
+    assert list(parsed.timed()) == [("wiki_single", "smollm2-135m-instruct")]
     assert config.parse(parsed.model_dump(exclude_none=True), "x") == parsed  # as the workflow hands it on
 
 

@@ -33,8 +33,7 @@ def test_an_experiment_plans_every_job_once(checkout: Path, name: str) -> None:
     experiment = load(checkout / name)
     assert jobs["answers"] == len(list(experiment.answers()))
     assert jobs["data"] == len(experiment.datasets)
-    timed = [model for protocol in experiment.protocols for model in experiment.timed_models(protocol.dataset)]
-    assert jobs["latency"] == len(timed)
+    assert jobs["latency"] == len(list(experiment.timed()))
     assert jobs.get("pipeline", 0) == len(experiment.pipelines)
     assert jobs.get("staleness", 0) == len(experiment.staleness)
     assert all(jobs[item] == 1 for item in registry.names("item"))

@@ -307,11 +307,7 @@ def answer_encoders(wildcards):
 # --- latency ---
 
 LATENCY = f"{RESULTS}/latency/{{dataset}}/{{model}}.json"
-latency_files = [
-    LATENCY.format(dataset=protocol.dataset, model=model)
-    for protocol in EXPERIMENT.protocols
-    for model in EXPERIMENT.timed_models(protocol.dataset)
-]
+latency_files = [LATENCY.format(dataset=dataset, model=model) for dataset, model in EXPERIMENT.timed()]
 
 
 def latency_settings(wildcards):

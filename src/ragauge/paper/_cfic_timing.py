@@ -20,19 +20,14 @@ def groups(runs: Runs) -> list[tuple[str, str]]:
     """The (data set, model) pairs of long documents with records or with times of CFIC; fine-tuned models are as fast
     as their base and are left out."""
     asked = [(d, m) for d, m in runs.groups(long=True) if _cfic.base_of(runs, m) is None]
-    timed = [(label(t), t["model"]) for t in runs.latencies if any(v.method == "cfic" for v in variants(runs, t))]
+    timed = [(t["dataset"], t["model"]) for t in runs.latencies if any(v.method == "cfic" for v in variants(runs, t))]
     return list(dict.fromkeys(asked + timed))
-
-
-def label(latency: Mapping[str, Any]) -> str:
-    """The data set whose questions were timed."""
-    return str(latency.get("dataset") or (latency.get("protocol") or {}).get("dataset") or "")
 
 
 def find(runs: Runs, dataset: str, model: str) -> Mapping[str, Any] | None:
     """The latency file of a data set and a model."""
     names = (dataset, runs.registered(dataset))
-    return next((t for t in runs.latencies if t["model"] == model and label(t) in names), None)
+    return next((t for t in runs.latencies if t["model"] == model and t["dataset"] in names), None)
 
 
 def variants(runs: Runs, latency: Mapping[str, Any]) -> list[Variant]:

@@ -57,7 +57,7 @@ def _timed(runs: Runs, table: pd.DataFrame) -> str:
     told = []
     for latency in runs.latencies:
         protocol = latency.get("protocol") or {}
-        if ((clocked["model"] == latency["model"]) & (clocked["dataset"] == (protocol.get("dataset") or ""))).any():
+        if ((clocked["model"] == latency["model"]) & (clocked["dataset"] == latency["dataset"])).any():
             place = machine(latency.get("provenance") or {}, protocol.get("device")) or "a machine not recorded"
             told.append(f"{latency['model']} ({protocol.get('dtype') or 'dtype not recorded'}) on {place}")
     return f"times: {_join(told)}" if told else ""

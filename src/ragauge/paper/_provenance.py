@@ -67,7 +67,8 @@ def _pipeline(pipeline: Pipeline, machines: _Machines) -> dict[str, Any]:
 def _latency(result: Mapping[str, Any], machines: _Machines) -> dict[str, Any]:
     provenance = dict(result.get("provenance") or {})
     return {
-        "model": result.get("model"),
+        "model": result["model"],
+        "dataset": result["dataset"],
         "finished": provenance.get("time"),
         "machine": machines.number(provenance),
         **{key: result.get(key) for key in ("protocol", "load", "refused", "unsupported")},

@@ -189,12 +189,13 @@ class Runs:
 
     @cached_property
     def latencies(self) -> tuple[Mapping[str, Any], ...]:
-        """The latency files, each with its labels: "model", and "dataset" where it lies in a data set's folder."""
-        folder = self.folder / "latency"
-        return tuple(
-            {**_json_object(path), "model": path.stem, "dataset": path.parent.name if path.parent != folder else None}
-            for path in sorted(folder.rglob("*.json"))
-        )
+        """The latency files, each with its labels, "model" and "dataset" (`read_latency`)."""
+        return tuple(read_latency(path) for path in self.latency_paths)
+
+    @property
+    def latency_paths(self) -> list[Path]:
+        """Where the latency files lie: latency/DATASET/MODEL.json."""
+        return sorted((self.folder / "latency").glob("*/*.json"))
 
     @cached_property
     def predictions(self) -> tuple[Mapping[str, Any], ...]:
@@ -222,6 +223,11 @@ class Runs:
     def _asked(self) -> Iterator[Variant]:
         for job in self.config.answers() if self.config else ():
             yield _unrun(self.config, self.folder, job.variant, job.dataset, job.model)
+
+
+def read_latency(path: Path) -> dict[str, Any]:
+    """A latency file with the labels of the model and of the data set whose questions were timed."""
+    return {**_json_object(path), "model": path.stem, "dataset": path.parent.name}
 
 
 def identities(variant: Variant) -> list[str]:

@@ -20,13 +20,13 @@ def speedup_cells(runs: Runs, keys: Callable[[Variant], Mapping[str, Any] | None
     cells = []
     for latency in runs.latencies:
         protocol = latency.get("protocol") or {}
-        if runs.is_long(str(latency["dataset"] or protocol.get("dataset"))):
+        if runs.is_long(latency["dataset"]):
             continue  # of CFIC's items, which show seconds
         device = str(protocol.get("device") or "unknown").partition(":")[0]
         for name in dict.fromkeys(str(row.get("variant")) for row in latency.get("rows") or ()):
             found = keys(runs.named(latency["model"], name))
             if found is not None:
-                row = {"model": latency["model"], "dataset": protocol.get("dataset") or "", "variant": name, **found}
+                row = {"model": latency["model"], "dataset": latency["dataset"], "variant": name, **found}
                 of_paper = _paper_model(latency["model"]) if device == "cuda" else None
                 cells.append(Cell(row, f"{TIMED}_{device}", speedup(runs, latency, name), paper_model=of_paper))
     return cells

@@ -59,8 +59,7 @@ def draw(table: pd.DataFrame) -> Figure:
 
 def _protocol(runs: Runs, latency: Mapping[str, Any]) -> Iterator[Cell]:
     """The cells of one latency file."""
-    protocol = latency.get("protocol") or {}
-    row = {"model": latency["model"], "dataset": latency.get("dataset") or protocol.get("dataset") or ""}
+    row = {"model": latency["model"], "dataset": latency["dataset"]}
     trials = (latency.get("documents") or {}).get("rows") or []
     naive = _naive_s(runs, latency)
     for name in dict.fromkeys(str(trial.get("variant")) for trial in latency.get("rows") or ()):

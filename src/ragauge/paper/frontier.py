@@ -90,13 +90,13 @@ def _latencies(runs: Runs, model: str, variants: Sequence[Variant]) -> list[Meas
     """Of the protocol for all variants, or of the answering run for all: the two are never on one plane."""
     names = (variants[0].dataset, runs.registered(variants[0].dataset)) if variants else ()
     usable = [t for t in runs.latencies if t["model"] == model and not t.get("refused")]
-    timed = next((t for t in usable if (t.get("protocol") or {}).get("dataset") in names), None)
+    timed = next((t for t in usable if t["dataset"] in names), None)
     return [_protocol_latency(timed, v) if timed else _answering_latency(v) for v in variants]
 
 
 def _protocol_latency(latency: Mapping[str, Any], variant: Variant) -> Measure:
     values = _timing.seconds(latency, variant.name)
-    note = f"latency protocol on prompts of {(latency.get('protocol') or {}).get('dataset', 'unknown origin')}"
+    note = f"latency protocol on prompts of {latency['dataset']}"
     return _quartiles(values, join(note, _timing.described(latency))) if values else Measure(note="not timed")
 
 

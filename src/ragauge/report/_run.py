@@ -11,7 +11,7 @@ from typing import Any
 from ragauge import records
 from ragauge.errors import UserError
 from ragauge.paper import _piperag
-from ragauge.paper._runs import Runs, Variant
+from ragauge.paper._runs import Runs, Variant, read_latency
 
 UNREADABLE = "cannot be read: "
 
@@ -43,7 +43,7 @@ class ReadableRuns(Runs):
         return {path: found for path, found in self._latency_files().items() if isinstance(found, str)}
 
     def _latency_files(self) -> dict[Path, Mapping[str, Any] | str]:
-        return {path: _latency(path) for path in sorted((self.folder / "latency").glob("*.json"))}
+        return {path: _latency(path) for path in self.latency_paths}
 
 
 def problems(runs: ReadableRuns) -> list[Problem]:
@@ -93,16 +93,19 @@ def _doubts(variant: Variant, limit: int | None, foreign: bool) -> Iterator[str]
 
 def _latencies(runs: ReadableRuns) -> Iterator[Problem]:
     for path, why in runs.damaged_latencies.items():
-        yield Problem(f"Latency of {path.stem}", str(path), why, "latency")
-    there = {str(latency["model"]): latency for latency in runs.latencies}
-    for model in runs.config.models if runs.config and runs.config.latency else ():
-        path = runs.folder / "latency" / f"{model}.json"
-        if model not in there and path not in runs.damaged_latencies:
-            yield Problem(f"Latency of {model}", str(path), "no such file", "latency")
-    for model, latency in there.items():
+        yield _of_latency(path, why)
+    for dataset, model in runs.config.timed() if runs.config else ():
+        path = runs.folder / "latency" / dataset / f"{model}.json"
+        if not path.exists():
+            yield _of_latency(path, "no such file")
+    for latency in runs.latencies:
         if latency.get("refused"):
-            path = runs.folder / "latency" / f"{model}.json"
-            yield Problem(f"Latency of {model}", str(path), f"refused: {latency['refused']}", "latency")
+            path = runs.folder / "latency" / latency["dataset"] / f"{latency['model']}.json"
+            yield _of_latency(path, f"refused: {latency['refused']}")
+
+
+def _of_latency(path: Path, why: str) -> Problem:
+    return Problem(f"Latency of {path.stem} on {path.parent.name}", str(path), why, "latency")
 
 
 def _data(runs: ReadableRuns) -> Iterator[Problem]:
@@ -139,11 +142,9 @@ def _pipeline_doubts(pipeline: _piperag.Pipeline) -> Iterator[str]:
 
 
 def _latency(path: Path) -> Mapping[str, Any] | str:
-    """A latency file with its model, or why it cannot be used."""
-    from ragauge.paper._runs import _json_object
-
+    """A latency file with its labels, or why it cannot be used."""
     try:
-        found = {**_json_object(path), "model": path.stem}
+        found = read_latency(path)
     except UserError as error:
         return f"{UNREADABLE}{str(error).removeprefix(f'{path}: ')}"
     rows = found.get("rows")
