@@ -13,6 +13,8 @@ import pytest
 import yaml
 
 from ragauge.cli import main
+from ragauge.config import load
+from ragauge.report._run import ReadableRuns, problems
 from tiny_checkpoint import write_checkpoint, write_questions
 from workflow_folder import copy_workflow, kill, needs_snakemake, snakemake, start
 
@@ -117,6 +119,19 @@ def test_questions_dealt_to_several_jobs_are_gathered_in_order(folder: Path, fin
     parts = sorted((folder / "results" / "dealt" / "parts" / "nq_open" / "tiny" / "bm25_k1").glob("*.jsonl"))
     assert [len(records(part)) for part in parts] == [1, 2]
     assert "tiny,nq_open,bm25" in (folder / "reports" / "dealt" / "superposition_table_1.csv").read_text()
+
+
+def test_the_page_of_a_run_with_a_latency_protocol_lacks_nothing(folder: Path, finished: Path) -> None:
+    path = configure(folder, {"naive": {}}, name="timed")
+    experiment = yaml.safe_load(path.read_text())
+    experiment["latency"] = {"methods": ["naive"], "dataset": "nq_open", "trials": 1, "warmup": 1, "new_tokens": 2}
+    path.write_text(yaml.safe_dump(experiment))
+    done = snakemake(folder, "--cores", "2", "--configfile", path.name)
+    assert done.returncode == 0, done.stdout + done.stderr
+    runs = ReadableRuns(folder / "results" / "timed", load(folder / "results" / "timed" / "config.yaml"))
+    assert [timed["model"] for timed in runs.latencies] == ["tiny"]
+    lacks = [problem for problem in problems(runs) if not problem.why.startswith("refused: ")]  # on a busy machine
+    assert not lacks
 
 
 def test_an_edited_option_runs_its_variant_alone(folder: Path, finished: Path) -> None:
