@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import service_parts as parts
+import tiny_database
 import tiny_models
 from ragauge.cli import main
 from ragauge.retrieval import database, embed, index, service
@@ -43,7 +44,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     for shard in range(SHARDS):
         database.build_shard(made, recipe, shard)
-    database.gather(made, SHARDS)
+    tiny_database.gather(made, SHARDS)
     for shard in range(SHARDS):
         embed.build_embeddings(made, shard, encoder)
     index.train(made, "ivf", RECIPE)

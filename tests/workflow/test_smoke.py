@@ -122,7 +122,7 @@ def test_questions_dealt_to_several_jobs_are_gathered_in_order(folder: Path, fin
 
 
 def test_the_page_of_a_run_with_a_latency_protocol_lacks_nothing(folder: Path, finished: Path) -> None:
-    path = configure(folder, {"naive": {}}, name="timed")
+    path = configure(folder, {"naive": {}}, data=str(folder / "few.jsonl"), name="timed")
     experiment = yaml.safe_load(path.read_text())
     experiment["latency"] = {"methods": ["naive"], "dataset": "nq_open", "trials": 1, "warmup": 1, "new_tokens": 2}
     path.write_text(yaml.safe_dump(experiment))
