@@ -1,7 +1,7 @@
 """The retrieval service under load: latency and throughput with many clients, and whether every request is answered.
 
     python benchmarks/service_load.py --index FOLDER [--server-cores 1] [--clients 16] [--requests 200]
-    python benchmarks/service_load.py --address 127.0.0.1:50051
+    python benchmarks/service_load.py --server 127.0.0.1:50051
 
 Each client is a thread with a connection of its own that sends its next request when the last was answered. A few
 random queries are answered before, one at a time, on the idle server; under load every answer must be the same.
@@ -141,8 +141,8 @@ def _report(outcome: Outcome, sent: int, seconds: float) -> bool:
 @contextmanager
 def _address(args: argparse.Namespace) -> Iterator[str]:
     """The server that is named, or one that is started on the index."""
-    if args.address:
-        yield args.address
+    if args.server:
+        yield args.server
         return
     options = ["--cores", args.server_cores] if args.server_cores else []
     with service.running(args.index, options=options) as server:
@@ -153,7 +153,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--index", type=Path, help="start a server of this index for the run")
-    where.add_argument("--address", help="host:port of a server that runs")
+    where.add_argument("--server", help="host:port of a server that runs")
     parser.add_argument("--server-cores", metavar="0,1", help="cores that the started server is kept to")
     parser.add_argument("--clients", type=int, default=16)
     parser.add_argument("--requests", type=int, default=200, help="of each client")

@@ -406,33 +406,33 @@ def parse(data: Mapping[str, Any], place: str) -> Config:
 
 def parse_training(data: Mapping[str, Any], place: str, label: str) -> Training:
     """The checked settings of one training; `label` names it in messages."""
-    try:
-        training = _Trainings.model_validate({"training": {label: dict(data)}}).training[label]
-    except ValidationError as error:
-        raise _user_error(error, place) from error
+    training: Training = _parse_entry(_Trainings, data, place, label)
     _check_training(training, f"{place}: training.{label}")
     return training
 
 
 def parse_database(data: Mapping[str, Any], place: str, label: str) -> DatabaseSettings:
     """The checked settings of one chunk database; `label` names it in messages."""
-    try:
-        settings = _Databases.model_validate({"databases": {label: dict(data)}}).databases[label]
-    except ValidationError as error:
-        raise _user_error(error, place) from error
-    _check_database(settings, f"{place}: databases.{label}")
-    return settings
+    database: DatabaseSettings = _parse_entry(_Databases, data, place, label)
+    _check_database(database, f"{place}: databases.{label}")
+    return database
 
 
 def parse_pipeline(data: Mapping[str, Any], place: str, label: str) -> PipelineSettings:
     """The checked settings of one pipeline; `label` names it in messages."""
+    pipeline: PipelineSettings = _parse_entry(_Pipelines, data, place, label)
+    if problem := pipeline.problem():
+        raise UserError(f"{place}: pipelines.{label}.{problem}")
+    return pipeline
+
+
+def _parse_entry(alone: type[_Section], data: Mapping[str, Any], place: str, label: str) -> Any:
+    """An entry of the one section that `alone` has."""
+    (section,) = alone.model_fields
     try:
-        settings = _Pipelines.model_validate({"pipelines": {label: dict(data)}}).pipelines[label]
+        return getattr(alone.model_validate({section: {label: dict(data)}}), section)[label]
     except ValidationError as error:
         raise _user_error(error, place) from error
-    if problem := settings.problem():
-        raise UserError(f"{place}: pipelines.{label}.{problem}")
-    return settings
 
 
 def check_names(config: Config, place: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 import tiny_models
 from ragauge import assets, datasets
 from ragauge.datasets import _examples
-from ragauge.datasets._wiki_questions import Place, Question
+from ragauge.datasets._wiki_corpus import Place, Question
 from ragauge.datasets._wikipedia import Article, Section
 from ragauge.datasets.wiki_long import article_text, gold_section
 from ragauge.errors import UserError

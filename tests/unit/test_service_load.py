@@ -11,7 +11,7 @@ import service_parts as parts
 
 
 def load(root: Path, address: str, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(root / "benchmarks" / "service_load.py"), "--address", address, *options]
+    command = [sys.executable, str(root / "benchmarks" / "service_load.py"), "--server", address, *options]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 

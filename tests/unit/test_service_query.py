@@ -31,7 +31,7 @@ def asked(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 
 def test_json_holds_the_answer_of_the_searcher(addresses: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    output = asked(capsys, "--address", addresses[0], "--text", "a", "--k", "3", "--nprobe", "9", "--json")
+    output = asked(capsys, "--server", addresses[0], "--text", "a", "--k", "3", "--nprobe", "9", "--json")
     result = json.loads(output.splitlines()[-1])
     [expected] = parts.Toy().search([Query(text="a", k=3, nprobe=9)])
     assert [one["id"] for one in result["neighbours"]] == expected.ids.tolist()
@@ -44,7 +44,7 @@ def test_json_holds_the_answer_of_the_searcher(addresses: list[str], capsys: pyt
 
 
 def test_readable_text_has_a_paragraph_a_neighbour(addresses: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    lines = asked(capsys, "--address", addresses[0], "--tokens", "5,6,7", "--continuation", "0").splitlines()
+    lines = asked(capsys, "--server", addresses[0], "--tokens", "5,6,7", "--continuation", "0").splitlines()
     [found] = parts.Toy().search([Query(tokens=[5, 6, 7], continuation=0)])
     document, distance = found.documents[0], found.distances[0]
     assert lines[0] == f"1. chunk {found.ids[0]} of document {document}, distance {distance:.4f}"
@@ -54,13 +54,13 @@ def test_readable_text_has_a_paragraph_a_neighbour(addresses: list[str], capsys:
 
 def test_parts_answer_as_the_whole(addresses: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--text", "b", "--k", "6", "--budget", "0.08", "--json"]
-    whole = json.loads(asked(capsys, "--address", addresses[0], *arguments))
-    merged = json.loads(asked(capsys, "--address", addresses[1], "--address", addresses[2], *arguments))
+    whole = json.loads(asked(capsys, "--server", addresses[0], *arguments))
+    merged = json.loads(asked(capsys, "--server", addresses[1], "--server", addresses[2], *arguments))
     assert merged["neighbours"] == whole["neighbours"]
 
 
 def test_a_partial_answer_says_what_is_missing(addresses: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    servers = ["--address", "127.0.0.1:9", "--address", addresses[1]]
+    servers = ["--server", "127.0.0.1:9", "--server", addresses[1]]
     assert "partial answer: without the parts of 127.0.0.1:9" in asked(capsys, *servers, "--text", "a", "--partial")
     assert main(["query", *servers, "--text", "a"]) == 2
     assert capsys.readouterr().err.startswith("ragauge: error: retrieval server 127.0.0.1:9, request ")
@@ -81,7 +81,7 @@ def test_a_partial_answer_says_what_is_missing(addresses: list[str], capsys: pyt
 def test_a_mistake_is_one_line(
     addresses: list[str], arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["query", "--address", addresses[0], *arguments]) == 2
+    assert main(["query", "--server", addresses[0], *arguments]) == 2
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1

@@ -97,7 +97,7 @@ def test_a_budget_chooses_nprobe_in_the_server(address: str) -> None:
 def test_query_prints_the_text_that_was_found(
     address: str, retriever: Retriever, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["query", "--address", address, "--text", "stone king", "--k", "1", "--nprobe", "4", "--json"]) == 0
+    assert main(["query", "--server", address, "--text", "stone king", "--k", "1", "--nprobe", "4", "--json"]) == 0
     [found] = retriever.search([Query(text="stone king", k=1, nprobe=4)])
     [neighbour] = json.loads(capsys.readouterr().out)["neighbours"]
     assert neighbour["text"] == retriever.database.tokenizer.decode(found.tokens[0, : found.lengths[0]])

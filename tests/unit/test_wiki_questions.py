@@ -14,16 +14,8 @@ import pytest
 from ragauge import assets, datasets
 from ragauge.datasets import _distractors
 from ragauge.datasets._distractors import ENCODER, Neighbours, choose, in_turns
-from ragauge.datasets._wiki_questions import (
-    DOCUMENTS,
-    QUESTIONS,
-    SAMPLE,
-    Corpus,
-    Place,
-    Question,
-    read_questions,
-    records,
-)
+from ragauge.datasets._wiki_corpus import DOCUMENTS, QUESTIONS, SAMPLE, Corpus, Place, Question, read_questions
+from ragauge.datasets._wiki_questions import records
 from ragauge.datasets._wikipedia import Passage, read_passages
 from ragauge.errors import UserError
 from ragauge.metrics._text import normalise

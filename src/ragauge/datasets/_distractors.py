@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from ragauge.datasets import _wikipedia
-from ragauge.datasets._wiki_questions import DOCUMENTS, QUESTIONS, SAMPLE, Corpus, Question, read_questions
+from ragauge.datasets._wiki_corpus import DOCUMENTS, QUESTIONS, SAMPLE, Corpus, Question, read_questions
 from ragauge.datasets._wikipedia import Passage
 
 ENCODER = "minilm"  # its name in the catalog of assets

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from ragauge.datasets import _wikipedia
 from ragauge.datasets._base import Document, Example, Stretch, field, strings
 from ragauge.datasets._longbench import PASSAGES_PROMPT, LongBench
-from ragauge.datasets._wiki_questions import QUESTIONS, SAMPLE, Question, holds_one, read_questions
+from ragauge.datasets._wiki_corpus import QUESTIONS, SAMPLE, Question, holds_one, read_questions
 from ragauge.datasets._wikipedia import Article
 from ragauge.errors import UserError
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import socket
@@ -51,8 +52,11 @@ class Engine(ABC):
         return value
 
     def leave(self) -> None:
-        """Leave the other processes, once all of them are here; `weights` alone may be called afterwards."""
-        return  # a process alone has none to leave
+        """Leave the other processes, once all of them are here, and free what only steps need.
+
+        `weights` alone may be called afterwards.
+        """
+        return  # a process alone leaves none, and its weights are those under training
 
 
 def start(model: ResponseLoss, settings: Training) -> Engine:
@@ -166,7 +170,10 @@ class DeepSpeed(Engine):
 
     def leave(self) -> None:
         dist.barrier()
+        self.engine.destroy()
+        del self.engine, self.optimizer  # `weights` reads the checkpoint, which takes as much memory once more
         dist.destroy_process_group()  # its threads would otherwise run while the interpreter ends, which aborts
+        gc.collect()
 
 
 def _zero_2(settings: Training) -> dict[str, Any]:

@@ -276,7 +276,7 @@ def _write_model(material: Material, weights: dict[str, Any], out: Path) -> None
     staging = out.with_name(f".{out.name}.unfinished")
     shutil.rmtree(staging, ignore_errors=True)
     decoder: Any = material.model().decoder
-    decoder.load_state_dict(weights)
+    decoder.load_state_dict(weights, assign=True)
     decoder.save_pretrained(staging)
     material.tokenizer.save_pretrained(staging)
     shutil.rmtree(out, ignore_errors=True)

@@ -21,7 +21,7 @@ SHOWN = 300  # characters of a neighbour and of its continuation
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `ragauge query`."""
     add = parser.add_argument
-    add("--address", action="append", required=True, metavar="HOST:PORT", help="a server; one for each part")
+    add("--server", action="append", required=True, metavar="HOST:PORT", help="a server; one for each part")
     content = parser.add_mutually_exclusive_group(required=True)
     content.add_argument("--text", help="what to look for")
     content.add_argument("--tokens", metavar="ID,...", help="the same as ids of the database's tokenizer")
@@ -76,7 +76,7 @@ def _clients(args: argparse.Namespace) -> Iterator[list[Client]]:
     with ExitStack() as opened:
         yield [
             opened.enter_context(Client(address, deadline_s=args.deadline, retries=args.retries, tls_ca=args.tls_ca))
-            for address in args.address
+            for address in args.server
         ]
 
 
