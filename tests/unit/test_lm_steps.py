@@ -94,6 +94,22 @@ def test_scores_with_a_bias_and_layers_with_additions_take_the_other_way(monkeyp
     assert LM(Adding(LLAMA, lm.decoder.weights)).steps is None
 
 
+def test_a_device_that_cannot_capture_them_decodes_without_and_says_so_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    lm = random_lm(LLAMA)
+    plain = respond(lm, 30)[0]
+    with_steps(lm)
+    monkeypatch.setattr(steps, "FixedSteps", fail)
+    assert [respond(lm, 30)[0], respond(lm, 30)[0]] == [plain, plain]
+    assert [record.getMessage() for record in caplog.records] == [
+        "decoding goes on without CUDA graphs, more slowly: CUDA out of memory"
+    ]
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @SHAPES
 def test_a_replayed_graph_gives_the_tokens_of_single_launches(shape: Shape) -> None:

@@ -294,7 +294,8 @@ class LM:
         self.first_token_at = started = time.perf_counter()
         with _vector_kernels(self.device, self.dtype):
             most = min(limits.max_new_tokens, room)
-            if self.steps and cache.bias is None and len(ids) < most and not self._ended(ids, limits):
+            goes_on = len(ids) < most and not self._ended(ids, limits)
+            if goes_on and self.steps and cache.bias is None and self.steps.ready(past + most - 1):
                 ended = None if limits.ignore_stop else partial(self._ended, limits=limits)
                 ids = self.steps.continued(cache, ids, position, most, ended)
             while len(ids) < most and not self._ended(ids, limits):

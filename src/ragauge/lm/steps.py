@@ -8,6 +8,7 @@ is run as it is, which the tests do to hold it equal to `LM.generate`'s own step
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 
 import torch
@@ -16,6 +17,8 @@ from torch import Tensor
 from ragauge.lm.cache import KVCache, Span
 from ragauge.lm.decoder import Decoder
 from ragauge.lm.layout import Layout
+
+logger = logging.getLogger(__name__)
 
 GRANULE = 1024  # tokens that capacities are multiples of: a prompt a little longer needs no other graph
 KEPT = 4  # capacities with a graph of their own; each holds a cache of its size
@@ -88,11 +91,26 @@ class StepsByCapacity:
     def __init__(self, decoder: Decoder) -> None:
         self._decoder = decoder
         self._kept: dict[int, FixedSteps] = {}
+        self._works = True
 
     @property
     def bytes(self) -> int:
         """Bytes of the keys and values in use in all kept caches."""
         return sum(steps.cache.bytes for steps in self._kept.values())
+
+    def ready(self, tokens: int) -> bool:
+        """Whether there are steps with room for so many tokens; they are captured now where they are new.
+
+        A device that cannot capture them, for want of memory or by its driver, is said once and not asked again.
+        """
+        if self._works:
+            try:
+                self._of(tokens)
+            except RuntimeError as error:  # torch's for all that goes wrong on a device
+                self._works = False
+                self._kept.clear()
+                logger.warning("decoding goes on without CUDA graphs, more slowly: %s", error)
+        return self._works
 
     def continued(
         self,
@@ -102,7 +120,7 @@ class StepsByCapacity:
         most: int,
         ended: Callable[[Sequence[int]], bool] | None,
     ) -> list[int]:
-        """A response that is longer by at least a token; what was read joins the cache.
+        """A response that is longer by at least a token; what was read joins the cache. First ask `ready`.
 
         Args:
             ids: the response so far; its last token was not read yet.
