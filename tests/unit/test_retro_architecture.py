@@ -11,8 +11,9 @@ from torch import Tensor
 from transformers.models.t5.modeling_t5 import T5Attention
 
 from ragauge.errors import UserError
-from ragauge.retro.architecture import Retro, RetroLM, buckets, load_retro, random_retro
+from ragauge.retro.architecture import Retro, buckets, load_retro, random_retro
 from ragauge.retro.generation import generate
+from ragauge.retro.own_encoder import RetroLM
 from ragauge.retro.scoring import read_through
 from ragauge.retro.sizes import PAPER, Sizes
 from ragauge.retro.sources import Ask, Fresh, Prefetched

@@ -14,9 +14,10 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from ragauge import cli
 from ragauge.cost.trace import Call
-from ragauge.retro.architecture import OwnEncoder, RetroLM, random_retro
+from ragauge.retro.architecture import random_retro
 from ragauge.retro.cost import neighbour_macs, report, retro_calls, token_macs
 from ragauge.retro.evaluation import Text
+from ragauge.retro.own_encoder import OwnEncoder, RetroLM
 from ragauge.retro.pipeline import Pipeline, Setting
 from ragauge.retro.schedule import Schedule
 from ragauge.retro.settings import PipelineSettings

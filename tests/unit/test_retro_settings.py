@@ -52,7 +52,7 @@ def test_a_key_is_its_schedule_and_every_schedule_can_be_configured(kind: Any) -
         ),
         (
             {"retro": {"form": "cross_attention", "retrofit_minutes": 8.0, "engine": "onnx"}},
-            "c.yaml: pipelines.retro.engine: onnx reads neighbours by the form joint, not by cross_attention",
+            "pipelines.retro.engine: onnx reads neighbours by the forms joint and retro, not by cross_attention",
         ),
         ({"retro": {"form": "cross"}}, "c.yaml: pipelines.retro.form: must be"),
         ({"retro": {"index": "iv"}}, "unknown index 'iv'; did you mean 'ivf'?"),
@@ -65,10 +65,6 @@ def test_a_key_is_its_schedule_and_every_schedule_can_be_configured(kind: Any) -
         (
             {"retro": {"form": "retro", "task": "generate", "retrofit_minutes": 8.0}},
             "pipelines.retro.retrofit_minutes: trains a decoder",
-        ),
-        (
-            {"retro": {"form": "retro", "task": "generate", "engine": "onnx"}},
-            "pipelines.retro.engine: onnx reads neighbours by the form joint, not by retro",
         ),
     ],
 )

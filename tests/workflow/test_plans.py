@@ -66,6 +66,20 @@ def test_decoders_are_exported_once_for_all_pipelines_that_run_their_onnx(checko
     ]
 
 
+def test_retro_is_exported_once_for_a_database(checkout: Path) -> None:
+    onnx = "schedule: random, engine: onnx, form: retro, task: generate"
+    pipelines = f"pipelines={{one: {{{onnx}}}, two: {{{onnx}, interval: 32}}}}"
+    models = "models={smollm2-135m-instruct: {dtype: float32}}"
+    done = snakemake(checkout, "-n", "-p", "--configfile", "configs/smoke.yaml", "--config", models, pipelines)
+    assert done.returncode == 0, done.stderr
+    output = done.stdout + done.stderr
+    jobs = planned(output)
+    assert jobs["export_retro"] == 1
+    assert "export" not in jobs
+    assert "ragauge export --form retro --seed 0 --database results/smoke/databases/wikipedia" in output
+    assert re.findall(r"--onnx results/smoke/onnx/(\S+)", output) == ["retro/wikipedia/random"] * 2
+
+
 def test_a_key_is_changed_on_the_command_line(checkout: Path) -> None:
     change = ["--config", "generation={max_new_tokens: 9}", "datasets={wiki_single: {limit: 3}}"]
     done = snakemake(checkout, "-n", *change)

@@ -4,6 +4,7 @@ PIPELINE = f"{RESULTS}/pipelines/{{pipeline}}"
 pipeline_files = [f"{PIPELINE}.jsonl".format(pipeline=label) for label in EXPERIMENT.pipelines]
 RETROFIT = f"{RESULTS}/retrofit/{{database}}/{{index}}/{{model}}/{{form}}/{{minutes}}"
 EXPORT = f"{RESULTS}/onnx/{{model}}/{{weights}}"  # weights: untrained, or where and how long they were trained
+EXPORT_RETRO = f"{RESULTS}/onnx/retro/{{database}}/{{checkpoint}}"  # checkpoint: random, or its file's name
 
 
 wildcard_constraints:
@@ -11,6 +12,7 @@ wildcard_constraints:
     form="joint|cross_attention",
     minutes=r"[\d.]+",
     weights=r"untrained|[^/]+/[^/]+/[\d.]+",
+    checkpoint="[^/]+",
 
 
 def pipeline_of(wildcards):
@@ -52,15 +54,34 @@ def pipeline_adapters(wildcards):
 def pipeline_export(wildcards):
     """The decoder as ONNX, where that runs it."""
     entry = pipeline_of(wildcards)
-    trained = f"{EXPERIMENT.pipeline_database(entry)}/{entry.index}/{entry.retrofit_minutes}"
-    weights = trained if entry.retrofit_minutes else "untrained"
-    exported = EXPORT.format(model=EXPERIMENT.pipeline_model(entry), weights=weights)
-    return exported if entry.engine == "onnx" else []
+    if entry.engine != "onnx":
+        return []
+    database = EXPERIMENT.pipeline_database(entry)
+    if entry.form == "retro":
+        return EXPORT_RETRO.format(database=database, checkpoint=checkpoint_of(entry))
+    weights = f"{database}/{entry.index}/{entry.retrofit_minutes}" if entry.retrofit_minutes else "untrained"
+    return EXPORT.format(model=EXPERIMENT.pipeline_model(entry), weights=weights)
 
 
 def pipeline_options(wildcards):
     given = {"--adapters": pipeline_adapters(wildcards), "--onnx": pipeline_export(wildcards)}
     return " ".join(f"{option} {path}" for option, path in given.items() if path)
+
+
+def checkpoint_of(entry):
+    """What an export of RETRO's weights is called."""
+    return Path(entry.weights).name if entry.weights else "random"
+
+
+def retro_weights(wildcards):
+    """The file that a checkpoint's name is of; nothing for random weights."""
+    named = {checkpoint_of(entry): entry.weights for entry in EXPERIMENT.pipelines.values() if entry.form == "retro"}
+    return named[wildcards.checkpoint] or []
+
+
+def export_retro_options(wildcards):
+    weights = retro_weights(wildcards)
+    return f"--weights {weights}" if weights else f"--seed {EXPERIMENT.seed}"
 
 
 def export_adapters(wildcards):

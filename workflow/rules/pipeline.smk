@@ -56,6 +56,29 @@ rule export:
         "ragauge export {params.options} --out {output} 2>&1 | tee {log}"
 
 
+rule export_retro:
+    """Write RETRO and its encoder as ONNX, for the vocabulary of a database."""
+    input:
+        database=GATHERED,
+        weights=retro_weights,
+    output:
+        directory(EXPORT_RETRO),
+    log:
+        f"{LOGS}/onnx/retro/{{database}}/{{checkpoint}}.log",
+    conda:
+        ENVIRONMENT
+    threads: 1
+    resources:
+        mem_mb=grown(12000),
+        runtime=60,
+    params:
+        options=export_retro_options,
+        code=code_of("verbs.export"),
+        database=database_folder,
+    shell:
+        "ragauge export --form retro {params.options} --database {params.database} --out {output} 2>&1 | tee {log}"
+
+
 rule pipeline:
     """Score or continue held-out text under one schedule of retrieval."""
     input:

@@ -4,30 +4,25 @@ Borgeaud et al., 2022, with the choices of Norlund et al., 2023, whose checkpoin
 GELU, learned relative bias and unscaled attention. Layer 5 of the decoder (from 0) is the first with cross-attention;
 its states after self-attention condition the encoder, whose output layers 5, 8 and 11 attend to.
 
-Here it serves latency, with random weights, and a user's checkpoint. Its states are those of the windows of
-`windows.Windows`: the last token of a query is the first that attends to what the query found.
+Here it serves latency, with random weights, and a user's checkpoint. `own_encoder.py` reads with it.
 """
 
 from __future__ import annotations
 
 import math
 import pickle
-import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import torch
 import torch.nn.functional as F
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from ragauge.cost.trace import Call
+from ragauge.assets.store import file_sha256
 from ragauge.errors import UserError
-from ragauge.retro.reader import Tokens, Traced
 from ragauge.retro.sizes import PAPER, Sizes
-from ragauge.retro.windows import CHUNK
 
 BUCKETS, MAX_DISTANCE = 32, 128  # of T5's relative bias
 
@@ -54,7 +49,9 @@ class Attention(nn.Module):
         if bias is not None:
             bias = bias.expand(*x.shape[:-2], *bias.shape)
         mixed = F.scaled_dot_product_attention(self.split(self.q(x)), k, v, attn_mask=bias, scale=1.0)
-        return self.out(mixed.transpose(-2, -3).flatten(-2))
+        # a copy, even where this kernel's layout makes it needless: an exported graph's attention has another layout
+        joined = mixed.transpose(-2, -3).clone(memory_format=torch.contiguous_format)
+        return self.out(joined.flatten(-2))
 
 
 class FeedForward(nn.Module):
@@ -134,7 +131,7 @@ class Encoder(nn.Module):
             y = layer.attention_norm(x)
             x = x + layer.attention(y, *layer.attention.keys(y), bias)
             if layer.cross is not None and layer.cross_norm is not None:
-                k, v = (part.expand(len(ids), -1, -1, -1) for part in layer.cross.keys(states))
+                k, v = (part.expand(ids.shape[0], -1, -1, -1) for part in layer.cross.keys(states))
                 x = x + layer.cross(layer.cross_norm(x), k, v)
             x = x + layer.ffn(layer.ffn_norm(x))
         return self.norm(x)
@@ -178,6 +175,25 @@ def random_retro(sizes: Sizes = PAPER, seed: int = 0, device: str = "cpu") -> Re
     return model
 
 
+def make_retro(weights: Path | None, seed: int, vocabulary: int, device: str = "cpu") -> Retro:
+    """RETRO at the paper's sizes with a user's weights, or random ones; UserError as of `load_retro`.
+
+    Args:
+        vocabulary: of the tokenizer; where it is larger than the paper's, that of the model grows to it.
+    """
+    sizes = replace(PAPER, vocab=max(PAPER.vocab, vocabulary))
+    return load_retro(weights, sizes, device) if weights else random_retro(sizes, seed).to(device)
+
+
+def origin(weights: Path | None, seed: int) -> str:
+    """Names the weights of `make_retro`, by their file's hash or the seed. Raises UserError: no such file."""
+    if weights is None:
+        return f"random, seed {seed}"
+    if not weights.is_file():
+        raise UserError(f"--weights: no such file: {weights}")
+    return file_sha256(weights)
+
+
 def load_retro(path: Path, sizes: Sizes = PAPER, device: str = "cpu") -> Retro:
     """RETRO with the weights of a user's file, safetensors or a state dictionary of torch, by our names of tensors.
 
@@ -200,122 +216,3 @@ def load_retro(path: Path, sizes: Sizes = PAPER, device: str = "cpu") -> Retro:
     except (RuntimeError, AttributeError) as error:
         raise UserError(f"{path}: not the tensors of this architecture: {' '.join(str(error).split())[:300]}") from None
     return model.to(device)
-
-
-@dataclass(frozen=True)
-class OwnEncoder:
-    """The form of reading neighbours that RETRO has, beside joint attention and RETRO-fitted cross-attention."""
-
-    name: str = field(default="retro", init=False)
-
-
-class RetroLM(Traced):
-    """A RETRO model as generation sees a decoder: it opens sequences and records its calls while `tracing`."""
-
-    def __init__(self, model: Retro, tokenizer: Any = None) -> None:
-        self.model, self.tokenizer = model, tokenizer
-        self.device = model.head.weight.device
-
-    def synchronize(self) -> None:
-        """Wait until the device has done all that it was asked to."""
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
-
-    def open(self, tokens: int) -> RetroReader:
-        """A reader with room for a sequence of `tokens`."""
-        return RetroReader(self, tokens)
-
-
-class RetroReader:
-    """One sequence: keys and values of its tokens, states that condition the encoder, keys of encoded neighbours."""
-
-    def __init__(self, lm: RetroLM, capacity: int) -> None:
-        self.lm, self.model, self.length = lm, lm.model, 0
-        sizes = self.model.sizes
-        room = (sizes.layers, 2, sizes.heads, capacity, sizes.width // sizes.heads)
-        self._kv = torch.empty(room, dtype=lm.model.head.weight.dtype, device=lm.device)
-        self._states = torch.empty(
-            0, sizes.width, dtype=self._kv.dtype, device=lm.device
-        )  # of the last tokens, at the first cross layer
-        self._waiting: list[Tokens] | None = None  # neighbours not encoded yet: the query's last token is not read
-        self._cross: dict[int, tuple[Tensor, Tensor]] = {}  # by layer: keys and values of the encoded neighbours
-
-    def attach(self, neighbours: Sequence[Tokens]) -> None:
-        """See `Reader.attach`; they are encoded when the next token is read."""
-        self._waiting, self._cross = [ids for ids in neighbours if len(ids)], {}
-
-    @torch.inference_mode()
-    def read(self, ids: Tokens) -> Tensor:
-        """See `Reader.read`; with neighbours just attached, the first token is the query's last."""
-        if self._waiting is not None and len(ids) > 1:  # the encoder sees the query and nothing after it
-            return torch.cat([self.read(ids[:1]), self.read(ids[1:])])
-        self.lm.synchronize()
-        started, past = time.perf_counter(), self.length
-        logits = self._forward(torch.tensor(list(ids), device=self.lm.device))
-        self.lm.synchronize()
-        self.lm.note(_call("read", len(ids), past, 1, time.perf_counter() - started))
-        return logits
-
-    @torch.inference_mode()
-    def decode(self, logits: Tensor, tokens: int) -> list[int]:
-        """See `Reader.decode`."""
-        started, past = time.perf_counter(), self.length
-        ids = [int(logits.argmax())]
-        while len(ids) < tokens:
-            ids.append(int(self._forward(torch.tensor(ids[-1:], device=self.lm.device))[-1].argmax()))
-        if self.length > past:
-            self.lm.note(_call("decode", 1, past, self.length - past, time.perf_counter() - started))
-        return ids
-
-    def note(self, call: Call) -> None:
-        """See `Reader.note`."""
-        self.lm.note(call)
-
-    def _forward(self, ids: Tensor) -> Tensor:
-        model, stop = self.model, self.length + len(ids)
-        x = model.embedding(ids)
-        bias = self._bias(self.length, stop)
-        for index, layer in enumerate(model.stack):
-            y = layer.attention_norm(x)
-            self._kv[index, :, :, self.length : stop] = torch.stack(layer.attention.keys(y))
-            x = x + layer.attention(y, *self._kv[index, :, :, :stop], bias)
-            if index == model.sizes.cross[0]:
-                self._states = torch.cat([self._states, x])[-CHUNK:]
-                self._encode()
-            if layer.cross is not None and layer.cross_norm is not None and index in self._cross:
-                x = x + layer.cross(layer.cross_norm(x), *self._cross[index])
-            x = x + layer.ffn(layer.ffn_norm(x))
-        self.length = stop
-        return model.head(model.norm(x))
-
-    def _bias(self, start: int, stop: int) -> Tensor:
-        """Relative bias (head, query, key) of the new tokens, -inf for keys after them."""
-        places = torch.arange(stop, device=self.lm.device)
-        new = places[start:]
-        return self.model.bias(new, places).masked_fill(places[None] > new[:, None], float("-inf"))
-
-    def _encode(self) -> None:
-        """Encode the neighbours that wait, given the states of the query's tokens, of which the last was just read."""
-        if self._waiting is None:
-            return
-        waiting, self._waiting = self._waiting, None
-        started = time.perf_counter()
-        by_length: dict[int, list[Tokens]] = {}
-        for ids in waiting:
-            by_length.setdefault(len(ids), []).append(ids)
-        parts = [
-            self.model.encoder(torch.tensor([list(ids) for ids in same], device=self.lm.device), self._states)
-            for same in by_length.values()
-        ]
-        if not parts:
-            return
-        encoded = torch.cat([part.flatten(0, 1) for part in parts])
-        for index, layer in enumerate(self.model.stack):
-            if layer.cross is not None:
-                self._cross[index] = layer.cross.keys(encoded)
-        self.lm.synchronize()
-        self.lm.note(_call("neighbours", len(encoded), 0, 1, time.perf_counter() - started))
-
-
-def _call(stage: str, tokens: int, past: int, steps: int, seconds: float) -> Call:
-    return Call(stage, (tokens,), (past,), logits=() if stage == "neighbours" else (1,), steps=steps, seconds=seconds)

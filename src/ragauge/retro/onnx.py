@@ -3,13 +3,11 @@
 The graph takes new tokens, their positions and, of every layer, keys and values of a number of slots under a mask; it
 returns logits and the new tokens' keys and values. Retrieved states are slots like any other: the neighbours' keys and
 values stand in the first slots, the sequence's own behind them, so that one graph reads neighbours, reads text and
-decodes. Nothing of the cache is joined or returned: scores of cached and of new keys are computed apart and put
-together before the softmax, and the caller writes the new states into their slots.
+decodes. Nothing of the cache is returned: the caller writes the new states into their slots.
 """
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,13 +23,21 @@ from ragauge.errors import UnsupportedError, UserError
 from ragauge.lm import LM
 from ragauge.lm.decoder import ACTIVATIONS, Decoder, Layer
 from ragauge.lm.rope import rotate, rotation
-from ragauge.records import replace_atomically
 from ragauge.retro.joint import JointAttention
 from ragauge.retro.reader import Prepared, Tokens, Traced, attach
-
-BLOCK = 256  # slots by which a cache grows, so that attention does not cover a cache that is mostly empty
-OPSET = 20
-HIDDEN = float(np.finfo(np.float32).min)  # added to scores of slots that hold nothing; -inf would make rows of NaN
+from ragauge.retro.runtime import (
+    HIDDEN,
+    SLOTS,
+    TOKENS,
+    Slots,
+    attend,
+    causal,
+    check_origin,
+    open_session,
+    past_names,
+    write_graph,
+    write_origin,
+)
 
 
 class _Graph(nn.Module):
@@ -47,12 +53,11 @@ class _Graph(nn.Module):
         """(token,), (token,), (slot,) and keys and values (kv_head, slot, dim) by layer -> logits and the new ones."""
         shape, weights = self.decoder.shape, self.decoder.weights
         turn = rotation(positions / shape.rope_scale, shape.head_dim, shape.rope_theta)
-        after = torch.arange(ids.shape[0])[None] > torch.arange(ids.shape[0])[:, None]
-        causal = torch.where(after, HIDDEN, 0.0)
+        own = causal(ids.shape[0])
         x, new = F.embedding(ids, weights.embedding), list[Tensor]()
         for index, layer in enumerate(weights.layers):
             q, k, v = self._split(F.linear(layer.attention_norm(x), layer.qkv.weight, layer.qkv.bias), turn)
-            mixed = _attend(q, k, v, past[2 * index], past[2 * index + 1], mask, causal)
+            mixed = attend(q * shape.head_dim**-0.5, k, v, past[2 * index], past[2 * index + 1], mask, own)
             x = self._after(layer, x + F.linear(mixed, layer.out.weight, layer.out.bias))
             new += [k, v]
         return F.linear(weights.norm(x), weights.head), new
@@ -75,22 +80,6 @@ class _Graph(nn.Module):
         return x + F.linear(inner, layer.down.weight, layer.down.bias)
 
 
-def _attend(q: Tensor, k: Tensor, v: Tensor, past_k: Tensor, past_v: Tensor, mask: Tensor, causal: Tensor) -> Tensor:
-    """Attention of (head, token, dim) over cached slots under a mask and over the new tokens, causally: (token, width).
-
-    Heads that share keys are rows of one product, so that keys are read once.
-    """
-    heads, tokens, dim = q.shape
-    kv = k.shape[0]
-    grouped = q.reshape(kv, heads // kv * tokens, dim) * dim**-0.5
-    own = (grouped @ k.transpose(1, 2)).view(kv, heads // kv, tokens, tokens) + causal
-    cached = (grouped @ past_k.transpose(1, 2)).view(kv, heads // kv, tokens, -1) + mask
-    weights = torch.cat([cached, own], -1).softmax(-1).view(kv, heads // kv * tokens, -1)
-    slots = past_k.shape[1]
-    mixed = weights[:, :, :slots] @ past_v + weights[:, :, slots:] @ v
-    return mixed.view(heads, tokens, dim).transpose(0, 1).reshape(tokens, heads * dim)
-
-
 def export(decoder: Decoder, path: Path) -> Path:
     """Write a decoder as ONNX, its weights in a file beside it. Token and slot counts are dynamic, from 1 and 0.
 
@@ -103,22 +92,15 @@ def export(decoder: Decoder, path: Path) -> Path:
     tokens, slots = 3, 5
     past = [torch.zeros(shape.kv_heads[0], slots, shape.head_dim) for _ in range(2 * shape.layers)]
     arguments = (torch.zeros(tokens, dtype=torch.long), torch.zeros(tokens), torch.zeros(slots), past)
-    new, cached = torch.export.Dim("tokens", min=1, max=1 << 16), torch.export.Dim("slots", min=0, max=1 << 20)
     names = [f"{kind}_{layer}" for layer in range(shape.layers) for kind in ("k", "v")]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    torch.onnx.export(
-        _Graph(decoder).eval(),
-        arguments,
+    return write_graph(
+        _Graph(decoder),
         path,
-        dynamo=True,
-        opset_version=OPSET,
-        input_names=["ids", "positions", "mask", *(f"past_{name}" for name in names)],
-        output_names=["logits", *(f"new_{name}" for name in names)],
-        dynamic_shapes=({0: new}, {0: new}, {0: cached}, [{1: cached} for _ in past]),
-        external_data=True,
-        verbose=False,
+        arguments,
+        ({0: TOKENS}, {0: TOKENS}, {0: SLOTS}, [{1: SLOTS} for _ in past]),
+        ["ids", "positions", "mask", *(f"past_{name}" for name in names)],
+        ["logits", *(f"new_{name}" for name in names)],
     )
-    return path
 
 
 def export_model(lm: LM, folder: Path, about: Mapping[str, Any], adapted: LM | None = None) -> Path:
@@ -127,7 +109,7 @@ def export_model(lm: LM, folder: Path, about: Mapping[str, Any], adapted: LM | N
         if model is not None:
             assert model.decoder is not None
             export(model.decoder, folder / f"{name}.onnx")
-    replace_atomically(folder / "about.json", (json.dumps(dict(about), indent=1) + "\n").encode())
+    write_origin(folder, about)
     return folder
 
 
@@ -135,14 +117,7 @@ def open_exported(
     folder: Path, about: Mapping[str, Any], tokenizer: Any, *, threads: int | None = None, cuda: bool = False
 ) -> OnnxLM:
     """What `export_model` wrote. Raises UserError where it is not there whole or comes from something else."""
-    path = folder / "about.json"
-    try:
-        found = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: cannot be read; `ragauge export` writes it ({type(error).__name__})") from None
-    for key, value in about.items():
-        if found.get(key) != value:
-            raise UserError(f"{path}: {key} is {found.get(key)}, not {value}: exported from something else")
+    found = check_origin(folder, about)
     adapted = folder / "adapted.onnx" if found.get("adapters_sha256") else None
     return OnnxLM(folder / "decoder.onnx", adapted=adapted, threads=threads, cuda=cuda, tokenizer=tokenizer)
 
@@ -169,8 +144,8 @@ class OnnxLM(Traced):
         Raises:
             UserError: a file that is missing or that ONNX Runtime cannot read; no GPU where one is asked for.
         """
-        self.session = _session(path, threads, cuda)
-        self.adapted = _session(adapted, threads, cuda) if adapted else self.session
+        self.session = open_session(path, threads, cuda)
+        self.adapted = open_session(adapted, threads, cuda) if adapted else self.session
         self.tokenizer = tokenizer
 
     def synchronize(self) -> None:
@@ -181,34 +156,14 @@ class OnnxLM(Traced):
         return OnnxReader(self, neighbour_tokens, form or JointAttention())
 
 
-def _session(path: Path, threads: int | None, cuda: bool) -> Any:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    if threads is not None:
-        options.intra_op_num_threads = threads
-    wanted = "CUDAExecutionProvider" if cuda else "CPUExecutionProvider"
-    if wanted not in onnxruntime.get_available_providers():
-        raise UserError(f"ONNX Runtime here has no {wanted}; known: {', '.join(onnxruntime.get_available_providers())}")
-    if not path.is_file():
-        raise UserError(f"{path}: no such file; `ragauge export` writes it")
-    try:
-        return onnxruntime.InferenceSession(str(path), options, providers=[wanted])
-    except Exception as error:  # the library raises a dozen kinds that share no class of their own
-        raise UserError(f"{path}: ONNX Runtime cannot read it: {' '.join(str(error).split())[:200]}") from None
-
-
 class OnnxReader:
     """A sequence and its neighbours in slots of one cache: first those of neighbours, then the sequence's."""
 
     def __init__(self, lm: OnnxLM, front: int, form: JointAttention) -> None:
         self.lm, self.form, self.front, self.length = lm, form, front, 0
-        shapes = {node.name: node.shape for node in lm.session.get_inputs()}
-        self._names = [name.removeprefix("past_") for name in shapes if name.startswith("past_")]
-        heads, _, dim = shapes[f"past_{self._names[0]}"]
-        self._past = {name: np.zeros((heads, front, dim), np.float32) for name in self._names}
-        self._mask = np.full(front, HIDDEN, np.float32)
+        self._names = past_names(lm.session)
+        heads, _, dim = next(node.shape for node in lm.session.get_inputs() if node.name.startswith("past_"))
+        self._slots = Slots(self._names, heads, dim, front)
         self._sink: dict[str, np.ndarray] | None = None  # the sequence's first token, by name: (kv_head, 1, dim)
 
     def prepare(self, neighbours: Sequence[Tokens], length: int) -> Prepared:
@@ -219,21 +174,21 @@ class OnnxReader:
         if self._sink is None:
             raise UserError("neighbours are read behind the sequence's first token; the sequence is empty")
         started = time.perf_counter()
-        past = {name: slot[:, : int(self.form.sink)] for name, slot in self._sink.items()}
-        mask = np.zeros(int(self.form.sink), np.float32)
+        behind = {f"past_{name}": slot[:, : int(self.form.sink)] for name, slot in self._sink.items()}
+        behind["mask"] = np.zeros(int(self.form.sink), np.float32)
         last = 0 if self.form.reach is None else max(0, length - self.form.reach)
-        states = [self._run(self.lm.adapted, ids, last - len(ids), past, mask)[1] for ids in texts]
-        lengths, behind = tuple(map(len, texts)), (int(self.form.sink),) * len(texts)
-        call = Call("neighbours", lengths, behind, parallel=len(texts) > 1, seconds=_since(started))
+        states = [self._run(self.lm.adapted, ids, last - len(ids), behind)[1] for ids in texts]
+        lengths, past = tuple(map(len, texts)), (int(self.form.sink),) * len(texts)
+        call = Call("neighbours", lengths, past, parallel=len(texts) > 1, seconds=_since(started))
         return Prepared((call,) if texts else (), lambda: self._put_neighbours(states))
 
     def _put_neighbours(self, states: Sequence[Sequence[np.ndarray]]) -> None:
-        self._mask[: self.front] = HIDDEN
+        self._slots.mask[: self.front] = HIDDEN
         slot = 0
         for new in states:
-            self._put(new, slot)
+            self._slots.put(self._names, new, slot)
             stop = slot + new[0].shape[1]
-            self._mask[slot:stop] = self.form.bias
+            self._slots.mask[slot:stop] = self.form.bias
             slot = stop
 
     def attach(self, neighbours: Sequence[Tokens]) -> None:
@@ -242,14 +197,14 @@ class OnnxReader:
 
     def read(self, ids: Tokens) -> Tensor:
         """See `Reader.read`."""
-        started, past = time.perf_counter(), self._attended()
+        started, past = time.perf_counter(), self._slots.attended
         logits = self._step(ids)
         self.lm.note(Call("read", (len(ids),), (past,), logits=(len(ids),), seconds=_since(started)))
         return torch.from_numpy(logits)
 
     def decode(self, logits: Tensor, tokens: int) -> list[int]:
         """See `Reader.decode`."""
-        started, past = time.perf_counter(), self._attended()
+        started, past = time.perf_counter(), self._slots.attended
         ids = [int(logits.argmax())]
         while len(ids) < tokens:
             ids.append(int(self._step(ids[-1:])[-1].argmax()))
@@ -261,42 +216,25 @@ class OnnxReader:
         """See `Reader.note`."""
         self.lm.note(call)
 
-    def _attended(self) -> int:
-        """Slots that new tokens attend to."""
-        return int((self._mask > HIDDEN).sum())
-
     def _step(self, ids: Tokens) -> np.ndarray:
         """Read tokens of the sequence: logits (token, vocab)."""
         first = self.front + self.length
-        self._reserve(first + len(ids))
-        logits, new = self._run(self.lm.session, ids, self.length, self._past, self._mask)
-        self._put(new, first)
-        self._mask[first : first + len(ids)] = 0
+        self._slots.reserve(first + len(ids))
+        logits, new = self._run(self.lm.session, ids, self.length, self._slots.feeds())
+        self._slots.put(self._names, new, first)
+        self._slots.mask[first : first + len(ids)] = 0
         self.length += len(ids)
         if self._sink is None:
-            self._sink = {name: slots[:, first : first + 1].copy() for name, slots in self._past.items()}
+            self._sink = {name: slots[:, first : first + 1].copy() for name, slots in self._slots.past.items()}
         return logits
 
     def _run(
-        self, session: Any, ids: Tokens, first: int, past: dict[str, np.ndarray], mask: np.ndarray
+        self, session: Any, ids: Tokens, first: int, cached: dict[str, np.ndarray]
     ) -> tuple[np.ndarray, list[np.ndarray]]:
-        feeds = {f"past_{name}": slots for name, slots in past.items()}
-        feeds["ids"] = np.asarray(ids, np.int64)
-        feeds["positions"] = np.arange(first, first + len(ids), dtype=np.float32)
-        logits, *new = session.run(["logits", *(f"new_{name}" for name in self._names)], feeds | {"mask": mask})
+        positions = np.arange(first, first + len(ids), dtype=np.float32)
+        feeds = {"ids": np.asarray(ids, np.int64), "positions": positions, **cached}
+        logits, *new = session.run(["logits", *(f"new_{name}" for name in self._names)], feeds)
         return logits, new
-
-    def _put(self, new: Sequence[np.ndarray], slot: int) -> None:
-        for name, states in zip(self._names, new, strict=True):
-            self._past[name][:, slot : slot + states.shape[1]] = states
-
-    def _reserve(self, slots: int) -> None:
-        if slots <= len(self._mask):
-            return
-        more = -(-slots // BLOCK) * BLOCK - len(self._mask)
-        self._mask = np.concatenate([self._mask, np.full(more, HIDDEN, np.float32)])
-        for name, old in self._past.items():
-            self._past[name] = np.concatenate([old, np.zeros((old.shape[0], more, old.shape[2]), np.float32)], 1)
 
 
 def _since(started: float) -> float:

@@ -18,12 +18,13 @@ from ragauge.cost.trace import Trace
 from ragauge.errors import UserError
 from ragauge.lm import LM
 from ragauge.records import SequenceRecord, Writer
-from ragauge.retro.architecture import OwnEncoder, RetroLM, RetroReader
 from ragauge.retro.cross_attention import CrossAttention
 from ragauge.retro.evaluation import Text
 from ragauge.retro.generation import generate
 from ragauge.retro.joint import JointAttention
 from ragauge.retro.onnx import OnnxLM
+from ragauge.retro.onnx_retro import OnnxRetroLM
+from ragauge.retro.own_encoder import OwnEncoder, OwnReader, RetroLM
 from ragauge.retro.performance import GenerationModel
 from ragauge.retro.reader import AheadReader, Reader
 from ragauge.retro.schedule import Schedule
@@ -61,8 +62,8 @@ class Setting:
             raise UserError(f"tokens: a sequence needs more than {CHUNK + 1}, not {self.tokens}")
         if self.trials < 1:
             raise UserError(f"trials: at least 1 is needed, not {self.trials}")
-        if self.engine == "onnx" and self.form.name != "joint":
-            raise UserError(f"engine onnx: reads neighbours by joint attention, not by {self.form.name}")
+        if self.engine == "onnx" and isinstance(self.form, CrossAttention):
+            raise UserError(f"engine onnx: reads neighbours by the forms joint and retro, not by {self.form.name}")
         if self.engine == "onnx" and self.dtype != "float32":
             raise UserError(f"engine onnx: runs a decoder in float32, not in {self.dtype}")
 
@@ -71,7 +72,7 @@ class Setting:
 class Pipeline:
     """A decoder beside its retriever."""
 
-    lm: LM | OnnxLM | RetroLM
+    lm: LM | OnnxLM | RetroLM | OnnxRetroLM
     setting: Setting
     searcher: Any = None  # a `retrieval.Searcher`, where the schedule asks
     passages: Passages | None = None  # the database's, where neighbours are random
@@ -145,7 +146,7 @@ class Pipeline:
             passages=self.passages,
             tokenizer=self.lm.tokenizer,
             budget=self._budget_s,
-            prepare=None if isinstance(reader, RetroReader) else reader.prepare,
+            prepare=None if isinstance(reader, OwnReader) else reader.prepare,
         )
         try:
             with self.lm.tracing() as trace:
@@ -158,10 +159,10 @@ class Pipeline:
             source.close()
         return result, source, list(trace), seconds
 
-    def _open(self, room: int) -> AheadReader | RetroReader:
+    def _open(self, room: int) -> AheadReader | OwnReader:
         """A reader of one sequence, by the engine that the decoder is of."""
         form = self.setting.form
-        if isinstance(self.lm, RetroLM):
+        if isinstance(self.lm, RetroLM | OnnxRetroLM):
             return self.lm.open(self.setting.tokens)
         assert not isinstance(form, OwnEncoder)
         if not isinstance(self.lm, OnnxLM):

@@ -45,7 +45,7 @@ class PipelineSettings(BaseModel):
     )
     engine: Literal["torch", "onnx"] = Field(
         "torch",
-        description="what runs the decoder; onnx exports it first, and knows the form joint alone",
+        description="what runs the decoder; onnx exports it first, and knows the forms joint and retro",
     )
     reach: int | None = Field(None, ge=0, description="most tokens between neighbours and window; default: no bound")
     read_ahead: bool = Field(
@@ -80,8 +80,8 @@ class PipelineSettings(BaseModel):
             return f"weights: are of the form retro alone, not of {self.form}"
         if self.form == "retro" and self.weights is None and self.task == "perplexity":
             return "task: perplexity of random weights says nothing; give weights, or generate"
-        if self.form != "joint" and self.engine == "onnx":
-            return f"engine: onnx reads neighbours by the form joint, not by {self.form}"
+        if self.form == "cross_attention" and self.engine == "onnx":
+            return f"engine: onnx reads neighbours by the forms joint and retro, not by {self.form}"
         if self.form != "joint" and (self.reach is not None or self.bias):
             return f"form: reach and bias are of the form joint alone, not of {self.form}"
         return None

@@ -1,4 +1,4 @@
-"""Export a Llama-family decoder to ONNX, with its trained adapters, for `ragauge pipeline --onnx`."""
+"""Export a decoder that reads neighbours to ONNX, for `ragauge pipeline --onnx`: a Llama-family one, or RETRO."""
 
 from __future__ import annotations
 
@@ -9,14 +9,32 @@ from ragauge.errors import UserError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--model", default="smollm2-135m-instruct", help="name, source or folder; exported in float32")
-    parser.add_argument(
-        "--adapters", type=Path, metavar="FILE.safetensors", help="trained by `ragauge retrofit`: export them as well"
-    )
-    parser.add_argument("--out", type=Path, required=True, metavar="FOLDER")
+    add = parser.add_argument
+    add("--form", default="joint", choices=("joint", "retro"), help="retro: RETRO and its encoder, not --model")
+    add("--model", default="smollm2-135m-instruct", help="name, source or folder; exported in float32")
+    add("--adapters", type=Path, metavar="FILE.safetensors", help="trained by `ragauge retrofit`: export them as well")
+    add("--weights", type=Path, metavar="FILE", help="of the form retro: its tensors; default: random, for latency")
+    add("--seed", type=int, default=0, help="of random weights")
+    add("--database", type=Path, metavar="FOLDER", help="of the form retro: the chunk database, for its tokenizer")
+    add("--out", type=Path, required=True, metavar="FOLDER")
 
 
 def run(args: argparse.Namespace) -> None:
+    _check(args)
+    print(_retro(args) if args.form == "retro" else _decoder(args))
+
+
+def _check(args: argparse.Namespace) -> None:
+    if args.form == "retro" and not args.database:
+        raise UserError("--form retro: needs --database, whose tokenizer's vocabulary it takes")
+    of_other = {"--adapters": args.adapters} if args.form == "retro" else {"--weights": args.weights}
+    for option in (option for option, value in of_other.items() if value):
+        raise UserError(f"{option}: is not of the form {args.form}")
+    if args.adapters and not args.adapters.is_file():
+        raise UserError(f"--adapters: no such file: {args.adapters}")
+
+
+def _decoder(args: argparse.Namespace) -> Path:
     from ragauge import assets
     from ragauge.assets.store import file_sha256
     from ragauge.config import check_source
@@ -25,8 +43,6 @@ def run(args: argparse.Namespace) -> None:
     from ragauge.retro.onnx import export_model
 
     check_source(args.model, "--model")
-    if args.adapters and not args.adapters.is_file():
-        raise UserError(f"--adapters: no such file: {args.adapters}")
     lm = load_lm(args.model)
     sha256 = assets.describe(args.model)["sha256"]
     adapted = Adapters.load(args.adapters, lm, sha256).merged(lm) if args.adapters else None
@@ -35,4 +51,14 @@ def run(args: argparse.Namespace) -> None:
         "model_sha256": sha256,
         "adapters_sha256": file_sha256(args.adapters) if args.adapters else None,
     }
-    print(export_model(lm, args.out, about, adapted))
+    return export_model(lm, args.out, about, adapted)
+
+
+def _retro(args: argparse.Namespace) -> Path:
+    from ragauge.retrieval.database import Database
+    from ragauge.retro.architecture import make_retro, origin
+    from ragauge.retro.onnx_retro import export_retro
+
+    vocabulary = Database(args.database).vocabulary
+    about = {"model": "retro", "model_sha256": origin(args.weights, args.seed), "vocabulary": vocabulary}
+    return export_retro(make_retro(args.weights, args.seed, vocabulary), args.out, about)

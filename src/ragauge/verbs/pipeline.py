@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import shlex
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +16,11 @@ if TYPE_CHECKING:
     from ragauge.lm import LM
     from ragauge.retrieval.client import Client
     from ragauge.retrieval.fanout import Fanout
-    from ragauge.retro.architecture import OwnEncoder, RetroLM
     from ragauge.retro.cross_attention import CrossAttention
     from ragauge.retro.joint import JointAttention
     from ragauge.retro.onnx import OnnxLM
+    from ragauge.retro.onnx_retro import OnnxRetroLM
+    from ragauge.retro.own_encoder import OwnEncoder, RetroLM
     from ragauge.retro.pipeline import Pipeline, Setting
 
 ASKING = ("retrieve_once", "retro", "retro_plus", "piperag")  # schedules that need a retriever
@@ -189,16 +189,12 @@ def _setting(args: argparse.Namespace, model: Model, database: Any) -> Setting:
 def _decoder(args: argparse.Namespace, model: Model) -> tuple[str, str]:
     """The decoder's name and the hash of its weights."""
     from ragauge import assets
-    from ragauge.assets.store import file_sha256
+    from ragauge.retro.architecture import origin
 
-    if args.form != "retro":
-        assets.resolve(model.source)
-        return model.source, assets.describe(model.source)["sha256"]
-    if args.weights is None:
-        return "retro", f"random, seed {args.seed}"
-    if not args.weights.is_file():
-        raise UserError(f"--weights: no such file: {args.weights}")
-    return "retro", file_sha256(args.weights)
+    if args.form == "retro":
+        return "retro", origin(args.weights, args.seed)
+    assets.resolve(model.source)
+    return model.source, assets.describe(model.source)["sha256"]
 
 
 def _form(args: argparse.Namespace) -> JointAttention | CrossAttention | OwnEncoder:
@@ -222,9 +218,9 @@ def _form(args: argparse.Namespace) -> JointAttention | CrossAttention | OwnEnco
 
 def _own_encoder(args: argparse.Namespace) -> OwnEncoder:
     """RETRO's own form, which takes nothing that is for decoders made to read neighbours."""
-    from ragauge.retro.architecture import OwnEncoder
+    from ragauge.retro.own_encoder import OwnEncoder
 
-    given = {"--adapters": args.adapters, "--onnx": args.onnx, "--reach": args.reach, "--bias": args.bias or None}
+    given = {"--adapters": args.adapters, "--reach": args.reach, "--bias": args.bias or None}
     for option in (option for option, value in given.items() if value is not None):
         raise UserError(f"{option}: is not of the form retro")
     if args.weights is None and args.task == "perplexity":
@@ -232,21 +228,22 @@ def _own_encoder(args: argparse.Namespace) -> OwnEncoder:
     return OwnEncoder()
 
 
-def _retro(args: argparse.Namespace, setting: Setting, database: Any) -> RetroLM:
-    """RETRO with a user's weights or random ones; its vocabulary grows to that of the database's tokenizer."""
+def _retro(args: argparse.Namespace, setting: Setting, database: Any) -> RetroLM | OnnxRetroLM:
+    """RETRO with a user's weights or random ones, for the database's tokenizer."""
     import torch
 
     from ragauge.lm import DTYPES
-    from ragauge.retro.architecture import RetroLM, load_retro, random_retro
-    from ragauge.retro.sizes import PAPER
+    from ragauge.retro.architecture import make_retro
+    from ragauge.retro.onnx_retro import open_retro
+    from ragauge.retro.own_encoder import RetroLM
 
+    if args.onnx:
+        about = {"model_sha256": setting.model_sha256, "vocabulary": database.vocabulary}
+        cuda = setting.device == "cuda"
+        return open_retro(args.onnx, about, database.tokenizer, threads=setting.threads, cuda=cuda)
     if setting.threads:
         torch.set_num_threads(setting.threads)
-    sizes = replace(PAPER, vocab=max(PAPER.vocab, database.vocabulary))
-    if args.weights:
-        model = load_retro(args.weights, sizes, setting.device)
-    else:
-        model = random_retro(sizes, args.seed).to(setting.device)
+    model = make_retro(args.weights, args.seed, database.vocabulary, setting.device)
     return RetroLM(model.to(DTYPES[setting.dtype]), database.tokenizer)
 
 
@@ -275,7 +272,9 @@ def _onnx(folder: Path, setting: Setting) -> tuple[OnnxLM, None]:
     return open_exported(folder, about, tokenizer, threads=setting.threads, cuda=setting.device == "cuda"), None
 
 
-def _load(args: argparse.Namespace, setting: Setting, database: Any) -> tuple[LM | OnnxLM | RetroLM, LM | None]:
+def _load(
+    args: argparse.Namespace, setting: Setting, database: Any
+) -> tuple[LM | OnnxLM | RetroLM | OnnxRetroLM, LM | None]:
     if args.form == "retro":
         return _retro(args, setting, database), None
     return _onnx(args.onnx, setting) if args.onnx else _torch(args.adapters, setting)
