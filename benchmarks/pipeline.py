@@ -4,7 +4,8 @@
 
 The server of the index and the decoder have cores of their own. All ways continue the same 64 tokens to 1,024 greedily,
 in a random order within each round, after one untimed run of each. With --onnx FOLDER (`ragauge export`) ONNX Runtime
-generates, and torch without retrieval is timed beside it; both must give the same tokens.
+generates; without retrieval our decoder in torch and transformers' in eager torch are timed beside it, and all must
+give the same tokens.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import random
 import statistics
+import time
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +24,11 @@ from ragauge.retrieval.cores import pin
 if TYPE_CHECKING:
     from ragauge.cost.trace import Trace
     from ragauge.retrieval.process import Running
-    from ragauge.retro.pipeline import Pipeline
+    from ragauge.retro.evaluation import Text
+    from ragauge.retro.pipeline import Pipeline, Setting
+
+
+TORCH = ("no_retrieval torch", "no_retrieval transformers")  # beside ONNX Runtime
 
 
 def main() -> None:
@@ -67,7 +73,38 @@ def _compare(args: argparse.Namespace, server: Running, opened: ExitStack) -> No
     )
 
 
-def _ways(args: argparse.Namespace, client: Any) -> dict[str, Pipeline]:
+class Transformers:
+    """`generate` of transformers with its cache, in eager torch: what an export is usually compared with."""
+
+    def __init__(self, setting: Setting) -> None:
+        from transformers import AutoModelForCausalLM
+
+        from ragauge import assets
+
+        folder = assets.resolve(setting.model)
+        self.setting = setting
+        self.model = AutoModelForCausalLM.from_pretrained(folder, dtype="float32", attn_implementation="eager").eval()
+
+    def warm_up(self, text: Text) -> None:
+        """Generate once untimed."""
+        self.generate(text)
+
+    def generate(self, text: Text) -> tuple[list[int], None, Trace, float]:
+        """See `Pipeline.generate`."""
+        import torch
+
+        from ragauge.cost.trace import Call
+        from ragauge.retro.pipeline import PROMPT
+
+        prompt, new = torch.tensor([text.ids[:PROMPT]]), self.setting.tokens - PROMPT
+        started = time.perf_counter()
+        limits = {"do_sample": False, "min_new_tokens": new, "max_new_tokens": new, "pad_token_id": 0}
+        [ids] = self.model.generate(prompt, attention_mask=torch.ones_like(prompt), **limits).tolist()
+        seconds = time.perf_counter() - started
+        return ids[PROMPT:], None, [Call("decode", (1,), (PROMPT,), steps=new, seconds=seconds)], seconds
+
+
+def _ways(args: argparse.Namespace, client: Any) -> dict[str, Pipeline | Transformers]:
     """The ways that are compared, by name."""
     from ragauge.lm import load_lm
     from ragauge.retro.joint import JointAttention
@@ -84,13 +121,15 @@ def _ways(args: argparse.Namespace, client: Any) -> dict[str, Pipeline]:
         **{f"piperag m={m}": Schedule("piperag", m, nprobe=args.nprobe) for m in args.intervals},
         **{f"piperag S3 m={m}": Schedule("piperag", m, hide=True) for m in args.intervals},
     }
-    ways = {name: Pipeline(lm, replace(base, schedule=schedule), client) for name, schedule in schedules.items()}
-    if args.onnx:
-        ways["no_retrieval torch"] = Pipeline(torch_lm, base, client)
-    return ways
+    ways: dict[str, Pipeline | Transformers] = {
+        name: Pipeline(lm, replace(base, schedule=schedule), client) for name, schedule in schedules.items()
+    }
+    return ways | (
+        dict(zip(TORCH, (Pipeline(torch_lm, base, client), Transformers(base)), strict=True)) if args.onnx else {}
+    )
 
 
-def _report(ways: dict[str, Pipeline], runs: dict[str, Any]) -> None:
+def _report(ways: dict[str, Pipeline | Transformers], runs: dict[str, Any]) -> None:
     from ragauge.cost import overlap
 
     medians = {name: statistics.median(seconds for *_, seconds in found) for name, found in runs.items()}
@@ -107,13 +146,13 @@ def _report(ways: dict[str, Pipeline], runs: dict[str, Any]) -> None:
         print(line)
     if errors:
         print(f"performance model: median error {statistics.median(errors):.1%}")
-    if "no_retrieval torch" in runs:
-        same = runs["no_retrieval"][0][0] == runs["no_retrieval torch"][0][0]
-        ratio = medians["no_retrieval torch"] / medians["no_retrieval"]
-        print(f"torch over ONNX Runtime {ratio:.2f}; {'the same' if same else 'OTHER'} tokens")
+    for name in (name for name in TORCH if name in runs):
+        same = runs["no_retrieval"][0][0] == runs[name][0][0]
+        ratio = medians[name] / medians["no_retrieval"]
+        print(f"{name} over ONNX Runtime {ratio:.2f}; {'the same' if same else 'OTHER'} tokens")
 
 
-def _predicted(way: Pipeline, traces: list[Trace]) -> float | None:
+def _predicted(way: Pipeline | Transformers, traces: list[Trace]) -> float | None:
     """Predicted seconds of a way: its parts fitted to its first trial, whose waits and overlap are not looked at.
 
     None without retrieval, of which there is nothing to overlap.

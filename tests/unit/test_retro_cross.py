@@ -267,7 +267,7 @@ def test_neighbours_are_read_ahead(cross: CrossLM) -> None:
 def test_a_plain_decoder_has_no_cross_attention(lm: LM) -> None:
     with pytest.raises(UserError, match="the decoder has none"):
         CrossAttention().open(lm, 10)
-    with pytest.raises(UserError, match="reads neighbours by joint attention"):
+    with pytest.raises(UserError, match="reads neighbours by the forms joint and retro"):
         Setting("perplexity", Schedule(), CrossAttention(), "tiny", engine="onnx")
 
 

@@ -9,7 +9,6 @@ back into it. Texts of like length share a batch, so that next to nothing of it 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import numpy as np
 
 from ragauge.errors import UserError, unknown
+from ragauge.graphs import open_session, write_graph
 from ragauge.retrieval import _folder
 from ragauge.retrieval.database import Shard, load_tokenizer, shard_folder, tokenizer_sha256
 
@@ -82,7 +82,7 @@ class OnnxEncoder:
         facts = store.manifest(target) or {}
         self.dim, self._max_tokens = int(facts["dim"]), int(facts["max_tokens"])
         self._tokenizer = AutoTokenizer.from_pretrained(folder)
-        self._session = _session(target / "encoder.onnx", threads)
+        self._session = open_session(target / "encoder.onnx", threads)
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
         """Vectors (text, dim) float32, in the order given."""
@@ -107,7 +107,7 @@ class OnnxEncoder:
 
 # --- export ---
 
-EXPORT = 1  # of the graphs that are kept; a change of the export makes them anew
+EXPORT = 2  # of the graphs that are kept; a change of the export makes them anew
 
 
 def _export(folder: Path, target: Path) -> dict[str, Any]:
@@ -122,19 +122,9 @@ def _export(folder: Path, target: Path) -> dict[str, Any]:
     mask[0, 5:] = 0
     texts, length = torch.export.Dim("texts", max=1 << 16), torch.export.Dim("tokens", max=encoder.max_tokens)
     shape = {0: texts, 1: length}
-    with ExitStack() as quiet:
-        _silence(quiet)
-        program = torch.onnx.export(
-            _pooled(encoder),
-            (tokens, mask),
-            dynamo=True,
-            input_names=["input_ids", "attention_mask"],
-            output_names=["vectors"],
-            dynamic_shapes={"input_ids": shape, "attention_mask": shape},
-            verbose=False,
-        )
-    assert program is not None  # which it is with dynamo
-    program.save(target / "encoder.onnx")
+    inputs = ["input_ids", "attention_mask"]
+    shapes = dict.fromkeys(inputs, shape)
+    write_graph(_pooled(encoder), target / "encoder.onnx", (tokens, mask), shapes, inputs, ["vectors"])
     return {"source": str(folder), "dim": encoder.dim, "max_tokens": encoder.max_tokens}
 
 
@@ -154,31 +144,6 @@ def _pooled(encoder: Encoder) -> Any:
             return torch.nn.functional.normalize(mean, dim=-1) if encoder.normalised else mean
 
     return Pooled().eval()
-
-
-def _silence(stack: ExitStack) -> None:
-    """The exporter's remarks on its own progress are nothing to a user."""
-    import contextlib
-    import io
-    import logging
-    import warnings
-
-    stack.enter_context(warnings.catch_warnings())
-    warnings.simplefilter("ignore")
-    stack.enter_context(contextlib.redirect_stdout(io.StringIO()))
-    for name in ("torch.onnx", "onnxscript", "onnx_ir"):
-        logger = logging.getLogger(name)
-        stack.callback(logger.setLevel, logger.level)
-        logger.setLevel(logging.ERROR)
-
-
-def _session(path: Path, threads: int | None) -> Any:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads or 0  # 0 is its own choice, all cores
-    options.log_severity_level = 3
-    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
 
 
 def _torch_encoder(name: str, threads: int | None) -> TextEncoder:

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from ragauge.cost.trace import Call
 from ragauge.errors import UnsupportedError, UserError
+from ragauge.graphs import open_session, write_graph
 from ragauge.lm import LM
 from ragauge.lm.decoder import ACTIVATIONS, Decoder, Layer
 from ragauge.lm.rope import rotate, rotation
@@ -33,9 +34,7 @@ from ragauge.retro.runtime import (
     attend,
     causal,
     check_origin,
-    open_session,
     past_names,
-    write_graph,
     write_origin,
 )
 

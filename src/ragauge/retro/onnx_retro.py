@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ragauge.graphs import open_session, write_graph
 from ragauge.retro.architecture import Attention, Layer, Retro
 from ragauge.retro.own_encoder import OwnReader
 from ragauge.retro.reader import Tokens, Traced
@@ -25,9 +26,7 @@ from ragauge.retro.runtime import (
     attend,
     causal,
     check_origin,
-    open_session,
     past_names,
-    write_graph,
     write_origin,
 )
 from ragauge.retro.windows import CHUNK

@@ -60,6 +60,7 @@ class OwnReader(ABC):
         self._waiting = [ids for ids in neighbours if len(ids)]
         self.encode([])
 
+    @torch.inference_mode()
     def read(self, ids: Tokens) -> Tensor:
         """See `Reader.read`; with neighbours just attached, the first token is the query's last."""
         if self._waiting is not None and len(ids) > 1:  # the encoder sees the query and nothing after it
@@ -71,6 +72,7 @@ class OwnReader(ABC):
         self.lm.note(_call("read", len(ids), past, 1, time.perf_counter() - started))
         return logits
 
+    @torch.inference_mode()
     def decode(self, logits: Tensor, tokens: int) -> list[int]:
         """See `Reader.decode`."""
         started, past = time.perf_counter(), self.length
@@ -133,7 +135,6 @@ class RetroReader(OwnReader):
         self._states = torch.empty(0, sizes.width, dtype=dtype, device=lm.device)
         self._cross: dict[int, tuple[Tensor, Tensor]] = {}  # by layer: keys and values of the encoded neighbours
 
-    @torch.inference_mode()
     def forward(self, ids: Tokens) -> Tensor:
         """See `OwnReader.forward`."""
         model, stop = self.model, self.length + len(ids)
@@ -158,7 +159,6 @@ class RetroReader(OwnReader):
         new = places[start:]
         return self.model.bias(new, places).masked_fill(places[None] > new[:, None], float("-inf"))
 
-    @torch.inference_mode()
     def encode(self, neighbours: Sequence[Sequence[Tokens]]) -> None:
         """See `OwnReader.encode`."""
         self._cross = {}

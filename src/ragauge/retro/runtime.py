@@ -1,4 +1,4 @@
-"""What decoders in ONNX share: writing a graph, attention with a cache as input, sessions, and the cache's slots."""
+"""What decoders in ONNX share: attention with a cache as input, the cache's slots, what a folder of graphs is of."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ragauge.errors import UserError
 from ragauge.records import replace_atomically
 
 BLOCK = 256  # slots by which a cache grows, so that attention does not cover a cache that is mostly empty
-OPSET = 20
 HIDDEN = float(np.finfo(np.float32).min)  # added to scores of slots that hold nothing; -inf would make rows of NaN
 
 TOKENS = torch.export.Dim("tokens", min=1, max=1 << 16)
@@ -51,59 +50,6 @@ def attend(
     slots = past_k.shape[1]
     mixed = weights[:, :, :slots] @ past_v + weights[:, :, slots:] @ v
     return mixed.view(heads, tokens, dim).transpose(0, 1).reshape(tokens, heads * dim)
-
-
-def write_graph(
-    graph: nn.Module, path: Path, arguments: tuple[Any, ...], shapes: Any, inputs: Sequence[str], outputs: Sequence[str]
-) -> Path:
-    """Write a module as ONNX, its weights in a file beside it.
-
-    Args:
-        arguments: an example of what `forward` takes.
-        shapes: of each argument the dimensions that are dynamic, as `torch.export` names them.
-        inputs, outputs: names of the tensors, in order.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    torch.onnx.export(
-        graph.eval(),
-        arguments,
-        path,
-        dynamo=True,
-        opset_version=OPSET,
-        input_names=list(inputs),
-        output_names=list(outputs),
-        dynamic_shapes=shapes,
-        external_data=True,
-        verbose=False,
-    )
-    return path
-
-
-def open_session(path: Path, threads: int | None = None, cuda: bool = False) -> Any:
-    """A graph in ONNX Runtime.
-
-    Args:
-        threads: default: ONNX Runtime's own choice.
-        cuda: run on the GPU, where ONNX Runtime was built for one.
-
-    Raises:
-        UserError: a file that is missing or that ONNX Runtime cannot read; no GPU where one is asked for.
-    """
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    if threads is not None:
-        options.intra_op_num_threads = threads
-    wanted = "CUDAExecutionProvider" if cuda else "CPUExecutionProvider"
-    if wanted not in onnxruntime.get_available_providers():
-        raise UserError(f"ONNX Runtime here has no {wanted}; known: {', '.join(onnxruntime.get_available_providers())}")
-    if not path.is_file():
-        raise UserError(f"{path}: no such file; `ragauge export` writes it")
-    try:
-        return onnxruntime.InferenceSession(str(path), options, providers=[wanted])
-    except Exception as error:  # the library raises a dozen kinds that share no class of their own
-        raise UserError(f"{path}: ONNX Runtime cannot read it: {' '.join(str(error).split())[:200]}") from None
 
 
 def write_origin(folder: Path, origin: Mapping[str, Any]) -> None:

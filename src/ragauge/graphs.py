@@ -1,0 +1,95 @@
+"""ONNX graphs: writing them from torch, and opening them in ONNX Runtime."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ragauge.errors import UserError
+
+if TYPE_CHECKING:
+    import torch
+
+OPSET = 20
+
+
+def write_graph(
+    graph: torch.nn.Module,
+    path: Path,
+    arguments: tuple[Any, ...],
+    shapes: Any,
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+) -> Path:
+    """Write a module as ONNX, its weights in a file beside it.
+
+    Args:
+        arguments: an example of what `forward` takes.
+        shapes: of each argument the dimensions that are dynamic, as `torch.export` names them.
+        inputs, outputs: names of the tensors, in order.
+    """
+    import torch
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with _silence():
+        torch.onnx.export(
+            graph.eval(),
+            arguments,
+            path,
+            dynamo=True,
+            opset_version=OPSET,
+            input_names=list(inputs),
+            output_names=list(outputs),
+            dynamic_shapes=shapes,
+            external_data=True,
+            verbose=False,
+        )
+    return path
+
+
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+    """The exporter's remarks on its own progress, and on packages that it would use, are nothing to a user."""
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
+    levels = [logger.level for logger in loggers]
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+        warnings.simplefilter("ignore")
+        try:
+            for logger in loggers:
+                logger.setLevel(logging.ERROR)
+            yield
+        finally:
+            for logger, level in zip(loggers, levels, strict=True):
+                logger.setLevel(level)
+
+
+def open_session(path: Path, threads: int | None = None, cuda: bool = False) -> Any:
+    """A graph in ONNX Runtime.
+
+    Args:
+        threads: default: ONNX Runtime's own choice.
+        cuda: run on the GPU, where ONNX Runtime was built for one.
+
+    Raises:
+        UserError: a file that is missing or that ONNX Runtime cannot read; no GPU where one is asked for.
+    """
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    if threads is not None:
+        options.intra_op_num_threads = threads
+    wanted = "CUDAExecutionProvider" if cuda else "CPUExecutionProvider"
+    if wanted not in onnxruntime.get_available_providers():
+        raise UserError(f"ONNX Runtime here has no {wanted}; known: {', '.join(onnxruntime.get_available_providers())}")
+    if not path.is_file():
+        raise UserError(f"{path}: no such file")
+    try:
+        return onnxruntime.InferenceSession(str(path), options, providers=[wanted])
+    except Exception as error:  # the library raises a dozen kinds that share no class of their own
+        raise UserError(f"{path}: ONNX Runtime cannot read it: {' '.join(str(error).split())[:200]}") from None
