@@ -13,6 +13,7 @@ import tiny_database
 from ragauge.errors import UserError
 from ragauge.retrieval import embed, index
 from ragauge.retrieval.budget import Line
+from ragauge.retrieval.coder import Coder
 from ragauge.retrieval.database import Database
 from ragauge.retrieval.index import Index, Vectors, exact_search, recall
 from ragauge.retrieval.retriever import Neighbours, Query, Retriever
@@ -90,6 +91,39 @@ def test_the_index_on_disk_equals_one_in_memory(folder: Path) -> None:
         found = Index(vectors.database, "ivf").search(queries(), 5, nprobe)
         np.testing.assert_allclose(found[0], expected[0], rtol=1e-5)
         np.testing.assert_array_equal(found[1], expected[1])
+
+
+@pytest.mark.parametrize(("metric", "threads"), [("l2", 1), ("inner_product", 2)])
+@pytest.mark.parametrize("nlist", [4, 300])  # a list's number takes one byte, or two
+def test_codes_are_faisss(metric: str, threads: int, nlist: int) -> None:
+    import faiss
+
+    draw = np.random.default_rng(0)
+    vectors = embed.normalised(draw.standard_normal((3000, 48)).astype(np.float32))
+    measure = {"l2": faiss.METRIC_L2, "inner_product": faiss.METRIC_INNER_PRODUCT}[metric]
+    slow = faiss.index_factory(48, f"IVF{nlist},PQ8", measure)
+    slow.cp.min_points_per_centroid = slow.pq.cp.min_points_per_centroid = 1
+    slow.train(vectors)
+    fast = faiss.clone_index(slow)
+    ids = draw.permutation(len(vectors)).astype(np.int64)
+    slow.add_with_ids(vectors, ids)
+    before = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(threads)
+    try:
+        coder = Coder(fast)
+        coder.add(vectors[:1000], ids[:1000])
+        coder.add(vectors[1000:], ids[1000:])
+    finally:
+        faiss.omp_set_num_threads(before)
+    assert fast.ntotal == slow.ntotal == len(vectors)
+    others = 0
+    for number in range(nlist):
+        lists = [made.invlists for made in (slow, fast)]
+        held = [faiss.rev_swig_ptr(one.get_ids(number), one.list_size(number)).tolist() for one in lists]
+        assert held[0] == held[1]
+        codes = [faiss.rev_swig_ptr(one.get_codes(number), 8 * one.list_size(number)) for one in lists]
+        others += int((codes[0] != codes[1]).sum())
+    assert others <= 2  # of 24,000: two centroids as near, up to rounding
 
 
 def test_recall_rises_with_nprobe_and_is_high_where_all_is_scanned(folder: Path) -> None:

@@ -28,6 +28,7 @@ import numpy as np
 
 from ragauge.errors import UserError
 from ragauge.retrieval import _folder
+from ragauge.retrieval.coder import Coder
 from ragauge.retrieval.database import Database
 from ragauge.retrieval.embed import Embeddings, normalised
 from ragauge.retrieval.settings import IndexRecipe
@@ -198,8 +199,9 @@ def add(folder: Path, label: str, recipe: IndexRecipe, shard: int) -> bool:
 
     def make(unfinished: Path) -> dict[str, Any]:
         index = faiss.read_index(str(trained / "trained.faiss"))
+        coder = Coder(index)
         for block, ids in vectors.blocks(shard):
-            index.add_with_ids(block, ids)
+            coder.add(block, ids)
         _write(index, unfinished / "codes.faiss")
         return {"vectors": int(index.ntotal)}
 

@@ -1,0 +1,54 @@
+"""Product quantisation by matrix products: the same codes as faiss's, up to rounding, in a fraction of the time.
+
+faiss compares a vector's parts with centroids one by one where a part has few dimensions (the paper's 64 bytes of 384
+dimensions: 6). Here the nearest centroid is that of the least |c|^2 / 2 - xc, a product over many vectors at once.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+ROWS = 256  # vectors at a time: their distances to the centroids of one part stay in the processor's cache
+
+
+class Coder:
+    """Adds vectors to a trained IVF-PQ index of 8 bits a part."""
+
+    def __init__(self, index: Any) -> None:
+        """Take faiss's index, with centroids of residuals, as `index_factory` makes it."""
+        import faiss
+
+        assert index.by_residual
+        assert index.pq.nbits == 8
+        pq = index.pq
+        centroids = faiss.vector_to_array(pq.centroids).reshape(pq.M, pq.ksub, pq.dsub)
+        self.index, self._parts, self._width = index, int(pq.M), int(pq.dsub)
+        self._coarse = index.quantizer.reconstruct_n(0, index.nlist)
+        self._turned = np.ascontiguousarray(centroids.transpose(0, 2, 1))  # (part, dim of a part, centroid)
+        self._halves = (centroids**2).sum(-1) / 2
+        self._threads = faiss.omp_get_max_threads()
+
+    def add(self, vectors: np.ndarray, ids: np.ndarray) -> None:
+        """Add vectors (n, dim) float32 with their ids (n,) int64."""
+        lists = self.index.quantizer.search(vectors, 1)[1][:, 0].astype("<i8")
+        codes = self.codes(vectors - self._coarse[lists])
+        # as faiss keeps codes outside of lists: the list's number in as few bytes as hold it, then the parts
+        numbers = lists.view(np.uint8).reshape(-1, 8)[:, : self.index.coarse_code_size()]
+        self.index.add_sa_codes(np.concatenate([numbers, codes], 1), ids)
+
+    def codes(self, residuals: np.ndarray) -> np.ndarray:
+        """The centroids (n, part) uint8 that are nearest to residuals (n, dim) float32."""
+        found = np.empty((len(residuals), self._parts), np.uint8)
+
+        def fill(first: int) -> None:
+            rows = residuals[first : first + ROWS].reshape(-1, self._parts, self._width)
+            for part in range(self._parts):
+                distances = self._halves[part] - rows[:, part] @ self._turned[part]
+                found[first : first + ROWS, part] = distances.argmin(1)
+
+        with ThreadPoolExecutor(self._threads) as pool:
+            list(pool.map(fill, range(0, len(residuals), ROWS)))
+        return found
