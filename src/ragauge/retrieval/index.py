@@ -130,14 +130,14 @@ class Vectors:
     def sample(self, count: int) -> np.ndarray:
         """About `count` vectors (n, dim) float32, evenly over shards and rows, drawn ones in proportion."""
         step = max(1, self.total // count)
-        taken = [vectors[::step] for shard in range(len(self.rows)) for vectors, _ in self._sampled_blocks(shard, step)]
-        return np.concatenate(taken)
+        return np.concatenate([part for shard in range(len(self.rows)) for part in self._sampled(shard, step)])
 
-    def _sampled_blocks(self, shard: int, step: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """A shard's own vectors, and as many drawn blocks as a sample of every `step`-th needs."""
-        rows = len(self.rows[shard])
-        wanted = -(-rows // BLOCK_VECTORS) + max(1, self.drawn(shard) // BLOCK_VECTORS)
-        return (block for number, block in enumerate(self.blocks(shard)) if number < wanted)
+    def _sampled(self, shard: int, step: int) -> Iterator[np.ndarray]:
+        """Every `step`-th of a shard's own vectors, and as many drawn as every `step`-th of those would be."""
+        rows, own = self.rows[shard], self.embeddings[shard].vectors
+        yield own[rows[::step]].astype(np.float32)
+        drawn_rows = rows[np.arange(0, self.drawn(shard), step) % len(rows)]
+        yield _around(own[drawn_rows].astype(np.float32), np.random.default_rng([self.recipe.seed, shard]))
 
     def _rows(self, shard: int) -> np.ndarray:
         chunks = np.arange(self.database.shards[shard].chunks)
