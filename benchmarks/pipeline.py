@@ -23,6 +23,7 @@ from ragauge.retrieval.cores import pin
 
 if TYPE_CHECKING:
     from ragauge.cost.trace import Trace
+    from ragauge.lm import LM
     from ragauge.retrieval.process import Running
     from ragauge.retro.evaluation import Text
     from ragauge.retro.pipeline import Pipeline, Setting
@@ -107,14 +108,19 @@ class Transformers:
 def _ways(args: argparse.Namespace, client: Any) -> dict[str, Pipeline | Transformers]:
     """The ways that are compared, by name."""
     from ragauge.lm import load_lm
+    from ragauge.retro.cross_attention import CrossAttention
     from ragauge.retro.joint import JointAttention
     from ragauge.retro.onnx import OnnxLM
     from ragauge.retro.pipeline import Pipeline, Setting
     from ragauge.retro.schedule import Schedule
 
     torch_lm = load_lm(args.model, threads=args.threads)
-    lm = OnnxLM(args.onnx / "decoder.onnx", threads=args.threads) if args.onnx else torch_lm
-    base = Setting("generate", Schedule("no_retrieval"), JointAttention(), args.model, args.tokens, trials=2)
+    form = JointAttention() if args.form == "joint" else CrossAttention()
+    if args.form == "joint":
+        lm = OnnxLM(args.onnx / "decoder.onnx", threads=args.threads) if args.onnx else torch_lm
+    else:
+        lm = _crossed(torch_lm)
+    base = Setting("generate", Schedule("no_retrieval"), form, args.model, args.tokens, trials=2)
     schedules = {
         "no_retrieval": Schedule("no_retrieval"),
         "retro": Schedule("retro", nprobe=args.nprobe),
@@ -127,6 +133,15 @@ def _ways(args: argparse.Namespace, client: Any) -> dict[str, Pipeline | Transfo
     return ways | (
         dict(zip(TORCH, (Pipeline(torch_lm, base, client), Transformers(base)), strict=True)) if args.onnx else {}
     )
+
+
+def _crossed(lm: LM) -> LM:
+    """The decoder with cross-attention that was not trained: it takes the time that it takes trained."""
+    from ragauge.retro.cross_attention import CrossLM
+    from ragauge.retro.cross_weights import CrossWeights, cross_layers
+
+    assert lm.decoder is not None
+    return CrossLM(lm, CrossWeights(lm.decoder, cross_layers(lm.shape.layers)))
 
 
 def _report(ways: dict[str, Pipeline | Transformers], runs: dict[str, Any]) -> None:
@@ -175,6 +190,7 @@ def _arguments() -> argparse.Namespace:
     add("--database", type=Path, required=True, metavar="FOLDER")
     add("--index", default="ivf", metavar="LABEL")
     add("--model", default="smollm2-135m-instruct")
+    add("--form", default="joint", choices=("joint", "cross_attention"), help="how neighbours are read")
     add("--onnx", type=Path, metavar="FOLDER", help="generate by ONNX Runtime with what `ragauge export` wrote there")
     add("--cores", help="of the decoder")
     add("--retrieval-cores", help="of the server")
@@ -183,7 +199,10 @@ def _arguments() -> argparse.Namespace:
     add("--intervals", type=lambda text: [int(m) for m in text.split(",")], default=[64])
     add("--tokens", type=int, default=1024)
     add("--trials", type=int, default=5)
-    return parser.parse_args()
+    args = parser.parse_args()
+    if args.onnx and args.form != "joint":
+        parser.error("--onnx: reads neighbours by the form joint alone")
+    return args
 
 
 if __name__ == "__main__":
