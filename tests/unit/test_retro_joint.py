@@ -16,6 +16,7 @@ from ragauge.errors import UserError
 from ragauge.lm import LM, Row
 from ragauge.retro.generation import generate
 from ragauge.retro.joint import JointAttention
+from ragauge.retro.reader import Kept
 from ragauge.retro.scoring import read_through, token_nll
 from ragauge.retro.sources import Ask, Chance, Fresh, NoNeighbours, Prefetched, Source
 from ragauge.retro.windows import Windows
@@ -139,6 +140,42 @@ def test_a_window_without_neighbours_forgets_those_before() -> None:
     readers[0].attach([DOCUMENTS[0][:128]])
     readers[0].attach([])
     torch.testing.assert_close(readers[0].read(IDS[64:80]), readers[1].read(IDS[64:80]))
+
+
+def test_a_neighbour_that_was_read_before_is_not_read_again() -> None:
+    lm = tiny_models.tiny_lm()
+    first, second, third = [tokens(length, seed) for length, seed in ((128, 5), (100, 6), (64, 7))]
+    logits, lengths = [], []
+    for keeps in (True, False):
+        reader = JointAttention().open(lm, 80, 256)
+        with lm.tracing() as trace:
+            for neighbours, ids in (([first, second], IDS[:40]), ([second, third], IDS[40:50])):
+                reader.read(ids[:1])
+                reader.attach(neighbours)
+                found = reader.read(ids[1:])
+                if not keeps:
+                    reader._kept = Kept()
+        logits.append(found)
+        lengths.append([call.lengths for call in trace if call.stage == "neighbours"])
+    assert lengths == [[(128, 100), (64,)], [(128, 100), (100, 64)]]
+    torch.testing.assert_close(*logits, atol=1e-5, rtol=1e-5)
+
+
+def test_what_was_used_last_is_kept() -> None:
+    kept, read = Kept[str](2), []
+
+    def of(keys: str) -> list[str]:
+        def make(places: Sequence[int]) -> list[str]:
+            read.extend(keys[place] for place in places)
+            return [keys[place].upper() for place in places]
+
+        return kept.of(keys, make)
+
+    assert of("abab") == ["A", "B", "A", "B"]
+    assert of("b") + of("cb") == ["B", "C", "B"]
+    assert of("abc") == ["A", "B", "C"]
+    assert read == ["a", "b", "c", "a"]
+    assert of("") == []
 
 
 def test_neighbours_need_a_token_to_stand_behind() -> None:

@@ -161,11 +161,11 @@ def test_the_model_finds_the_lines_and_predicts_by_them() -> None:
     assert budget == pytest.approx(0.3 + 32 * (0.02 + 1e-5 * (100 + 256 + 15.5)) - 0.1)
     trace = model.predicted(64, 160, windows, 2, retrieval_s=0.5)
     assert [c.stage for c in trace if c.stage in (RETRIEVAL, PREFETCH)] == [RETRIEVAL, PREFETCH, PREFETCH]
-    spans = [model.window_s(length, 32, 256) for length in (64, 96, 128)]
+    spans = [0.3 + model.decode_s(length, 32, 256) for length in (64, 96, 128)]
     assert ideal_s(trace) == pytest.approx(0.5 + sum(spans))
     assert ideal_s(model.predicted(64, 160, windows, 2, 9.0)) == pytest.approx(9.0 * 3 + spans[-1])
     assert ideal_s(model.predicted(64, 160, Windows(64), 2, 0.5)) == pytest.approx(
-        1.0 + model.window_s(64, 64, 256) + model.window_s(128, 32, 256)
+        1.0 + 0.3 + model.decode_s(64, 64, 256) + 0.3 + model.decode_s(128, 32, 256)
     )
 
 
@@ -176,6 +176,14 @@ def test_neighbours_that_are_read_ahead_take_of_the_time_for_searching() -> None
     assert model.budget_s(100, windows, 2) == pytest.approx(decode_s - 0.3)
     hidden = ideal_s(model.predicted(64, 128, windows, 2, retrieval_s=0.1))
     assert hidden == pytest.approx(0.1 + 0.3 + model.decode_s(64, 32, 256) + model.decode_s(96, 32, 256))
+
+
+def test_the_model_knows_how_much_was_read_before() -> None:
+    found = [Call(RETRIEVAL, (64,), (0,), seconds=0.1) for _ in range(4)]
+    read = [Call("neighbours", (128,) * count, (1,) * count, seconds=0.15 * count) for count in (2, 1, 1)]
+    model = GenerationModel.of([*found, *read, *(c for c in calls(0.02, 1e-5, 0.3) if c.stage == "decode")])
+    assert model.fresh == 0.5  # of four windows one read two neighbours, two read one
+    assert model.read_s(2) == pytest.approx(0.15)
 
 
 def test_predicted_windows_are_those_of_a_real_generation() -> None:
@@ -266,7 +274,7 @@ TINY_RETRO = Sizes(10, 2, 32, 4, 48, (1,), 1, 24, 2, 40, (0,))
 def test_retro_itself_generates_with_random_weights_and_scores_with_a_users(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ragauge.retro.sizes.PAPER", TINY_RETRO)
+    monkeypatch.setattr("ragauge.retro.architecture.PAPER", TINY_RETRO)
     common = ("--schedule", "random", "--form", "retro")
     assert command(folder, tmp_path / "g.jsonl", *common, "--task", "generate") == 0
     records = list(read_kind(tmp_path / "g.jsonl", SequenceRecord))

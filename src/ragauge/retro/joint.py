@@ -21,7 +21,7 @@ from torch import Tensor
 
 from ragauge.errors import UserError
 from ragauge.lm import LM, KVCache, Row, Span
-from ragauge.retro.reader import CachedReader, Prepared, Tokens
+from ragauge.retro.reader import CachedReader, Kept, Prepared, Tokens
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,8 @@ class JointReader(CachedReader):
     """A sequence and its current neighbours in one cache: the neighbours' slots first, then the sequence's.
 
     So the keys of every read are a view of the cache, and decoding between two retrievals is plain decoding.
-    Neighbours are read into a cache of their own, which another thread may do, and copied from there.
+    Neighbours are read into caches of their own, which another thread may do, and copied from there. A chunk that an
+    earlier window found as well is not read again.
     """
 
     def __init__(self, form: JointAttention, lm: LM, capacity: int, adapted: LM | None = None) -> None:
@@ -59,6 +60,7 @@ class JointReader(CachedReader):
         self._reads = adapted or lm  # whose decoder reads neighbours
         self._front = 0  # slots of the neighbours
         self._sink: KVCache | None = None  # the sequence's first token
+        self._kept: Kept[KVCache] = Kept()
 
     def prepare(self, neighbours: Sequence[Tokens], length: int) -> Prepared:
         """See `AheadReader.prepare`. Raises UserError where there is no token yet to read neighbours behind.
@@ -67,15 +69,26 @@ class JointReader(CachedReader):
         """
         assert self._reads.decoder is not None
         lm = LM(self._reads.decoder, self._reads.tokenizer)
-        texts = [ids for ids in neighbours if len(ids)]
+        texts = [tuple(ids) for ids in neighbours if len(ids)]
+        if self.form.sink and self._sink is None:
+            raise UserError("neighbours are read behind the sequence's first token; the sequence is empty")
+        last = 0 if self.form.reach is None else max(0, length - self.form.reach)
+        with lm.tracing() as trace:
+            states = self._kept.of(
+                [(last, ids) for ids in texts], lambda places: self._read(lm, [texts[i] for i in places], last)
+            )
+        cache = lm.new_cache(sum(map(len, texts)))
+        for state in states:
+            cache.append(state, Span(0, state.length))
+        return Prepared(tuple(trace), lambda: self._put(cache, Span(0, cache.length)))
+
+    def _read(self, lm: LM, texts: Sequence[Tokens], last: int) -> list[KVCache]:
+        """Each neighbour's keys and values, in a cache of its own; they end before position `last`."""
         cache = self._behind_the_sink(lm, sum(map(len, texts)))
         sink = cache.length
-        last = 0 if self.form.reach is None else max(0, length - self.form.reach)
         rows = [Row(ids, range(last - len(ids), last), (Span(0, sink),) if sink else ()) for ids in texts]
-        with lm.tracing() as trace:
-            if rows:
-                lm.extend(cache, rows, stage="neighbours", parallel=True)
-        return Prepared(tuple(trace), lambda: self._put(cache, Span(sink, cache.length)))
+        read = lm.extend(cache, rows, stage="neighbours", parallel=True)
+        return [lm.join(cache, [span], 0) for span in read.spans]
 
     def read(self, ids: Tokens) -> Tensor:
         """See `Reader.read`."""
@@ -88,8 +101,7 @@ class JointReader(CachedReader):
         """A cache of the sequence's first token, or of none, with room for `tokens`."""
         if not self.form.sink:
             return lm.new_cache(tokens)
-        if self._sink is None:
-            raise UserError("neighbours are read behind the sequence's first token; the sequence is empty")
+        assert self._sink is not None
         return lm.join(self._sink, [Span(0, 1)], tokens)
 
     @torch.inference_mode()

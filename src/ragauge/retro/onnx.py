@@ -25,7 +25,7 @@ from ragauge.lm import LM
 from ragauge.lm.decoder import ACTIVATIONS, Decoder, Layer
 from ragauge.lm.rope import rotate, rotation
 from ragauge.retro.joint import JointAttention
-from ragauge.retro.reader import Prepared, Tokens, Traced, attach
+from ragauge.retro.reader import Kept, Prepared, Tokens, Traced, attach
 from ragauge.retro.runtime import (
     HIDDEN,
     SLOTS,
@@ -164,22 +164,35 @@ class OnnxReader:
         heads, _, dim = next(node.shape for node in lm.session.get_inputs() if node.name.startswith("past_"))
         self._slots = Slots(self._names, heads, dim, front)
         self._sink: dict[str, np.ndarray] | None = None  # the sequence's first token, by name: (kv_head, 1, dim)
+        self._kept: Kept[list[np.ndarray]] = Kept()
 
     def prepare(self, neighbours: Sequence[Tokens], length: int) -> Prepared:
         """See `AheadReader.prepare`. Raises UserError where they do not fit, or the sequence has no token yet."""
-        texts = [ids for ids in neighbours if len(ids)]
+        texts = [tuple(ids) for ids in neighbours if len(ids)]
         if sum(map(len, texts)) > self.front:
             raise UserError(f"neighbours of {sum(map(len, texts))} tokens do not fit into {self.front} slots")
         if self._sink is None:
             raise UserError("neighbours are read behind the sequence's first token; the sequence is empty")
-        started = time.perf_counter()
-        behind = {f"past_{name}": slot[:, : int(self.form.sink)] for name, slot in self._sink.items()}
-        behind["mask"] = np.zeros(int(self.form.sink), np.float32)
         last = 0 if self.form.reach is None else max(0, length - self.form.reach)
+        calls: list[Call] = []
+
+        def read(places: Sequence[int]) -> list[list[np.ndarray]]:
+            made, call = self._read([texts[place] for place in places], last)
+            calls.append(call)
+            return made
+
+        states = self._kept.of([(last, ids) for ids in texts], read)
+        return Prepared(tuple(calls), lambda: self._put_neighbours(states))
+
+    def _read(self, texts: Sequence[Tokens], last: int) -> tuple[list[list[np.ndarray]], Call]:
+        """Each neighbour's keys and values by name; they end before position `last`."""
+        assert self._sink is not None
+        started, sink = time.perf_counter(), int(self.form.sink)
+        behind = {f"past_{name}": slot[:, :sink] for name, slot in self._sink.items()}
+        behind["mask"] = np.zeros(sink, np.float32)
         states = [self._run(self.lm.adapted, ids, last - len(ids), behind)[1] for ids in texts]
-        lengths, past = tuple(map(len, texts)), (int(self.form.sink),) * len(texts)
-        call = Call("neighbours", lengths, past, parallel=len(texts) > 1, seconds=_since(started))
-        return Prepared((call,) if texts else (), lambda: self._put_neighbours(states))
+        lengths, past = tuple(map(len, texts)), (sink,) * len(texts)
+        return states, Call("neighbours", lengths, past, parallel=len(texts) > 1, seconds=_since(started))
 
     def _put_neighbours(self, states: Sequence[Sequence[np.ndarray]]) -> None:
         self._slots.mask[: self.front] = HIDDEN

@@ -54,6 +54,7 @@ class GenerationModel:
     decode: Fit  # a token, by the tokens that it attends to
     neighbours: Fit  # of one window, by their tokens
     ahead: bool = False  # neighbours are read beside the window before theirs, behind the search
+    fresh: float = 1.0  # part of the neighbours' tokens that are read: earlier windows may have found the same chunks
     in_cache: bool = True  # neighbours are slots of the cache, among the tokens that a step attends to
 
     @classmethod
@@ -62,28 +63,31 @@ class GenerationModel:
         calls = list(trace)
         steps = [c for c in calls if c.stage == "decode" and c.seconds]
         read = [c for c in calls if c.stage in ("neighbours", AHEAD) and c.seconds]
+        found = sum(c.stage in (RETRIEVAL, PREFETCH) for c in calls)
+        most = max((sum(c.lengths) for c in read), default=0)  # of a window whose neighbours are all new
         return cls(
             fit([c.past[0] + (c.steps - 1) / 2 for c in steps], [(c.seconds or 0.0) / c.steps for c in steps]),
             fit([sum(c.lengths) for c in read], [c.seconds or 0.0 for c in read]),
             any(c.stage == AHEAD for c in calls),
+            min(1.0, sum(sum(c.lengths) for c in read) / (found * most)) if found and most else 1.0,
             in_cache,
         )
+
+    def read_s(self, k: int) -> float:
+        """Seconds to read k neighbours at the start of a window, on average."""
+        return self.neighbours(k * NEIGHBOUR * self.fresh)
 
     def decode_s(self, length: int, tokens: int, neighbour_tokens: int) -> float:
         """Seconds to decode `tokens` after `length` tokens of the sequence."""
         beside = neighbour_tokens if self.in_cache else 0
         return tokens * self.decode(length + beside + (tokens - 1) / 2)
 
-    def window_s(self, length: int, tokens: int, neighbour_tokens: int) -> float:
-        """Seconds to read a window's neighbours and decode `tokens` after `length` tokens of the sequence."""
-        return self.neighbours(neighbour_tokens) + self.decode_s(length, tokens, neighbour_tokens)
-
     def budget_s(self, length: int, windows: Windows, k: int, network_s: float = 0.0) -> float:
         """Seconds that a retrieval may take beside the window after `length` tokens (S3). Never below a millisecond.
 
         What it found must be read in them as well, where that is done ahead.
         """
-        tokens, read = k * NEIGHBOUR, self.neighbours(k * NEIGHBOUR)
+        tokens, read = k * NEIGHBOUR, self.read_s(k)
         spare = self.decode_s(length, windows.interval, tokens) + (-read if self.ahead else read)
         return max(1e-3, spare - network_s)
 
@@ -106,7 +110,7 @@ class GenerationModel:
             end = min(tokens, windows.first(windows.of(length - 1) + 1) + 1)
             stage = PREFETCH if windows.stale and not first else RETRIEVAL
             trace.append(Call(stage, (CHUNK,), (0,), macs=0, seconds=retrieval_s))
-            read_s = self.neighbours(k * NEIGHBOUR)
+            read_s = self.read_s(k)
             read = AHEAD if self.ahead and stage == PREFETCH else "neighbours"
             trace.append(Call(read, (NEIGHBOUR,) * k, (1,) * k, parallel=True, seconds=read_s))
             seconds = self.decode_s(length, end - length, k * NEIGHBOUR)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from threading import Lock
+from typing import Generic, Protocol, TypeVar
 
 from torch import Tensor
 
@@ -14,6 +15,8 @@ from ragauge.cost.trace import Call, Trace
 from ragauge.lm import LM, KVCache, Limits, Row, Span
 
 Tokens = Sequence[int]
+State = TypeVar("State")
+KEPT = 16  # neighbours of a sequence whose states are kept
 
 
 @dataclass(frozen=True)
@@ -88,6 +91,34 @@ def attach(reader: AheadReader, neighbours: Sequence[Tokens]) -> None:
     for call in prepared.calls:
         reader.note(call)
     prepared.put()
+
+
+class Kept(Generic[State]):
+    """What a sequence's neighbours were read into: the windows of one text find the same chunks again and again.
+
+    A neighbour's state rests on its own tokens, their positions and the sequence's first token alone, so that keeping
+    it changes no token.
+    """
+
+    def __init__(self, most: int = KEPT) -> None:
+        self._most, self._states = most, dict[Hashable, State]()
+        self._lock = Lock()  # two threads may read neighbours, at the first window
+
+    def of(self, keys: Sequence[Hashable], read: Callable[[Sequence[int]], Sequence[State]]) -> list[State]:
+        """The states of keys, in order; `read` makes those of the places among them that are not kept."""
+        with self._lock:
+            found = {key: self._states[key] for key in keys if key in self._states}
+        missing = {key: place for place, key in reversed(list(enumerate(keys))) if key not in found}
+        places = sorted(missing.values())
+        if places:
+            found |= dict(zip((keys[place] for place in places), read(places), strict=True))
+        with self._lock:
+            for key in keys:
+                self._states.pop(key, None)
+                self._states[key] = found[key]  # the latest used is the last
+            while len(self._states) > max(self._most, len(keys)):
+                del self._states[next(iter(self._states))]
+        return [found[key] for key in keys]
 
 
 class CachedReader(ABC):
