@@ -29,6 +29,7 @@ def main() -> None:
     vectors = normalised(draw.standard_normal((args.vectors, args.dim), dtype=np.float32))
     ids = np.arange(len(vectors))
     trained = faiss.index_factory(args.dim, f"IVF{LISTS},PQ{args.bytes}")
+    trained.cp.niter = trained.pq.cp.niter = 2  # any centroids will do
     trained.train(vectors)
     residuals = vectors - trained.quantizer.reconstruct_n(0, LISTS)[trained.quantizer.search(vectors, 1)[1][:, 0]]
     same = (Coder(trained).codes(residuals) == trained.pq.compute_codes(residuals)).mean()
