@@ -80,7 +80,8 @@ def test_a_pipelines_calls_are_those_of_a_real_one(kind: Any, task: Any) -> None
     read = sum(sum(call.lengths) * call.steps for call in planned if call.stage != "neighbours")
     assert read - sum(sum(call["lengths"]) * call.get("steps", 1) for call in real) in (0, 1)  # the last is not read
     neighbours = sum(call["stage"].startswith("neighbours") for call in record.trace)
-    assert sum(call.stage == "neighbours" for call in planned) == neighbours
+    windows = sum(call.stage == "neighbours" for call in planned)
+    assert min(1, windows) <= neighbours <= windows  # what an earlier window found is not read again
 
 
 def test_generation_is_bound_by_memory_and_timed_more_often_than_it_is_kept() -> None:
