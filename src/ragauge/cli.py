@@ -24,8 +24,7 @@ DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errn
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb; returns the exit code."""
-    logging.basicConfig(format="%(message)s", stream=sys.stderr)
-    logging.getLogger("ragauge").setLevel(logging.INFO)  # libraries tell of their warnings alone
+    _log()
     try:
         args = _parser().parse_args(arguments)
         args.verb(args)
@@ -44,6 +43,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"ragauge: error: {error.filename or 'writing'}: {error.strerror}", file=sys.stderr)
         return 2
     return 0
+
+
+def _log() -> None:
+    """Say what we do, and of what libraries say only their warnings: some (bm25s) set their own loggers to tell all."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.addFilter(lambda record: record.name.startswith("ragauge") or record.levelno >= logging.WARNING)
+    logging.basicConfig(format="%(message)s", handlers=[handler])
+    logging.getLogger("ragauge").setLevel(logging.INFO)
 
 
 class _Parser(argparse.ArgumentParser):

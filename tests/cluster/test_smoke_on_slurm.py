@@ -14,6 +14,7 @@ pytest.importorskip("snakemake_executor_plugin_slurm", reason="needs the extra '
 pytestmark = [workflow_folder.needs_snakemake, pytest.mark.slow, pytest.mark.cluster]
 
 RECORDS = ("data/*.jsonl", "answers/*/*/*.jsonl", "judgements/*/*/*.jsonl")
+OFTEN = ("--slurm-init-seconds-before-status-checks", "2")  # 10 suit jobs of minutes
 TIMED = r"latency|measured|seconds|time|_s$"  # quantities that two runs do not share
 
 
@@ -29,7 +30,7 @@ def local(root: Path) -> Path:
 def on_slurm(root: Path, local: Path, cluster: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run on Slurm."""
     made = workflow_folder.copy_workflow(root, tmp_path_factory.mktemp("smoke"))
-    run(made, *PROFILE, "--configfile", "configs/smoke.yaml")
+    run(made, *PROFILE, *OFTEN, "--configfile", "configs/smoke.yaml")
     return made
 
 

@@ -133,3 +133,13 @@ def test_help_and_list_import_nothing_heavy(arguments: list[str]) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == ""
+
+
+def test_of_libraries_only_warnings_are_printed() -> None:
+    code = (
+        "import logging\nfrom ragauge.cli import main\nmain(['list', 'methods'])\n"
+        "talkative = logging.getLogger('bm25s')\ntalkative.setLevel(logging.DEBUG)\n"
+        "talkative.debug('an index')\ntalkative.warning('a doubt')\nlogging.getLogger('ragauge.records').info('ours')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr.splitlines() == ["a doubt", "ours"]
