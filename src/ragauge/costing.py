@@ -43,8 +43,7 @@ def time_model(
     Args:
         new_tokens: the numbers of tokens that responses have, one run after another; the first one's is the result, the
             others' are its `other_lengths`.
-        protocol: further arguments of `cost.latency.run`; of them `documents` is the folder on whose disk documents
-            are kept while that is timed.
+        protocol: further arguments of `cost.latency.run`, and `folder`, on whose disk documents are kept meanwhile.
     """
     common = setting("naive", make("naive"), questions, model, max(new_tokens))  # prompts are the same for all methods
     options: dict[str, Any] = {"dtype": model.dtype, "device": model.device, "max_context": model.max_context}
@@ -74,15 +73,23 @@ def time_shape(
 
 
 def _timed(
-    variants: Mapping[str, Method], prompts: Sequence[Prompt], lm: LM, new_tokens: Sequence[int], **protocol: Any
+    variants: Mapping[str, Method],
+    prompts: Sequence[Prompt],
+    lm: LM,
+    new_tokens: Sequence[int],
+    *,
+    folder: Path | None = None,
+    documents_cold: bool = False,
+    **protocol: Any,
 ) -> dict[str, Any]:
     """The result for the first number of tokens, those for the others in it."""
     machine = protocol.pop("machine", None) or measure(device=lm.device.type)
-    folder = protocol.pop("documents", None)
-    disk = Disk(folder, lambda place: DocumentStore(place, "timed", UNBOUNDED)) if folder else None
+    on_disk = documents_cold or lm.device.type == "cpu"  # a GPU computes documents sooner than a disk takes them
+    disk = Disk(folder, lambda place: DocumentStore(place, "timed", UNBOUNDED)) if folder and on_disk else None
     naive = next((name for name, method in variants.items() if isinstance(method, Naive)), None)
-    common: dict[str, Any] = {**protocol, "machine": machine, "naive": naive}
-    first = latency.run(variants, prompts, lm, limits=_limits(new_tokens[0]), documents=disk, **common)
+    common: dict[str, Any] = {**protocol, "machine": machine, "naive": naive, "disk": disk}
+    limits = _limits(new_tokens[0])
+    first = latency.run(variants, prompts, lm, limits=limits, documents_cold=documents_cold, **common)
     others = [latency.run(variants, prompts, lm, limits=_limits(n), **common) for n in new_tokens[1:]]
     return {**first, "other_lengths": others}
 

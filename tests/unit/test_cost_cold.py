@@ -33,7 +33,7 @@ def test_the_protocol_times_what_is_computed_kept_and_read(tmp_path: Path) -> No
     lm = tiny_lm()
     limits = Limits(max_new_tokens=3, ignore_stop=True)
     options: dict[str, Any] = {"limits": limits, "trials": 2, "machine": MACHINE, "allow_load": True}
-    result = latency.run(variants, [tiny_prompt()], lm, documents=disk(tmp_path / "kept"), **options)
+    result = latency.run(variants, [tiny_prompt()], lm, disk=disk(tmp_path / "kept"), documents_cold=True, **options)
     rows = result["documents"]["rows"]
     assert [(row["variant"], row["prompt"]) for row in rows] == [("k1", 0)]  # naive prepares nothing
     assert all(row[key] > 0 for row in rows for key in ("computing_s", "missed_s", "loading_s", "bytes"))
@@ -44,6 +44,28 @@ def test_the_protocol_times_what_is_computed_kept_and_read(tmp_path: Path) -> No
     assert latency.run(variants, [tiny_prompt()], lm, **options)["documents"] is None
 
 
+def test_variants_with_the_same_documents_compute_them_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ragauge.lm import Limits
+
+    made: list[int] = []
+    save = DocumentStore.save
+    monkeypatch.setattr(DocumentStore, "save", lambda self, *kept: (made.append(1), save(self, *kept)))
+    variants = {name: make("superposition", top_k=k) for name, k in (("k1", 1), ("k2", 2), ("k3", 3))}
+    options: dict[str, Any] = {"trials": 1, "machine": MACHINE, "allow_load": True}
+    options["limits"] = Limits(max_new_tokens=3, ignore_stop=True)
+    latency.run({"k1": variants["k1"]}, [tiny_prompt()], tiny_lm(), disk=disk(tmp_path), **options)
+    alone = len(made)
+    shared = latency.run(variants, [tiny_prompt()], tiny_lm(), disk=disk(tmp_path), **options)
+    assert alone > 0
+    assert len(made) == 2 * alone  # of these, one half for one variant, the other for three
+    assert not list(tmp_path.iterdir())
+    plain = latency.run(variants, [tiny_prompt()], tiny_lm(), **options)
+    untimed = ("variant", "flop", "compute_cycles")
+    assert [[row[key] for key in untimed] for row in shared["rows"]] == [
+        [row[key] for key in untimed] for row in plain["rows"]
+    ]
+
+
 def test_vectors_of_an_encoder_are_not_looked_for_on_disk(tmp_path: Path) -> None:
     lm = tiny_lm()
 
@@ -51,6 +73,14 @@ def test_vectors_of_an_encoder_are_not_looked_for_on_disk(tmp_path: Path) -> Non
         lm.note(Call("rank", (), (), offline=True, macs=5, seconds=0.1))
 
     assert cold.time_documents("dense", encode, lm, disk(tmp_path)) is None
+
+
+def test_cold_documents_need_a_disk(tmp_path: Path) -> None:
+    from ragauge.lm import Limits
+
+    with pytest.raises(UserError, match="need a disk"):
+        latency.run({}, [tiny_prompt()], tiny_lm(), limits=Limits(max_new_tokens=3, ignore_stop=True), trials=1,
+                    machine=MACHINE, documents_cold=True)  # fmt: skip
 
 
 def test_a_disk_that_keeps_nothing_is_told(tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,22 @@ STATE = "the pages of what is read are dropped from the system's cache first, so
 
 @dataclass(frozen=True)
 class Disk:
-    """Where documents are kept while they are timed."""
+    """Where documents are kept for the length of a measurement."""
 
     folder: Path  # on the disk that is meant; what is written there is removed again
     store: Callable[[Path], Any]  # makes a ragauge.lm.store.DocumentStore in a folder
+
+    @contextmanager
+    def keep(self, lm: Any) -> Iterator[Path]:
+        """Have the decoder keep what it reads offline in a new folder here, until the context ends."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        place = Path(tempfile.mkdtemp(prefix=".documents-", dir=self.folder))
+        try:
+            lm.documents = self.store(place)
+            yield place
+        finally:
+            lm.documents = None
+            shutil.rmtree(place, ignore_errors=True)
 
 
 def time_documents(name: str, prepare: Callable[[], Any], lm: Any, disk: Disk) -> dict[str, Any] | None:
@@ -42,16 +55,10 @@ def time_documents(name: str, prepare: Callable[[], Any], lm: Any, disk: Disk) -
         computing_s, calls = _timed(prepare, lm)
         if not any(map(_is_kept, calls)):
             return None
-        disk.folder.mkdir(parents=True, exist_ok=True)
-        place = Path(tempfile.mkdtemp(prefix=".documents-", dir=disk.folder))
-        try:
-            lm.documents = disk.store(place)
+        with disk.keep(lm) as place:
             missed_s, _ = _timed(prepare, lm)
             size = _forget(place)
             loading_s, calls = _timed(prepare, lm)
-        finally:
-            lm.documents = None
-            shutil.rmtree(place, ignore_errors=True)
     if any(_is_kept(call) and call.loading_s is None for call in calls):
         raise UserError(f"{name}: its documents could not be kept in {disk.folder}; is the disk full?")
     seconds = {"computing_s": computing_s, "missed_s": missed_s, "loading_s": loading_s}

@@ -14,7 +14,7 @@ import random
 import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -66,7 +66,8 @@ def run(
     naive: str | None = None,
     machine: Mapping[str, Any] | None = None,
     allow_load: bool = False,
-    documents: cold.Disk | None = None,
+    disk: cold.Disk | None = None,
+    documents_cold: bool = False,
 ) -> dict[str, Any]:
     """Time every method variant on the prompts.
 
@@ -82,20 +83,26 @@ def run(
         naive: the variant that reads one plain prompt, beside which the others' gaps between theory and clock are told.
         machine: what `cost.machine.measure` returned; measured here by default.
         allow_load: report although other processes kept the machine busy.
-        documents: where given, what a method prepares is also timed as it comes from that disk (`cost.cold`).
+        disk: where given, variants that read the same documents compute them once between them; their keys and values
+            are the same bits.
+        documents_cold: what a method prepares is also timed as it comes from that disk (`cost.cold`).
 
     Returns: {"provenance", "protocol", "machine", "load", "refused", "unsupported", "stages", "gap", "summary",
-        "rows", "documents" (the trials of `documents`; None without)}. Where the machine was too busy, `refused` says
-        so, `summary` and `gap` are empty; the rows are kept.
+        "rows", "documents" (the trials of cold documents; None without)}. Where the machine was too busy, `refused`
+        says so, `summary` and `gap` are empty; the rows are kept.
 
     Raises:
         UserError: no prompts, no trials, more threads than cores, or a response that the context cuts short.
     """
     _check(prompts, limits, trials)
+    if documents_cold and disk is None:
+        raise UserError("documents that are cold need a disk to come from")
     machine = machine or measure(device=lm.device.type)
     unsupported = {name: reason for name, method in variants.items() if (reason := method.unsupported(lm))}
     able = {name: method for name, method in variants.items() if name not in unsupported}
-    bench = _Bench(able, lm, limits, machine, max(warmup, 1), random.Random(seed), len(able) * trials, documents)
+    bench = _Bench(
+        able, lm, limits, machine, max(warmup, 1), random.Random(seed), len(able) * trials, disk, documents_cold
+    )
     shares = [trials // len(prompts) + (i < trials % len(prompts)) for i in range(len(prompts))]
     with _quiet_collector():
         for index, (prompt, share) in enumerate(zip(prompts, shares, strict=True)):
@@ -114,7 +121,7 @@ def run(
         "gap": {} if refused else gaps(stages, bench.rows, naive, allow_load),
         "summary": {} if refused else summarise(bench.rows, allow_load),
         "rows": bench.rows,
-        "documents": {"state": cold.STATE, "rows": bench.documents} if documents else None,
+        "documents": {"state": cold.STATE, "rows": bench.documents} if documents_cold else None,
     }
 
 
@@ -188,7 +195,8 @@ class _Bench:
         warmup: int,
         order: random.Random,
         retries: int,
-        disk: cold.Disk | None = None,
+        disk: cold.Disk | None,
+        documents_cold: bool,
     ) -> None:
         self.variants, self.lm, self.limits, self.machine, self.warmup = variants, lm, limits, machine, warmup
         self.order = order
@@ -197,12 +205,13 @@ class _Bench:
         self.load = Load()  # of all undisturbed trials together: what was too short to see in each
         self.rows: list[dict[str, Any]] = []
         self.stages: dict[str, dict[str, dict[str, float]]] = {}
-        self.disk = disk
+        self.disk, self.documents_cold = disk, documents_cold
         self.documents: list[dict[str, Any]] = []  # trials of what is prepared
 
     def time_prompt(self, index: int, prompt: Any, trials: int) -> None:
         """Prepare every variant on a prompt, warm it up, and time it `trials` times in seeded random orders."""
-        states = {name: method.prepare(self.lm, prompt) for name, method in self.variants.items()}
+        with self.disk.keep(self.lm) if self.disk else nullcontext():
+            states = {name: method.prepare(self.lm, prompt) for name, method in self.variants.items()}
         traces = {name: self._warm(name, states[name], prompt) for name in self.variants}
         costs = {name: self._costs(name, trace) for name, trace in traces.items()}
         for _ in range(trials):
@@ -213,7 +222,7 @@ class _Bench:
                 trial = self._undisturbed(name, states[name], prompt)
                 self.load += Load() if trial.disturbed else trial.load
                 self.rows.append(self._row(name, index, trial) | costs[name])
-        if self.disk:
+        if self.disk and self.documents_cold:
             del states, traces  # memory for what is prepared anew
             self._time_documents(self.disk, index, prompt)
 

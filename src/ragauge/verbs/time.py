@@ -59,7 +59,8 @@ def run(args: argparse.Namespace) -> None:
         "threads": options.first(args.threads, protocol.threads if protocol else None),
         "machine": machine.read(args.machine) if args.machine else None,
         "allow_load": args.allow_load,
-        "documents": args.out.parent if cold else None,
+        "folder": args.out.parent,
+        "documents_cold": cold,
     }
     if args.random_weights:
         model = options.model(args, config, known=False)
