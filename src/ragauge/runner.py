@@ -21,6 +21,7 @@ from ragauge.lm.checkpoint import read_shape
 from ragauge.lm.store import DocumentStore
 from ragauge.methods import Answer, Method
 from ragauge.methods import Evidence as Piece
+from ragauge.progress import bar
 from ragauge.prompts import Prompt, Source, build_prompt
 from ragauge.prompts.templates import wrapper
 from ragauge.records import Evidence, Record, Writer
@@ -92,7 +93,8 @@ def run(
         if todo:
             lm = _load(setting, method, threads)
             lm.documents = documents.store(setting) if documents else None
-            for example in _progress(todo, len(writer.done), f"{setting.dataset} {variant}"):
+            asked = f"{setting.dataset} {variant}"
+            for example in bar(asked, "question", len(examples), len(writer.done), iterable=todo):
                 writer.append(ask(lm, method, example, setting))
         writer.finish(_meta(setting, variant, threads))
     return out
@@ -200,12 +202,6 @@ def _load(setting: Setting, method: Method, threads: int | None) -> LM:
     if reason:
         raise UserError(f"{setting.method} on {setting.model}: {reason}")
     return lm
-
-
-def _progress(examples: Sequence[Example], done: int, title: str) -> Any:
-    from tqdm import tqdm
-
-    return tqdm(examples, desc=title, unit="question", initial=done, total=done + len(examples), mininterval=1.0)
 
 
 def _meta(setting: Setting, variant: str, threads: int | None) -> dict[str, Any]:

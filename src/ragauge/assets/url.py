@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import re
 import shutil
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -20,6 +19,7 @@ from ragauge import __version__
 from ragauge.assets import archive
 from ragauge.assets.store import Store, check_sha256
 from ragauge.errors import UserError
+from ragauge.progress import bar
 
 ATTEMPTS = 5  # in a row without a byte of progress
 PAUSE_S = 1.0  # before the second attempt; doubled before each further one
@@ -140,10 +140,11 @@ class Download:
         total = start + int(length) if length and length.isdigit() else None
         self._keep_validator(response)
         self._check_room(total, start)
-        with self.path.open("ab" if start else "wb") as file, _bar(self.path.name, start, total, progress) as bar:
+        shown = bar(self.path.name, "B", total, start, unit_scale=True, disable=not progress)
+        with self.path.open("ab" if start else "wb") as file, shown:
             while data := response.read(CHUNK):
                 file.write(data)
-                bar.update(len(data))
+                shown.update(len(data))
         if total is not None and self._bytes() != total:
             raise _ConnectionLostError(f"the connection ended at {self._bytes():,} of {total:,} bytes")
 
@@ -159,13 +160,3 @@ class Download:
         free = shutil.disk_usage(self.path.parent).free
         if total is not None and total - start > free:
             raise UserError(f"{self.url}: {total - start:,} bytes to come, {free:,} free in {self.path.parent}")
-
-
-def _bar(name: str, start: int, total: int | None, progress: bool) -> Any:
-    """A progress bar with size, rate and time left; a line every ten seconds where stderr is no terminal."""
-    from tqdm import tqdm
-
-    pause = 0.2 if sys.stderr.isatty() else 10.0
-    return tqdm(
-        desc=name, initial=start, total=total, unit="B", unit_scale=True, mininterval=pause, disable=not progress
-    )

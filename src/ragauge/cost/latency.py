@@ -15,7 +15,7 @@ import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from ragauge.cost.flop import flop
 from ragauge.cost.machine import MAX_LOAD, PAUSE_S, Load, competing_load, measure, provenance
 from ragauge.cost.trace import Trace, online, stage_seconds
 from ragauge.errors import UserError
+from ragauge.progress import bar
 
 CACHE_STATE = "what a method prepares before the question is known is ready; question, task and response are timed"
 MAX_DISTURBED = 0.1  # part of the trials that may stay disturbed after their retries
@@ -100,11 +101,20 @@ def run(
     machine = machine or measure(device=lm.device.type)
     unsupported = {name: reason for name, method in variants.items() if (reason := method.unsupported(lm))}
     able = {name: method for name, method in variants.items() if name not in unsupported}
-    bench = _Bench(
-        able, lm, limits, machine, max(warmup, 1), random.Random(seed), len(able) * trials, disk, documents_cold
-    )
     shares = [trials // len(prompts) + (i < trials % len(prompts)) for i in range(len(prompts))]
-    with _quiet_collector():
+    with bar(f"timing on {dataset}", "trial", len(able) * trials) as progress, _quiet_collector():
+        bench = _Bench(
+            able,
+            lm,
+            limits,
+            machine,
+            warmup=max(warmup, 1),
+            order=random.Random(seed),
+            retries_left=len(able) * trials,
+            disk=disk,
+            documents_cold=documents_cold,
+            progress=progress,
+        )
         for index, (prompt, share) in enumerate(zip(prompts, shares, strict=True)):
             if share:
                 bench.time_prompt(index, prompt, share)
@@ -183,37 +193,34 @@ def spread(values: Sequence[float | None]) -> dict[str, float]:
     return {"median": median, "q1": q1, "q3": q3, "n": len(known)}
 
 
+@dataclass
 class _Bench:
     """The trials of one run, as they come in."""
 
-    def __init__(
-        self,
-        variants: Mapping[str, Any],
-        lm: Any,
-        limits: Any,
-        machine: Mapping[str, Any],
-        warmup: int,
-        order: random.Random,
-        retries: int,
-        disk: cold.Disk | None,
-        documents_cold: bool,
-    ) -> None:
-        self.variants, self.lm, self.limits, self.machine, self.warmup = variants, lm, limits, machine, warmup
-        self.order = order
-        self.retries_left = retries  # of the whole run, so that a busy machine cannot stretch it without end
-        self.retried = 0
-        self.load = Load()  # of all undisturbed trials together: what was too short to see in each
-        self.rows: list[dict[str, Any]] = []
-        self.stages: dict[str, dict[str, dict[str, float]]] = {}
-        self.disk, self.documents_cold = disk, documents_cold
-        self.documents: list[dict[str, Any]] = []  # trials of what is prepared
+    variants: Mapping[str, Any]
+    lm: Any
+    limits: Any
+    machine: Mapping[str, Any]
+    warmup: int
+    order: random.Random
+    retries_left: int  # of the whole run, so that a busy machine cannot stretch it without end
+    disk: cold.Disk | None
+    documents_cold: bool
+    progress: Any  # a bar of trials, moved between them, never in one
+    retried: int = 0
+    load: Load = field(default_factory=Load)  # of all undisturbed trials together: what was too short to see in each
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    stages: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
+    documents: list[dict[str, Any]] = field(default_factory=list)  # trials of what is prepared
 
     def time_prompt(self, index: int, prompt: Any, trials: int) -> None:
         """Prepare every variant on a prompt, warm it up, and time it `trials` times in seeded random orders."""
+        self.progress.set_postfix_str("preparing documents")
         with self.disk.keep(self.lm) if self.disk else nullcontext():
             states = {name: method.prepare(self.lm, prompt) for name, method in self.variants.items()}
         traces = {name: self._warm(name, states[name], prompt) for name in self.variants}
         costs = {name: self._costs(name, trace) for name, trace in traces.items()}
+        self.progress.set_postfix_str("")
         for _ in range(trials):
             gc.collect()
             names = list(self.variants)
@@ -222,6 +229,7 @@ class _Bench:
                 trial = self._undisturbed(name, states[name], prompt)
                 self.load += Load() if trial.disturbed else trial.load
                 self.rows.append(self._row(name, index, trial) | costs[name])
+                self.progress.update()
         if self.disk and self.documents_cold:
             del states, traces  # memory for what is prepared anew
             self._time_documents(self.disk, index, prompt)

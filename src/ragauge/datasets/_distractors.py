@@ -23,6 +23,7 @@ import numpy as np
 from ragauge.datasets import _wikipedia
 from ragauge.datasets._wiki_corpus import DOCUMENTS, QUESTIONS, SAMPLE, Corpus, Question, read_questions
 from ragauge.datasets._wikipedia import Passage
+from ragauge.progress import bar
 
 ENCODER = "minilm"  # its name in the catalog of assets
 EMBEDDED_AT_ONCE = 256  # passages between two updates of the progress bar
@@ -139,13 +140,11 @@ def _embedded(passages: Sequence[Passage]) -> np.ndarray:
 
 
 def _embed(folder: Path, texts: Sequence[str]) -> dict[str, Any]:
-    from tqdm import tqdm
-
     from ragauge.rankers.dense import load_encoder
 
     encoder = load_encoder(ENCODER)
     parts = []
-    with tqdm(total=len(texts), desc="embedding the Wikipedia sample", unit="passage") as progress:
+    with bar("embedding the Wikipedia sample", "passage", len(texts)) as progress:
         for start in range(0, len(texts), EMBEDDED_AT_ONCE):
             parts.append(encoder.encode(texts[start : start + EMBEDDED_AT_ONCE]))
             progress.update(len(parts[-1]))

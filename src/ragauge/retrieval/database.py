@@ -29,6 +29,7 @@ import numpy as np
 
 from ragauge.datasets._base import json_object, read_lines
 from ragauge.errors import UserError
+from ragauge.progress import bar
 from ragauge.retrieval import _folder
 from ragauge.retrieval.corpus import Corpus, Document, Share, as_json_line
 from ragauge.retrieval.near_duplicates import PERMUTATIONS, EvaluationText, signatures
@@ -111,7 +112,8 @@ def build_shard(database: Path, recipe: Recipe, number: int) -> bool:
 
     def make(folder: Path) -> dict[str, Any]:
         with _ShardWriter(folder, recipe, tokenizer) as writer:
-            for document in recipe.corpus.documents(share):
+            documents = recipe.corpus.documents(share)
+            for document in bar(f"cutting shard {number}", "document", iterable=documents):
                 writer.add(document)
         if not writer.chunks:
             sources = ", ".join(recipe.corpus.sources)

@@ -18,6 +18,7 @@ import numpy as np
 
 from ragauge.errors import UserError, unknown
 from ragauge.graphs import open_session, write_graph
+from ragauge.progress import bar
 from ragauge.retrieval import _folder
 from ragauge.retrieval.database import Shard, load_tokenizer, shard_folder, tokenizer_sha256
 
@@ -178,9 +179,11 @@ def build_embeddings(database: Path, number: int, choice: EncoderChoice) -> bool
     def make(folder: Path) -> dict[str, Any]:
         encoder = choice.load()
         detokenise = detokeniser(shard)
-        with open(folder / "vectors.bin", "wb") as file:
+        shown = bar(f"embedding shard {number}", "chunk", shard.chunks)
+        with open(folder / "vectors.bin", "wb") as file, shown:
             for texts in _blocks(shard, detokenise):
                 file.write(normalised(encoder.encode(texts)).astype(np.float16).tobytes())
+                shown.update(len(texts))
         facts = {"dim": encoder.dim, "chunks": shard.chunks, "dtype": "float16"}
         return {"encoder": choice.name, "engine": choice.engine, **facts}
 

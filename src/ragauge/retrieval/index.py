@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 
 from ragauge.errors import UserError
+from ragauge.progress import bar
 from ragauge.retrieval import _folder
 from ragauge.retrieval.coder import Coder
 from ragauge.retrieval.database import Database
@@ -200,8 +201,11 @@ def add(folder: Path, label: str, recipe: IndexRecipe, shard: int) -> bool:
     def make(unfinished: Path) -> dict[str, Any]:
         index = faiss.read_index(str(trained / "trained.faiss"))
         coder = Coder(index)
-        for block, ids in vectors.blocks(shard):
-            coder.add(block, ids)
+        count = len(vectors.rows[shard]) + vectors.drawn(shard)
+        with bar(f"adding shard {shard} to {label}", "vector", count, unit_scale=True) as shown:
+            for block, ids in vectors.blocks(shard):
+                coder.add(block, ids)
+                shown.update(len(ids))
         _write(index, unfinished / "codes.faiss")
         return {"vectors": int(index.ntotal)}
 

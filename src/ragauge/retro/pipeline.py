@@ -17,6 +17,7 @@ import torch
 from ragauge.cost.trace import Trace
 from ragauge.errors import UserError
 from ragauge.lm import LM
+from ragauge.progress import bar
 from ragauge.records import SequenceRecord, Writer
 from ragauge.retro.cross_attention import CrossAttention
 from ragauge.retro.evaluation import Text
@@ -195,13 +196,11 @@ def run(
     Raises:
         UserError: the model or the retriever cannot be had; `out` holds another run's records or cannot be written.
     """
-    from tqdm import tqdm
-
     keys = [text.key for text in texts]
     with Writer(out, asdict(setting), keys, overwrite, SequenceRecord) as writer:
         todo = [text for text in texts if text.key not in writer.done]
         pipeline = make() if todo else None
-        for text in tqdm(todo, desc=setting.schedule.kind, unit="sequence", mininterval=1.0):
+        for text in bar(setting.schedule.kind, "sequence", len(texts), len(texts) - len(todo), iterable=todo):
             assert pipeline is not None
             writer.append(pipeline.record(text))
         model = pipeline.generation if pipeline else None

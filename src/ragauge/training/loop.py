@@ -218,7 +218,8 @@ class Trainer:
     def _note(self, split: str, loss: float, lr: float, clock: _Clock) -> None:
         self.progress.curve.append(Point(self.progress.step, split, loss, lr, round(clock.seconds, 3)))
         if self.engine.rank == 0:
-            logger.info("step %d: %s loss %.4f, %.0f s", self.progress.step, split, loss, clock.seconds)
+            step, steps = self.progress.step, self.settings.steps
+            logger.info("step %d of %d: %s loss %.4f, %.0f s", step, steps, split, loss, clock.seconds)
 
     def _save(self, clock: _Clock) -> None:
         """Keep a checkpoint; the one before it goes when this one counts."""

@@ -64,8 +64,7 @@ def _judge_of(args: argparse.Namespace) -> Judge:
 
 def _judge(judge: Judge, asked: list[Record], out: Path) -> list[Judgement]:
     """Judgements in the records' order, each safe on disk before the next question; in the end rewritten in order."""
-    from tqdm import tqdm
-
+    from ragauge.progress import bar
     from ragauge.records import replace_atomically
 
     known = _known(out)
@@ -73,7 +72,7 @@ def _judge(judge: Judge, asked: list[Record], out: Path) -> list[Judgement]:
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         with out.open("a", encoding="utf-8") as file:
-            for record in tqdm(asked, desc="judging", unit="question", mininterval=1.0):
+            for record in bar("judging", "question", iterable=asked):
                 judgement = _one(judge, record, known)
                 file.write("\n" + _line(judgement))  # after a line that a kill may have torn
                 file.flush()

@@ -1,0 +1,23 @@
+"""Bars of long work on stderr: what is being done, how far it is, how fast, and how long it will still take."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+TERMINAL_S, LOG_S = 0.2, 2.0  # between two states of a bar: where it moves, and where each is a line of a file
+
+
+def bar(what: str, unit: str, total: int | None = None, done: int = 0, **options: Any) -> Any:
+    """A tqdm bar: a context whose `update(n)` moves it, or, with `iterable=items`, a loop over these.
+
+    Args:
+        unit: what is counted, in the singular.
+        total: all of them; None where nobody knows.
+        done: those that an earlier run has done, which say nothing of this one's rate.
+        options: further ones of tqdm.
+    """
+    from tqdm import tqdm
+
+    pause = TERMINAL_S if sys.stderr.isatty() else LOG_S
+    return tqdm(desc=what, unit=unit, total=total, initial=done, mininterval=pause, **options)
