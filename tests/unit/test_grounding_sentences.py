@@ -76,6 +76,16 @@ def test_sentences_of(document: str, expected: list[str]) -> None:
     assert texts(document) == expected
 
 
+def test_a_mark_without_its_other_half_does_not_join_a_document() -> None:
+    sentences = [f"The fish number {i} was known well. " for i in range(40)]
+    cut = ['They called it "the fish. ', "And so on. "]  # opened, and never closed
+    first = "The word ra‘ad is old. "
+    marked = [first, *sentences[:20], *cut, *sentences, "It is the fishermen’s. ", "(So they said.)"]
+    assert texts("".join(marked)) == marked
+    quoted = [first, *sentences, '"It is. ', "It was.” ", "The fishermen’s."]
+    assert texts("".join(quoted)) == quoted
+
+
 def test_real_documents_are_their_sentences(shared_data: Any) -> None:
     from ragauge.datasets import read_jsonl
 

@@ -11,6 +11,9 @@ from typing import Any
 from ragauge.prompts import Source
 
 SEPARATOR = "\n\n"  # between documents
+LONGEST = 1000  # characters, about CFIC's d in tokens: what is longer can never be evidence that ends with its sentence
+PAIRED = "\"'‘’‚‛“”„‟«»‹›()[]{}「」『』（）《》"
+_UNPAIRED = str.maketrans(dict.fromkeys(PAIRED, " "))
 
 
 @dataclass(frozen=True)
@@ -31,14 +34,40 @@ def split(text: str) -> list[tuple[int, int]]:
     White space belongs to the sentence before it, that at the beginning of the text to the first one. A blank line
     ends a sentence, so headings and list items that stand alone are sentences. White space alone has none.
     """
+    starts = []
+    for start, stop in _boundaries(text):
+        piece = text[start:stop]
+        if piece.strip():
+            starts.append(start + len(piece) - len(piece.lstrip()))
+    return list(pairwise([0, *starts[1:], len(text)])) if starts else []
+
+
+def _boundaries(text: str) -> Iterator[tuple[int, int]]:
+    """Spans of the sentences as the splitter finds them.
+
+    It keeps together what stands between a pair of quotation marks or brackets. Where one of a pair is missing, or is
+    no quotation mark at all (the letter of "ra‘ad"), half a document is one sentence until some apostrophe ends it.
+    So a long one is split once more as if it held no such marks.
+    """
+    for start, stop in _library_boundaries(text):
+        if stop - start <= LONGEST:
+            yield start, stop
+            continue
+        inner = [_before_mark(text, start + at) for at, _ in _library_boundaries(text[start:stop].translate(_UNPAIRED))]
+        yield from pairwise([start, *inner[1:], stop])
+
+
+def _library_boundaries(text: str) -> Iterator[tuple[int, int]]:
     from sentencex import get_sentence_boundaries
 
-    starts = []
     for found in get_sentence_boundaries("en", text):
-        piece = text[found["start_index"] : found["end_index"]]
-        if piece.strip():
-            starts.append(found["start_index"] + len(piece) - len(piece.lstrip()))
-    return list(pairwise([0, *starts[1:], len(text)])) if starts else []
+        yield found["start_index"], found["end_index"]
+
+
+def _before_mark(text: str, start: int) -> int:
+    """A sentence's start, with the mark that opens it."""
+    opened = start >= 2 and text[start - 1] in PAIRED and text[start - 2].isspace()
+    return start - 1 if opened else start
 
 
 def tokenize(sources: Sequence[Source], tokenizer: Any) -> tuple[list[int], list[Sentence]]:

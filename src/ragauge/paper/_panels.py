@@ -309,12 +309,13 @@ def handle(label: str, colour: str, marker: str, line: bool = False, hollow: boo
 
 
 def _room(ax: Axes, values: Sequence[float]) -> None:
-    """An axis from zero with room for its largest interval."""
+    """An axis from zero with room for its largest interval, and for those of the panels that share it."""
     finite = [float(v) for v in values if _is_number(v)]
     if not finite:
         return
-    top = max([ax.get_xlim()[1] if ax.has_data() and ax.get_xlim()[0] <= 0 else 0.0, *finite])
-    ax.set_xlim(min([0.0, *finite]) - 0.02 * top, top * 1.04 if top > 0 else 1.0)
+    shared = ax.get_xlim()[1] if ax.has_data() and ax.get_xlim()[0] <= 0 else 0.0
+    top = max(shared, 1.04 * max(finite))
+    ax.set_xlim(min([0.0, *finite]) - 0.02 * top, top if top > 0 else 1.0)
 
 
 def _is_number(value: Any) -> bool:

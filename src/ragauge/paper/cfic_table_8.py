@@ -25,7 +25,7 @@ KEYS = ("model", "dataset", "series", "k", "variant")
 LATENCY, WITHOUT = "decoding_latency_ms", "latency_without_strategies_ms"
 PUBLISHED = {"latency_ms": LATENCY, "latency_without_strategies_ms": WITHOUT}
 PAPER = "the paper's 7B model"
-F1, TIME = _panels.Axis("F1"), _panels.Axis("ms until the evidence is known")
+F1, TIME = _panels.Axis("F1"), _panels.Axis("ms to the evidence")
 
 
 def table(runs: Runs) -> pd.DataFrame:
