@@ -17,7 +17,7 @@ PAGES = [
     "README.md",
     "CONTRIBUTING.md",
     "benchmarks/README.md",
-    *(f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")),
+    *(f"docs/{page.name}" for page in sorted((ROOT / "docs").glob("*.md"))),
 ]
 
 
