@@ -27,7 +27,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def forget() -> None:
-    for cached in (module.imports, module._path, module._tree, module._code):
+    for cached in (module.imports, module._path, module._text):
         cached.cache_clear()
 
 
@@ -58,3 +58,15 @@ def test_a_method_rests_on_the_decoder_but_not_on_other_methods() -> None:
     reached = module.reachable("ragauge.methods.naive")
     assert "ragauge.lm.decoder" in reached
     assert "ragauge.methods.superposition" not in reached
+
+
+def test_finds_imports_below_every_kind_of_statement(package: Path) -> None:
+    (package / "e.py").write_text(
+        "import ragauge\n"
+        "class C:\n    async def f(self):\n        async with self:\n            import ragauge.a\n"
+        "try:\n    pass\nexcept OSError:\n    import ragauge.c\nelse:\n    pass\nfinally:\n    import ragauge.d\n"
+        "match 1:\n    case 1:\n        from ragauge.sub import X\n"
+        "while False:\n    pass\nelse:\n    from ragauge.sub.b import os\n"
+    )
+    forget()
+    assert module.imports("ragauge.e") == {"ragauge.a", "ragauge.c", "ragauge.d", "ragauge.sub", "ragauge.sub.b"}
