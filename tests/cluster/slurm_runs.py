@@ -55,6 +55,16 @@ def jobs(folder: Path) -> list[Job]:
     return [job for job in known if job.folder == folder]
 
 
+def failures(folder: Path) -> list[str]:
+    """What the jobs said that Slurm does not call completed."""
+    return [
+        f"{job.what}: {job.state}\n{log.read_text(errors='replace')[-4000:]}"
+        for job in jobs(folder)
+        if job.state != "COMPLETED"
+        for log in (folder / "logs" / "slurm").glob(f"**/{job.number}.log")
+    ]
+
+
 def _job(fields: list[str]) -> Job:
     number, state, partition, cpus, memory, limit, shared, feature, tres, folder, what, _ = fields
     asked = {"cpus": int(cpus), "memory_mb": _megabytes(memory), "minutes": _minutes(limit), "alone": shared == "NO"}

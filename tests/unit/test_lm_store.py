@@ -12,7 +12,7 @@ import torch
 
 from ragauge import methods
 from ragauge.cost.trace import elapsed, seconds
-from ragauge.lm import LM, Limits, Row, Span, random_lm
+from ragauge.lm import LM, Limits, Row, Span, random_lm, store
 from ragauge.lm.store import DocumentStore
 from ragauge.prompts import unit_steps
 from tiny_models import SHAPES, tiny_prompt
@@ -133,6 +133,22 @@ def test_names_go_with_the_slots_that_are_forgotten(lm: LM) -> None:
     assert cache.contents([Span(0, 5)]) is not None
     lm.extend(cache, [Row([3], [7.0], (Span(0, 5),))], stage="query")
     assert cache.contents([Span(0, 6)]) is None
+
+
+def test_an_entry_that_another_process_removes_while_it_is_read_counts_as_read(
+    lm: LM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    computed, append = read(lm), store._append
+
+    def removed_meanwhile(*arguments):  # type: ignore[no-untyped-def]
+        spans = append(*arguments)
+        for path in entries(lm):
+            path.unlink()
+        return spans
+
+    monkeypatch.setattr(store, "_append", removed_meanwhile)
+    lm_cache, got, _ = read(lm)
+    assert (lm_cache.length, got.spans) == (computed[0].length, computed[1].spans)
 
 
 @pytest.mark.parametrize("damage", ["truncated", "garbage", "empty", "foreign"])

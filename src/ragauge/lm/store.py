@@ -86,7 +86,8 @@ class DocumentStore:
                     return None
                 spans = _append(cache, entry, about["spans"])
                 values = entry.get_tensor("logp").split([len(s) - 1 for s in spans]) if logp else ()
-            os.utime(path)  # used just now
+            with suppress(FileNotFoundError):  # another process removed it meanwhile; what was read stays
+                os.utime(path)  # used just now
         except FileNotFoundError:
             return None
         except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
