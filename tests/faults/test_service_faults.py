@@ -214,6 +214,14 @@ def test_a_server_that_does_not_come_up_says_why(code: str, message: str) -> Non
     assert message in str(caught.value)
 
 
+def test_a_server_may_say_that_it_serves_in_pieces_and_after_something_else() -> None:
+    """As with PYTHONUNBUFFERED, where a line and its end are two writes."""
+    code = "import os, time; [(os.write(1, piece), time.sleep(0.2)) for piece in (b'hello\\nserving a:', b'1', b'\\n')]"
+    code += "; os.read(0, 1)"
+    with running_command([sys.executable, "-c", code], start_s=20, stop_s=5) as server:
+        assert server.address == "a:1"
+
+
 # --- what is sent to it ---
 
 

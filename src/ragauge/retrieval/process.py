@@ -121,10 +121,10 @@ def running_command(command: Sequence[str], *, start_s: float = START_S, stop_s:
 def _announced(process: subprocess.Popen[bytes], out: IO[bytes], err: IO[bytes], end: float, start_s: float) -> str:
     """The address of a server that answers."""
     while process.poll() is None and time.monotonic() < end:
-        out.seek(0)
-        line, newline, _ = out.read().partition(b"\n")
-        if newline and line.startswith(ANNOUNCEMENT.encode()):
-            return line.decode().removeprefix(ANNOUNCEMENT)
+        *lines, _unfinished = _written(out).split("\n")
+        for line in lines:
+            if line.startswith(ANNOUNCEMENT):
+                return line.removeprefix(ANNOUNCEMENT)
         time.sleep(POLL_S)
     if process.poll() is None:
         raise RetrievalError(f"the retrieval server did not begin to serve within {start_s:g} s: {_last_line(err)}")
@@ -147,9 +147,18 @@ def _end(process: subprocess.Popen[bytes], err: IO[bytes]) -> str:
 
 
 def _last_line(err: IO[bytes]) -> str:
-    err.seek(0)
-    lines = err.read().decode(errors="replace").strip().splitlines()
+    lines = _written(err).strip().splitlines()
     return lines[-1].strip() if lines else "it wrote no message"
+
+
+def _written(file: IO[bytes]) -> str:
+    """What a process has written to a file that was opened for it.
+
+    The two share one position in the file: a seek here, between two writes there, would make the second overwrite
+    what stands at the beginning.
+    """
+    size = os.fstat(file.fileno()).st_size
+    return os.pread(file.fileno(), size, 0).decode(errors="replace")
 
 
 def _stop(process: subprocess.Popen[bytes], stop_s: float) -> None:
