@@ -9,6 +9,7 @@ import pytest
 from slurm_runs import PROFILE, failures, jobs, records, run
 
 import workflow_folder
+from ragauge import registry
 
 pytest.importorskip("snakemake_executor_plugin_slurm", reason="needs the extra 'cluster'")
 pytestmark = [workflow_folder.needs_snakemake, pytest.mark.slow, pytest.mark.cluster]
@@ -39,6 +40,7 @@ def test_all_but_the_tiny_rules_ran_in_slurm(on_slurm: Path) -> None:
     assert {job.state for job in done} == {"COMPLETED"}, "\n\n".join(failures(on_slurm))
     assert {"data", "answers", "machine", "latency", "sft_data", "sft_train"} <= {job.rule for job in done}
     assert {"machine", "latency", "sft_train"} <= {job.rule for job in done if job.alone}
+    assert not {job.rule for job in done} & set(registry.names("item"))
     assert not any(job.alone for job in done if job.rule in ("data", "answers"))
 
 

@@ -358,6 +358,7 @@ def judge_gpus(wildcards):
 
 SUPERPOSITION = "Superposition Prompting"
 ITEM_FILES = {"table": "csv", "figure": "svg", "pdf": "pdf", "png": "png", "latex": "tex", "markdown": "md"}
+workflow.localrules(*registry.names("item"))  # `use rule` does not hand on the directive of the first of them
 item_files = [f"{REPORTS}/{item}.{suffix}" for item in EXPERIMENT.item_names() for suffix in ITEM_FILES.values()]
 
 
