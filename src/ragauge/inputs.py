@@ -14,9 +14,9 @@ from ragauge.datasets import Dataset, Example
 from ragauge.datasets._examples import read
 from ragauge.digest import digest
 from ragauge.errors import UserError
-from ragauge.lm import load_tokenizer
 from ragauge.methods import Method
 from ragauge.runner import Setting
+from ragauge.tokenizer import load_tokenizer
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -15,6 +14,7 @@ from ragauge.lm.checkpoint import random_weights, read_shape, read_weights
 from ragauge.lm.decoder import Decoder
 from ragauge.lm.engine import LM, Extension, Limits, ShapeLM
 from ragauge.lm.layout import Row
+from ragauge.tokenizer import load_tokenizer
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -65,21 +65,6 @@ def random_lm(
     """A decoder of this shape with random weights and no tokenizer."""
     _set_threads(threads)
     return LM(Decoder(shape, random_weights(shape, _dtype(dtype), _device(device), seed)))
-
-
-def load_tokenizer(folder: Path) -> Any:
-    """The folder's tokenizer, by transformers; no code of the checkpoint is run.
-
-    Raises:
-        UserError: there is none, or transformers cannot read it.
-    """
-    from transformers import AutoTokenizer
-
-    try:
-        return AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False, local_files_only=True)
-    except Exception as error:  # the tokenizers library raises the bare class
-        reason = str(error).strip().split("\n")[0]
-        raise UserError(f"{folder}: transformers finds no tokenizer that it can read ({reason})") from None
 
 
 def _dtype(name: str) -> torch.dtype:

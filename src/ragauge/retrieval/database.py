@@ -497,10 +497,9 @@ class Database:
 
 def load_tokenizer(source: str) -> Any:
     """The tokenizer of a model's name, source or folder."""
-    from ragauge import assets
-    from ragauge.lm import load_tokenizer as load
+    from ragauge import assets, tokenizer
 
-    return load(assets.resolve(source))
+    return tokenizer.load_tokenizer(assets.resolve(source))
 
 
 def tokenizer_sha256(tokenizer: Any) -> str:

@@ -22,9 +22,10 @@ from ragauge.errors import UserError
 from ragauge.grounding import sft
 from ragauge.grounding.endpoint import Endpoint
 from ragauge.grounding.sft import Asked, Document, Writer
-from ragauge.lm import load_lm, load_tokenizer
+from ragauge.lm import load_lm
 from ragauge.records import replace_atomically
 from ragauge.retrieval.corpus import Corpus, Share
+from ragauge.tokenizer import load_tokenizer
 from ragauge.training.seen import Seen
 from ragauge.training.settings import ENDPOINT, Data
 

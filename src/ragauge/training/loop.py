@@ -25,9 +25,9 @@ from ragauge.digest import digest
 from ragauge.errors import UserError
 from ragauge.grounding import sft
 from ragauge.grounding.sft import Document, Encoded
-from ragauge.lm import load_tokenizer
 from ragauge.lm.checkpoint import read_shape
 from ragauge.records import replace_atomically
+from ragauge.tokenizer import load_tokenizer
 from ragauge.training import data as sft_data
 from ragauge.training import engine as engines
 from ragauge.training.batches import Batch, ResponseLoss, apart, pack

@@ -264,8 +264,8 @@ def _torch(adapters: Path | None, setting: Setting) -> tuple[LM, LM | None]:
 def _onnx(folder: Path, setting: Setting) -> tuple[OnnxLM, None]:
     """The exported decoder, which must be that of --model, with the adapters that it was exported with."""
     from ragauge import assets
-    from ragauge.lm import load_tokenizer
     from ragauge.retro.onnx import open_exported
+    from ragauge.tokenizer import load_tokenizer
 
     tokenizer = load_tokenizer(assets.resolve(setting.model))
     about = {"model_sha256": setting.model_sha256, "adapters_sha256": setting.adapters_sha256}

@@ -52,6 +52,8 @@ class _Drawer:
 
     def matrix(self, rows: int, columns: int) -> Tensor:
         values = torch.empty(rows, columns, dtype=self.dtype, device=self.device)
+        if self.generator is None:  # no values on the meta device; asking for them loads torch's compiler, for seconds
+            return values
         return values.normal_(0, columns**-0.5, generator=self.generator)
 
     def norm(self, width: int, kind: str | None = None) -> Norm:

@@ -1,0 +1,34 @@
+"""Tokenizers of checkpoint folders, by transformers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ragauge.errors import UserError
+
+GENERIC = ("PreTrainedTokenizerFast", "TokenizersBackend")  # classes that are told everything by tokenizer.json
+
+
+def load_tokenizer(folder: Path) -> Any:
+    """The folder's tokenizer; no code of the checkpoint is run.
+
+    Raises:
+        UserError: there is none, or transformers cannot read it.
+    """
+    import transformers
+
+    try:
+        # AutoTokenizer reads the model's configuration too, for which transformers loads torch's compiler: seconds.
+        generic = _class_name(folder) in GENERIC
+        loader = transformers.PreTrainedTokenizerFast if generic else transformers.AutoTokenizer
+        return loader.from_pretrained(str(folder), trust_remote_code=False, local_files_only=True)
+    except Exception as error:  # the tokenizers library raises the bare class
+        reason = str(error).strip().split("\n")[0]
+        raise UserError(f"{folder}: transformers finds no tokenizer that it can read ({reason})") from None
+
+
+def _class_name(folder: Path) -> str | None:
+    settings = folder / "tokenizer_config.json"
+    return json.loads(settings.read_bytes()).get("tokenizer_class") if settings.is_file() else None

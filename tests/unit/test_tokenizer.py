@@ -1,0 +1,68 @@
+"""A checkpoint's tokenizer, whichever class it names, is the one that transformers would choose."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from transformers import AutoTokenizer
+
+from ragauge.errors import UserError
+from ragauge.tokenizer import GENERIC, load_tokenizer
+from tiny_checkpoint import write_checkpoint
+
+
+@pytest.fixture(params=[*GENERIC, "GPT2Tokenizer", None])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A checkpoint whose tokenizer is of this class; None names none."""
+    write_checkpoint(tmp_path)
+    path = tmp_path / "tokenizer_config.json"
+    settings = json.loads(path.read_bytes()) | {"tokenizer_class": request.param}
+    path.write_text(json.dumps({key: value for key, value in settings.items() if value is not None}))
+    return tmp_path
+
+
+def test_is_what_transformers_would_choose(folder: Path) -> None:
+    ours, theirs = load_tokenizer(folder), AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    text = "Which river runs\n\n through 3.14 Viennas?  né"
+    assert type(ours) is type(theirs)
+    assert ours(text)["input_ids"] == theirs(text)["input_ids"]
+    assert ours.special_tokens_map == theirs.special_tokens_map
+    assert ours.chat_template == theirs.chat_template
+    assert (ours.model_max_length, ours.padding_side) == (theirs.model_max_length, theirs.padding_side)
+
+
+@pytest.mark.parametrize("damage", ['{"tokenizer_class": "Nobody', "[]", '{"tokenizer_class": "TokenizersBackend"}'])
+def test_a_damaged_one_is_told(tmp_path: Path, damage: str) -> None:
+    (tmp_path / "tokenizer_config.json").write_text(damage)
+    with pytest.raises(UserError, match="finds no tokenizer that it can read"):
+        load_tokenizer(tmp_path)
+
+
+def test_a_generic_one_does_not_wait_for_torch(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path)
+    assert json.loads((tmp_path / "tokenizer_config.json").read_bytes())["tokenizer_class"] in GENERIC
+    code = (
+        f"from ragauge.tokenizer import load_tokenizer; load_tokenizer(__import__('pathlib').Path({str(tmp_path)!r}))"
+    )
+    loaded = subprocess.run(
+        [sys.executable, "-c", f"{code}; import sys; print('torch' in sys.modules)"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert loaded.stdout.strip() == "False"
+
+
+def test_opening_a_checkpoint_does_not_wait_for_torchs_compiler(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path)
+    assert "torch._dynamo" not in modules_after(f"from ragauge.lm import load_lm; load_lm({str(tmp_path)!r})")
+
+
+def modules_after(code: str) -> list[str]:
+    """The modules that a new interpreter holds after it has run the code."""
+    command = [sys.executable, "-c", f"{code}; import sys; print(*sys.modules)"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
