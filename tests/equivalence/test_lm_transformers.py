@@ -18,8 +18,7 @@ from torch import Tensor
 import lm_references as tiny
 from ragauge import assets
 from ragauge.errors import UserError
-from ragauge.lm import LM, Limits, load_lm
-from ragauge.lm.decoder import project
+from ragauge.lm import LM, Limits, decoder, load_lm
 from ragauge.lm.rope import alibi_slopes
 
 EXACT = 1e-4
@@ -100,10 +99,16 @@ def test_attention_means(pair: tuple[Any, LM]) -> None:
 
 @pytest.mark.parametrize("rows", [1, 7, 12, 96])
 @pytest.mark.parametrize("bias", [False, True])
-def test_a_product_in_parts_is_the_product(rows: int, bias: bool) -> None:
-    x, weight = torch.randn(1, 33), torch.randn(rows, 33)
-    added = torch.randn(rows) if bias else None
-    assert_close(project(x, weight, added), torch.nn.functional.linear(x, weight, added), 1e-5)
+@pytest.mark.parametrize("intel", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_a_product_of_one_token_is_the_product_on_every_processor(
+    rows: int, bias: bool, intel: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decoder, "on_intel", lambda: intel)
+    x, weight, added = (torch.randn(*size).div(4).to(dtype) for size in ((1, 33), (rows, 33), (rows,)))
+    expected = torch.nn.functional.linear(x.double(), weight.double(), added.double() if bias else None)
+    within = {torch.float32: 1e-6, torch.bfloat16: 0.01}[dtype]  # half a unit in the last place of numbers up to 4
+    assert_close(decoder.project(x, weight, added if bias else None).double(), expected, within)
 
 
 @pytest.mark.parametrize("dtype", HALF, ids=str)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ragauge.cost.machine import cpu_model
 from ragauge.cost.shape import Shape
 from ragauge.lm.cache import KVCache
 from ragauge.lm.layout import Layout
@@ -31,15 +33,34 @@ class Linear:
 def project(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """(token, in), (out, in) -> (token, out).
 
-    One token in fp32 on a CPU is multiplied with the rows in parts, side by side: the product is bound by memory, and
-    the library that torch calls reads a whole matrix with one thread.
+    One token on a CPU is bound by memory, and which of torch's products reads a matrix fastest depends on the CPU.
     """
-    if x.shape[0] == 1 and weight.dtype == torch.float32 and weight.device.type == "cpu":
-        parts = math.gcd(weight.shape[0], 2 * torch.get_num_threads())
-        rows = weight.view(parts, -1, weight.shape[1])
-        product = torch.bmm(rows, x.t().expand(parts, -1, 1)).view(1, -1)
-        return product if bias is None else product + bias
+    if x.shape[0] == 1 and weight.device.type == "cpu":
+        if weight.dtype == torch.bfloat16 and on_intel():
+            return _by_vector(x, weight, bias)
+        if weight.dtype == torch.float32 and not on_intel():
+            return _in_parts(x, weight, bias)
     return F.linear(x, weight, bias)
+
+
+@cache
+def on_intel() -> bool:
+    """Whether the processor is Intel's, whose library multiplies a vector in fp32 with all threads."""
+    return cpu_model().startswith("Intel")
+
+
+def _by_vector(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """A matrix-vector product: a matrix-matrix product lays the weights out anew for every token."""
+    product = torch.mv(weight, x[0]) if bias is None else torch.addmv(bias, weight, x[0])
+    return product[None]
+
+
+def _in_parts(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """The rows in parts, side by side: elsewhere than on Intel's, a product reads the whole matrix with one thread."""
+    parts = math.gcd(weight.shape[0], 2 * torch.get_num_threads())
+    rows = weight.view(parts, -1, weight.shape[1])
+    product = torch.bmm(rows, x.t().expand(parts, -1, 1)).view(1, -1)
+    return product if bias is None else product + bias
 
 
 @dataclass(frozen=True)
