@@ -74,10 +74,6 @@ def _text(module: str) -> _Text:
     path = _path(module)
     if path is None:
         raise ModuleNotFoundError(f"{module}: no such module below {ROOT}")
-    return _read(path)
-
-
-def _read(path: Path) -> _Text:
     tree = ast.parse(path.read_bytes(), filename=str(path))
     imported = list(_imported(tree.body))
     for node in ast.walk(tree):

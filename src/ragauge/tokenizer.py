@@ -8,7 +8,12 @@ from typing import Any
 
 from ragauge.errors import UserError
 
-GENERIC = ("PreTrainedTokenizerFast", "TokenizersBackend")  # classes that are told everything by tokenizer.json
+# A checkpoint's class -> the class of transformers that is opened by itself: tokenizer.json tells it everything.
+DIRECT = {
+    "PreTrainedTokenizerFast": "PreTrainedTokenizerFast",
+    "TokenizersBackend": "PreTrainedTokenizerFast",
+    "BertTokenizer": "BertTokenizer",
+}
 
 
 def load_tokenizer(folder: Path) -> Any:
@@ -21,14 +26,13 @@ def load_tokenizer(folder: Path) -> Any:
 
     try:
         # AutoTokenizer reads the model's configuration too, for which transformers loads torch's compiler: seconds.
-        generic = _class_name(folder) in GENERIC
-        loader = transformers.PreTrainedTokenizerFast if generic else transformers.AutoTokenizer
+        loader = getattr(transformers, DIRECT.get(_class_name(folder), "AutoTokenizer"))
         return loader.from_pretrained(str(folder), trust_remote_code=False, local_files_only=True)
     except Exception as error:  # the tokenizers library raises the bare class
         reason = str(error).strip().split("\n")[0]
         raise UserError(f"{folder}: transformers finds no tokenizer that it can read ({reason})") from None
 
 
-def _class_name(folder: Path) -> str | None:
+def _class_name(folder: Path) -> str:
     settings = folder / "tokenizer_config.json"
-    return json.loads(settings.read_bytes()).get("tokenizer_class") if settings.is_file() else None
+    return json.loads(settings.read_bytes()).get("tokenizer_class", "") if settings.is_file() else ""

@@ -31,7 +31,7 @@ ALLOWED: dict[str, set[str]] = {
     "records": set(),
     "assets": set(),
     "datasets": {"assets", "records", "metrics", "rankers"},
-    "rankers": {"assets"},
+    "rankers": {"assets", "tokenizer"},
     "lm": {"cost", "assets", "tokenizer"},
     "retrieval": {"assets", "datasets", "graphs", "rankers", "records", "tokenizer"},
     "grounding": {"lm", "prompts"},

@@ -8,17 +8,19 @@ import sys
 from pathlib import Path
 
 import pytest
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, BertTokenizer
 
 from ragauge.errors import UserError
-from ragauge.tokenizer import GENERIC, load_tokenizer
+from ragauge.tokenizer import DIRECT, load_tokenizer
 from tiny_checkpoint import write_checkpoint
 
 
-@pytest.fixture(params=[*GENERIC, "GPT2Tokenizer", None])
+@pytest.fixture(params=[*DIRECT, "GPT2Tokenizer", None])
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A checkpoint whose tokenizer is of this class; None names none."""
     write_checkpoint(tmp_path)
+    if request.param == "BertTokenizer":
+        write_word_pieces(tmp_path)
     path = tmp_path / "tokenizer_config.json"
     settings = json.loads(path.read_bytes()) | {"tokenizer_class": request.param}
     path.write_text(json.dumps({key: value for key, value in settings.items() if value is not None}))
@@ -42,9 +44,9 @@ def test_a_damaged_one_is_told(tmp_path: Path, damage: str) -> None:
         load_tokenizer(tmp_path)
 
 
-def test_a_generic_one_does_not_wait_for_torch(tmp_path: Path) -> None:
+def test_one_that_is_told_everything_does_not_wait_for_torch(tmp_path: Path) -> None:
     write_checkpoint(tmp_path)
-    assert json.loads((tmp_path / "tokenizer_config.json").read_bytes())["tokenizer_class"] in GENERIC
+    assert json.loads((tmp_path / "tokenizer_config.json").read_bytes())["tokenizer_class"] in DIRECT
     path = f"__import__('pathlib').Path({str(tmp_path)!r})"
     assert "torch" not in modules_after(f"from ragauge.tokenizer import load_tokenizer; load_tokenizer({path})")
 
@@ -52,6 +54,26 @@ def test_a_generic_one_does_not_wait_for_torch(tmp_path: Path) -> None:
 def test_opening_a_checkpoint_does_not_wait_for_torchs_compiler(tmp_path: Path) -> None:
     write_checkpoint(tmp_path)
     assert "torch._dynamo" not in modules_after(f"from ragauge.lm import load_lm; load_lm({str(tmp_path)!r})")
+
+
+def write_word_pieces(folder: Path) -> None:
+    """In place of the checkpoint's tokenizer, one of BERT's kind."""
+    letters = [chr(code) for code in range(ord("a"), ord("z") + 1)]
+    pieces = [
+        "[PAD]",
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        "[MASK]",
+        "river",
+        "runs",
+        "##s",
+        *letters,
+        *(f"##{x}" for x in letters),
+    ]
+    (folder / "tokenizer.json").unlink()
+    (folder / "vocab.txt").write_text("\n".join(pieces))
+    BertTokenizer(str(folder / "vocab.txt"), model_max_length=77).save_pretrained(folder)
 
 
 def modules_after(code: str) -> list[str]:

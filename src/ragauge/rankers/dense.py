@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from ragauge.errors import UnsupportedError, UserError
+from ragauge.tokenizer import load_tokenizer
 
 BATCH_SIZE = 32  # texts
 Json = TypeVar("Json", list[Any], dict[str, Any])
@@ -36,13 +37,13 @@ class Encoder:
 
     def __init__(self, path: Path, device: str = "cpu", query_prefix: str = "", text_prefix: str = "") -> None:
         """Load the checkpoint in fp32. Raises UserError where the folder holds none, or one pooled in another way."""
-        from transformers import AutoModel, AutoTokenizer
+        from transformers import AutoModel
 
         self.query_prefix, self.text_prefix = query_prefix, text_prefix
         self.pooling, self.normalised = _modules(path)
         self.device = torch.device(device)
         try:
-            self.tokenizer = AutoTokenizer.from_pretrained(path)
+            self.tokenizer = load_tokenizer(path)
             model, found = AutoModel.from_pretrained(
                 path, dtype=torch.float32, trust_remote_code=False, output_loading_info=True
             )

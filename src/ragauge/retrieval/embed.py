@@ -71,8 +71,6 @@ class OnnxEncoder:
 
     def __init__(self, name: str, threads: int | None = None) -> None:
         """Loads the graph of an asset's name, source or folder. Raises UserError where it holds no encoder."""
-        from transformers import AutoTokenizer
-
         from ragauge import assets
         from ragauge.assets import store
 
@@ -82,7 +80,7 @@ class OnnxEncoder:
         home.build(target, lambda unfinished: _export(folder, unfinished))
         facts = store.manifest(target) or {}
         self.dim, self._max_tokens = int(facts["dim"]), int(facts["max_tokens"])
-        self._tokenizer = AutoTokenizer.from_pretrained(folder)
+        self._tokenizer = load_tokenizer(name)
         self._session = open_session(target / "encoder.onnx", threads)
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
