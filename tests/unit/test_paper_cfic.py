@@ -196,6 +196,19 @@ def test_table_6_has_the_papers_times_without_a_ratio(small: Path) -> None:
     assert found["ratio"].isna().all()
 
 
+def test_table_6_shows_the_published_k_where_others_were_timed_too_and_nothing_was_answered(tmp_path: Path) -> None:
+    found = {"query": 0.1, "prefix": 0.2, "skip": 0.3, "prompt": 0.1}
+    write_latency(tmp_path, {"a_k4": found, "cfic": found, "free_extraction": {"query": 0.1, "decode": 3.0}})
+    config = {
+        "run": "t",
+        "models": {MODEL: {}},
+        "datasets": {"wiki_long": {}},
+        "methods": {"a_k4": {"method": "cfic", "top_k": 4}, "cfic": {}, "free_extraction": {}},
+    }
+    keys = {"model": MODEL, "dataset": "wiki_long", "system": "cfic", "quantity": "decoding_latency_ms"}
+    assert line(table("cfic_table_6", tmp_path, config), **keys)["variant"] == "cfic"
+
+
 def test_times_are_those_of_the_latency_rule_or_none(small: Path) -> None:
     untimed = line(
         table("cfic_table_6", small), system="cfic", quantity="decoding_latency_ms", model=MODEL, dataset="wiki_long"

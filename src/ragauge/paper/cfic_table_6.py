@@ -87,13 +87,11 @@ def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
 
 def _systems(runs: Runs, dataset: str, model: str) -> tuple[Variant | None, Variant | None]:
     """CFIC and free generation: those that were timed, else those with records."""
-    latency = _cfic_timing.find(runs, dataset, model)
-    timed = {v.name for v in _cfic_timing.variants(runs, latency)} if latency else set()
-    best, here = _cfic.main(runs, dataset, model), runs.of(dataset, model)
-    known = {v.name: v for v in (_cfic_timing.variants(runs, latency) if latency else [])} | {v.name: v for v in here}
-    ordered = sorted(known.values(), key=lambda v: (v.name not in timed, v is not best))
-    cfic = next((v for v in ordered if _cfic.is_cfic(v)), None)
-    return cfic, next((v for v in ordered if v.method == "free_extraction"), None)
+    latency, asked = _cfic_timing.find(runs, dataset, model), {v.name: v for v in runs.of(dataset, model)}
+    names = sorted(v.name for v in _cfic_timing.variants(runs, latency)) if latency else []
+    timed = [asked.get(name) or runs.named(model, name) for name in names]
+    cfic = _cfic.as_published(timed) or _cfic.as_published(asked.values())
+    return cfic, next((v for v in [*timed, *asked.values()] if v.method == "free_extraction"), None)
 
 
 def _system(runs: Runs, dataset: str, system: str, variant: Variant) -> list[Cell]:
