@@ -87,6 +87,10 @@ class Model(_Section):
     training: str | None = Field(
         None, description="label of the training that makes it, in place of a source; it is asked and not timed"
     )
+    finder: str | None = Field(
+        None,
+        description="label of the model that finds the evidence which this one answers from; default: this one itself",
+    )
     methods: list[str] | None = Field(None, description="names of the variants that run on it; default: all")
     datasets: list[str] | None = Field(None, description="labels of the data sets that it is asked; default: all")
 
@@ -234,6 +238,10 @@ class Config(_Section):
         for label, model in self.models.items():
             if model.training is not None:
                 _known("training", model.training, self.training, f"models.{label}.training")
+            if model.finder is not None:
+                _known("model", model.finder, self.models, f"models.{label}.finder")
+                if self.models[model.finder].finder is not None:
+                    raise UserError(f"models.{label}.finder: {model.finder} has a finder itself")
             for name in model.methods or ():
                 _known("variant", name, self.methods, f"models.{label}.methods")
             for name in model.datasets or ():
@@ -316,22 +324,29 @@ class Config(_Section):
         return min((limit for limit in limits if limit is not None), default=None)
 
     def timed(self) -> Iterator[tuple[str, str]]:
-        """The (data set, model) pairs that are timed: a model trained here is as fast as the one it was made of."""
+        """The (data set, model) pairs that are timed: a model trained here, or with a finder, is as fast as without."""
         for protocol in self.protocols:
             for label, model in self.models.items():
-                if model.training is None and (model.datasets is None or protocol.dataset in model.datasets):
+                other = model.training is not None or model.finder is not None
+                if not other and (model.datasets is None or protocol.dataset in model.datasets):
                     yield protocol.dataset, label
 
     def evaluation(self, training: str) -> dict[str, int | None]:
         """The data sets (labels) that models of a training are asked, and how many of their first questions."""
         limits: dict[str, list[int | None]] = {}
         for job in self.answers():
-            if self.models[job.model].training == training:
+            if training in self.trainings(job.model):
                 limits.setdefault(job.dataset, []).append(self.limit(job))
         return {
             dataset: None if None in asked else max(limit for limit in asked if limit is not None)
             for dataset, asked in limits.items()
         }
+
+    def trainings(self, model: str) -> list[str]:
+        """The trainings (labels) that a model and what finds evidence for it come from."""
+        entry = self.models[model]
+        both = [entry.training, self.models[entry.finder].training if entry.finder else None]
+        return [training for training in both if training]
 
     def gpus(self, model: str) -> int:
         """The GPUs that a job with a model (a label) takes."""

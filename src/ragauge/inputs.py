@@ -45,27 +45,39 @@ class Questions:
         return datasets.load(self.name, data=self.path, limit=limit, **self.options)
 
 
-def setting(name: str, method: Method, questions: Questions, model: Model, max_new_tokens: int) -> Setting:
-    """Everything that the answers of `method`, registered as `name`, depend on."""
-    assets.resolve(model.source)
+def setting(
+    name: str, method: Method, questions: Questions, model: Model, max_new_tokens: int, finder: Model | None = None
+) -> Setting:
+    """Everything that the answers of `method`, registered as `name`, depend on.
+
+    Args:
+        finder: the model that finds evidence, where it is not the one that answers; in the latter's dtype and place.
+    """
+    weights = _weights(model)
     if not questions.path.is_file():
         raise UserError(f"{questions.path}: no such file")
     return Setting(
         method=name,
         options=asdict(method),
         dataset=questions.name,
-        model=model.source,
+        **weights,
         template=model.template or template_of(model.source),
         instruction=questions.dataset.preamble,
         dtype=model.dtype,
         device=model.device,
         max_new_tokens=max_new_tokens,
-        max_context=model.max_context,
         dataset_options=questions.options,
         data_sha256=file_sha256(questions.path),
-        model_sha256=assets.describe(model.source)["sha256"],
+        finder=_weights(finder) if finder else None,
         code=digest("ragauge.runner", f"ragauge.methods.{name}"),
     )
+
+
+def _weights(model: Model) -> dict[str, Any]:
+    """A model's part of a setting."""
+    assets.resolve(model.source)
+    sha256 = assets.describe(model.source)["sha256"]
+    return {"model": model.source, "model_sha256": sha256, "max_context": model.max_context}
 
 
 def template_of(source: str) -> str:

@@ -124,11 +124,13 @@ def _data(config: Config, label: str) -> DataSet:
 
 
 def _job(config: Config, job: Answers) -> Job:
-    data, shape = _data(config, job.dataset), shape_of(config, job.model)
+    """The needs of a job; where a finder reads the document, its shape and context count."""
+    reader = config.models[job.model].finder or job.model
+    data, shape = _data(config, job.dataset), shape_of(config, reader)
     questions = min(data.questions, config.limit(job) or data.questions)
     if shape is None:
         return Job(*job, questions, None, 0)
-    entry, model = config.methods[job.variant], config.models[job.model]
+    entry, model = config.methods[job.variant], config.models[reader]
     longest = config.datasets[job.dataset].options.get("max_length") or model.max_context or shape.max_context
     params = tuple(sorted(entry.params.items()))
     new_tokens = config.max_new_tokens(job.dataset)
@@ -193,6 +195,8 @@ def _models(config: Config, jobs: Sequence[Job], generations: Sequence[Generatio
         mine += [one for one in generations if one.model == label]
         shape = shape_of(config, label)
         weights = parameters(shape) if shape else 0
+        finder = shape_of(config, model.finder) if model.finder else None
+        weights += parameters(finder) if finder else 0
         memory = weights * dtype_bytes(model.dtype) + max((job.kv_bytes for job in mine), default=0)
         rows.append(
             [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,7 @@ class Setting:
     dataset_options: dict[str, Any] = field(default_factory=dict)
     data_sha256: str | None = None  # of the data file
     model_sha256: str | None = None  # of the weights
+    finder: dict[str, Any] | None = None  # model, model_sha256 and max_context of what finds evidence, if another
     code: str | None = None  # digest of the modules that answer (ragauge.digest)
 
     @property
@@ -91,8 +92,7 @@ def run(
     with Writer(out, asdict(setting), [e.key for e in examples], overwrite) as writer:
         todo = [e for e in examples if e.key not in writer.done]
         if todo:
-            lm = _load(setting, method, threads)
-            lm.documents = documents.store(setting) if documents else None
+            lm = _load(setting, method, threads, documents)
             asked = f"{setting.dataset} {variant}"
             for example in bar(asked, "question", len(examples), len(writer.done), iterable=todo):
                 writer.append(ask(lm, method, example, setting))
@@ -194,13 +194,23 @@ def timed(lm: LM, method: Method, prompt: Prompt, limits: Limits) -> tuple[Answe
     return answer, list(trace), lm.first_token_at - started - late
 
 
-def _load(setting: Setting, method: Method, threads: int | None) -> LM:
-    options: dict[str, Any] = {"dtype": setting.dtype, "device": setting.device, "max_context": setting.max_context}
-    lm = load_lm(setting.model, threads=threads, **options)
+def _load(setting: Setting, method: Method, threads: int | None, documents: Kept | None) -> LM:
+    lm = _decoder(setting, threads, documents)
     wrapper(setting.template, lm.tokenizer)  # a template that does not fit would fail every question
+    if setting.finder:
+        if not method.finds:
+            raise UserError(f"{setting.method}: no model finds evidence for it; leave out the finder")
+        lm.found_by(_decoder(replace(setting, **setting.finder), threads, documents))
     reason = method.unsupported(lm)
     if reason:
         raise UserError(f"{setting.method} on {setting.model}: {reason}")
+    return lm
+
+
+def _decoder(setting: Setting, threads: int | None, documents: Kept | None) -> LM:
+    options: dict[str, Any] = {"dtype": setting.dtype, "device": setting.device, "max_context": setting.max_context}
+    lm = load_lm(setting.model, threads=threads, **options)
+    lm.documents = documents.store(setting) if documents else None
     return lm
 
 

@@ -16,9 +16,10 @@ import torch
 import tiny_models
 from ragauge import methods, records
 from ragauge.cli import main
+from ragauge.cost.flop import call_macs
 from ragauge.errors import UserError
 from ragauge.lm import LM, Limits
-from ragauge.methods._grounding import CHUNK, read_in_chunks
+from ragauge.methods._grounding import CHUNK, answer_from, read_in_chunks
 from ragauge.methods.cfic import CFIC
 from ragauge.prompts import Prompt, build_prompt
 from ragauge.records import Record
@@ -72,6 +73,36 @@ def check_verbatim(answer: methods.Answer, prompt: Prompt) -> None:
     assert places == sorted(places)
     assert all(a[0] < b[0] or a[2] <= b[1] for a, b in pairwise(places))
     assert answer.kept == tuple(sorted({p.document for p in answer.evidence}))
+
+
+@pytest.mark.parametrize("name", ["cfic", "free_extraction"])
+@pytest.mark.parametrize(
+    "finder_shape", [tiny_models.LLAMA, replace(tiny_models.LLAMA, ffn=(96, 96))], ids=["alike", "wider"]
+)
+def test_another_model_can_find_the_evidence(name: str, finder_shape: Any) -> None:
+    prompt, method, limits = prompt_of(), methods.make(name), LIMITS
+    shape = replace(finder_shape, max_context=4096, eos=(1,))
+    alone, finder = (tiny_models.tiny_lm(shape, seed=7) for _ in range(2))
+    lm = long_lm()
+    lm.found_by(finder)
+    with alone.tracing() as of_alone:
+        found = method.answer(alone, method.prepare(alone, prompt), prompt, limits)
+    with lm.tracing() as trace:
+        answer = method.answer(lm, method.prepare(lm, prompt), prompt, limits)
+    assert answer.evidence == found.evidence != answered(long_lm(), prompt).evidence
+    assert answer.ids == answer_from(long_lm(), prompt, found.evidence or (), 0, limits).ids  # read by the other one
+    finding = [call for call in trace if call.stage not in ("prompt", "decode")]
+    assert [call.stage for call in trace] == [call.stage for call in of_alone]
+    costs = [(call_macs(a, lm.shape), call_macs(b, shape)) for a, b in zip(trace, of_alone, strict=True)]
+    assert all(a == b for a, b in costs[: len(finding)])  # each model's calls cost what they cost it
+    assert lm.peak_cache_bytes == alone.peak_cache_bytes > 0
+
+
+def test_a_finder_reads_the_same_tokens() -> None:
+    lm, other = long_lm(), long_lm()
+    other.tokenizer.add_tokens(["cats"])
+    with pytest.raises(UserError, match="another vocabulary"):
+        lm.found_by(other)
 
 
 @pytest.mark.parametrize("options", VARIANTS, ids=str)
@@ -173,13 +204,16 @@ def test_costs_without_weights_are_refused_in_one_line(capsys: pytest.CaptureFix
 
 
 def run(tmp_path: Path, *more: str) -> list[Record]:
+    model = write_checkpoint(tmp_path / "model", max_position_embeddings=2500)
+    assert main(["run", *_questions(tmp_path), "--model", str(model), "--threads", "1", *more]) == 0
+    return records.read(tmp_path / "x.jsonl")
+
+
+def _questions(tmp_path: Path) -> list[str]:
     data = tmp_path / "hotpotqa.jsonl"
     lines = [{"input": f"Where is {i}?", "context": ARTICLE, "answers": ["here"], "_id": None} for i in range(2)]
     data.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    model, out = write_checkpoint(tmp_path / "model", max_position_embeddings=2500), tmp_path / "x.jsonl"
-    arguments = ["--dataset", "longbench_hotpotqa", "--data", str(data), "--model", str(model), "--out", str(out)]
-    assert main(["run", *arguments, "--threads", "1", *more]) == 0
-    return records.read(out)
+    return ["--dataset", "longbench_hotpotqa", "--data", str(data), "--out", str(tmp_path / "x.jsonl")]
 
 
 def test_a_record_holds_its_evidence(tmp_path: Path) -> None:
@@ -189,6 +223,25 @@ def test_a_record_holds_its_evidence(tmp_path: Path) -> None:
         assert all(ARTICLE[e.start : e.stop] == e.text for e in record.evidence)
         assert record.truncated == 0
         assert record.tokens["generated"] <= 32  # the data set's own
+
+
+def test_a_record_of_evidence_that_another_model_found_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    finder = write_checkpoint(tmp_path / "finder", max_position_embeddings=2500, intermediate_size=96)
+    alone = run(tmp_path, "--method", "cfic", "--limit", "1")
+    found = run(tmp_path, "--method", "cfic", "--limit", "1", "--finder", str(finder), "--overwrite")
+    assert found[0].evidence != alone[0].evidence
+    fingerprint = (records.read_meta(tmp_path / "x.jsonl") or {})["fingerprint"]
+    assert (fingerprint["finder"]["model"], len(fingerprint["finder"]["model_sha256"])) == (str(finder), 64)
+    assert (
+        main(["run", *_questions(tmp_path), "--method", "cfic", "--model", str(tmp_path / "model"), "--finder", "x"])
+        == 2
+    )
+    assert "--finder: unknown model 'x'" in capsys.readouterr().err
+    both = ["--model", str(tmp_path / "model"), "--finder", str(finder), "--overwrite"]
+    assert main(["run", *_questions(tmp_path), "--method", "naive", *both]) == 2
+    assert "naive: no model finds evidence for it; leave out the finder" in capsys.readouterr().err
 
 
 def test_a_prompt_that_lost_its_middle_says_so(tmp_path: Path) -> None:

@@ -134,9 +134,12 @@ def test_table_4_compares_each_ablation_with_cfic_at_its_own_k_and_d(small: Path
     assert line(found, setting="without_sft", **llama)["published"] == 0.103
 
 
-def test_table_4_takes_a_fine_tuned_models_base_for_the_row_without_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("finds_only", [False, True])
+def test_table_4_takes_a_fine_tuned_models_base_for_the_row_without_it(tmp_path: Path, finds_only: bool) -> None:
+    trained = {"training": "cfic"}
+    made = {"finder": {**trained, "methods": []}, "tuned": {"source": MODEL, "finder": "finder", "methods": ["cfic"]}}
     config = CONFIG | {
-        "models": {MODEL: {}, "tuned": {"training": "cfic"}},
+        "models": {MODEL: {}} | (made if finds_only else {"tuned": trained}),
         "training": {"cfic": {"model": MODEL, "corpora": ["wikipedia-sample"], "writer": MODEL}},
     }
     write(tmp_path, "cfic", "cfic", [True, False])

@@ -40,9 +40,27 @@ def test_what_it_is_asked_is_kept_out_of_training() -> None:
     assert config.parse(unbound, "x").evaluation("cfic") == {"wiki_long": None}
 
 
+FOUND = {
+    "smollm2-135m-instruct": {},
+    "tuned": {"training": "cfic", "methods": []},
+    "found": {"source": "smollm2-135m-instruct", "finder": "tuned", "datasets": ["wiki_long"], "methods": ["cfic"]},
+}
+
+
+def test_it_can_find_the_evidence_for_another_model() -> None:
+    parsed = config.parse(experiment(models=FOUND), "x")
+    assert parsed.evaluation("cfic") == {"wiki_long": 3}  # kept out of training, as if it were asked itself
+    assert parsed.trainings("found") == ["cfic"]
+    assert [job for job in parsed.answers() if job.model == "tuned"] == []
+    assert list(parsed.timed()) == [("wiki_single", "smollm2-135m-instruct")]
+    assert config.parse(parsed.model_dump(exclude_none=True), "x") == parsed
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"models": FOUND | {"a": {"source": "x", "finder": "tunde"}}}, "models.a.finder: unknown model 'tunde'; did"),
+        ({"models": FOUND | {"a": {"source": "x", "finder": "found"}}}, "models.a.finder: found has a finder itself"),
         ({"models": {"tuned": {"training": "cfc"}}}, "models.tuned.training: unknown training 'cfc'; did you mean"),
         ({"models": {"tuned": {"training": "cfic", "source": "x"}}}, "models.tuned: has a training, whose result"),
         ({"models": {"tuned": {"training": "cfic", "methods": ["cfik"]}}}, "models.tuned.methods: unknown variant"),

@@ -8,7 +8,7 @@ rule answers:
     """Answer a data set's questions with a model under a method variant."""
     input:
         examples=f"{RESULTS}/data/{{dataset}}.jsonl",
-        model=model_manifest,
+        model=model_manifests,
         encoders=answer_encoders,
     output:
         records=update(f"{ANSWERS}.jsonl"),  # what is there and still valid is not asked again

@@ -136,16 +136,20 @@ def asset_source(wildcards):
     return ASSET_SOURCES[wildcards.asset]
 
 
-def model_manifest(wildcards):
+def model_manifests(wildcards):
+    """Of a model, and of the one that finds evidence for it."""
     model = EXPERIMENT.models[wildcards.model]
-    return f"{MODELS}/{model.training}.json" if model.training else manifest(model.source)
+    both = [model, *([EXPERIMENT.models[model.finder]] if model.finder else [])]
+    return [f"{MODELS}/{m.training}.json" if m.training else manifest(m.source) for m in both]
 
 
 def model_settings(wildcards):
     """What the configuration says of a model, but for where it is used."""
     model = EXPERIMENT.models[wildcards.model]
-    unset = {"max_context"} if model.max_context is None else set()
-    return model.model_dump(exclude={"training", "methods", "datasets", "resources"} | unset)
+    unset = {key for key in ("max_context", "finder") if getattr(model, key) is None}
+    settings = model.model_dump(exclude={"training", "methods", "datasets", "resources"} | unset)
+    finder = EXPERIMENT.models.get(model.finder)
+    return settings | ({"finder": finder.model_dump(include={"source", "max_context"})} if finder else {})
 
 
 def dataset_manifests(wildcards):

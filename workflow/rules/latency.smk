@@ -27,7 +27,7 @@ rule latency:
     input:
         examples=f"{RESULTS}/data/{{dataset}}.jsonl",
         machine=f"{RESULTS}/machine.json",
-        model=model_manifest,
+        model=model_manifests,
         encoders=latency_encoders,
     output:
         LATENCY,

@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ragauge.cost.flop import call_macs
 from ragauge.cost.shape import Shape
 from ragauge.cost.trace import Call, Trace
 from ragauge.errors import UserError
@@ -65,11 +66,23 @@ class LM:
         self.first_token_at: float | None = None  # time.perf_counter() when the last response's first token was known
         self.peak_cache_bytes = 0  # since tracing began
         self.documents: DocumentStore | None = None  # keeps offline calls on disk; None keeps none
+        self.finder: LM | None = None  # finds the evidence that this one answers from; None does both
+        self._answering: LM | None = None  # of a finder: whose traces its calls stand in
         self.steps: StepsByCapacity | None = None  # decoding as CUDA graphs
         if self.decoder is not None and type(self.decoder) is Decoder and device.type == "cuda":
             self.steps = StepsByCapacity(self.decoder)  # other decoders add something to each layer
         self._trace: Trace | None = None
         self._caches: weakref.WeakSet[KVCache] = weakref.WeakSet()
+
+    def found_by(self, finder: LM) -> None:
+        """Have another decoder find evidence: its calls stand in this one's traces, its caches count with this one's.
+
+        Raises:
+            UserError: it has another vocabulary, so that tokens of a prompt would be other text to it.
+        """
+        if finder.tokenizer.get_vocab() != self.tokenizer.get_vocab():
+            raise UserError("the model that finds evidence has another vocabulary than the one that answers")
+        self.finder, finder._answering = finder, self
 
     # ---- caches
 
@@ -88,7 +101,8 @@ class LM:
     @property
     def cache_bytes(self) -> int:
         """Bytes of keys and values in all caches alive."""
-        return sum(c.bytes for c in self._caches) + (self.steps.bytes if self.steps else 0)
+        own = sum(c.bytes for c in self._caches) + (self.steps.bytes if self.steps else 0)
+        return own + (self.finder.cache_bytes if self.finder else 0)
 
     # ---- traces
 
@@ -109,16 +123,20 @@ class LM:
 
     def note(self, call: Call) -> None:
         """Add a call that another model made (an encoder's) to the trace."""
-        if self._trace is not None:
+        if self._answering is not None:
+            own = call if self.shape == self._answering.shape else replace(call, macs=call_macs(call, self.shape))
+            self._answering.note(own)
+        elif self._trace is not None:
             self._trace.append(call)
 
     def _finish(self, call: Call, started: float) -> None:
-        if self._trace is not None:
+        if (self._answering or self)._trace is not None:
             self.synchronize()
             self._record(replace(call, seconds=time.perf_counter() - started))
 
     def _record(self, call: Call) -> None:
-        self.peak_cache_bytes = max(self.peak_cache_bytes, self.cache_bytes)
+        whole = self._answering or self
+        whole.peak_cache_bytes = max(whole.peak_cache_bytes, whole.cache_bytes)
         self.note(call)
 
     # ---- calls

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -44,6 +44,8 @@ class Method(ABC):
     `prepare` reads the prompt's preamble and documents only; what it returns serves any number of questions about
     them and is left as it was by `answer`, caches of tokens read since aside.
     """
+
+    finds: ClassVar[bool] = False  # looks for evidence by a decoder, which may be another one than answers
 
     def prepare(self, lm: LM, prompt: Prompt) -> Any:  # noqa: B027 (most methods prepare nothing)
         """The state that can be computed before the question is known; None where there is none."""

@@ -64,13 +64,19 @@ class Grounding:
         return Context(self.cache, Span(0, self.cache.length), logits[0], float(self.cache.length))
 
 
+def finder_of(lm: LM) -> LM:
+    """The decoder that finds the evidence which this one answers from."""
+    return lm.finder or lm
+
+
 def why_not(lm: LM) -> str | None:
     """Why no evidence can be found by this decoder's own words; None where it can."""
     if lm.decoder is None or lm.tokenizer is None:
         return "finds evidence by what the model says of a text: needs weights and a tokenizer"
     if not lm.tokenizer.is_fast:
         return "the model's tokenizer does not say which characters a token stands for"
-    return None if lm.shape.eos else "the model has no end-of-text token, whose probability ends evidence"
+    has_end = finder_of(lm).shape.eos
+    return None if has_end else "the model has no end-of-text token, whose probability ends evidence"
 
 
 def sentences_of(lm: LM, sources: Sequence[Source], truncated: int = 0) -> Text:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -11,7 +11,7 @@ from ragauge.grounding import prefix, skip
 from ragauge.grounding.trie import LONGEST, Trie
 from ragauge.lm import LM, Limits
 from ragauge.methods._base import Answer, Evidence, Method
-from ragauge.methods._grounding import Grounding, answer_from, read_documents, why_not
+from ragauge.methods._grounding import Grounding, answer_from, finder_of, read_documents, why_not
 from ragauge.prompts import Prompt
 
 
@@ -28,6 +28,8 @@ class CFIC(Method):
     every stretch runs on for `d` tokens, to the last sentence that ends within them.
     """
 
+    finds: ClassVar[bool] = True
+
     top_k: Annotated[int, Field(ge=1)] = 3  # prefixes
     d: Annotated[int, Field(ge=0)] = 256  # tokens after a prefix within which evidence ends
     prefix: bool = True
@@ -39,7 +41,7 @@ class CFIC(Method):
 
     def prepare(self, lm: LM, prompt: Prompt) -> Prepared:
         row = LONGEST + self.d  # a prefix and what follows it
-        reading = read_documents(lm, prompt, positions=row, slots=row + self.top_k * row, lower="d")
+        reading = read_documents(finder_of(lm), prompt, positions=row, slots=row + self.top_k * row, lower="d")
         return Prepared(reading, Trie(reading.text.sentence_ids))
 
     def answer(self, lm: LM, state: Prepared, prompt: Prompt, limits: Limits) -> Answer:
@@ -47,13 +49,14 @@ class CFIC(Method):
 
     def find(self, lm: LM, state: Prepared, prompt: Prompt) -> tuple[Evidence, ...]:
         """The evidence for the prompt's question, in document order."""
-        context, text = state.reading.ask(lm, prompt), state.reading.text
+        finder, text = finder_of(lm), state.reading.text
+        context = state.reading.ask(finder, prompt)
         if self.prefix:
-            found = prefix.search(lm, context, state.trie, self.top_k, self.search)
+            found = prefix.search(finder, context, state.trie, self.top_k, self.search)
         else:
-            found = prefix.search_free(lm, context, text.sentence_ids, self.top_k)
+            found = prefix.search_free(finder, context, text.sentence_ids, self.top_k)
         if self.skip:
-            return text.evidence(skip.decode(lm, context, text.ids, text.sentences, found.prefixes, self.d))
+            return text.evidence(skip.decode(finder, context, text.ids, text.sentences, found.prefixes, self.d))
         return text.evidence([(p.sentence, skip.within(p, text.sentences, self.d)[-1]) for p in found.prefixes])
 
 

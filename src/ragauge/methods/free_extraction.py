@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
 from ragauge.grounding.sentences import split
 from ragauge.lm import LM, Limits
 from ragauge.methods._base import Answer, Evidence, Method, generate
-from ragauge.methods._grounding import Grounding, answer_from, read_documents, why_not
+from ragauge.methods._grounding import Grounding, answer_from, finder_of, read_documents, why_not
 from ragauge.prompts import Prompt, Source
 
 
@@ -23,18 +23,21 @@ class FreeExtraction(Method):
     character by character, has no place. The answer is generated from all of them, as they were written.
     """
 
+    finds: ClassVar[bool] = True
+
     volume: Annotated[int, Field(ge=1)] = 256  # tokens of evidence at most
 
     def unsupported(self, lm: LM) -> str | None:
         return why_not(lm)
 
     def prepare(self, lm: LM, prompt: Prompt) -> Grounding:
-        return read_documents(lm, prompt, positions=self.volume, slots=self.volume, lower="volume")
+        return read_documents(finder_of(lm), prompt, positions=self.volume, slots=self.volume, lower="volume")
 
     def answer(self, lm: LM, state: Grounding, prompt: Prompt, limits: Limits) -> Answer:
-        context = state.ask(lm, prompt)
+        finder = finder_of(lm)
+        context = state.ask(finder, prompt)
         at_most = Limits(self.volume, stop=(), ignore_stop=False)
-        ids = generate(lm, context.cache, context.logits[None], context.position, at_most)
+        ids = generate(finder, context.cache, context.logits[None], context.position, at_most)
         written: str = lm.tokenizer.decode(ids, skip_special_tokens=True)
         evidence = [_placed(sentence, prompt.sources) for sentence in _sentences(written)]
         return answer_from(lm, prompt, evidence, state.text.truncated, limits)

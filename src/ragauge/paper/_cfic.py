@@ -67,12 +67,20 @@ def as_published(variants: Iterable[Variant]) -> Variant | None:
 
 
 def base_of(runs: Runs, model: str) -> str | None:
-    """The label of the model that this one was fine-tuned from, or its source; None where it was not fine-tuned."""
-    entry = runs.config.models.get(model) if runs.config else None
-    if entry is None or runs.config is None or entry.training is None:
+    """The label of what this was before fine-tuning, its own or its finder's, or the source; None where there was none.
+
+    With a finder it is the same model with the finder as it was, or by itself where that is the same.
+    """
+    config, entry = runs.config, runs.config.models.get(model) if runs.config else None
+    if config is None or entry is None or not config.trainings(model):
         return None
-    source = runs.config.training[entry.training].model
-    return next((label for label, m in runs.config.models.items() if m.source == source and not m.training), source)
+    finds = config.training[config.trainings(model)[-1]].model
+    answers = config.training[entry.training].model if entry.training else entry.source
+    pairs = {
+        label: (m.source, config.models[m.finder].source if m.finder else m.source)
+        for label, m in config.models.items()
+    }
+    return next((label for label, pair in pairs.items() if pair == (answers, finds)), answers)
 
 
 def generator(variant: Variant, runs: Runs) -> str | None:
@@ -100,7 +108,7 @@ def not_run(runs: Runs, dataset: str, model: str, is_row: Callable[[Variant], bo
 def whole(runs: Runs, model: str) -> bool:
     """Whether a model is asked under every method, so that a row without records wants a reason."""
     entry = runs.config.models.get(model) if runs.config else None
-    return entry is None or (entry.methods is None and entry.training is None)
+    return entry is None or (entry.methods is None and entry.training is None and entry.finder is None)
 
 
 def beside(runs: Runs, measured: Sequence[Cell], printed: Sequence[Cell], on: Sequence[str]) -> list[Cell]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ragauge.verbs import _options as options
 
 if TYPE_CHECKING:
+    from ragauge.config import Config, Model
     from ragauge.datasets import Example
 
 
@@ -22,6 +23,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--part", type=options.part, metavar="I/N", help="answer the I-th of N parts of them, counted from 0"
     )
     options.add_model(parser)
+    parser.add_argument(
+        "--finder", metavar="MODEL", help="the model that finds the evidence which --model answers from"
+    )
     parser.add_argument(
         "--max-new-tokens",
         type=options.count,
@@ -48,7 +52,8 @@ def run(args: argparse.Namespace) -> None:
 
     configured = config.max_new_tokens(args.dataset) if config else questions.dataset.max_new_tokens
     new_tokens = options.first(args.max_new_tokens, configured, 100)
-    setting = inputs.setting(variant.method, method, questions, model, new_tokens)
+    finder = _finder(args.finder, model, config)
+    setting = inputs.setting(variant.method, method, questions, model, new_tokens, finder)
     gigabytes = options.first(args.documents_gb, config.generation.documents_gb if config else None, 4.0)
     runner.run(
         setting,
@@ -61,6 +66,18 @@ def run(args: argparse.Namespace) -> None:
         documents=runner.Kept(args.documents, int(gigabytes * 1e9)) if args.documents and gigabytes else None,
     )
     print(args.out)
+
+
+def _finder(name: str | None, model: Model, config: Config | None) -> Model | None:
+    """The model of --finder, which comes before the configuration's."""
+    from ragauge.config import Model, check_source
+
+    if name is None:
+        return config.models[model.finder] if config and model.finder else None
+    if config and name in config.models:
+        return config.models[name]
+    check_source(name, "--finder")
+    return Model(source=name)
 
 
 def _part(examples: list[Example], part: tuple[int, int] | None) -> list[Example]:

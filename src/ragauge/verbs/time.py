@@ -62,13 +62,13 @@ def run(args: argparse.Namespace) -> None:
         "folder": args.out.parent,
         "documents_cold": cold,
     }
+    model = options.model(args, config, known=not args.random_weights)
+    if model.finder:
+        raise UserError(f"--model: {args.model} answers from what another model finds, which is not timed")
     if args.random_weights:
-        model = options.model(args, config, known=False)
         result = costing.time_shape(variants, args.dataset, model, **common)
     else:
-        result = costing.time_model(
-            variants, options.questions(args, config), args.prompts, options.model(args, config), **common
-        )
+        result = costing.time_model(variants, options.questions(args, config), args.prompts, model, **common)
     latency.save(result, args.out)
     for one in (result, *result["other_lengths"]):
         if one["refused"]:
