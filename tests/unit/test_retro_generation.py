@@ -145,9 +145,12 @@ def test_neighbours_are_read_ahead_by_the_thread_that_asks() -> None:
             return super().prepare(neighbours, length)
 
     run(ExactRetriever(DOCUMENTS), Windows(32, stale=True), ahead=True, reader=Watched)
-    assert threads[0] == threading.current_thread().name
-    assert len(threads) == 3
-    assert all(name.startswith("prefetch") for name in threads[1:])
+    # The second window's neighbours may be read before the first one's, which nothing was there to hide behind.
+    assert sorted(name.partition("_")[0] for name in threads) == [
+        threading.current_thread().name,
+        "prefetch",
+        "prefetch",
+    ]
 
 
 def test_a_reading_ahead_that_fails_ends_the_generation() -> None:
