@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from ragauge.errors import UserError
 
@@ -31,6 +34,15 @@ def load_tokenizer(folder: Path) -> Any:
     except Exception as error:  # the tokenizers library raises the bare class
         reason = str(error).strip().split("\n")[0]
         raise UserError(f"{folder}: transformers finds no tokenizer that it can read ({reason})") from None
+
+
+def padded(ids: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
+    """Texts as a batch: ids (text, token) int64, zero beyond a text's end, and where its tokens are, bool."""
+    lengths = np.array([len(row) for row in ids])
+    mask = np.arange(lengths.max()) < lengths[:, None]
+    batch = np.zeros(mask.shape, dtype=np.int64)
+    batch[mask] = np.concatenate(ids)
+    return batch, mask
 
 
 def _class_name(folder: Path) -> str:

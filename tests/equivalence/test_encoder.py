@@ -21,3 +21,8 @@ def test_minilm_equals_sentence_transformers(shared_data: Path) -> None:
     folder = assets.resolve("minilm")
     expected = library.SentenceTransformer(str(folder), device="cpu").encode(texts, show_progress_bar=False)
     np.testing.assert_allclose(Encoder(folder).encode(texts), expected, atol=1e-6)
+    half = Encoder(folder, dtype="bfloat16").encode(texts)
+    assert half.dtype == np.float32
+    np.testing.assert_allclose(np.linalg.norm(half, axis=1), 1, atol=1e-6)
+    assert (half * expected).sum(axis=1).min() > 0.9998
+    assert np.abs(half - expected).max() > 1e-5, "else it was not computed in bfloat16"

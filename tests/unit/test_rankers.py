@@ -95,6 +95,14 @@ def test_batches_equal_single_texts(folder: Path) -> None:
     assert encoder.count_tokens(["physics " * 50]) == [16]
 
 
+def test_matrix_products_in_bfloat16_give_nearly_the_same(folder: Path) -> None:
+    exact, half = (dense.Encoder(folder, dtype=dtype).encode(DOCUMENTS) for dtype in ("float32", "bfloat16"))
+    assert half.dtype == np.float32
+    cosines = (half * exact).sum(axis=1) / np.linalg.norm(half, axis=1) / np.linalg.norm(exact, axis=1)
+    assert cosines.min() > 0.999
+    assert np.abs(half - exact).max() > 1e-5, "else it was not computed in bfloat16"
+
+
 def test_a_folder_says_whether_to_normalise(folder: Path, tmp_path: Path) -> None:
     lengths = np.linalg.norm(dense.Encoder(folder).encode(DOCUMENTS), axis=1)
     assert abs(lengths - 1).min() > 1e-3

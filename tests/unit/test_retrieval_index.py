@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -189,6 +190,15 @@ def test_nothing_is_made_twice(folder: Path) -> None:
     assert not index.add(folder, "ivf", INDEX, 0)
     assert not index.merge(folder, "ivf", INDEX.model_copy(update={"nprobe": 2}))  # which a search may choose anyway
     assert not embed.build_embeddings(folder, 0, tiny_database.Choice())
+
+
+def test_vectors_in_another_precision_are_other_vectors(folder: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(folder, tmp_path / "copy"))
+    assert embed.build_embeddings(copy, 0, tiny_database.Choice(engine="torch", dtype="bfloat16"))
+    with pytest.raises(UserError, match="trained for another database or with other settings"):
+        index.add(copy, "ivf", INDEX, 0)
+    with pytest.raises(UserError, match="engine onnx: runs an encoder in float32, not in bfloat16"):
+        embed.EncoderChoice("minilm", "onnx", dtype="bfloat16").load()
 
 
 @pytest.mark.parametrize(

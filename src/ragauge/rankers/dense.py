@@ -12,13 +12,13 @@ import json
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
 
 from ragauge.errors import UnsupportedError, UserError
-from ragauge.tokenizer import load_tokenizer
+from ragauge.tokenizer import load_tokenizer, padded
 
 BATCH_SIZE = 32  # texts
 Json = TypeVar("Json", list[Any], dict[str, Any])
@@ -35,13 +35,27 @@ class Encoder:
         normalised: embeddings have length 1, so that dot products are cosines.
     """
 
-    def __init__(self, path: Path, device: str = "cpu", query_prefix: str = "", text_prefix: str = "") -> None:
-        """Load the checkpoint in fp32. Raises UserError where the folder holds none, or one pooled in another way."""
+    def __init__(
+        self,
+        path: Path,
+        device: str = "cpu",
+        query_prefix: str = "",
+        text_prefix: str = "",
+        dtype: Literal["float32", "bfloat16"] = "float32",
+    ) -> None:
+        """Load the checkpoint in fp32.
+
+        Args:
+            dtype: of matrix products and attention; what is summed and normalised stays fp32.
+
+        Raises:
+            UserError: the folder holds no encoder, or one pooled in another way.
+        """
         from transformers import AutoModel
 
         self.query_prefix, self.text_prefix = query_prefix, text_prefix
         self.pooling, self.normalised = _modules(path)
-        self.device = torch.device(device)
+        self.device, self._dtype = torch.device(device), getattr(torch, dtype)
         try:
             self.tokenizer = load_tokenizer(path)
             model, found = AutoModel.from_pretrained(
@@ -66,21 +80,17 @@ class Encoder:
     @torch.inference_mode()
     def encode(self, texts: Sequence[str], batch_size: int = BATCH_SIZE, query: bool = False) -> np.ndarray:
         """Embeddings (text, dim) float32, in the order given. Texts of like length share a batch, to pad little."""
-        lengths = self.count_tokens(texts, query)
-        texts = self._prefixed(texts, query)
-        order = sorted(range(len(texts)), key=lambda i: lengths[i])
-        embeddings = np.empty((len(texts), self.dim), dtype=np.float32)
+        ids = self._ids(texts, query)
+        order = sorted(range(len(ids)), key=lambda i: len(ids[i]))
+        embeddings = np.empty((len(ids), self.dim), dtype=np.float32)
         for start in range(0, len(order), batch_size):
             rows = order[start : start + batch_size]
-            embeddings[rows] = self._embed([texts[i] for i in rows]).cpu().numpy()
+            embeddings[rows] = self._embed([ids[i] for i in rows]).cpu().numpy()
         return embeddings
 
     def count_tokens(self, texts: Sequence[str], query: bool = False) -> list[int]:
         """Tokens of each text after the cut, its prefix and special tokens included."""
-        if not texts:
-            return []
-        ids = self.tokenizer(self._prefixed(texts, query), truncation=True, max_length=self.max_tokens)["input_ids"]
-        return [len(row) for row in ids]
+        return [len(row) for row in self._ids(texts, query)]
 
     def macs(self, tokens: int) -> int:
         """Multiply-accumulates of encoding one text: projections and MLP linear in its tokens, attention quadratic."""
@@ -89,15 +99,19 @@ class Encoder:
         per_layer = (4 * d * d + 2 * d * ffn) * tokens + 2 * d * tokens**2
         return int(config.num_hidden_layers * per_layer)
 
-    def _prefixed(self, texts: Sequence[str], query: bool) -> list[str]:
+    def _ids(self, texts: Sequence[str], query: bool) -> list[list[int]]:
+        if not texts:
+            return []
         prefix = self.query_prefix if query else self.text_prefix
-        return [prefix + text for text in texts]
+        prefixed = [prefix + text for text in texts]
+        ids: list[list[int]] = self.tokenizer(prefixed, truncation=True, max_length=self.max_tokens)["input_ids"]
+        return ids
 
-    def _embed(self, texts: list[str]) -> torch.Tensor:
-        batch = self.tokenizer(texts, padding=True, truncation=True, max_length=self.max_tokens, return_tensors="pt")
-        batch = batch.to(self.device)
-        hidden = self.model(**batch).last_hidden_state  # (text, token, dim)
-        pooled = hidden[:, 0] if self.pooling == "cls" else _mean(hidden, batch["attention_mask"])
+    def _embed(self, ids: Sequence[Sequence[int]]) -> torch.Tensor:
+        batch, attended = (torch.from_numpy(part).to(self.device) for part in padded(ids))  # (text, token)
+        with torch.autocast(self.device.type, dtype=self._dtype, enabled=self._dtype != torch.float32):
+            hidden = self.model(input_ids=batch, attention_mask=attended.long()).last_hidden_state.float()
+        pooled = hidden[:, 0] if self.pooling == "cls" else _mean(hidden, attended)
         return torch.nn.functional.normalize(pooled, dim=-1) if self.normalised else pooled
 
 
@@ -108,14 +122,14 @@ def _mean(hidden: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
 
 
 @lru_cache(maxsize=2)
-def load_encoder(name: str, device: str = "cpu") -> Encoder:
+def load_encoder(name: str, device: str = "cpu", dtype: Literal["float32", "bfloat16"] = "float32") -> Encoder:
     """The encoder of an asset's name or source ("minilm", "contriever", "path:/folder"), loaded once a process."""
     from ragauge import assets
     from ragauge.assets import catalog
 
     known = catalog.entries().get(name)
     prefixes = (known.query_prefix, known.text_prefix) if known else ("", "")
-    return Encoder(assets.resolve(name), device, *prefixes)
+    return Encoder(assets.resolve(name), device, *prefixes, dtype=dtype)
 
 
 def rank(query: str, documents: Sequence[str], *, encoder: str = "minilm") -> np.ndarray:

@@ -21,6 +21,7 @@ from ragauge.graphs import open_session, write_graph
 from ragauge.progress import bar
 from ragauge.retrieval import _folder
 from ragauge.retrieval.database import Shard, load_tokenizer, shard_folder, tokenizer_sha256
+from ragauge.tokenizer import padded
 
 if TYPE_CHECKING:
     from ragauge.rankers.dense import Encoder
@@ -48,14 +49,21 @@ class EncoderChoice:
     name: str = "minilm"  # an asset's name, source or folder
     engine: Literal["onnx", "torch"] = "onnx"
     threads: int | None = None  # default: the library's own choice
+    dtype: Literal["float32", "bfloat16"] = "float32"  # of matrix products
 
     def load(self) -> TextEncoder:
-        """The encoder, ready. Raises UserError on an unknown engine or a folder that holds no encoder."""
-        if self.engine == "onnx":
-            return OnnxEncoder(self.name, self.threads)
-        if self.engine != "torch":
+        """The encoder, ready.
+
+        Raises:
+            UserError: an unknown engine, one that does not compute in the dtype, or a folder that holds no encoder.
+        """
+        if self.engine not in ENGINES:
             raise unknown("engine", self.engine, ENGINES)
-        return _torch_encoder(self.name, self.threads)
+        if self.engine == "torch":
+            return _torch_encoder(self)
+        if self.dtype != "float32":
+            raise UserError(f"engine onnx: runs an encoder in float32, not in {self.dtype}")
+        return OnnxEncoder(self.name, self.threads)
 
     @cached_property
     def sha256(self) -> str:
@@ -96,11 +104,8 @@ class OnnxEncoder:
         return vectors
 
     def _run(self, ids: Sequence[Sequence[int]]) -> np.ndarray:
-        lengths = np.array([len(row) for row in ids])
-        mask = np.arange(lengths.max()) < lengths[:, None]  # (text, token)
-        padded = np.zeros(mask.shape, dtype=np.int64)  # what stands beyond a text is masked, whatever it is
-        padded[mask] = np.concatenate(ids)
-        vectors: np.ndarray = self._session.run(None, {"input_ids": padded, "attention_mask": mask.astype(np.int64)})[0]
+        batch, mask = padded(ids)
+        vectors: np.ndarray = self._session.run(None, {"input_ids": batch, "attention_mask": mask.astype(np.int64)})[0]
         return vectors
 
 
@@ -145,14 +150,14 @@ def _pooled(encoder: Encoder) -> Any:
     return Pooled().eval()
 
 
-def _torch_encoder(name: str, threads: int | None) -> TextEncoder:
+def _torch_encoder(choice: EncoderChoice) -> TextEncoder:
     import torch
 
     from ragauge.rankers.dense import load_encoder
 
-    if threads:
-        torch.set_num_threads(threads)
-    return load_encoder(name)
+    if choice.threads:
+        torch.set_num_threads(choice.threads)
+    return load_encoder(choice.name, dtype=choice.dtype)
 
 
 # --- the vectors of a shard ---
@@ -172,7 +177,7 @@ def build_embeddings(database: Path, number: int, choice: EncoderChoice) -> bool
         UserError: the shard is missing or cut short, its tokenizer is another now, or the disk is full.
     """
     shard = Shard.open(shard_folder(database, number))
-    made_from = {"shard": shard.sha256, "encoder": choice.sha256}
+    made_from = {"shard": shard.sha256, "encoder": choice.sha256, "dtype": choice.dtype}
 
     def make(folder: Path) -> dict[str, Any]:
         encoder = choice.load()
@@ -182,7 +187,7 @@ def build_embeddings(database: Path, number: int, choice: EncoderChoice) -> bool
             for texts in _blocks(shard, detokenise):
                 file.write(normalised(encoder.encode(texts)).astype(np.float16).tobytes())
                 shown.update(len(texts))
-        facts = {"dim": encoder.dim, "chunks": shard.chunks, "dtype": "float16"}
+        facts = {"dim": encoder.dim, "chunks": shard.chunks, "kept_as": "float16"}
         return {"encoder": choice.name, "engine": choice.engine, **facts}
 
     return _folder.build(embedding_folder(database, number), EMBEDDINGS, made_from, make)

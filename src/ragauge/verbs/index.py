@@ -231,7 +231,7 @@ def _recipe(settings: DatabaseSettings) -> Recipe:
 def _encoder(args: argparse.Namespace, settings: DatabaseSettings) -> EncoderChoice:
     from ragauge.retrieval.embed import EncoderChoice
 
-    return EncoderChoice(settings.encoder, settings.engine, args.threads)
+    return EncoderChoice(settings.encoder, settings.engine, args.threads, settings.dtype)
 
 
 def _shard(number: int, settings: DatabaseSettings) -> int:
