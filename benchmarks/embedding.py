@@ -3,8 +3,8 @@
     python benchmarks/embedding.py DATABASE [--threads 2] [--chunks 1024] [--rounds 5]
 
 DATABASE is a folder that `ragauge index chunks` wrote to. Every round runs each encoder once over the same chunks, in a
-random order; a ratio is sentence-transformers' median seconds over ours. Vectors are checked to agree: to 1e-5, and those
-of bfloat16 by cosines of at least 0.9998.
+random order; a ratio is sentence-transformers' median seconds over ours. Vectors are checked to agree: to 1e-5, and
+those of bfloat16 by cosines of at least 0.9998.
 """
 
 from __future__ import annotations

@@ -538,7 +538,7 @@ def _check_database(database: DatabaseSettings, where: str) -> None:
     check_source(database.tokenizer, f"{where}.tokenizer")
     _check_encoder(database.encoder, f"{where}.encoder")
     if database.engine == "onnx" and database.dtype != "float32":
-        raise UserError(f"{where}.dtype: the engine onnx runs an encoder in float32, not in {database.dtype}; use torch")
+        raise UserError(f"{where}.dtype: the engine onnx runs an encoder in float32, not {database.dtype}; use torch")
     for source in database.sources:
         corpus.check_source(source, f"{where}.corpus")
     for label, index in database.indexes.items():
