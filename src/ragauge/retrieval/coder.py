@@ -1,7 +1,8 @@
 """Product quantisation by matrix products: the same codes as faiss's, up to rounding, in a fraction of the time.
 
 faiss compares a vector's parts with centroids one by one where a part has few dimensions (the paper's 64 bytes of 384
-dimensions: 6). Here the nearest centroid is that of the least |c|^2 / 2 - xc, a product over many vectors at once.
+dimensions: 6). Here the nearest centroid is that of the least |c|^2 / 2 - xc, a product over many vectors at once: of the
+parts, each with a 1 behind it, and the centroids' negatives, each with its |c|^2 / 2.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ class Coder:
         centroids = faiss.vector_to_array(pq.centroids).reshape(pq.M, pq.ksub, pq.dsub)
         self.index, self._parts, self._width = index, int(pq.M), int(pq.dsub)
         self._coarse = index.quantizer.reconstruct_n(0, index.nlist)
-        self._turned = np.ascontiguousarray(centroids.transpose(0, 2, 1))  # (part, dim of a part, centroid)
-        self._halves = (centroids**2).sum(-1) / 2
+        halves = (centroids**2).sum(-1) / 2
+        self._turned = np.concatenate([-centroids.transpose(0, 2, 1), halves[:, None]], 1)  # (part, width + 1, centroid)
         self._threads = faiss.omp_get_max_threads()
 
     def add(self, vectors: np.ndarray, ids: np.ndarray) -> None:
@@ -42,13 +43,19 @@ class Coder:
     def codes(self, residuals: np.ndarray) -> np.ndarray:
         """The centroids (n, part) uint8 that are nearest to residuals (n, dim) float32."""
         found = np.empty((len(residuals), self._parts), np.uint8)
+        each = -(-len(residuals) // self._threads)
 
         def fill(first: int) -> None:
-            rows = residuals[first : first + ROWS].reshape(-1, self._parts, self._width)
-            for part in range(self._parts):
-                distances = self._halves[part] - rows[:, part] @ self._turned[part]
-                found[first : first + ROWS, part] = distances.argmin(1)
+            last = min(first + each, len(residuals))
+            extended = np.ones((self._parts, ROWS, self._width + 1), np.float32)
+            distances = np.empty((ROWS, self._turned.shape[2]), np.float32)
+            for start in range(first, last, ROWS):
+                rows = residuals[start : min(start + ROWS, last)].reshape(-1, self._parts, self._width)
+                extended[:, : len(rows), :-1] = rows.transpose(1, 0, 2)
+                for part in range(self._parts):
+                    np.matmul(extended[part], self._turned[part], out=distances)
+                    found[start : start + len(rows), part] = distances[: len(rows)].argmin(1)
 
         with ThreadPoolExecutor(self._threads) as pool:
-            list(pool.map(fill, range(0, len(residuals), ROWS)))
+            list(pool.map(fill, range(0, len(residuals), each)))
         return found

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import math
 import os
 import shutil
 import sys
@@ -150,8 +151,10 @@ class Vectors:
 
 def _around(vectors: np.ndarray, draw: np.random.Generator) -> np.ndarray:
     """Unit vectors around unit vectors (n, dim): a normal step of length `NOISE` on average."""
-    step = draw.standard_normal(vectors.shape, dtype=np.float32) * (NOISE / np.sqrt(vectors.shape[1]))
-    return normalised(vectors + step)
+    step = draw.standard_normal(vectors.shape, dtype=np.float32)
+    step *= NOISE / math.sqrt(vectors.shape[1])
+    step += vectors
+    return normalised(step)
 
 
 # --- making ---
