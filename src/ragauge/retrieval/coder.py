@@ -1,8 +1,8 @@
 """Product quantisation by matrix products: the same codes as faiss's, up to rounding, in a fraction of the time.
 
 faiss compares a vector's parts with centroids one by one where a part has few dimensions (the paper's 64 bytes of 384
-dimensions: 6). Here the nearest centroid is that of the least |c|^2 / 2 - xc, a product over many vectors at once: of the
-parts, each with a 1 behind it, and the centroids' negatives, each with its |c|^2 / 2.
+dimensions: 6). Here the nearest centroid is that of the least |c|^2 / 2 - xc, a product over many vectors at once:
+[x 1] times [-c |c|^2 / 2].
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Coder:
         self.index, self._parts, self._width = index, int(pq.M), int(pq.dsub)
         self._coarse = index.quantizer.reconstruct_n(0, index.nlist)
         halves = (centroids**2).sum(-1) / 2
-        self._turned = np.concatenate([-centroids.transpose(0, 2, 1), halves[:, None]], 1)  # (part, width + 1, centroid)
+        self._turned = np.concatenate([-centroids.transpose(0, 2, 1), halves[:, None]], 1)  # (part, row, centroid)
         self._threads = faiss.omp_get_max_threads()
 
     def add(self, vectors: np.ndarray, ids: np.ndarray) -> None:
@@ -43,7 +43,7 @@ class Coder:
     def codes(self, residuals: np.ndarray) -> np.ndarray:
         """The centroids (n, part) uint8 that are nearest to residuals (n, dim) float32."""
         found = np.empty((len(residuals), self._parts), np.uint8)
-        each = -(-len(residuals) // self._threads)
+        each = max(1, -(-len(residuals) // self._threads))
 
         def fill(first: int) -> None:
             last = min(first + each, len(residuals))
