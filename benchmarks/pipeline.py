@@ -114,13 +114,13 @@ def _ways(args: argparse.Namespace, client: Any) -> dict[str, Pipeline | Transfo
     from ragauge.retro.pipeline import Pipeline, Setting
     from ragauge.retro.schedule import Schedule
 
-    torch_lm = load_lm(args.model, threads=args.threads)
+    torch_lm = load_lm(args.model, threads=args.threads, dtype=args.dtype)
     form = JointAttention() if args.form == "joint" else CrossAttention()
     if args.form == "joint":
         lm = OnnxLM(args.onnx / "decoder.onnx", threads=args.threads) if args.onnx else torch_lm
     else:
         lm = _crossed(torch_lm)
-    base = Setting("generate", Schedule("no_retrieval"), form, args.model, args.tokens, trials=2)
+    base = Setting("generate", Schedule("no_retrieval"), form, args.model, args.tokens, trials=2, dtype=args.dtype)
     schedules = {
         "no_retrieval": Schedule("no_retrieval"),
         "retro": Schedule("retro", nprobe=args.nprobe),
@@ -190,6 +190,7 @@ def _arguments() -> argparse.Namespace:
     add("--database", type=Path, required=True, metavar="FOLDER")
     add("--index", default="ivf", metavar="LABEL")
     add("--model", default="smollm2-135m-instruct")
+    add("--dtype", default="float32", choices=("float32", "bfloat16"))
     add("--form", default="joint", choices=("joint", "cross_attention"), help="how neighbours are read")
     add("--onnx", type=Path, metavar="FOLDER", help="generate by ONNX Runtime with what `ragauge export` wrote there")
     add("--cores", help="of the decoder")
@@ -202,6 +203,8 @@ def _arguments() -> argparse.Namespace:
     args = parser.parse_args()
     if args.onnx and args.form != "joint":
         parser.error("--onnx: reads neighbours by the form joint alone")
+    if args.onnx and args.dtype != "float32":
+        parser.error(f"--dtype {args.dtype}: ONNX Runtime runs the decoder in float32")
     return args
 
 
