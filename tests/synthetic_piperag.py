@@ -36,6 +36,7 @@ def write(
     nprobe: int = 8,
     tokens: int = TOKENS,
     form: JointAttention | CrossAttention = JOINT,
+    load_share: float | None = 0.01,
     **more: Any,
 ) -> Path:
     """Write one pipeline's records.
@@ -44,12 +45,14 @@ def write(
         values: one entry a sequence: nats a token, or for generation the seconds of three trials' median; None: failed.
         search_s: seconds of a search in the trace.
         nprobe: lists that each search scanned.
+        load_share: what other processes took while text was generated.
         more: further fields of the setting.
     """
     path = folder / "pipelines" / f"{name}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
     calls = trace(schedule, search_s, tokens)
     lines = [_record(place, value, task, calls, nprobe, tokens) for place, value in enumerate(values)]
+    lines = [line.model_copy(update={"load_share": load_share}) if line.generated else line for line in lines]
     path.write_text("".join(line.model_dump_json() + "\n" for line in lines))
     place = f"results/t/databases/{DATABASE}/indexes/{index}" if schedule.asks else None
     setting = Setting(

@@ -96,6 +96,9 @@ class SequenceRecord(BaseModel):
     nprobe: list[int] = Field(default_factory=list, description="by retrieval: inverted lists that were scanned")
     generated: list[int] = Field(default_factory=list, description="the new tokens")
     trials_s: list[float] = Field(default_factory=list, description="seconds of the whole sequence, by trial")
+    load_share: float | None = Field(
+        None, description="part of the machine's CPU time that other processes took during the trials"
+    )
     trace: list[dict[str, Any]] = Field(
         default_factory=list, description="cost.trace.Call, as JSON, of the median trial"
     )

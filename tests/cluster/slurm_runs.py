@@ -19,7 +19,7 @@ FORMAT = (
     "JobID:|,State:|,Partition:|,NumCPUs:|,MinMemory:|,TimeLimit:|,OverSubscribe:|,Feature:|,tres-per-job:|,"
     "WorkDir:|,Comment:|"
 )
-CLOCKS = {"offline_s", "online_s", "first_token_s", "seconds", "loading_s", "trials_s"}
+CLOCKS = {"offline_s", "online_s", "first_token_s", "seconds", "loading_s", "trials_s", "load_share"}
 
 
 @dataclass(frozen=True)

@@ -355,11 +355,27 @@ def test_footer_and_provenance_say_what_was_run_where(small: Path) -> None:
     text = footer(runs(small), table("piperag_figure_6", small))
     assert f"perplexity: 3 sequences of {TOKENS} tokens held out of {DATABASE}" in text
     assert "decoder on cores 0" in text
+    assert "other processes took at most 1.0% of the machine" in text
     assert "machine: Invented CPU, 2 threads" in text
     assert "paired difference from no retrieval" in text
     entries = describe(runs(small))["pipelines"]
     assert {entry["pipeline"] for entry in entries} >= {"none", "retro", "pipe_t"}
     assert all(entry["machine"] is not None for entry in entries)
+    assert next(entry for entry in entries if entry["pipeline"] == "pipe_t")["load_share"] == 0.01
+
+
+@pytest.mark.parametrize(
+    ("share", "note", "told"),
+    [
+        (0.2, "other processes took 20% of the machine", "other processes took at most 20.0% of the machine"),
+        (None, "", "what other processes took of the machine was not always recorded"),
+    ],
+)
+def test_a_latency_says_what_others_took_meanwhile(small: Path, share: float | None, note: str, told: str) -> None:
+    write(small, "pipe_t", Schedule("piperag", 32), [4.0], task="generate", load_share=share)
+    found = table("piperag_figure_6", small)
+    assert line(found, variant="pipe + pipe_t", quantity="latency_s")["note"] == note
+    assert told in footer(runs(small), found)
 
 
 def test_systems_differ_by_what_their_settings_say(tmp_path: Path) -> None:

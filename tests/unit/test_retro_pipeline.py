@@ -137,7 +137,9 @@ def test_latency_is_shown_beside_its_ideal(tmp_path: Path) -> None:
     assert (
         found["ideal_s_retrieval_16x"] <= found["ideal_s_retrieval_4x"] <= found["ideal_s"] <= found["seconds"] * 1.01
     )
-    assert all(len(record.trials_s) == 3 for record in read_kind(out, SequenceRecord))
+    records = read_kind(out, SequenceRecord)
+    assert all(len(record.trials_s) == 3 and record.load_share is not None for record in records)
+    assert found["load_share"] == max(record.load_share or 0.0 for record in records)
     with pytest.raises(UserError, match="holds generated text"):
         comparison.difference(out, out)
 

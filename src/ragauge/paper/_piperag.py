@@ -16,6 +16,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from ragauge import records
+from ragauge.cost.machine import MAX_LOAD
 from ragauge.cost.trace import Call, Trace
 from ragauge.errors import UserError
 from ragauge.paper._cells import Cell, Measure, join, noted, read_csv
@@ -74,6 +75,11 @@ class Pipeline:
     def trials_s(self) -> list[float]:
         """Seconds of all trials of all sequences."""
         return [s for record in self.records for s in record.trials_s if math.isfinite(s) and s > 0]
+
+    @property
+    def load_share(self) -> float | None:
+        """The most of the machine that other processes took during trials; None where that was not recorded."""
+        return max((r.load_share for r in self.records if r.load_share is not None), default=None)
 
     @cached_property
     def traces(self) -> list[Trace]:
@@ -542,7 +548,9 @@ def _of_trials(system: System, values: Callable[[Pipeline], Sequence[float]]) ->
     if not found:
         return Measure(note=_failed(system.timed) or "no trial ended")
     low, _, high = quantiles(found, n=4, method="inclusive") if len(found) > 1 else (None, None, None)
-    return Measure(median(found), low, high, len(found), note=_failed(system.timed))
+    share = system.timed.load_share or 0.0
+    busy = f"other processes took {share:.0%} of the machine" if share > MAX_LOAD else ""
+    return Measure(median(found), low, high, len(found), note=join(_failed(system.timed), busy))
 
 
 def _why(system: System, what: str) -> str:

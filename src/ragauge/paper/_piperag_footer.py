@@ -25,6 +25,7 @@ def footer(runs: Runs, table: pd.DataFrame) -> str:
         f"Measured: {_join(_model(p) for p in used)}",
         _join(_read(p) for p in used if p.task == "perplexity"),
         _join(_generated(p) for p in used if p.task == "generate"),
+        _disturbed(used),
         _join(_index(text) for text in measured["index"]),
         "intervals: bootstrap 95% over sequences, of seconds the quartiles of the trials",
         "in the figure those of a perplexity are of its paired difference from no retrieval" if paired else "",
@@ -72,6 +73,15 @@ def _generated(pipeline: _piperag.Pipeline) -> str:
     where += f", {counted(threads, 'thread')}" if threads else ""
     sizes = f"{counted(count, 'sequence')} of {pipeline.setting('tokens')} tokens, {counted(trials, 'trial')}"
     return f"latency: {sizes}{where}"
+
+
+def _disturbed(used: list[_piperag.Pipeline]) -> str:
+    """What others took of the machine while generations were timed."""
+    shares = [p.load_share for p in used if p.task == "generate"]
+    known = [share for share in shares if share is not None]
+    if len(known) < len(shares):
+        return "what other processes took of the machine was not always recorded"
+    return f"other processes took at most {max(known):.1%} of the machine" if known else ""
 
 
 def _index(text: Any) -> str:

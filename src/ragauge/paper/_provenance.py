@@ -60,6 +60,7 @@ def _pipeline(pipeline: Pipeline, machines: _Machines) -> dict[str, Any]:
         "finished": provenance.get("time"),
         "machine": machines.number(provenance),
         "cores": pipeline.meta.get("cores"),
+        "load_share": pipeline.load_share,
         "settings": pipeline.meta.get("fingerprint"),
     }
 

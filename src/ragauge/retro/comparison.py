@@ -68,6 +68,7 @@ def latency(generated: Sequence[SequenceRecord]) -> dict[str, Any]:
         "ahead_s": median(map(overlap.ahead_s, traces)),
         "waited_s": median(map(overlap.waited_s, traces)),
         **projected,
+        "load_share": max((r.load_share for r in generated if r.load_share is not None), default=None),
         "sequences": len(generated),
     }
 

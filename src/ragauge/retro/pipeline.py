@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import torch
 
+from ragauge.cost.machine import competing_load
 from ragauge.cost.trace import Trace
 from ragauge.errors import UserError
 from ragauge.lm import LM
@@ -109,12 +110,14 @@ class Pipeline:
 
     def _generate(self, text: Text) -> dict[str, Any]:
         self.warm_up(text)
-        trials = [self.generate(text) for _ in range(self.setting.trials)]
+        with competing_load() as load:
+            trials = [self.generate(text) for _ in range(self.setting.trials)]
         ids, source, trace, _ = sorted(trials, key=lambda trial: trial[3])[len(trials) // 2]
         return {
             "prompt_tokens": PROMPT,
             "generated": ids,
             "trials_s": [seconds for *_, seconds in trials],
+            "load_share": load.share,
             "trace": [call.to_json() for call in trace],
             **_found(source),
         }
