@@ -45,8 +45,6 @@ def main() -> None:
 
 
 def _compare(args: argparse.Namespace, server: Running, opened: ExitStack) -> None:
-    import psutil
-
     from ragauge.cost.machine import competing_load
     from ragauge.retrieval.client import Client
     from ragauge.retrieval.database import Database
@@ -59,19 +57,14 @@ def _compare(args: argparse.Namespace, server: Running, opened: ExitStack) -> No
         way.warm_up(text)
     runs: dict[str, list[tuple[list[int], Trace, float]]] = {name: [] for name in ways}
     draw = random.Random(0)
-    process = psutil.Process(server.process.pid)
-    with competing_load() as load:
-        before = sum(process.cpu_times()[:2])
+    with competing_load() as load:  # the server is a child of this process, and no other's
         for _ in range(args.trials):
             for name in draw.sample(list(ways), len(ways)):
                 ids, _, trace, seconds = ways[name].generate(text)
                 runs[name].append((ids, trace, seconds))
-        served_s = sum(process.cpu_times()[:2]) - before
     _report(ways, runs)
-    others = max(0.0, load.others_cpu_s - served_s) / (load.seconds * (psutil.cpu_count() or 1))
-    print(
-        f"competing load {others:.1%}; {args.trials} trials; cores {args.cores}, of the server {args.retrieval_cores}"
-    )
+    cores = f"cores {args.cores}, of the server {args.retrieval_cores}"
+    print(f"competing load {load.share:.1%}; {args.trials} trials; {cores}")
 
 
 class Transformers:

@@ -61,8 +61,8 @@ class DatabaseSettings(_Section):
     dtype: Literal["float32", "bfloat16"] = Field(
         "float32",
         description=(
-            "of the encoder's matrix products; bfloat16 is of the engine torch alone, and several times as fast on a "
-            "processor with instructions for it"
+            "of the encoder's matrix products; bfloat16 is of the engine torch alone, and faster on a processor with "
+            "instructions for it"
         ),
     )
     indexes: dict[Label, IndexRecipe] = Field({"ivf": IndexRecipe()}, description="indexes over it, by label")
