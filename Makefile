@@ -60,7 +60,7 @@ format: $(READY)
 	snakefmt Snakefile workflow
 
 schema: $(READY)
-	python -m ragauge.config workflow/schemas/config.schema.json
+	python -m ragauge.experiment.schema workflow/schemas/config.schema.json
 
 clean:
 	rm -rf results/default results/smoke reports/default reports/smoke logs resources .snakemake

@@ -24,17 +24,17 @@ from typing import NamedTuple
 
 import torch
 
-from ragauge.config import Model
 from ragauge.cost.machine import MAX_LOAD, competing_load, cpu_model
-from ragauge.grounding import prefix, skip
-from ragauge.grounding.prefix import Context, Prefix
-from ragauge.inputs import Questions, setting
-from ragauge.lm import LM, Limits, Row, Span, load_lm
+from ragauge.engines import LM, Limits, Row, Span, load_lm
+from ragauge.evaluation.inputs import Questions, setting
+from ragauge.evaluation.runner import prompt_of
+from ragauge.evidence import prefix, skip
+from ragauge.evidence.prefix import Context, Prefix
+from ragauge.experiment.schema import Model
 from ragauge.methods import make
 from ragauge.methods._grounding import Text
 from ragauge.methods.cfic import CFIC, Prepared
 from ragauge.prompts import Prompt
-from ragauge.runner import prompt_of
 
 VOLUME = 256  # tokens of evidence, for all of them
 ONE_PASS, ONE_BY_ONE = "skip, one pass", "skip, one by one"

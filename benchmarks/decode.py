@@ -22,7 +22,7 @@ from transformers import AutoModelForCausalLM, DynamicCache
 from ragauge import assets
 from ragauge.cost.latency import spread
 from ragauge.cost.machine import MAX_LOAD, Load, competing_load, cpu_model
-from ragauge.lm import DTYPES, LM, Limits, Row, load_lm
+from ragauge.engines import DTYPES, LM, Limits, Row, load_lm
 
 OURS, ATTENTIONS = "ragauge", ("sdpa", "eager")
 Task = Callable[[], object]

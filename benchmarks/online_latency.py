@@ -15,9 +15,9 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from ragauge.config import Model
 from ragauge.cost import machine
-from ragauge.costing import time_shape
+from ragauge.evaluation.costing import time_shape
+from ragauge.experiment.schema import Model
 from ragauge.methods import make
 
 BASE, FAST = "naive", "superposition"

@@ -23,10 +23,10 @@ from ragauge.retrieval.cores import pin
 
 if TYPE_CHECKING:
     from ragauge.cost.trace import Trace
-    from ragauge.lm import LM
+    from ragauge.engines import LM
+    from ragauge.generation.evaluation import Text
+    from ragauge.generation.pipeline import Pipeline, Setting
     from ragauge.retrieval.process import Running
-    from ragauge.retro.evaluation import Text
-    from ragauge.retro.pipeline import Pipeline, Setting
 
 
 TORCH = ("no_retrieval torch", "no_retrieval transformers")  # beside ONNX Runtime
@@ -46,9 +46,9 @@ def main() -> None:
 
 def _compare(args: argparse.Namespace, server: Running, opened: ExitStack) -> None:
     from ragauge.cost.machine import competing_load
+    from ragauge.generation.evaluation import texts
     from ragauge.retrieval.client import Client
     from ragauge.retrieval.database import Database
-    from ragauge.retro.evaluation import texts
 
     client = opened.enter_context(Client(server.address, deadline_s=120))
     [text] = texts(Database(args.database), args.tokens, 1)
@@ -88,7 +88,7 @@ class Transformers:
         import torch
 
         from ragauge.cost.trace import Call
-        from ragauge.retro.pipeline import PROMPT
+        from ragauge.generation.pipeline import PROMPT
 
         prompt, new = torch.tensor([text.ids[:PROMPT]]), self.setting.tokens - PROMPT
         started = time.perf_counter()
@@ -100,12 +100,12 @@ class Transformers:
 
 def _ways(args: argparse.Namespace, client: Any) -> dict[str, Pipeline | Transformers]:
     """The ways that are compared, by name."""
-    from ragauge.lm import load_lm
-    from ragauge.retro.cross_attention import CrossAttention
-    from ragauge.retro.joint import JointAttention
-    from ragauge.retro.onnx import OnnxLM
-    from ragauge.retro.pipeline import Pipeline, Setting
-    from ragauge.retro.schedule import Schedule
+    from ragauge.engines import load_lm
+    from ragauge.generation.cross_attention import CrossAttention
+    from ragauge.generation.joint import JointAttention
+    from ragauge.generation.onnx import OnnxLM
+    from ragauge.generation.pipeline import Pipeline, Setting
+    from ragauge.generation.schedule import Schedule
 
     torch_lm = load_lm(args.model, threads=args.threads, dtype=args.dtype)
     form = JointAttention() if args.form == "joint" else CrossAttention()
@@ -130,8 +130,8 @@ def _ways(args: argparse.Namespace, client: Any) -> dict[str, Pipeline | Transfo
 
 def _crossed(lm: LM) -> LM:
     """The decoder with cross-attention that was not trained: it takes the time that it takes trained."""
-    from ragauge.retro.cross_attention import CrossLM
-    from ragauge.retro.cross_weights import CrossWeights, cross_layers
+    from ragauge.generation.cross_attention import CrossLM
+    from ragauge.generation.cross_weights import CrossWeights, cross_layers
 
     assert lm.decoder is not None
     return CrossLM(lm, CrossWeights(lm.decoder, cross_layers(lm.shape.layers)))
@@ -166,7 +166,7 @@ def _predicted(way: Pipeline | Transformers, traces: list[Trace]) -> float | Non
     None without retrieval, of which there is nothing to overlap.
     """
     from ragauge.cost import overlap
-    from ragauge.retro.performance import GenerationModel
+    from ragauge.generation.performance import GenerationModel
 
     schedule, first = way.setting.schedule, traces[0]
     searches = [c.seconds or 0.0 for c in first if c.stage in (overlap.RETRIEVAL, overlap.PREFETCH)]

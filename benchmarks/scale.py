@@ -24,8 +24,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
 
-from ragauge.capacity import BY_SHARD, STEPS, Job
 from ragauge.cost import machine
+from ragauge.cost.capacity import BY_SHARD, STEPS, Job
 from ragauge.retrieval.corpus import Corpus, Share
 from ragauge.retrieval.database import Shard, shard_folder
 from ragauge.retrieval.embed import Embeddings

@@ -15,13 +15,13 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 
 import tiny_models
+from ragauge.generation.evaluation import Text
+from ragauge.generation.joint import JointAttention
+from ragauge.generation.pipeline import Pipeline, Setting
+from ragauge.generation.schedule import Schedule
 from ragauge.retrieval.client import Client, RetrievalError
 from ragauge.retrieval.fanout import Fanout
 from ragauge.retrieval.retriever import Neighbours, Query, Searcher
-from ragauge.retro.evaluation import Text
-from ragauge.retro.joint import JointAttention
-from ragauge.retro.pipeline import Pipeline, Setting
-from ragauge.retro.schedule import Schedule
 from retro_parts import tokens
 
 TEXT = Text("0", 0, tuple(tokens(150, 10)))

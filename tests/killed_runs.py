@@ -17,7 +17,8 @@ from typing import Any
 
 import torch
 
-from ragauge import cli, records
+from ragauge import cli
+from ragauge.io import records
 
 
 def main(folder: Path, arguments: list[str]) -> int:

@@ -10,8 +10,8 @@ import torch
 import transformers
 from torch import Tensor
 
-from ragauge.lm import LM, Decoder, Row, Span
-from ragauge.lm.checkpoint import read_shape, read_weights
+from ragauge.engines import LM, Decoder, Row, Span
+from ragauge.engines.checkpoint import read_shape, read_weights
 
 VOCAB = 97
 CONTEXT = 2048

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
+from ragauge.generation.windows import CHUNK
 from ragauge.retrieval.corpus import Corpus
 from ragauge.retrieval.database import Recipe, build_shard, gather, mark
 from ragauge.retrieval.retriever import Neighbours, Query
 from ragauge.retrieval.wire import About
-from ragauge.retro.windows import CHUNK
 from tiny_checkpoint import write_checkpoint
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from ragauge.cost.trace import Call
-from ragauge.paper._runs import DEFAULTS
-from ragauge.records import Record
-from ragauge.runner import Setting
+from ragauge.evaluation.runner import Setting
+from ragauge.io.records import Record
+from ragauge.results.runs import DEFAULTS
 from synthetic_run import MODEL, PROVENANCE
 
 DOCUMENT = "Ida Ember kept the light. The tower was built in 1821. Nobody knows why it leans. It was sold twice."

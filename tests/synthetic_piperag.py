@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from ragauge.cost.trace import Call
-from ragauge.records import SequenceRecord
-from ragauge.retro.cross_attention import CrossAttention
-from ragauge.retro.joint import JointAttention
-from ragauge.retro.pipeline import Setting, Task
-from ragauge.retro.schedule import Schedule
-from ragauge.retro.windows import CHUNK
+from ragauge.generation.cross_attention import CrossAttention
+from ragauge.generation.joint import JointAttention
+from ragauge.generation.pipeline import Setting, Task
+from ragauge.generation.schedule import Schedule
+from ragauge.generation.windows import CHUNK
+from ragauge.io.records import SequenceRecord
 from synthetic_run import MODEL, PROVENANCE
 
 DATABASE, INDEX = "wikipedia", "ivf"

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ragauge.cost.trace import Call
-from ragauge.records import Record
-from ragauge.runner import Setting
+from ragauge.evaluation.runner import Setting
+from ragauge.io.records import Record
 
 PREAMBLE, DOCUMENT, QUERY, TASK = 10, 100, 12, 8  # tokens
 MODEL = "smollm2-135m-instruct"

@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ragauge.cost.shape import Shape
-from ragauge.lm import LM, random_lm
-from ragauge.lm.decoder import Norm
+from ragauge.engines import LM, random_lm
+from ragauge.engines.decoder import Norm
 from ragauge.prompts import Prompt, PromptGraph, Source
 
 VOCAB = 260  # 256 bytes and four special tokens

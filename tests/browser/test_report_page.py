@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ragauge import config, paper, report
+from ragauge import report
+from ragauge.experiment import schema
+from ragauge.rendering.render import render
 from synthetic_run import MODEL, write_latency, write_variant
 
 if TYPE_CHECKING:
@@ -38,9 +40,9 @@ OFFLINE_S = 10.0  # of superposition
 RECORDS = f"records/nq_open/{MODEL}"
 
 
-def settings(methods: dict[str, Any] = METHODS, **more: Any) -> config.Config:
+def settings(methods: dict[str, Any] = METHODS, **more: Any) -> schema.Config:
     data = {"run": "tried", "models": {MODEL: {}}, "datasets": {"nq_open": {}}, "methods": methods, **more}
-    return config.parse({"items": ["frontier"], **data}, "tried.yaml")
+    return schema.parse({"items": ["frontier"], **data}, "tried.yaml")
 
 
 def edit(path: Path, change: Any) -> None:
@@ -66,7 +68,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         lambda i, r: {**r, **hostile} if i == 0 else r,
     )
     write_latency(made / "results", {name: seconds for name, (_, seconds) in MADE.items()})
-    paper.render("frontier", settings(), made / "results", made / "out")
+    render("frontier", settings(), made / "results", made / "out")
     report.write(settings(), made / "results", made / "out")
     return made
 

@@ -13,8 +13,8 @@ import tiny_models
 from ragauge import methods
 from ragauge.cost import shapes
 from ragauge.cost.trace import Trace
+from ragauge.engines import Limits, ShapeLM
 from ragauge.errors import UserError
-from ragauge.lm import Limits, ShapeLM
 from ragauge.methods import Method
 from ragauge.prompts import Prompt
 

@@ -139,7 +139,8 @@ def test_of_libraries_only_warnings_are_printed() -> None:
     code = (
         "import logging\nfrom ragauge.cli import main\nmain(['list', 'methods'])\n"
         "talkative = logging.getLogger('bm25s')\ntalkative.setLevel(logging.DEBUG)\n"
-        "talkative.debug('an index')\ntalkative.warning('a doubt')\nlogging.getLogger('ragauge.records').info('ours')"
+        "talkative.debug('an index')\ntalkative.warning('a doubt')\n"
+        "logging.getLogger('ragauge.io.records').info('ours')"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stderr.splitlines() == ["a doubt", "ours"]

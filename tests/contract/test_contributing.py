@@ -29,7 +29,7 @@ HOTPOT = {
 }
 QWEN = """
 import sys, torch, transformers
-from ragauge.lm import Row, Span, load_lm
+from ragauge.engines import Row, Span, load_lm
 config = transformers.Qwen3Config(
     vocab_size=259, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
     num_key_value_heads=2, head_dim=16, bos_token_id=None, eos_token_id=None, tie_word_embeddings=True,

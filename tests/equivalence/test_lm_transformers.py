@@ -17,9 +17,9 @@ from torch import Tensor
 
 import lm_references as tiny
 from ragauge import assets
+from ragauge.engines import LM, Limits, decoder, load_lm
+from ragauge.engines.rope import alibi_slopes
 from ragauge.errors import UserError
-from ragauge.lm import LM, Limits, decoder, load_lm
-from ragauge.lm.rope import alibi_slopes
 
 EXACT = 1e-4
 HALF = {torch.bfloat16: 0.2, torch.float16: 0.025}  # of the logits' standard deviation

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from ragauge import records
 from ragauge.cli import main
+from ragauge.io import records
 from tiny_checkpoint import write_checkpoint, write_questions
 
 STAMPS = {"cost/machine.py"}  # the date of a result, from which nothing is taken

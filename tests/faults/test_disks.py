@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from ragauge import records
 from ragauge.assets import archive
 from ragauge.assets.store import Store
 from ragauge.cli import main
 from ragauge.errors import UserError
+from ragauge.io import records
 from tiny_checkpoint import write_checkpoint, write_questions
 
 SIZE = 8 << 20

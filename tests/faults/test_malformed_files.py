@@ -26,11 +26,12 @@ from hypothesis import strategies as st
 
 import damage
 from damage import Damage, bounded, damaged, damaged_document, damaged_lines
-from ragauge import datasets, metrics, records
+from ragauge import datasets, metrics
 from ragauge.assets import archive, gguf, store
 from ragauge.datasets import _examples
 from ragauge.errors import UserError
-from ragauge.records import Record, Writer
+from ragauge.io import records
+from ragauge.io.records import Record, Writer
 from ragauge.retrieval.corpus import Corpus, Share
 from tiny_checkpoint import write_checkpoint, write_questions
 
@@ -135,7 +136,7 @@ def interrupted_records(folder: Path) -> Reader:
 
 @reader
 def scored_predictions(folder: Path) -> Reader:
-    from ragauge import scoring
+    from ragauge.results import scoring
 
     path = write_records(folder / "x.jsonl")
 
@@ -148,7 +149,7 @@ def scored_predictions(folder: Path) -> Reader:
 
 @reader
 def compared_records(folder: Path) -> Reader:
-    from ragauge import scoring
+    from ragauge.results import scoring
 
     path, other = write_records(folder / "x.jsonl"), write_records(folder / "other.jsonl")
     return Reader(path, partial(scoring.compare_files, path, other), damaged_lines)
@@ -344,7 +345,7 @@ def test_checkpoints(name: str, tmp_path: Path) -> None:
     import torch
     from safetensors.torch import load_file
 
-    from ragauge.lm import load_lm
+    from ragauge.engines import load_lm
 
     folder = write_checkpoint(tmp_path / "checkpoint")
     weights = folder / "model.safetensors"
@@ -376,8 +377,8 @@ def test_encoders(name: str, tmp_path: Path) -> None:
 @reader
 def kept_documents(folder: Path) -> Reader:
     """A damaged entry of the store of documents is computed anew."""
-    from ragauge.lm import Row
-    from ragauge.lm.store import DocumentStore
+    from ragauge.engines import Row
+    from ragauge.engines.store import DocumentStore
     from tiny_models import tiny_lm
 
     lm = tiny_lm()
@@ -409,13 +410,13 @@ EXPERIMENT: dict[str, Any] = {
 
 @reader
 def configuration(folder: Path) -> Reader:
-    from ragauge import config
+    from ragauge.experiment import schema
 
     path = folder / "small.yaml"
     path.write_text(yaml.safe_dump(EXPERIMENT))
 
     def read() -> None:
-        config.check_methods(config.load(path), str(path))
+        schema.check_methods(schema.load(path), str(path))
 
     def of_values(_: bytes) -> st.SearchStrategy[bytes]:
         return damage.damaged_json(EXPERIMENT).map(lambda value: json.dumps(value).encode())

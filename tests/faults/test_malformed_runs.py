@@ -18,11 +18,12 @@ from test_malformed_files import Reader, survives
 import service_parts
 from damage import bounded, damaged, damaged_document, damaged_json, damaged_lines
 from endpoints import Reply, says, served
-from ragauge import config, registry, report
+from ragauge import registry, report
 from ragauge.cli import main
 from ragauge.errors import UserError
-from ragauge.grounding.endpoint import Endpoint
-from ragauge.paper._runs import Runs
+from ragauge.evidence.endpoint import Endpoint
+from ragauge.experiment import schema
+from ragauge.results.runs import Runs
 from ragauge.retrieval import wire
 from ragauge.retrieval.retriever import Query
 from ragauge.retrieval.service import Server
@@ -196,9 +197,9 @@ FILES = {
 }
 
 
-def experiment() -> config.Config:
+def experiment() -> schema.Config:
     data = {"run": "small", "models": {MODEL: {}}, "datasets": {"nq_open": {}}, "methods": METHODS, "items": [ITEM]}
-    return config.parse({**data, "latency": {"methods": ["naive"], "dataset": "nq_open"}}, "small.yaml")
+    return schema.parse({**data, "latency": {"methods": ["naive"], "dataset": "nq_open"}}, "small.yaml")
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ragauge.grounding.sft import Writer
+from ragauge.evidence.sft import Writer
 from ragauge.training import data
 from ragauge.training.settings import Training
 from tiny_checkpoint import write_checkpoint

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from ragauge import capacity, cli
-from ragauge.capacity import BY_SHARD, STEPS, Job, Line, Measured, Target
+from ragauge import cli
+from ragauge.cost import capacity
+from ragauge.cost.capacity import BY_SHARD, STEPS, Job, Line, Measured, Target
 from ragauge.errors import UserError
 
 MEASURED = sorted(Path(__file__).parents[2].glob("reports/*/scale.csv"))

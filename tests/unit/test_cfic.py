@@ -14,15 +14,16 @@ import pytest
 import torch
 
 import tiny_models
-from ragauge import methods, records
+from ragauge import methods
 from ragauge.cli import main
 from ragauge.cost.flop import call_macs
+from ragauge.engines import LM, Limits
 from ragauge.errors import UserError
-from ragauge.lm import LM, Limits
+from ragauge.io import records
+from ragauge.io.records import Record
 from ragauge.methods._grounding import CHUNK, answer_from, read_in_chunks
 from ragauge.methods.cfic import CFIC
 from ragauge.prompts import Prompt, build_prompt
-from ragauge.records import Record
 from tiny_checkpoint import write_checkpoint
 
 LIMITS = Limits(max_new_tokens=4, ignore_stop=True)
@@ -267,7 +268,7 @@ import torch
 torch.set_num_threads(1)
 sys.path.insert(0, sys.argv[1])
 import tiny_models
-from ragauge.lm import random_lm
+from ragauge.engines import random_lm
 from ragauge.methods._grounding import read_in_chunks
 lm = random_lm(replace(tiny_models.LLAMA, heads=(2,), kv_heads=(1,), ffn=(48,), max_context=40000))
 peaks = []

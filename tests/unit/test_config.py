@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from ragauge import config, registry
+from ragauge import registry
 from ragauge.errors import UserError
+from ragauge.experiment import schema
 
 
 def valid() -> dict[str, Any]:
@@ -87,7 +88,7 @@ MISTAKES = [
 @pytest.mark.parametrize(("path", "value", "message"), MISTAKES, ids=[f"{p}={v}" for p, v, _ in MISTAKES])
 def test_a_mistake_is_told_in_one_line(path: str, value: Any, message: str) -> None:
     with pytest.raises(UserError) as caught:
-        config.parse(changed(path, value), "c.yaml")
+        schema.parse(changed(path, value), "c.yaml")
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -97,14 +98,14 @@ def test_a_mistake_is_told_in_one_line(path: str, value: Any, message: str) -> N
     [({"top_kk": 1}, "did you mean 'top_k'?"), ({"top_k": 0}, "0"), ({"saliency": "x"}, "'x'")],
 )
 def test_a_parameter_is_checked_by_its_method(params: dict[str, Any], message: str) -> None:
-    checked = config.parse(changed("methods/sp_k4", {"method": "superposition", **params}), "c.yaml")
+    checked = schema.parse(changed("methods/sp_k4", {"method": "superposition", **params}), "c.yaml")
     with pytest.raises(UserError, match=r"^c.yaml: methods.sp_k4") as caught:
-        config.check_methods(checked, "c.yaml")
+        schema.check_methods(checked, "c.yaml")
     assert message in str(caught.value)
 
 
 def test_keys_are_the_default_names() -> None:
-    checked = config.parse(valid(), "c.yaml")
+    checked = schema.parse(valid(), "c.yaml")
     assert checked.models["smollm2-135m-instruct"].source == "smollm2-135m-instruct"
     assert checked.datasets["musique"].dataset == "musique"
     assert checked.methods["naive"].method == "naive"
@@ -114,7 +115,7 @@ def test_keys_are_the_default_names() -> None:
 def test_a_model_is_asked_and_timed_on_its_data_sets_alone() -> None:
     data = changed("models/small", {"source": "smollm2-135m-instruct", "datasets": ["musique"], "device": "cuda"})
     data["datasets"]["musique"] = {"max_new_tokens": 32}
-    checked = config.parse(data, "c.yaml")
+    checked = schema.parse(data, "c.yaml")
     assert {job.dataset for job in checked.answers() if job.model == "small"} == {"musique"}
     assert list(checked.timed()) == [("nq_open", "smollm2-135m-instruct")]
     assert (checked.gpus("small"), checked.gpus("smollm2-135m-instruct")) == (1, 0)
@@ -122,7 +123,7 @@ def test_a_model_is_asked_and_timed_on_its_data_sets_alone() -> None:
 
 
 def test_jobs_and_limits() -> None:
-    checked = config.parse(valid(), "c.yaml")
+    checked = schema.parse(valid(), "c.yaml")
     limits = {(job.dataset, job.variant): checked.limit(job) for job in checked.answers()}
     assert limits == {
         ("nq_open", "naive"): 5,
@@ -135,32 +136,32 @@ def test_jobs_and_limits() -> None:
 
 
 def test_a_run_may_have_a_latency_protocol_for_each_of_several_data_sets() -> None:
-    one = config.parse(valid(), "c.yaml")
+    one = schema.parse(valid(), "c.yaml")
     assert [p.dataset for p in one.protocols] == ["nq_open"]
     assert one.protocol("musique") is None
-    several = config.parse(changed("latency", [valid()["latency"], NAIVE_ON_MUSIQUE]), "c.yaml")
+    several = schema.parse(changed("latency", [valid()["latency"], NAIVE_ON_MUSIQUE]), "c.yaml")
     assert [p.dataset for p in several.protocols] == ["nq_open", "musique"]
     assert several.protocol("musique").trials == 4
     assert "latency   64 timed trials" in several.plan()  # 30 of two variants, 4 of one
-    assert config.parse(changed("latency", None), "c.yaml").protocols == ()
+    assert schema.parse(changed("latency", None), "c.yaml").protocols == ()
 
 
 def test_a_judge_judges_the_variants_that_it_is_given() -> None:
-    checked = config.parse(changed("judge", {"methods": ["oracle", "sp_k4"]}), "c.yaml")
+    checked = schema.parse(changed("judge", {"methods": ["oracle", "sp_k4"]}), "c.yaml")
     assert checked.judge.model == "endpoint"
     assert {(job.dataset, job.variant) for job in checked.judged()} == {
         ("nq_open", "sp_k4"),
         ("musique", "sp_k4"),
         ("musique", "oracle"),
     }
-    assert list(config.parse(valid(), "c.yaml").judged()) == []
+    assert list(schema.parse(valid(), "c.yaml").judged()) == []
 
 
 @pytest.mark.parametrize("latency", [valid()["latency"], [valid()["latency"], NAIVE_ON_MUSIQUE]])
 def test_what_the_workflow_writes_reads_back_the_same(latency: Any) -> None:
-    checked = config.parse(changed("latency", latency), "c.yaml")
+    checked = schema.parse(changed("latency", latency), "c.yaml")
     written = yaml.safe_dump(checked.model_dump(exclude_none=True), sort_keys=False)
-    assert config.parse(yaml.safe_load(written), "c.yaml") == checked
+    assert schema.parse(yaml.safe_load(written), "c.yaml") == checked
 
 
 @pytest.mark.parametrize(
@@ -176,24 +177,24 @@ def test_a_file_that_is_no_configuration(tmp_path: Path, text: str, message: str
     path = tmp_path / "c.yaml"
     path.write_text(text)
     with pytest.raises(UserError) as caught:
-        config.load(path)
+        schema.load(path)
     assert message in str(caught.value)
 
 
 def test_missing_file(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="cannot be read: No such file"):
-        config.load(tmp_path / "none.yaml")
+        schema.load(tmp_path / "none.yaml")
 
 
 def test_schema_is_the_committed_one_and_describes_every_key(root: Path) -> None:
-    assert (root / "workflow/schemas/config.schema.json").read_text() == config.schema(), "run `make schema`"
-    for section in (config.Config, config.Model, config.DatasetEntry, config.Variant, config.Latency):
+    assert (root / "workflow/schemas/config.schema.json").read_text() == schema.schema(), "run `make schema`"
+    for section in (schema.Config, schema.Model, schema.DatasetEntry, schema.Variant, schema.Latency):
         undescribed = [k for k, f in section.model_fields.items() if not f.description and k != "generation"]
         assert not undescribed, section
 
 
 @pytest.mark.parametrize("name", ["config.yaml", "configs/smoke.yaml", "configs/paper.yaml", "configs/gpu.yaml"])
 def test_shipped_configurations_are_valid(root: Path, name: str) -> None:
-    checked = config.load(root / name)
-    config.check_methods(checked, name)
+    checked = schema.load(root / name)
+    schema.check_methods(checked, name)
     assert set(checked.item_names()) == set(registry.names("item"))

@@ -8,13 +8,15 @@ from typing import Any
 
 import pytest
 
-from ragauge import config, paper, registry
+from ragauge import registry
 from ragauge.cost import cold, latency
 from ragauge.cost.trace import Call
+from ragauge.engines.store import DocumentStore
 from ragauge.errors import UserError
-from ragauge.lm.store import DocumentStore
+from ragauge.experiment import schema
 from ragauge.methods import make
-from ragauge.paper._runs import Runs
+from ragauge.rendering.render import render
+from ragauge.results.runs import Runs
 from synthetic_run import MODEL, write_latency, write_variant
 from tiny_models import tiny_lm, tiny_prompt
 
@@ -27,7 +29,7 @@ def disk(folder: Path, max_bytes: int = 10**9) -> cold.Disk:
 
 
 def test_the_protocol_times_what_is_computed_kept_and_read(tmp_path: Path) -> None:
-    from ragauge.lm import Limits
+    from ragauge.engines import Limits
 
     variants = {"naive": make("naive"), "k1": make("superposition", top_k=1)}
     lm = tiny_lm()
@@ -45,7 +47,7 @@ def test_the_protocol_times_what_is_computed_kept_and_read(tmp_path: Path) -> No
 
 
 def test_variants_with_the_same_documents_compute_them_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ragauge.lm import Limits
+    from ragauge.engines import Limits
 
     made: list[int] = []
     save = DocumentStore.save
@@ -76,7 +78,7 @@ def test_vectors_of_an_encoder_are_not_looked_for_on_disk(tmp_path: Path) -> Non
 
 
 def test_cold_documents_need_a_disk(tmp_path: Path) -> None:
-    from ragauge.lm import Limits
+    from ragauge.engines import Limits
 
     with pytest.raises(UserError, match="need a disk"):
         latency.run({}, [tiny_prompt()], tiny_lm(), limits=Limits(max_new_tokens=3, ignore_stop=True), trials=1,
@@ -126,8 +128,8 @@ def test_the_item_has_latency_over_hit_rates_and_what_breaks_even(results: Path)
 
 def test_the_item_is_rendered(results: Path, tmp_path: Path) -> None:
     data = {"run": "small", "models": {MODEL: {}}, "datasets": {"nq_open": {}}, "methods": {"naive": {}}}
-    settings = config.parse({**data, "items": ["documents_reuse"]}, "small.yaml")
-    paths = paper.render("documents_reuse", settings, results, tmp_path / "out")
+    settings = schema.parse({**data, "items": ["documents_reuse"]}, "small.yaml")
+    paths = render("documents_reuse", settings, results, tmp_path / "out")
     assert {path.suffix for path in paths} == {".csv", ".md", ".tex", ".svg", ".pdf", ".png"}
 
 

@@ -14,8 +14,8 @@ from ragauge.cost.machine import Load, competing_load
 from ragauge.cost.roofline import call_bytes, floor_seconds, stage_floor_seconds
 from ragauge.cost.shape import Shape
 from ragauge.cost.trace import Call
+from ragauge.engines import Limits, random_lm
 from ragauge.errors import UserError
-from ragauge.lm import Limits, random_lm
 from ragauge.methods import make
 from ragauge.prompts import Prompt
 

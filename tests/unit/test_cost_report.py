@@ -7,8 +7,8 @@ import pytest
 from ragauge.cost import tokens
 from ragauge.cost.report import cost_report
 from ragauge.cost.shapes import named, with_context
+from ragauge.engines import Limits, ShapeLM
 from ragauge.errors import UserError
-from ragauge.lm import Limits, ShapeLM
 from ragauge.methods import make
 from ragauge.prompts import Prompt
 

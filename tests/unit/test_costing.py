@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from ragauge import costing, methods
+from ragauge import methods
 from ragauge.cli import main
-from ragauge.config import Model
 from ragauge.errors import UserError
+from ragauge.evaluation import costing
+from ragauge.experiment.schema import Model
 from tiny_checkpoint import write_checkpoint
 
 MACHINE = {"bandwidth_bytes_per_s": {"high": 1e10}, "matmul_flop_per_s": {"float32": {"high": 1e11}}, "load_share": 0.0}

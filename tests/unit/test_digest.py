@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ragauge import digest as module
+from ragauge.io import digest as module
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_an_unknown_module_is_an_error() -> None:
 
 def test_a_method_rests_on_the_decoder_but_not_on_other_methods() -> None:
     reached = module.reachable("ragauge.methods.naive")
-    assert "ragauge.lm.decoder" in reached
+    assert "ragauge.engines.decoder" in reached
     assert "ragauge.methods.superposition" not in reached
 
 

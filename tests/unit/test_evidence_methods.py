@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 
 import tiny_models
-from ragauge import methods, metrics, records
+from ragauge import methods, metrics
 from ragauge.cli import main
+from ragauge.engines import LM, Limits, ShapeLM
 from ragauge.errors import UserError
-from ragauge.lm import LM, Limits, ShapeLM
+from ragauge.io import records
+from ragauge.io.records import Record
 from ragauge.methods import _grounding, free_extraction
 from ragauge.prompts import Prompt, Source, build_prompt
-from ragauge.records import Record
 from tiny_checkpoint import write_checkpoint
 
 LIMITS = Limits(max_new_tokens=4, ignore_stop=True)

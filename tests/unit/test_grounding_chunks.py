@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tiny_models
-from ragauge.grounding import chunks
-from ragauge.grounding.sentences import Sentence, tokenize
-from ragauge.grounding.skip import Range
+from ragauge.evidence import chunks
+from ragauge.evidence.sentences import Sentence, tokenize
+from ragauge.evidence.skip import Range
 from ragauge.prompts import Source
 
 TOKENIZER = tiny_models.byte_tokenizer()

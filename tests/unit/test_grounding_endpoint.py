@@ -8,8 +8,8 @@ import pytest
 
 from endpoints import Reply, says, served
 from ragauge.errors import UserError
-from ragauge.grounding import endpoint
-from ragauge.grounding.endpoint import Endpoint, EndpointError
+from ragauge.evidence import endpoint
+from ragauge.evidence.endpoint import Endpoint, EndpointError
 
 CHAT = [{"role": "user", "content": "Who?"}]
 BUSY = Reply(b"slow down", 429)

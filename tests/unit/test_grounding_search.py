@@ -11,11 +11,11 @@ import pytest
 import torch
 
 import tiny_models
-from ragauge.grounding import prefix, skip
-from ragauge.grounding.prefix import Context, Prefix
-from ragauge.grounding.sentences import Sentence
-from ragauge.grounding.trie import LONGEST, Node, Trie
-from ragauge.lm import LM, Row, Span
+from ragauge.engines import LM, Row, Span
+from ragauge.evidence import prefix, skip
+from ragauge.evidence.prefix import Context, Prefix
+from ragauge.evidence.sentences import Sentence
+from ragauge.evidence.trie import LONGEST, Node, Trie
 
 WORDS = [[5, 6, 7, 8], [5, 6, 9], [10, 11], [5, 6, 7, 8], [10], [12, 5]]  # the fourth is the first again
 

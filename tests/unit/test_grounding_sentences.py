@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import tiny_models
-from ragauge.grounding.sentences import Sentence, split, tokenize
+from ragauge.evidence.sentences import Sentence, split, tokenize
 from ragauge.prompts import Source
 
 HEADED = "History\n\nIt began early. It ended late.\n\n1. One item\n2. Another, e.g. this\n\nNotes"
@@ -138,7 +138,7 @@ def test_a_last_sentence_without_a_token_is_joined_to_the_one_before() -> None:
 
 
 def _located(text: str, offsets: list[tuple[int, int]]) -> list[Sentence]:
-    from ragauge.grounding.sentences import _Tokens
+    from ragauge.evidence.sentences import _Tokens
 
     return list(_Tokens(text, offsets).sentences(0, 0, split(text)))
 

@@ -12,10 +12,10 @@ import pytest
 from endpoints import Reply, says, served
 from ragauge.cli import main
 from ragauge.errors import UserError
-from ragauge.grounding import endpoint
-from ragauge.grounding.endpoint import Endpoint
-from ragauge.grounding.judge import EndpointJudge, Judge, judge_one, verdict
-from ragauge.records import Record
+from ragauge.evidence import endpoint
+from ragauge.evidence.endpoint import Endpoint
+from ragauge.evidence.judge import EndpointJudge, Judge, judge_one, verdict
+from ragauge.io.records import Record
 from tiny_checkpoint import write_checkpoint
 
 

@@ -7,8 +7,8 @@ import torch
 
 from lm_references import row, tokens
 from ragauge.cost.shape import Shape
-from ragauge.lm import LM, KVCache, Span, random_lm
-from ragauge.lm.cache import merge
+from ragauge.engines import LM, KVCache, Span, random_lm
+from ragauge.engines.cache import merge
 
 ROPE = Shape("llama", 97, 32, (4, 4), (2, 1), 8, (48, 48), True, 2048, "rope")
 ALIBI = Shape("mpt", 97, 32, (4,), (4,), 8, (48,), False, 2048, "alibi", "layer", alibi_slopes=(0.5, 0.2, 0.1, 0.01))

@@ -15,9 +15,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import lm_references as tiny
+from ragauge.engines import DTYPES, load_lm, random_lm
+from ragauge.engines.checkpoint import _in_context, read_shape
 from ragauge.errors import UnsupportedError, UserError
-from ragauge.lm import DTYPES, load_lm, random_lm
-from ragauge.lm.checkpoint import _in_context, read_shape
 
 IDS = tiny.tokens(9)
 

@@ -11,9 +11,9 @@ import torch
 
 from lm_references import VOCAB, all_logits, row, tokens
 from ragauge.cost.shape import Shape
+from ragauge.engines import LM, Extension, Limits, Row, engine, random_lm
+from ragauge.engines.steps import StepsByCapacity
 from ragauge.errors import UserError
-from ragauge.lm import LM, Extension, Limits, Row, engine, random_lm
-from ragauge.lm.steps import StepsByCapacity
 
 ROPE = Shape("llama", VOCAB, 32, (4, 4), (2, 1), 8, (48, 48), True, 300, "rope")
 ALIBI = Shape("mpt", VOCAB, 32, (4,), (4,), 8, (48,), False, 300, "alibi", "layer", alibi_slopes=(0.5, 0.2, 0.1, 0.01))

@@ -15,8 +15,8 @@ from test_lm_plain import CONFIG, FFN, HEADS, KV_HEADS, WIDTH
 from torch import Tensor
 
 import lm_references as tiny
+from ragauge.engines.checkpoint import read_shape
 from ragauge.errors import UserError
-from ragauge.lm.checkpoint import read_shape
 
 FAMILIES = ("llama", "llama_gqa_tied", "bloom_4_heads", "mpt_4_heads", "openelm")
 IDS = tiny.tokens(9)

@@ -14,8 +14,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 import lm_references as tiny
-from ragauge.lm import LM
-from ragauge.lm.families.openelm import make_divisible
+from ragauge.engines import LM
+from ragauge.engines.families.openelm import make_divisible
 
 WIDTH, DIM, HEADS, KV_HEADS, FFN = 24, 8, (4, 6), (2, 3), (32, 64)
 CONFIG = {

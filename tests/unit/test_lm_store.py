@@ -12,8 +12,8 @@ import torch
 
 from ragauge import methods
 from ragauge.cost.trace import elapsed, seconds
-from ragauge.lm import LM, Limits, Row, Span, random_lm, store
-from ragauge.lm.store import DocumentStore
+from ragauge.engines import LM, Limits, Row, Span, random_lm, store
+from ragauge.engines.store import DocumentStore
 from ragauge.prompts import unit_steps
 from tiny_models import SHAPES, tiny_prompt
 
@@ -190,7 +190,7 @@ def test_a_disk_that_is_full_costs_the_entry_not_the_answer(
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("ragauge.lm.store.save_file", full)
+    monkeypatch.setattr("ragauge.engines.store.save_file", full)
     read(lm)
     assert not entries(lm)
     assert "not kept" in caplog.text

@@ -11,7 +11,7 @@ import torch
 from lm_references import VOCAB, row, tokens
 from ragauge.cost.shape import Shape
 from ragauge.cost.trace import Call, Trace, online, seconds
-from ragauge.lm import LM, Limits, ShapeLM, random_lm
+from ragauge.engines import LM, Limits, ShapeLM, random_lm
 
 ROPE = Shape("llama", VOCAB, 32, (4, 4), (2, 1), 8, (48, 48), True, 300, "rope")
 ALIBI = Shape("mpt", VOCAB, 32, (4,), (4,), 8, (48,), False, 300, "alibi", "layer", alibi_slopes=(0.5, 0.2, 0.1, 0.01))

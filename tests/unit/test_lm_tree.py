@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import tiny_models
-from ragauge.lm import LM, Extension, Row, ShapeLM, Span
+from ragauge.engines import LM, Extension, Row, ShapeLM, Span
 
 ROWS = [(3, 8.0, (0, 8)), (1, 11.5, (0, 8)), (5, 8.0, (0, 6))]  # tokens, first position, past
 

@@ -14,8 +14,8 @@ import torch
 
 import tiny_models
 from ragauge import methods
+from ragauge.engines import LM, Limits
 from ragauge.errors import UserError
-from ragauge.lm import LM, Limits
 from ragauge.methods import Answer, Method
 from ragauge.methods._reading import Reading
 from ragauge.methods.superposition import split_paths

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from ragauge import needs
 from ragauge.cli import main
-from ragauge.config import load, parse
 from ragauge.cost.flop import layer_weights, output_weights, parameters
 from ragauge.cost.shapes import named
 from ragauge.errors import UserError
+from ragauge.evaluation import needs
+from ragauge.experiment.schema import load, parse
 
 MPT = named("mpt-7b-instruct")
 

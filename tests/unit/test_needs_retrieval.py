@@ -7,18 +7,18 @@ from typing import Any
 import pytest
 
 import tiny_models
-from ragauge import needs, needs_retrieval
-from ragauge.config import parse
 from ragauge.cost.flop import layer_weights, output_weights
 from ragauge.cost.shapes import named
-from ragauge.needs_retrieval import CORPORA, Corpus, database, pipeline_seconds
+from ragauge.evaluation import needs, needs_retrieval
+from ragauge.evaluation.needs_retrieval import CORPORA, Corpus, database, pipeline_seconds
+from ragauge.experiment.schema import parse
+from ragauge.generation.cost import calls
+from ragauge.generation.evaluation import Text
+from ragauge.generation.joint import JointAttention
+from ragauge.generation.pipeline import Pipeline, Setting
+from ragauge.generation.schedule import Schedule
+from ragauge.generation.settings import PipelineSettings
 from ragauge.retrieval.settings import DatabaseSettings
-from ragauge.retro.cost import calls
-from ragauge.retro.evaluation import Text
-from ragauge.retro.joint import JointAttention
-from ragauge.retro.pipeline import Pipeline, Setting
-from ragauge.retro.schedule import Schedule
-from ragauge.retro.settings import PipelineSettings
 from retro_parts import ExactRetriever, tokens
 
 SMALL = Corpus(1000, 446, 2.0)  # 100 tokens a document

@@ -11,12 +11,14 @@ from pathlib import Path
 import pytest
 
 from ragauge import registry
-from ragauge.config import parse
 from ragauge.cost import flop, shapes
 from ragauge.errors import UserError
-from ragauge.paper import _cells, _timing, _write, render, write_provenance
-from ragauge.paper._footer import footer, machine
-from ragauge.paper._runs import Runs
+from ragauge.experiment.schema import parse
+from ragauge.rendering import writing
+from ragauge.rendering.footer import footer, machine
+from ragauge.rendering.render import render, write_provenance
+from ragauge.results import cells, timing
+from ragauge.results.runs import Runs
 from synthetic_run import DOCUMENT, MODEL, PREAMBLE, QUERY, TASK, write_latency, write_variant
 
 ITEMS = registry.names("item")
@@ -217,7 +219,7 @@ def test_a_refused_timing_gives_its_reason(small: Path) -> None:
 def test_disturbed_and_unclocked_trials_do_not_count(small: Path) -> None:
     rows = [{"variant": "plain", "total_s": s} for s in (4.0, None, float("nan"))]
     rows.append({"variant": "plain", "total_s": 99.0, "disturbed": True})
-    assert _timing.seconds({"rows": rows}, "plain") == [4.0]
+    assert timing.seconds({"rows": rows}, "plain") == [4.0]
 
 
 def test_table_6_folds_what_was_not_run_from_the_trace(small: Path) -> None:
@@ -314,11 +316,11 @@ def test_the_footer_says_what_was_measured_where(small: Path) -> None:
 
 def test_markdown_and_latex_escape_what_would_break_them(small: Path) -> None:
     frame = table("superposition_table_1", small)
-    tex = _write.latex("superposition_table_1", frame, "A title: 50% & more.\n\nRest.", "100% of it_")
+    tex = writing.latex("superposition_table_1", frame, "A title: 50% & more.\n\nRest.", "100% of it_")
     assert r"\toprule" in tex
     assert r"nq\_open" in tex
     assert r"100\% of it\_" in tex
-    assert "| superposition | sp | 1 |" in _write.markdown(frame, "Title.", "foot")
+    assert "| superposition | sp | 1 |" in writing.markdown(frame, "Title.", "foot")
 
 
 def test_the_machine_is_the_gpu_only_where_the_decoder_ran_on_it() -> None:
@@ -328,7 +330,7 @@ def test_the_machine_is_the_gpu_only_where_the_decoder_ran_on_it() -> None:
 
 
 def test_ratio_interval_holds_the_ratio_of_means() -> None:
-    low, high = _cells.ratio_interval([8.0, 10.0, 12.0], [1.0, 1.0, 1.0], seed=0)
+    low, high = cells.ratio_interval([8.0, 10.0, 12.0], [1.0, 1.0, 1.0], seed=0)
     assert 8.0 <= low < 10.0 < high <= 12.0
 
 

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from ragauge import registry
-from ragauge.config import parse
 from ragauge.errors import UserError
-from ragauge.paper import _cfic, render
-from ragauge.paper._runs import Runs
+from ragauge.experiment.schema import parse
+from ragauge.items.cfic import _shared
+from ragauge.rendering.render import render
+from ragauge.results.runs import Runs
 from synthetic_cfic import DOCUMENT, TOKENS, write, write_documents, write_judgements, write_latency
 from synthetic_run import MODEL, write_variant
 
@@ -300,4 +301,4 @@ def test_every_item_draws_what_there_is(item: str, small: Path, tmp_path: Path) 
 def test_rankers_have_the_papers_names(tmp_path: Path) -> None:
     for name, encoder in {"a": "BAAI/bge-large-en-v1.5", "b": "llm-embedder", "c": "minilm"}.items():
         write(tmp_path, name, "chunks", [True], encoder=encoder)
-    assert [_cfic.ranker(v) for v in Runs(tmp_path).run] == ["bge", "llm_embedder", "minilm"]
+    assert [_shared.ranker(v) for v in Runs(tmp_path).run] == ["bge", "llm_embedder", "minilm"]

@@ -10,15 +10,17 @@ from typing import Any
 import pytest
 
 from ragauge import registry
-from ragauge.config import parse
 from ragauge.errors import UserError
-from ragauge.paper import _piperag, _piperag_panels, render
-from ragauge.paper._footer import footer
-from ragauge.paper._provenance import describe
-from ragauge.paper._runs import Runs
+from ragauge.experiment.schema import parse
+from ragauge.generation.cross_attention import CrossAttention
+from ragauge.generation.schedule import Schedule
+from ragauge.rendering import piperag_panels
+from ragauge.rendering.footer import footer
+from ragauge.rendering.render import render
 from ragauge.report._run import ReadableRuns, problems
-from ragauge.retro.cross_attention import CrossAttention
-from ragauge.retro.schedule import Schedule
+from ragauge.results import pipelines
+from ragauge.results.provenance import describe
+from ragauge.results.runs import Runs
 from synthetic_piperag import DATABASE, INDEX, READ_S, STEP_S, TOKENS, write, write_recall, write_staleness
 from synthetic_run import MODEL
 
@@ -106,12 +108,12 @@ def test_each_form_has_a_control_of_its_own(small: Path) -> None:
     write(small, "random_crossed", Schedule("random"), [n - 0.05 for n in NATS], **crossed)
     found = table("piperag_control", small)
     against = {
-        name: line(found, variant=name, quantity=_piperag.AGAINST_RANDOM) for name in ("retro + retro_t", "crossed")
+        name: line(found, variant=name, quantity=pipelines.AGAINST_RANDOM) for name in ("retro + retro_t", "crossed")
     }
     assert against["retro + retro_t"]["note"].startswith("retrieved neighbours beat")
     assert against["crossed"]["measured"] == pytest.approx(0)
     assert against["crossed"]["note"].startswith("not shown")
-    gains = [line(found, variant=name, quantity=_piperag.AGAINST_NONE) for name in ("crossed", "random_crossed")]
+    gains = [line(found, variant=name, quantity=pipelines.AGAINST_NONE) for name in ("crossed", "random_crossed")]
     assert [gain["measured"] for gain in gains] == pytest.approx([-0.05, -0.05]), "what both gain alike"
 
 
@@ -335,15 +337,15 @@ def test_a_damaged_report_of_an_index_is_named(small: Path) -> None:
 
 
 def test_a_frontier_is_what_no_point_beats() -> None:
-    points = [_piperag_panels.Point("p", "l", "retro", x, y) for x, y in ((1, 5), (2, 6), (3, 4), (3, 3), (4, 3))]
-    assert [(p.x, p.y) for p in _piperag_panels.frontier(points)] == [(1, 5), (3, 3)]
+    points = [piperag_panels.Point("p", "l", "retro", x, y) for x, y in ((1, 5), (2, 6), (3, 4), (3, 3), (4, 3))]
+    assert [(p.x, p.y) for p in piperag_panels.frontier(points)] == [(1, 5), (3, 3)]
 
 
 def test_what_asks_no_index_stands_in_the_panel_of_each_index(small: Path) -> None:
     write_recall(small, "filled", vectors=10**6, filled=10**6)
     write(small, "filled_t", Schedule("retro"), [9.0], task="generate", index="filled")
     found = table("piperag_figure_6", small)
-    points = _piperag_panels.plane_points(found, "latency_s", "perplexity", _piperag_panels.method, ("measured",))
+    points = piperag_panels.plane_points(found, "latency_s", "perplexity", piperag_panels.method, ("measured",))
     shown = [p.panel.splitlines()[1:] for p in points if p.kind == "no_retrieval"]
     assert shown == [[DATABASE, "index filled to 1,000,000"], [DATABASE]] or shown == [
         [DATABASE],
@@ -387,7 +389,7 @@ def test_systems_differ_by_what_their_settings_say(tmp_path: Path) -> None:
     write(tmp_path, "f", Schedule("retro"), NATS, adapters_sha256="0" * 64, form=CrossAttention())
     write(tmp_path, "g", Schedule("piperag", read_ahead=False), NATS)
     write(tmp_path, "h", Schedule("piperag"), NATS)
-    options = [system.options for system in _piperag.systems(runs(tmp_path))]
+    options = [system.options for system in pipelines.systems(runs(tmp_path))]
     alone = ["ONNX Runtime", "last 64 characters", "own article passed over", "trained", "cross-attention, trained"]
     assert sorted(options) == sorted(["", "", "neighbours not read ahead", *alone])
 
@@ -402,5 +404,5 @@ def test_an_engine_is_told_before_it_has_run(tmp_path: Path) -> None:
         "databases": {"d": {}},
         "pipelines": {"torch": retro, "onnx": {**retro, "engine": "onnx"}},
     }
-    found = {p.name: p.options for p in _piperag.pipelines(runs(tmp_path, config))}
+    found = {p.name: p.options for p in pipelines.pipelines(runs(tmp_path, config))}
     assert found == {"torch": "", "onnx": "ONNX Runtime"}

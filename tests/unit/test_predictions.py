@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from ragauge import predictions, registry
+from ragauge import registry
 from ragauge.cli import main
 from ragauge.cost.shapes import named
-from ragauge.paper import _panels
-from ragauge.paper._cells import PREDICTED
-from ragauge.paper._runs import Runs
+from ragauge.evaluation import predictions
+from ragauge.rendering import panels
+from ragauge.results.cells import PREDICTED
+from ragauge.results.runs import Runs
 from synthetic_run import MODEL, write_variant
 
 MPT = "mpt-7b-instruct"
@@ -86,7 +87,7 @@ def test_what_was_measured_comes_before_what_was_predicted(folder: Path) -> None
 
 
 def test_figures_show_predictions_with_the_published_numbers(folder: Path) -> None:
-    for block in _panels.blocks(table(1, folder)):
+    for block in panels.blocks(table(1, folder)):
         predicted = block.table["note"].str.startswith(PREDICTED) & block.table["published"].notna()
         assert block.published or not predicted.any()
 

@@ -7,13 +7,13 @@ to 3% of what the paper prints; the rows beyond that are listed with their reaso
 
 import pytest
 
-from ragauge import predictions
 from ragauge.cost import cycles, tokens
 from ragauge.cost.flop import attention_macs, row_macs
 from ragauge.cost.shapes import named
 from ragauge.cost.trace import Call
-from ragauge.paper._cells import read_csv
-from ragauge.predictions import COUNTS, SWITCHES
+from ragauge.evaluation import predictions
+from ragauge.evaluation.predictions import COUNTS, SWITCHES
+from ragauge.results.cells import read_csv
 
 QUANTITIES = ("compute_cycles", "theoretical_speedup")
 NEAR = 0.03

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from ragauge import records
 from ragauge.errors import UserError
-from ragauge.records import Record, Writer
+from ragauge.io import records
+from ragauge.io.records import Record, Writer
 
 KEYS = [f"q{i}" for i in range(6)]
 SETTINGS = {"method": "bm25", "top_k": 2}

@@ -17,8 +17,10 @@ from typing import Any
 import pytest
 import yaml
 
-from ragauge import config, paper, report
+from ragauge import report
 from ragauge.cli import main
+from ragauge.experiment import schema
+from ragauge.rendering.render import render
 from ragauge.report import _blocks, _items, _page
 from ragauge.report._run import ReadableRuns, problems
 from synthetic_run import MODEL, write_latency, write_variant
@@ -59,9 +61,9 @@ class Elements(HTMLParser):
         return dict(json.loads(self.scripts[place]))
 
 
-def settings(**more: Any) -> config.Config:
+def settings(**more: Any) -> schema.Config:
     data = {"run": "small", "models": {MODEL: {}}, "datasets": {"nq_open": {}}, "methods": METHODS, "items": ITEMS}
-    return config.parse({**data, **more}, "small.yaml")
+    return schema.parse({**data, **more}, "small.yaml")
 
 
 def fill(folder: Path) -> None:
@@ -77,7 +79,7 @@ def rendered(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("rendered")
     fill(folder / "results")
     for item in ITEMS:
-        paper.render(item, settings(), folder / "results", folder / "out")
+        render(item, settings(), folder / "results", folder / "out")
     return folder
 
 

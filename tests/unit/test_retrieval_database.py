@@ -13,7 +13,8 @@ import pytest
 
 import tiny_database
 from ragauge.errors import UserError
-from ragauge.retrieval import _folder, database
+from ragauge.io import folders
+from ragauge.retrieval import database
 from ragauge.retrieval.corpus import Document
 from ragauge.retrieval.database import Database, Recipe, Shard, Split, shard_folder
 from ragauge.retrieval.near_duplicates import THRESHOLD, EvaluationText, exact_similarity, signatures
@@ -233,9 +234,9 @@ def test_shards_of_another_corpus_or_tokenizer_are_refused(tmp_path: Path, corpu
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"kind": "chunk database"}', b"\xff", b"[" * 100000])
 def test_a_manifest_that_is_none_is_refused(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / _folder.MANIFEST).write_bytes(content)
+    (tmp_path / folders.MANIFEST).write_bytes(content)
     with pytest.raises(UserError, match=r"manifest\.json"):
-        _folder.read(tmp_path, database.DATABASE)
+        folders.read(tmp_path, database.DATABASE)
 
 
 def test_a_full_disk_is_one_line_and_leaves_nothing(

@@ -11,13 +11,13 @@ from torch import Tensor
 from transformers.models.t5.modeling_t5 import T5Attention
 
 from ragauge.errors import UserError
-from ragauge.retro.architecture import Retro, buckets, load_retro, random_retro
-from ragauge.retro.generation import generate
-from ragauge.retro.own_encoder import RetroLM
-from ragauge.retro.scoring import read_through
-from ragauge.retro.sizes import PAPER, Sizes
-from ragauge.retro.sources import Ask, Fresh, Prefetched
-from ragauge.retro.windows import Windows
+from ragauge.generation.architecture import Retro, buckets, load_retro, random_retro
+from ragauge.generation.generation import generate
+from ragauge.generation.own_encoder import RetroLM
+from ragauge.generation.scoring import read_through
+from ragauge.generation.sizes import PAPER, Sizes
+from ragauge.generation.sources import Ask, Fresh, Prefetched
+from ragauge.generation.windows import Windows
 from retro_parts import ExactRetriever, tokens
 
 TINY = Sizes(260, 4, 32, 4, 48, (1, 3), 2, 24, 2, 40, (1,))

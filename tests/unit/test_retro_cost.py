@@ -14,15 +14,15 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from ragauge import cli
 from ragauge.cost.trace import Call
-from ragauge.retro.architecture import random_retro
-from ragauge.retro.cost import neighbour_macs, report, retro_calls, token_macs
-from ragauge.retro.evaluation import Text
-from ragauge.retro.own_encoder import OwnEncoder, RetroLM
-from ragauge.retro.pipeline import Pipeline, Setting
-from ragauge.retro.schedule import Schedule
-from ragauge.retro.settings import PipelineSettings
-from ragauge.retro.sizes import PAPER, Sizes
-from ragauge.retro.windows import CHUNK
+from ragauge.generation.architecture import random_retro
+from ragauge.generation.cost import neighbour_macs, report, retro_calls, token_macs
+from ragauge.generation.evaluation import Text
+from ragauge.generation.own_encoder import OwnEncoder, RetroLM
+from ragauge.generation.pipeline import Pipeline, Setting
+from ragauge.generation.schedule import Schedule
+from ragauge.generation.settings import PipelineSettings
+from ragauge.generation.sizes import PAPER, Sizes
+from ragauge.generation.windows import CHUNK
 from retro_parts import ExactRetriever, tokens
 
 TINY = Sizes(260, 4, 32, 4, 48, (1, 3), 2, 24, 2, 40, (1,))

@@ -15,22 +15,22 @@ from torch import Tensor
 
 import tiny_models
 from ragauge.cost.overlap import AHEAD
+from ragauge.engines import LM, random_lm
 from ragauge.errors import UserError
-from ragauge.lm import LM, random_lm
-from ragauge.retro.adapters import Adapters
-from ragauge.retro.cross_attention import CrossAttention, CrossLM
-from ragauge.retro.cross_weights import CrossWeights, cross_layers
-from ragauge.retro.differentiable import cross_nll
-from ragauge.retro.evaluation import Text
-from ragauge.retro.generation import generate
-from ragauge.retro.joint import JointAttention
-from ragauge.retro.pipeline import Pipeline, Setting
-from ragauge.retro.reader import AheadReader
-from ragauge.retro.schedule import Schedule
-from ragauge.retro.scoring import read_through, token_nll
-from ragauge.retro.sources import Ask, Chance, Fresh, NoNeighbours, Prefetched, Source
-from ragauge.retro.training import Material, Recipe, Trainer
-from ragauge.retro.windows import Windows
+from ragauge.generation.adapters import Adapters
+from ragauge.generation.cross_attention import CrossAttention, CrossLM
+from ragauge.generation.cross_weights import CrossWeights, cross_layers
+from ragauge.generation.differentiable import cross_nll
+from ragauge.generation.evaluation import Text
+from ragauge.generation.generation import generate
+from ragauge.generation.joint import JointAttention
+from ragauge.generation.pipeline import Pipeline, Setting
+from ragauge.generation.reader import AheadReader
+from ragauge.generation.schedule import Schedule
+from ragauge.generation.scoring import read_through, token_nll
+from ragauge.generation.sources import Ask, Chance, Fresh, NoNeighbours, Prefetched, Source
+from ragauge.generation.training import Material, Recipe, Trainer
+from ragauge.generation.windows import Windows
 from retro_parts import ExactRetriever, tokens
 
 IDS = tokens(150, 1)

@@ -13,13 +13,13 @@ import tiny_models
 from ragauge.cost.overlap import AHEAD, PREFETCH, RETRIEVAL, WAIT, ideal_s
 from ragauge.cost.trace import Trace
 from ragauge.errors import UserError
+from ragauge.generation.generation import generate
+from ragauge.generation.joint import JointAttention, JointReader
+from ragauge.generation.reader import Prepared
+from ragauge.generation.scoring import token_nll
+from ragauge.generation.sources import Ask, Chance, Fresh, Prefetched, fetched_tokens
+from ragauge.generation.windows import Windows
 from ragauge.retrieval.retriever import Neighbours, Query
-from ragauge.retro.generation import generate
-from ragauge.retro.joint import JointAttention, JointReader
-from ragauge.retro.reader import Prepared
-from ragauge.retro.scoring import token_nll
-from ragauge.retro.sources import Ask, Chance, Fresh, Prefetched, fetched_tokens
-from ragauge.retro.windows import Windows
 from retro_parts import ExactRetriever, tokens
 
 PROMPT = tokens(64, 1)

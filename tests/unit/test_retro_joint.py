@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 
 import tiny_models
+from ragauge.engines import LM, Row
 from ragauge.errors import UserError
-from ragauge.lm import LM, Row
-from ragauge.retro.generation import generate
-from ragauge.retro.joint import JointAttention
-from ragauge.retro.reader import Kept
-from ragauge.retro.scoring import read_through, token_nll
-from ragauge.retro.sources import Ask, Chance, Fresh, NoNeighbours, Prefetched, Source
-from ragauge.retro.windows import Windows
+from ragauge.generation.generation import generate
+from ragauge.generation.joint import JointAttention
+from ragauge.generation.reader import Kept
+from ragauge.generation.scoring import read_through, token_nll
+from ragauge.generation.sources import Ask, Chance, Fresh, NoNeighbours, Prefetched, Source
+from ragauge.generation.windows import Windows
 from retro_parts import ExactRetriever, tokens
 
 IDS = tokens(200, 1)

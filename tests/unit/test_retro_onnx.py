@@ -10,16 +10,16 @@ import torch
 
 import tiny_models
 from ragauge.cli import main
+from ragauge.engines import LM, load_lm
 from ragauge.errors import UserError
-from ragauge.lm import LM, load_lm
-from ragauge.records import SequenceRecord, read_kind
-from ragauge.retro.adapters import Adapters
-from ragauge.retro.generation import generate
-from ragauge.retro.joint import JointAttention
-from ragauge.retro.onnx import OnnxLM, export
-from ragauge.retro.scoring import read_through
-from ragauge.retro.sources import Ask, Chance, Fresh, NoNeighbours, Prefetched
-from ragauge.retro.windows import Windows
+from ragauge.generation.adapters import Adapters
+from ragauge.generation.generation import generate
+from ragauge.generation.joint import JointAttention
+from ragauge.generation.onnx import OnnxLM, export
+from ragauge.generation.scoring import read_through
+from ragauge.generation.sources import Ask, Chance, Fresh, NoNeighbours, Prefetched
+from ragauge.generation.windows import Windows
+from ragauge.io.records import SequenceRecord, read_kind
 from retro_parts import ExactRetriever, tokens, write_database
 
 IDS = tokens(300, 1)

@@ -9,16 +9,16 @@ import torch
 
 from ragauge.cli import main
 from ragauge.errors import UserError
-from ragauge.records import SequenceRecord, read_kind
-from ragauge.retro import architecture
-from ragauge.retro.architecture import random_retro
-from ragauge.retro.generation import generate
-from ragauge.retro.onnx_retro import OnnxRetroLM, export_retro, open_retro
-from ragauge.retro.own_encoder import RetroLM
-from ragauge.retro.scoring import read_through
-from ragauge.retro.sizes import Sizes
-from ragauge.retro.sources import Ask, Fresh, NoNeighbours, Prefetched
-from ragauge.retro.windows import Windows
+from ragauge.generation import architecture
+from ragauge.generation.architecture import random_retro
+from ragauge.generation.generation import generate
+from ragauge.generation.onnx_retro import OnnxRetroLM, export_retro, open_retro
+from ragauge.generation.own_encoder import RetroLM
+from ragauge.generation.scoring import read_through
+from ragauge.generation.sizes import Sizes
+from ragauge.generation.sources import Ask, Fresh, NoNeighbours, Prefetched
+from ragauge.generation.windows import Windows
+from ragauge.io.records import SequenceRecord, read_kind
 from retro_parts import ExactRetriever, tokens, write_database
 
 TINY = Sizes(260, 4, 32, 4, 48, (1, 3), 2, 24, 2, 40, (1,))

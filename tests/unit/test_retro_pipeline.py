@@ -17,19 +17,19 @@ from ragauge.cli import main
 from ragauge.cost.overlap import PREFETCH, RETRIEVAL, ideal_s
 from ragauge.cost.trace import Call
 from ragauge.errors import UserError
-from ragauge.records import SequenceRecord, read_kind, read_meta
+from ragauge.generation import comparison, pipeline
+from ragauge.generation.architecture import random_retro
+from ragauge.generation.evaluation import Chunks, Text, texts
+from ragauge.generation.joint import JointAttention
+from ragauge.generation.performance import GenerationModel, fit
+from ragauge.generation.pipeline import Pipeline, Setting
+from ragauge.generation.schedule import KINDS, Schedule
+from ragauge.generation.sizes import Sizes
+from ragauge.generation.windows import Windows
+from ragauge.io.records import SequenceRecord, read_kind, read_meta
 from ragauge.retrieval.database import Database
 from ragauge.retrieval.service import Server
 from ragauge.retrieval.wire import About
-from ragauge.retro import comparison, pipeline
-from ragauge.retro.architecture import random_retro
-from ragauge.retro.evaluation import Chunks, Text, texts
-from ragauge.retro.joint import JointAttention
-from ragauge.retro.performance import GenerationModel, fit
-from ragauge.retro.pipeline import Pipeline, Setting
-from ragauge.retro.schedule import KINDS, Schedule
-from ragauge.retro.sizes import Sizes
-from ragauge.retro.windows import Windows
 from retro_parts import ExactRetriever, tokens, write_database
 
 DOCUMENTS = [tokens(300, 2), tokens(130, 3), tokens(400, 4)]
@@ -249,8 +249,8 @@ def test_scores_and_control_by_the_command_line(
 
 
 def test_trained_adapters_change_the_score(folder: Path, tmp_path: Path) -> None:
-    from ragauge.lm import load_lm
-    from ragauge.retro.adapters import Adapters
+    from ragauge.engines import load_lm
+    from ragauge.generation.adapters import Adapters
 
     lm = load_lm(str(folder / "model"))
     assert lm.decoder is not None
@@ -276,7 +276,7 @@ TINY_RETRO = Sizes(10, 2, 32, 4, 48, (1,), 1, 24, 2, 40, (0,))
 def test_retro_itself_generates_with_random_weights_and_scores_with_a_users(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ragauge.retro.architecture.PAPER", TINY_RETRO)
+    monkeypatch.setattr("ragauge.generation.architecture.PAPER", TINY_RETRO)
     common = ("--schedule", "random", "--form", "retro")
     assert command(folder, tmp_path / "g.jsonl", *common, "--task", "generate") == 0
     records = list(read_kind(tmp_path / "g.jsonl", SequenceRecord))
@@ -307,8 +307,8 @@ def test_what_retro_itself_does_not_take(
 def test_trained_cross_attention_is_another_form(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from ragauge.lm import load_lm
-    from ragauge.retro.cross_weights import CrossWeights
+    from ragauge.engines import load_lm
+    from ragauge.generation.cross_weights import CrossWeights
 
     lm, path = load_lm(str(folder / "model")), tmp_path / "c.safetensors"
     assert lm.decoder is not None

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 import tiny_models
-from ragauge.records import SequenceRecord, read_kind
+from ragauge.generation import pipeline
+from ragauge.generation.evaluation import Text
+from ragauge.generation.joint import JointAttention
+from ragauge.generation.pipeline import Pipeline, Setting
+from ragauge.generation.schedule import Schedule
+from ragauge.io.records import SequenceRecord, read_kind
 from ragauge.retrieval.client import Client, RetrievalError
 from ragauge.retrieval.retriever import Neighbours, Query
 from ragauge.retrieval.service import Server
-from ragauge.retro import pipeline
-from ragauge.retro.evaluation import Text
-from ragauge.retro.joint import JointAttention
-from ragauge.retro.pipeline import Pipeline, Setting
-from ragauge.retro.schedule import Schedule
 from retro_parts import DOCUMENTS, EXACT, ExactRetriever, tokens
 
 TEXTS = [Text(f"{n}", n, tuple(tokens(150, 10 + n))) for n in range(2)]

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import yaml
 
-from ragauge import config
 from ragauge.cli import main
 from ragauge.errors import UserError
-from ragauge.retro.schedule import KINDS, Schedule
-from ragauge.retro.settings import PipelineSettings
+from ragauge.experiment import schema
+from ragauge.generation.schedule import KINDS, Schedule
+from ragauge.generation.settings import PipelineSettings
 
 BASE: dict[str, Any] = {
     "run": "x",
@@ -23,8 +23,8 @@ BASE: dict[str, Any] = {
 }
 
 
-def parsed(pipelines: dict[str, Any], **changes: Any) -> config.Config:
-    return config.parse({**BASE, "pipelines": pipelines, **changes}, "c.yaml")
+def parsed(pipelines: dict[str, Any], **changes: Any) -> schema.Config:
+    return schema.parse({**BASE, "pipelines": pipelines, **changes}, "c.yaml")
 
 
 @pytest.mark.parametrize("kind", KINDS)

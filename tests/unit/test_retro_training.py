@@ -10,14 +10,14 @@ import torch
 
 import tiny_models
 from ragauge.errors import UserError
-from ragauge.retro.adapters import Adapters
-from ragauge.retro.differentiable import joint_nll
-from ragauge.retro.joint import JointAttention
-from ragauge.retro.scoring import token_nll
-from ragauge.retro.sources import Ask, Fresh
-from ragauge.retro.streams import check
-from ragauge.retro.training import Material, Recipe, Trainer
-from ragauge.retro.windows import Windows
+from ragauge.generation.adapters import Adapters
+from ragauge.generation.differentiable import joint_nll
+from ragauge.generation.joint import JointAttention
+from ragauge.generation.scoring import token_nll
+from ragauge.generation.sources import Ask, Fresh
+from ragauge.generation.streams import check
+from ragauge.generation.training import Material, Recipe, Trainer
+from ragauge.generation.windows import Windows
 from retro_parts import ExactRetriever, tokens
 
 IDS = tokens(150, 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ragauge.errors import UserError
-from ragauge.retro.windows import Windows
+from ragauge.generation.windows import Windows
 
 
 @pytest.mark.parametrize("interval", [8, 16, 32, 64])

@@ -14,16 +14,18 @@ from typing import Any
 
 import pytest
 
-from ragauge import inputs, methods, records, runner
+from ragauge import methods
 from ragauge.cli import main
-from ragauge.config import Model
 from ragauge.cost.shape import Shape
 from ragauge.cost.trace import Call, online, seconds
+from ragauge.engines import LM, load_lm
+from ragauge.engines.checkpoint import read_shape
 from ragauge.errors import UserError
-from ragauge.lm import LM, load_lm
-from ragauge.lm.checkpoint import read_shape
+from ragauge.evaluation import inputs, runner
+from ragauge.experiment.schema import Model
+from ragauge.io import records
+from ragauge.io.records import Record
 from ragauge.methods import Answer
-from ragauge.records import Record
 from tiny_checkpoint import write_checkpoint, write_questions
 
 NEW_TOKENS = 5

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from ragauge.errors import UserError
-from ragauge.records import Record, Writer
-from ragauge.scoring import compare_files, score_file
+from ragauge.io.records import Record, Writer
+from ragauge.results.scoring import compare_files, score_file
 
 
 def write(path: Path, *lines: dict[str, Any]) -> Path:

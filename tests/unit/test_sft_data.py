@@ -16,11 +16,11 @@ from ragauge.cli import main
 from ragauge.datasets import Document as Passage
 from ragauge.datasets import Example
 from ragauge.datasets._examples import write as write_examples
+from ragauge.engines import Limits, Row
 from ragauge.errors import UserError
-from ragauge.grounding import sft
-from ragauge.grounding.endpoint import Endpoint, EndpointError
-from ragauge.grounding.sft import Asked, Document
-from ragauge.lm import Limits, Row
+from ragauge.evidence import sft
+from ragauge.evidence.endpoint import Endpoint, EndpointError
+from ragauge.evidence.sft import Asked, Document
 from ragauge.methods.cfic import CFIC
 from ragauge.prompts import build_prompt, unit_steps
 from ragauge.training import data

@@ -18,9 +18,9 @@ import torch
 from sft_material import built, settings
 
 from ragauge.cli import main
+from ragauge.engines import Row, load_lm
 from ragauge.errors import UserError
-from ragauge.grounding.sft import Encoded
-from ragauge.lm import Row, load_lm
+from ragauge.evidence.sft import Encoded
 from ragauge.prompts import unit_steps
 from ragauge.training import engine, loop
 from ragauge.training.batches import ResponseLoss, apart, pack

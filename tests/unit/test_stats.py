@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ragauge import stats
-from ragauge.stats import (
+from ragauge.results import stats
+from ragauge.results.stats import (
     bootstrap_interval,
     frontier_probability,
     frontier_standing,

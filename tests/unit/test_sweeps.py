@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from ragauge import config
 from ragauge.errors import UserError
-from ragauge.sweeps import expanded
+from ragauge.experiment import schema
+from ragauge.experiment.sweeps import expanded
 
 BASE: dict[str, Any] = {
     "run": "x",
@@ -19,8 +19,8 @@ BASE: dict[str, Any] = {
 }
 
 
-def parsed(**changes: Any) -> config.Config:
-    return config.parse({**BASE, **changes}, "c.yaml")
+def parsed(**changes: Any) -> schema.Config:
+    return schema.parse({**BASE, **changes}, "c.yaml")
 
 
 def test_keys_in_braces_are_swept_crosswise_in_the_order_of_the_label() -> None:

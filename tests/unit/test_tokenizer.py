@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from transformers import AutoTokenizer, BertTokenizer
 
+from ragauge.assets.tokenizer import DIRECT, load_tokenizer
 from ragauge.errors import UserError
-from ragauge.tokenizer import DIRECT, load_tokenizer
 from tiny_checkpoint import write_checkpoint
 
 
@@ -48,12 +48,12 @@ def test_one_that_is_told_everything_does_not_wait_for_torch(tmp_path: Path) -> 
     write_checkpoint(tmp_path)
     assert json.loads((tmp_path / "tokenizer_config.json").read_bytes())["tokenizer_class"] in DIRECT
     path = f"__import__('pathlib').Path({str(tmp_path)!r})"
-    assert "torch" not in modules_after(f"from ragauge.tokenizer import load_tokenizer; load_tokenizer({path})")
+    assert "torch" not in modules_after(f"from ragauge.assets.tokenizer import load_tokenizer; load_tokenizer({path})")
 
 
 def test_opening_a_checkpoint_does_not_wait_for_torchs_compiler(tmp_path: Path) -> None:
     write_checkpoint(tmp_path)
-    assert "torch._dynamo" not in modules_after(f"from ragauge.lm import load_lm; load_lm({str(tmp_path)!r})")
+    assert "torch._dynamo" not in modules_after(f"from ragauge.engines import load_lm; load_lm({str(tmp_path)!r})")
 
 
 def write_word_pieces(folder: Path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import tiny_models
-from ragauge import capacity
+from ragauge.cost import capacity
 from tiny_checkpoint import write_checkpoint
 
 pytestmark = pytest.mark.slow

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ragauge import registry
-from ragauge.config import load
+from ragauge.experiment.schema import load
 from workflow_folder import copy_workflow, needs_snakemake, snakemake
 
 pytestmark = needs_snakemake

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from ragauge.cli import main
-from ragauge.config import load
+from ragauge.experiment.schema import load
 from ragauge.report._run import ReadableRuns, problems
 from tiny_checkpoint import write_checkpoint, write_questions
 from workflow_folder import copy_workflow, kill, needs_snakemake, snakemake, start

@@ -10,11 +10,11 @@ from pathlib import Path
 import yaml
 
 from ragauge import assets
-from ragauge import config as schema
 from ragauge import datasets
 from ragauge import registry
-from ragauge.digest import digest
 from ragauge.errors import UserError
+from ragauge.experiment import schema
+from ragauge.io.digest import digest
 from ragauge.training.settings import ENDPOINT
 from snakemake.exceptions import WorkflowError
 
@@ -301,7 +301,7 @@ def job_runtime(wildcards):
 
 
 def answer_code(wildcards):
-    return code_of("inputs", "runner", f"methods.{EXPERIMENT.methods[wildcards.variant].method}")
+    return code_of("evaluation.inputs", "evaluation.runner", f"methods.{EXPERIMENT.methods[wildcards.variant].method}")
 
 
 def answer_encoders(wildcards):
@@ -333,7 +333,7 @@ def latency_encoders(wildcards):
 
 def latency_code(wildcards):
     timed = EXPERIMENT.protocol(wildcards.dataset).methods
-    return code_of("costing", *(f"methods.{EXPERIMENT.methods[name].method}" for name in timed))
+    return code_of("evaluation.costing", *(f"methods.{EXPERIMENT.methods[name].method}" for name in timed))
 
 
 # --- judgements ---
@@ -376,8 +376,8 @@ def rendered(item, category):
 def item_code(item):
     """Metrics are found by name, so no import shows them."""
     return code_of(
-        f"paper.{item}",
-        "paper._write",
+        registry.module_name("item", item).removeprefix("ragauge."),
+        "rendering.writing",
         *(f"metrics.{name}" for name in registry.names("metric")),
     )
 

@@ -20,7 +20,7 @@ rule provenance:
         runtime=10,
     params:
         config=SETTINGS,
-        code=code_of("paper._provenance"),
+        code=code_of("results.provenance"),
     shell:
         "ragauge provenance --run-config {params.config} 2>&1 | tee {log}"
 

@@ -19,6 +19,6 @@ rule judgements:
         runtime=240,
     params:
         judge=judge_options,
-        code=code_of("verbs.judge", "grounding.judge"),
+        code=code_of("verbs.judge", "evidence.judge"),
     shell:
         "ragauge judge {input.records} {params.judge} --threads {threads} --out {output} 2>&1 | tee {log}"

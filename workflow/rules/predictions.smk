@@ -17,6 +17,6 @@ rule predictions:
         mem_mb=grown(2000),
         runtime=10,
     params:
-        code=code_of("predictions"),
+        code=code_of("evaluation.predictions"),
     shell:
         "ragauge predict --out {output} 2>&1 | tee {log}"

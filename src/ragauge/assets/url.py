@@ -19,7 +19,7 @@ from ragauge import __version__
 from ragauge.assets import archive
 from ragauge.assets.store import Store, check_sha256
 from ragauge.errors import UserError
-from ragauge.progress import bar
+from ragauge.io.progress import bar
 
 ATTEMPTS = 5  # in a row without a byte of progress
 PAUSE_S = 1.0  # before the second attempt; doubled before each further one

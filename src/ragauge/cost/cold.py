@@ -23,7 +23,7 @@ class Disk:
     """Where documents are kept for the length of a measurement."""
 
     folder: Path  # on the disk that is meant; what is written there is removed again
-    store: Callable[[Path], Any]  # makes a ragauge.lm.store.DocumentStore in a folder
+    store: Callable[[Path], Any]  # makes a ragauge.engines.store.DocumentStore in a folder
 
     @contextmanager
     def keep(self, lm: Any) -> Iterator[Path]:

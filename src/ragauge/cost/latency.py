@@ -26,7 +26,7 @@ from ragauge.cost.flop import flop
 from ragauge.cost.machine import MAX_LOAD, PAUSE_S, Load, competing_load, measure, provenance
 from ragauge.cost.trace import Trace, online, stage_seconds
 from ragauge.errors import UserError
-from ragauge.progress import bar
+from ragauge.io.progress import bar
 
 CACHE_STATE = "what a method prepares before the question is known is ready; question, task and response are timed"
 MAX_DISTURBED = 0.1  # part of the trials that may stay disturbed after their retries
@@ -76,8 +76,8 @@ def run(
         variants: `ragauge.methods.Method` by name.
         prompts: `ragauge.prompts.Prompt`s; the trials are divided over them, and one prompt's prepared states are held
             at a time.
-        lm: `ragauge.lm.LM`.
-        limits: `ragauge.lm.Limits(max_new_tokens=n, ignore_stop=True)`.
+        lm: `ragauge.engines.LM`.
+        limits: `ragauge.engines.Limits(max_new_tokens=n, ignore_stop=True)`.
         trials: of each variant.
         warmup: untimed answers of each variant on each prompt, at least one; the last one's calls are traced.
         dataset: where the prompts are from, for the protocol.

@@ -28,8 +28,8 @@ def cost_report(
 
     Args:
         method, naive: `ragauge.methods.Method`s.
-        lm: a `ragauge.lm.ShapeLM` (or a decoder with weights: the trace is the same).
-        limits: `ragauge.lm.Limits`; `max_new_tokens=1` is the cost of the first token.
+        lm: a `ragauge.engines.ShapeLM` (or a decoder with weights: the trace is the same).
+        limits: `ragauge.engines.Limits`; `max_new_tokens=1` is the cost of the first token.
         accounting: one of `cycles.ACCOUNTINGS`.
         dtype: of the cached keys and values.
         counts: name of the prompt's token counts, by which the paper counts queries (`cycles`, rule 4).

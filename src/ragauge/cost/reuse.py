@@ -3,7 +3,7 @@
 A question whose documents are kept waits for them to be read (`loading_s`); one whose documents are not waits until
 they are computed and written (`computing_s + saving_s`). Both then wait for the rest of the answer (`online_s`). A
 part `hit_rate` of the questions are of the first kind. Keeping changes no answer: what is read is, bit for bit, what
-computing would have given (`ragauge.lm.store`), so quality is the same at every hit rate.
+computing would have given (`ragauge.engines.store`), so quality is the same at every hit rate.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ import numpy as np
 from ragauge.datasets import _wikipedia
 from ragauge.datasets._wiki_corpus import DOCUMENTS, QUESTIONS, SAMPLE, Corpus, Question, read_questions
 from ragauge.datasets._wikipedia import Passage
-from ragauge.progress import bar
+from ragauge.io.progress import bar
 
 ENCODER = "minilm"  # its name in the catalog of assets
 EMBEDDED_AT_ONCE = 256  # passages between two updates of the progress bar

@@ -10,7 +10,7 @@ from typing import Any
 
 from ragauge.datasets._base import Document, Example, Stretch, check, field, objects, read_jsonl, strings
 from ragauge.errors import UserError
-from ragauge.records import replace_atomically
+from ragauge.io.records import replace_atomically
 
 
 def write(path: Path, examples: Iterable[Example]) -> None:

@@ -8,8 +8,8 @@ from typing import Any, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from ragauge import registry
+from ragauge.engines.engine import Limits
 from ragauge.errors import UserError, unknown
-from ragauge.lm.engine import Limits
 from ragauge.methods._base import Answer, Evidence, Method
 
 __all__ = ["Answer", "Evidence", "Limits", "Method", "make", "names"]

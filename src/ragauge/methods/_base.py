@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from ragauge.lm import LM, KVCache, Limits, Row
+from ragauge.engines import LM, KVCache, Limits, Row
 from ragauge.prompts import Prompt, unit_steps
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ragauge.engines import LM, KVCache, Limits, Row, Span
 from ragauge.errors import UserError
-from ragauge.grounding import skip
-from ragauge.grounding.prefix import Context
-from ragauge.grounding.request import after_document, before_document, token_ids
-from ragauge.grounding.sentences import Sentence, tokenize
-from ragauge.lm import LM, KVCache, Limits, Row, Span
+from ragauge.evidence import skip
+from ragauge.evidence.prefix import Context
+from ragauge.evidence.request import after_document, before_document, token_ids
+from ragauge.evidence.sentences import Sentence, tokenize
 from ragauge.methods._base import Answer, Evidence, read_plain
 from ragauge.prompts import Prompt, Source, cut_middle, unit_steps
 

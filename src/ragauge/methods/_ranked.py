@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import Field
 
 from ragauge.cost.trace import Call
-from ragauge.lm import LM, Limits
+from ragauge.engines import LM, Limits
 from ragauge.methods._base import Answer, Method, read_plain
 from ragauge.methods._reading import Reading
 from ragauge.prompts import PREAMBLE, TASK, Prompt, PromptGraph, Segment, unit_steps

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from ragauge.engines import LM, Extension, KVCache, Limits, Row, Span
 from ragauge.errors import UserError
-from ragauge.lm import LM, Extension, KVCache, Limits, Row, Span
 from ragauge.methods._base import generate
 from ragauge.prompts import Name, PromptGraph
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import Field
 from torch import Tensor
 
-from ragauge.lm import LM, KVCache, Limits
+from ragauge.engines import LM, KVCache, Limits
 from ragauge.methods._base import Answer, Method, generate, plain_row
 from ragauge.prompts import Prompt
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ragauge.lm import LM
+from ragauge.engines import LM
 from ragauge.methods._ranked import Ranked, RankedState
 from ragauge.prompts import Prompt
 

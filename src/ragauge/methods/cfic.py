@@ -7,9 +7,9 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from ragauge.grounding import prefix, skip
-from ragauge.grounding.trie import LONGEST, Trie
-from ragauge.lm import LM, Limits
+from ragauge.engines import LM, Limits
+from ragauge.evidence import prefix, skip
+from ragauge.evidence.trie import LONGEST, Trie
 from ragauge.methods._base import Answer, Evidence, Method
 from ragauge.methods._grounding import Grounding, answer_from, finder_of, read_documents, why_not
 from ragauge.prompts import Prompt

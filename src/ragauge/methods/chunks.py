@@ -12,9 +12,9 @@ import numpy as np
 from pydantic import Field
 
 from ragauge.cost.trace import Call
-from ragauge.grounding import chunks
-from ragauge.grounding.skip import Range
-from ragauge.lm import LM, Limits
+from ragauge.engines import LM, Limits
+from ragauge.evidence import chunks
+from ragauge.evidence.skip import Range
 from ragauge.methods._base import Answer, Method
 from ragauge.methods._grounding import Text, answer_from, sentences_of
 from ragauge.prompts import Prompt

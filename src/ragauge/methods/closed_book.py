@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ragauge.lm import LM, Limits
+from ragauge.engines import LM, Limits
 from ragauge.methods._base import Answer, Method, read_plain
 from ragauge.prompts import Prompt
 

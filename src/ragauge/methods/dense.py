@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ragauge.cost.trace import Call
-from ragauge.lm import LM, Limits
+from ragauge.engines import LM, Limits
 from ragauge.methods._base import Answer
 from ragauge.methods._ranked import Ranked, RankedState
 from ragauge.prompts import Prompt

@@ -7,8 +7,8 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from ragauge.grounding.sentences import split
-from ragauge.lm import LM, Limits
+from ragauge.engines import LM, Limits
+from ragauge.evidence.sentences import split
 from ragauge.methods._base import Answer, Evidence, Method, generate
 from ragauge.methods._grounding import Grounding, answer_from, finder_of, read_documents, why_not
 from ragauge.prompts import Prompt, Source

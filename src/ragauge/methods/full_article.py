@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ragauge.engines import LM, Limits
 from ragauge.errors import UserError
-from ragauge.grounding.request import token_ids
-from ragauge.lm import LM, Limits
+from ragauge.evidence.request import token_ids
 from ragauge.methods._base import Answer, Evidence, Method, read_plain
 from ragauge.prompts import Prompt, Source, cut_middle
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ragauge.engines import LM, Limits
 from ragauge.errors import UserError
-from ragauge.lm import LM, Limits
 from ragauge.methods._base import Answer, Evidence, Method, read_plain
 from ragauge.methods._grounding import answer_from
 from ragauge.prompts import Prompt

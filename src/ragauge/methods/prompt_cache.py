@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ragauge.lm import LM, Limits
+from ragauge.engines import LM, Limits
 from ragauge.methods._base import Answer, Method
 from ragauge.methods._reading import Reading
 from ragauge.prompts import LAYOUTS, PREAMBLE, TASK, Prompt, PromptGraph, Segment, unit_steps

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import torch
 from pydantic import Field
 
-from ragauge.lm import LM, Extension, Limits
+from ragauge.engines import LM, Extension, Limits
 from ragauge.methods._base import Answer, Method
 from ragauge.methods._reading import Reading
 from ragauge.prompts import LAYOUTS, PREAMBLE, TASK, Name, Prompt, PromptGraph, Segment, unit_steps

@@ -18,7 +18,7 @@ def score(name: str, record: Mapping[str, Any]) -> float | None:
 
     Args:
         name: a metric's name.
-        record: the fields of a `ragauge.records.Record`; a metric reads only those that its docstring names.
+        record: the fields of a `ragauge.io.records.Record`; a metric reads only those that its docstring names.
 
     Raises:
         UserError: there is no metric of that name.

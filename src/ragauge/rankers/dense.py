@@ -17,8 +17,8 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 import torch
 
+from ragauge.assets.tokenizer import load_tokenizer, padded
 from ragauge.errors import UnsupportedError, UserError
-from ragauge.tokenizer import load_tokenizer, padded
 
 BATCH_SIZE = 32  # texts
 Json = TypeVar("Json", list[Any], dict[str, Any])

@@ -10,7 +10,7 @@ def write(config: Any, results_dir: Path, out_dir: Path) -> Path:
     """Write `index.html` below `out_dir` from whatever the run has left; what is missing is named on the page.
 
     Args:
-        config: the ragauge.config.Config of the run; it tells what was asked for.
+        config: the ragauge.experiment.schema.Config of the run; it tells what was asked for.
         results_dir: the run's folder, `results/<run>`.
         out_dir: the folder with its rendered items, usually `reports/<run>`.
 
@@ -18,7 +18,7 @@ def write(config: Any, results_dir: Path, out_dir: Path) -> Path:
         UserError: the page cannot be written there.
     """
     from ragauge.errors import UserError
-    from ragauge.records import replace_atomically
+    from ragauge.io.records import replace_atomically
     from ragauge.report import _page
     from ragauge.report._run import ReadableRuns
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ragauge.paper._cells import scored
-from ragauge.paper._runs import Runs, Variant
+from ragauge.results.cells import scored
+from ragauge.results.runs import Runs, Variant
 
 DIGITS = 5  # significant digits of saliencies and seconds
 FIELDS = (  # of a record in a block, in this order

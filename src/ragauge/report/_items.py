@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from ragauge import registry
 from ragauge.errors import UserError
-from ragauge.paper import _footer, _write
-from ragauge.paper._cells import VALUES
+from ragauge.rendering import footer, writing
 from ragauge.report._run import UNREADABLE, Problem, ReadableRuns
+from ragauge.results.cells import VALUES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -79,10 +79,10 @@ def _fill_table(item: Item, runs: ReadableRuns, folder: Path) -> Iterator[Proble
     path = folder / f"{item.name}.csv"
     try:
         table = _read(path)
-        item.header, rows, item.notes = _write.wide(table)
+        item.header, rows, item.notes = writing.wide(table)
         keys = {name.replace("_", " ") for name in table.columns if name not in ("quantity", *VALUES)}
         item.rows = [_cells(item.header, row, keys, _linked(runs)) for row in rows]
-        item.footer = _footer.footer(runs, table)
+        item.footer = footer.footer(runs, table)
     except FileNotFoundError:
         yield Problem(f"Table of {item.name}", str(path), "not rendered: no such file", item.name)
     except (OSError, UserError, ValueError, KeyError, TypeError) as error:

@@ -7,11 +7,11 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ragauge.paper import _timing
-from ragauge.paper._cells import cost, costs, quality, scored
-from ragauge.paper._runs import Runs, Variant, offline_cycles, online_cycles, weight_bytes
-from ragauge.paper._style import method_style
-from ragauge.paper.frontier import REFERENCES
+from ragauge.items.frontier import REFERENCES
+from ragauge.rendering.style import method_style
+from ragauge.results import timing
+from ragauge.results.cells import cost, costs, quality, scored
+from ragauge.results.runs import Runs, Variant, offline_cycles, online_cycles, weight_bytes
 
 RESAMPLES = 1000  # of the questions, embedded in the page: it recomputes standings for any reuse of documents
 SHARED = 0.8  # part of the longest variant's questions that a variant must have answered to be paired with it
@@ -48,7 +48,7 @@ def _group(runs: Runs, dataset: str, model: str) -> Numbers:
         "costs": kinds,
         "cost": kinds[0] if kinds else None,
         "untimed": untimed,
-        "protocol": _timing.described(timed) if timed else None,
+        "protocol": timing.described(timed) if timed else None,
         "paired": shared,
         "families": {kind: _families(runs, variants, rows, kind) for kind in kinds},
         "variants": rows,
@@ -98,7 +98,7 @@ def _costs(
     prepared_s = _median(record["offline_s"] for record in ok)
     found: dict[str, Numbers | None] = {"compute_cycles": _cycles(runs, variant)}
     for kind in PROTOCOL:
-        clocked = _timing.seconds(timed, variant.name, kind) if timed else []
+        clocked = timing.seconds(timed, variant.name, kind) if timed else []
         found[kind] = _spread(clocked, prepared_s)
         field = "online_s" if kind == "total_s" else kind
         found[ANSWERING + kind] = _spread([record[field] for record in ok], prepared_s)
@@ -133,7 +133,7 @@ def _pair(runs: Runs, variants: Sequence[Variant], rows: Sequence[Numbers]) -> i
 
     A variant that answered far fewer questions than the others is left out, lest all are compared on its few.
     """
-    from ragauge.stats import resampled_means
+    from ragauge.results.stats import resampled_means
 
     scores = [scored(runs, variant) for variant in variants]
     most = max(map(len, scores), default=0)
@@ -150,7 +150,7 @@ def _pair(runs: Runs, variants: Sequence[Variant], rows: Sequence[Numbers]) -> i
 
 def _families(runs: Runs, variants: Sequence[Variant], rows: Sequence[Numbers], kind: str) -> list[Numbers]:
     """The hypervolume of each method's variants between the least and the greatest online cost of all, best first."""
-    from ragauge.stats import hypervolume, hypervolume_interval
+    from ragauge.results.stats import hypervolume, hypervolume_interval
 
     usable = [i for i, row in enumerate(rows) if row["resampled"] and not row["reference"] and _price(row, kind)]
     prices = [_price(rows[i], kind) for i in usable]

@@ -8,10 +8,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ragauge import records
 from ragauge.errors import UserError
-from ragauge.paper import _piperag
-from ragauge.paper._runs import Runs, Variant, read_latency
+from ragauge.io import records
+from ragauge.results import pipelines
+from ragauge.results.runs import Runs, Variant, read_latency
 
 UNREADABLE = "cannot be read: "
 
@@ -117,7 +117,7 @@ def _data(runs: ReadableRuns) -> Iterator[Problem]:
 
 def _pipelines(runs: ReadableRuns) -> Iterator[Problem]:
     try:
-        found = _piperag.pipelines(runs)
+        found = pipelines.pipelines(runs)
     except UserError as error:
         yield Problem("Generation with retrieval", str(runs.folder / "pipelines"), f"{UNREADABLE}{error}", "pipeline")
         return
@@ -126,7 +126,7 @@ def _pipelines(runs: ReadableRuns) -> Iterator[Problem]:
             yield Problem(f"Pipeline {pipeline.name}", str(pipeline.path), why, "pipeline")
 
 
-def _pipeline_doubts(pipeline: _piperag.Pipeline) -> Iterator[str]:
+def _pipeline_doubts(pipeline: pipelines.Pipeline) -> Iterator[str]:
     if pipeline.missing:
         yield pipeline.missing
         return

@@ -29,8 +29,8 @@ import numpy as np
 
 from ragauge.datasets._base import json_object, read_lines
 from ragauge.errors import UserError
-from ragauge.progress import bar
-from ragauge.retrieval import _folder
+from ragauge.io import folders
+from ragauge.io.progress import bar
 from ragauge.retrieval.corpus import Corpus, Document, Share, as_json_line
 from ragauge.retrieval.near_duplicates import PERMUTATIONS, EvaluationText, signatures
 
@@ -120,7 +120,7 @@ def build_shard(database: Path, recipe: Recipe, number: int) -> bool:
             raise UserError(f"corpus {sources}: shard {number} of {recipe.shards} gets no text; use fewer shards")
         return {"tokenizer_source": recipe.tokenizer, **writer.facts()}
 
-    return _folder.build(shard_folder(database, number), SHARD, made_from, make)
+    return folders.build(shard_folder(database, number), SHARD, made_from, make)
 
 
 def mark(database: Path, shards: int, number: int) -> bool:
@@ -140,7 +140,7 @@ def mark(database: Path, shards: int, number: int) -> bool:
         chunks = np.bincount(parts[number].chunk_documents, minlength=parts[number].documents)[found].sum()
         return {"counts": {"near_duplicate_documents": len(found), "near_duplicate_chunks": int(chunks)}}
 
-    return _folder.build(marked_folder(database, number), MARKED, _marked_from(parts, number), make)
+    return folders.build(marked_folder(database, number), MARKED, _marked_from(parts, number), make)
 
 
 def gather(database: Path, shards: int) -> bool:
@@ -166,10 +166,10 @@ def gather(database: Path, shards: int) -> bool:
             "tokenizer": parts[0].manifest["made_from"]["tokenizer"],
             "tokenizer_source": parts[0].manifest["tokenizer_source"],
             "chunk_tokens": parts[0].chunk_tokens,
-            "corpus": _folder.text_sha256([part.manifest["made_from"]["corpus"] for part in parts]),
+            "corpus": folders.text_sha256([part.manifest["made_from"]["corpus"] for part in parts]),
         }
 
-    return _folder.build(database / "database", DATABASE, {"shards": [part.sha256 for part in parts]}, make)
+    return folders.build(database / "database", DATABASE, {"shards": [part.sha256 for part in parts]}, make)
 
 
 def _shards(database: Path, count: int) -> list[Shard]:
@@ -188,7 +188,7 @@ def _marked_from(parts: Sequence[Shard], number: int) -> dict[str, Any]:
 def _marked(database: Path, parts: Sequence[Shard], number: int) -> dict[str, Any]:
     """The manifest of a shard's near-duplicates, after a look at what they were marked against."""
     folder = marked_folder(database, number)
-    manifest = _folder.read(folder, MARKED)
+    manifest = folders.read(folder, MARKED)
     if manifest["made_from"] != _marked_from(parts, number):
         raise UserError(f"{folder}: near-duplicates of other evaluation text than the shards hold now; mark them again")
     return manifest
@@ -298,7 +298,7 @@ class Shard:
     @classmethod
     def open(cls, folder: Path, verify: bool = False) -> Shard:
         """Raises UserError where a file is missing, cut short or (with `verify`) changed."""
-        return cls(folder, _folder.read(folder, SHARD, verify))
+        return cls(folder, folders.read(folder, SHARD, verify))
 
     def check_like(self, other: Shard) -> None:
         """Raise UserError unless both shards are parts of one database."""
@@ -309,7 +309,7 @@ class Shard:
     @cached_property
     def sha256(self) -> str:
         """The shard's identity."""
-        return _folder.sha256(self.folder)
+        return folders.sha256(self.folder)
 
     @property
     def chunks(self) -> int:
@@ -390,7 +390,7 @@ class Database:
             UserError: it was not gathered, or a file is missing, cut short, changed or of another build.
         """
         self.folder = folder
-        self.manifest = _folder.read(folder / "database", DATABASE, verify)
+        self.manifest = folders.read(folder / "database", DATABASE, verify)
         names = self.manifest["made_from"]["shards"]
         self.shards = [Shard.open(shard_folder(folder, number), verify) for number in range(len(names))]
         for shard, name in zip(self.shards, names, strict=True):
@@ -406,7 +406,7 @@ class Database:
     @cached_property
     def sha256(self) -> str:
         """The database's identity: of its shards and of what was marked."""
-        return _folder.sha256(self.folder / "database")
+        return folders.sha256(self.folder / "database")
 
     @property
     def chunk_tokens(self) -> int:
@@ -497,7 +497,8 @@ class Database:
 
 def load_tokenizer(source: str) -> Any:
     """The tokenizer of a model's name, source or folder."""
-    from ragauge import assets, tokenizer
+    from ragauge import assets
+    from ragauge.assets import tokenizer
 
     return tokenizer.load_tokenizer(assets.resolve(source))
 

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
+from ragauge.assets.tokenizer import padded
 from ragauge.errors import UserError, unknown
-from ragauge.graphs import open_session, write_graph
-from ragauge.progress import bar
-from ragauge.retrieval import _folder
+from ragauge.io import folders
+from ragauge.io.graphs import open_session, write_graph
+from ragauge.io.progress import bar
 from ragauge.retrieval.database import Shard, load_tokenizer, shard_folder, tokenizer_sha256
-from ragauge.tokenizer import padded
 
 if TYPE_CHECKING:
     from ragauge.rankers.dense import Encoder
@@ -190,7 +190,7 @@ def build_embeddings(database: Path, number: int, choice: EncoderChoice) -> bool
         facts = {"dim": encoder.dim, "chunks": shard.chunks, "kept_as": "float16"}
         return {"encoder": choice.name, "engine": choice.engine, **facts}
 
-    return _folder.build(embedding_folder(database, number), EMBEDDINGS, made_from, make)
+    return folders.build(embedding_folder(database, number), EMBEDDINGS, made_from, make)
 
 
 @dataclass(frozen=True)
@@ -204,7 +204,7 @@ class Embeddings:
     def open(cls, database: Path, number: int, verify: bool = False) -> Embeddings:
         """Raises UserError where they are missing, cut short, changed, or of another state of their shard."""
         folder = embedding_folder(database, number)
-        manifest = _folder.read(folder, EMBEDDINGS, verify)
+        manifest = folders.read(folder, EMBEDDINGS, verify)
         if manifest["made_from"]["shard"] != Shard.open(shard_folder(database, number)).sha256:
             raise UserError(f"{folder}: embeddings of another state of shard {number}; embed it again")
         return cls(folder, manifest)
@@ -217,7 +217,7 @@ class Embeddings:
     @cached_property
     def sha256(self) -> str:
         """Their identity."""
-        return _folder.sha256(self.folder)
+        return folders.sha256(self.folder)
 
     @cached_property
     def vectors(self) -> np.ndarray:

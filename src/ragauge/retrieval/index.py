@@ -28,8 +28,8 @@ from typing import Any
 import numpy as np
 
 from ragauge.errors import UserError
-from ragauge.progress import bar
-from ragauge.retrieval import _folder
+from ragauge.io import folders
+from ragauge.io.progress import bar
 from ragauge.retrieval.coder import Coder
 from ragauge.retrieval.database import Database
 from ragauge.retrieval.embed import Embeddings, normalised
@@ -185,7 +185,7 @@ def train(folder: Path, label: str, recipe: IndexRecipe) -> bool:
         _write(index, unfinished / "trained.faiss")
         return {"trained_on": len(sample)}
 
-    return _folder.build(index_folder(folder, label) / "trained", TRAINED, made_from, make)
+    return folders.build(index_folder(folder, label) / "trained", TRAINED, made_from, make)
 
 
 def add(folder: Path, label: str, recipe: IndexRecipe, shard: int) -> bool:
@@ -199,7 +199,7 @@ def add(folder: Path, label: str, recipe: IndexRecipe, shard: int) -> bool:
     if not 0 <= shard < len(vectors.embeddings):
         raise UserError(f"shard {shard}: the index takes {len(vectors.embeddings)} shards, counted from 0")
     trained = _trained(folder, label, vectors)
-    made_from = {"trained": _folder.sha256(trained), "embeddings": vectors.embeddings[shard].sha256}
+    made_from = {"trained": folders.sha256(trained), "embeddings": vectors.embeddings[shard].sha256}
 
     def make(unfinished: Path) -> dict[str, Any]:
         index = faiss.read_index(str(trained / "trained.faiss"))
@@ -212,7 +212,7 @@ def add(folder: Path, label: str, recipe: IndexRecipe, shard: int) -> bool:
         _write(index, unfinished / "codes.faiss")
         return {"vectors": int(index.ntotal)}
 
-    return _folder.build(_added_folder(folder, label, shard), ADDED, made_from, make)
+    return folders.build(_added_folder(folder, label, shard), ADDED, made_from, make)
 
 
 def merge(folder: Path, label: str, recipe: IndexRecipe, part: tuple[int, int] | None = None) -> bool:
@@ -231,9 +231,9 @@ def merge(folder: Path, label: str, recipe: IndexRecipe, part: tuple[int, int] |
     if not taken:
         raise UserError(f"part {part}: the index takes {len(vectors.embeddings)} shards; none is left for this part")
     shards = [_added_folder(folder, label, shard) for shard in taken]
-    counts = [_folder.read(shard, ADDED, hashed=FAISS)["vectors"] for shard in shards]
-    _check_added(shards, _folder.sha256(trained))
-    made_from = {**_origin(vectors), "shards": [_folder.sha256(shard) for shard in shards]}
+    counts = [folders.read(shard, ADDED, hashed=FAISS)["vectors"] for shard in shards]
+    _check_added(shards, folders.sha256(trained))
+    made_from = {**_origin(vectors), "shards": [folders.sha256(shard) for shard in shards]}
 
     def make(unfinished: Path) -> dict[str, Any]:
         index = faiss.read_index(str(trained / "trained.faiss"))
@@ -244,7 +244,7 @@ def merge(folder: Path, label: str, recipe: IndexRecipe, part: tuple[int, int] |
             _write(index, unfinished / "index.faiss")
         return {"vectors": sum(counts), "nprobe": recipe.nprobe, "dim": vectors.dim, "filled": recipe.filled}
 
-    return _folder.build(merged_folder(folder, label, part), MERGED, made_from, make)
+    return folders.build(merged_folder(folder, label, part), MERGED, made_from, make)
 
 
 def _write(index: Any, path: Path) -> None:
@@ -290,14 +290,14 @@ def _origin(vectors: Vectors) -> dict[str, Any]:
 def _trained(folder: Path, label: str, vectors: Vectors) -> Path:
     """The trained index; raises UserError where it is of another database or recipe."""
     trained = index_folder(folder, label) / "trained"
-    if _folder.read(trained, TRAINED, hashed=FAISS)["made_from"] != _origin(vectors):
+    if folders.read(trained, TRAINED, hashed=FAISS)["made_from"] != _origin(vectors):
         raise UserError(f"{trained}: trained for another database or with other settings; train it again")
     return trained
 
 
 def _check_added(shards: Sequence[Path], trained: str) -> None:
     for shard in shards:
-        if _folder.read(shard, ADDED)["made_from"]["trained"] != trained:
+        if folders.read(shard, ADDED)["made_from"]["trained"] != trained:
             raise UserError(f"{shard}: codes of another trained index; add the shard again")
 
 
@@ -332,7 +332,7 @@ class Index:
             UserError: it is missing, cut short, changed (with `verify`), or of another database.
         """
         folder = merged_folder(database.folder, label, part)
-        self.manifest = _folder.read(folder, MERGED, verify, hashed=FAISS)
+        self.manifest = folders.read(folder, MERGED, verify, hashed=FAISS)
         self.database = database
         self.folder = folder
         if self.manifest["made_from"]["database"] != database.sha256:
@@ -346,7 +346,7 @@ class Index:
     @cached_property
     def sha256(self) -> str:
         """The identity of the index."""
-        return _folder.sha256(self.folder)
+        return folders.sha256(self.folder)
 
     @property
     def nlist(self) -> int:

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ragauge.grounding.sft import Encoded
+from ragauge.evidence.sft import Encoded
 
 
 @dataclass(frozen=True)

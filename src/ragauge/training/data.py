@@ -15,17 +15,17 @@ from typing import Any
 
 from ragauge import assets
 from ragauge.assets.store import file_sha256
+from ragauge.assets.tokenizer import load_tokenizer
 from ragauge.cost.machine import provenance
 from ragauge.datasets._base import field, objects, read_jsonl
 from ragauge.datasets._examples import read as read_examples
+from ragauge.engines import load_lm
 from ragauge.errors import UserError
-from ragauge.grounding import sft
-from ragauge.grounding.endpoint import Endpoint
-from ragauge.grounding.sft import Asked, Document, Writer
-from ragauge.lm import load_lm
-from ragauge.records import replace_atomically
+from ragauge.evidence import sft
+from ragauge.evidence.endpoint import Endpoint
+from ragauge.evidence.sft import Asked, Document, Writer
+from ragauge.io.records import replace_atomically
 from ragauge.retrieval.corpus import Corpus, Share
-from ragauge.tokenizer import load_tokenizer
 from ragauge.training.seen import Seen
 from ragauge.training.settings import ENDPOINT, Data
 

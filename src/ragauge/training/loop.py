@@ -20,14 +20,14 @@ import torch
 from ragauge import assets
 from ragauge.assets.store import contents, file_sha256
 from ragauge.assets.store import digest as sha256_of
+from ragauge.assets.tokenizer import load_tokenizer
 from ragauge.cost.machine import provenance
-from ragauge.digest import digest
+from ragauge.engines.checkpoint import read_shape
 from ragauge.errors import UserError
-from ragauge.grounding import sft
-from ragauge.grounding.sft import Document, Encoded
-from ragauge.lm.checkpoint import read_shape
-from ragauge.records import replace_atomically
-from ragauge.tokenizer import load_tokenizer
+from ragauge.evidence import sft
+from ragauge.evidence.sft import Document, Encoded
+from ragauge.io.digest import digest
+from ragauge.io.records import replace_atomically
 from ragauge.training import data as sft_data
 from ragauge.training import engine as engines
 from ragauge.training.batches import Batch, ResponseLoss, apart, pack

@@ -13,8 +13,8 @@ from ragauge import registry
 from ragauge.errors import UserError, unknown
 
 if TYPE_CHECKING:
-    from ragauge.config import Config, DatasetEntry, Latency, Model, Variant
-    from ragauge.inputs import Questions
+    from ragauge.evaluation.inputs import Questions
+    from ragauge.experiment.schema import Config, DatasetEntry, Latency, Model, Variant
     from ragauge.methods import Method
 
 DTYPES = ("float32", "bfloat16", "float16")
@@ -106,9 +106,9 @@ def names(text: str) -> list[str]:
 def configuration(args: argparse.Namespace) -> Config | None:
     if args.config is None:
         return None
-    from ragauge import config
+    from ragauge.experiment import schema
 
-    return config.load(args.config)
+    return schema.load(args.config)
 
 
 def pick(section: dict[str, Any], name: str, what: str, where: str) -> Any:
@@ -119,16 +119,16 @@ def pick(section: dict[str, Any], name: str, what: str, where: str) -> Any:
 
 def rendered_run(args: argparse.Namespace) -> tuple[Config, Path, Path]:
     """The configuration of a run, its folder of results and its folder of reports."""
-    from ragauge import config
+    from ragauge.experiment import schema
 
-    settings = config.load(args.run_config)
+    settings = schema.load(args.run_config)
     results = args.results or Path("results") / settings.run
     return settings, results, args.out_dir or Path("reports") / settings.run
 
 
 def model(args: argparse.Namespace, config: Config | None, known: bool = True) -> Model:
     """The model of --model: a label of the configuration, or a name or source; the options come before both."""
-    from ragauge.config import Model, check_source
+    from ragauge.experiment.schema import Model, check_source
 
     options = ("dtype", "device", "template", "max_context")
     given = {key: getattr(args, key) for key in options if getattr(args, key) is not None}
@@ -142,7 +142,7 @@ def model(args: argparse.Namespace, config: Config | None, known: bool = True) -
 
 def questions(args: argparse.Namespace, config: Config | None) -> Questions:
     """The questions of --dataset: a label of the configuration, or a registered name."""
-    from ragauge.inputs import Questions
+    from ragauge.evaluation.inputs import Questions
 
     written, options = getattr(args, "examples", None), settings(args.option, "--option")
     if config is None:
@@ -161,14 +161,14 @@ def protocol(dataset: str, config: Config | None) -> Latency | None:
 
 def limit(args: argparse.Namespace, config: Config | None) -> int | None:
     """The number of questions that the configuration sets for the job, if any."""
-    from ragauge.config import Answers
+    from ragauge.experiment.schema import Answers
 
     return config.limit(Answers(args.dataset, args.model, args.method)) if config else None
 
 
 def variant(args: argparse.Namespace, name: str, config: Config | None) -> Variant:
     """The variant of that name in the configuration, or the method of that name with the parameters of --set."""
-    from ragauge.config import Variant
+    from ragauge.experiment.schema import Variant
 
     params = settings(args.set, "--set")
     if config:
@@ -215,7 +215,7 @@ def first(*values: Any) -> Any:
 
 
 def write_json(path: Path, data: Any) -> None:
-    from ragauge.records import replace_atomically
+    from ragauge.io.records import replace_atomically
 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

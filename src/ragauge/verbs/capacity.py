@@ -11,7 +11,7 @@ from ragauge.errors import UserError
 from ragauge.verbs import _options as options
 
 if TYPE_CHECKING:
-    from ragauge.capacity import Measured
+    from ragauge.cost.capacity import Measured
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> None:
     """Print the plan as Markdown, or as JSON."""
     from dataclasses import asdict
 
-    from ragauge import capacity
+    from ragauge.cost import capacity
 
     names = ("chunks", "held_out", "shard_chunks", "nodes", "cores", "nlist", "train_vectors")
     target = capacity.Target(**{name: getattr(args, name) for name in names})
@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _measured(path: Path) -> Measured:
-    from ragauge.capacity import Measured
+    from ragauge.cost.capacity import Measured
 
     try:
         facts = json.loads(path.read_bytes())

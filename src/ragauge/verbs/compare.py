@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from ragauge import scoring
+    from ragauge.results import scoring
 
     result = scoring.compare_files(args.a, args.b, args.metrics)
     if args.json:

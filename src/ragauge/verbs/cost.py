@@ -33,16 +33,17 @@ def run(args: argparse.Namespace) -> None:
 
 def _schedule(args: argparse.Namespace, params: dict[str, Any]) -> dict[str, Any]:
     """A pipeline's cost: RETRO by the sizes of its paper, any other decoder as one that reads neighbours itself."""
-    from ragauge import config, costing
-    from ragauge.retro import cost
-    from ragauge.retro.sizes import PAPER
+    from ragauge.evaluation import costing
+    from ragauge.experiment import schema
+    from ragauge.generation import cost
+    from ragauge.generation.sizes import PAPER
 
-    entry = config.parse_pipeline({**params, "schedule": args.schedule}, "--set", args.schedule)
+    entry = schema.parse_pipeline({**params, "schedule": args.schedule}, "--set", args.schedule)
     return {"model": args.model, **cost.report(entry, PAPER if args.model == "retro" else costing.shape_of(args.model))}
 
 
 def _method(args: argparse.Namespace, params: dict[str, Any]) -> dict[str, Any]:
-    from ragauge import costing
+    from ragauge.evaluation import costing
 
     if args.top_k is not None:
         params["top_k"] = args.top_k

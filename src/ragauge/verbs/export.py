@@ -37,10 +37,10 @@ def _check(args: argparse.Namespace) -> None:
 def _decoder(args: argparse.Namespace) -> Path:
     from ragauge import assets
     from ragauge.assets.store import file_sha256
-    from ragauge.config import check_source
-    from ragauge.lm import load_lm
-    from ragauge.retro.adapters import Adapters
-    from ragauge.retro.onnx import export_model
+    from ragauge.engines import load_lm
+    from ragauge.experiment.schema import check_source
+    from ragauge.generation.adapters import Adapters
+    from ragauge.generation.onnx import export_model
 
     check_source(args.model, "--model")
     lm = load_lm(args.model)
@@ -55,9 +55,9 @@ def _decoder(args: argparse.Namespace) -> Path:
 
 
 def _retro(args: argparse.Namespace) -> Path:
+    from ragauge.generation.architecture import make_retro, origin
+    from ragauge.generation.onnx_retro import export_retro
     from ragauge.retrieval.database import Database
-    from ragauge.retro.architecture import make_retro, origin
-    from ragauge.retro.onnx_retro import export_retro
 
     vocabulary = Database(args.database).vocabulary
     about = {"model": "retro", "model_sha256": origin(args.weights, args.seed), "vocabulary": vocabulary}

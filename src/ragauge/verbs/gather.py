@@ -14,7 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Gather and print where."""
-    from ragauge import records
+    from ragauge.io import records
 
     records.gather(args.parts, args.out)
     print(args.out)

@@ -186,18 +186,18 @@ def _verify(args: argparse.Namespace, settings: DatabaseSettings) -> None:
 
 def _settings(args: argparse.Namespace) -> DatabaseSettings:
     """The database of the experiment, or of the defaults; --set and --set-index come before both."""
-    from ragauge import config
+    from ragauge.experiment import schema
 
     place, label, data = "--set", args.database or "database", {}
     if args.config:
-        databases = config.load(args.config).databases
+        databases = schema.load(args.config).databases
         label = _only(databases, args.database, "database", f"{args.config}: databases", "--database")
         place, data = str(args.config), databases[label].model_dump(exclude_unset=True)
     data |= options.settings(args.set, "--set")
     if changes := options.settings(args.set_index, "--set-index"):
         indexes = data.get("indexes") or {"ivf": {}}
         data["indexes"] = {name: {**recipe, **changes} for name, recipe in indexes.items()}
-    return config.parse_database(data, place, label)
+    return schema.parse_database(data, place, label)
 
 
 def _only(section: dict[str, Any], name: str | None, what: str, where: str, option: str) -> str:

@@ -16,8 +16,8 @@ from ragauge.errors import UserError
 from ragauge.verbs import _options as options
 
 if TYPE_CHECKING:
-    from ragauge.grounding.judge import Judge, Judgement
-    from ragauge.records import Record
+    from ragauge.evidence.judge import Judge, Judgement
+    from ragauge.io.records import Record
 
 ENVIRONMENT = "RAGAUGE_JUDGE"
 
@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Judge what the file does not hold yet."""
-    from ragauge import records
+    from ragauge.io import records
 
     asked = records.read(args.records)
     if all(record.evidence is None for record in asked):
@@ -47,12 +47,12 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _judge_of(args: argparse.Namespace) -> Judge:
-    from ragauge.grounding.endpoint import Endpoint
-    from ragauge.grounding.judge import EndpointJudge, LocalJudge
+    from ragauge.evidence.endpoint import Endpoint
+    from ragauge.evidence.judge import EndpointJudge, LocalJudge
 
     if args.model:
-        from ragauge.inputs import template_of
-        from ragauge.lm import load_lm
+        from ragauge.engines import load_lm
+        from ragauge.evaluation.inputs import template_of
 
         lm = load_lm(args.model, dtype=args.dtype, device=args.device, threads=args.threads)
         return LocalJudge(args.model, lm, template_of(args.model))
@@ -64,8 +64,8 @@ def _judge_of(args: argparse.Namespace) -> Judge:
 
 def _judge(judge: Judge, asked: list[Record], out: Path) -> list[Judgement]:
     """Judgements in the records' order, each safe on disk before the next question; in the end rewritten in order."""
-    from ragauge.progress import bar
-    from ragauge.records import replace_atomically
+    from ragauge.io.progress import bar
+    from ragauge.io.records import replace_atomically
 
     known = _known(out)
     done: list[Judgement] = []
@@ -84,7 +84,7 @@ def _judge(judge: Judge, asked: list[Record], out: Path) -> list[Judgement]:
 
 
 def _one(judge: Judge, record: Record, known: dict[str, Judgement]) -> Judgement:
-    from ragauge.grounding.judge import Judgement, asking, fingerprint, judge_one
+    from ragauge.evidence.judge import Judgement, asking, fingerprint, judge_one
 
     evidence = [piece.text for piece in record.evidence or ()]
     asked = fingerprint(judge, asking(record.question, record.answers, evidence))
@@ -98,7 +98,7 @@ def _one(judge: Judge, record: Record, known: dict[str, Judgement]) -> Judgement
 
 def _known(out: Path) -> dict[str, Judgement]:
     """The judgements of a file, finished or not, the last of each question; lines that are none are passed over."""
-    from ragauge.grounding.judge import Judgement
+    from ragauge.evidence.judge import Judgement
 
     found = {}
     for line in out.read_bytes().split(b"\n") if out.is_file() else ():

@@ -13,8 +13,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Print the tables."""
-    from ragauge import config, needs
+    from ragauge.evaluation import needs
+    from ragauge.experiment import schema
 
-    checked = config.load(args.config)
-    config.check_methods(checked, str(args.config))
+    checked = schema.load(args.config)
+    schema.check_methods(checked, str(args.config))
     print(needs.markdown(checked), end="")

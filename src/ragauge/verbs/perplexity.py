@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from ragauge.retro import comparison
+    from ragauge.generation import comparison
 
     result = {}
     for path in args.files:

@@ -12,16 +12,16 @@ from ragauge.errors import UserError
 from ragauge.verbs import _options as options
 
 if TYPE_CHECKING:
-    from ragauge.config import Model
-    from ragauge.lm import LM
+    from ragauge.engines import LM
+    from ragauge.experiment.schema import Model
+    from ragauge.generation.cross_attention import CrossAttention
+    from ragauge.generation.joint import JointAttention
+    from ragauge.generation.onnx import OnnxLM
+    from ragauge.generation.onnx_retro import OnnxRetroLM
+    from ragauge.generation.own_encoder import OwnEncoder, RetroLM
+    from ragauge.generation.pipeline import Pipeline, Setting
     from ragauge.retrieval.client import Client
     from ragauge.retrieval.fanout import Fanout
-    from ragauge.retro.cross_attention import CrossAttention
-    from ragauge.retro.joint import JointAttention
-    from ragauge.retro.onnx import OnnxLM
-    from ragauge.retro.onnx_retro import OnnxRetroLM
-    from ragauge.retro.own_encoder import OwnEncoder, RetroLM
-    from ragauge.retro.pipeline import Pipeline, Setting
 
 ASKING = ("retrieve_once", "retro", "retro_plus", "piperag")  # schedules that need a retriever
 FORMS = ("joint", "cross_attention", "retro")
@@ -98,10 +98,10 @@ def run(args: argparse.Namespace) -> None:
 
 def _configure(args: argparse.Namespace) -> None:
     """Put the settings of a configuration's pipeline in the place of the options."""
-    from ragauge import config
     from ragauge.errors import unknown
+    from ragauge.experiment import schema
 
-    experiment = config.load(args.config)
+    experiment = schema.load(args.config)
     if args.pipeline not in experiment.pipelines:
         raise unknown("pipeline", args.pipeline, experiment.pipelines, f"{args.config}: pipelines")
     entry = experiment.pipelines[args.pipeline]
@@ -123,11 +123,11 @@ def _configure(args: argparse.Namespace) -> None:
 
 def _run(args: argparse.Namespace, opened: ExitStack) -> None:
     """Everything that imports numerical libraries."""
-    from ragauge.config import Model, check_source
     from ragauge.cost.machine import provenance
+    from ragauge.experiment.schema import Model, check_source
+    from ragauge.generation import pipeline
+    from ragauge.generation.evaluation import texts
     from ragauge.retrieval.database import Database
-    from ragauge.retro import pipeline
-    from ragauge.retro.evaluation import texts
 
     check_source(args.model, "--model")
     if args.limit is not None and args.limit < 1:
@@ -147,9 +147,9 @@ def _run(args: argparse.Namespace, opened: ExitStack) -> None:
 
 def _setting(args: argparse.Namespace, model: Model, database: Any) -> Setting:
     from ragauge.assets.store import file_sha256
-    from ragauge.digest import digest
-    from ragauge.retro.pipeline import Setting
-    from ragauge.retro.schedule import Schedule
+    from ragauge.generation.pipeline import Setting
+    from ragauge.generation.schedule import Schedule
+    from ragauge.io.digest import digest
 
     schedule = Schedule(
         args.schedule,
@@ -182,14 +182,14 @@ def _setting(args: argparse.Namespace, model: Model, database: Any) -> Setting:
         adapters_sha256=file_sha256(args.adapters) if args.adapters else None,
         database_sha256=database.sha256,
         index=str(args.index or ", ".join(args.server)) if schedule.asks else None,
-        code=digest("ragauge.retro.pipeline"),
+        code=digest("ragauge.generation.pipeline"),
     )
 
 
 def _decoder(args: argparse.Namespace, model: Model) -> tuple[str, str]:
     """The decoder's name and the hash of its weights."""
     from ragauge import assets
-    from ragauge.retro.architecture import origin
+    from ragauge.generation.architecture import origin
 
     if args.form == "retro":
         return "retro", origin(args.weights, args.seed)
@@ -199,8 +199,8 @@ def _decoder(args: argparse.Namespace, model: Model) -> tuple[str, str]:
 
 def _form(args: argparse.Namespace) -> JointAttention | CrossAttention | OwnEncoder:
     """How neighbours are read."""
-    from ragauge.retro.cross_attention import CrossAttention
-    from ragauge.retro.joint import JointAttention
+    from ragauge.generation.cross_attention import CrossAttention
+    from ragauge.generation.joint import JointAttention
 
     if args.weights and args.form != "retro":
         raise UserError(f"--weights: are of the form retro alone, not of {args.form}")
@@ -218,7 +218,7 @@ def _form(args: argparse.Namespace) -> JointAttention | CrossAttention | OwnEnco
 
 def _own_encoder(args: argparse.Namespace) -> OwnEncoder:
     """RETRO's own form, which takes nothing that is for decoders made to read neighbours."""
-    from ragauge.retro.own_encoder import OwnEncoder
+    from ragauge.generation.own_encoder import OwnEncoder
 
     given = {"--adapters": args.adapters, "--reach": args.reach, "--bias": args.bias or None}
     for option in (option for option, value in given.items() if value is not None):
@@ -232,10 +232,10 @@ def _retro(args: argparse.Namespace, setting: Setting, database: Any) -> RetroLM
     """RETRO with a user's weights or random ones, for the database's tokenizer."""
     import torch
 
-    from ragauge.lm import DTYPES
-    from ragauge.retro.architecture import make_retro
-    from ragauge.retro.onnx_retro import open_retro
-    from ragauge.retro.own_encoder import RetroLM
+    from ragauge.engines import DTYPES
+    from ragauge.generation.architecture import make_retro
+    from ragauge.generation.onnx_retro import open_retro
+    from ragauge.generation.own_encoder import RetroLM
 
     if args.onnx:
         about = {"model_sha256": setting.model_sha256, "vocabulary": database.vocabulary}
@@ -249,10 +249,10 @@ def _retro(args: argparse.Namespace, setting: Setting, database: Any) -> RetroLM
 
 def _torch(adapters: Path | None, setting: Setting) -> tuple[LM, LM | None]:
     """The decoder that reads text, and the one that reads neighbours where that is another."""
-    from ragauge.lm import load_lm
-    from ragauge.retro.adapters import Adapters
-    from ragauge.retro.cross_attention import CrossLM
-    from ragauge.retro.cross_weights import CrossWeights
+    from ragauge.engines import load_lm
+    from ragauge.generation.adapters import Adapters
+    from ragauge.generation.cross_attention import CrossLM
+    from ragauge.generation.cross_weights import CrossWeights
 
     lm = load_lm(setting.model, dtype=setting.dtype, device=setting.device, threads=setting.threads)
     if setting.form.name != "joint":
@@ -264,8 +264,8 @@ def _torch(adapters: Path | None, setting: Setting) -> tuple[LM, LM | None]:
 def _onnx(folder: Path, setting: Setting) -> tuple[OnnxLM, None]:
     """The exported decoder, which must be that of --model, with the adapters that it was exported with."""
     from ragauge import assets
-    from ragauge.retro.onnx import open_exported
-    from ragauge.tokenizer import load_tokenizer
+    from ragauge.assets.tokenizer import load_tokenizer
+    from ragauge.generation.onnx import open_exported
 
     tokenizer = load_tokenizer(assets.resolve(setting.model))
     about = {"model_sha256": setting.model_sha256, "adapters_sha256": setting.adapters_sha256}
@@ -282,8 +282,8 @@ def _load(
 
 def _make(args: argparse.Namespace, setting: Setting, database: Any, opened: ExitStack) -> Pipeline:
     """The decoder, and the retriever that the schedule asks; `opened` ends a server that was started."""
-    from ragauge.retro.evaluation import Chunks
-    from ragauge.retro.pipeline import Pipeline
+    from ragauge.generation.evaluation import Chunks
+    from ragauge.generation.pipeline import Pipeline
 
     lm, adapted = _load(args, setting, database)
     database.check_tokenizer(lm.tokenizer, setting.model)

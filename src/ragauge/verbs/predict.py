@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Write the predictions."""
-    from ragauge import predictions
+    from ragauge.evaluation import predictions
 
     options.write_json(args.out, predictions.predict())
     print(args.out)

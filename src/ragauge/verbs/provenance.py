@@ -12,6 +12,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from ragauge import paper
+    from ragauge.rendering import render
 
-    print(paper.write_provenance(*options.rendered_run(args)))
+    print(render.write_provenance(*options.rendered_run(args)))

@@ -13,7 +13,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from ragauge import paper
+    from ragauge.rendering import render
 
-    for path in paper.render(args.item, *options.rendered_run(args)):
+    for path in render.render(args.item, *options.rendered_run(args)):
         print(path)

@@ -33,13 +33,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     from ragauge import assets
-    from ragauge.config import check_source
-    from ragauge.lm import load_lm
+    from ragauge.engines import load_lm
+    from ragauge.experiment.schema import check_source
+    from ragauge.generation.evaluation import Chunks
+    from ragauge.generation.training import Material, Recipe, Trainer
     from ragauge.retrieval.client import Client
     from ragauge.retrieval.database import Database
     from ragauge.retrieval.process import running
-    from ragauge.retro.evaluation import Chunks
-    from ragauge.retro.training import Material, Recipe, Trainer
 
     check_source(args.model, "--model")
     if bool(args.index) == bool(args.server):

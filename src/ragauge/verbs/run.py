@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from ragauge.verbs import _options as options
 
 if TYPE_CHECKING:
-    from ragauge.config import Config, Model
     from ragauge.datasets import Example
+    from ragauge.experiment.schema import Config, Model
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> None:
     limit = options.first(args.limit, options.limit(args, config))
     method = options.method(variant, args.method, config, args)
     examples = _part(questions.examples(limit), args.part)
-    from ragauge import inputs, runner
+    from ragauge.evaluation import inputs, runner
 
     configured = config.max_new_tokens(args.dataset) if config else questions.dataset.max_new_tokens
     new_tokens = options.first(args.max_new_tokens, configured, 100)
@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> None:
 
 def _finder(name: str | None, model: Model, config: Config | None) -> Model | None:
     """The model of --finder, which comes before the configuration's."""
-    from ragauge.config import Model, check_source
+    from ragauge.experiment.schema import Model, check_source
 
     if name is None:
         return config.models[model.finder] if config and model.finder else None

@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from ragauge import scoring
+    from ragauge.results import scoring
 
     options.check_name("metric", args.metric)
     keys = {"prediction_key": args.prediction_key, "answers_key": args.answers_key}

@@ -12,7 +12,7 @@ from ragauge.errors import UserError, unknown
 from ragauge.verbs import _options as options
 
 if TYPE_CHECKING:
-    from ragauge.config import Config
+    from ragauge.experiment.schema import Config
     from ragauge.training.settings import Training
 
 
@@ -41,9 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Build the data, or train."""
-    from ragauge import config
+    from ragauge.experiment import schema
 
-    experiment = config.load(args.config) if args.config else None
+    experiment = schema.load(args.config) if args.config else None
     label, settings = _settings(args, experiment)
     try:
         if args.action == "data":
@@ -79,7 +79,7 @@ def _start_processes(count: int) -> None:
 
 def _settings(args: argparse.Namespace, experiment: Config | None) -> tuple[str, Training]:
     """The training of --training with the keys of --set."""
-    from ragauge import config
+    from ragauge.experiment import schema
 
     changes = options.settings(args.set, "--set")
     trainings = experiment.training if experiment else {}
@@ -91,4 +91,4 @@ def _settings(args: argparse.Namespace, experiment: Config | None) -> tuple[str,
     if experiment and label not in trainings:
         raise unknown("training", label, trainings, f"{args.config}: training")
     given: dict[str, Any] = trainings[label].model_dump() if experiment else {}
-    return label, config.parse_training({**given, **changes}, "--set" if changes else str(args.config), label)
+    return label, schema.parse_training({**given, **changes}, "--set" if changes else str(args.config), label)

@@ -39,9 +39,9 @@ def run(args: argparse.Namespace) -> None:
         if value is not None and value < 1:
             raise UserError(f"--{name}: must be at least 1, not {value}")
     from ragauge.cost.machine import provenance
+    from ragauge.generation.evaluation import texts
     from ragauge.retrieval.embed import EncoderChoice
     from ragauge.retrieval.staleness import Comparison, compare
-    from ragauge.retro.evaluation import texts
 
     retriever = _retriever(args)
     choice = EncoderChoice(args.encoder, args.engine, args.threads)
@@ -60,10 +60,10 @@ def run(args: argparse.Namespace) -> None:
 
 def _configure(args: argparse.Namespace) -> None:
     """Put the settings of a configuration's entry in the place of the options."""
-    from ragauge import config
     from ragauge.errors import unknown
+    from ragauge.experiment import schema
 
-    entries = config.load(args.config).staleness
+    entries = schema.load(args.config).staleness
     if args.label not in entries:
         raise unknown("comparison", args.label, entries, f"{args.config}: staleness")
     vars(args).update(entries[args.label].model_dump(exclude={"database"}))
@@ -83,7 +83,7 @@ def _retriever(args: argparse.Namespace) -> Retriever:
 def _write(path: Path, report: dict[str, Any], found: list[Likeness]) -> None:
     from dataclasses import asdict
 
-    from ragauge.records import replace_atomically
+    from ragauge.io.records import replace_atomically
 
     text = json.dumps({**report, "queries": [asdict(one) for one in found]}, ensure_ascii=False)
     try:

@@ -42,8 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from ragauge import costing
     from ragauge.cost import gap, latency, machine
+    from ragauge.evaluation import costing
 
     config = options.configuration(args)
     protocol = options.protocol(args.dataset, config)

@@ -11,8 +11,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from ragauge import config
+    from ragauge.experiment import schema
 
-    checked = config.load(args.config)
-    config.check_methods(checked, str(args.config))
+    checked = schema.load(args.config)
+    schema.check_methods(checked, str(args.config))
     print(checked.plan())

@@ -1,0 +1,213 @@
+"""Checkpoints in the hub's folder layout: config.json beside safetensors (or .bin) files, sharded or whole."""
+
+from __future__ import annotations
+
+import json
+import math
+import pickle
+import zipfile
+from collections.abc import Iterable
+from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from ragauge.cost.shape import Shape
+from ragauge.engines.decoder import Weights
+from ragauge.engines.families import family
+from ragauge.errors import UserError
+
+LAYER_KEYS = ("num_hidden_layers", "n_layer", "n_layers", "num_transformer_layers")
+MOST_LAYERS = 10_000
+LARGEST = 1 << 40  # of any size; what is beyond is a damaged file
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The folder's config.json, the end-of-text ids of generation_config.json added to it."""
+    path = folder / "config.json"
+    config = _read_json(path)
+    if "model_type" not in config:
+        raise UserError(f"{path}: no 'model_type'; is this a checkpoint in the hub's layout?")
+    generation = folder / "generation_config.json"
+    if generation.exists():
+        config["eos_token_id"] = _read_json(generation).get("eos_token_id", config.get("eos_token_id"))
+    return config
+
+
+def read_shape(folder: Path, max_context: int | None = None) -> Shape:
+    """The decoder's shape from config.json alone; raises UnsupportedError for a family that is not known.
+
+    Args:
+        max_context: tokens that the decoder is to read, in place of those that the model was trained on: RoPE and ALiBi
+            extrapolate, learned absolute positions and a sliding window do not.
+    """
+    config, path = read_config(folder), folder / "config.json"
+    kind = family(config["model_type"], str(path))
+    try:
+        _check_layers(config)
+        shape: Shape = kind.shape(config)
+        _check_shape(shape)
+    except KeyError as missing:
+        raise UserError(f"{path}: the key {missing} is missing") from None
+    except UserError as error:
+        raise type(error)(f"{path}: {error}") from None
+    except (TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        raise UserError(f"{path}: not the sizes of a {config['model_type']} model ({error})") from None
+    return shape if max_context is None else _in_context(shape, config, max_context, path)
+
+
+def _check_layers(config: dict[str, Any]) -> None:
+    """Raise UserError where a config states more layers than a shape should take memory for, or no number of them."""
+    for key in LAYER_KEYS:
+        layers = config.get(key, 1)
+        if type(layers) is not int or not 1 <= layers <= MOST_LAYERS:
+            raise UserError(f"{key}: must be a whole number from 1 to {MOST_LAYERS:,}, not {str(layers)[:40]}")
+
+
+def _check_shape(shape: Shape) -> None:
+    """Raise UserError where a size is no number that a decoder can have."""
+    for of in fields(shape):
+        value = getattr(shape, of.name)
+        values = value if isinstance(value, tuple) else (value,)
+        whole, least = str(of.type).removeprefix("tuple[").startswith("int"), 0 if of.name == "eos" else 1
+        number = whole or str(of.type).removeprefix("tuple[").startswith("float")
+        for one in values if number and value is not None else ():
+            if not _is_number(one, whole) or (whole and not least <= one <= LARGEST):
+                raise UserError(f"{of.name}: {str(one)[:40]!r} is no size that a decoder can have")
+
+
+def _is_number(value: Any, whole: bool) -> bool:
+    return type(value) is int or (not whole and isinstance(value, float) and math.isfinite(value))
+
+
+def _in_context(shape: Shape, config: dict[str, Any], tokens: int, path: Path) -> Shape:
+    """The shape with a context of `tokens`."""
+    if tokens > shape.max_context:
+        if shape.position not in ("rope", "alibi"):
+            raise UserError(f"{path}: max_context {tokens}: the model has no position beyond {shape.max_context}")
+        if shape.max_context < config.get("max_position_embeddings", 0):
+            raise UserError(f"{path}: max_context {tokens}: the model has a sliding window of {shape.max_context}")
+    return replace(shape, max_context=tokens)
+
+
+def read_weights(folder: Path, dtype: torch.dtype, device: torch.device) -> Weights:
+    """All weights of the checkpoint, in the decoder's own layout.
+
+    Raises:
+        UserError: a file or a tensor is missing, damaged or of another size than config.json says.
+    """
+    shape = read_shape(folder)
+    tensors = {name: t.to(device=device, dtype=dtype) for name, t in _tensors(folder)}
+    try:
+        weights: Weights = family(read_config(folder)["model_type"]).weights(tensors, shape)
+    except KeyError as missing:
+        raise UserError(f"{folder}: the checkpoint has no tensor {missing}; is it whole?") from None
+    except RuntimeError as error:
+        raise UserError(f"{folder}: tensors of other sizes than config.json says ({_line(error)})") from None
+    _check_sizes(folder, weights, shape)
+    return weights
+
+
+def random_weights(shape: Shape, dtype: torch.dtype, device: torch.device, seed: int = 0) -> Weights:
+    """Weights of the right sizes with random values, for timing shapes whose checkpoint is not at hand."""
+    from ragauge.engines.families._random import draw
+
+    return draw(shape, dtype, device, seed)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        data = json.loads(path.read_text("utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        raise UserError(f"{path}: no such file; a checkpoint folder needs it") from None
+    except (ValueError, RecursionError) as error:  # malformed JSON, malformed UTF-8, a number of thousands of digits
+        raise UserError(f"{path}: not valid JSON ({error})") from None
+    if not isinstance(data, dict):
+        raise UserError(f"{path}: a JSON object is needed, not {type(data).__name__}")
+    return data
+
+
+def _tensors(folder: Path) -> Iterable[tuple[str, Tensor]]:
+    """Every tensor by name, file by file."""
+    for path in _files(folder):
+        read = _read_safetensors if path.suffix == ".safetensors" else _read_bin
+        try:
+            yield from read(path)
+        except (SafetensorError, RuntimeError, EOFError, OSError) as error:
+            raise UserError(f"{path}: truncated or damaged ({_line(error)})") from None
+
+
+def _files(folder: Path) -> list[Path]:
+    """The checkpoint's files: safetensors where there are any, else .bin; what an index names, else the whole one.
+
+    Other files of these suffixes, which folders of the hub do hold, are no part of it (`consolidated.safetensors`,
+    `training_args.bin`).
+    """
+    for stem, suffix in (("model", "safetensors"), ("pytorch_model", "bin")):
+        index, whole = folder / f"{stem}.{suffix}.index.json", folder / f"{stem}.{suffix}"
+        if whole.exists():
+            return [whole]
+        if index.exists():
+            return _shards(index)
+    raise UserError(f"{folder}: no model.safetensors and no pytorch_model.bin, whole or in shards with their index")
+
+
+def _shards(index: Path) -> list[Path]:
+    names = _read_json(index).get("weight_map")
+    if not isinstance(names, dict) or not names or not all(isinstance(name, str) for name in names.values()):
+        raise UserError(f"{index}: no 'weight_map' of tensors to files")
+    strange = [name for name in names.values() if name in ("", "..") or Path(name).name != name]
+    if strange:
+        raise UserError(f"{index}: names {strange[0]!r}, which is no file of this folder")
+    paths = [index.parent / name for name in sorted(set(names.values()))]
+    missing = [path.name for path in paths if not path.exists()]
+    if missing:
+        raise UserError(f"{index}: names files that are missing: {', '.join(missing)}")
+    return paths
+
+
+def _read_safetensors(path: Path) -> Iterable[tuple[str, Tensor]]:
+    with safe_open(path, framework="pt") as file:
+        for name in file.keys():  # noqa: SIM118 (not a mapping)
+            yield name, file.get_tensor(name)
+
+
+def _read_bin(path: Path) -> Iterable[tuple[str, Tensor]]:
+    """A state dictionary through torch's weights-only loader, which runs no code of the file."""
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+    except pickle.UnpicklingError:  # torch's own text advises to load it all the same
+        raise UserError(f"{path}: refused: it is damaged, or holds more than tensors, which could run code") from None
+    except Exception as error:  # a damaged pickle fails in any way
+        raise UserError(f"{path}: truncated or damaged ({_line(error)})") from None
+    if not isinstance(state, dict) or not all(isinstance(t, Tensor) for t in state.values()):
+        raise UserError(f"{path}: not a dictionary of tensors by name")
+    yield from state.items()
+
+
+def _line(error: Exception) -> str:
+    """What an error of a library says first."""
+    return str(error).strip().split("\n")[0] or type(error).__name__
+
+
+def _check_sizes(folder: Path, weights: Weights, shape: Shape) -> None:
+    expected = random_weights(shape, weights.embedding.dtype, torch.device("meta"))
+    for place, found, wanted in _pairs(weights, expected, ""):
+        if found.shape != wanted.shape:
+            sizes = f"{tuple(found.shape)} where config.json says {tuple(wanted.shape)}"
+            raise UserError(f"{folder}: the checkpoint's {place} is {sizes}")
+
+
+def _pairs(found: Any, expected: Any, place: str) -> Iterable[tuple[str, Tensor, Tensor]]:
+    """(place, tensor, tensor) of everything that both hold; biases may be in one of them alone."""
+    if isinstance(found, Tensor) and isinstance(expected, Tensor):
+        yield place.removeprefix("."), found, expected
+    elif isinstance(found, tuple):
+        for i, (mine, theirs) in enumerate(zip(found, expected, strict=True)):
+            yield from _pairs(mine, theirs, f"{place}.{i}")
+    elif is_dataclass(found) and expected is not None:
+        for field in fields(found):
+            yield from _pairs(getattr(found, field.name), getattr(expected, field.name), f"{place}.{field.name}")

@@ -1,0 +1,242 @@
+"""One readable transformer for every checkpoint family: its weights and its forward pass over a KV cache."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ragauge.cost.machine import cpu_model
+from ragauge.cost.shape import Shape
+from ragauge.engines.cache import KVCache
+from ragauge.engines.layout import Layout
+from ragauge.engines.rope import alibi_bias, rotate, rotation
+
+Observer = Callable[[int, Tensor, Tensor, Tensor | None], None]
+"""Called as (layer, queries (row, head, query, dim), keys (row, kv_head, key, dim), bias) before each attention."""
+
+
+@dataclass(frozen=True)
+class Linear:
+    weight: Tensor  # (out, in)
+    bias: Tensor | None = None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return project(x, self.weight, self.bias)
+
+
+def project(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """(token, in), (out, in) -> (token, out).
+
+    One token on a CPU is bound by memory, and which of torch's products reads a matrix fastest depends on the CPU.
+    """
+    if x.shape[0] == 1 and weight.device.type == "cpu":
+        if weight.dtype == torch.bfloat16 and on_intel():
+            return _by_vector(x, weight, bias)
+        if weight.dtype == torch.float32 and not on_intel():
+            return _in_parts(x, weight, bias)
+    return F.linear(x, weight, bias)
+
+
+@cache
+def on_intel() -> bool:
+    """Whether the processor is Intel's, whose library multiplies a vector in fp32 with all threads."""
+    return cpu_model().startswith("Intel")
+
+
+def _by_vector(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """A matrix-vector product, which was never slower there than a matrix product with one row, and often faster."""
+    product = torch.mv(weight, x[0]) if bias is None else torch.addmv(bias, weight, x[0])
+    return product[None]
+
+
+def _in_parts(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """The rows in parts, side by side: elsewhere than on Intel's, a product reads the whole matrix with one thread."""
+    parts = math.gcd(weight.shape[0], 2 * torch.get_num_threads())
+    rows = weight.view(parts, -1, weight.shape[1])
+    product = torch.bmm(rows, x.t().expand(parts, -1, 1)).view(1, -1)
+    return product if bias is None else product + bias
+
+
+@dataclass(frozen=True)
+class Norm:
+    weight: Tensor  # (width,)
+    bias: Tensor | None = None
+    kind: str = "rms"
+    eps: float = 1e-5
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if self.kind == "rms":
+            return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
+        return F.layer_norm(x, self.weight.shape, self.weight, self.bias, self.eps)
+
+
+@dataclass(frozen=True)
+class Layer:
+    attention_norm: Norm
+    qkv: Linear  # rows: all query heads, all key heads, all value heads
+    out: Linear
+    mlp_norm: Norm
+    up: Linear  # rows: the gate and then the value where the MLP is gated
+    down: Linear
+    q_norm: Norm | None = None
+    k_norm: Norm | None = None
+
+
+@dataclass(frozen=True)
+class Weights:
+    embedding: Tensor  # (vocab, d_model)
+    layers: tuple[Layer, ...]
+    norm: Norm
+    head: Tensor  # (vocab, d_model); the embedding itself where tied
+    embedding_norm: Norm | None = None
+
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "silu": F.silu,
+    "gelu": F.gelu,
+    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+}
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """A decoder-only transformer: token ids and real positions in, hidden states out, keys and values into a cache."""
+
+    shape: Shape
+    weights: Weights
+    slopes: Tensor | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        if self.shape.position == "alibi":
+            device = self.weights.embedding.device
+            object.__setattr__(self, "slopes", torch.tensor(self.shape.alibi_slopes, device=device))
+
+    def hidden(
+        self, ids: Tensor, positions: Tensor, cache: KVCache, layout: Layout, observe: Observer | None = None
+    ) -> Tensor:
+        """Normed hidden states (token, d_model) of packed new tokens (token,); their keys and values join the cache."""
+        layout.put(positions, cache.positions, 0)
+        x = F.embedding(ids, self.weights.embedding)
+        if self.weights.embedding_norm is not None:
+            x = self.weights.embedding_norm(x)
+        attend = self._attention(positions, cache, layout, observe)
+        for index, layer in enumerate(self.weights.layers):
+            x = x + layer.out(attend(index, layer.qkv(layer.attention_norm(x))))
+            x = self.attended(index, x, positions, cache)
+            x = x + self._mlp(layer, layer.mlp_norm(x))
+        cache.length = layout.start + layout.tokens
+        return self.weights.norm(x)
+
+    def attended(self, index: int, x: Tensor, positions: Tensor, cache: KVCache) -> Tensor:
+        """The states (token, d_model) after a layer's attention; a decoder with cross-attention adds it here."""
+        return x
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """(token, d_model) -> (token, vocab)."""
+        return project(hidden, self.weights.head)
+
+    def _mlp(self, layer: Layer, x: Tensor) -> Tensor:
+        activation = ACTIVATIONS[self.shape.activation]
+        inner = layer.up(x)
+        if not self.shape.gated:
+            return layer.down(activation(inner))
+        gate, value = inner.chunk(2, -1)
+        return layer.down(activation(gate) * value)
+
+    def _attention(
+        self, positions: Tensor, cache: KVCache, layout: Layout, observe: Observer | None
+    ) -> Callable[[int, Tensor], Tensor]:
+        """The attention of this pass as a function of (layer, packed qkv): what all layers share is computed once."""
+        dtype = self.weights.embedding.dtype
+        turn: tuple[Tensor, Tensor] | None = None
+        bias = self._bias(positions, cache, layout)
+        if self.shape.position == "rope":
+            cos, sin = rotation(positions / self.shape.rope_scale, self.shape.head_dim, self.shape.rope_theta)
+            turn = cos.to(dtype), sin.to(dtype)
+
+        def attend(index: int, qkv: Tensor) -> Tensor:
+            q, k, v = self._split(index, qkv, turn)
+            layout.put(k.transpose(0, 1), cache.k[index], 1)
+            layout.put(v.transpose(0, 1), cache.v[index], 1)
+            queries, keys = layout.pad(q), layout.keys(cache.k[index])
+            if observe is not None:
+                observe(index, queries, keys, bias)
+            return layout.pack(attention(queries, keys, layout.keys(cache.v[index]), layout, bias))
+
+        return attend
+
+    def _split(self, index: int, qkv: Tensor, turn: tuple[Tensor, Tensor] | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Packed qkv (token, rows) -> queries, keys, values (token, head, dim), normed and rotated by family."""
+        heads, kv = self.shape.heads[index], self.shape.kv_heads[index]
+        if self.shape.qkv_clip is not None:
+            qkv = qkv.clamp(-self.shape.qkv_clip, self.shape.qkv_clip)
+        qkv = qkv.view(qkv.shape[0], heads + 2 * kv, self.shape.head_dim)
+        qk, v = qkv[:, : heads + kv], qkv[:, heads + kv :]
+        layer = self.weights.layers[index]
+        if layer.q_norm is not None and layer.k_norm is not None:
+            qk = torch.cat([layer.q_norm(qk[:, :heads]), layer.k_norm(qk[:, heads:])], 1)
+        if turn is not None:
+            qk = rotate(qk, *turn)
+        return qk[:, :heads], qk[:, heads:], v
+
+    def _bias(self, positions: Tensor, cache: KVCache, layout: Layout) -> Tensor | None:
+        """What is added to this pass's scores, (row, head, query, key) in fp32, -inf where the mask hides a key.
+
+        None where nothing but the mask itself is.
+        """
+        if self.slopes is None and cache.bias is None:
+            return None
+        bias = torch.zeros((), device=positions.device)
+        if cache.bias is not None:
+            bias = layout.of_keys(cache.bias)[:, None, None, :].expand(-1, 1, layout.queries, -1)
+        if self.slopes is not None:
+            queries = layout.pad(positions[:, None, None])[:, 0, :, 0]
+            bias = bias + alibi_bias(self.slopes, queries, layout.of_keys(cache.positions))
+        mask = layout.mask
+        if layout.causal:
+            mask = torch.ones(layout.queries, layout.queries, dtype=torch.bool, device=bias.device).tril()
+        return bias if mask is None else bias.masked_fill(~mask, float("-inf"))
+
+
+def attention(q: Tensor, k: Tensor, v: Tensor, layout: Layout, bias: Tensor | None) -> Tensor:
+    """Scaled dot-product attention (row, head, query, dim), query heads grouped over key-value heads.
+
+    ALiBi in half precision adds its bias to fp32 scores: in bf16 the bias alone errs by 2 at position 1,000.
+    """
+    if bias is not None:
+        if q.dtype != torch.float32:
+            return _fp32_scores(q, k, v, bias)
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, enable_gqa=q.shape[1] != k.shape[1])
+    if layout.queries == 1:
+        return _grouped(q, k, v, layout.mask)
+    return F.scaled_dot_product_attention(
+        q, k, v, attn_mask=layout.mask, is_causal=layout.causal, enable_gqa=q.shape[1] != k.shape[1]
+    )
+
+
+def _grouped(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+    """Attention of single queries: the heads that share keys become queries of one head."""
+    rows, heads, queries, dim = q.shape
+    grouped = q.reshape(rows, k.shape[1], heads // k.shape[1] * queries, dim)
+    return F.scaled_dot_product_attention(grouped, k, v, attn_mask=mask).view(rows, heads, queries, dim)
+
+
+def _fp32_scores(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
+    return (scores(q, k, bias).softmax(-1).to(v.dtype)) @ _repeat(v, q.shape[1])
+
+
+def scores(q: Tensor, k: Tensor, bias: Tensor | None) -> Tensor:
+    """Attention scores (row, head, query, key) in fp32, before the softmax."""
+    raw = (q @ _repeat(k, q.shape[1]).transpose(-1, -2)).float() * q.shape[-1] ** -0.5
+    return raw if bias is None else raw + bias
+
+
+def _repeat(x: Tensor, heads: int) -> Tensor:
+    """(row, kv_head, key, dim) -> (row, head, key, dim)."""
+    return x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], 1)

@@ -1,0 +1,46 @@
+"""Pieces that the checkpoint families share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ragauge.engines.decoder import Linear, Norm
+from ragauge.errors import UserError
+
+Tensors = Mapping[str, Tensor]
+
+
+def linear(tensors: Tensors, name: str) -> Linear:
+    """The linear layer `name` with its bias, where it has one."""
+    return Linear(tensors[f"{name}.weight"], tensors.get(f"{name}.bias"))
+
+
+def stacked(tensors: Tensors, *names: str) -> Linear:
+    """Several layers on the same input as one: their outputs side by side, one matrix product instead of several."""
+    parts = [linear(tensors, name) for name in names]
+    biases = [p.bias for p in parts if p.bias is not None]
+    return Linear(torch.cat([p.weight for p in parts]), torch.cat(biases) if biases else None)
+
+
+def norm(tensors: Tensors, name: str, kind: str, eps: float) -> Norm:
+    return Norm(tensors[f"{name}.weight"], tensors.get(f"{name}.bias"), kind, eps)
+
+
+def eos_ids(config: Mapping[str, Any]) -> tuple[int, ...]:
+    """`eos_token_id` as a tuple, whichever of the three ways the config writes it."""
+    ids = config.get("eos_token_id")
+    if ids is None:
+        return ()
+    return tuple(ids) if isinstance(ids, list) else (ids,)
+
+
+def refuse(config: Mapping[str, Any], key: str, *accepted: Any) -> None:
+    """Raise UserError where a config asks for something that the decoder does not have; who calls adds the place."""
+    value = config.get(key)
+    if value is not None and value not in accepted:
+        choices = ", ".join(map(repr, accepted))
+        raise UserError(f"{key}: {value!r} is not supported; supported: {choices}")

@@ -1,0 +1,78 @@
+"""Llama and its kin: Llama-2, Vicuna, LongAlpaca, SmolLM2, Mistral, Qwen2."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ragauge.cost.shape import Shape
+from ragauge.engines.decoder import Layer, Weights
+from ragauge.engines.families._parts import Tensors, eos_ids, linear, norm, refuse, stacked
+from ragauge.errors import UserError
+
+MODEL_TYPES = ("llama", "mistral", "qwen2")
+
+
+def shape(config: dict[str, Any]) -> Shape:
+    """The shape that a Hugging Face LlamaConfig (Mistral, Qwen2) describes."""
+    refuse(config, "hidden_act", "silu")
+    layers, heads = config["num_hidden_layers"], config["num_attention_heads"]
+    theta, scale = _rope(config)
+    return Shape(
+        family="llama",
+        vocab=config["vocab_size"],
+        d_model=config["hidden_size"],
+        heads=(heads,) * layers,
+        kv_heads=(config.get("num_key_value_heads") or heads,) * layers,
+        head_dim=config.get("head_dim") or config["hidden_size"] // heads,
+        ffn=(config["intermediate_size"],) * layers,
+        gated=True,
+        max_context=_context(config),
+        position="rope",
+        norm_eps=config["rms_norm_eps"],
+        rope_theta=theta,
+        rope_scale=scale,
+        tied=config.get("tie_word_embeddings", False),
+        bias=bool(config.get("attention_bias")) and bool(config.get("mlp_bias")),
+        attention_bias=bool(config.get("attention_bias")) or config["model_type"] == "qwen2",
+        eos=eos_ids(config),
+    )
+
+
+def _rope(config: dict[str, Any]) -> tuple[float, float]:
+    """(theta, linear scale) from either place that configs have kept them in."""
+    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    kind = rope.get("rope_type") or rope.get("type") or "default"
+    if kind not in ("default", "linear"):
+        raise UserError(f"rope type {kind!r} is not supported; supported: default, linear")
+    theta = rope.get("rope_theta") or config.get("rope_theta") or 10000.0
+    return float(theta), float(rope.get("factor", 1.0)) if kind == "linear" else 1.0
+
+
+def _context(config: dict[str, Any]) -> int:
+    """Tokens within which a sliding window hides nothing: the decoder has plain attention alone."""
+    windowed = config["model_type"] == "mistral" or config.get("use_sliding_window", False)
+    trained: int = config["max_position_embeddings"]
+    return min(trained, config.get("sliding_window") or trained) if windowed else trained
+
+
+def weights(tensors: Tensors, shape: Shape) -> Weights:
+    """Weights from a checkpoint's tensors by name; projections on the same input are stacked into one matrix."""
+    embedding = tensors["model.embed_tokens.weight"]
+    return Weights(
+        embedding=embedding,
+        layers=tuple(_layer(tensors, f"model.layers.{i}", shape) for i in range(shape.layers)),
+        norm=norm(tensors, "model.norm", "rms", shape.norm_eps),
+        head=embedding if shape.tied else tensors["lm_head.weight"],
+    )
+
+
+def _layer(tensors: Tensors, prefix: str, shape: Shape) -> Layer:
+    attention, mlp = f"{prefix}.self_attn", f"{prefix}.mlp"
+    return Layer(
+        attention_norm=norm(tensors, f"{prefix}.input_layernorm", "rms", shape.norm_eps),
+        qkv=stacked(tensors, f"{attention}.q_proj", f"{attention}.k_proj", f"{attention}.v_proj"),
+        out=linear(tensors, f"{attention}.o_proj"),
+        mlp_norm=norm(tensors, f"{prefix}.post_attention_layernorm", "rms", shape.norm_eps),
+        up=stacked(tensors, f"{mlp}.gate_proj", f"{mlp}.up_proj"),
+        down=linear(tensors, f"{mlp}.down_proj"),
+    )

@@ -1,0 +1,163 @@
+"""The geometry of one forward pass: which new tokens form which row, and which slots each row attends to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ragauge.engines.cache import KVCache, Span, merge
+
+
+@dataclass(frozen=True)
+class Row:
+    """New tokens of one path and the cached spans that they attend to besides themselves."""
+
+    ids: Sequence[int]
+    positions: Sequence[float]  # one a token, real-valued
+    past: tuple[Span, ...] = ()
+
+    @property
+    def past_length(self) -> int:
+        return sum(map(len, self.past))
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How packed new tokens (all rows one after another) become padded queries, keys and a mask.
+
+    A single row whose past is everything before it needs no gather: its keys are a view of the cache.
+    """
+
+    start: int  # first slot of the new tokens
+    lengths: tuple[int, ...]  # new tokens of each row
+    past: tuple[int, ...]  # cached tokens each row attends to
+    contiguous: bool
+    key_slots: Tensor | None  # (row, key): slots of past and new tokens, padded with slot 0
+    query_slots: Tensor | None  # (new token,): place of each packed token in the padded (row * query) grid; None: dense
+    mask: Tensor | None  # (row, 1, query, key) bool, True where attended; None: all, or causal when past is empty
+    slots: Tensor | None = None  # (new token,): where the new tokens go; None: from `start` on
+
+    @property
+    def rows(self) -> int:
+        return len(self.lengths)
+
+    @property
+    def queries(self) -> int:
+        return max(self.lengths)
+
+    @property
+    def tokens(self) -> int:
+        return sum(self.lengths)
+
+    @property
+    def causal(self) -> bool:
+        """True where the whole mask is the square lower triangle."""
+        return self.mask is None and self.queries > 1
+
+    def put(self, values: Tensor, into: Tensor, dim: int) -> None:
+        """Write what belongs to the new tokens into the cache, whose slots are its dimension `dim`."""
+        if self.slots is None:
+            into.narrow(dim, self.start, self.tokens).copy_(values)
+        else:
+            into.index_copy_(dim, self.slots, values)
+
+    def pad(self, packed: Tensor) -> Tensor:
+        """(token, head, dim) -> (row, head, query, dim)."""
+        if self.query_slots is not None:
+            padded = packed.new_zeros(self.rows * self.queries, *packed.shape[1:])
+            padded[self.query_slots] = packed
+            packed = padded
+        return packed.view(self.rows, self.queries, *packed.shape[1:]).transpose(1, 2)
+
+    def pack(self, padded: Tensor) -> Tensor:
+        """(row, head, query, dim) -> (token, head * dim)."""
+        flat = padded.transpose(1, 2).reshape(self.rows * self.queries, -1)
+        return flat if self.query_slots is None else flat[self.query_slots]
+
+    def keys(self, cached: Tensor) -> Tensor:
+        """(kv_head, slot, dim) -> (row, kv_head, key, dim)."""
+        if self.contiguous:
+            return cached[:, : self.start + self.tokens].unsqueeze(0)
+        assert self.key_slots is not None
+        rows, keys = self.key_slots.shape
+        heads, _, dim = cached.shape
+        return cached.index_select(1, self.key_slots.flatten()).view(heads, rows, keys, dim).transpose(0, 1)
+
+    def of_keys(self, values: Tensor) -> Tensor:
+        """One value a slot -> one a key: (slot,) -> (row, key)."""
+        if self.contiguous:
+            return values[: self.start + self.tokens].unsqueeze(0)
+        return values[self.key_slots]
+
+
+def lay_out(rows: Sequence[Row], cache: KVCache) -> Layout:
+    """The layout of rows whose new tokens are appended to the cache in order."""
+    start = cache.length
+    lengths = tuple(len(r.ids) for r in rows)
+    past = tuple(r.past_length for r in rows)
+    if len(rows) == 1 and merge(rows[0].past) in ((), (Span(0, start),)) and past[0] == start:
+        return Layout(start, lengths, past, True, None, None, _lower_right(lengths[0], start, cache.positions.device))
+    dense = len(set(lengths)) == 1
+    return Layout(
+        start,
+        lengths,
+        past,
+        False,
+        _key_slots(rows, cache, start),
+        None if dense else _query_slots(lengths, cache.positions.device),
+        _mask(lengths, past, cache.positions.device),
+    )
+
+
+def lay_out_tree(rows: Sequence[Row], cache: KVCache) -> Layout:
+    """The same rows packed as one sequence whose keys are a view of the cache: nothing is gathered or padded.
+
+    The mask, (1, 1, token, key) over all slots, has for every row its past's slots and its own new tokens, causally
+    (tree attention). Worth it where rows share most of their past, such as one long document.
+    """
+    start, tokens = cache.length, sum(len(r.ids) for r in rows)
+    mask = torch.zeros(tokens, start + tokens, dtype=torch.bool, device=cache.positions.device)
+    first = 0
+    for row in rows:
+        stop = first + len(row.ids)
+        for span in row.past:
+            mask[first:stop, span.start : span.stop] = True
+        mask[first:stop, start + first : start + stop] = True
+        mask[first:stop, start + first : start + stop].tril_()
+        first = stop
+    return Layout(start, (tokens,), (start,), True, None, None, mask[None, None])
+
+
+def _lower_right(new: int, past: int, device: torch.device) -> Tensor | None:
+    """Causal mask (1, 1, new, past + new); None where no mask is needed or the causal flag says it all."""
+    if new == 1 or past == 0:
+        return None
+    return torch.ones(new, past + new, dtype=torch.bool, device=device).tril(past)[None, None]
+
+
+def _key_slots(rows: Sequence[Row], cache: KVCache, start: int) -> Tensor:
+    slots = []
+    for row in rows:
+        slots.append(cache.slots((*row.past, Span(start, start + len(row.ids)))))
+        start += len(row.ids)
+    return torch.nn.utils.rnn.pad_sequence(slots, batch_first=True)
+
+
+def _query_slots(lengths: Sequence[int], device: torch.device) -> Tensor:
+    width = max(lengths)
+    return torch.cat([torch.arange(n, device=device) + i * width for i, n in enumerate(lengths)])
+
+
+def _mask(lengths: Sequence[int], past: Sequence[int], device: torch.device) -> Tensor:
+    """(row, 1, query, key): query j of a row sees its past and its own tokens up to j.
+
+    Padding queries see one key, so that no softmax is over nothing.
+    """
+    new = torch.tensor(lengths, device=device)[:, None, None]
+    before = torch.tensor(past, device=device)[:, None, None]
+    query = torch.arange(max(lengths), device=device)[None, :, None]
+    key = torch.arange(max(n + p for n, p in zip(lengths, past, strict=True)), device=device)[None, None, :]
+    return torch.where(query < new, key <= before + query, key == 0)[:, None]

@@ -1,0 +1,150 @@
+"""Decoding in steps of one shape, at one place in memory: what a CUDA graph needs to be replayed token after token.
+
+One token of a small decoder is hundreds of kernels that take less time than launching them. Here every step attends to
+a cache of fixed capacity under a mask, takes its token, position and slot from tensors, and leaves the next ones there,
+so that the host has nothing to say between two tokens. On CUDA the step is captured once for a capacity; elsewhere it
+is run as it is, which the tests do to hold it equal to `LM.generate`'s own step.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from ragauge.engines.cache import KVCache, Span
+from ragauge.engines.decoder import Decoder
+from ragauge.engines.layout import Layout
+
+logger = logging.getLogger(__name__)
+
+GRANULE = 1024  # tokens that capacities are multiples of: a prompt a little longer needs no other graph
+KEPT = 4  # capacities with a graph of their own; each holds a cache of its size
+WARM_UP = 3  # steps before a capture, in which libraries choose kernels and take their workspaces
+
+
+class FixedSteps:
+    """Greedy steps over a cache of fixed capacity."""
+
+    def __init__(self, decoder: Decoder, capacity: int) -> None:
+        embedding = decoder.weights.embedding
+        self.decoder, self.device = decoder, embedding.device
+        self.cache = KVCache(decoder.shape, capacity, embedding.dtype, self.device)
+        for values in (*self.cache.k, *self.cache.v, self.cache.positions):
+            values.zero_()  # a slot that the mask hides has the weight 0, and 0 times what is no number is none
+        self._slots = torch.arange(capacity, device=self.device)
+        self._token = torch.zeros(1, dtype=torch.long, device=self.device)
+        self._slot = torch.zeros(1, dtype=torch.long, device=self.device)
+        self._position = torch.zeros(1, dtype=torch.float32, device=self.device)
+        self._graph = self._capture() if self.device.type == "cuda" else None
+
+    @property
+    def capacity(self) -> int:
+        """Tokens that the cache has room for."""
+        return self.cache.capacity
+
+    def start(self, cache: KVCache, token: int, position: float) -> None:
+        """Take what a cache holds, and the token that the next step reads at a position."""
+        self.cache.truncate(0)
+        self.cache.append(cache, Span(0, cache.length))
+        self._token.fill_(token)
+        self._slot.fill_(cache.length)
+        self._position.fill_(position)
+
+    def step(self) -> Tensor:
+        """Read the waiting token; the next one (1,), on the device, overwritten by the next step."""
+        self.cache.length += 1
+        if self._graph is None:
+            self._step()
+        else:
+            self._graph.replay()
+        return self._token
+
+    def _step(self) -> None:
+        length = self.cache.length
+        mask = (self._slots <= self._slot)[None, None, None]
+        layout = Layout(self.capacity - 1, (1,), (self.capacity - 1,), True, None, None, mask, self._slot)
+        hidden = self.decoder.hidden(self._token, self._position, self.cache, layout)
+        self._token.copy_(self.decoder.logits(hidden).argmax(-1))
+        self._slot += 1
+        self._position += 1
+        self.cache.length = length  # which the decoder took for full
+
+    def _capture(self) -> torch.cuda.CUDAGraph:
+        stream = torch.cuda.Stream(self.device)
+        stream.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(stream):
+            for _ in range(WARM_UP):
+                self._step()
+        torch.cuda.current_stream(self.device).wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self._step()
+        return graph
+
+
+class StepsByCapacity:
+    """Greedy decoding by fixed steps; those of the capacities that were needed last are kept."""
+
+    def __init__(self, decoder: Decoder) -> None:
+        self._decoder = decoder
+        self._kept: dict[int, FixedSteps] = {}
+        self._works = True
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the keys and values in use in all kept caches."""
+        return sum(steps.cache.bytes for steps in self._kept.values())
+
+    def ready(self, tokens: int) -> bool:
+        """Whether there are steps with room for so many tokens; they are captured now where they are new.
+
+        A device that cannot capture them, for want of memory or by its driver, is said once and not asked again.
+        """
+        if self._works:
+            try:
+                self._of(tokens)
+            except RuntimeError as error:  # torch's for all that goes wrong on a device
+                self._works = False
+                self._kept.clear()
+                logger.warning("decoding goes on without CUDA graphs, more slowly: %s", error)
+        return self._works
+
+    def continued(
+        self,
+        cache: KVCache,
+        ids: Sequence[int],
+        position: float,
+        most: int,
+        ended: Callable[[Sequence[int]], bool] | None,
+    ) -> list[int]:
+        """A response that is longer by at least a token; what was read joins the cache. First ask `ready`.
+
+        Args:
+            ids: the response so far; its last token was not read yet.
+            position: of the response's first token.
+            most: tokens of the whole response.
+            ended: asked after each token; None: nothing ends it, and the host waits once, for all tokens together.
+        """
+        past, count = cache.length, most - len(ids)
+        steps = self._of(past + count)
+        steps.start(cache, ids[-1], position + len(ids) - 1)
+        if ended is None:
+            more = torch.cat([steps.step().clone() for _ in range(count)]).tolist()
+        else:
+            more = [int(steps.step())]
+            while len(more) < count and not ended([*ids, *more]):
+                more.append(int(steps.step()))
+        cache.append(steps.cache, Span(past, past + len(more)))
+        return [*ids, *more]
+
+    def _of(self, tokens: int) -> FixedSteps:
+        """Steps with room for so many tokens; captured now where they are new."""
+        capacity = -(-tokens // GRANULE) * GRANULE
+        steps = self._kept.pop(capacity, None) or FixedSteps(self._decoder, capacity)
+        self._kept[capacity] = steps  # the last one is the latest used
+        while len(self._kept) > KEPT:
+            del self._kept[next(iter(self._kept))]
+        return steps

@@ -1,0 +1,1 @@
+"""Asking methods questions: on real decoders, by the clock, and from shapes alone."""

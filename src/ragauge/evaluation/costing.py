@@ -1,0 +1,146 @@
+"""Costs of methods on a decoder: by the clock (on questions or on random tokens), or from the decoder's shape alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ragauge.cost import latency, shapes, tokens
+from ragauge.cost.cold import Disk
+from ragauge.cost.cycles import CONTRIEVER_MACS
+from ragauge.cost.machine import measure
+from ragauge.cost.report import cost_report
+from ragauge.cost.shape import Shape
+from ragauge.engines import LM, Limits, ShapeLM, load_lm, random_lm
+from ragauge.engines.checkpoint import read_shape
+from ragauge.engines.store import DocumentStore
+from ragauge.errors import UserError
+from ragauge.evaluation.inputs import Questions, setting
+from ragauge.evaluation.runner import prompt_of
+from ragauge.experiment.schema import Model
+from ragauge.methods import Method, make
+from ragauge.methods._ranked import Ranked
+from ragauge.methods.dense import Dense
+from ragauge.methods.naive import Naive
+from ragauge.prompts import Prompt
+
+
+def time_model(
+    variants: Mapping[str, Method],
+    questions: Questions,
+    count: int,
+    model: Model,
+    *,
+    threads: int | None,
+    new_tokens: Sequence[int],
+    **protocol: Any,
+) -> dict[str, Any]:
+    """The latency protocol on the first `count` questions.
+
+    Args:
+        new_tokens: the numbers of tokens that responses have, one run after another; the first one's is the result, the
+            others' are its `other_lengths`.
+        protocol: further arguments of `cost.latency.run`, and `folder`, on whose disk documents are kept meanwhile.
+    """
+    common = setting("naive", make("naive"), questions, model, max(new_tokens))  # prompts are the same for all methods
+    options: dict[str, Any] = {"dtype": model.dtype, "device": model.device, "max_context": model.max_context}
+    lm = load_lm(model.source, threads=threads, **options)
+    prompts = [prompt_of(example, common, lm.tokenizer, lm.shape.max_context) for example in questions.examples(count)]
+    return _timed(variants, prompts, lm, new_tokens, dataset=questions.name, **protocol)
+
+
+def time_shape(
+    variants: Mapping[str, Method],
+    counts: str,
+    model: Model,
+    *,
+    threads: int | None,
+    new_tokens: Sequence[int],
+    **protocol: Any,
+) -> dict[str, Any]:
+    """The latency protocol on random weights of the model's shape and random tokens, as the paper's released script.
+
+    Args:
+        counts: token counts of the prompt, by name or file (`cost.tokens.load`).
+        new_tokens, protocol: as in `time_model`.
+    """
+    shape, prompt = _shape_and_prompt(model.source, counts, max(new_tokens))
+    lm = random_lm(shape, dtype=model.dtype, device=model.device, threads=threads)
+    return _timed(variants, [prompt], lm, new_tokens, dataset=f"{counts} lengths", **protocol)
+
+
+def _timed(
+    variants: Mapping[str, Method],
+    prompts: Sequence[Prompt],
+    lm: LM,
+    new_tokens: Sequence[int],
+    *,
+    folder: Path | None = None,
+    documents_cold: bool = False,
+    **protocol: Any,
+) -> dict[str, Any]:
+    """The result for the first number of tokens, those for the others in it."""
+    machine = protocol.pop("machine", None) or measure(device=lm.device.type)
+    on_disk = documents_cold or lm.device.type == "cpu"  # a GPU computes documents sooner than a disk takes them
+    disk = Disk(folder, lambda place: DocumentStore(place, "timed", UNBOUNDED)) if folder and on_disk else None
+    naive = next((name for name, method in variants.items() if isinstance(method, Naive)), None)
+    common: dict[str, Any] = {**protocol, "machine": machine, "naive": naive, "disk": disk}
+    limits = _limits(new_tokens[0])
+    first = latency.run(variants, prompts, lm, limits=limits, documents_cold=documents_cold, **common)
+    others = [latency.run(variants, prompts, lm, limits=_limits(n), **common) for n in new_tokens[1:]]
+    return {**first, "other_lengths": others}
+
+
+def project(
+    name: str, method: Method, model: str, counts: str, new_tokens: int, accounting: str, dtype: str
+) -> dict[str, Any]:
+    """What `method`, registered as `name`, costs on a model of this name or folder, from its shape alone."""
+    shape, prompt = _shape_and_prompt(model, counts, new_tokens)
+    lm = ShapeLM(shape)
+    reason = method.unsupported(lm)
+    if reason:
+        raise UserError(f"{name} on the shape of {model}: {reason}")
+    if accounting != "total" and isinstance(method, Dense) and "contriever" in method.encoder:
+        method = without_encoder(method)
+    common: dict[str, Any] = {"limits": _limits(new_tokens), "accounting": accounting, "dtype": dtype, "counts": counts}
+    report = cost_report(name, method, make("naive"), lm, prompt, **common)
+    return {"model": model, **report}
+
+
+def without_encoder(method: Method) -> Method:
+    """The method, a dense ranker as Contriever without its weights."""
+    return Contriever(method.top_k, method.path_caching) if isinstance(method, Dense) else method
+
+
+class Contriever(Ranked):
+    """Contriever without its weights: which documents it keeps does not matter to the cost, and encoding costs what
+    the paper has."""
+
+    def rank(self, lm: LM, state: Any, prompt: Prompt) -> np.ndarray:
+        return -np.arange(len(prompt.documents))
+
+    def query_macs(self, prompt: Prompt) -> int:
+        return CONTRIEVER_MACS
+
+
+def shape_of(model: str) -> Shape:
+    """The shape of a known model or of a local checkpoint; UserError with the choices where it is neither."""
+    return read_shape(Path(model)) if Path(model).is_dir() else shapes.named(model)
+
+
+def _shape_and_prompt(model: str, counts: str, new_tokens: int) -> tuple[Shape, Prompt]:
+    """The model's shape and a prompt of random tokens with the named lengths, for which its context is made to do."""
+    shape = shape_of(model)
+    lengths = tokens.load(counts, vocab=shape.vocab)
+    prompt = Prompt(**tokens.random_segments(lengths, shape.vocab))
+    return shapes.with_context(shape, lengths.total + new_tokens), prompt
+
+
+UNBOUNDED = 1 << 62  # bytes of a store that is removed again
+
+
+def _limits(new_tokens: int) -> Limits:
+    return Limits(max_new_tokens=new_tokens, ignore_stop=True)

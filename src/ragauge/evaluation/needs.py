@@ -1,0 +1,382 @@
+"""What an experiment takes before it is run: downloads, memory, disk, and the hours below which no GPU can do it.
+
+Hours are rooflines (`cost.roofline`) of the methods' own traces on the models' shapes, so they need no weights: the
+sum over questions and calls of max(2 * MACs / matrix rate, bytes / bandwidth) on the stated GPU, documents read anew
+for each question and every answer as long as it may be. They are floors: launches, activations and everything between
+calls count nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+from ragauge import methods
+from ragauge.cost import shapes, tokens
+from ragauge.cost.cycles import dtype_bytes, kv_bytes
+from ragauge.cost.flop import FLOP_PER_MAC, call_macs, parameters
+from ragauge.cost.roofline import floor_seconds, matmul_rate
+from ragauge.cost.shape import Shape
+from ragauge.cost.trace import Call
+from ragauge.engines import Limits, ShapeLM
+from ragauge.errors import UserError
+from ragauge.evaluation import needs_retrieval
+from ragauge.evaluation.costing import without_encoder
+from ragauge.experiment.schema import Answers, Config
+from ragauge.generation.windows import NEIGHBOUR
+from ragauge.methods import Method
+from ragauge.prompts import Prompt
+
+GPU = {  # NVIDIA A100 80 GB SXM, by its data sheet: dense tensor cores, HBM2e
+    "name": "NVIDIA A100 80 GB SXM",
+    "bandwidth_bytes_per_s": {"high": 2.039e12},
+    "matmul_flop_per_s": {"float32": {"high": 19.5e12}, "bfloat16": {"high": 312e12}, "float16": {"high": 312e12}},
+}
+RECORD_BYTES = 3_000  # of one question's record, trace included
+WEIGHT_BYTES = 2  # of a parameter of a checkpoint on a hub: all of the papers' are in half precision
+OTHERS_GB = {
+    "contriever": 0.44,
+    "bge-large-en-v1.5": 1.34,
+    "llm-embedder": 0.44,
+    "minilm": 0.08,
+    "msmarco-bert-base-dot-v5": 0.44,
+}
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """What of a data set is known without it."""
+
+    questions: int
+    counts: str  # token counts of a mean question (`cost.tokens`)
+    archive: str  # what is downloaded; data sets may share one
+
+
+ARCHIVES_GB = {"nq_open": 0.01, "musique": 0.04, "LongBench": 0.114, "wikipedia-sample": 0.03}
+DATASETS = {
+    "nq_open": DataSet(2655, "nq_open", "nq_open"),
+    "musique": DataSet(2417, "musique", "musique"),
+    "longbench_narrativeqa": DataSet(200, "longbench_narrativeqa", "LongBench"),
+    "longbench_qasper": DataSet(200, "longbench_qasper", "LongBench"),
+    "longbench_multifieldqa_en": DataSet(150, "longbench_multifieldqa_en", "LongBench"),
+    "longbench_hotpotqa": DataSet(200, "longbench_hotpotqa", "LongBench"),
+    "longbench_musique": DataSet(200, "longbench_musique", "LongBench"),
+    "wiki_single": DataSet(164, "nq_open", "wikipedia-sample"),
+    "wiki_multi": DataSet(45, "musique", "wikipedia-sample"),
+    "wiki_long": DataSet(164, "longbench_qasper", "wikipedia-sample"),
+}
+
+
+@dataclass(frozen=True)
+class Job:
+    """One job's floor. `seconds` is None where the model's shape is not known."""
+
+    dataset: str
+    model: str
+    variant: str
+    questions: int
+    seconds: float | None
+    kv_bytes: int  # the most keys and values held at one time
+
+
+@dataclass(frozen=True)
+class Generation:
+    """One pipeline's floor. `seconds` is None where the model's shape or the number of texts is not known."""
+
+    schedule: str
+    task: str
+    database: str
+    model: str
+    sequences: int | None
+    seconds: float | None
+    kv_bytes: int  # of the sequence and its neighbours
+
+
+def markdown(config: Config) -> str:
+    """The experiment's needs as Markdown: models, data sets, jobs, databases, pipelines, and the sum."""
+    jobs = [_job(config, job) for job in config.answers()]
+    generations = [_generation(config, label) for label in config.pipelines]
+    parts = [
+        _models(config, jobs, generations),
+        _datasets(config, jobs),
+        _variants(config, jobs),
+        *([_trainings(config)] if config.training else []),
+        *([_databases(config)] if config.databases else []),
+        *([_pipelines(generations)] if generations else []),
+        _sum(config, jobs, generations),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def shape_of(config: Config, model: str) -> Shape | None:
+    """The shape of a configured model by its source's name; None where it is not known."""
+    entry = config.models[model]
+    name = config.training[entry.training].model if entry.training else entry.source
+    return shapes.named(name) if name in shapes.names() else None
+
+
+def _data(config: Config, label: str) -> DataSet:
+    name = config.datasets[label].dataset
+    if name not in DATASETS:
+        raise UserError(f"datasets.{label}: the size of {name!r} is not known; known: {', '.join(sorted(DATASETS))}")
+    return DATASETS[name]
+
+
+def _job(config: Config, job: Answers) -> Job:
+    """The needs of a job; where a finder reads the document, its shape and context count."""
+    reader = config.models[job.model].finder or job.model
+    data, shape = _data(config, job.dataset), shape_of(config, reader)
+    questions = min(data.questions, config.limit(job) or data.questions)
+    if shape is None:
+        return Job(*job, questions, None, 0)
+    entry, model = config.methods[job.variant], config.models[reader]
+    longest = config.datasets[job.dataset].options.get("max_length") or model.max_context or shape.max_context
+    params = tuple(sorted(entry.params.items()))
+    new_tokens = config.max_new_tokens(job.dataset)
+    seconds, kv = _question(entry.method, params, shape, data.counts, longest, new_tokens, model.dtype)
+    return Job(*job, questions, questions * seconds, kv)
+
+
+def _generation(config: Config, label: str) -> Generation:
+    entry = config.pipelines[label]
+    model, database = config.pipeline_model(entry), config.pipeline_database(entry)
+    shape = shapes.named("retro") if entry.form == "retro" else shape_of(config, model)
+    dtype = config.models[model].dtype
+    seconds, kv = None, 0
+    if shape is not None:
+        kv = kv_bytes(shape, entry.tokens + entry.neighbours * NEIGHBOUR, dtype)
+    if shape is not None and entry.limit is not None:
+        seconds = entry.limit * needs_retrieval.pipeline_seconds(entry, shape, dtype, GPU)
+    return Generation(entry.schedule, entry.task, database, model, entry.limit, seconds, kv)
+
+
+@cache
+def _question(
+    name: str,
+    params: tuple[tuple[str, Any], ...],
+    shape: Shape,
+    counts: str,
+    longest: int,
+    new_tokens: int,
+    dtype: str,
+) -> tuple[float, int]:
+    """(floor in seconds, most bytes of keys and values) of one mean question, offline calls included."""
+    prompt = _prompt(shape, counts, longest - new_tokens)
+    lm = ShapeLM(shapes.with_context(shape, sum(map(len, prompt.documents)) + 4096))
+    method = _projected(methods.make(name, **dict(params)), lm)
+    with lm.tracing() as trace:
+        method.answer(lm, method.prepare(lm, prompt), prompt, Limits(new_tokens, ignore_stop=True))
+    kv = lm.peak_cache_bytes * dtype_bytes(dtype) // dtype_bytes(lm.dtype)
+    return sum(floor_seconds(call, shape, dtype, GPU) for call in trace), kv
+
+
+def _projected(method: Method, lm: ShapeLM) -> Method:
+    """The method, or, where it cannot run without weights (CFIC and its baselines), a plain prompt of the same text."""
+    return without_encoder(method) if method.unsupported(lm) is None else methods.make("naive")
+
+
+def _prompt(shape: Shape, counts: str, longest: int) -> Prompt:
+    """A prompt of random tokens; of one that is too long for the context the documents are cut to what fits."""
+    lengths = tokens.load(counts, vocab=shape.vocab)
+    if lengths.total > longest and len(lengths.documents) == 1:
+        around = lengths.total - lengths.documents[0]
+        lengths = replace(lengths, documents=(longest - around,))
+    return Prompt(**tokens.random_segments(lengths, shape.vocab))
+
+
+# --- tables ---
+
+
+def _models(config: Config, jobs: Sequence[Job], generations: Sequence[Generation]) -> str:
+    rows = []
+    for label, model in config.models.items():
+        mine: list[Job | Generation] = [job for job in jobs if job.model == label]
+        mine += [one for one in generations if one.model == label]
+        shape = shape_of(config, label)
+        weights = parameters(shape) if shape else 0
+        finder = shape_of(config, model.finder) if model.finder else None
+        weights += parameters(finder) if finder else 0
+        memory = weights * dtype_bytes(model.dtype) + max((job.kv_bytes for job in mine), default=0)
+        rows.append(
+            [
+                f"`{label}`",
+                f"training `{model.training}`" if model.training else f"`{_source(model.source)}`",
+                f"{weights / 1e9:.2f}" if shape else "",
+                "" if model.training else _gb(_model_gb(config, label)),
+                f"{memory / 1e9:.1f}" if shape else "",
+                str(len(mine)),
+                _hours(job.seconds for job in mine),
+                f"{config.gpus(label)}, {model.resources.mem_mb // 1000} GB, {model.resources.runtime / 60:g} h",
+            ]
+        )
+    head = ["model", "source", "10^9 parameters", "download GB", "memory GB", "jobs", "GPU hours", "asked of a job"]
+    return "### Models\n\n" + _table(head, rows)
+
+
+def _datasets(config: Config, jobs: Sequence[Job]) -> str:
+    rows = []
+    for label, entry in config.datasets.items():
+        data, mine = _data(config, label), [job for job in jobs if job.dataset == label]
+        counts = tokens.load(data.counts)
+        longest = entry.options.get("max_length")
+        rows.append(
+            [
+                f"`{label}`",
+                f"{min(data.questions, entry.limit or data.questions):,}",
+                f"{min(counts.total, longest or counts.total):,}",
+                str(config.max_new_tokens(label)),
+                data.archive,
+                str(len(mine)),
+                _hours(job.seconds for job in mine),
+            ]
+        )
+    head = ["data set", "questions", "prompt tokens", "new tokens", "download", "jobs", "GPU hours"]
+    return "### Data sets\n\n" + _table(head, rows)
+
+
+def _variants(config: Config, jobs: Sequence[Job]) -> str:
+    """Seconds a question and hours of all questions, a row a variant and kind of data set."""
+    rows = []
+    for name in config.methods:
+        mine = [job for job in jobs if job.variant == name]
+        if mine:
+            known = [job for job in mine if job.seconds is not None]
+            a_question = [job.seconds / job.questions for job in known if job.seconds is not None]
+            span = f"{min(a_question):.2f} to {max(a_question):.2f}" if a_question else ""
+            asked = f"{sum(job.questions for job in mine):,}"
+            rows.append([f"`{name}`", str(len(mine)), asked, span, _hours(job.seconds for job in mine)])
+    return "### Methods\n\n" + _table(["variant", "jobs", "questions", "seconds a question", "GPU hours"], rows)
+
+
+def _trainings(config: Config) -> str:
+    """Floors of the matrix products: forward, backward (twice that), and forward again for gradient checkpointing."""
+    rows = []
+    for label, training in config.training.items():
+        shape = shapes.named(training.model)
+        documents = training.steps * training.processes * training.accumulation
+        length = (training.max_length,)
+        macs = call_macs(Call("train", length, (0,), logits=length), shape)
+        passes = 4 if training.gradient_checkpointing else 3
+        seconds = documents * passes * FLOP_PER_MAC * macs / matmul_rate(GPU, training.dtype)
+        tokens_seen = f"{documents * training.max_length / 1e9:.2f}"
+        rows.append([f"`{label}`", f"`{training.model}`", str(training.processes), tokens_seen, _hours([seconds])])
+    return "### Training\n\n" + _table(["training", "model", "GPUs", "10^9 tokens at most", "GPU hours"], rows)
+
+
+def _databases(config: Config) -> str:
+    rows = []
+    for label, settings in config.databases.items():
+        needs = needs_retrieval.database(settings)
+        head = [f"`{label}`", ", ".join(f"`{source}`" for source in settings.sources)]
+        if needs is None:  # its corpus is known when it is read
+            rows.append([*head, *[""] * 7])
+            continue
+        sizes = (needs.download_gb, needs.chunks_gb, needs.embeddings_gb, needs.indexes_gb)
+        counts = [f"{needs.documents:,}", f"{needs.chunks / 1e6:,.1f}"]
+        rows.append([*head, *counts, *map(_gb, sizes), f"{needs.core_hours:,.0f}"])
+    columns = [
+        "database",
+        "corpus",
+        "documents",
+        "10^6 chunks",
+        "download GB",
+        "chunks GB",
+        "embeddings GB",
+        "indexes GB",
+    ]
+    return "### Databases\n\n" + _table([*columns, "core hours of the encoder"], rows)
+
+
+def _pipelines(generations: Sequence[Generation]) -> str:
+    """A row a schedule, task and database."""
+    rows = []
+    for key in dict.fromkeys((g.database, g.task, g.schedule) for g in generations):
+        mine = [g for g in generations if (g.database, g.task, g.schedule) == key]
+        a_sequence = [g.seconds / g.sequences for g in mine if g.seconds is not None and g.sequences]
+        span = f"{min(a_sequence):.2f} to {max(a_sequence):.2f}" if a_sequence else ""
+        counts = "all" if any(g.sequences is None for g in mine) else f"{sum(g.sequences or 0 for g in mine):,}"
+        names = [f"`{name}`" for name in key]
+        rows.append([*names, str(len(mine)), counts, span, _hours(g.seconds for g in mine)])
+    head = ["database", "task", "schedule", "pipelines", "sequences", "seconds a sequence", "GPU hours"]
+    return "### Pipelines\n\n" + _table(head, rows)
+
+
+def _sum(config: Config, jobs: Sequence[Job], generations: Sequence[Generation]) -> str:
+    models = sum(_model_gb(config, label) for label, model in config.models.items() if not model.training)
+    encoders = sum(OTHERS_GB.get(name, 0.0) for name in _encoders(config))
+    data = sum(ARCHIVES_GB[name] for name in {_data(config, label).archive for label in config.datasets})
+    records = sum(job.questions for job in jobs) * RECORD_BYTES / 1e9
+    kept = config.generation.documents_gb
+    known = [needs for needs in map(needs_retrieval.database, config.databases.values()) if needs]
+    corpora, databases = sum(needs.download_gb for needs in known), sum(needs.disk_gb for needs in known)
+    disk = models + encoders + data + records + kept + databases
+    return (
+        "### Sum\n\n"
+        + _table(
+            ["", "GB"],
+            [
+                ["models", _gb(models)],
+                ["text encoders", _gb(encoders)],
+                ["data sets", _gb(data)],
+                *([["corpora, which are streamed", _gb(corpora)]] if known else []),
+                ["**downloads**", f"**{_gb(models + encoders + data + corpora)}**"],
+                ["records", _gb(records)],
+                ["documents' keys and values that are kept", _gb(kept)],
+                *([["chunk databases and indexes", _gb(databases)]] if known else []),
+                ["**disk**", f"**{_gb(disk)}**"],
+            ],
+        )
+        + f"\n\n{len(jobs)} jobs of answers, {_hours(job.seconds for job in jobs)} GPU hours at the least."
+        + _sum_of_pipelines(generations)
+    )
+
+
+def _sum_of_pipelines(generations: Sequence[Generation]) -> str:
+    if not generations:
+        return ""
+    hours = _hours(g.seconds for g in generations)
+    return f"\n{len(generations)} pipelines" + (
+        f", {hours} GPU hours at the least besides searching." if hours else "."
+    )
+
+
+def _model_gb(config: Config, label: str) -> float:
+    from ragauge.assets.catalog import entries
+
+    entry, shape = entries().get(config.models[label].source), shape_of(config, label)
+    if entry is not None and entry.source.startswith("pypi:"):
+        return PACKED_GB.get(config.models[label].source, 0.0)
+    return WEIGHT_BYTES * parameters(shape) / 1e9 if shape else 0.0
+
+
+PACKED_GB = {"smollm2-135m-instruct": 0.09}  # four bits a weight
+
+
+def _encoders(config: Config) -> set[str]:
+    used = {job.variant for job in config.answers()}
+    asked = (config.methods[name] for name in used if config.methods[name].method in ("dense", "chunks"))
+    ranking = {str(entry.params.get("encoder", "minilm")) for entry in asked if entry.params.get("ranker") != "bm25"}
+    embedding = {entry.encoder for entry in config.databases.values()}
+    return ranking | embedding | {entry.encoder for entry in config.staleness.values()}
+
+
+def _source(source: str) -> str:
+    from ragauge.assets.catalog import entries
+
+    return entries()[source].source if source in entries() else source
+
+
+def _hours(seconds: Iterable[float | None]) -> str:
+    known = [value for value in seconds if value is not None]
+    return f"{sum(known) / 3600:.1f}" if known else ""
+
+
+def _gb(value: float) -> str:
+    return f"{value:.2f}" if value < 1 else f"{value:,.1f}"
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)

@@ -1,0 +1,107 @@
+"""What chunk databases and pipelines take before they are made: disk, hours of the text encoder, floors of the GPU.
+
+A corpus is known by its documents and their mean bytes. From these
+
+    tokens = documents * bytes / BYTES_A_TOKEN
+    chunks = tokens / chunk_tokens + documents / 2        (a document's last chunk is half full in the mean)
+    hours of one core = chunks / CHUNKS_PER_S / 3600
+
+A pipeline's floor is the roofline of its calls of the decoder, reading neighbours included. Searching is not in it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ragauge.cost.roofline import Machine, floor_seconds
+from ragauge.cost.shape import Shape
+from ragauge.generation.cost import calls
+from ragauge.generation.settings import PipelineSettings
+from ragauge.retrieval.settings import DatabaseSettings, IndexRecipe
+
+BYTES_A_TOKEN = 4.46  # of UTF-8 text, by SmolLM2's tokenizer on 400 documents of C4; 1.07 chunks for 64 tokens there
+CHUNKS_PER_S = (
+    50  # of 64 tokens, MiniLM in ONNX Runtime on one core; `benchmarks/embedding.py` measures a machine's own
+)
+TOKEN_BYTES = 2  # of a token in a shard; ids below 65,536
+DOCUMENT_BYTES = 512  # of a document in a shard
+CODE_BYTES = 8  # of a vector's number beside its code
+WIDTH = {"minilm": 384, "contriever": 768, "bge-large-en-v1.5": 1024, "llm-embedder": 768}
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """What of a corpus is known without it."""
+
+    documents: int
+    document_bytes: int  # of a mean document's text
+    download_gb: float  # compressed
+
+
+CORPORA = {  # documents and files as the hub counts them
+    "c4-en": Corpus(364_868_892, 2_200, 305.0),
+    "c4-realnewslike": Corpus(13_799_838, 2_700, 15.0),
+    "wikipedia": Corpus(6_407_814, 3_100, 11.6),
+}
+
+
+@dataclass(frozen=True)
+class DatabaseNeeds:
+    """What a chunk database and its indexes take."""
+
+    documents: int
+    tokens: float
+    chunks: float
+    download_gb: float
+    chunks_gb: float
+    embeddings_gb: float
+    indexes_gb: float
+    core_hours: float  # of the text encoder
+
+    @property
+    def disk_gb(self) -> float:
+        """Everything that is kept."""
+        return self.chunks_gb + self.embeddings_gb + self.indexes_gb
+
+
+def database(settings: DatabaseSettings) -> DatabaseNeeds | None:
+    """The needs of a database; None where a corpus of it is not known before it is read."""
+    if not set(settings.sources) <= set(CORPORA) or settings.encoder not in WIDTH:
+        return None
+    corpora = [CORPORA[source] for source in settings.sources]
+    whole = sum(corpus.documents for corpus in corpora)
+    share = min(settings.limit or whole, whole) / whole
+    streams = settings.shards if settings.limit else 1  # each shard streams the first documents and keeps its own
+    documents = share * whole
+    tokens = share * sum(corpus.documents * corpus.document_bytes for corpus in corpora) / BYTES_A_TOKEN
+    chunks = tokens / settings.chunk_tokens + documents / 2
+    indexes = sum(_index_bytes(index, chunks, settings.shards) for index in settings.indexes.values())
+    return DatabaseNeeds(
+        round(documents),
+        tokens,
+        chunks,
+        streams * share * sum(corpus.download_gb for corpus in corpora),
+        (TOKEN_BYTES * tokens + DOCUMENT_BYTES * documents) / 1e9,
+        2 * WIDTH[settings.encoder] * chunks / 1e9,
+        indexes / 1e9,
+        chunks / CHUNKS_PER_S / 3600,
+    )
+
+
+def _index_bytes(index: IndexRecipe, chunks: float, shards: int) -> float:
+    """The shards' codes, the merged index, and its parts where servers share it."""
+    vectors = index.filled or chunks * (index.shards or shards) / shards
+    copies = 2 + (index.parts > 1)
+    return copies * vectors * (index.pq_bytes + CODE_BYTES)
+
+
+def pipeline_seconds(entry: PipelineSettings, shape: Shape, dtype: str, machine: Machine) -> float:
+    """The floor of one sequence, all of its passes; neighbours count as joint attention reads them."""
+    return _passes(entry) * sum(floor_seconds(call, shape, dtype, machine) for call in calls(entry))
+
+
+def _passes(entry: PipelineSettings) -> int:
+    """How often a sequence is read or written: generations have one more that is not kept."""
+    if entry.task == "perplexity":
+        return 1
+    return entry.trials + int(entry.trials > 1 or entry.nprobe == "hide")

@@ -1,0 +1,99 @@
+"""Chunks of a text, as the baselines of CFIC cut it: runs of whole sentences, so that no chunk cuts one in two."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+
+from ragauge.evidence.sentences import Sentence
+from ragauge.evidence.skip import Range
+from ragauge.prompts import Source
+
+_LINE_END = re.compile(r"\n")
+_BLANK_LINE = re.compile(r"\n[^\S\n]*\n")
+
+
+def sliding_windows(sources: Sequence[Source], sentences: Sequence[Sentence], words: int) -> list[Range]:
+    """From every sentence on, as many sentences of its document as have at most `words` words together.
+
+    A sentence that is longer stands alone; a window that ends where the one before it ended is part of that one and
+    left out.
+    """
+    counts, windows = word_counts(sources, sentences), list[Range]()
+    for first in range(len(sentences)):
+        last, total = first, counts[first]
+        while last + 1 < len(sentences) and sentences[last + 1].source == sentences[first].source:
+            total += counts[last + 1]
+            if total > words:
+                break
+            last += 1
+        before = windows[-1] if windows else (-1, -1)
+        if last > before[1]:
+            windows.append((first, last))
+    return windows
+
+
+def paragraphs(sources: Sequence[Source], sentences: Sequence[Sentence], words: int) -> list[Range]:
+    """The documents' own paragraphs; one of more than `words` words is cut at sentence ends into pieces of that size.
+
+    Paragraphs end at blank lines, in a document without any at every line's end. A sentence belongs to the paragraph
+    in which it begins.
+    """
+    counts, breaks = word_counts(sources, sentences), [_breaks(source.text) for source in sources]
+    found: list[Range] = []
+    current, total = (-1, -1), 0
+    for index, sentence in enumerate(sentences):
+        paragraph = (sentence.source, bisect_right(breaks[sentence.source], sentence.start))
+        total += counts[index]
+        if paragraph == current and total <= words:
+            found[-1] = (found[-1][0], index)
+        else:
+            found.append((index, index))
+            current, total = paragraph, counts[index]
+    return found
+
+
+def within(ranked: Iterable[Range], sentences: Sequence[Sentence], volume: int) -> list[Range]:
+    """The sentences of the best chunks, until `volume` tokens are reached.
+
+    Chunks are taken whole from the best on; a sentence that several hold counts once. The first that does not fit is
+    taken up to the last of its sentences that does. The very first sentence is taken however long it is.
+
+    Args:
+        ranked: chunks, best first.
+    """
+    taken: dict[int, None] = {}
+    left = volume
+    for index in _in_turn(ranked):
+        tokens = sentences[index].last - sentences[index].first
+        if index in taken:
+            continue
+        if taken and tokens > left:
+            break
+        taken[index] = None
+        left -= tokens
+    return [(index, index) for index in taken]
+
+
+def word_counts(sources: Sequence[Source], sentences: Sequence[Sentence]) -> list[int]:
+    """Words of each sentence: what white space separates."""
+    return [len(sources[s.source].text[s.start : s.stop].split()) for s in sentences]
+
+
+def text_of(chunk: Range, sources: Sequence[Source], sentences: Sequence[Sentence]) -> str:
+    """What a chunk says, without white space at its ends."""
+    first, last = sentences[chunk[0]], sentences[chunk[1]]
+    return sources[first.source].text[first.start : last.stop].strip()
+
+
+def _in_turn(ranked: Iterable[Range]) -> Iterator[int]:
+    for first, last in ranked:
+        yield from range(first, last + 1)
+
+
+def _breaks(text: str) -> list[int]:
+    """Where paragraphs end, in characters: after each blank line inside the text, else after each line."""
+    begin = len(text) - len(text.lstrip())
+    blank, every = ([m.end() for m in ends.finditer(text.rstrip(), begin)] for ends in (_BLANK_LINE, _LINE_END))
+    return blank or every

@@ -1,0 +1,127 @@
+"""Whether evidence supports an answer, judged by a language model (CFIC, Table 7)."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ragauge.engines import LM, Limits, Row
+from ragauge.errors import UserError
+from ragauge.evidence.endpoint import Endpoint, EndpointError
+from ragauge.evidence.request import token_ids
+from ragauge.prompts import unit_steps
+from ragauge.prompts.templates import wrapper
+
+QUESTION = """Question: {question}
+Reference answer: {answer}
+
+Evidence:
+{evidence}
+
+Does the evidence support the reference answer to the question? Reply with one of these and nothing else:
+fully supported (the evidence states the answer)
+partially supported (the evidence states a part of it, or is about it without stating it)
+not supported (neither)"""
+
+REPLY_TOKENS = 16
+FAILURES_IN_A_ROW = 3
+LABELS = {
+    "": "supported",
+    "fully": "supported",
+    "partially": "partially_supported",
+    "partly": "partially_supported",
+    "not fully": "partially_supported",
+    "not": "not_supported",
+    "un": "not_supported",
+}
+_VERDICT = re.compile(r"\b(?:(not fully|fully|partially|partly|not)\s+|(un))?supported\b")
+
+
+class Judge(ABC):
+    """A language model that replies to one question at a time; `name` is what tables call it."""
+
+    name: str
+
+    @abstractmethod
+    def reply(self, question: str) -> str:
+        """The reply. Raises UserError where there is none: the endpoint is down, the evidence beyond the context."""
+
+
+class EndpointJudge(Judge):
+    """A model behind an OpenAI-compatible endpoint. One that keeps failing is asked no more: retries take time."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.endpoint, self.name = endpoint, endpoint.model
+        self.failed = 0  # in a row
+
+    def reply(self, question: str) -> str:
+        if self.failed >= FAILURES_IN_A_ROW:
+            raise EndpointError(f"not asked: {self.endpoint.url} had failed {self.failed} times in a row")
+        self.failed += 1
+        text = self.endpoint.complete([{"role": "user", "content": question}], max_tokens=REPLY_TOKENS)
+        self.failed = 0
+        return text
+
+
+class LocalJudge(Judge):
+    """A decoder on this machine, under its template of prompts."""
+
+    def __init__(self, name: str, lm: LM, template: str) -> None:
+        self.name, self.lm, self.template = name, lm, template
+
+    def reply(self, question: str) -> str:
+        opening, task = wrapper(self.template, self.lm.tokenizer)
+        ids = token_ids(self.lm.tokenizer, opening + question + task)
+        cache = self.lm.new_cache(len(ids) + REPLY_TOKENS)
+        row = Row(ids, unit_steps(0, len(ids)))
+        logits = self.lm.extend(cache, [row], stage="judge", last_logits=True).last_logits
+        assert logits is not None
+        written = self.lm.generate(cache, logits[0], len(ids), Limits(REPLY_TOKENS))
+        return str(self.lm.tokenizer.decode(written, skip_special_tokens=True))
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What became of one question; without a label the reason says why."""
+
+    key: str
+    judge: str
+    asked_sha256: str  # of the judge's name and the question put to it: the same again needs no asking
+    label: str | None = None  # "supported", "partially_supported", "not_supported"
+    reason: str | None = None
+
+
+def judge_one(judge: Judge, key: str, question: str, answers: Sequence[str], evidence: Sequence[str]) -> Judgement:
+    """A judge's label for one question's evidence; a judge that fails or says no such thing is a judgement without.
+
+    No evidence supports nothing: the judge is not asked.
+    """
+    asked = asking(question, answers, evidence)
+    base = {"key": key, "judge": judge.name, "asked_sha256": fingerprint(judge, asked)}
+    if not evidence:
+        return Judgement(**base, label="not_supported", reason="no evidence was found; not asked")
+    try:
+        reply = judge.reply(asked)
+    except UserError as error:
+        return Judgement(**base, reason=" ".join(str(error).split()))
+    label = verdict(reply)
+    return Judgement(**base, label=label, reason=None if label else f"no judgement in the reply {reply[:80]!r}")
+
+
+def asking(question: str, answers: Sequence[str], evidence: Sequence[str]) -> str:
+    """The question that a judge is asked: of the answer, its aliases and the evidence, a line a piece."""
+    return QUESTION.format(question=question, answer=" / ".join(answers), evidence="\n".join(evidence))
+
+
+def fingerprint(judge: Judge, asked: str) -> str:
+    """Hash of who is asked what."""
+    return hashlib.sha256(f"{judge.name}\0{asked}".encode()).hexdigest()
+
+
+def verdict(reply: str) -> str | None:
+    """The one label that a reply says; None where it says none or several."""
+    said = {LABELS[before or un] for before, un in _VERDICT.findall(" ".join(reply.lower().replace("-", " ").split()))}
+    return said.pop() if len(said) == 1 else None

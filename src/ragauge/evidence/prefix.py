@@ -1,0 +1,154 @@
+"""Constrained sentence prefix decoding (CFIC): the sentences that a model would begin its evidence with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from ragauge.engines import LM, KVCache, Row, Span
+from ragauge.evidence.trie import Node, Trie
+
+Rule = Literal["beam", "first_token"]
+FREE_TOKENS = 8  # of a prefix that nothing constrains (the paper's ablation)
+
+
+@dataclass(frozen=True)
+class Context:
+    """What has been read before the evidence: all of a cache, and the logits after it."""
+
+    cache: KVCache
+    span: Span
+    logits: Tensor  # (vocab,) of the evidence's first token
+    position: float  # of that token
+
+
+@dataclass(frozen=True)
+class Prefix:
+    """The beginning of a sentence."""
+
+    sentence: int
+    tokens: int  # of the prefix
+    score: float  # mean log-probability of these tokens (eq. 6)
+    read: tuple[Span, ...] = ()  # slots of those of its tokens, from the first, that the cache holds
+
+
+@dataclass(frozen=True)
+class Search:
+    """The best prefixes, best first."""
+
+    prefixes: tuple[Prefix, ...]
+    steps: int  # tokens decoded one after another; the first needs no pass of its own
+
+
+@dataclass(frozen=True)
+class _Beam:
+    node: Node
+    ids: tuple[int, ...] = ()
+    total: float = 0.0  # log-probability of the ids
+    score: float = 0.0
+    read: tuple[Span, ...] = ()
+
+
+class _FreeText:
+    """In place of a trie: any text of `FREE_TOKENS` tokens; of each prefix only the `k` likeliest tokens matter."""
+
+    root = Node((0,), 0)
+
+    def __init__(self, k: int, barred: Sequence[int]) -> None:
+        self.k, self.barred = k, list(barred)
+
+    def branches(self, node: Node, logp: Tensor) -> list[tuple[int, Node]]:
+        allowed = logp.index_fill(0, torch.tensor(self.barred, dtype=torch.long, device=logp.device), float("-inf"))
+        tokens = allowed.topk(self.k).indices.tolist()
+        return [(token, Node((0,), node.depth + 1)) for token in tokens]
+
+    def settled(self, node: Node) -> bool:
+        return node.depth == FREE_TOKENS
+
+
+def search(lm: LM, context: Context, trie: Trie, k: int, rule: Rule = "beam") -> Search:
+    """The `k` sentences whose prefixes have the highest mean log-probability.
+
+    A beam of `k` candidates; one that belongs to a single sentence grows no further and keeps its place by its score.
+    Identical sentences are told apart by nothing that the model could say: each is a result of its own with the same
+    score, earlier ones first, and all ties go to what stands earlier in the document.
+
+    Args:
+        rule: "first_token" is the released code's: the k likeliest first tokens, each followed greedily, ranked by the
+            first token alone.
+    """
+    pool, steps = _search(lm, context, trie, k, rule)
+    found = [
+        Prefix(sentence, beam.node.depth, beam.score, beam.read) for beam in pool for sentence in beam.node.sentences
+    ]
+    return Search(tuple(found[:k]), steps)
+
+
+def search_free(lm: LM, context: Context, sentences: Sequence[Sequence[int]], k: int) -> Search:
+    """The paper's ablation without constraint: `k` sequences of 8 tokens, each matched back to a sentence.
+
+    A sequence goes to the sentence, not taken yet, that has the longest run of its tokens; to the earlier on a tie.
+
+    Args:
+        sentences: token ids of each sentence.
+    """
+    pool, steps = _search(lm, context, _FreeText(k, lm.shape.eos), k, "beam")
+    found: dict[int, Prefix] = {}
+    for beam in pool[: len(sentences)]:
+        free = [i for i in range(len(sentences)) if i not in found]
+        best = max(free, key=lambda i: _longest_run(beam.ids, sentences[i]))
+        found[best] = Prefix(best, 0, beam.score)
+    return Search(tuple(found.values()), steps)
+
+
+def _longest_run(wanted: Sequence[int], sentence: Sequence[int]) -> int:
+    if not set(wanted) & set(sentence):
+        return 0
+    return SequenceMatcher(None, wanted, sentence, autojunk=False).find_longest_match().size
+
+
+def _search(lm: LM, context: Context, allowed: Trie | _FreeText, k: int, rule: Rule) -> tuple[list[_Beam], int]:
+    """The candidates, best first, and how many tokens were decoded one after another."""
+    families = [_grown(_Beam(allowed.root), context.logits.float().log_softmax(-1), allowed, "beam")]
+    if rule == "first_token":  # where a token both ends a sentence and goes on, the earlier sentence stands for it
+        families = [list({beam.ids: beam for beam in reversed(families[0])}.values())]
+    pool, steps = _best(families, k), 1
+    while growing := [beam for beam in pool if not allowed.settled(beam.node)]:
+        read, logp = _step(lm, context, growing)
+        families = [_grown(beam, logp[i], allowed, rule) for i, beam in enumerate(read)]
+        if rule == "first_token":
+            families = [[max(family, key=lambda beam: beam.total)] for family in families]
+        pool = _best([[beam for beam in pool if allowed.settled(beam.node)], *families], k)
+        steps += 1
+    return pool, steps
+
+
+def _step(lm: LM, context: Context, beams: Sequence[_Beam]) -> tuple[list[_Beam], Tensor]:
+    """Read every beam's last token in one pass: the beams with it read, and (beam, vocab) log-probabilities."""
+    rows = [Row([beam.ids[-1]], [context.position + len(beam.ids) - 1], (context.span, *beam.read)) for beam in beams]
+    read = lm.extend(context.cache, rows, stage="prefix", parallel=True, last_logits=True, tree=True)
+    assert read.last_logits is not None
+    behind = [replace(beam, read=(*beam.read, span)) for beam, span in zip(beams, read.spans, strict=True)]
+    return behind, read.last_logits.float().log_softmax(-1)
+
+
+def _grown(beam: _Beam, logp: Tensor, allowed: Trie | _FreeText, rule: Rule) -> list[_Beam]:
+    """The beam by each token that may follow; `logp` (vocab,) is of the whole vocabulary."""
+    branches = allowed.branches(beam.node) if isinstance(allowed, Trie) else allowed.branches(beam.node, logp)
+    values = logp[torch.tensor([token for token, _ in branches], device=logp.device)].tolist()
+    grown = []
+    for (token, node), value in zip(branches, values, strict=True):
+        total = beam.total + value
+        score = beam.score if rule == "first_token" else total / node.depth  # eq. 6
+        grown.append(_Beam(node, (*beam.ids, token), total, score, beam.read))
+    return grown
+
+
+def _best(families: Iterable[Iterable[_Beam]], k: int) -> list[_Beam]:
+    beams = (beam for family in families for beam in family)
+    return sorted(beams, key=lambda beam: (-beam.score, beam.node.sentences[0]))[:k]

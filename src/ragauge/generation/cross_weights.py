@@ -1,0 +1,173 @@
+"""What gated cross-attention adds to a decoder, and how it is trained; the decoder stays as it is.
+
+An encoder of neighbours begins as a copy of the decoder's first layers, the cross-attention of a layer as a copy of its
+self-attention: projections, norm and all. What cross-attention finds is multiplied with tanh of a gate that begins at
+zero (Alayrac et al., 2022), so that before training the whole is the decoder alone. RETRO's own encoder reads in both
+directions and sees the text that asks; here it is causal, as the layers that it is copied from, and sees the neighbour
+alone, so that neighbours can be read before their window begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ragauge.engines import LM
+from ragauge.engines.decoder import Decoder, Layer, Linear, Norm
+from ragauge.engines.rope import rotate
+from ragauge.errors import UserError
+from ragauge.generation.adapters import load_into, read_trained, save_trained
+from ragauge.generation.streams import Turn, add_attention, add_mlp, attend, check, split, turn
+
+FORM = "cross_attention"
+CROSS_LAYERS, ENCODER_LAYERS = 3, 2
+WEIGHT_SHARE, GATE_SHARE = 0.1, 5.0  # of the learning rate: copied weights need little change, gates begin at zero
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Cross:
+    """Cross-attention of one layer, between its self-attention and its MLP."""
+
+    query_norm: Norm
+    memory_norm: Norm  # of the encoder's states
+    q: Linear  # rows: all query heads
+    kv: Linear  # rows: all key heads, all value heads
+    out: Linear
+    gate: Tensor  # (1,)
+
+    @classmethod
+    def of(cls, layer: Layer, query_rows: int) -> Cross:
+        """As a layer's self-attention, of whose packed projections the first rows are those of queries."""
+        q, kv = (_rows(layer.qkv, part) for part in (slice(query_rows), slice(query_rows, None)))
+        gate = torch.zeros(1, device=layer.out.weight.device)
+        return cls(layer.attention_norm, layer.attention_norm, q, kv, layer.out, gate)
+
+    def keys_values(self, decoder: Decoder, states: Tensor, turned_by: Turn) -> tuple[Tensor, Tensor]:
+        """Keys, rotated, and values (token, kv_head, dim) of the encoder's states (token, width)."""
+        heads = decoder.shape.kv_heads[0]
+        parts = self.kv(self.memory_norm(states)).view(len(states), 2 * heads, decoder.shape.head_dim)
+        return rotate(parts[:, :heads], *turned_by), parts[:, heads:]
+
+    def added(
+        self, decoder: Decoder, x: Tensor, turned_by: Turn, keys: Tensor, values: Tensor, mask: Tensor | None = None
+    ) -> Tensor:
+        """What is added to the states (token, width) of tokens that attend to neighbours, under (token, key)."""
+        q = self.q(self.query_norm(x)).view(len(x), decoder.shape.heads[0], decoder.shape.head_dim)
+        return self.gate.tanh() * self.out(attend(rotate(q, *turned_by), keys, values, mask))
+
+
+@dataclass(frozen=True)
+class Parts:
+    """All that is added."""
+
+    encoder: tuple[Layer, ...]
+    cross: tuple[Cross, ...]  # of the layers that have it, in order
+
+
+class CrossWeights(nn.Module):
+    """Encoder and cross-attention of a decoder, in training: fp32 copies of its weights, by their place in `Parts`."""
+
+    def __init__(self, decoder: Decoder, layers: Sequence[int], encoder_layers: int = ENCODER_LAYERS) -> None:
+        """
+        Args:
+            layers: those of the decoder that get cross-attention, counted from 0.
+            encoder_layers: how many of the decoder's layers the encoder has.
+
+        Raises:
+            UnsupportedError: a decoder that is not of the Llama family.
+            UserError: layers that the decoder does not have.
+        """
+        super().__init__()
+        check(decoder)
+        own = decoder.weights.layers
+        if not layers or not all(0 <= index < len(own) for index in layers) or not 0 < encoder_layers <= len(own):
+            raise UserError(
+                f"cross-attention in layers {list(layers)} with {encoder_layers} of the encoder: the decoder has "
+                f"{len(own)} layers"
+            )
+        self.layers = tuple(sorted(set(layers)))
+        query_rows = decoder.shape.heads[0] * decoder.shape.head_dim
+        self._copied = Parts(own[:encoder_layers], tuple(Cross.of(own[index], query_rows) for index in self.layers))
+        self.weights = nn.ParameterDict()
+        mapped(self._copied, self._own)
+
+    def parts(self, dtype: torch.dtype) -> Parts:
+        """All that is added, differentiable in the weights."""
+        return mapped(self._copied, lambda place, _: self.weights[place].to(dtype))
+
+    def groups(self) -> list[dict[str, Any]]:
+        """Parameters by their share of the learning rate."""
+        gates = [weight for place, weight in self.weights.items() if place.endswith("gate")]
+        others = [weight for place, weight in self.weights.items() if not place.endswith("gate")]
+        return [{"params": others, "share": WEIGHT_SHARE}, {"params": gates, "share": GATE_SHARE}]
+
+    def save(self, path: Path, **about: str) -> None:
+        """Write a safetensors file whose metadata say what the weights belong to."""
+        layers = " ".join(map(str, self.layers))
+        sizes = {"layers": layers, "encoder_layers": str(len(self._copied.encoder))}
+        save_trained(self, path, FORM, {**sizes, **about})
+
+    @classmethod
+    def load(cls, path: Path, lm: LM, model_sha256: str | None = None) -> CrossWeights:
+        """The weights of a file.
+
+        Raises:
+            UserError: no such file, damaged, of another form, of another model or of other sizes than the decoder's.
+        """
+        assert lm.decoder is not None
+        about, tensors = read_trained(path, FORM, model_sha256)
+        numbers = [*about.get("layers", "").split(), about.get("encoder_layers", "")]
+        if not all(number.isdecimal() for number in numbers):
+            raise UserError(f"{path}: its metadata name no layers")
+        *layers, encoder_layers = map(int, numbers)
+        try:
+            made = cls(lm.decoder, layers, encoder_layers)
+        except UserError as error:
+            raise UserError(f"{path}: {error}") from None
+        return load_into(made, tensors, path)
+
+    def _own(self, place: str, tensor: Tensor) -> Tensor:
+        self.weights[place] = nn.Parameter(tensor.detach().clone().float())
+        return tensor
+
+
+def cross_layers(layers: int, count: int = CROSS_LAYERS) -> tuple[int, ...]:
+    """The layers that get cross-attention by default: the last ones of `count` equal parts of the decoder."""
+    return tuple(sorted({max(0, (part + 1) * layers // count - 1) for part in range(count)}))
+
+
+def encode(decoder: Decoder, layers: Sequence[Layer], ids: Tensor, positions: Tensor) -> Tensor:
+    """States (row, token, width) of neighbours (row, token), each read by itself; padding is at their ends."""
+    rows, width = ids.shape
+    own, y = turn(decoder, positions.flatten()), F.embedding(ids, decoder.weights.embedding)
+    for layer in layers:
+        split_up = split(decoder, layer.qkv(layer.attention_norm(y).flatten(0, 1)), own)
+        q, k, v = (part.view(rows, width, *part.shape[1:]).transpose(1, 2) for part in split_up)
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+        y = add_mlp(decoder, layer, add_attention(layer, y, mixed.transpose(1, 2).flatten(2)))
+    return y
+
+
+def mapped(value: T, change: Callable[[str, Tensor], Tensor], place: str = "") -> T:
+    """A tree of dataclasses and tuples with every tensor in it changed, given its place: field names, joined by _."""
+    made: Any = value
+    if isinstance(value, Tensor):
+        made = change(place, value)
+    elif isinstance(value, tuple):
+        made = tuple(mapped(part, change, f"{place}_{number}") for number, part in enumerate(value))
+    elif is_dataclass(value) and not isinstance(value, type):
+        inner = {field.name: getattr(value, field.name) for field in fields(value)}
+        made = replace(value, **{n: mapped(part, change, f"{place}_{n}".lstrip("_")) for n, part in inner.items()})
+    return made
+
+
+def _rows(linear: Linear, part: slice) -> Linear:
+    return Linear(linear.weight[part], None if linear.bias is None else linear.bias[part])

@@ -1,0 +1,229 @@
+"""RETRO in ONNX: its encoder, and its decoder in two graphs, between which the encoder runs.
+
+The encoder is conditioned on the states of the query at the decoder's first layer with cross-attention, and this layer
+attends to what it makes, in the same pass. `lower` ends with these states, `upper` begins with them; both take the keys
+and values of cached slots under a mask, `upper` those of the encoded neighbours as well, and return the new tokens'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ragauge.generation.architecture import Attention, Layer, Retro
+from ragauge.generation.own_encoder import OwnReader
+from ragauge.generation.reader import Tokens, Traced
+from ragauge.generation.runtime import SLOTS, TOKENS, Slots, attend, causal, check_origin, past_names, write_origin
+from ragauge.generation.windows import CHUNK
+from ragauge.io.graphs import open_session, write_graph
+
+PARTS = ("lower", "encoder", "upper")
+
+
+class _Half(nn.Module):
+    """Some of the decoder's layers as functions of tensors alone."""
+
+    def __init__(self, model: Retro) -> None:
+        super().__init__()
+        self.model, self.first_cross = model, model.sizes.cross[0]
+
+    def biases(self, positions: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """What is added to scores of cached and of new keys, (head, 1, token, slot) and (head, 1, token, token)."""
+        bias, slots = self.model.bias, torch.arange(mask.shape[0])
+        cached, own = bias(positions, slots) + mask, bias(positions, positions) + causal(positions.shape[0])
+        return cached[:, None], own[:, None]
+
+    def mixed(
+        self, layer: Layer, x: Tensor, past: Sequence[Tensor], biases: tuple[Tensor, Tensor]
+    ) -> tuple[Tensor, list[Tensor]]:
+        """The states after a layer's self-attention, and its new keys and values."""
+        y = layer.attention_norm(x)
+        k, v = layer.attention.keys(y)
+        attended = attend(layer.attention.split(layer.attention.q(y)), k, v, past[0], past[1], *biases)
+        return x + layer.attention.out(attended), [k, v]
+
+
+class _Lower(_Half):
+    def forward(
+        self, ids: Tensor, positions: Tensor, mask: Tensor, past: Sequence[Tensor]
+    ) -> tuple[Tensor, list[Tensor]]:
+        """(token,), (token,), (slot,), keys and values by layer -> states (token, width), the new keys and values."""
+        biases, new = self.biases(positions, mask), list[Tensor]()
+        x = self.model.embedding(ids)
+        for index, layer in enumerate(self.model.stack[: self.first_cross + 1]):
+            x, made = self.mixed(layer, x, past[2 * index : 2 * index + 2], biases)
+            new += made
+            if index < self.first_cross:
+                x = x + layer.ffn(layer.ffn_norm(x))
+        return x, new
+
+
+class _Upper(_Half):
+    def forward(
+        self,
+        states: Tensor,
+        positions: Tensor,
+        mask: Tensor,
+        past: Sequence[Tensor],
+        memory: Sequence[Tensor],
+        reads: Tensor,
+    ) -> tuple[Tensor, list[Tensor]]:
+        """What `lower` returned, and encoded neighbours -> logits (token, vocab), the new keys and values.
+
+        Args:
+            memory: keys and values (head, key, dim) of the layers with cross-attention; at least one key.
+            reads: 1 where there are neighbours, else 0, (1,).
+        """
+        biases, new = self.biases(positions, mask), list[Tensor]()
+        x, read = states, 0
+        for index, layer in enumerate(self.model.stack[self.first_cross :]):
+            if index:
+                x, made = self.mixed(layer, x, past[2 * index - 2 : 2 * index], biases)
+                new += made
+            if layer.cross is not None and layer.cross_norm is not None:
+                x = x + reads * _crossed(layer.cross, layer.cross_norm(x), memory[read], memory[read + 1])
+                read += 2
+            x = x + layer.ffn(layer.ffn_norm(x))
+        return self.model.head(self.model.norm(x)), new
+
+
+def _crossed(attention: Attention, x: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """`attention(x, k, v)` of one sequence, in operations that the exporter knows for three dimensions."""
+    weights = (attention.split(attention.q(x)) @ k.transpose(-1, -2)).softmax(-1)
+    mixed: Tensor = attention.out((weights @ v).transpose(-2, -3).flatten(-2))
+    return mixed
+
+
+class _Encoder(nn.Module):
+    def __init__(self, model: Retro) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, neighbours: Tensor, states: Tensor) -> list[Tensor]:
+        """(neighbour, token) and states (query token, width) -> keys and values (head, key, dim) by cross layer."""
+        encoded = self.model.encoder(neighbours, states).flatten(0, 1)
+        return [part for layer in self.model.stack if layer.cross is not None for part in layer.cross.keys(encoded)]
+
+
+def export_retro(model: Retro, folder: Path, about: Mapping[str, Any]) -> Path:
+    """Write `lower.onnx`, `encoder.onnx` and `upper.onnx`, and `about` what they come from. All lengths are dynamic."""
+    sizes = model.sizes
+    heads, dim, split = sizes.heads, sizes.width // sizes.heads, sizes.cross[0] + 1
+    tokens, slots, keys = 3, 5, 7
+
+    def past(layers: int) -> list[Tensor]:
+        return [torch.zeros(heads, slots, dim) for _ in range(2 * layers)]
+
+    def named(kind: str, layers: Sequence[int]) -> list[str]:
+        return [f"{kind}_{part}_{layer}" for layer in layers for part in ("k", "v")]
+
+    low, high, cross = range(split), range(split, sizes.layers), sizes.cross
+    positions, mask = torch.arange(tokens), torch.zeros(slots)
+    cached = [{1: SLOTS} for _ in range(2 * sizes.layers)]
+    write_graph(
+        _Lower(model),
+        folder / "lower.onnx",
+        (torch.zeros(tokens, dtype=torch.long), positions, mask, past(len(low))),
+        ({0: TOKENS}, {0: TOKENS}, {0: SLOTS}, cached[: 2 * len(low)]),
+        ["ids", "positions", "mask", *named("past", low)],
+        ["states", *named("new", low)],
+    )
+    encoded = [torch.zeros(heads, keys, dim) for _ in range(2 * len(cross))]
+    write_graph(
+        _Upper(model),
+        folder / "upper.onnx",
+        (torch.zeros(tokens, sizes.width), positions, mask, past(len(high)), encoded, torch.ones(1)),
+        (
+            {0: TOKENS},
+            {0: TOKENS},
+            {0: SLOTS},
+            cached[: 2 * len(high)],
+            [{1: torch.export.Dim("keys", min=1, max=1 << 16)} for _ in encoded],
+            None,
+        ),
+        ["states", "positions", "mask", *named("past", high), *named("memory", cross), "reads"],
+        ["logits", *named("new", high)],
+    )
+    many, length = torch.export.Dim("neighbours", min=1, max=1 << 10), torch.export.Dim("length", min=1, max=1 << 12)
+    write_graph(
+        _Encoder(model),
+        folder / "encoder.onnx",
+        (torch.zeros(2, keys, dtype=torch.long), torch.zeros(tokens, sizes.width)),
+        ({0: many, 1: length}, {0: TOKENS}),
+        ["neighbours", "states"],
+        named("memory", cross),
+    )
+    write_origin(folder, about)
+    return folder
+
+
+def open_retro(
+    folder: Path, about: Mapping[str, Any], tokenizer: Any, *, threads: int | None = None, cuda: bool = False
+) -> OnnxRetroLM:
+    """What `export_retro` wrote. Raises UserError where it is not there whole or comes from something else."""
+    check_origin(folder, about)
+    return OnnxRetroLM(folder, threads=threads, cuda=cuda, tokenizer=tokenizer)
+
+
+class OnnxRetroLM(Traced):
+    """RETRO in ONNX Runtime, as generation sees a decoder: it opens sequences and records its calls."""
+
+    def __init__(self, folder: Path, *, threads: int | None = None, cuda: bool = False, tokenizer: Any = None) -> None:
+        """Open what `export_retro` wrote; see `open_session` for the arguments and what is raised."""
+        self.lower, self.encoder, self.upper = (open_session(folder / f"{p}.onnx", threads, cuda) for p in PARTS)
+        self.tokenizer = tokenizer
+
+    def synchronize(self) -> None:
+        """Calls return when their results are there."""
+
+    def open(self, tokens: int) -> OnnxRetroReader:
+        """A reader; its slots grow with the sequence, whatever its `tokens`."""
+        return OnnxRetroReader(self)
+
+
+class OnnxRetroReader(OwnReader):
+    """One sequence: its keys and values in slots, states that condition the encoder, keys of encoded neighbours."""
+
+    def __init__(self, lm: OnnxRetroLM) -> None:
+        super().__init__(lm)
+        self.sessions = lm
+        self._low, self._high = past_names(lm.lower), past_names(lm.upper)
+        heads, _, dim = next(node.shape for node in lm.lower.get_inputs() if node.name.startswith("past_"))
+        self._slots = Slots([*self._low, *self._high], heads, dim)
+        self._states: np.ndarray | None = None  # of the last tokens, at the first layer with cross-attention
+        self._memory_names = [node.name for node in lm.encoder.get_outputs()]
+        nothing = np.zeros((heads, 1, dim), np.float32)
+        self._nothing = dict.fromkeys(self._memory_names, nothing) | {"reads": np.zeros(1, np.float32)}
+        self._memory = self._nothing
+
+    def forward(self, ids: Tokens) -> Tensor:
+        """See `OwnReader.forward`."""
+        lm, first, slots = self.sessions, self.length, self._slots
+        slots.reserve(first + len(ids))
+        places = {"positions": np.arange(first, first + len(ids), dtype=np.int64)}
+        read = {"ids": np.asarray(ids, np.int64), **places, **slots.feeds(self._low)}
+        states, *low = lm.lower.run(["states", *(f"new_{name}" for name in self._low)], read)
+        before = states[:0] if self._states is None else self._states
+        self._states = np.concatenate([before, states])[-CHUNK:]
+        self.encode_waiting()
+        read = {"states": states, **places, **slots.feeds(self._high), **self._memory}
+        logits, *high = lm.upper.run(["logits", *(f"new_{name}" for name in self._high)], read)
+        slots.put([*self._low, *self._high], [*low, *high], first)
+        slots.mask[first : first + len(ids)] = 0
+        self.length += len(ids)
+        return torch.from_numpy(logits)
+
+    def encode(self, neighbours: Sequence[Sequence[Tokens]]) -> None:
+        """See `OwnReader.encode`."""
+        self._memory = self._nothing
+        if not neighbours:
+            return
+        groups = [np.asarray([list(ids) for ids in same], np.int64) for same in neighbours]
+        made = [self.sessions.encoder.run(None, {"neighbours": ids, "states": self._states}) for ids in groups]
+        joined = [np.concatenate(parts, 1) for parts in zip(*made, strict=True)]
+        self._memory = dict(zip(self._memory_names, joined, strict=True)) | {"reads": np.ones(1, np.float32)}

@@ -1,0 +1,119 @@
+"""The performance model of pipelined generation: lines fitted to measured calls, and what they predict.
+
+PipeRAG, section 4.3: a retrieval is hidden when it takes no longer than the window that is generated beside it. The
+decoder's seconds a token are a line in the tokens before it, reading neighbours a line in their tokens; the search is a
+line in nprobe (`retrieval.budget`). Their sum over a window is the budget of the retrieval beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+import numpy as np
+
+from ragauge.cost.overlap import AHEAD, PREFETCH, RETRIEVAL
+from ragauge.cost.trace import Call, Trace
+from ragauge.errors import UserError
+from ragauge.generation.windows import CHUNK, NEIGHBOUR, Windows
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Predicted seconds as a line in a count of tokens."""
+
+    fixed_s: float
+    token_s: float
+    error: float = 0.0  # median of |predicted - measured| / measured over the points of the fit
+
+    def __call__(self, tokens: float) -> float:
+        """Predicted seconds."""
+        return self.fixed_s + self.token_s * tokens
+
+
+def fit(tokens: Sequence[float], seconds: Sequence[float]) -> Fit:
+    """Least squares; a constant where all counts are the same or the slope would be below zero.
+
+    Raises:
+        UserError: nothing was measured.
+    """
+    if not tokens:
+        raise UserError("no measured call to fit the performance model to")
+    x, y = np.asarray(tokens, dtype=np.float64), np.asarray(seconds, dtype=np.float64)
+    slope, fixed = (float(c) for c in np.polyfit(x, y, 1)) if len(set(tokens)) > 1 else (0.0, median(seconds))
+    if slope < 0:
+        slope, fixed = 0.0, median(seconds)
+    return Fit(fixed, slope, float(np.median(np.abs(fixed + slope * x - y) / np.maximum(y, 1e-9))))
+
+
+@dataclass(frozen=True)
+class GenerationModel:
+    """Seconds of the parts of a window, by what a trace shows of them."""
+
+    decode: Fit  # a token, by the tokens that it attends to
+    neighbours: Fit  # of one window, by their tokens
+    ahead: bool = False  # neighbours are read beside the window before theirs, behind the search
+    fresh: float = 1.0  # part of the neighbours' tokens that are read: earlier windows may have found the same chunks
+    in_cache: bool = True  # neighbours are slots of the cache, among the tokens that a step attends to
+
+    @classmethod
+    def of(cls, trace: Iterable[Call], in_cache: bool = True) -> GenerationModel:
+        """Fitted to the calls of generations that were traced."""
+        calls = list(trace)
+        steps = [c for c in calls if c.stage == "decode" and c.seconds]
+        read = [c for c in calls if c.stage in ("neighbours", AHEAD) and c.seconds]
+        found = sum(c.stage in (RETRIEVAL, PREFETCH) for c in calls)
+        most = max((sum(c.lengths) for c in read), default=0)  # of a window whose neighbours are all new
+        return cls(
+            fit([c.past[0] + (c.steps - 1) / 2 for c in steps], [(c.seconds or 0.0) / c.steps for c in steps]),
+            fit([sum(c.lengths) for c in read], [c.seconds or 0.0 for c in read]),
+            any(c.stage == AHEAD for c in calls),
+            min(1.0, sum(sum(c.lengths) for c in read) / (found * most)) if found and most else 1.0,
+            in_cache,
+        )
+
+    def read_s(self, k: int) -> float:
+        """Seconds to read k neighbours at the start of a window, on average."""
+        return self.neighbours(k * NEIGHBOUR * self.fresh)
+
+    def decode_s(self, length: int, tokens: int, neighbour_tokens: int) -> float:
+        """Seconds to decode `tokens` after `length` tokens of the sequence."""
+        beside = neighbour_tokens if self.in_cache else 0
+        return tokens * self.decode(length + beside + (tokens - 1) / 2)
+
+    def budget_s(self, length: int, windows: Windows, k: int, network_s: float = 0.0) -> float:
+        """Seconds that a retrieval may take beside the window after `length` tokens (S3). Never below a millisecond.
+
+        What it found must be read in them as well, where that is done ahead.
+        """
+        tokens, read = k * NEIGHBOUR, self.read_s(k)
+        spare = self.decode_s(length, windows.interval, tokens) + (-read if self.ahead else read)
+        return max(1e-3, spare - network_s)
+
+    def predicted(self, prompt: int, tokens: int, windows: Windows, k: int, retrieval_s: float) -> Trace:
+        """The trace that a generation is predicted to have; `cost.overlap.ideal_s` of it is its predicted latency.
+
+        Args:
+            prompt: its tokens, at least a query's.
+            tokens: of the sequence in all.
+            retrieval_s: predicted seconds of one search.
+
+        Raises:
+            UserError: a prompt shorter than a query.
+        """
+        if prompt < CHUNK:
+            raise UserError(f"the performance model needs a prompt of at least {CHUNK} tokens, not {prompt}")
+        trace, length = [], prompt
+        while length < tokens:
+            first = length == prompt
+            end = min(tokens, windows.first(windows.of(length - 1) + 1) + 1)
+            stage = PREFETCH if windows.stale and not first else RETRIEVAL
+            trace.append(Call(stage, (CHUNK,), (0,), macs=0, seconds=retrieval_s))
+            read_s = self.read_s(k)
+            read = AHEAD if self.ahead and stage == PREFETCH else "neighbours"
+            trace.append(Call(read, (NEIGHBOUR,) * k, (1,) * k, parallel=True, seconds=read_s))
+            seconds = self.decode_s(length, end - length, k * NEIGHBOUR)
+            trace.append(Call("decode", (1,), (length,), logits=(1,), steps=end - length, seconds=seconds))
+            length = end
+        return trace

@@ -1,0 +1,217 @@
+"""Runs one way of generating with retrieval over sequences of held-out text, and keeps a record of each.
+
+`perplexity` reads the given text; `generate` continues its first 64 tokens greedily, once untimed and then `trials`
+times. Both read through the same windows by the same calls.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from ragauge.cost.machine import competing_load
+from ragauge.cost.trace import Trace
+from ragauge.engines import LM
+from ragauge.errors import UserError
+from ragauge.generation.cross_attention import CrossAttention
+from ragauge.generation.evaluation import Text
+from ragauge.generation.generation import generate
+from ragauge.generation.joint import JointAttention
+from ragauge.generation.onnx import OnnxLM
+from ragauge.generation.onnx_retro import OnnxRetroLM
+from ragauge.generation.own_encoder import OwnEncoder, OwnReader, RetroLM
+from ragauge.generation.performance import GenerationModel
+from ragauge.generation.reader import AheadReader, Reader
+from ragauge.generation.schedule import Schedule
+from ragauge.generation.scoring import token_nll
+from ragauge.generation.sources import Passages, Source
+from ragauge.generation.windows import CHUNK, NEIGHBOUR
+from ragauge.io.progress import bar
+from ragauge.io.records import SequenceRecord, Writer
+
+Task = Literal["perplexity", "generate"]
+Engine = Literal["torch", "onnx"]
+PROMPT = CHUNK  # tokens of a sequence that are continued
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Everything that a record depends on besides its sequence: the fingerprint of a file of records."""
+
+    task: Task
+    schedule: Schedule
+    form: JointAttention | CrossAttention | OwnEncoder
+    model: str
+    tokens: int = 1024  # of a sequence
+    trials: int = 1  # of a generation
+    engine: Engine = "torch"
+    dtype: str = "float32"
+    device: str = "cpu"
+    threads: int | None = None
+    model_sha256: str | None = None
+    adapters_sha256: str | None = None  # of what was trained to read neighbours
+    database_sha256: str | None = None
+    index: str | None = None  # fingerprint of the index or server that is asked
+    code: str | None = None  # digest of the modules that generate
+
+    def __post_init__(self) -> None:
+        if self.tokens <= CHUNK + 1:
+            raise UserError(f"tokens: a sequence needs more than {CHUNK + 1}, not {self.tokens}")
+        if self.trials < 1:
+            raise UserError(f"trials: at least 1 is needed, not {self.trials}")
+        if self.engine == "onnx" and isinstance(self.form, CrossAttention):
+            raise UserError(f"engine onnx: reads neighbours by the forms joint and retro, not by {self.form.name}")
+        if self.engine == "onnx" and self.dtype != "float32":
+            raise UserError(f"engine onnx: runs a decoder in float32, not in {self.dtype}")
+
+
+@dataclass
+class Pipeline:
+    """A decoder beside its retriever."""
+
+    lm: LM | OnnxLM | RetroLM | OnnxRetroLM
+    setting: Setting
+    searcher: Any = None  # a `retrieval.Searcher`, where the schedule asks
+    passages: Passages | None = None  # the database's, where neighbours are random
+    adapted: LM | None = None  # reads neighbours: `lm` with trained adapters
+    generation: GenerationModel | None = field(default=None, init=False)  # fitted once, where searches are to be hidden
+
+    def record(self, text: Text) -> SequenceRecord:
+        """One sequence's record; one that outgrows the memory fails with its reason.
+
+        Raises:
+            UserError: the retriever failed. The run ends; begun anew, it goes on with this sequence.
+        """
+        base: dict[str, Any] = {"key": text.key, "document": text.document, "tokens": len(text.ids)}
+        try:
+            run = self._score if self.setting.task == "perplexity" else self._generate
+            return SequenceRecord(**base, status="ok", **run(text))
+        except (MemoryError, torch.OutOfMemoryError) as error:
+            return SequenceRecord(**base, status="failed", reason=" ".join(str(error).split()) or type(error).__name__)
+
+    def _score(self, text: Text) -> dict[str, Any]:
+        def read(reader: Reader, source: Source) -> Any:
+            return token_nll(reader, text.ids, source, self.setting.schedule.windows)
+
+        nll, source, trace, seconds = self._run(text, read)
+        scored = nll[CHUNK - 1 :]  # what is predicted before the first retrieval is the same for all schedules
+        return {
+            "nll": float(scored.double().mean()),
+            "scored": len(scored),
+            "trials_s": [seconds],
+            "trace": [call.to_json() for call in trace],
+            **_found(source),
+        }
+
+    def _generate(self, text: Text) -> dict[str, Any]:
+        self.warm_up(text)
+        with competing_load() as load:
+            trials = [self.generate(text) for _ in range(self.setting.trials)]
+        ids, source, trace, _ = sorted(trials, key=lambda trial: trial[3])[len(trials) // 2]
+        return {
+            "prompt_tokens": PROMPT,
+            "generated": ids,
+            "trials_s": [seconds for *_, seconds in trials],
+            "load_share": load.share,
+            "trace": [call.to_json() for call in trace],
+            **_found(source),
+        }
+
+    def generate(self, text: Text) -> tuple[list[int], Source, Trace, float]:
+        """(new tokens, where neighbours came from, trace, seconds) of continuing a text's first 64 tokens."""
+
+        def write(reader: Reader, source: Source) -> list[int]:
+            return generate(reader, text.ids[:PROMPT], self.setting.tokens, source, self.setting.schedule.windows)
+
+        return self._run(text, write)
+
+    def warm_up(self, text: Text) -> None:
+        """Generate once untimed; the performance model is fitted to the first such trace, searches at nprobe 1."""
+        if self.setting.schedule.hide and self.generation is None:
+            self.generation = GenerationModel.of(self.generate(text)[2], self.setting.form.name == "joint")
+        elif self.setting.trials > 1:
+            self.generate(text)
+
+    def _run(self, text: Text, use: Callable[[Reader, Source], Any]) -> tuple[Any, Source, Trace, float]:
+        """(what `use` returns, the source, the trace, seconds) of one pass over a sequence with a cache of its own."""
+        schedule = self.setting.schedule
+        room = schedule.k * NEIGHBOUR if schedule.kind != "no_retrieval" else 0
+        reader = self._open(room)
+        source = schedule.source(
+            reader.note,
+            text.key,
+            text.document,
+            searcher=self.searcher,
+            passages=self.passages,
+            tokenizer=self.lm.tokenizer,
+            budget=self._budget_s,
+            prepare=None if isinstance(reader, OwnReader) else reader.prepare,
+        )
+        try:
+            with self.lm.tracing() as trace:
+                self.lm.synchronize()
+                started = time.perf_counter()
+                result = use(reader, source)
+                self.lm.synchronize()
+                seconds = time.perf_counter() - started
+        finally:
+            source.close()
+        return result, source, list(trace), seconds
+
+    def _open(self, room: int) -> AheadReader | OwnReader:
+        """A reader of one sequence, by the engine that the decoder is of."""
+        form = self.setting.form
+        if isinstance(self.lm, RetroLM | OnnxRetroLM):
+            return self.lm.open(self.setting.tokens)
+        assert not isinstance(form, OwnEncoder)
+        if not isinstance(self.lm, OnnxLM):
+            return form.open(self.lm, self.setting.tokens, room, self.adapted)
+        assert isinstance(form, JointAttention)
+        return self.lm.open(room, form)
+
+    def _budget_s(self, length: int) -> float:
+        """Seconds of a search beside the window after `length` tokens; the least there is until a model is fitted."""
+        if self.generation is None:
+            return 1e-3
+        return self.generation.budget_s(length, self.setting.schedule.windows, self.setting.schedule.k)
+
+
+def run(
+    make: Callable[[], Pipeline],
+    texts: Sequence[Text],
+    setting: Setting,
+    out: Path,
+    *,
+    overwrite: bool = False,
+    about: dict[str, Any] | None = None,
+) -> Path:
+    """Keep a record of every sequence that `out` does not hold yet; a killed run goes on where it was.
+
+    Args:
+        make: loads the decoder and reaches the retriever; called only where something is to do.
+        about: what is written beside the records (variant, provenance).
+
+    Raises:
+        UserError: the model or the retriever cannot be had; `out` holds another run's records or cannot be written.
+    """
+    keys = [text.key for text in texts]
+    with Writer(out, asdict(setting), keys, overwrite, SequenceRecord) as writer:
+        todo = [text for text in texts if text.key not in writer.done]
+        pipeline = make() if todo else None
+        for text in bar(setting.schedule.kind, "sequence", len(texts), len(texts) - len(todo), iterable=todo):
+            assert pipeline is not None
+            writer.append(pipeline.record(text))
+        model = pipeline.generation if pipeline else None
+        writer.finish({**(about or {}), "performance_model": asdict(model) if model else None})
+    return out
+
+
+def _found(source: Source) -> dict[str, Any]:
+    """Which chunks were found, and by how much searching."""
+    found = getattr(source, "asked", [])
+    return {"neighbours": [[int(i) for i in one.ids] for one in found], "nprobe": [int(one.nprobe) for one in found]}

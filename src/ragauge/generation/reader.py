@@ -1,0 +1,154 @@
+"""What generation and scoring ask of a model that reads neighbours; decoders of any kind and engine are behind it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from threading import Lock
+from typing import Generic, Protocol, TypeVar
+
+from torch import Tensor
+
+from ragauge.cost.trace import Call, Trace
+from ragauge.engines import LM, KVCache, Limits, Row, Span
+
+Tokens = Sequence[int]
+State = TypeVar("State")
+KEPT = 16  # neighbours of a sequence whose states are kept
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Neighbours that were read, and are not attended to yet."""
+
+    calls: tuple[Call, ...]  # what reading them took
+    put: Callable[[], None]  # lets tokens read from now on attend to them; called where the sequence is read
+
+
+Prepare = Callable[[Sequence[Tokens], int], Prepared]
+"""Reads the neighbours of the window that begins after so many tokens, without changing what is attended to now."""
+
+
+class Traced:
+    """A decoder beside `ragauge.engines` that records its calls."""
+
+    _trace: Trace | None = None
+
+    @contextmanager
+    def tracing(self) -> Iterator[Trace]:
+        """Record every call made inside the block into the list it yields."""
+        outer, self._trace = self._trace, []
+        try:
+            yield self._trace
+        finally:
+            self._trace = outer
+
+    def note(self, call: Call) -> None:
+        """Add a call to the trace."""
+        if self._trace is not None:
+            self._trace.append(call)
+
+
+class Reader(Protocol):
+    """One sequence as it is read: a cache of its tokens and the neighbours that new tokens attend to."""
+
+    length: int  # tokens read
+
+    def attach(self, neighbours: Sequence[Tokens]) -> None:
+        """Let tokens read from now on attend to these neighbours, and no more to those attached before."""
+        ...
+
+    def read(self, ids: Tokens) -> Tensor:
+        """Read the next tokens of the sequence; the logits after each: (token, vocab)."""
+        ...
+
+    def decode(self, logits: Tensor, tokens: int) -> list[int]:
+        """Greedy continuation by that many tokens, of which the last is not read yet.
+
+        Args:
+            logits: (vocab,) after the last token read.
+        """
+        ...
+
+    def note(self, call: Call) -> None:
+        """Add a call that was made elsewhere (a retrieval) to the trace."""
+        ...
+
+
+class AheadReader(Reader, Protocol):
+    """A reader whose neighbours can be read before their window begins, by another thread."""
+
+    def prepare(self, neighbours: Sequence[Tokens], length: int) -> Prepared:
+        """See `Prepare`. Safe beside `read` and `decode` by one other thread."""
+        ...
+
+
+def attach(reader: AheadReader, neighbours: Sequence[Tokens]) -> None:
+    """`Reader.attach` of a reader that can prepare: both at once."""
+    prepared = reader.prepare(neighbours, reader.length)
+    for call in prepared.calls:
+        reader.note(call)
+    prepared.put()
+
+
+class Kept(Generic[State]):
+    """What a sequence's neighbours were read into: the windows of one text find the same chunks again and again.
+
+    A neighbour's state rests on its own tokens, their positions and the sequence's first token alone, so that keeping
+    it changes no token.
+    """
+
+    def __init__(self, most: int = KEPT) -> None:
+        self._most, self._states = most, dict[Hashable, State]()
+        self._lock = Lock()  # two threads may read neighbours, at the first window
+
+    def of(self, keys: Sequence[Hashable], read: Callable[[Sequence[int]], Sequence[State]]) -> list[State]:
+        """The states of keys, in order; `read` makes those of the places among them that are not kept."""
+        with self._lock:
+            found = {key: self._states[key] for key in keys if key in self._states}
+        missing = {key: place for place, key in reversed(list(enumerate(keys))) if key not in found}
+        places = sorted(missing.values())
+        if places:
+            found |= dict(zip((keys[place] for place in places), read(places), strict=True))
+        with self._lock:
+            for key in keys:
+                self._states.pop(key, None)
+                self._states[key] = found[key]  # the latest used is the last
+            while len(self._states) > max(self._most, len(keys)):
+                del self._states[next(iter(self._states))]
+        return [found[key] for key in keys]
+
+
+class CachedReader(ABC):
+    """What readers over the engine's decoder share: the whole cache is attended to, neighbours in it or not."""
+
+    def __init__(self, lm: LM, cache: KVCache) -> None:
+        self.lm, self.length = lm, 0
+        self._cache = cache
+
+    @abstractmethod
+    def prepare(self, neighbours: Sequence[Tokens], length: int) -> Prepared:
+        """See `AheadReader.prepare`."""
+
+    def attach(self, neighbours: Sequence[Tokens]) -> None:
+        """See `Reader.attach`."""
+        attach(self, neighbours)
+
+    def read(self, ids: Tokens) -> Tensor:
+        """See `Reader.read`."""
+        row = Row(ids, range(self.length, self.length + len(ids)), (Span(0, self._cache.length),))
+        [logits] = self.lm.extend(self._cache, [row], stage="read", logits_at=[range(len(ids))]).logits
+        self.length += len(ids)
+        return logits
+
+    def decode(self, logits: Tensor, tokens: int) -> list[int]:
+        """See `Reader.decode`."""
+        ids = self.lm.generate(self._cache, logits, self.length, Limits(tokens, ignore_stop=True))
+        self.length += len(ids) - 1
+        return ids
+
+    def note(self, call: Call) -> None:
+        """See `Reader.note`."""
+        self.lm.note(call)

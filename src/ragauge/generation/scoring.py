@@ -1,0 +1,50 @@
+"""Teacher-forced log-likelihood of a sequence, window by window, by the very reads that generation makes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ragauge.generation.reader import Prepared, Reader, Tokens
+from ragauge.generation.sources import Source
+from ragauge.generation.windows import Windows
+
+
+def token_nll(reader: Reader, ids: Tokens, source: Source, windows: Windows) -> Tensor:
+    """Negative log-likelihood, in nats, of every token but the first: (token - 1,), fp32 on the CPU."""
+    parts = [
+        F.cross_entropy(
+            logits.float(), torch.tensor(list(ids[start + 1 : stop + 1]), device=logits.device), reduction="none"
+        )
+        for start, stop, logits in read_through(reader, ids, len(ids) - 1, source, windows)
+    ]
+    return torch.cat(parts).cpu()
+
+
+def read_through(
+    reader: Reader, ids: Tokens, stop: int, source: Source, windows: Windows, end: int | None = None
+) -> Iterator[tuple[int, int, Tensor]]:
+    """Read the tokens up to `stop`, each window with its own neighbours: (start, stop, logits (token, vocab)).
+
+    The source sees the tokens known at a window's start and no later ones.
+
+    Args:
+        end: up to which tokens will be read later on, where that is beyond `stop`.
+    """
+    end = stop if end is None else end
+    for piece in windows.pieces(reader.length, stop):
+        if piece.window >= 0 and piece.start == windows.first(piece.window):
+            attach(reader, source, piece.window, ids[: piece.start + 1], more=windows.first(piece.window + 1) < end)
+        yield piece.start, piece.stop, reader.read(ids[piece.start : piece.stop])
+
+
+def attach(reader: Reader, source: Source, window: int, known: Tokens, more: bool) -> None:
+    """Bring a window's neighbours before the reader, unless those of the window before stay."""
+    found = source.neighbours(window, known, more)
+    if isinstance(found, Prepared):
+        found.put()
+    elif found is not None:
+        reader.attach(found)

@@ -1,0 +1,103 @@
+"""A digest of the code behind a result: of a module and all of ours that it imports, anywhere in its text.
+
+The workflow gives it to its rules as a parameter, and records hold it: a changed module then makes anew exactly what
+rests on it. Comments, docstrings and layout do not count.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[2]  # the folder that holds the package
+PACKAGE = "ragauge"
+
+
+class _Text(NamedTuple):
+    """What a module's text says, whatever other modules there are."""
+
+    code: str  # digest of its syntax tree without docstrings
+    imports: list[tuple[str, list[str]]]  # of ours, as (module, names from it); no names: the module alone
+
+
+def digest(*modules: str) -> str:
+    """Twelve hexadecimal digits of the code of modules (full names) and of all that they import of ours."""
+    total = hashlib.sha256()
+    for name in sorted(reachable(*modules)):
+        total.update(f"{name} {_text(name).code}\n".encode())
+    return total.hexdigest()[:12]
+
+
+def reachable(*modules: str) -> set[str]:
+    """The names of our modules that `modules` import, directly or not, themselves included.
+
+    A package's `__init__` is imported with any module in it.
+    """
+    found: set[str] = set()
+    waiting = list(modules)
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting.extend(imports(name))
+    return found
+
+
+@cache
+def imports(module: str) -> frozenset[str]:
+    """Our modules that one module imports, inside functions too but not for the type checker alone."""
+    found = {name for imported, names in _text(module).imports for name in _meant(imported, names)}
+    parents = {name.rpartition(".")[0] for name in (*found, module)} - {"", PACKAGE}
+    return frozenset(name for name in found | parents - {module} if _path(name) is not None)
+
+
+def _meant(module: str, names: list[str]) -> Iterator[str]:
+    """Modules an import statement may mean; `from ragauge.engines import cache` is a module or a name in one."""
+    submodules = [f"{module}.{name}" for name in names if _path(f"{module}.{name}")]
+    yield from submodules
+    if not names or (module != PACKAGE and len(submodules) < len(names)):
+        yield module
+
+
+@cache
+def _path(module: str) -> Path | None:
+    stem = ROOT.joinpath(*module.split("."))
+    return next((p for p in (stem.with_suffix(".py"), stem / "__init__.py") if p.is_file()), None)
+
+
+@cache
+def _text(module: str) -> _Text:
+    path = _path(module)
+    if path is None:
+        raise ModuleNotFoundError(f"{module}: no such module below {ROOT}")
+    tree = ast.parse(path.read_bytes(), filename=str(path))
+    imported = list(_imported(tree.body))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node, clean=False):
+            node.body = node.body[1:]
+    return _Text(hashlib.sha256(ast.dump(tree).encode()).hexdigest(), imported)
+
+
+def _imported(statements: list[ast.stmt]) -> Iterator[tuple[str, list[str]]]:
+    """The imports in statements and in those below them; no expression can hold one."""
+    for node in statements:
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, []) for alias in node.names if _ours(alias.name))
+        elif isinstance(node, ast.ImportFrom) and _ours(node.module or ""):
+            yield str(node.module), [alias.name for alias in node.names]
+        elif not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"):
+            yield from _imported(_below(node))
+
+
+def _below(node: ast.stmt | ast.ExceptHandler | ast.match_case) -> list[ast.stmt]:
+    fields = [getattr(node, name, []) for name in ("body", "orelse", "finalbody")]
+    parts = [*getattr(node, "handlers", []), *getattr(node, "cases", [])]
+    return [statement for found in (*fields, *map(_below, parts)) for statement in found]
+
+
+def _ours(module: str) -> bool:
+    return module.split(".")[0] == PACKAGE

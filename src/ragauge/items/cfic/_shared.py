@@ -1,0 +1,212 @@
+"""What CFIC's items share: which variant is which row of the paper's tables, its evidence, published F1 as shares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from ragauge.results.cells import OTHER_MODEL, Cell, Measure, difference, join, noted, quality, read_csv, scored
+from ragauge.results.runs import DEFAULTS, Runs, Variant, identities
+
+LONGBENCH = "longbench_"  # what our names of the data sets have before the paper's
+SECTION = "gold_section_recall"
+# The names that the paper's generators are known by here.
+GENERATORS = {
+    "llama-2-7b-chat-hf": "Llama2-7B-chat-4k",
+    "llama-2-7b-chat": "Llama2-7B-chat-4k",
+    "vicuna-7b-16k": "Vicuna-v1.5-7B-16k",
+    "vicuna-7b-v1.5-16k": "Vicuna-v1.5-7B-16k",
+}
+ENCODERS = {"bge-large": "bge", "llm-embedder": "llm_embedder", "llm_embedder": "llm_embedder", "minilm": "minilm"}
+
+
+class Row(NamedTuple):
+    """A method as Table 3 tells it apart."""
+
+    method: str  # who finds the evidence: a ranker, "free_extraction", "cfic", or a way to do without any
+    chunking: str = ""
+
+
+def row(variant: Variant) -> Row:
+    """The row of a variant, from its method and parameters."""
+    if variant.method == "chunks":
+        return Row(ranker(variant), str(variant.param("chunking")))
+    return Row("full_article" if variant.method == "naive" else variant.method)
+
+
+def ranker(variant: Variant) -> str:
+    """What ranks a variant's chunks, as the paper calls it."""
+    if variant.param("ranker") != "dense":
+        return str(variant.param("ranker"))
+    encoder = str(variant.param("encoder")).rpartition("/")[2].rpartition(":")[2].lower()
+    return next((short for part, short in ENCODERS.items() if part in encoder), encoder)
+
+
+def is_cfic(variant: Variant, **others: Any) -> bool:
+    """Whether this is CFIC with every option but k and d at its default, or as given in `others`."""
+    wanted = {k: v for k, v in DEFAULTS["cfic"].items() if k not in ("top_k", "d")} | others
+    return variant.method == "cfic" and all(variant.param(k) == v for k, v in wanted.items())
+
+
+def size(variant: Variant) -> tuple[Any, Any]:
+    """(k, d) of a variant of CFIC."""
+    return variant.param("top_k"), variant.param("d")
+
+
+def main(runs: Runs, dataset: str, model: str) -> Variant | None:
+    """CFIC as the paper has it (k=3, d=256), of what was asked the questions of a data set."""
+    return as_published(runs.of(dataset, model))
+
+
+def as_published(variants: Iterable[Variant]) -> Variant | None:
+    """Of these variants CFIC as the paper has it, else the first that has all of its options on."""
+    found = [v for v in variants if is_cfic(v)]
+    paper = (DEFAULTS["cfic"]["top_k"], DEFAULTS["cfic"]["d"])
+    return next((v for v in found if size(v) == paper), found[0] if found else None)
+
+
+def base_of(runs: Runs, model: str) -> str | None:
+    """The label of what this was before fine-tuning, its own or its finder's, or the source; None where there was none.
+
+    With a finder it is the same model with the finder as it was, or by itself where that is the same.
+    """
+    config, entry = runs.config, runs.config.models.get(model) if runs.config else None
+    if config is None or entry is None or not config.trainings(model):
+        return None
+    finds = config.training[config.trainings(model)[-1]].model
+    answers = config.training[entry.training].model if entry.training else entry.source
+    pairs = {
+        label: (m.source, config.models[m.finder].source if m.finder else m.source)
+        for label, m in config.models.items()
+    }
+    return next((label for label, pair in pairs.items() if pair == (answers, finds)), answers)
+
+
+def generator(variant: Variant, runs: Runs) -> str | None:
+    """The paper's name of the model that answers, if it answered this data set's questions with it."""
+    if paper_dataset(runs, variant.dataset) is None:
+        return None
+    return next((GENERATORS[name] for name in identities(variant) if name in GENERATORS), None)
+
+
+def paper_dataset(runs: Runs, dataset: str) -> str | None:
+    """The paper's name of a data set; None for one that is not the paper's."""
+    name = runs.registered(dataset)
+    return name.removeprefix(LONGBENCH) if name.startswith(LONGBENCH) else None
+
+
+def not_run(runs: Runs, dataset: str, model: str, is_row: Callable[[Variant], bool], default: str) -> Measure:
+    """Why a row has no number: its variant has no records, or `default` where there is no such variant."""
+    asked = [v for v in runs.variants if (v.dataset, v.model) == (dataset, model) and v.missing and is_row(v)]
+    elsewhere = sorted({v.name for v in runs.variants if v.model == model and is_row(v)})
+    if asked:
+        return Measure(note=f"not run: {asked[0].missing} for variant {asked[0].name}")
+    return Measure(note=f"not run: variant {elsewhere[0]} is not asked of {dataset}" if elsewhere else default)
+
+
+def whole(runs: Runs, model: str) -> bool:
+    """Whether a model is asked under every method, so that a row without records wants a reason."""
+    entry = runs.config.models.get(model) if runs.config else None
+    return entry is None or (entry.methods is None and entry.training is None and entry.finder is None)
+
+
+def beside(runs: Runs, measured: Sequence[Cell], printed: Sequence[Cell], on: Sequence[str]) -> list[Cell]:
+    """The measured cells, each with the paper's number where model, data set and row are the paper's; then the others.
+
+    As `_cells.merge`, for data sets whose labels are not their names.
+    """
+
+    def identity(cell: Cell) -> tuple[Any, ...]:
+        registered = runs.registered(cell.keys["dataset"])
+        return (cell.paper_model, registered, cell.quantity, *(cell.keys.get(k, "") for k in on))
+
+    values = {identity(cell): cell.published for cell in printed}
+    found = [replace(c, published=values.get(identity(c))) if c.paper_model else c for c in measured]
+    used = {identity(cell) for cell in found if cell.paper_model}
+    models = {cell.paper_model for cell in found}
+    rest = [cell for cell in printed if identity(cell) not in used]
+    notes = ("published; this row was not run" if cell.paper_model in models else OTHER_MODEL for cell in rest)
+    return found + [replace(c, measure=Measure(note=note)) for c, note in zip(rest, notes, strict=True)]
+
+
+def published_f1(item: str, keys: Mapping[str, str]) -> list[Cell]:
+    """The F1 of a published table as shares; `keys` maps our key columns to the CSV's."""
+    return [
+        Cell(
+            {
+                "model": line["generator"],
+                "dataset": LONGBENCH + line["dataset"],
+                **{k: line[c] for k, c in keys.items()},
+            },
+            "f1",
+            published=round(float(line["f1"]) / 100, 4),
+            paper_model=line["generator"],
+        )
+        for line in read_csv(item)
+    ]
+
+
+# --- qualities ---
+
+
+def qualities(runs: Runs, variant: Variant) -> dict[str, Measure]:
+    """F1, and of the evidence its volume in tokens and, where the data set names gold sections, their recall."""
+    found = {"f1": quality(runs, variant, "f1")}
+    if with_evidence(variant):
+        found |= {"evidence_tokens": exact(runs, variant, "evidence_tokens")}
+        found |= {SECTION: quality(runs, variant, SECTION)} if scored(runs, variant, SECTION) else {}
+    return found
+
+
+def differences(runs: Runs, better: Variant, worse: Variant, word: str) -> dict[str, Measure]:
+    """`f1_<word>` and, where both have it, `gold_section_<word>`: better minus worse, question by question."""
+    found = {f"f1_{word}": difference(runs, better, worse, "f1")}
+    if all(scored(runs, v, SECTION) for v in (better, worse)):
+        found[f"gold_section_{word}"] = difference(runs, better, worse, SECTION)
+    return found
+
+
+def with_evidence(variant: Variant) -> bool:
+    """Whether a variant looks for evidence and answers from it in place of whole documents."""
+    return row(variant).method != "full_article" and any(r.get("evidence") for r in variant.records.values())
+
+
+def exact(runs: Runs, variant: Variant, metric: str) -> Measure:
+    """The mean of a metric of evidence over the questions that have any; one that failed has none."""
+    from ragauge import metrics
+
+    scores = [metrics.score(metric, record) for record in variant.records.values()]
+    found = [score for score in scores if score is not None]
+    without = len(scores) - len(found)
+    note = f"{without} of {len(scores)} questions without evidence are not counted" if without and found else ""
+    return mean(runs, found, note) if found else Measure(note="no question has evidence that was compared")
+
+
+def mean(runs: Runs, values: Sequence[float], note: str = "") -> Measure:
+    """The mean with its bootstrap interval."""
+    from ragauge.results.stats import bootstrap_interval
+
+    if not values:
+        return Measure(note=note or "no record holds it")
+    low, high = bootstrap_interval(values, seed=runs.seed)
+    return Measure(sum(values) / len(values), low, high, len(values), note=note)
+
+
+def at(variant: Variant) -> str:
+    """k and d of a variant in words, where they are not the paper's."""
+    k, d = size(variant)
+    paper = DEFAULTS["cfic"]
+    return "" if (k, d) == (paper["top_k"], paper["d"]) else f"k={k}, d={d}"
+
+
+def with_size(variant: Variant, measures: Mapping[str, Measure]) -> dict[str, Measure]:
+    """The measures of a variant of CFIC, with a note where k or d are not the paper's."""
+    return {q: noted(m, at(variant)) for q, m in measures.items()}
+
+
+def subset(runs: Runs, dataset: str, asked: int) -> str:
+    """Words for the paper's number of questions, where fewer were asked."""
+    name = paper_dataset(runs, dataset)
+    whole = next((int(line["samples"]) for line in read_csv("cfic_table_1") if line["dataset"] == name), None)
+    return join(f"a subset: {asked} of {whole} questions" if whole and asked < whole else "")

@@ -1,0 +1,75 @@
+"""CFIC, Figure 3: how far evidence may run on, the maximal decoding length d.
+
+Shows F1 at each d that was run, with bootstrap 95% intervals, and the share of gold sections that the evidence reaches
+where the data set names them, both at one k; and the d of the best F1, which is the luckiest of a few.
+
+Does not show: the paper's curves, which it only draws; its text names the best d (256). Nor evidence volume, which
+grows with d (Table 3 has it for one d).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ragauge.items.cfic import _shared
+from ragauge.rendering import panels
+from ragauge.results.cells import Cell, Measure, frame, quality, read_csv, scored
+from ragauge.results.runs import Runs, Variant
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+KEYS = ("model", "dataset", "series", "d", "variant")
+LINES = {"f1": "F1", _shared.SECTION: "gold section found"}
+PAPER = "the paper's 7B model"
+
+
+def table(runs: Runs) -> pd.DataFrame:
+    """One line for each (model, data set, k, d, quantity)."""
+    measured = [cell for group in runs.groups(long=True) for cell in _group(runs, *group)]
+    return frame(KEYS, measured + _published())
+
+
+def draw(table: pd.DataFrame) -> Figure:
+    """F1 and the recall of gold sections against d on a base-2 scale."""
+    import pandas as pd
+
+    shown = table.assign(dataset=[name.removeprefix(_shared.LONGBENCH) for name in table["dataset"]])
+    points = [panels.points(shown, KEYS, "d", q).assign(line=text) for q, text in LINES.items()]
+    found = pd.concat([part for part in points if len(part)] or points, ignore_index=True)
+    several = found.groupby(["model", "dataset"])["x"].transform("nunique") > 1
+    found = found[(found["x"] > 0) & several]
+    return panels.planes(found, panels.Axis("d (tokens)", base2=True), panels.Axis("share, 95% interval"))
+
+
+def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
+    best = _shared.main(runs, dataset, model)
+    swept = [v for v in runs.of(dataset, model) if best and _shared.is_cfic(v) and _k(v) == _k(best)]
+    measures = {v: quality(runs, v, "f1") for v in sorted(swept, key=lambda v: v.param("d"))}
+    cells = []
+    for variant, f1 in measures.items():
+        keys = {"model": model, "dataset": dataset, "series": f"k={_k(variant)}", "d": variant.param("d")}
+        keys |= {"variant": variant.name}
+        cells.append(Cell(keys, "f1", f1))
+        if scored(runs, variant, _shared.SECTION):
+            cells.append(Cell(keys, _shared.SECTION, quality(runs, variant, _shared.SECTION)))
+    known = {v: m.value for v, m in measures.items() if m.value is not None}
+    if len(known) > 1:
+        luckiest = max(known, key=lambda v: known[v])
+        note = f"the best of {', '.join(str(v.param('d')) for v in known)} on these questions"
+        keys = {"model": model, "dataset": dataset, "series": f"k={_k(luckiest)}", "variant": luckiest.name}
+        cells.append(Cell(keys, "best_d", Measure(float(luckiest.param("d")), n=measures[luckiest].n, note=note)))
+    return cells
+
+
+def _k(variant: Variant) -> Any:
+    return variant.param("top_k")
+
+
+def _published() -> list[Cell]:
+    """The best d that the paper's text names; its curves are only drawn."""
+    best = next(line for line in read_csv("cfic_statements") if line["item"] == "best_max_decoding_length_tokens")
+    note = Measure(note="published in the text; the curves are only drawn")
+    keys = {"model": PAPER, "dataset": "its data sets", "series": "k=3"}
+    return [Cell(keys, "best_d", note, float(best["value"]))]

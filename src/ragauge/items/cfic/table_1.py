@@ -1,0 +1,123 @@
+"""CFIC, Table 1: the data sets, how many questions they have and how long their documents are.
+
+Shows, for each data set of long documents in the run, the number of questions asked, the mean words of their documents
+and the mean tokens under the model's tokenizer, and the same of the articles that a fine-tuning of the run drew its
+spans from. The paper's counts are of the whole data sets (and of its own 25,652 training pairs): a subset says so and
+its ratio is of that subset.
+
+Does not show: what of a document is beyond the model's context (the records' `truncated`).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ragauge.errors import UserError
+from ragauge.items.cfic import _shared
+from ragauge.rendering import panels
+from ragauge.results.cells import Cell, Measure, frame, noted, read_csv
+from ragauge.results.runs import Runs
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+KEYS = ("model", "dataset")
+QUANTITIES = ("samples", "average_words")
+PAPER = "the paper"
+SFT = "sft"  # the paper's name of its training data
+
+
+def table(runs: Runs) -> pd.DataFrame:
+    """One line for each (model, data set, statistic); words do not depend on the model, tokens do."""
+    measured = [cell for group in runs.groups(long=True) for cell in _group(runs, *group)]
+    measured += [cell for label in sorted(_trainings(runs)) for cell in _training(runs, label)]
+    beside = {runs.registered(cell.keys["dataset"]) for cell in measured if cell.published is not None}
+    rest = [name for name in _printed() if _label(name) not in beside]
+    note = Measure(note="published; this data set is not in the run")
+    cells = measured + [
+        Cell({"model": PAPER, "dataset": _label(name)}, q, note, _printed()[name][q])
+        for name in rest
+        for q in QUANTITIES
+    ]
+    return frame(KEYS, cells)
+
+
+def draw(table: pd.DataFrame) -> Figure:
+    """Words and tokens of a document, measured and published."""
+    import pandas as pd
+
+    mine = table[table["measured"].notna()].assign(published=math.nan)
+    printed = table[table["published"].notna()].assign(model=PAPER, measured=math.nan, note="published")
+    table = pd.concat([mine, printed], ignore_index=True)
+    names = [dataset.removeprefix(_shared.LONGBENCH) for dataset in table["dataset"]]
+    axes = {
+        "average_words": panels.Axis("words of a document"),
+        "average_tokens": panels.Axis("tokens of a document"),
+    }
+    shown = table.assign(dataset="documents of the data sets")
+    return panels.dots(shown, ["average_document_tokens"] * len(table), axes, names)
+
+
+def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
+    keys = {"model": model, "dataset": dataset}
+    variants = runs.of(dataset, model)
+    asked = max((len(v.records) for v in variants), default=0)
+    lengths = {k: sum(r["tokens"].get("documents") or []) for v in variants for k, r in v.records.items()}
+    printed = _printed().get(_shared.paper_dataset(runs, dataset) or "", {})
+    subset = _shared.subset(runs, dataset, asked)
+    measures = {
+        "samples": Measure(float(asked), n=asked),
+        "average_words": _words(runs, dataset, set(lengths)),
+        "average_tokens": _shared.mean(runs, [float(n) for n in lengths.values() if n]),
+    }
+    return [Cell(keys, q, noted(m, subset), printed.get(q)) for q, m in measures.items()]
+
+
+def _words(runs: Runs, dataset: str, asked: set[str]) -> Measure:
+    """Mean words of the documents of the questions asked, as white space parts them (LongBench's `length`)."""
+    path = runs.folder / "data" / f"{dataset}.jsonl"
+    if not path.is_file():
+        return Measure(note=f"no {path.name} beside the records: their documents are not at hand")
+    texts = ([d["text"] for d in line["documents"]] for line in _lines(path) if line["key"] in asked)
+    return _shared.mean(runs, [float(sum(len(text.split()) for text in of_one)) for of_one in texts])
+
+
+def _trainings(runs: Runs) -> list[str]:
+    return list(runs.config.training) if runs.config else []
+
+
+def _training(runs: Runs, label: str) -> list[Cell]:
+    """Spans with a question, and the mean words of the stretches of articles that they were drawn from."""
+    keys = {"model": runs.config.training[label].model if runs.config else "", "dataset": SFT}
+    path = runs.folder / "training" / label / "data" / "train.jsonl"
+    printed = _printed()[SFT]
+    if not path.is_file():
+        return [Cell(keys, q, Measure(note=f"not run: training {label} left no data"), printed[q]) for q in QUANTITIES]
+    spans = [(len(line.get("spans") or ()), len(str(line.get("text", "")).split())) for line in _lines(path)]
+    pairs = sum(count for count, _ in spans)
+    note = f"training {label}: a smaller set than the paper's"
+    lengths = [float(words) for count, words in spans for _ in range(count)]
+    values = (Measure(float(pairs), n=pairs), _shared.mean(runs, lengths))
+    return [Cell(keys, q, noted(m, note), printed[q]) for q, m in zip(QUANTITIES, values, strict=True)]
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    with path.open("rb") as file:
+        for number, line in ((n, line) for n, line in enumerate(file, start=1) if line.strip()):
+            try:
+                yield json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise UserError(f"{path}:{number}: not a JSON line: {error}") from error
+
+
+def _printed() -> dict[str, dict[str, float]]:
+    return {line["dataset"]: {q: float(line[q]) for q in QUANTITIES} for line in read_csv("cfic_table_1")}
+
+
+def _label(name: str) -> str:
+    return name if name == SFT else _shared.LONGBENCH + name

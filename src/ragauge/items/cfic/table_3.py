@@ -1,0 +1,105 @@
+"""CFIC, Table 3: evidence found without chunking against chunk-and-rank, free extraction and the full article.
+
+Shows F1 (a share; the paper prints per cent) of every method on every data set of long documents, the tokens of
+evidence that it answered from, the recall of the gold section where the data set names one, and CFIC's F1 and recall
+minus that method's on the same questions, with a paired test (`..._cfic_gain`). Finder and answering model are one
+model here; the paper's answers are those of two chat models, whatever found the evidence.
+
+Does not show: time (Table 6). The paper's F1 rests on 150 to 200 questions a data set; a smaller count says so below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ragauge.items.cfic import _shared
+from ragauge.items.cfic._shared import Row
+from ragauge.rendering import cfic_panels, panels
+from ragauge.results.cells import Cell, Measure, frame, read_csv
+from ragauge.results.runs import Runs, Variant, identities
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+KEYS = ("model", "dataset", "method", "chunking", "finder", "variant")
+ON = ("method", "chunking", "finder")
+CHUNKINGS = ("sliding_window", "paragraph")
+RANKERS = ("bge", "llm_embedder", "minilm", "bm25")  # the last two are ours
+WITHOUT_CHUNKS = (Row("free_extraction"), Row("cfic"), Row("full_article"))
+ROWS = (*(Row(ranker, chunking) for ranker in RANKERS for chunking in CHUNKINGS), *WITHOUT_CHUNKS)
+OURS = ("minilm", "bm25")
+HUB = "not run: not in this experiment; its encoder comes from a model hub, configs/paper.yaml has it"
+# The paper's extractors, by what the names of their checkpoints begin with.
+EXTRACTORS = {"vicuna-7b": "vicuna_7b", "longchat-7b": "longchat_7b", "longalpaca-7b": "longalpaca_7b"}
+SHORT = {"sliding_window": "windows", "paragraph": "paragraphs", "": ""}
+
+
+def table(runs: Runs) -> pd.DataFrame:
+    """One line for each (model, data set, method, chunking, finder, quantity)."""
+    measured = [cell for group in runs.groups(long=True) for cell in _group(runs, *group)]
+    return frame(KEYS, _shared.beside(runs, measured, _published(), on=ON))
+
+
+def draw(table: pd.DataFrame) -> Figure:
+    """F1 of every method, a column a data set."""
+    names = [_name(*values) for values in table[["method", "chunking", "finder", "model"]].itertuples(index=False)]
+    return cfic_panels.grid(table, "f1", "F1", list(table["method"]), names)
+
+
+def _name(method: str, chunking: str, finder: str, model: str) -> str:
+    label = panels.method_label(method)
+    by = f" ({finder.removesuffix('_7b')})" if finder and finder != model and method == "free_extraction" else ""
+    return f"{label}, {SHORT[chunking]}" if chunking else label + by
+
+
+def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
+    best = _shared.main(runs, dataset, model)
+    found: dict[Row, list[Variant]] = {}
+    for variant in runs.of(dataset, model):
+        if variant.method != "cfic" or variant is best:
+            found.setdefault(_shared.row(variant), []).append(variant)
+    others = [row for row in found if row not in ROWS]
+    cells = []
+    for row in (*ROWS, *others):
+        cells += [cell for v in found.get(row, []) for cell in _measured(runs, row, v, best)]
+        if row not in found and row.method not in OURS and _shared.whole(runs, model):
+            cells.append(_missing(runs, dataset, model, row))
+    return cells
+
+
+def _measured(runs: Runs, row: Row, variant: Variant, best: Variant | None) -> list[Cell]:
+    measures = _shared.qualities(runs, variant)
+    if best is variant:
+        measures = _shared.with_size(variant, measures)
+    elif best is not None:
+        measures |= _shared.differences(runs, best, variant, "cfic_gain")
+    keys = _keys(variant.dataset, variant.model, row) | {"variant": variant.name}
+    known = [paper for name in identities(variant) for start, paper in EXTRACTORS.items() if name.startswith(start)]
+    keys |= {"finder": known[0]} if known and row.method == "free_extraction" else {}
+    of_paper = _shared.generator(variant, runs)
+    return [Cell(keys, quantity, m, paper_model=of_paper) for quantity, m in measures.items()]
+
+
+def _missing(runs: Runs, dataset: str, model: str, row: Row) -> Cell:
+    default = HUB if row.chunking else "not run: not in this experiment"
+    reason = _shared.not_run(runs, dataset, model, lambda v: _shared.row(v) == row, default)
+    return Cell(_keys(dataset, model, row), "f1", reason)
+
+
+def _keys(dataset: str, model: str, row: Row) -> dict[str, Any]:
+    finder = model if row.method in ("cfic", "free_extraction") else ""
+    return {"model": model, "dataset": dataset, "method": row.method, "chunking": row.chunking, "finder": finder}
+
+
+def _published() -> Sequence[Cell]:
+    """The paper's rows; its extractors and its own model stand as finders."""
+    cells = []
+    for line, cell in zip(read_csv("cfic_table_3"), _shared.published_f1("cfic_table_3", {}), strict=True):
+        name = line["method"]
+        method = "free_extraction" if name in EXTRACTORS.values() else "cfic" if name == "cfic_7b" else name
+        finder = name if method in ("free_extraction", "cfic") else ""
+        row = {"method": method, "chunking": line["chunking"], "finder": finder}
+        cells.append(Cell({**cell.keys, **row}, "f1", Measure(), cell.published, cell.paper_model))
+    return cells

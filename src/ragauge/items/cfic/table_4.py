@@ -1,0 +1,106 @@
+"""CFIC, Table 4: the ablation, without prefixes, without skip decoding, without both, without fine-tuning.
+
+Shows F1 (a share; the paper prints per cent) of each setting at one k and d, the tokens of evidence, the recall of the
+gold section where the data set names one, and CFIC's F1 and recall minus the setting's on the same questions, with a
+paired test (`..._loss`); also the released code's search, which follows the likeliest first tokens greedily, and the
+full article.
+For a model that was not fine-tuned, CFIC is what the paper calls "without SFT", and the note says so.
+
+Does not show: time (Table 6), nor other k and d (Table 8, Figure 3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ragauge.items.cfic import _shared
+from ragauge.rendering import cfic_panels, panels
+from ragauge.results.cells import Cell, Measure, frame, noted
+from ragauge.results.runs import Runs, Variant
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+KEYS = ("model", "dataset", "setting", "variant")
+# setting -> CFIC's options that it changes
+OPTIONS: dict[str, dict[str, Any]] = {
+    "cfic": {},
+    "without_prefix": {"prefix": False},
+    "without_skip": {"skip": False},
+    "without_both": {"prefix": False, "skip": False},
+    "first_token": {"search": "first_token"},
+}
+SETTINGS = ("cfic", "without_prefix", "without_skip", "without_both", "without_sft", "first_token", "full_article")
+UNTRAINED = "this model was not fine-tuned for CFIC: what the paper calls without SFT"
+
+
+def table(runs: Runs) -> pd.DataFrame:
+    """One line for each (model, data set, setting, quantity)."""
+    measured = [cell for group in runs.groups(long=True) for cell in _group(runs, *group)]
+    printed = _shared.published_f1("cfic_table_4", {"setting": "variant"})
+    return frame(KEYS, _shared.beside(runs, measured, printed, on=("setting",)))
+
+
+def draw(table: pd.DataFrame) -> Figure:
+    """F1 under each setting, a column a data set."""
+    names = [panels.method_label(setting) for setting in table["setting"]]
+    return cfic_panels.grid(table, "f1", "F1", list(table["setting"]), names)
+
+
+def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
+    full = _shared.main(runs, dataset, model)
+    if full is None and not any(v.method == "cfic" for v in runs.of(dataset, model)):
+        return []
+    found = _found(runs, dataset, model, full)
+    cells = []
+    for setting in SETTINGS:
+        keys = {"model": model, "dataset": dataset, "setting": setting}
+        if setting not in found:
+            cells += [Cell(keys, "f1", _reason(runs, dataset, model, setting))] if _shared.whole(runs, model) else []
+            continue
+        variant = found[setting]
+        measures = _measures(runs, model, setting, variant, full)
+        of_paper = _shared.generator(variant, runs)
+        cells += [Cell(keys | {"variant": variant.name}, q, m, paper_model=of_paper) for q, m in measures.items()]
+    return cells
+
+
+def _found(runs: Runs, dataset: str, model: str, full: Variant | None) -> Mapping[str, Variant]:
+    """The variant of each setting, all at the k and d of CFIC itself."""
+    here = runs.of(dataset, model)
+    base = _shared.base_of(runs, model)
+    alike = [v for v in here if v.method == "cfic" and (full is None or _shared.size(v) == _shared.size(full))]
+    found = {s: v for s, options in OPTIONS.items() for v in reversed(alike) if _shared.is_cfic(v, **options)}
+    untrained = [v for v in runs.of(dataset, base or model) if _shared.is_cfic(v) and full and _same_size(v, full)]
+    found |= {"without_sft": untrained[0]} if untrained else {}
+    article = next((v for v in here if _shared.row(v).method == "full_article"), None)
+    return found | ({"full_article": article} if article else {})
+
+
+def _same_size(a: Variant, b: Variant) -> bool:
+    return _shared.size(a) == _shared.size(b)
+
+
+def _measures(runs: Runs, model: str, setting: str, variant: Variant, full: Variant | None) -> dict[str, Measure]:
+    measures = _shared.qualities(runs, variant)
+    if full is not None and variant is not full:
+        measures |= _shared.differences(runs, full, variant, "loss")
+    note = UNTRAINED if _shared.base_of(runs, model) is None and setting in ("cfic", "without_sft") else ""
+    size = _shared.at(variant) if variant.method == "cfic" else ""
+    return {q: noted(m, note, size) if q == "f1" else m for q, m in measures.items()}
+
+
+def _reason(runs: Runs, dataset: str, model: str, setting: str) -> Measure:
+    """Why a setting has no number."""
+    default = "not run: not in this experiment"
+    if setting == "without_sft":
+        return Measure(note=default)
+    if setting == "full_article":
+        return _shared.not_run(runs, dataset, model, lambda v: _shared.row(v).method == "full_article", default)
+    options = OPTIONS[setting]
+    changed = ", ".join(f"{k}: {str(v).lower()}" for k, v in options.items())
+    return _shared.not_run(
+        runs, dataset, model, lambda v: _shared.is_cfic(v, **options), f"{default}; it is method cfic with {changed}"
+    )

@@ -1,0 +1,170 @@
+"""CFIC, Table 6: how long it takes to find evidence, by stage, with and without the two decoding strategies.
+
+Shows the median milliseconds from the question to the evidence, the document's keys and values being at hand: of CFIC
+with its stages (reading the question, prefix decoding, skip decoding), and of the same model writing its evidence down
+freely; the tokens of the document and of the evidence; the tokens that prefix decoding takes one after another; and how
+many times faster CFIC is in the same interleaved trials. Times come from the latency rule alone.
+
+Does not show: reading the document (offline) and generating the answer, which are the same for both. The paper's times
+are those of its 7B model on its GPU and have no ratio; it does not say in which stage the question is read.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ragauge.items.cfic import _shared, _timing
+from ragauge.rendering import style
+from ragauge.results.cells import Cell, Measure, frame, read_csv
+from ragauge.results.runs import Runs, Variant
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+KEYS = ("model", "dataset", "system", "variant")
+LATENCY = "decoding_latency_ms"
+FREE = "without_decoding_strategies"
+PAPER = "the paper's 7B models"
+PUBLISHED = {"input_tokens": "input_tokens", "output_tokens": "output_tokens", LATENCY: LATENCY}
+NAMES = {
+    "cfic": "CFIC",
+    FREE: "without strategies",
+    "longalpaca_7b": "LongAlpaca",
+}
+STAGES = {"query": "#BBBBBB", "prefix": "#0072B2", "skip": "#E69F00", "rest": "#E4E4E4", "free": "#666633"}
+LEGEND = {
+    "query": "reading the question",
+    "prefix": "prefix decoding",
+    "skip": "skip decoding",
+    "rest": "not told apart",
+    "free": "free generation",
+}
+
+
+def table(runs: Runs) -> pd.DataFrame:
+    """One line for each (model, data set, system, quantity); a stage is a system of its own, as in the paper."""
+    measured = [cell for group in _timing.groups(runs) for cell in _group(runs, *group)]
+    return frame(KEYS, measured + _published())
+
+
+def draw(table: pd.DataFrame) -> Figure:
+    """A bar a system, in its stages; a panel a model and data set, the paper's shaded."""
+    timed = table[(table["quantity"] == LATENCY) & (table["measured"].notna() | table["published"].notna())]
+    panels = list(timed.groupby(["model", "dataset"], sort=False))
+    if not panels:
+        return style.empty("Nothing to draw yet: nothing was timed.")
+    columns = min(3, len(panels))
+    rows = -(-len(panels) // columns)
+    with style.theme():
+        figure = style.figure(style.TEXT_IN, 1.15 * rows + 0.5)
+        grid = figure.subplots(rows, columns, squeeze=False).flatten()
+        for ax, (key, part) in zip(grid, panels, strict=False):
+            _panel(ax, part, key)
+        for ax in grid[len(panels) :]:
+            ax.set_visible(False)
+        _legend(figure)
+        return figure
+
+
+def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
+    cfic, free = _systems(runs, dataset, model)
+    cells = []
+    if cfic is not None:
+        cells += _system(runs, dataset, "cfic", cfic)
+        for stage in () if _timing.why_not(runs, dataset, model) else _timing.STAGES:
+            keys = _keys(dataset, cfic, f"cfic_{stage}_stage")
+            cells.append(Cell(keys, LATENCY, _timing.finding(runs, dataset, cfic, stage)))
+    if free is not None:
+        cells += _system(runs, dataset, FREE, free)
+    if cfic is not None and free is not None:
+        cells.append(Cell(_keys(dataset, cfic, "cfic"), *_timing.speedup(runs, dataset, free, cfic)))
+    elif cfic is not None:
+        missing = Measure(note="not run: no variant of method free_extraction in this experiment")
+        cells.append(Cell({"model": model, "dataset": dataset, "system": FREE}, LATENCY, missing))
+    return cells
+
+
+def _systems(runs: Runs, dataset: str, model: str) -> tuple[Variant | None, Variant | None]:
+    """CFIC and free generation: those that were timed, else those with records."""
+    latency, asked = _timing.find(runs, dataset, model), {v.name: v for v in runs.of(dataset, model)}
+    names = sorted(v.name for v in _timing.variants(runs, latency)) if latency else []
+    timed = [asked.get(name) or runs.named(model, name) for name in names]
+    cfic = _shared.as_published(timed) or _shared.as_published(asked.values())
+    return cfic, next((v for v in [*timed, *asked.values()] if v.method == "free_extraction"), None)
+
+
+def _system(runs: Runs, dataset: str, system: str, variant: Variant) -> list[Cell]:
+    records = [r for k, r in variant.records.items() if k not in variant.failed]
+    cut = [r["truncated"] for r in records]
+    inputs = [float(sum(r["tokens"].get("documents") or [])) for r in records]
+    note = f"{sum(map(bool, cut))} of {len(cut)} documents lost their middle" if any(cut) else ""
+    measures = {
+        "input_tokens": _shared.mean(runs, inputs, note),
+        "output_tokens": _shared.exact(runs, variant, "evidence_tokens"),
+        LATENCY: _timing.finding(runs, dataset, variant),
+    }
+    if system == "cfic":
+        measures = _shared.with_size(variant, measures) | {"prefix_steps": prefix_steps(runs, variant)}
+    keys = _keys(dataset, variant, system)
+    return [Cell(keys, quantity, measure) for quantity, measure in measures.items()]
+
+
+def prefix_steps(runs: Runs, variant: Variant) -> Measure:
+    """Mean tokens that prefix decoding takes one after another; the first needs no pass of its own."""
+    steps = [1.0 + sum(call.stage == "prefix" for call in trace) for trace in variant.traces.values()]
+    return _shared.mean(runs, steps)
+
+
+def _keys(dataset: str, variant: Variant, system: str) -> dict[str, Any]:
+    return {"model": variant.model, "dataset": dataset, "system": system, "variant": variant.name}
+
+
+def _published() -> list[Cell]:
+    cells = []
+    steps = {line["dataset"]: line["value"] for line in read_csv("cfic_statements")}
+    for line in read_csv("cfic_table_6"):
+        keys = {"model": PAPER, "dataset": _shared.LONGBENCH + line["dataset"], "system": line["system"]}
+        note = Measure(note="published; of another model on another machine")
+        cells += [Cell(keys, q, note, float(line[column])) for column, q in PUBLISHED.items() if line[column]]
+        if line["system"] == "cfic":
+            cells.append(Cell(keys, "prefix_steps", note, float(steps[line["dataset"]])))
+    return cells
+
+
+def _panel(ax: Axes, part: pd.DataFrame, key: Any) -> None:
+    model, dataset = key
+    column = "published" if part["measured"].isna().all() else "measured"
+    values = dict(zip(part["system"], part[column], strict=True))
+    rows = [system for system in NAMES if system in values]
+    for place, system in enumerate(rows):
+        _bar(ax, place, values, system)
+    ax.set_yticks(range(len(rows)), [NAMES[system] for system in rows])
+    ax.set_ylim(len(rows) - 0.4, -0.6)
+    ax.tick_params(axis="y", length=0)
+    ax.grid(axis="x")
+    ax.set_xlabel("ms to the evidence")
+    title = "published, 7B" if column == "published" else model
+    ax.set_title(f"{title}\n{dataset.removeprefix(_shared.LONGBENCH)}", loc="left", color=style.MUTED, pad=3)
+    if column == "published":
+        style.as_published(ax)
+
+
+def _bar(ax: Axes, place: int, values: dict[str, float], system: str) -> None:
+    """The stages one after another; what no stage accounts for last."""
+    if system != "cfic":
+        ax.barh(place, values[system], height=0.6, color=STAGES["free"])
+        return
+    start = 0.0
+    for stage in _timing.STAGES:
+        share = values.get(f"cfic_{stage}_stage", 0.0)
+        ax.barh(place, share, left=start, height=0.6, color=STAGES[stage])
+        start += share
+    ax.barh(place, max(0.0, values[system] - start), left=start, height=0.6, color=STAGES["rest"])
+
+
+def _legend(figure: Figure) -> None:
+    from matplotlib.patches import Patch
+
+    style.legend(figure, [Patch(color=STAGES[stage], label=text) for stage, text in LEGEND.items()], columns=5)

@@ -1,0 +1,126 @@
+"""CFIC, Table 8: the number of prefixes k, in F1 and in the time to find evidence.
+
+Shows F1 (a share; the paper prints per cent) at each k that was run, at one d, and the median milliseconds from the
+question to the evidence from the latency rule, beside those of the same model writing its evidence down freely. Free
+generation is one text here, as long at every k; the paper generates more of it as k grows.
+
+Does not show: d (Figure 3). The paper's times are of another model on another machine and have no ratio.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ragauge.items.cfic import _shared, _timing
+from ragauge.rendering import panels, style
+from ragauge.results.cells import Cell, Measure, frame, noted, quality, read_csv
+from ragauge.results.runs import Runs, Variant
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+KEYS = ("model", "dataset", "series", "k", "variant")
+LATENCY, WITHOUT = "decoding_latency_ms", "latency_without_strategies_ms"
+PUBLISHED = {"latency_ms": LATENCY, "latency_without_strategies_ms": WITHOUT}
+PAPER = "the paper's 7B model"
+F1, TIME = panels.Axis("F1"), panels.Axis("ms to the evidence")
+
+
+def table(runs: Runs) -> pd.DataFrame:
+    """One line for each (model, data set, k, quantity)."""
+    measured = [cell for group in runs.groups(long=True) for cell in _group(runs, *group)]
+    return frame(KEYS, measured + _published())
+
+
+def draw(table: pd.DataFrame) -> Figure:
+    """F1 above, milliseconds below, against k; a column a model and data set."""
+    import pandas as pd
+
+    quality_ = _swept(panels.points(table, KEYS, "k", "f1"))
+    times = [panels.points(table, KEYS, "k", q).assign(line=q) for q in (LATENCY, WITHOUT)]
+    rows = [quality_, _swept(pd.concat(times, ignore_index=True))]
+    columns = list(dict.fromkeys(_column(p) for row in rows for p in row.sort_values("published").to_dict("records")))
+    if not columns:
+        return style.empty(panels.NOTHING)
+    with style.theme():
+        figure = style.figure(style.TEXT_IN, 3.6)
+        grid = figure.subplots(2, len(columns), sharex=True, squeeze=False)
+        styles = _styles([*rows[0]["line"], *rows[1]["line"]])
+        for points, line, axis in zip(rows, grid, (F1, TIME), strict=True):
+            line[0].set_ylabel(axis.label)
+            for ax, column in zip(line, columns, strict=True):
+                _panel(ax, points[[_column(p) == column for p in points.to_dict("records")]], styles, axis)
+        for ax, (published, model, dataset) in zip(grid[0], columns, strict=True):
+            title = f"{'published, 7B' if published else model}\n{dataset.removeprefix(_shared.LONGBENCH)}"
+            ax.set_title(title, loc="left", color=style.MUTED, pad=3)
+        for ax in grid[1]:
+            ax.set_xlabel("k")
+        style.legend(figure, [panels.handle(*style, line=True) for style in styles.values()], columns=4)
+        return figure
+
+
+def _swept(points: pd.DataFrame) -> pd.DataFrame:
+    """The points of the groups in which k was varied."""
+    several = points.groupby(["published", "model", "dataset"])["x"].transform("nunique") > 1
+    return points[several]
+
+
+def _panel(ax: Axes, points: pd.DataFrame, styles: Mapping[str, tuple[str, str, str]], axis: panels.Axis) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    if len(points):
+        panels.plane(ax, points, styles, axis)
+    else:
+        ax.text(0.5, 0.5, "not timed", transform=ax.transAxes, ha="center", color=style.MUTED)
+        ax.set_yticks([])
+
+
+def _column(point: Mapping[Any, Any]) -> tuple[bool, str, str]:
+    return bool(point["published"]), str(point["model"]), str(point["dataset"])
+
+
+def _styles(lines: Sequence[str]) -> dict[str, tuple[str, str, str]]:
+    names = {LATENCY: "CFIC", WITHOUT: "without decoding strategies"}
+    looks = {LATENCY: style.METHODS["cfic"], WITHOUT: style.METHODS["free_extraction"]}
+    found = {}
+    for place, line in enumerate(dict.fromkeys(lines)):
+        _, colour, marker = looks.get(line) or ("", *style.series_style(place))
+        found[line] = (names.get(line, f"F1, {line}"), colour, marker)
+    return found
+
+
+def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
+    best = _shared.main(runs, dataset, model)
+    swept = [v for v in runs.of(dataset, model) if best and _shared.is_cfic(v) and v.param("d") == best.param("d")]
+    free = next((v for v in runs.of(dataset, model) if v.method == "free_extraction"), None)
+    cells = []
+    for variant in sorted(swept, key=lambda v: v.param("top_k")):
+        keys = {"model": model, "dataset": dataset, "series": f"d={variant.param('d')}", "k": variant.param("top_k")}
+        measures = {"f1": quality(runs, variant, "f1")} | _times(runs, dataset, variant, free)
+        cells += [Cell(keys | {"variant": variant.name}, q, m) for q, m in measures.items()]
+    return cells
+
+
+def _times(runs: Runs, dataset: str, variant: Variant, free: Variant | None) -> dict[str, Measure]:
+    base = _shared.base_of(runs, variant.model)
+    if base is not None:
+        note = Measure(note=f"not timed: as fast as {base}, of which it was made")
+        return {LATENCY: note, WITHOUT: note}
+    without = Measure(note="not run: no variant of method free_extraction in this experiment")
+    if free is not None:
+        without = noted(_timing.finding(runs, dataset, free), "one text, the same at every k")
+    return {LATENCY: _timing.finding(runs, dataset, variant), WITHOUT: without}
+
+
+def _published() -> list[Cell]:
+    cells = []
+    for line in read_csv("cfic_table_8"):
+        row = {"dataset": _shared.LONGBENCH + line["dataset"], "series": "d=256", "k": int(line["k"])}
+        keys, note = {"model": PAPER, **row}, Measure(note="published for another model")
+        cells.append(Cell(keys, "f1", note, round(float(line["f1"]) / 100, 4)))
+        cells += [Cell(keys, quantity, note, float(line[column])) for column, quantity in PUBLISHED.items()]
+    return cells

@@ -1,0 +1,126 @@
+"""Ours: what keeping documents' keys and values on disk costs and saves.
+
+Shows, for each variant that reads documents before the question is known, the seconds of computing, writing and reading
+them and of the rest of the answer (medians of the latency protocol); the mean latency of a question when 0 to 100% of
+the questions find their documents on disk, reading time included; how often documents must be asked about again for
+keeping them to have paid; how many questions on the same documents take less time in all than naive's, and from which
+hit rate on a question does. Quality is what the answering run has: documents that were read are, bit for bit, those
+that would have been computed, so it is the same at every hit rate.
+
+Does not show: documents that stay in memory (Table 7 does), nor what the disk costs. Reading was timed from the disk
+of the result's folder, the system's cache dropped first; another disk gives other numbers.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ragauge.cost.reuse import Seconds, break_even_hit_rate, break_even_questions, break_even_reuses
+from ragauge.rendering import panels, style
+from ragauge.results import timing
+from ragauge.results.cells import Cell, Measure, frame, noted, quality
+from ragauge.results.runs import Runs
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+KEYS = ("model", "dataset", "method", "variant", "hit_rate")
+HIT_RATES = tuple(percent / 100 for percent in range(0, 101, 10))
+LATENCY = "mean_latency_s"
+SAME = "the same at every hit rate"
+UNTIMED = "not timed: the latency protocol ran without `documents: cold`"
+
+Keys = Mapping[str, Any]
+
+
+def table(runs: Runs) -> pd.DataFrame:
+    """One line for each (model, data set, variant, quantity), the mean latency at each hit rate."""
+    return frame(KEYS, (cell for latency in runs.latencies for cell in _protocol(runs, latency)))
+
+
+def draw(table: pd.DataFrame) -> Figure:
+    """A panel a model and data set: mean latency against the hit rate, naive as a dashed line."""
+    shown = table[(table["quantity"] == LATENCY) & table["measured"].notna()]
+    groups = list(shown.groupby(["model", "dataset"], sort=False))
+    if not groups:
+        return style.empty("Nothing to draw yet: no latency file has documents that were timed from disk.")
+    with style.theme():
+        figure = style.figure(style.COLUMN_IN if len(groups) == 1 else style.TEXT_IN, 2.6)
+        for ax, (key, part) in zip(figure.subplots(1, len(groups), squeeze=False)[0], groups, strict=True):
+            _panel(ax, part)
+            ax.set_title(" · ".join(map(str, key)), loc="left", color=style.MUTED, pad=3)
+        styles = {str(m): style.method_style(str(m)) for m in shown["method"]}
+        style.legend(figure, [panels.handle(*look, line=True) for look in styles.values()], columns=4)
+        return figure
+
+
+def _protocol(runs: Runs, latency: Mapping[str, Any]) -> Iterator[Cell]:
+    """The cells of one latency file."""
+    row = {"model": latency["model"], "dataset": latency["dataset"]}
+    trials = (latency.get("documents") or {}).get("rows") or []
+    naive = _naive_s(runs, latency)
+    for name in dict.fromkeys(str(trial.get("variant")) for trial in latency.get("rows") or ()):
+        keys = {**row, "method": runs.named(latency["model"], name).row, "variant": name}
+        mine = [trial for trial in trials if trial.get("variant") == name and not trial.get("disturbed")]
+        online = timing.seconds(latency, name)
+        if latency.get("refused"):
+            yield Cell(keys, LATENCY, Measure(note=f"timing refused: {latency['refused']}"))
+        elif online and name == naive[0]:
+            yield from (Cell(keys | {"hit_rate": h}, LATENCY, Measure(naive[1], n=len(online))) for h in HIT_RATES)
+        elif not trials:
+            yield Cell(keys, LATENCY, Measure(note=UNTIMED))
+        elif mine and online:
+            yield from _variant(runs, keys, _seconds(mine, online), naive[1], (len(mine), timing.described(latency)))
+
+
+def _variant(runs: Runs, keys: Keys, seconds: Seconds, naive_s: float | None, basis: tuple[int, str]) -> Iterator[Cell]:
+    """The cells of one variant; `basis` is the number of trials and the protocol in words."""
+    n, note = basis
+    for quantity in ("computing_s", "saving_s", "loading_s", "online_s"):
+        yield Cell(keys, quantity, Measure(getattr(seconds, quantity), n=n, note=note))
+    for rate in HIT_RATES:
+        yield Cell({**keys, "hit_rate": rate}, LATENCY, Measure(seconds.latency_s(rate), n=n))
+    yield Cell(keys, "break_even_reuses", _or_never(break_even_reuses(seconds), n, "reading takes as long"))
+    if naive_s is not None:
+        never = "reading and answering take as long as naive"
+        yield Cell(keys, "break_even_questions", _or_never(break_even_questions(seconds, naive_s), n, never))
+        yield Cell(keys, "break_even_hit_rate", _or_never(break_even_hit_rate(seconds, naive_s), n, never))
+    answered = [v for v in runs.of(keys["dataset"], keys["model"]) if v.name == keys["variant"]]
+    yield from (Cell(keys, "quality", noted(quality(runs, variant), SAME)) for variant in answered)
+
+
+def _seconds(trials: list[Mapping[str, Any]], online: list[float]) -> Seconds:
+    """Medians; writing is what a miss takes beyond computing."""
+    computing, missed, loading = (
+        statistics.median(float(trial[key]) for trial in trials) for key in ("computing_s", "missed_s", "loading_s")
+    )
+    return Seconds(computing, max(0.0, missed - computing), loading, statistics.median(online))
+
+
+def _naive_s(runs: Runs, latency: Mapping[str, Any]) -> tuple[str, float | None]:
+    """The plain prompt's variant in a latency file and its median seconds, where it was timed."""
+    for name in dict.fromkeys(str(trial.get("variant")) for trial in latency.get("rows") or ()):
+        if runs.named(latency["model"], name).method == "naive" and (times := timing.seconds(latency, name)):
+            return name, statistics.median(times)
+    return "", None
+
+
+def _or_never(value: float | None, n: int, never: str) -> Measure:
+    return Measure(n=n, note=f"never: {never}") if value is None else Measure(float(value), n=n)
+
+
+def _panel(ax: Axes, part: pd.DataFrame) -> None:
+    ax.grid(axis="both")
+    for _, line in part.groupby("variant", sort=False):
+        method = str(line["method"].iloc[0])
+        _, colour, marker = style.method_style(method)
+        dashes = {"ls": (0, (3, 2)), "marker": ""} if method == "naive" else {"marker": marker}
+        percent = [100 * float(rate) for rate in line["hit_rate"]]
+        ax.plot(percent, line["measured"], color=colour, ms=style.marker_size(marker), mew=0, **dashes)
+    ax.set_ylim(bottom=0)
+    ax.set_xlabel("questions whose documents are on disk (%)")
+    ax.set_ylabel("mean latency (s)")

@@ -1,0 +1,73 @@
+"""The claims of PipeRAG's text, over all pairs of a baseline and a PipeRAG that were both scored and timed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ragauge.results import pipelines
+from ragauge.results.cells import Cell, Measure, noted
+from ragauge.results.pipelines import System, Text
+from ragauge.results.runs import Runs
+
+SPEEDUP, GAIN = "speedup_at_no_higher_perplexity", "perplexity_gain_at_no_higher_latency"
+Scored = tuple[System, float, float]  # a system, its perplexity and its median seconds
+Pair = tuple[Scored, Scored]  # a baseline, a PipeRAG
+
+
+def best_speedups(runs: Runs, group: Sequence[System], baseline: str, shared: set[Text]) -> list[Cell]:
+    """For each index the largest speedup over the baseline at equal or lower perplexity.
+
+    The paper's number, of RETRO alone, stands beside it.
+    """
+    name = "max_speedup_over_retro_at_equal_or_lower_perplexity"
+    printed = pipelines.statement(name) if baseline == "retro" else None
+    cells = []
+    for keys, pairs in _by_index(runs, group, baseline, shared):
+        fitting = [(base, mine) for base, mine in pairs if mine[1] <= base[1]]
+        best = max(fitting, key=lambda pair: pair[0][2] / pair[1][2], default=None)
+        measure = noted(pipelines.speedup(runs, best[0][0], best[1][0]), _named(best)) if best else _none(pairs)
+        cells.append(Cell(keys, SPEEDUP, measure, printed))
+    return cells
+
+
+def best_gains(runs: Runs, group: Sequence[System], shared: set[Text]) -> list[Cell]:
+    """For each index how much lower PipeRAG's perplexity is at most, at equal or lower latency than RETRO's."""
+    printed = pipelines.statement("max_perplexity_reduction_at_equal_latency")
+    cells = []
+    for keys, pairs in _by_index(runs, group, "retro", shared):
+        fitting = [(base, mine) for base, mine in pairs if mine[2] <= base[2]]
+        best = max(fitting, key=lambda pair: pair[0][1] - pair[1][1], default=None)
+        measure = Measure(best[0][1] - best[1][1], n=1, note=_named(best)) if best else _none(pairs)
+        cells.append(Cell(keys, GAIN, measure, printed))
+    return cells
+
+
+def _by_index(
+    runs: Runs, group: Sequence[System], baseline: str, shared: set[Text]
+) -> Iterator[tuple[dict[str, object], list[Pair]]]:
+    """(keys of the row, pairs) of each index that PipeRAG was run on."""
+    for index in dict.fromkeys(s.index for s in group if s.kind == "piperag"):
+        members = [s for s in group if s.index == index]
+        keys = {key: members[0].keys[key] for key in ("model", "dataset", "index")}
+        known = list(_scored(runs, [s for s in members if not s.options], shared))
+        pairs = [(a, b) for a in known for b in known if (a[0].kind, b[0].kind) == (baseline, "piperag")]
+        yield keys | {"method": f"piperag − {baseline}"}, pairs
+
+
+def _scored(runs: Runs, group: Sequence[System], shared: set[Text]) -> Iterator[Scored]:
+    for system in group:
+        quality, seconds = pipelines.perplexity(runs, system, shared).value, pipelines.latency(system).value
+        if quality is not None and seconds is not None:
+            yield system, quality, seconds
+
+
+def _named(pair: Pair) -> str:
+    (base, *_), (mine, *_) = pair
+    told = [f"{s.kind} interval {s.interval} nprobe {s.nprobe}" for s in (base, mine)]
+    return f"the luckiest pair: {told[0]}, {told[1]}"
+
+
+def _none(pairs: Sequence[Pair]) -> Measure:
+    if pairs:
+        return Measure(note="no PipeRAG is at once as good and as fast as the baseline")
+    return Measure(note="not run: no baseline and PipeRAG over this index were both scored and timed")

@@ -1,0 +1,52 @@
+"""Ours: what decides about RETRO-fit, retrieved neighbours against random ones.
+
+Shows every way of reading neighbours that was scored: joint attention and gated cross-attention, as they come and after
+training. Left, the paired difference of log-likelihood between retrieved neighbours and random ones of the same
+database, read in the same way: only an interval below zero shows that retrieval helps. Right, the difference from the
+decoder without neighbours, of retrieved and of random ones: what both gain alike is no gain of retrieval. Rows with
+"own article passed over" take no neighbour from the article that the text was cut from.
+
+Does not show: the paper's perplexities, which are of another model that was trained from scratch; the training curves,
+which lie beside the trained weights.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ragauge.rendering import panels
+from ragauge.results import pipelines
+from ragauge.results.cells import Cell, frame
+from ragauge.results.pipelines import AGAINST_NONE, AGAINST_RANDOM, KEYS
+from ragauge.results.runs import Runs
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+UNTRAINED = "joint attention, untrained"
+AXES = {
+    AGAINST_RANDOM: panels.Axis("retrieved − random (nats a token)", zero=True),
+    AGAINST_NONE: panels.Axis("− no retrieval (nats a token)", zero=True),
+}
+
+
+def table(runs: Runs) -> pd.DataFrame:
+    """One line for each (model, data set, system, quantity)."""
+    cells: list[Cell] = []
+    for group in pipelines.groups(pipelines.systems(runs)).values():
+        scored = [system for system in group if system.scored is not None]
+        for system in scored:
+            cells += pipelines.quality(runs, scored, system, pipelines.shared_keys(scored))
+            cells += pipelines.control(runs, scored, system)
+    return frame(KEYS, cells)
+
+
+def draw(table: pd.DataFrame) -> Figure:
+    """A row a system, retrieved and random neighbours of one form below each other."""
+    shown = table[table["quantity"].isin(list(AXES))]
+    names = [
+        f"{panels.method_label(method)}, {options or UNTRAINED}"
+        for method, options in zip(shown["method"], shown["options"], strict=True)
+    ]
+    return panels.dots(shown, shown["method"], AXES, names)

@@ -1,0 +1,69 @@
+"""PipeRAG, Figure 10: RETRO+ and PipeRAG interval by interval.
+
+Shows the seconds of a sequence at each interval, at the same nprobe: RETRO+ waits for each retrieval, PipeRAG asks one
+window ahead; `waited_s` is what either stood still. Their paired difference of log-likelihood is what a stale query
+costs.
+
+Does not show: the frontier of both (Figure 8), nor the paper's points, which it only draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ragauge.cost import overlap
+from ragauge.rendering import panels, piperag_panels
+from ragauge.results import pipelines
+from ragauge.results.cells import Cell, Measure, frame, noted
+from ragauge.results.pipelines import KEYS, System
+from ragauge.results.runs import Runs
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+SHOWN = ("retro", "retro_plus", "piperag")
+STALE = "stale_minus_fresh_nats"
+
+
+def table(runs: Runs) -> pd.DataFrame:
+    """One line for each (model, data set, system, interval, quantity)."""
+    groups = pipelines.groups(pipelines.systems(runs)).values()
+    return frame(KEYS, [cell for group in groups for cell in _group(runs, group)])
+
+
+def draw(table: pd.DataFrame) -> Figure:
+    """Seconds against the interval on a base-2 scale, a line a schedule and nprobe."""
+    points = piperag_panels.plane_points(table, "interval_tokens", "latency_s", _line, ("measured",))
+    alike = [replace(p, kind="retro_plus") if p.kind == "retro" else p for p in points]
+    swept = {name for name, line in piperag_panels.by_line(alike).items() if len({p.x for p in line}) > 1}
+    shown = [p for p in alike if p.line in swept] or alike
+    return piperag_panels.draw(shown, panels.Axis("interval m (tokens)", base2=True), piperag_panels.SECONDS)
+
+
+def _line(row: Mapping[str, Any]) -> str:
+    """At 64 tokens RETRO+ is RETRO itself."""
+    row = {**row, "method": "retro_plus"} if row["method"] == "retro" else row
+    lists = row["nprobe"] if row["nprobe"] in ("", pipelines.HIDE) else f"nprobe {row['nprobe']}"
+    return ", ".join(filter(None, (piperag_panels.method(row), lists)))
+
+
+def _group(runs: Runs, group: Sequence[System]) -> Iterator[Cell]:
+    for system in (s for s in group if s.kind in SHOWN):
+        yield Cell(system.keys, "interval_tokens", Measure(float(system.interval), n=1))
+        yield Cell(system.keys, "latency_s", pipelines.latency(system))
+        yield Cell(system.keys, "waited_s", pipelines.folded(system, overlap.waited_s))
+        fresh = _fresh(group, system)
+        if system.kind == "piperag" and fresh is not None:
+            measure = pipelines.difference(runs, system.scored, fresh.scored)
+            yield Cell(system.keys, STALE, noted(measure, f"against {fresh.kind} at the same interval and nprobe"))
+            yield Cell(system.keys, "speedup_over_fresh", pipelines.speedup(runs, fresh, system))
+
+
+def _fresh(group: Sequence[System], system: System) -> System | None:
+    """The same search with fresh queries; at 64 tokens that is RETRO itself."""
+    same = (system.interval, system.nprobe, system.index, system.options)
+    alike = [s for s in group if (s.interval, s.nprobe, s.index, s.options) == same]
+    return next((s for s in alike if s.kind in ("retro_plus", "retro")), None)

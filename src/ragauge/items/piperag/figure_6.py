@@ -1,0 +1,51 @@
+"""PipeRAG, Figure 6: perplexity against latency, with the control.
+
+Shows every system that was both scored and timed, and the frontier of each schedule: what nothing of its kind beats in
+both. Below them the two claims of the text, over all pairs of a RETRO and a PipeRAG: the largest speedup at equal or
+lower perplexity, and the largest gain of perplexity at equal or lower latency; each is the luckiest of its pairs.
+`retrieved_minus_random_nats` is the control: retrieved neighbours must beat random ones of the same database on the
+same sequences by an interval below zero. Where they do not, a gain over no retrieval is not one of retrieval.
+
+Does not show: the paper's points, which it only draws; Table 1 has three of them a data set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ragauge.items.piperag import _claims
+from ragauge.rendering import piperag_panels
+from ragauge.results import pipelines
+from ragauge.results.cells import Cell, frame
+from ragauge.results.pipelines import KEYS, System
+from ragauge.results.runs import Runs
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+
+def table(runs: Runs) -> pd.DataFrame:
+    """One line for each (model, data set, system, quantity), then the claims of the text."""
+    groups = pipelines.groups(pipelines.systems(runs)).values()
+    return frame(KEYS, [cell for group in groups for cell in _group(runs, group)] + pipelines.published_table())
+
+
+def draw(table: pd.DataFrame) -> Figure:
+    """Perplexity against seconds, a frontier a schedule."""
+    sources = ("measured", "published")
+    points = piperag_panels.plane_points(table, "latency_s", "perplexity", piperag_panels.method, sources)
+    return piperag_panels.draw(points, piperag_panels.SECONDS, piperag_panels.PERPLEXITY, frontiers=True)
+
+
+def _group(runs: Runs, group: Sequence[System]) -> list[Cell]:
+    shared = pipelines.shared_keys(group)
+    cells: list[Cell] = []
+    for system in group:
+        cells += pipelines.quality(runs, group, system, shared)
+        if system.kind != "random":
+            cells.append(Cell(system.keys, "latency_s", pipelines.latency(system)))
+        cells += pipelines.control(runs, group, system)
+    cells += _claims.best_speedups(runs, group, "retro", shared)
+    return cells + _claims.best_gains(runs, group, shared)

@@ -1,0 +1,102 @@
+"""PipeRAG, Figure 7: projections to 4 and 16 times faster retrieval or inference.
+
+Shows perplexity against seconds as they would be if either part alone were faster. A projection is a fold over the
+measured trace: for PipeRAG the longer of retrieval and generation in each window, the first retrieval added; for RETRO
+the sum of both. `latency_as_traced_s` is the same fold with nothing faster, `over_ideal` the measured seconds over it.
+Beside them the errors of the lines that S3 rests on.
+
+Does not show: a measurement of faster parts. The paper's points are only drawn, and its performance model predicts
+from profiles, where these folds start from what ran.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ragauge.cost import overlap
+from ragauge.cost.overlap import Speedup
+from ragauge.rendering import panels, piperag_panels
+from ragauge.results import pipelines
+from ragauge.results.cells import Cell, Measure, frame, noted
+from ragauge.results.pipelines import KEYS, System
+from ragauge.results.runs import Runs
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+TRACED = "latency_as_traced_s"
+PROJECTIONS = {
+    f"latency_{part}_{times:g}x_s": Speedup(**{part: times})
+    for part in ("generation", "retrieval")
+    for times in (4.0, 16.0)
+}
+TITLES = {TRACED: "as traced"} | {
+    q: f"{'inference' if 'generation' in q else 'retrieval'} {q.rsplit('_', 2)[1].removesuffix('x')} times faster"
+    for q in PROJECTIONS
+}
+SHOWN = ("no_retrieval", "retrieve_once", "retro", "piperag")
+FITS = {"decode": "decode_fit_error_percent", "neighbours": "neighbours_fit_error_percent"}
+
+
+def table(runs: Runs) -> pd.DataFrame:
+    """One line for each (model, data set, system, projection)."""
+    groups = pipelines.groups(pipelines.systems(runs)).values()
+    return frame(KEYS, [cell for group in groups for cell in _group(runs, group)] + _published())
+
+
+def draw(table: pd.DataFrame) -> Figure:
+    """A panel a projection, a frontier a schedule."""
+    points = []
+    for quantity, title in TITLES.items():
+        found = piperag_panels.plane_points(table, quantity, "perplexity", piperag_panels.method, ("measured",))
+        points += [replace(p, panel=f"{title}\n{p.panel}") for p in found]
+    compared = {p.panel for p in points if p.kind in ("retro", "piperag")} or {p.panel for p in points}
+    ordered = sorted((p for p in points if p.panel in compared), key=lambda p: p.panel.partition("\n")[2])
+    return piperag_panels.draw(ordered, panels.Axis("projected latency (s)"), piperag_panels.PERPLEXITY, frontiers=True)
+
+
+def _group(runs: Runs, group: Sequence[System]) -> Iterator[Cell]:
+    shown = [s for s in group if s.kind in SHOWN and (s.timed is not None or _asked(s))]
+    shared = pipelines.shared_keys(shown)
+    for system in shown:
+        yield from pipelines.quality(runs, group, system, shared)
+        yield Cell(system.keys, TRACED, pipelines.folded(system, overlap.ideal_s))
+        yield Cell(system.keys, "over_ideal", _over_ideal(system))
+        for quantity, faster in PROJECTIONS.items():
+            projected = pipelines.folded(system, partial(overlap.ideal_s, faster=faster))
+            yield Cell(system.keys, quantity, noted(projected, "projected, not measured"))
+        yield from _fits(system)
+
+
+def _asked(system: System) -> bool:
+    return any(p.task == "generate" for p in system.asked)
+
+
+def _over_ideal(system: System) -> Measure:
+    """Measured seconds over the ideal overlap of the same trial's trace: 1 is a perfect overlap."""
+    ideal, measured = pipelines.folded(system, overlap.ideal_s), pipelines.latency(system)
+    if ideal.value is None or measured.value is None:
+        return Measure(note=ideal.note)
+    return Measure(measured.value / ideal.value, n=ideal.n)
+
+
+def _fits(system: System) -> Iterator[Cell]:
+    """The median errors of the lines that S3 chose its lists by, from the run's own meta file."""
+    model: Mapping[str, Any] = (system.timed.meta.get("performance_model") or {}) if system.timed else {}
+    for part, quantity in FITS.items():
+        if part in model:
+            note = "median of |predicted - traced| over the calls it was fitted to"
+            yield Cell(system.keys, quantity, Measure(100 * float(model[part]["error"]), n=1, note=note))
+
+
+def _published() -> list[Cell]:
+    """What the text says of its performance model and of ONNX; `benchmarks/pipeline.py` measures both here."""
+    keys = pipelines.published_row("the paper's text", "piperag")
+    note = Measure(note="not run in an experiment: benchmarks/pipeline.py measures it; published for another model")
+    names = {"predicted_latency_median_error_percent": "performance_model_median_error"}
+    names["onnx_with_cache_over_torch"] = "onnx_with_cache_speedup_over_pytorch"
+    return [Cell(keys, quantity, note, pipelines.statement(name)) for quantity, name in names.items()]

@@ -1,0 +1,48 @@
+"""PipeRAG, Figure 8: RETRO+, a RETRO that may ask at any interval, against PipeRAG.
+
+Shows perplexity against the seconds of a sequence for both at every interval and nprobe that was run, with the frontier
+of each, and the largest speedup of PipeRAG over a RETRO+ of no lower perplexity: what remains of its gain when the
+baseline has flexible intervals too.
+
+Does not show: the paper's points, which it only draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ragauge.items.piperag import _claims
+from ragauge.rendering import piperag_panels
+from ragauge.results import pipelines
+from ragauge.results.cells import Cell, frame
+from ragauge.results.pipelines import KEYS, System
+from ragauge.results.runs import Runs
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+SHOWN = ("no_retrieval", "retro_plus", "piperag")
+
+
+def table(runs: Runs) -> pd.DataFrame:
+    """One line for each (model, data set, system, quantity)."""
+    groups = pipelines.groups(pipelines.systems(runs)).values()
+    return frame(KEYS, [cell for group in groups for cell in _group(runs, group)])
+
+
+def draw(table: pd.DataFrame) -> Figure:
+    """Perplexity against seconds, a frontier a schedule."""
+    points = piperag_panels.plane_points(table, "latency_s", "perplexity", piperag_panels.method, ("measured",))
+    return piperag_panels.draw(points, piperag_panels.SECONDS, piperag_panels.PERPLEXITY, frontiers=True)
+
+
+def _group(runs: Runs, group: Sequence[System]) -> list[Cell]:
+    shown = [s for s in group if s.kind in SHOWN]
+    shared = pipelines.shared_keys(shown)
+    cells: list[Cell] = []
+    for system in shown:
+        cells += pipelines.quality(runs, group, system, shared)
+        cells.append(Cell(system.keys, "latency_s", pipelines.latency(system)))
+    return cells + _claims.best_speedups(runs, group, "retro_plus", shared)

@@ -1,0 +1,77 @@
+"""Superposition Prompting, data set statistics: how long the documents are, and how uneven.
+
+Shows, over the questions of each data set under each model's tokenizer, the mean document length, the mean length of a
+question's longest document and the mean left-align gap: how much longer the longest document is than the mean one,
+which is the number of positions that left alignment leaves empty before the query.
+
+Does not show: documents that no record holds (a subset's statistics are the subset's). The paper does not name its
+tokenizer, and its MuSiQue gap (149.6) is not the difference of its two lengths (101.6); both stand as printed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ragauge.rendering import panels
+from ragauge.results.cells import Cell, Measure, frame, read_csv
+from ragauge.results.runs import Runs
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+KEYS = ("model", "dataset")
+QUANTITIES = ("average_document_tokens", "average_longest_document_tokens", "average_left_align_gap_tokens")
+PAPER = "the paper's tokenizer"
+
+
+def table(runs: Runs) -> pd.DataFrame:
+    """One line for each (model, data set, statistic); the model stands for its tokenizer."""
+    measured = [cell for group in runs.groups(long=False) for cell in _group(runs, *group)]
+    note = Measure(note="published; the paper does not name the tokenizer")
+    printed = [
+        Cell({"model": PAPER, "dataset": row["dataset"]}, q, note, float(row[q]))
+        for row in read_csv("superposition_dataset_statistics")
+        for q in QUANTITIES
+    ]
+    return frame(KEYS, measured + printed)
+
+
+def draw(table: pd.DataFrame) -> Figure:
+    """Tokens, a point a statistic."""
+    names = [f"{panels.method_label(q)} · {d}" if m == PAPER else panels.method_label(q) for m, d, q in _rows(table)]
+    return panels.dots(table.assign(quantity="tokens"), table["quantity"], {"tokens": panels.Axis("tokens")}, names)
+
+
+def document_tokens(runs: Runs, dataset: str, model: str) -> list[list[int]]:
+    """The document lengths of every question, from a record that was given all of its documents."""
+    found: dict[str, list[int]] = {}
+    for variant in runs.of(dataset, model):
+        for key, record in variant.records.items():
+            lengths = (record.get("tokens") or {}).get("documents") or []
+            if len(lengths) > len(found.get(key, [])):
+                found[key] = [int(n) for n in lengths]
+    return list(found.values())
+
+
+def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
+    lengths = document_tokens(runs, dataset, model)
+    means = [sum(question) / len(question) for question in lengths]
+    longest = [float(max(question)) for question in lengths]
+    gaps = [most - mean for most, mean in zip(longest, means, strict=True)]
+    values = zip(QUANTITIES, (means, longest, gaps), strict=True)
+    return [Cell({"model": model, "dataset": dataset}, q, _mean(runs, of)) for q, of in values]
+
+
+def _mean(runs: Runs, values: Sequence[float]) -> Measure:
+    from ragauge.results.stats import bootstrap_interval
+
+    if not values:
+        return Measure(note="no record holds document lengths")
+    low, high = bootstrap_interval(values, seed=runs.seed)
+    return Measure(sum(values) / len(values), low, high, len(values))
+
+
+def _rows(table: pd.DataFrame) -> list[tuple[str, str, str]]:
+    return [(row["model"], row["dataset"], row["quantity"]) for row in table.to_dict("records")]

@@ -1,0 +1,62 @@
+"""Superposition Prompting, Figure 1: theoretical speedup (log scale) against accuracy.
+
+Shows each method as a line over its top_k, or a point where it has none, with bootstrap 95% intervals of the accuracy;
+measured models first, the paper's models (Tables 1 and 5) in shaded panels. Up and to the right is better.
+
+Does not show: time. The speedup is that of compute cycles under the paper's rules (prompt processing alone).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ragauge.rendering import panels
+from ragauge.results.cells import Cell, find, frame, merge, paper_model, published, standard
+from ragauge.results.runs import Runs, Variant
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+KEYS = ("model", "dataset", "method", "variant", "top_k")
+METHODS = ("naive", "bm25", "tfidf", "dense", "attention_sort", "prompt_cache", "superposition")
+QUANTITIES = ("accuracy", "theoretical_speedup")
+
+
+def table(runs: Runs) -> pd.DataFrame:
+    """One line for each (model, data set, method, top_k, quantity)."""
+    measured = [c for group in runs.groups(multi_hop=False) for v in _drawn(runs, *group) for c in _cells(runs, v)]
+    return frame(KEYS, merge(measured, _published(), on=("method", "top_k")))
+
+
+def draw(table: pd.DataFrame) -> Figure:
+    """Small multiples, one a model and data set."""
+    points = panels.points(table, KEYS, "theoretical_speedup", "accuracy")
+    return panels.planes(points, panels.Axis("theoretical speedup over naive", log=True), panels.Axis("accuracy"))
+
+
+def _drawn(runs: Runs, dataset: str, model: str) -> list[Variant]:
+    found = [v for method in METHODS for v in find(runs, dataset, model, method)]
+    return [v for v in found if v.method != "superposition" or v.is_superposition()]
+
+
+def _cells(runs: Runs, variant: Variant) -> list[Cell]:
+    keys = {
+        "model": variant.model,
+        "dataset": variant.dataset,
+        "method": variant.row,
+        "variant": variant.name,
+        "top_k": variant.param("top_k") or "",
+    }
+    of_paper = paper_model(variant, runs)
+    measures = standard(runs, variant)
+    return [Cell(keys, q, measures[q], paper_model=of_paper) for q in QUANTITIES]
+
+
+def _published() -> list[Cell]:
+    """Table 5, and of Table 1 what Table 5 does not have: the methods without top_k, and OpenELM."""
+    columns = {q: q for q in QUANTITIES}
+    swept = published("superposition_table_5", ("model", "method", "top_k"), columns, "nq_open")
+    there = {(c.paper_model, c.keys["method"]) for c in swept}
+    single = published("superposition_table_1", ("model", "method"), columns, "nq_open")
+    return swept + [c for c in single if (c.paper_model, c.keys["method"]) not in there]

@@ -1,0 +1,81 @@
+"""Superposition Prompting, Figure 5: the superposition factor against accuracy.
+
+Shows the accuracy at each superposition factor g (adjacent documents joined so that there are g paths) with bootstrap
+95% intervals, a line for each setting of the other options. g = 1 is naive RAG, whose run stands in where superposition
+was not run with one path; one document a path is drawn at the mean number of documents.
+
+Does not show: published numbers, which the paper only draws; nor cost, which falls as g grows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ragauge.rendering import panels
+from ragauge.results.cells import Cell, find, frame, naive, noted, quality
+from ragauge.results.runs import DEFAULTS, Runs, Variant
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+KEYS = ("model", "dataset", "series", "variant", "factor")
+LOSSLESS = ("path_caching", "path_parallelization")
+
+
+def table(runs: Runs) -> pd.DataFrame:
+    """One line for each (model, data set, series, factor)."""
+    return frame(KEYS, [c for group in runs.groups(long=False) for c in _group(runs, *group)])
+
+
+def draw(table: pd.DataFrame) -> Figure:
+    """Accuracy against the factor on a base-2 scale."""
+    points = panels.points(table, KEYS, "factor", "accuracy")
+    return panels.planes(
+        points, panels.Axis("superposition factor g", base2=True), panels.Axis("accuracy (F1 where multi-hop)")
+    )
+
+
+def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
+    """Every series in which a factor was set, with the naive run at its left end."""
+    series: dict[str, list[Variant]] = {}
+    for variant in find(runs, dataset, model, "superposition"):
+        series.setdefault(_series(variant), []).append(variant)
+    swept = {name: found for name, found in series.items() if any(v.param("factor") for v in found)}
+    return [cell for name, found in swept.items() for cell in _line(runs, name, found)]
+
+
+def _series(variant: Variant) -> str:
+    """The options but the factor (and those that change no answer), in words."""
+    options = {k: variant.param(k) for k in DEFAULTS["superposition"] if k not in ("factor", *LOSSLESS)}
+    others = {k: v for k, v in options.items() if v != DEFAULTS["superposition"][k] and k != "top_k"}
+    kept = f"k={options['top_k']}" if variant.prunes else "all paths kept"
+    return ", ".join([kept, *(f"{k.replace('_', ' ')}={v}" for k, v in others.items() if k != "path_pruning")])
+
+
+def _line(runs: Runs, name: str, found: Sequence[Variant]) -> list[Cell]:
+    by_factor = {_factor(v): v for v in found}
+    cells = [_cell(runs, name, v, g) for g, v in sorted(by_factor.items())]
+    base = naive(runs, found[0].dataset, found[0].model)
+    if base is not None and 1 not in by_factor:
+        cells.insert(0, _cell(runs, name, base, 1, "g = 1 is naive RAG"))
+    return cells
+
+
+def _factor(variant: Variant) -> float:
+    """The number of paths: the factor, or the mean number of documents where each has its own."""
+    counts = [record["documents"] for record in variant.records.values()]
+    mean = sum(counts) / len(counts) if counts else 1
+    return min(variant.param("factor") or mean, mean)
+
+
+def _cell(runs: Runs, name: str, variant: Variant, factor: float, note: str = "") -> Cell:
+    keys: dict[str, Any] = {
+        "model": variant.model,
+        "dataset": variant.dataset,
+        "series": name,
+        "variant": variant.name,
+        "factor": f"{factor:g}",
+    }
+    return Cell(keys, "accuracy", noted(quality(runs, variant), note))

@@ -1,0 +1,115 @@
+"""Superposition Prompting, Table 1: accuracy and compute of every method on single-hop questions (NQ-Open).
+
+Shows, for each data set and model of the run, the paper's seven methods and the two reference points (no documents,
+gold documents alone): the primary metric, the compute cycles under the paper's rules and the theoretical speedup over
+naive RAG (ratio of means); `critical_path_speedup` is that ratio under our own accounting (docs/cost-accounting.md).
+For the paper's models cycles and speedups are predicted from their shapes, and say so. A ranker stands at the top_k of
+its best accuracy, superposition at its smallest, as in the paper; `superposition_gain` is superposition minus that
+method on the same questions, with a paired test.
+
+Does not show: time (Tables 5 and 7), nor the price of choosing top_k on the very questions that are reported, which
+favours the rankers. Cycles count prompt processing alone, not the generated tokens.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ragauge.rendering import panels
+from ragauge.results.cells import (
+    Cell,
+    Measure,
+    difference,
+    find,
+    frame,
+    merge,
+    noted,
+    paper_model,
+    predicted,
+    published,
+    quality,
+    standard,
+)
+from ragauge.results.runs import RANKED, Runs, Variant
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+KEYS = ("model", "dataset", "method", "variant", "top_k")
+METHODS = ("naive", "bm25", "tfidf", "contriever", "attention_sort", "prompt_cache", "superposition")
+REFERENCES = ("closed_book", "oracle")
+PUBLISHED = {"accuracy": "accuracy", "compute_cycles": "compute_cycles", "theoretical_speedup": "theoretical_speedup"}
+
+
+def table(runs: Runs) -> pd.DataFrame:
+    """One line for each (model, data set, method, quantity)."""
+    measured = [cell for group in runs.groups(multi_hop=False) for cell in _group(runs, *group)]
+    keys = ("model", "method")
+    printed = published("superposition_table_1", keys, PUBLISHED, "nq_open")
+    shapes = predicted(runs, "superposition_table_1", keys, "nq_open")
+    return frame(KEYS, merge(measured, printed, ("method",), shapes))
+
+
+def draw(table: pd.DataFrame) -> Figure:
+    """Accuracy and theoretical speedup as points with intervals, the paper's models in a panel of their own."""
+    axes = {"accuracy": panels.Axis("accuracy"), "theoretical_speedup": panels.Axis("theoretical speedup", log=True)}
+    return panels.dots(table, table["method"], axes)
+
+
+def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
+    chosen = {row: _chosen(runs, dataset, model, row) for row in _rows(runs, dataset, model)}
+    best = chosen.get("superposition")
+    cells: list[Cell] = []
+    for row, variant in chosen.items():
+        keys = {"model": model, "dataset": dataset, "method": row}
+        if variant is None:
+            reason = Measure(note=runs.why_missing(dataset, model, row))
+            of_paper = _any_paper_model(runs, dataset, model)
+            cells += [Cell(keys, quantity, reason, paper_model=of_paper) for quantity in PUBLISHED]
+        else:
+            cells += _measured(runs, keys, variant, best)
+    return cells
+
+
+def _measured(runs: Runs, keys: dict[str, str], variant: Variant, best: Variant | None) -> list[Cell]:
+    full = keys | {"variant": variant.name, "top_k": variant.param("top_k") or ""}
+    of_paper = paper_model(variant, runs)
+    measures = standard(runs, variant)
+    measures["accuracy"] = noted(measures["accuracy"], _choice(runs, variant))
+    if best is not None and best is not variant:
+        measures["superposition_gain"] = difference(runs, best, variant)
+    return [Cell(full, quantity, m, paper_model=of_paper) for quantity, m in measures.items()]
+
+
+def _rows(runs: Runs, dataset: str, model: str) -> list[str]:
+    """The paper's methods, other encoders beside Contriever, then the reference points that were run."""
+    present = {v.row for v in runs.of(dataset, model)}
+    encoders = sorted(row for row in present if row.startswith("dense:"))
+    paper = [row for row in METHODS if row != "contriever" or "contriever" in present or not encoders]
+    place = paper.index("attention_sort")
+    others = sorted(present - set(METHODS) - set(encoders) - set(REFERENCES))
+    return [*paper[:place], *encoders, *paper[place:], *others, *(r for r in REFERENCES if r in present)]
+
+
+def _chosen(runs: Runs, dataset: str, model: str, row: str) -> Variant | None:
+    method = "dense" if row == "contriever" else row.partition(":")[0]
+    found = [v for v in find(runs, dataset, model, method) if v.row == row]
+    if method == "superposition":
+        found = [v for v in found if v.is_superposition()]
+    if not found or method not in RANKED:
+        return found[0] if found else None
+    return max(found, key=lambda v: quality(runs, v).value or 0.0)
+
+
+def _choice(runs: Runs, variant: Variant) -> str:
+    """How top_k was chosen, where there was a choice."""
+    found = find(runs, variant.dataset, variant.model, variant.method)
+    tried = [v.param("top_k") for v in found if v.row == variant.row]
+    if variant.method not in RANKED or len(tried) < 2:
+        return ""
+    return f"top_k: the best of {', '.join(map(str, tried))} on these questions"
+
+
+def _any_paper_model(runs: Runs, dataset: str, model: str) -> str | None:
+    return next((paper_model(v, runs) for v in runs.of(dataset, model)), None)

@@ -1,0 +1,88 @@
+"""Superposition Prompting, Table 2: multi-hop questions (MuSiQue) with iterative superposition.
+
+Shows F1, exact match, compute cycles and theoretical speedup of naive RAG, attention sort, prompt cache and
+superposition at every (iterations, top_k) that was run; rankers and reference points of the run stand beside them.
+Only the first round of iterative superposition is cached, so that later rounds count in its cycles.
+For the paper's models cycles and speedups are predicted from their shapes; `critical_path_speedup` is our accounting's.
+
+Does not show: time. F1 and exact match are those of MuSiQue's official evaluation, with aliases.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ragauge.rendering import panels
+from ragauge.results.cells import Cell, Measure, frame, merge, paper_model, predicted, published, quality, standard
+from ragauge.results.runs import Runs, Variant
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+KEYS = ("model", "dataset", "method", "variant", "iterations", "top_k")
+QUANTITIES = ("f1", "em", "compute_cycles", "theoretical_speedup")
+METHODS = ("naive", "attention_sort", "prompt_cache", "superposition")
+
+
+def table(runs: Runs) -> pd.DataFrame:
+    """One line for each (model, data set, method, iterations, top_k, quantity)."""
+    measured = [cell for group in runs.groups(multi_hop=True) for cell in _group(runs, *group)]
+    keys = ("model", "method", "iterations", "top_k")
+    printed = published("superposition_table_2", keys, {q: q for q in QUANTITIES}, "musique")
+    shapes = predicted(runs, "superposition_table_2", keys, "musique")
+    return frame(KEYS, merge(measured, printed, keys[1:], shapes))
+
+
+def draw(table: pd.DataFrame) -> Figure:
+    """F1 and theoretical speedup as points with intervals."""
+    axes = {"f1": panels.Axis("F1"), "theoretical_speedup": panels.Axis("theoretical speedup", log=True)}
+    labels = [_label(*key) for key in table[["method", "iterations", "top_k"]].itertuples(index=False)]
+    return panels.dots(table, table["method"], axes, names=labels)
+
+
+def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
+    present = sorted(runs.of(dataset, model), key=_order)
+    cells = [cell for v in present if _belongs(v) for cell in _measured(runs, v)]
+    there = {v.method for v in present}
+    for method in METHODS:
+        if method not in there:
+            keys = {"model": model, "dataset": dataset, "method": method}
+            reason = Measure(note=runs.why_missing(dataset, model, method))
+            cells += [Cell(keys, quantity, reason) for quantity in QUANTITIES]
+    return cells
+
+
+def _belongs(variant: Variant) -> bool:
+    """Superposition with nothing but top_k and iterations changed, and every other method."""
+    iterations = variant.param("iterations")
+    return variant.method != "superposition" or variant.is_superposition(iterations=iterations)
+
+
+def _order(variant: Variant) -> tuple[int, str, int, int]:
+    place = METHODS.index(variant.method) if variant.method in METHODS else len(METHODS)
+    return place, variant.row, int(variant.param("iterations") or 0), int(variant.param("top_k") or 0)
+
+
+def _measured(runs: Runs, variant: Variant) -> list[Cell]:
+    keys = {
+        "model": variant.model,
+        "dataset": variant.dataset,
+        "method": variant.row,
+        "variant": variant.name,
+        "iterations": variant.param("iterations") or "",
+        "top_k": variant.param("top_k") or "",
+    }
+    measures = {
+        "f1": quality(runs, variant, "f1"),
+        "em": quality(runs, variant, "em"),
+        **{q: m for q, m in standard(runs, variant).items() if q != "accuracy"},
+    }
+    of_paper = paper_model(variant, runs, "superposition_table_2")
+    return [Cell(keys, quantity, m, paper_model=of_paper) for quantity, m in measures.items()]
+
+
+def _label(method: str, iterations: object, top_k: object) -> str:
+    details = [f"t={iterations}" if iterations else "", f"k={top_k}" if top_k else ""]
+    shown = ", ".join(d for d in details if d)
+    return f"{panels.method_label(method)} ({shown})" if shown else panels.method_label(method)

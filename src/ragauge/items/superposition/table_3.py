@@ -1,0 +1,32 @@
+"""Superposition Prompting, Table 3: equilibrium against left-aligned positions.
+
+Shows the accuracy of superposition under both position assignments, at every top_k that was run with both or either,
+and the paired difference equilibrium − left-aligned on the same questions with its p-value. The published difference is
+that of the two published accuracies.
+
+Does not show: other options than the paper's defaults, nor multi-hop questions. The paper's numbers stand beside
+top_k=1.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ragauge.items.superposition import _ablation
+from ragauge.results.runs import Runs
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+POSITIONS = ("left_aligned", "equilibrium")
+
+
+def table(runs: Runs) -> pd.DataFrame:
+    """One line for each (model, data set, positions, top_k) and for each paired difference."""
+    return _ablation.table(runs, "superposition_table_3", "positions", POSITIONS, [("equilibrium", "left_aligned")])
+
+
+def draw(table: pd.DataFrame) -> Figure:
+    """Accuracy under both assignments, and their difference."""
+    return _ablation.draw(table, "positions")

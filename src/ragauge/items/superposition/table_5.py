@@ -1,0 +1,66 @@
+"""Superposition Prompting, Table 5: the top-k sweep of BM25, TF-IDF, dense retrieval and superposition.
+
+Shows accuracy, compute cycles under the paper's rules, theoretical speedup over naive RAG, and the measured speedup of
+the machine that the latency rule ran on, in a column named after its device. Compute cycles count the kept paths'
+queries one after another, as the paper's columns do, and what a method read before the question not at all.
+For the paper's models cycles and speedups are predicted from their shapes; `critical_path_speedup` is our accounting's.
+
+Does not show: what the same variants cost as they ran here (see `frontier`). Measured speedups of different machines
+stand beside each other but have no ratio.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ragauge.rendering import panels
+from ragauge.results import timing
+from ragauge.results.cells import Cell, find, frame, merge, paper_model, predicted, published, standard
+from ragauge.results.runs import Runs, Variant
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+KEYS = ("model", "dataset", "method", "variant", "top_k")
+METHODS = ("bm25", "tfidf", "dense", "superposition")
+PUBLISHED = {
+    "accuracy": "accuracy",
+    "compute_cycles": "compute_cycles",
+    "theoretical_speedup": "theoretical_speedup",
+    "cuda_speedup": "measured_speedup_cuda",
+}
+
+
+def table(runs: Runs) -> pd.DataFrame:
+    """One line for each (model, data set, method, top_k, quantity)."""
+    measured = [c for dataset, model in runs.groups(multi_hop=False) for c in _group(runs, dataset, model)]
+    measured += timing.speedup_cells(runs, _keys)
+    keys = ("model", "method", "top_k")
+    printed = published("superposition_table_5", keys, PUBLISHED, "nq_open")
+    shapes = predicted(runs, "superposition_table_5", keys, "nq_open")
+    return frame(KEYS, merge(measured, printed, ("method", "top_k"), shapes))
+
+
+def draw(table: pd.DataFrame) -> Figure:
+    """Accuracy against top_k, a line a method."""
+    points = panels.points(table, KEYS, "top_k", "accuracy")
+    return panels.planes(points, panels.Axis("top-k (documents kept)", base2=True), panels.Axis("accuracy"))
+
+
+def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
+    found = [v for method in METHODS for v in find(runs, dataset, model, method) if _keys(v)]
+    return [cell for v in found for cell in _cells(runs, v)]
+
+
+def _cells(runs: Runs, variant: Variant) -> list[Cell]:
+    keys = {"model": variant.model, "dataset": variant.dataset, "variant": variant.name, **(_keys(variant) or {})}
+    of_paper = paper_model(variant, runs)
+    return [Cell(keys, quantity, m, paper_model=of_paper) for quantity, m in standard(runs, variant).items()]
+
+
+def _keys(variant: Variant) -> Mapping[str, Any] | None:
+    """Method and top_k of a variant of the sweep; None for any other."""
+    swept = variant.is_superposition() if variant.method == "superposition" else variant.method in METHODS
+    return {"method": variant.row, "top_k": variant.param("top_k")} if swept else None

@@ -1,0 +1,129 @@
+"""Superposition Prompting, Table 6: path pruning, path caching and path parallelization, each on and off.
+
+Shows accuracy, compute cycles and theoretical speedup of all eight combinations at the smallest top_k that was run.
+Caching and parallelization are lossless (the answers are identical, which a test of the methods holds), so a
+combination that was not run itself takes its accuracy from the run with the same pruning, and its cycles from that
+run's trace: without caching what was computed offline counts, without parallelization rows add up. The note says so.
+For the paper's models cycles and speedups are predicted from their shapes; `critical_path_speedup` is our accounting's.
+
+Does not show: time, nor what batching costs in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from typing import TYPE_CHECKING
+
+from ragauge.rendering import panels
+from ragauge.results.cells import (
+    CYCLES,
+    Cell,
+    Measure,
+    cost,
+    find,
+    frame,
+    join,
+    merge,
+    naive,
+    noted,
+    paper_model,
+    predicted,
+    published,
+    quality,
+    speedup,
+)
+from ragauge.results.runs import Runs, Variant, critical_path_cycles, paper_cycles
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+SWITCHES = ("pruning", "caching", "parallelism")
+KEYS = ("model", "dataset", *SWITCHES, "variant")
+QUANTITIES = ("accuracy", "compute_cycles", "theoretical_speedup")
+Switches = tuple[bool, bool, bool]
+
+
+def table(runs: Runs) -> pd.DataFrame:
+    """One line for each (model, data set, pruning, caching, parallelism, quantity)."""
+    measured = [c for group in runs.groups(multi_hop=False) for c in _group(runs, *group)]
+    printed = published("superposition_table_6", ("model", *SWITCHES), {q: q for q in QUANTITIES}, "nq_open")
+    shapes = predicted(runs, "superposition_table_6", SWITCHES, "nq_open")
+    return frame(KEYS, merge(measured, printed, SWITCHES, shapes))
+
+
+def draw(table: pd.DataFrame) -> Figure:
+    """Accuracy and theoretical speedup of the eight combinations."""
+    axes = {"accuracy": panels.Axis("accuracy"), "theoretical_speedup": panels.Axis("theoretical speedup", log=True)}
+    names = [_name(row) for row in table[list(SWITCHES)].itertuples(index=False)]
+    return panels.dots(table, ["pruned" if p else "unpruned" for p in table["pruning"]], axes, names=names)
+
+
+def _name(switches: Sequence[bool]) -> str:
+    on = [name for name, value in zip(SWITCHES, switches, strict=True) if value]
+    return " + ".join(on) or "none of the three"
+
+
+def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
+    found = [v for v in find(runs, dataset, model, "superposition") if _switches(v) is not None]
+    smallest = min((v.param("top_k") for v in found if v.prunes), default=None)
+    usable = [v for v in found if not v.prunes or v.param("top_k") == smallest]
+    cells = []
+    for pruning, caching, parallel in product((False, True), repeat=3):
+        cells += _cells(runs, dataset, model, (pruning, caching, parallel), usable)
+    return cells
+
+
+def _switches(variant: Variant) -> Switches | None:
+    """The variant's switches; None where another option than they is not at its default.
+
+    Without saliency every path is kept, which is pruning switched off by another name.
+    """
+    options = {n: variant.param(n) for n in ("path_pruning", "path_caching", "path_parallelization")}
+    saliency = {"saliency": "none"} if variant.param("saliency") == "none" else {}
+    if not variant.is_superposition(**options, **saliency):
+        return None
+    return variant.prunes, bool(options["path_caching"]), bool(options["path_parallelization"])
+
+
+def _cells(runs: Runs, dataset: str, model: str, wanted: Switches, usable: Sequence[Variant]) -> list[Cell]:
+    keys = {"model": model, "dataset": dataset, **dict(zip(SWITCHES, wanted, strict=True))}
+    exact = next((v for v in usable if _switches(v) == wanted), None)
+    source = exact or _most_switched_on([v for v in usable if v.prunes == wanted[0]])
+    if source is None:
+        reason = Measure(note="not run: no superposition " + ("with" if wanted[0] else "without") + " path pruning")
+        return [Cell(keys, quantity, reason) for quantity in QUANTITIES]
+    measures = _measures(runs, source, wanted, exact is not None)
+    of_paper = paper_model(source, runs)
+    return [Cell(keys | {"variant": source.name}, q, m, paper_model=of_paper) for q, m in measures.items()]
+
+
+def _most_switched_on(found: Sequence[Variant]) -> Variant | None:
+    """The run whose trace tells which calls could be offline and which rows parallel."""
+    return max(found, key=lambda v: sum(_switches(v) or ()), default=None)
+
+
+def _measures(runs: Runs, source: Variant, wanted: Switches, exact: bool) -> dict[str, Measure]:
+    _, caching, parallel = wanted
+
+    def fold(variant: Variant, key: str) -> float:
+        return paper_cycles(variant, key, caching=caching, parallel=parallel)
+
+    def critical_path(variant: Variant, key: str) -> float:
+        return critical_path_cycles(variant, key, caching=caching, parallel=parallel)
+
+    switched = _switches(source) or wanted
+    if (caching and not switched[1]) or (parallel and not switched[2]):
+        costs = dict.fromkeys(CYCLES, Measure(note=f"not in the trace of {source.name}"))
+    else:
+        base = naive(runs, source.dataset, source.model)
+        costs = {
+            "compute_cycles": cost(runs, source, fold),
+            "theoretical_speedup": speedup(runs, base, source, fold),
+            "critical_path_speedup": speedup(runs, base, source, critical_path, critical_path_cycles),
+        }
+    origin = "" if exact else f"cycles folded from the trace of {source.name}"
+    lossless = "" if exact else f"accuracy of {source.name}: caching and parallelization do not change answers"
+    accuracy = noted(quality(runs, source), lossless)
+    return {"accuracy": accuracy, **{q: noted(m, join(origin)) for q, m in costs.items()}}

@@ -1,0 +1,54 @@
+"""Superposition Prompting, Table 7: measured speedups of naive RAG, attention sort and prompt cache.
+
+Shows the median time of naive RAG over that of the method in one interleaved run of the latency protocol, in a column
+named after the device, and the accuracy of the same methods. The paper's CUDA speedups stand beside the models that it
+timed, without a ratio: they come from another machine.
+
+Does not show: superposition and the rankers (Table 5 holds their measured speedups).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ragauge.rendering import panels
+from ragauge.results import timing
+from ragauge.results.cells import Cell, Measure, find, frame, merge, paper_model, published, quality
+from ragauge.results.runs import Runs, Variant
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+KEYS = ("model", "dataset", "method", "variant")
+METHODS = ("naive", "attention_sort", "prompt_cache")
+PUBLISHED = {"accuracy": "accuracy", "cuda_speedup": "measured_speedup_cuda"}
+
+
+def table(runs: Runs) -> pd.DataFrame:
+    """One line for each (model, data set, method, quantity)."""
+    measured = [c for group in runs.groups(multi_hop=False) for m in METHODS for c in _accuracy(runs, *group, m)]
+    measured += timing.speedup_cells(runs, _keys)
+    printed = published("superposition_table_7", ("model", "method"), PUBLISHED, "nq_open")
+    return frame(KEYS, merge(measured, printed, on=("method",)))
+
+
+def draw(table: pd.DataFrame) -> Figure:
+    """Accuracy and measured speedups; a panel a device."""
+    devices = sorted(q for q in table["quantity"].unique() if q.startswith("measured_speedup"))
+    timed = {q: panels.Axis(f"measured speedup ({q.rpartition('_')[2].upper()})", log=True) for q in devices}
+    return panels.dots(table, table["method"], {"accuracy": panels.Axis("accuracy"), **timed})
+
+
+def _accuracy(runs: Runs, dataset: str, model: str, method: str) -> list[Cell]:
+    keys = {"model": model, "dataset": dataset, "method": method}
+    variant = next(iter(find(runs, dataset, model, method)), None)
+    if variant is None:
+        return [Cell(keys, "accuracy", Measure(note=runs.why_missing(dataset, model, method)))]
+    named = keys | {"variant": variant.name}
+    return [Cell(named, "accuracy", quality(runs, variant), paper_model=paper_model(variant, runs))]
+
+
+def _keys(variant: Variant) -> Mapping[str, Any] | None:
+    return {"method": variant.method} if variant.method in METHODS else None

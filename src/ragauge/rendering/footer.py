@@ -1,0 +1,92 @@
+"""The small print of every table and figure: what was measured, on how many questions, in which precision, where."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ragauge.rendering import pipelines_footer
+from ragauge.rendering.style import counted
+from ragauge.results.runs import Runs, Variant
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# questions of the whole data set
+OFFICIAL_SIZES = {"nq_open": 2655, "musique": 2417, "longbench_multifieldqa_en": 150}
+OFFICIAL_SIZES |= {f"longbench_{task}": 200 for task in ("narrativeqa", "qasper", "hotpotqa", "musique")}
+
+
+def footer(runs: Runs, table: pd.DataFrame) -> str:
+    """One line: models with precision, data sets with the number of questions, intervals, machine, versions."""
+    if "stale_tokens" in table.columns:
+        return pipelines_footer.of_comparisons(runs)
+    if "nprobe" in table.columns:  # sequences of text, not questions
+        return pipelines_footer.footer(runs, table)
+    used = [v for v in runs.run if _in(table, v)]
+    timed = _timed(runs, table)
+    if not used and not timed:
+        return "Nothing measured yet." if table.empty else "Nothing measured here: published numbers alone."
+    if not used:
+        return f"{timed}."
+    models = _join(f"{v.model} ({v.setting('dtype') or 'dtype not recorded'})" for v in used)
+    asked = _join(_questions(runs, used, dataset) for dataset in dict.fromkeys(v.dataset for v in used))
+    parts = [f"Measured: {models}", asked, "intervals: bootstrap 95%", _machines(used), _versions(used), timed]
+    return "; ".join(p for p in parts if p) + "."
+
+
+def machine(provenance: Mapping[str, Any], device: str | None = None) -> str:
+    """The machine of a provenance block: the GPU where the decoder ran on one, else the CPU and its threads."""
+    gpu, cpu = provenance.get("gpu"), provenance.get("cpu")
+    if str(device).startswith("cuda") and isinstance(gpu, Mapping):
+        return str(gpu.get("name") or "")
+    threads = provenance.get("threads")
+    return f"{cpu}, {counted(threads, 'thread')}" if cpu and threads else str(cpu or "")
+
+
+def _in(table: pd.DataFrame, variant: Variant) -> bool:
+    rows = table[(table["model"] == variant.model) & (table["dataset"] == variant.dataset)]
+    if "variant" in rows.columns and (rows["variant"] != "").any():
+        rows = rows[rows["variant"].map(lambda names: variant.name in str(names).split(" − "))]
+    return bool(rows["measured"].notna().any())
+
+
+def _timed(runs: Runs, table: pd.DataFrame) -> str:
+    """Where the measured times of the table were taken, if it holds any."""
+    clocked = table[table["quantity"].str.contains("measured_speedup|latency") & table["measured"].notna()]
+    told = []
+    for latency in runs.latencies:
+        protocol = latency.get("protocol") or {}
+        if ((clocked["model"] == latency["model"]) & (clocked["dataset"] == latency["dataset"])).any():
+            place = machine(latency.get("provenance") or {}, protocol.get("device")) or "a machine not recorded"
+            told.append(f"{latency['model']} ({protocol.get('dtype') or 'dtype not recorded'}) on {place}")
+    return f"times: {_join(told)}" if told else ""
+
+
+def _questions(runs: Runs, used: list[Variant], dataset: str) -> str:
+    counts = sorted({len(v.records) for v in used if v.dataset == dataset})
+    shown = counted(counts[0], "question") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} questions"
+    entry = runs.config.datasets.get(dataset) if runs.config else None
+    whole = OFFICIAL_SIZES.get(runs.registered(dataset))
+    subset = f"a subset of {whole:,}" if whole and counts[-1] < whole else "a subset" if entry and entry.limit else ""
+    return f"{dataset}: {shown}" + (f" ({subset})" if subset else "")
+
+
+def _machines(used: list[Variant]) -> str:
+    names = _join(machine(v.meta.get("provenance") or {}, v.setting("device")) for v in used)
+    return f"machine: {names}" if names else "machine not recorded"
+
+
+def _versions(used: list[Variant]) -> str:
+    found = []
+    for variant in used:
+        provenance = variant.meta.get("provenance") or {}
+        torch, git = (provenance.get("packages") or {}).get("torch"), provenance.get("git") or {}
+        found.append(f"torch {torch}" if torch else "")
+        if git.get("commit"):
+            found.append(f"commit {git['commit'][:9]}" + (" with changes" if git.get("dirty") else ""))
+    return _join(found)
+
+
+def _join(texts: Iterable[str]) -> str:
+    return ", ".join(dict.fromkeys(t for t in texts if t))

@@ -1,0 +1,322 @@
+"""Drawings that several items share: points with intervals (dot plots), and speedup or top_k against quality."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ragauge.rendering import style
+from ragauge.results.cells import PREDICTED
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+ROW_IN = 0.165  # height of one row of a dot plot
+NOTHING = "Nothing to draw yet: no records of this run, and no published numbers for this item."
+
+
+@dataclass(frozen=True)
+class Axis:
+    """How one quantity is drawn along x."""
+
+    label: str
+    log: bool = False
+    base2: bool = False  # logarithmic with a tick at each value
+    zero: bool = False  # a line at zero: the quantity is a difference
+
+
+@dataclass(frozen=True)
+class Block:
+    """One panel of rows: what was measured for one model on one data set, or what the paper's models have."""
+
+    title: str
+    table: pd.DataFrame
+    published: bool
+
+
+def dots(
+    table: pd.DataFrame, styles: Iterable[str], axes: Mapping[str, Axis], names: Sequence[str] | None = None
+) -> Figure:
+    """A column of panels a quantity, a row of panels a block; one line a name, measured points with intervals.
+
+    Args:
+        table: a frame of `_cells.frame`.
+        styles: for each of its lines the method, or another word, whose colour and marker it has.
+        axes: the quantities drawn, left to right.
+        names: for each line the text that names its row; by default the method's label.
+    """
+    styles = list(styles)
+    texts = list(names) if names is not None else [method_label(s) for s in styles]
+    shown = blocks(table.assign(label=texts, style=styles)[table["quantity"].isin(list(axes))])
+    if not shown:
+        return style.empty(NOTHING)
+    with style.theme():
+        rows = [max(1, block.table["label"].nunique()) for block in shown]
+        figure = style.figure(style.TEXT_IN, ROW_IN * sum(rows) + 0.42 * len(shown) + 0.6)
+        grid = figure.subplots(len(shown), len(axes), sharex="col", squeeze=False, height_ratios=rows)
+        for block, line in zip(shown, grid, strict=True):
+            for place, (quantity, ax) in enumerate(zip(axes, line, strict=True)):
+                _dot_panel(ax, block, quantity, axes[quantity], named=place == 0)
+        for ax, axis in zip(grid[-1], axes.values(), strict=True):
+            ax.set_xlabel(axis.label)
+            ax.tick_params(axis="x", which="both", labelbottom=True)
+        style.legend(figure, _dot_handles(shown), columns=7)
+        return figure
+
+
+def points(table: pd.DataFrame, keys: Sequence[str], x: str, y: str) -> pd.DataFrame:
+    """The points of a plane: one line a (row, source) that has both coordinates.
+
+    Args:
+        table: a frame of `_cells.frame`.
+        keys: its key columns; the one named "method" or "series" tells the lines apart.
+        x, y: quantities, or for x a key column.
+
+    Returns: columns model, dataset, published (bool), line, order (top_k), x, y, low, high.
+    """
+    import pandas as pd
+
+    line = next(k for k in ("method", "series") if k in keys)
+    rows = []
+    for _, part in table.groupby(list(keys), sort=False, dropna=False):
+        cells = {c["quantity"]: c for c in part.to_dict("records")}
+        for source in ("measured", "published"):
+            across = cells[y].get(x) if y in cells and x in keys else cells.get(x, {}).get(source)
+            up = cells.get(y, {}).get(source)
+            if _number(across) is None or not _is_number(up):
+                continue
+            first, mine = part.iloc[0], source == "measured"
+            low, high = (cells[y]["low"], cells[y]["high"]) if mine else (math.nan, math.nan)
+            order = _number(first.get("top_k")) or 0.0
+            group = (first["model"], first["dataset"], not mine, first[line], order)
+            rows.append((*group, _number(across), up, low, high))
+    return pd.DataFrame(rows, columns=["model", "dataset", "published", "line", "order", "x", "y", "low", "high"])
+
+
+def planes(dots: pd.DataFrame, x: Axis, y: Axis) -> Figure:
+    """Small multiples, one a model and data set: lines over `order` (or x), measured first, published shaded."""
+    if dots.empty:
+        return style.empty(NOTHING)
+    panels = list(dots.sort_values("published", kind="stable").groupby(["published", "model", "dataset"], sort=False))
+    columns = min(3, len(panels))
+    rows = math.ceil(len(panels) / columns)
+    width = style.COLUMN_IN if columns == 1 else style.TEXT_IN
+    styles = line_styles(dots["line"])
+    with style.theme():
+        figure = style.figure(width, 2.05 * rows + 0.45)
+        grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).flatten()
+        for ax, (key, part) in zip(grid, panels, strict=False):
+            plane(ax, part, styles, x)
+            ax.set_title(_title(*key), loc="left", color=style.MUTED, pad=3)
+        for place, ax in enumerate(grid):
+            ax.set_ylabel(y.label if place % columns == 0 else "")
+            ax.set_visible(place < len(panels))
+        for ax in grid[max(0, len(panels) - columns) : len(panels)]:
+            ax.set_xlabel(x.label)
+            ax.tick_params(axis="x", labelbottom=True)
+        _scale(grid[0], dots, x)
+        handles = [handle(*look, line=True) for look in styles.values()]
+        style.legend(figure, handles, columns=4 if columns == 1 else 7)
+        return figure
+
+
+def plane(ax: Axes, part: pd.DataFrame, styles: Mapping[str, tuple[str, str, str]], x: Axis) -> None:
+    """One panel: each line's points in order, with their intervals."""
+    ax.grid(axis="both")
+    for name, line in part.groupby("line", sort=False):
+        _, colour, marker = styles[str(name)]
+        size, line = style.marker_size(marker), line.sort_values(["order", "x"])
+        faded = 0.75 if bool(line["published"].iloc[0]) else 1.0
+        ax.plot(line["x"], line["y"], marker=marker, color=colour, alpha=faded, ms=size, mew=0, zorder=3)
+        for dot in line.to_dict("records"):
+            interval(ax, dot["x"], dot["y"], dot["low"], dot["high"], colour, vertical=True)
+    if bool(part["published"].iloc[0]):
+        style.as_published(ax)
+    top = max([float(v) for v in [*part["y"], *part["high"]] if _is_number(v)], default=1.0)
+    ax.set_ylim(min(0.0, -0.03 * top), max(ax.get_ylim()[1], top * 1.06 or 1.0))
+
+
+def line_styles(lines: Iterable[str]) -> dict[str, tuple[str, str, str]]:
+    """(label, colour, marker) of each line: a method's own, else that of its place."""
+    names = list(dict.fromkeys(lines))
+    ordered = sorted(names, key=lambda n: style.method_order(n))
+    if all(style.is_method(n) for n in names):
+        return {n: style.method_style(n) for n in ordered}
+    return {n: (n, *style.series_style(i)) for i, n in enumerate(names)}
+
+
+def _title(published: Any, model: Any, dataset: Any) -> str:
+    return f"{'published: ' if published else ''}{model}\n{dataset}"
+
+
+def _scale(ax: Axes, dots: pd.DataFrame, x: Axis) -> None:
+    if x.base2:
+        base2_axis(ax, list(dots["x"]))
+    elif x.log:
+        log_axis(ax, list(dots["x"]))
+
+
+def _number(value: Any) -> float | None:
+    """The value as a finite float, None where it is none (keys are text or numbers)."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def blocks(table: pd.DataFrame) -> list[Block]:
+    """The measured (model, data set) pairs in the table's order, then all other published models as one block.
+
+    What was predicted of a published number stands beside it there.
+    """
+    unmeasured = table["note"].str.contains("published", na=False) & table["measured"].isna()
+    others = (unmeasured | table["note"].str.startswith(PREDICTED, na=False)) & table["published"].notna()
+    mine = table[~others]
+    pairs = mine.groupby(["model", "dataset"], sort=False)
+    found = [Block(f"measured: {model} · {dataset}", part, False) for (model, dataset), part in pairs]
+    if others.any():
+        datasets = ", ".join(dict.fromkeys(table[others]["dataset"]))
+        found.append(Block(f"published (the paper's models) · {datasets}", table[others], True))
+    return found
+
+
+def interval(ax: Axes, x: float, y: float, low: float, high: float, colour: str, vertical: bool = False) -> None:
+    """An error bar without caps, below the points."""
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return
+    if vertical:
+        ax.plot([x, x], [low, high], color=colour, lw=0.9, alpha=0.55, solid_capstyle="round", zorder=2)
+    else:
+        ax.plot([low, high], [y, y], color=colour, lw=1.6, alpha=0.45, solid_capstyle="round", zorder=2)
+
+
+def method_label(method: str) -> str:
+    """The method as a reader knows it."""
+    return style.method_style(method)[0]
+
+
+def method_handles(methods: Iterable[str]) -> list[Any]:
+    """Legend entries of methods, each once."""
+    names = sorted(dict.fromkeys(methods), key=style.method_order)
+    return [handle(*style.method_style(m)) for m in names]
+
+
+def log_axis(ax: Axes, values: Sequence[float], which: str = "x") -> None:
+    """A logarithmic axis with plain numbers at 1, 2, 5 or powers of ten, whatever its span is."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    finite = [v for v in values if v and math.isfinite(v) and v > 0]
+    span = math.log10(max(finite) / min(finite)) if finite else 1.0
+    getattr(ax, f"set_{which}scale")("log")
+    axis = getattr(ax, f"{which}axis")
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if span < 1.6 else (1.0,)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: _plain(value)))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def base2_axis(ax: Axes, values: Sequence[float]) -> None:
+    """A base-2 logarithmic x axis with a tick at each value that occurs."""
+    from matplotlib.ticker import NullFormatter, NullLocator
+
+    ticks = sorted({float(v) for v in values if v and math.isfinite(float(v))})
+    ax.set_xscale("log", base=2)
+    ax.set_xticks(ticks, [_plain(t) for t in ticks])
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.xaxis.set_minor_formatter(NullFormatter())
+    if ticks:
+        ax.set_xlim(ticks[0] / 1.25, ticks[-1] * 1.25)
+
+
+def _plain(value: float) -> str:
+    if value >= 1e5 or (0 < value < 1e-3):
+        exponent = round(math.log10(value))
+        lead = value / 10**exponent
+        return f"$10^{{{exponent}}}$" if abs(lead - 1) < 1e-6 else f"{lead:g}e{exponent}"
+    return f"{value:g}"
+
+
+def _dot_panel(ax: Axes, block: Block, quantity: str, axis: Axis, named: bool) -> None:
+    rows = list(dict.fromkeys(block.table["label"]))
+    part = block.table[block.table["quantity"] == quantity]
+    ax.set_ylim(len(rows) - 0.4, -0.6)
+    ax.set_yticks(range(len(rows)), rows if named else [""] * len(rows))
+    ax.tick_params(axis="y", length=0)
+    ax.grid(axis="x")
+    ax.spines["left"].set_visible(False)
+    if named:
+        ax.set_title(block.title, loc="left", color=style.MUTED, pad=3)
+    if block.published:
+        style.as_published(ax)
+    models = list(dict.fromkeys(block.table["model"]))
+    for line in part.to_dict("records"):
+        _dot(ax, line, rows.index(line["label"]), models if block.published else None)
+    if axis.zero:
+        ax.axvline(0, color=style.MUTED, lw=0.7, zorder=1)
+    if axis.log:
+        log_axis(ax, [*part["measured"], *part["published"]])
+    elif not axis.zero:
+        _room(ax, [*part["high"], *part["measured"], *part["published"]])
+
+
+def _dot(ax: Axes, line: Mapping[Any, Any], y: int, models: list[str] | None) -> None:
+    """One row's points: filled where measured, hollow where published, the reason where there is neither."""
+    _, colour, marker = style.method_style(str(line["style"]))
+    if models is not None:
+        place = models.index(line["model"])
+        offset = 0.11 * (place - (len(models) - 1) / 2)
+        shape = style.MODEL_MARKERS[place % len(style.MODEL_MARKERS)]
+        ax.plot(line["published"], y + offset, shape, mfc="white", mec=colour, mew=0.9, ms=3.6, zorder=3)
+        if _is_number(line["measured"]):  # a prediction
+            ax.plot(line["measured"], y + offset, ".", color=style.INK, ms=1.8, mew=0, zorder=4)
+        return
+    if _is_number(line["published"]):
+        ax.plot(line["published"], y + 0.22, "d", mfc="white", mec=colour, mew=0.9, ms=3.8, zorder=3)
+    if _is_number(line["measured"]):
+        interval(ax, line["measured"], y, line["low"], line["high"], colour)
+        ax.plot(line["measured"], y, marker, color=colour, ms=style.marker_size(marker), mew=0, zorder=4)
+    else:
+        reason = "not run" if str(line["note"]).startswith("not run") else "no number"
+        ax.text(0.01, y, reason, transform=ax.get_yaxis_transform(), va="center", color=style.MUTED, fontsize=5.6)
+
+
+def _dot_handles(shown: Sequence[Block]) -> list[Any]:
+    handles = []
+    mine = [b for b in shown if not b.published]
+    if mine:
+        handles.append(handle("measured, 95% interval", style.INK, "o", line=True))
+    if any(_is_number(v) for b in mine for v in b.table["published"]):
+        handles.append(handle("published, same model", style.INK, "d", hollow=True))
+    for block in (b for b in shown if b.published):
+        for place, model in enumerate(dict.fromkeys(block.table["model"])):
+            handles.append(handle(str(model), style.INK, style.MODEL_MARKERS[place % 6], hollow=True))
+        if any(_is_number(v) for v in block.table["measured"]):
+            handles.append(handle("predicted", style.INK, "."))
+    return handles
+
+
+def handle(label: str, colour: str, marker: str, line: bool = False, hollow: bool = False) -> Any:
+    """A legend entry."""
+    from matplotlib.lines import Line2D
+
+    size = style.marker_size(marker)
+    face = "white" if hollow else colour
+    return Line2D([], [], color=colour, marker=marker, mfc=face, ms=size, lw=1.1 if line else 0, label=label)
+
+
+def _room(ax: Axes, values: Sequence[float]) -> None:
+    """An axis from zero with room for its largest interval, and for those of the panels that share it."""
+    finite = [float(v) for v in values if _is_number(v)]
+    if not finite:
+        return
+    shared = ax.get_xlim()[1] if ax.has_data() and ax.get_xlim()[0] <= 0 else 0.0
+    top = max(shared, 1.04 * max(finite))
+    ax.set_xlim(min([0.0, *finite]) - 0.02 * top, top if top > 0 else 1.0)
+
+
+def _is_number(value: Any) -> bool:
+    return value is not None and isinstance(value, (int, float)) and math.isfinite(value)

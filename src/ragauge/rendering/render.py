@@ -1,0 +1,45 @@
+"""Renders an item: its table and figure, and the provenance of everything in a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ragauge import registry
+
+
+def render(item: str, config: Any, results_dir: Path, out_dir: Path) -> list[Path]:
+    """Write `<item>.{csv,md,tex,svg,pdf,png}` below `out_dir` from what there is; returns their paths.
+
+    Args:
+        item: the name of an item.
+        config: the ragauge.experiment.schema.Config of the run, or None; it tells what was asked for and is not there.
+        results_dir: the run's folder, `results/<run>`.
+        out_dir: usually `reports/<run>`.
+
+    Raises:
+        UserError: unknown item, or a results file that cannot be read.
+    """
+    module = registry.module("item", item)
+    from ragauge.rendering import writing
+    from ragauge.rendering.footer import footer
+    from ragauge.results.runs import Runs
+
+    runs = Runs(Path(results_dir), config)
+    table = module.table(runs)
+    return writing.write(item, table, module.draw(table), module.__doc__ or item, footer(runs, table), Path(out_dir))
+
+
+def write_provenance(config: Any, results_dir: Path, out_dir: Path) -> Path:
+    """Write `provenance.json` below `out_dir`: settings, data, code and machine of everything in `results_dir`."""
+    import json
+
+    from ragauge.io.records import replace_atomically
+    from ragauge.results.provenance import describe
+    from ragauge.results.runs import Runs
+
+    path = Path(out_dir) / "provenance.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(describe(Runs(Path(results_dir), config)), indent=1, ensure_ascii=False)
+    replace_atomically(path, f"{text}\n".encode())
+    return path

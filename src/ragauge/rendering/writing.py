@@ -1,0 +1,172 @@
+"""Writing an item: CSV, Markdown, LaTeX (booktabs), SVG, PDF and PNG; each whole or not at all, none with a date."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ragauge.io.records import replace_atomically
+from ragauge.rendering import style
+from ragauge.results.cells import VALUES
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+METADATA: dict[str, dict[str, None]] = {
+    "svg": {"Date": None, "Creator": None},
+    "pdf": {"CreationDate": None, "ModDate": None, "Producer": None, "Creator": None},
+    "png": {"Software": None},
+}
+_TEX = {"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "$": r"\$", "{": r"\{", "}": r"\}", "~": r"\~{}", "^": r"\^{}"}
+_TEX |= {"\\": r"\textbackslash{}", "·": r"$\cdot$", "×": r"$\times$", "–": "--", "−": "$-$", "…": r"\ldots{}"}
+
+
+def write(item: str, table: pd.DataFrame, figure: Figure, about: str, footer: str, out_dir: Path) -> list[Path]:
+    """Write `<item>.{csv,md,tex,svg,pdf,png}` below `out_dir`; returns their paths."""
+    out_dir.mkdir(parents=True, exist_ok=True)
+    contents = {
+        "csv": csv_text(table).encode(),
+        "md": markdown(table, about, footer).encode(),
+        "tex": latex(item, table, about, footer).encode(),
+        **_figure_bytes(figure, footer),
+    }
+    paths = {out_dir / f"{item}.{kind}": data for kind, data in contents.items()}
+    for path, data in paths.items():
+        replace_atomically(path, data)
+    return list(paths)
+
+
+def csv_text(table: pd.DataFrame) -> str:
+    """The table as CSV: six significant digits, empty where there is no number."""
+    return str(table.to_csv(index=False, float_format="%.6g", lineterminator="\n"))
+
+
+def wide(table: pd.DataFrame) -> tuple[list[str], list[list[str]], list[str]]:
+    """The table as a reader wants it: (column names, rows of text, numbered notes).
+
+    One row for each set of keys, and for each quantity a measured and, where there is one, a published column.
+    """
+    keys = [c for c in table.columns if c not in (*VALUES, "quantity")]
+    columns = _quantity_columns(table)
+    notes: dict[str, int] = {}
+    rows = []
+    for names, part in table.groupby(keys, sort=False, dropna=False):
+        cells = dict(zip(part["quantity"], part.to_dict("records"), strict=True))
+        texts = [_cell(cells.get(quantity), quantity, which) for quantity, which in columns]
+        marks = [notes.setdefault(n, len(notes) + 1) for n in dict.fromkeys(part["note"]) if n]
+        sizes = sorted({int(line["n"]) for line in cells.values() if line["n"]})
+        rows.append([*map(_key_text, names), *texts, "/".join(map(str, sizes)), ", ".join(map(str, marks))])
+    header = [*keys, *(q if which == "measured" else f"{q} (published)" for q, which in columns), "n", "notes"]
+    return _without_empty([h.replace("_", " ") for h in header], rows), rows, list(notes)
+
+
+def markdown(table: pd.DataFrame, about: str, footer: str) -> str:
+    """The wide table as a GitHub table with its notes below."""
+    header, rows, notes = wide(table)
+    title, _, rest = about.strip().partition("\n")
+    lines = [f"# {title}", "", rest.strip(), ""] if rest.strip() else [f"# {title}", ""]
+    lines += [_pipe(header), _pipe(["---"] * len(header)), *map(_pipe, rows)] if rows else ["No records yet."]
+    lines += ["", *(f"{i}. {note}" for i, note in enumerate(notes, 1))] if notes else []
+    return "\n".join([*lines, "", footer, ""])
+
+
+def latex(item: str, table: pd.DataFrame, about: str, footer: str) -> str:
+    """The wide table as a floating booktabs table; needs the packages booktabs and, for its width, graphicx."""
+    header, rows, notes = wide(table)
+    title = about.strip().partition("\n")[0]
+    small = " ".join([*(f"({i}) {note}." for i, note in enumerate(notes, 1)), footer])
+    body = [" & ".join(map(_tex, row)) + r" \\" for row in rows]
+    return "\n".join(
+        [
+            r"\begin{table*}",
+            r"\centering",
+            rf"\caption{{{_tex(title)}}}\label{{tab:{item}}}",
+            r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
+            rf"\begin{{tabular}}{{{'l' * len(header)}}}",
+            r"\toprule",
+            " & ".join(map(_tex, header)) + r" \\",
+            r"\midrule",
+            *body,
+            r"\bottomrule",
+            r"\end{tabular}}",
+            rf"\par\smallskip{{\footnotesize {_tex(small)}}}",
+            r"\end{table*}",
+            "",
+        ]
+    )
+
+
+def number(value: Any, quantity: str) -> str:
+    """A number as its quantity is read: cycles in powers of ten, speedups in three digits, shares in three decimals."""
+    if value is None or value == "" or not math.isfinite(float(value)):
+        return ""
+    value = float(value)
+    if "cycles" in quantity:
+        return f"{value:.3g}".replace("e+", "e")
+    if "speedup" in quantity or quantity.endswith(("_s", "_ms", "_words", "_steps", "_d", "tokens", "samples")):
+        return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
+    return f"{value:.3f}".replace("-", "−")
+
+
+def _quantity_columns(table: pd.DataFrame) -> list[tuple[str, str]]:
+    quantities = list(dict.fromkeys(table["quantity"]))
+    printed = set(table[table["published"].notna()]["quantity"])
+    return [(q, w) for q in quantities for w in ("measured", "published") if w == "measured" or q in printed]
+
+
+def _cell(line: Mapping[Any, Any] | None, quantity: str, which: str) -> str:
+    if line is None:
+        return ""
+    text = number(line[which], quantity)
+    if which == "published" or not text:
+        return text
+    low, high = number(line["low"], quantity), number(line["high"], quantity)
+    between = f" [{low}, {high}]" if low and high else ""
+    p = line["p"]
+    return text + between + (f" p={p:.2g}" if isinstance(p, float) and math.isfinite(p) else "")
+
+
+def _key_text(value: Any) -> str:
+    return "" if value is None or value != value else str(value)
+
+
+def _without_empty(header: list[str], rows: list[list[str]]) -> list[str]:
+    """Drops, in place, the columns that hold nothing; returns the header that is left."""
+    keep = [i for i in range(len(header)) if not rows or any(row[i] for row in rows)]
+    for row in rows:
+        row[:] = [row[i] for i in keep]
+    return [header[i] for i in keep]
+
+
+def _pipe(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(c.replace("|", r"\|") for c in cells) + " |"
+
+
+def _tex(text: str) -> str:
+    return "".join(_TEX.get(c, c) for c in text)
+
+
+def _figure_bytes(figure: Figure, footer: str) -> dict[str, bytes]:
+    with style.theme():
+        style.footer(figure, footer)
+        _settle(figure)
+        return {kind: _saved(figure, kind) for kind in METADATA}
+
+
+def _settle(figure: Figure) -> None:
+    """Fix the axes where the layout put them, rounded: its solver differs in the last bits from run to run."""
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    for axes in figure.axes:
+        left, bottom, width, height = (round(edge, 5) for edge in axes.get_position().bounds)
+        axes.set_position((left, bottom, width, height))
+
+
+def _saved(figure: Figure, kind: str) -> bytes:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=kind, metadata=METADATA[kind])
+    return buffer.getvalue()

@@ -1,0 +1,1 @@
+"""What a run left behind, as types: variants with their records, cells, statistics."""

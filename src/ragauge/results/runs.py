@@ -1,0 +1,339 @@
+"""What a run left behind, read lazily: answers, traces and latencies, with the method behind each file.
+
+Which variant is which method with which parameters is read from a file's `.meta.json` (its `fingerprint`), and from
+the configuration for variants that left no records; never from a variant's name.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ragauge.io import records
+from ragauge import registry
+from ragauge.cost import cycles, shapes
+from ragauge.cost.flop import parameters
+from ragauge.cost.shape import Shape
+from ragauge.cost.trace import Call, Trace
+from ragauge.errors import UserError
+
+if TYPE_CHECKING:
+    from ragauge.experiment.schema import Config
+
+Record = Mapping[str, Any]
+
+# What a parameter is where a file does not say; the methods' own defaults.
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "superposition": {
+        "top_k": 1,
+        "positions": "equilibrium",
+        "saliency": "bayesian",
+        "path_caching": True,
+        "path_parallelization": True,
+        "path_pruning": True,
+        "factor": None,
+        "iterations": 1,
+        "drop_first_token": False,
+        "path_temperature": None,
+    },
+    "dense": {"encoder": "minilm"},
+    "chunks": {"chunking": "sliding_window", "ranker": "dense", "encoder": "minilm"},
+    "cfic": {"top_k": 3, "d": 256, "prefix": True, "skip": True, "search": "beam"},
+}
+RANKED = ("bm25", "tfidf", "dense")
+
+
+@dataclass(frozen=True, eq=False)
+class Variant:
+    """One method variant on one data set with one model: its settings and, where it has run, its records."""
+
+    name: str
+    dataset: str  # labels: the folder names
+    model: str
+    method: str
+    params: Mapping[str, Any]
+    meta: Mapping[str, Any]
+    path: Path  # of the records
+    missing: str | None = None  # why there are none
+
+    @cached_property
+    def records(self) -> dict[str, Record]:
+        """The records by question key, in the order of the questions; failed ones included."""
+        if self.missing:
+            return {}
+        return {record.key: record.model_dump() for record in records.read(self.path)}
+
+    @property
+    def row(self) -> str:
+        """The method as tables name it: rankers by encoder, everything else by method."""
+        if self.method != "dense":
+            return self.method
+        encoder = str(self.param("encoder")).rpartition("/")[2].rpartition(":")[2]
+        return "contriever" if "contriever" in encoder.lower() else f"dense:{encoder}"
+
+    def param(self, name: str) -> Any:
+        """A parameter's value, or its default."""
+        return self.params.get(name, DEFAULTS.get(self.method, {}).get(name))
+
+    def is_superposition(self, **others: Any) -> bool:
+        """Whether this is superposition with every parameter but top_k at its default, or as given in `others`."""
+        wanted = {k: v for k, v in DEFAULTS["superposition"].items() if k != "top_k"} | others
+        return self.method == "superposition" and all(self.param(k) == v for k, v in wanted.items())
+
+    @property
+    def prunes(self) -> bool:
+        """Whether superposition drops paths at all."""
+        return bool(self.param("path_pruning")) and self.param("saliency") != "none"
+
+    def setting(self, name: str) -> Any:
+        """A setting of the run (dtype, device, limit, ...) from the fingerprint or the provenance; None if unknown."""
+        fingerprint, provenance = _mapping(self.meta, "fingerprint"), _mapping(self.meta, "provenance")
+        return next((m[name] for m in (fingerprint, self.meta, provenance) if m.get(name) is not None), None)
+
+    @cached_property
+    def failed(self) -> dict[str, str]:
+        """Reasons of the questions that failed, by key."""
+        return {k: r.get("reason") or "no reason given" for k, r in self.records.items() if r["status"] == "failed"}
+
+    @cached_property
+    def shape(self) -> Shape | None:
+        """The decoder's shape, from the meta file or from the known models; None where neither has it."""
+        given = _mapping(_mapping(self.meta, "fingerprint"), "shape") or _mapping(self.meta, "shape")
+        if given:
+            sizes: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in given.items()}
+            return Shape(**sizes)
+        known = [name for name in identities(self) if name in shapes.names()]
+        return shapes.named(known[0]) if known else None
+
+    @cached_property
+    def traces(self) -> dict[str, Trace]:
+        """The traces of the questions that did not fail."""
+        ok = {k: r.get("trace") for k, r in self.records.items() if k not in self.failed}
+        try:
+            return {k: [Call.from_json(call) for call in trace] for k, trace in ok.items() if trace}
+        except (TypeError, AttributeError) as error:
+            raise UserError(f"{self.path}: trace or shape of another kind: {error}") from error
+
+
+@dataclass(frozen=True, eq=False)
+class Runs:
+    """Everything under `results/<run>`; `config` says what else was asked for."""
+
+    folder: Path
+    config: Config | None = None
+
+    @property
+    def seed(self) -> int:
+        return self.config.seed if self.config else 0
+
+    @cached_property
+    def variants(self) -> tuple[Variant, ...]:
+        """The variants with records, then those configured without; in the configuration's order, then by name."""
+        found = {(v.dataset, v.model, v.name): v for v in self._found()}
+        asked = {(v.dataset, v.model, v.name): v for v in self._asked()}
+        order = {key: place for place, key in enumerate(asked)}
+        merged = asked | found
+        return tuple(merged[key] for key in sorted(merged, key=lambda key: (order.get(key, len(order)), key)))
+
+    @property
+    def run(self) -> tuple[Variant, ...]:
+        """The variants that have records."""
+        return tuple(v for v in self.variants if not v.missing)
+
+    def groups(self, multi_hop: bool | None = None, long: bool | None = None) -> list[tuple[str, str]]:
+        """The (data set, model) pairs with records, of one kind of data set if asked; `multi_hop` asks for short ones.
+
+        Args:
+            multi_hop: whether a question needs several of its (many, short) documents.
+            long: whether a question is asked of one long document.
+        """
+        long = False if multi_hop is not None else long
+        pairs = list(dict.fromkeys((v.dataset, v.model) for v in self.run))
+        pairs = [p for p in pairs if long is None or self.is_long(p[0]) == long]
+        return [p for p in pairs if multi_hop is None or self.is_multi_hop(p[0]) == multi_hop]
+
+    def of(self, dataset: str, model: str) -> list[Variant]:
+        """The variants with records of one pair."""
+        return [v for v in self.run if (v.dataset, v.model) == (dataset, model)]
+
+    def why_missing(self, dataset: str, model: str, row: str) -> str:
+        """What to say of a method that has no records there."""
+        asked = [v for v in self.variants if (v.dataset, v.model, v.row) == (dataset, model, row) and v.missing]
+        return (
+            f"not run: {asked[0].missing} for variant {asked[0].name}" if asked else "not run: not in this experiment"
+        )
+
+    def metrics(self, dataset: str) -> tuple[str, ...]:
+        """The metrics of a data set, the primary one first."""
+        return _metrics(self.registered(dataset))
+
+    def registered(self, dataset: str) -> str:
+        """The registered name behind a data set's label."""
+        for variant in self.run:
+            if variant.dataset == dataset and (name := _mapping(variant.meta, "fingerprint").get("dataset")):
+                return str(name)
+        entry = self.config.datasets.get(dataset) if self.config else None
+        return entry.dataset if entry else dataset
+
+    def is_multi_hop(self, dataset: str) -> bool:
+        """Whether questions need several documents: those data sets are scored by F1 first (MuSiQue)."""
+        return self.metrics(dataset)[0] == "f1"
+
+    def is_long(self, dataset: str) -> bool:
+        """Whether a question is asked of one long document, as in LongBench: the data sets of CFIC's items."""
+        return _is_long(self.registered(dataset))
+
+    @cached_property
+    def latencies(self) -> tuple[Mapping[str, Any], ...]:
+        """The latency files, each with its labels, "model" and "dataset" (`read_latency`)."""
+        return tuple(read_latency(path) for path in self.latency_paths)
+
+    @property
+    def latency_paths(self) -> list[Path]:
+        """Where the latency files lie: latency/DATASET/MODEL.json."""
+        return sorted((self.folder / "latency").glob("*/*.json"))
+
+    @cached_property
+    def predictions(self) -> tuple[Mapping[str, Any], ...]:
+        """The rows of predictions.json (`ragauge predict`); none where there is no such file."""
+        path = self.folder / "predictions.json"
+        return tuple(_json_object(path).get("rows") or ()) if path.exists() else ()
+
+    def named(self, model: str, name: str) -> Variant:
+        """The variant of a name, as the records of the model or of another one have it, else the configuration."""
+        known = sorted((v for v in self.variants if v.name == name), key=lambda v: (v.model != model, bool(v.missing)))
+        return known[0] if known else _unrun(self.config, self.folder, name, "", model)
+
+    def _found(self) -> Iterator[Variant]:
+        for path in sorted((self.folder / "answers").glob("*/*/*.jsonl")):
+            dataset, model, name = path.parts[-3], path.parts[-2], path.stem
+            meta = records.read_meta(path) or {}
+            fingerprint = _mapping(meta, "fingerprint")
+            if "method" in fingerprint and "options" in fingerprint:
+                method, params = str(fingerprint["method"]), _mapping(fingerprint, "options")
+            else:
+                asked = _unrun(self.config, self.folder, name, dataset, model)
+                method, params = asked.method, asked.params
+            yield Variant(name, dataset, model, method, params, meta, path)
+
+    def _asked(self) -> Iterator[Variant]:
+        for job in self.config.answers() if self.config else ():
+            yield _unrun(self.config, self.folder, job.variant, job.dataset, job.model)
+
+
+def read_latency(path: Path) -> dict[str, Any]:
+    """A latency file with the labels of the model and of the data set whose questions were timed."""
+    return {**_json_object(path), "model": path.stem, "dataset": path.parent.name}
+
+
+def identities(variant: Variant) -> list[str]:
+    """The names a model may be known by: its label and its source, without what precedes the last / or :."""
+    source = variant.setting("source") or ""
+    names = [variant.model, str(_mapping(variant.meta, "fingerprint").get("model") or ""), str(source)]
+    return [n.rpartition("/")[2].rpartition(":")[2].lower() for n in names if n]
+
+
+def paper_cycles(variant: Variant, key: str, *, caching: bool = True, parallel: bool = True) -> float:
+    """MACs of one question on the critical path, under the paper's rules (its columns hold these).
+
+    Prompt processing alone, logits of every token. Superposition: the kept paths' queries count one after another
+    where one document answers (Table 5), once where several must (Table 2).
+    `caching` and `parallel` are off where Table 6 has them off: offline work then counts, and rows of a parallel call
+    add up. NaN without a shape.
+    """
+    if variant.shape is None:
+        return math.nan
+    record, trace = variant.records[key], variant.traces[key]
+    one_hop = variant.param("iterations") == 1 and not _multi_hop(variant)
+    if variant.method == "superposition" and variant.prunes and parallel and one_hop:
+        trace = cycles.with_queries_kept(trace, max(1, min(int(variant.param("top_k")), len(record.get("kept") or []))))
+    trace = trace if caching else cycles.uncached(trace)
+    trace = trace if parallel else cycles.sequential(trace)
+    return float(cycles.compute_cycles(trace, variant.shape, accounting="published"))
+
+
+def critical_path_cycles(variant: Variant, key: str, *, caching: bool = True, parallel: bool = True) -> float:
+    """MACs of one question on the critical path to the first token, as it ran here; options as in `paper_cycles`."""
+    if variant.shape is None:
+        return math.nan
+    trace = cycles.without_decoding(variant.traces[key])
+    trace = trace if caching else cycles.uncached(trace)
+    trace = trace if parallel else cycles.sequential(trace)
+    return float(cycles.compute_cycles(trace, variant.shape, accounting="critical_path"))
+
+
+def online_cycles(variant: Variant, key: str) -> float:
+    """MACs of one question that its user waited for as it ran here, generated tokens included. NaN without a shape."""
+    if variant.shape is None:
+        return math.nan
+    return float(cycles.compute_cycles(variant.traces[key], variant.shape, accounting="critical_path"))
+
+
+def offline_cycles(variant: Variant, key: str) -> float:
+    """MACs of what could be prepared before one question was known. NaN without a shape."""
+    if variant.shape is None:
+        return math.nan
+    prepared = cycles.uncached([call for call in variant.traces[key] if call.offline])
+    return float(cycles.compute_cycles(prepared, variant.shape, accounting="critical_path"))
+
+
+def weight_bytes(variant: Variant) -> int | None:
+    """Bytes of the decoder's parameters in the precision of the run; None where shape or precision is not known."""
+    dtype = str(variant.setting("dtype")).removeprefix("torch.")
+    if variant.shape is None or dtype not in cycles.DTYPE_BYTES:
+        return None
+    return parameters(variant.shape) * cycles.dtype_bytes(dtype)
+
+
+def _multi_hop(variant: Variant) -> bool:
+    """Whether the variant's questions need several documents (`Runs.is_multi_hop`)."""
+    return _metrics(str(_mapping(variant.meta, "fingerprint").get("dataset") or variant.dataset))[0] == "f1"
+
+
+def _is_long(dataset: str) -> bool:
+    from ragauge.datasets import Dataset
+    from ragauge.datasets._longbench import LongBench
+
+    try:
+        return issubclass(registry.component("dataset", dataset, Dataset), LongBench)
+    except UserError:
+        return False
+
+
+def _metrics(dataset: str) -> tuple[str, ...]:
+    """The metrics that a registered data set declares; those of NQ-Open where there is no such data set."""
+    from ragauge.datasets import Dataset
+
+    try:
+        return tuple(registry.component("dataset", dataset, Dataset).metrics)  # type: ignore[attr-defined]
+    except UserError:
+        return ("best_subspan_em", "kept_gold_recall")
+
+
+def _unrun(config: Config | None, folder: Path, name: str, dataset: str, model: str) -> Variant:
+    """A variant without records; a name that the configuration does not have is a method at its defaults."""
+    entry = config.methods.get(name) if config else None
+    path = folder / "answers" / dataset / model / f"{name}.jsonl"
+    unfinished = path.with_name(path.name + ".partial").exists()
+    method, params = (entry.method, entry.params) if entry else (name, {})
+    return Variant(name, dataset, model, method, params, {}, path, "unfinished" if unfinished else "no records")
+
+
+def _mapping(data: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = data.get(key)
+    return value if isinstance(value, Mapping) else {}
+
+
+def _json_object(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(f"{path}: cannot be read as JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise UserError(f"{path}: must hold a JSON object")
+    return value

@@ -1,0 +1,155 @@
+"""What `ragauge score` and `ragauge compare` say: metrics over files of records, with their uncertainty."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ragauge import metrics
+from ragauge.io import records
+from ragauge.datasets import read_jsonl
+from ragauge.errors import UserError
+from ragauge.io.records import Record
+from ragauge.results.stats import bootstrap_interval, paired_test
+
+
+def _objects(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(x, dict) for x in value)
+
+
+_TYPES = {
+    "prediction": ("text", lambda v: isinstance(v, str)),
+    "answers": ("a list of texts", lambda v: isinstance(v, list) and all(isinstance(x, str) for x in v)),
+    "kept": ("a list of whole numbers", lambda v: isinstance(v, list) and all(type(x) is int for x in v)),
+    "evidence": ("a list of objects, or null", lambda v: v is None or _objects(v)),
+    "gold_stretches": ("a list of objects", lambda v: _objects(v)),
+    "tokens": ("an object", lambda v: isinstance(v, dict)),
+    "gold": ("a list of whole numbers", lambda v: isinstance(v, list) and all(type(x) is int for x in v)),
+}
+
+
+def score_file(
+    path: Path, metric: str, *, prediction_key: str = "prediction", answers_key: str = "answers", seed: int = 0
+) -> dict[str, Any]:
+    """A metric over a file of JSON lines: our records, or anybody's predictions beside their answers.
+
+    Args:
+        path: `.jsonl` or `.jsonl.gz`.
+        metric: its name.
+        prediction_key, answers_key: the fields that hold the prediction (text) and the answers (list of texts).
+        seed: of the bootstrap.
+
+    Returns:
+        `metric`, `file`, `mean` with `low` and `high` (95% bootstrap interval) over `n` scored records (all three
+        null where n is 0), `records` in the file, of them `failed`.
+
+    Raises:
+        UserError: unknown metric, an unreadable file or line, a field that the metric needs missing or of another
+            type; file, line and field are named.
+    """
+    names = {"prediction": prediction_key, "answers": answers_key}
+    lines = [(f"{path}:{number}", line) for number, line in read_jsonl(path)]
+    if not lines:
+        raise UserError(f"{path}: holds no records")
+    scores = [_score_line(metric, line, names, place) for place, line in lines]
+    applying = [score for score in scores if score is not None]
+    return {
+        "metric": metric,
+        "file": str(path),
+        **_summary(applying, seed),
+        "records": len(lines),
+        "failed": sum(line.get("status") == "failed" for _, line in lines),
+    }
+
+
+def compare_files(a: Path, b: Path, metric_names: Sequence[str] | None = None, *, seed: int = 0) -> dict[str, Any]:
+    """Two methods on the questions that both files hold, question by question.
+
+    Args:
+        a, b: finished files of records.
+        metric_names: which metrics; None is every one that applies to at least one shared question.
+        seed: of the resampling.
+
+    Returns:
+        `a`, `b` (the files), `questions` in both, `only_a`, `only_b` (questions left out), and `metrics`: for each
+        name the means `a` and `b` and `ragauge.results.stats.paired_test`'s numbers over the questions that it applies to in
+        both files (a failed question has no score).
+
+    Raises:
+        UserError: an unreadable file, no shared question, or one key that stands for two questions.
+    """
+    first, second = _by_key(a), _by_key(b)
+    shared = [key for key in first if key in second]
+    if not shared:
+        raise UserError(f"{a} and {b}: no question is in both")
+    for key in shared:
+        if first[key].question != second[key].question:
+            raise UserError(f"{a} and {b}: {key!r} is another question there: they are of different data sets")
+    pairs = [(first[key].model_dump(), second[key].model_dump()) for key in shared]
+    compared = {name: _compare(name, pairs, seed) for name in metric_names or metrics.names()}
+    return {
+        "a": str(a),
+        "b": str(b),
+        "questions": len(shared),
+        "only_a": len(first) - len(shared),
+        "only_b": len(second) - len(shared),
+        "metrics": {name: result for name, result in compared.items() if metric_names or result["n"]},
+    }
+
+
+def _summary(scores: Sequence[float], seed: int) -> dict[str, Any]:
+    if not scores:
+        return {"mean": None, "low": None, "high": None, "n": 0}
+    low, high = bootstrap_interval(scores, seed)
+    return {"mean": sum(scores) / len(scores), "low": low, "high": high, "n": len(scores)}
+
+
+def _compare(metric: str, pairs: Sequence[tuple[dict[str, Any], dict[str, Any]]], seed: int) -> dict[str, Any]:
+    scored = [(metrics.score(metric, x), metrics.score(metric, y)) for x, y in pairs]
+    both = [(x, y) for x, y in scored if x is not None and y is not None]
+    if not both:
+        return {"a": None, "b": None, "difference": None, "low": None, "high": None, "p": None, "n": 0}
+    x, y = zip(*both, strict=True)
+    return {"a": sum(x) / len(x), "b": sum(y) / len(y), **paired_test(x, y, seed)}
+
+
+def _by_key(path: Path) -> dict[str, Record]:
+    found: dict[str, Record] = {}
+    for record in records.read(path):
+        if record.key in found:
+            raise UserError(f"{path}: the key {record.key!r} is there twice")
+        found[record.key] = record
+    return found
+
+
+def _score_line(metric: str, line: Mapping[str, Any], names: Mapping[str, str], place: str) -> float | None:
+    """The score of one JSON line, whose fields may bear other names than a record's."""
+    try:
+        return metrics.score(metric, _Line(line, names, place))
+    except KeyError as error:
+        missing = names.get(error.args[0], error.args[0])
+        raise UserError(f"{place}: no field {missing!r}, which {metric} needs; there are {', '.join(line)}") from error
+
+
+class _Line(Mapping[str, Any]):
+    """A JSON line under a record's field names; a field's type is checked when a metric reads it, no other's is."""
+
+    def __init__(self, line: Mapping[str, Any], names: Mapping[str, str], place: str) -> None:
+        self._line, self._names, self._place = line, names, place
+
+    def __getitem__(self, field: str) -> Any:
+        name = self._names.get(field, field)
+        if name not in self._line:
+            raise KeyError(field)
+        value = self._line[name]
+        wanted, fits = _TYPES.get(field, ("", None))
+        if fits and not fits(value):
+            raise UserError(f"{self._place}: field {name!r} must be {wanted}")
+        return value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._line)
+
+    def __len__(self) -> int:
+        return len(self._line)
