@@ -1,0 +1,51 @@
+"""What stands in a `.meta.json` beside records, so that a reader need not guess: every option that made them.
+
+A writer resolves all defaults before it writes; a reader takes nothing from labels, names of files or notes.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+VERSION = 2  # of the specification; records without one are of version 1 and are converted where they are read
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class AnswerSpecification(_Section):
+    """What the records of one method variant are answers of."""
+
+    version: Literal[2] = VERSION
+    method: str = Field(description="registered name of the method")
+    options: dict[str, Any] = Field(description="every option of the method, defaults included")
+    dataset: str = Field(description="registered name of the data set")
+    dataset_options: dict[str, Any] = Field(description="every option of the data set, its seed included")
+    model: str = Field(description="source of the model")
+    model_sha256: str | None = Field(None, description="hash of the weights")
+    engine: dict[str, Any] = Field(description="engine's name, dtype, device and whatever else answers depend on")
+    generation: dict[str, Any] = Field(description="limits of a response")
+
+
+class IndexFacts(_Section):
+    """The index that a pipeline asked."""
+
+    label: str
+    type: str = Field(description="registered name of the index type")
+    settings: dict[str, Any] = Field(description="every key of its recipe, defaults included")
+    vectors: int
+    filled: int | None = Field(None, description="vectors in all where some were drawn; null: all are of chunks")
+
+
+class PipelineSpecification(_Section):
+    """What the records of one pipeline are sequences of."""
+
+    version: Literal[2] = VERSION
+    pipeline: dict[str, Any] = Field(description="every key of the section `pipelines`, defaults resolved")
+    model: str = Field(description="label of the decoder")
+    database: str = Field(description="label of the chunk database")
+    index: IndexFacts | None = Field(None, description="null: the schedule asks no index")
+    engine: dict[str, Any] = Field(description="engine's name, dtype, device, threads, cores")
