@@ -19,14 +19,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ragauge.retrieval.cores import pin
+from ragauge.retrieval.service.cores import pin
 
 if TYPE_CHECKING:
     from ragauge.cost.trace import Trace
     from ragauge.engines import LM
     from ragauge.generation.evaluation import Text
     from ragauge.generation.pipeline import Pipeline, Setting
-    from ragauge.retrieval.process import Running
+    from ragauge.retrieval.service.process import Running
 
 
 TORCH = ("no_retrieval torch", "no_retrieval transformers")  # beside ONNX Runtime
@@ -34,7 +34,7 @@ TORCH = ("no_retrieval torch", "no_retrieval transformers")  # beside ONNX Runti
 
 def main() -> None:
     args = _arguments()
-    from ragauge.retrieval.process import running
+    from ragauge.retrieval.service.process import running
 
     with ExitStack() as opened:
         options = ["--cores", args.retrieval_cores] if args.retrieval_cores else []
@@ -47,8 +47,8 @@ def main() -> None:
 def _compare(args: argparse.Namespace, server: Running, opened: ExitStack) -> None:
     from ragauge.cost.machine import competing_load
     from ragauge.generation.evaluation import texts
-    from ragauge.retrieval.client import Client
     from ragauge.retrieval.database import Database
+    from ragauge.retrieval.service.client import Client
 
     client = opened.enter_context(Client(server.address, deadline_s=120))
     [text] = texts(Database(args.database), args.tokens, 1)

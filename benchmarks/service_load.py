@@ -25,9 +25,9 @@ import numpy as np
 
 from ragauge.cost.machine import MAX_LOAD, competing_load, cpu_model
 from ragauge.errors import UserError
-from ragauge.retrieval import service
-from ragauge.retrieval.client import Client, RetrievalError
 from ragauge.retrieval.retriever import Neighbours, Query
+from ragauge.retrieval.service.client import Client, RetrievalError
+from ragauge.retrieval.service.process import running
 
 DISTINCT = 16  # queries
 
@@ -145,7 +145,7 @@ def _address(args: argparse.Namespace) -> Iterator[str]:
         yield args.server
         return
     options = ["--cores", args.server_cores] if args.server_cores else []
-    with service.running(args.index, options=options) as server:
+    with running(args.index, options=options) as server:
         yield server.address
 
 

@@ -19,9 +19,9 @@ from ragauge.generation.evaluation import Text
 from ragauge.generation.joint import JointAttention
 from ragauge.generation.pipeline import Pipeline, Setting
 from ragauge.generation.schedule import Schedule
-from ragauge.retrieval.client import Client, RetrievalError
-from ragauge.retrieval.fanout import Fanout
 from ragauge.retrieval.retriever import Neighbours, Query, Searcher
+from ragauge.retrieval.service.client import Client, RetrievalError
+from ragauge.retrieval.service.fanout import Fanout
 from retro_parts import tokens
 
 TEXT = Text("0", 0, tuple(tokens(150, 10)))

@@ -13,7 +13,7 @@ from ragauge.generation.windows import CHUNK
 from ragauge.retrieval.corpus import Corpus
 from ragauge.retrieval.database import Recipe, build_shard, gather, mark
 from ragauge.retrieval.retriever import Neighbours, Query
-from ragauge.retrieval.wire import About
+from ragauge.retrieval.service.wire import About
 from tiny_checkpoint import write_checkpoint
 
 

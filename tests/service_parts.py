@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 
 from ragauge.errors import UserError
-from ragauge.retrieval import service
-from ragauge.retrieval.process import Running
 from ragauge.retrieval.retriever import Neighbours, Query
-from ragauge.retrieval.wire import About, Limits
+from ragauge.retrieval.service.process import Running, running_command, serve
+from ragauge.retrieval.service.server import TLS, Server
+from ragauge.retrieval.service.wire import About, Limits
 
 CHUNK, VOCABULARY, LISTS = 8, 250, 16
 SLEEP, FAIL, HANG = "sleep", "fail", "hang"  # texts that make a search take 0.5 s, meet a defect, or take 60 s
@@ -121,7 +121,7 @@ def assert_same(found: Sequence[Neighbours], expected: Sequence[Neighbours]) -> 
 def process(*options: str, before: Sequence[str] = (), start_s: float = 20.0, stop_s: float = 5.0) -> Iterator[Running]:
     """A server of the toy in a process of its own; `before` stands before the command."""
     command = [*before, sys.executable, __file__, "--while-stdin-open", *options]
-    with service.running_command(command, start_s=start_s, stop_s=stop_s) as server:
+    with running_command(command, start_s=start_s, stop_s=stop_s) as server:
         yield server
 
 
@@ -145,9 +145,9 @@ def main() -> None:
     parser.add_argument("--exact", action="store_true", help="tokens for generation in the place of the toy")
     parser.add_argument("--while-stdin-open", action="store_true")
     args = parser.parse_args()
-    tls = service.TLS(args.tls_cert, args.tls_key) if args.tls_cert else None
+    tls = TLS(args.tls_cert, args.tls_key) if args.tls_cert else None
     limits = Limits(concurrent=args.concurrent)
-    server = service.Server(
+    server = Server(
         *_served(args),
         host=args.host,
         port=args.port,
@@ -156,7 +156,7 @@ def main() -> None:
         workers=args.workers,
         detokenize=spelled,
     )
-    service.serve(server, args.grace, args.while_stdin_open)
+    serve(server, args.grace, args.while_stdin_open)
 
 
 if __name__ == "__main__":

@@ -24,9 +24,9 @@ from ragauge.errors import UserError
 from ragauge.evidence.endpoint import Endpoint
 from ragauge.experiment import schema
 from ragauge.results.runs import Runs
-from ragauge.retrieval import wire
 from ragauge.retrieval.retriever import Query
-from ragauge.retrieval.service import Server
+from ragauge.retrieval.service import wire
+from ragauge.retrieval.service.server import Server
 from synthetic_run import MODEL, write_latency, write_variant
 
 COMMON: dict[str, Any] = {
@@ -115,7 +115,7 @@ def test_requests(server: Server) -> None:
 
 def test_replies_of_a_server() -> None:
     """A reply that is none is an error of one line, whatever its bytes are."""
-    from ragauge.retrieval.proto import ragauge_pb2 as pb
+    from ragauge.retrieval.service.proto import ragauge_pb2 as pb
 
     toy = service_parts.Toy()
     whole = wire.reply("r", toy.search([Query(text="a", k=3, continuation=1)]), 0.1).SerializeToString()

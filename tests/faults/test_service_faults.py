@@ -19,12 +19,12 @@ import pytest
 
 import service_parts as parts
 from ragauge.errors import UserError
-from ragauge.retrieval import wire
-from ragauge.retrieval.client import Client, RetrievalError
-from ragauge.retrieval.fanout import Fanout, PartialNeighbours
-from ragauge.retrieval.process import Running, running_command
 from ragauge.retrieval.retriever import Query
-from ragauge.retrieval.service import TLS, Server
+from ragauge.retrieval.service import wire
+from ragauge.retrieval.service.client import Client, RetrievalError
+from ragauge.retrieval.service.fanout import Fanout, PartialNeighbours
+from ragauge.retrieval.service.process import Running, running_command
+from ragauge.retrieval.service.server import TLS, Server
 
 SLOW = Query(text=parts.SLEEP)  # half a second
 PLAIN = Query(text="a")

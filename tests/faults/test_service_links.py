@@ -26,8 +26,8 @@ CLIENT = """
 import json, sys, time
 sys.path.insert(0, sys.argv[1])
 import service_parts as parts
-from ragauge.retrieval.client import Client, RetrievalError
-from ragauge.retrieval.fanout import Fanout
+from ragauge.retrieval.service.client import Client, RetrievalError
+from ragauge.retrieval.service.fanout import Fanout
 deadline, retries, partial = float(sys.argv[2]), int(sys.argv[3]), sys.argv[4] == "partial"
 searcher = Fanout([Client(a, deadline_s=deadline, retries=retries) for a in sys.argv[5:]], partial=partial)
 expected = parts.Toy().search(parts.queries(6))

@@ -28,8 +28,8 @@ from ragauge.generation.sizes import Sizes
 from ragauge.generation.windows import Windows
 from ragauge.io.records import SequenceRecord, read_kind, read_meta
 from ragauge.retrieval.database import Database
-from ragauge.retrieval.service import Server
-from ragauge.retrieval.wire import About
+from ragauge.retrieval.service.server import Server
+from ragauge.retrieval.service.wire import About
 from retro_parts import ExactRetriever, tokens, write_database
 
 DOCUMENTS = [tokens(300, 2), tokens(130, 3), tokens(400, 4)]

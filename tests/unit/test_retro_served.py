@@ -15,9 +15,9 @@ from ragauge.generation.joint import JointAttention
 from ragauge.generation.pipeline import Pipeline, Setting
 from ragauge.generation.schedule import Schedule
 from ragauge.io.records import SequenceRecord, read_kind
-from ragauge.retrieval.client import Client, RetrievalError
 from ragauge.retrieval.retriever import Neighbours, Query
-from ragauge.retrieval.service import Server
+from ragauge.retrieval.service.client import Client, RetrievalError
+from ragauge.retrieval.service.server import Server
 from retro_parts import DOCUMENTS, EXACT, ExactRetriever, tokens
 
 TEXTS = [Text(f"{n}", n, tuple(tokens(150, 10 + n))) for n in range(2)]

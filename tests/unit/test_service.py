@@ -20,13 +20,13 @@ from hypothesis import strategies as st
 
 import service_parts as parts
 from ragauge.errors import UserError
-from ragauge.retrieval import proto, wire
-from ragauge.retrieval.client import Client, RetrievalError
-from ragauge.retrieval.proto import ragauge_pb2 as pb
-from ragauge.retrieval.proto import ragauge_pb2_grpc
 from ragauge.retrieval.retriever import Query
-from ragauge.retrieval.service import Server, is_loopback
-from ragauge.retrieval.wire import Limits
+from ragauge.retrieval.service import proto, wire
+from ragauge.retrieval.service.client import Client, RetrievalError
+from ragauge.retrieval.service.proto import ragauge_pb2 as pb
+from ragauge.retrieval.service.proto import ragauge_pb2_grpc
+from ragauge.retrieval.service.server import Server, is_loopback
+from ragauge.retrieval.service.wire import Limits
 
 LIMITS = Limits(message_bytes=20000, queries=4, k=8, continuation=3, tokens=16, characters=40, chunks=30, concurrent=3)
 
@@ -52,13 +52,13 @@ def strict() -> Iterator[ragauge_pb2_grpc.RetrievalStub]:
 
 def test_the_generated_modules_are_those_of_the_proto_file(tmp_path: Path) -> None:
     pytest.importorskip("grpc_tools", reason="needs grpcio-tools")
-    subprocess.run([sys.executable, "-m", "ragauge.retrieval.proto", str(tmp_path)], check=True)
+    subprocess.run([sys.executable, "-m", "ragauge.retrieval.service.proto", str(tmp_path)], check=True)
     folder = Path(proto.__file__).parent
-    generated = sorted((tmp_path / "ragauge" / "retrieval" / "proto").iterdir())
+    generated = sorted((tmp_path / "ragauge" / "retrieval" / "service" / "proto").iterdir())
     assert [path.name for path in generated] == ["ragauge_pb2.py", "ragauge_pb2.pyi", "ragauge_pb2_grpc.py"]
     for path in generated:
         assert path.read_text() == (folder / path.name).read_text(), (
-            f"run `{sys.executable} -m ragauge.retrieval.proto`"
+            f"run `{sys.executable} -m ragauge.retrieval.service.proto`"
         )
 
 

@@ -9,9 +9,11 @@ import sys
 import pytest
 
 from ragauge.errors import UserError
-from ragauge.retrieval.cores import pin
+from ragauge.retrieval.service.cores import pin
 
-CODE = "import os, sys\nfrom ragauge.retrieval.cores import pin\npin(sys.argv[1])\nprint(*os.sched_getaffinity(0))"
+CODE = (
+    "import os, sys\nfrom ragauge.retrieval.service.cores import pin\npin(sys.argv[1])\nprint(*os.sched_getaffinity(0))"
+)
 
 
 @pytest.mark.parametrize("template", ["{0}", "{0},{0}", "{0}-{0}"])
@@ -32,5 +34,6 @@ def test_a_list_that_makes_no_sense_is_told(text: str) -> None:
 
 
 def test_the_module_starts_no_threads_of_a_library() -> None:
-    code = "import sys, ragauge.retrieval.cores; print(*({'numpy', 'torch', 'grpc', 'faiss'} & sys.modules.keys()))"
+    heavy = "{'numpy', 'torch', 'grpc', 'faiss'}"
+    code = f"import sys, ragauge.retrieval.service.cores; print(*({heavy} & sys.modules.keys()))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split() == []

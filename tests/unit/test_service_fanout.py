@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 import service_parts as parts
 from ragauge.errors import UserError
-from ragauge.retrieval.client import Client, RetrievalError
-from ragauge.retrieval.fanout import Fanout, PartialNeighbours, merge
 from ragauge.retrieval.retriever import Neighbours, Query
-from ragauge.retrieval.service import Server
+from ragauge.retrieval.service.client import Client, RetrievalError
+from ragauge.retrieval.service.fanout import Fanout, PartialNeighbours, merge
+from ragauge.retrieval.service.server import Server
 
 PARTS = 3
 NOBODY = "127.0.0.1:9"  # a port that is not listened on

@@ -10,7 +10,7 @@ import pytest
 import service_parts as parts
 from ragauge.cli import main
 from ragauge.retrieval.retriever import Query
-from ragauge.retrieval.service import Server
+from ragauge.retrieval.service.server import Server
 
 
 @pytest.fixture(scope="module")

@@ -15,13 +15,14 @@ import service_parts as parts
 import tiny_database
 import tiny_models
 from ragauge.cli import main
-from ragauge.retrieval import database, embed, index, service
-from ragauge.retrieval.client import Client, RetrievalError
+from ragauge.retrieval import database, embed, index
 from ragauge.retrieval.corpus import Corpus
-from ragauge.retrieval.fanout import Fanout
 from ragauge.retrieval.retriever import Query, Retriever
-from ragauge.retrieval.service import Server, running
-from ragauge.retrieval.wire import About
+from ragauge.retrieval.service import process
+from ragauge.retrieval.service.client import Client, RetrievalError
+from ragauge.retrieval.service.fanout import Fanout
+from ragauge.retrieval.service.server import Server
+from ragauge.retrieval.service.wire import About
 from tiny_checkpoint import write_checkpoint
 
 SHARDS, CHUNK, NLIST = 2, 8, 4
@@ -70,7 +71,7 @@ def options(folder: Path, *more: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def address(folder: Path) -> Iterator[str]:
-    with running(folder / "indexes" / "ivf", options=options(folder), start_s=60) as server:
+    with process.running(folder / "indexes" / "ivf", options=options(folder), start_s=60) as server:
         yield server.address
 
 
@@ -175,7 +176,7 @@ def test_an_index_that_was_cut_short_is_refused_before_anything_is_served(
 def test_another_host_without_tls_is_warned_of(
     folder: Path, host: str, warned: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(service, "serve", lambda *_: None)
+    monkeypatch.setattr(process, "serve", lambda *_: None)
     given = options(folder, "--no-calibrate", "--host", host, "--port", "0")
     assert main(["serve", "--index", str(folder / "indexes" / "ivf"), *given]) == 0
     assert ("without TLS anybody reads along" in caplog.text) == warned

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from ragauge.generation.onnx_retro import OnnxRetroLM
     from ragauge.generation.own_encoder import OwnEncoder, RetroLM
     from ragauge.generation.pipeline import Pipeline, Setting
-    from ragauge.retrieval.client import Client
-    from ragauge.retrieval.fanout import Fanout
+    from ragauge.retrieval.service.client import Client
+    from ragauge.retrieval.service.fanout import Fanout
 
 ASKING = ("retrieve_once", "retro", "retro_plus", "piperag")  # schedules that need a retriever
 FORMS = ("joint", "cross_attention", "retro")
@@ -82,7 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from ragauge.retrieval.cores import pin
+    from ragauge.retrieval.service.cores import pin
 
     if args.index and args.server:
         raise UserError("give --index or --server, not both")
@@ -294,8 +294,8 @@ def _make(args: argparse.Namespace, setting: Setting, database: Any, opened: Exi
 
 def _retriever(args: argparse.Namespace, database: Any, opened: ExitStack) -> Client | Fanout:
     """The server, or the servers of all parts at once; each must hold chunks of the database's tokenizer."""
-    from ragauge.retrieval.client import Client
-    from ragauge.retrieval.fanout import Fanout
+    from ragauge.retrieval.service.client import Client
+    from ragauge.retrieval.service.fanout import Fanout
 
     clients = []
     for address in args.server:
@@ -307,7 +307,7 @@ def _retriever(args: argparse.Namespace, database: Any, opened: ExitStack) -> Cl
 
 
 def _serve(args: argparse.Namespace, opened: ExitStack) -> str:
-    from ragauge.retrieval.process import running
+    from ragauge.retrieval.service.process import running
 
     return opened.enter_context(running(args.index, options=shlex.split(args.serve_options))).address
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from ragauge.errors import UserError
 
 if TYPE_CHECKING:
-    from ragauge.retrieval.client import Client
     from ragauge.retrieval.retriever import Neighbours, Query
+    from ragauge.retrieval.service.client import Client
 
 SHOWN = 300  # characters of a neighbour and of its continuation
 
@@ -71,7 +71,7 @@ def _query(args: argparse.Namespace) -> Query:
 
 @contextmanager
 def _clients(args: argparse.Namespace) -> Iterator[list[Client]]:
-    from ragauge.retrieval.client import Client
+    from ragauge.retrieval.service.client import Client
 
     with ExitStack() as opened:
         yield [
@@ -81,7 +81,7 @@ def _clients(args: argparse.Namespace) -> Iterator[list[Client]]:
 
 
 def _search(clients: Sequence[Client], query: Query, partial: bool) -> Neighbours:
-    from ragauge.retrieval.fanout import Fanout
+    from ragauge.retrieval.service.fanout import Fanout
 
     if len(clients) == 1:
         return clients[0].search([query])[0]

@@ -37,9 +37,9 @@ def run(args: argparse.Namespace) -> None:
     from ragauge.experiment.schema import check_source
     from ragauge.generation.evaluation import Chunks
     from ragauge.generation.training import Material, Recipe, Trainer
-    from ragauge.retrieval.client import Client
     from ragauge.retrieval.database import Database
-    from ragauge.retrieval.process import running
+    from ragauge.retrieval.service.client import Client
+    from ragauge.retrieval.service.process import running
 
     check_source(args.model, "--model")
     if bool(args.index) == bool(args.server):

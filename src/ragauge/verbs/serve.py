@@ -16,8 +16,8 @@ from ragauge.verbs import _options as options
 
 if TYPE_CHECKING:
     from ragauge.retrieval.retriever import Retriever
-    from ragauge.retrieval.service import TLS
-    from ragauge.retrieval.wire import Limits
+    from ragauge.retrieval.service.server import TLS
+    from ragauge.retrieval.service.wire import Limits
 
 CALIBRATED = (1, 2, 4, 8, 16, 32, 64)  # nprobe that are measured for budgets: the paper's
 logger = logging.getLogger(__name__)
@@ -63,11 +63,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Serve until told to stop."""
     _keep_to_cores(args)
-    from ragauge.retrieval import service, wire
+    from ragauge.retrieval.service import server, wire
+    from ragauge.retrieval.service.process import serve
 
     limits, tls = _checked(args)
     retriever = _retriever(args)
-    server = service.Server(
+    served = server.Server(
         retriever,
         wire.About(**retriever.describe()),
         host=args.host,
@@ -76,15 +77,15 @@ def run(args: argparse.Namespace) -> None:
         limits=limits,
         detokenize=retriever.database.tokenizer.batch_decode,
     )
-    if tls is None and not service.is_loopback(args.host):
-        logger.warning("warning: %s is not this machine alone, and without TLS anybody reads along", server.address)
-    service.serve(server, args.grace, args.while_stdin_open)
+    if tls is None and not server.is_loopback(args.host):
+        logger.warning("warning: %s is not this machine alone, and without TLS anybody reads along", served.address)
+    serve(served, args.grace, args.while_stdin_open)
 
 
 def _checked(args: argparse.Namespace) -> tuple[Limits, TLS | None]:
     """The limits and the certificate; raises UserError on an option that is out of bounds."""
-    from ragauge.retrieval.service import TLS
-    from ragauge.retrieval.wire import Limits
+    from ragauge.retrieval.service.server import TLS
+    from ragauge.retrieval.service.wire import Limits
 
     for name, high in HIGHEST.items():
         value = getattr(args, name)
@@ -102,7 +103,7 @@ def _keep_to_cores(args: argparse.Namespace) -> None:
     OpenMP's number of threads is a property of the calling thread, and searches run in threads of the server: the
     variable alone reaches them all.
     """
-    from ragauge.retrieval.cores import pin
+    from ragauge.retrieval.service.cores import pin
 
     if args.cores:
         pin(args.cores)

@@ -14,9 +14,9 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from ragauge.errors import UserError
-from ragauge.retrieval.client import Client, LostError, Pending, RetrievalError
 from ragauge.retrieval.retriever import Neighbours, Query
-from ragauge.retrieval.wire import About
+from ragauge.retrieval.service.client import Client, LostError, Pending, RetrievalError
+from ragauge.retrieval.service.wire import About
 
 logger = logging.getLogger(__name__)
 

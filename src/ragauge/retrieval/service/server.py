@@ -25,13 +25,10 @@ from google.protobuf.message import DecodeError, Message
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from ragauge.errors import UserError
-from ragauge.retrieval import wire
-from ragauge.retrieval.process import running, running_command, serve
-from ragauge.retrieval.proto import ragauge_pb2 as pb
 from ragauge.retrieval.retriever import Searcher
-from ragauge.retrieval.wire import About, Limits
-
-__all__ = ["TLS", "Server", "check", "is_loopback", "running", "running_command", "serve"]
+from ragauge.retrieval.service import wire
+from ragauge.retrieval.service.proto import ragauge_pb2 as pb
+from ragauge.retrieval.service.wire import About, Limits
 
 logger = logging.getLogger(__name__)
 

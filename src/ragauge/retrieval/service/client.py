@@ -19,11 +19,11 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from ragauge.errors import UserError
-from ragauge.retrieval import wire
-from ragauge.retrieval.proto import ragauge_pb2 as pb
-from ragauge.retrieval.proto import ragauge_pb2_grpc
 from ragauge.retrieval.retriever import Neighbours, Query
-from ragauge.retrieval.wire import About
+from ragauge.retrieval.service import wire
+from ragauge.retrieval.service.proto import ragauge_pb2 as pb
+from ragauge.retrieval.service.proto import ragauge_pb2_grpc
+from ragauge.retrieval.service.wire import About
 
 DEADLINE_S = 10.0
 REPLY_BYTES = 64 << 20

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from ragauge.errors import UserError
-from ragauge.retrieval.proto import ragauge_pb2 as pb
 from ragauge.retrieval.retriever import Neighbours, Query
+from ragauge.retrieval.service.proto import ragauge_pb2 as pb
 
 SERVICE: str = pb.DESCRIPTOR.services_by_name["Retrieval"].full_name
 WIDEST = 1 << 16  # tokens of a neighbour's row: a reply must not make the client take memory beyond its own size

@@ -3,7 +3,7 @@
 import grpc
 import warnings
 
-from ragauge.retrieval.proto import ragauge_pb2 as ragauge_dot_retrieval_dot_proto_dot_ragauge__pb2
+from ragauge.retrieval.service.proto import ragauge_pb2 as ragauge_dot_retrieval_dot_service_dot_proto_dot_ragauge__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
 GRPC_VERSION = grpc.__version__
@@ -18,7 +18,7 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in ragauge/retrieval/proto/ragauge_pb2_grpc.py depends on'
+        + ' but the generated code in ragauge/retrieval/service/proto/ragauge_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
@@ -42,18 +42,18 @@ class RetrievalStub:
         """
         self.Search = channel.unary_unary(
                 '/ragauge.retrieval.v1.Retrieval/Search',
-                request_serializer=ragauge_dot_retrieval_dot_proto_dot_ragauge__pb2.SearchRequest.SerializeToString,
-                response_deserializer=ragauge_dot_retrieval_dot_proto_dot_ragauge__pb2.SearchReply.FromString,
+                request_serializer=ragauge_dot_retrieval_dot_service_dot_proto_dot_ragauge__pb2.SearchRequest.SerializeToString,
+                response_deserializer=ragauge_dot_retrieval_dot_service_dot_proto_dot_ragauge__pb2.SearchReply.FromString,
                 _registered_method=True)
         self.Detokenize = channel.unary_unary(
                 '/ragauge.retrieval.v1.Retrieval/Detokenize',
-                request_serializer=ragauge_dot_retrieval_dot_proto_dot_ragauge__pb2.DetokenizeRequest.SerializeToString,
-                response_deserializer=ragauge_dot_retrieval_dot_proto_dot_ragauge__pb2.DetokenizeReply.FromString,
+                request_serializer=ragauge_dot_retrieval_dot_service_dot_proto_dot_ragauge__pb2.DetokenizeRequest.SerializeToString,
+                response_deserializer=ragauge_dot_retrieval_dot_service_dot_proto_dot_ragauge__pb2.DetokenizeReply.FromString,
                 _registered_method=True)
         self.Describe = channel.unary_unary(
                 '/ragauge.retrieval.v1.Retrieval/Describe',
-                request_serializer=ragauge_dot_retrieval_dot_proto_dot_ragauge__pb2.DescribeRequest.SerializeToString,
-                response_deserializer=ragauge_dot_retrieval_dot_proto_dot_ragauge__pb2.Description.FromString,
+                request_serializer=ragauge_dot_retrieval_dot_service_dot_proto_dot_ragauge__pb2.DescribeRequest.SerializeToString,
+                response_deserializer=ragauge_dot_retrieval_dot_service_dot_proto_dot_ragauge__pb2.Description.FromString,
                 _registered_method=True)
 
 
@@ -92,18 +92,18 @@ def add_RetrievalServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'Search': grpc.unary_unary_rpc_method_handler(
                     servicer.Search,
-                    request_deserializer=ragauge_dot_retrieval_dot_proto_dot_ragauge__pb2.SearchRequest.FromString,
-                    response_serializer=ragauge_dot_retrieval_dot_proto_dot_ragauge__pb2.SearchReply.SerializeToString,
+                    request_deserializer=ragauge_dot_retrieval_dot_service_dot_proto_dot_ragauge__pb2.SearchRequest.FromString,
+                    response_serializer=ragauge_dot_retrieval_dot_service_dot_proto_dot_ragauge__pb2.SearchReply.SerializeToString,
             ),
             'Detokenize': grpc.unary_unary_rpc_method_handler(
                     servicer.Detokenize,
-                    request_deserializer=ragauge_dot_retrieval_dot_proto_dot_ragauge__pb2.DetokenizeRequest.FromString,
-                    response_serializer=ragauge_dot_retrieval_dot_proto_dot_ragauge__pb2.DetokenizeReply.SerializeToString,
+                    request_deserializer=ragauge_dot_retrieval_dot_service_dot_proto_dot_ragauge__pb2.DetokenizeRequest.FromString,
+                    response_serializer=ragauge_dot_retrieval_dot_service_dot_proto_dot_ragauge__pb2.DetokenizeReply.SerializeToString,
             ),
             'Describe': grpc.unary_unary_rpc_method_handler(
                     servicer.Describe,
-                    request_deserializer=ragauge_dot_retrieval_dot_proto_dot_ragauge__pb2.DescribeRequest.FromString,
-                    response_serializer=ragauge_dot_retrieval_dot_proto_dot_ragauge__pb2.Description.SerializeToString,
+                    request_deserializer=ragauge_dot_retrieval_dot_service_dot_proto_dot_ragauge__pb2.DescribeRequest.FromString,
+                    response_serializer=ragauge_dot_retrieval_dot_service_dot_proto_dot_ragauge__pb2.Description.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -137,8 +137,8 @@ class Retrieval:
             request,
             target,
             '/ragauge.retrieval.v1.Retrieval/Search',
-            ragauge_dot_retrieval_dot_proto_dot_ragauge__pb2.SearchRequest.SerializeToString,
-            ragauge_dot_retrieval_dot_proto_dot_ragauge__pb2.SearchReply.FromString,
+            ragauge_dot_retrieval_dot_service_dot_proto_dot_ragauge__pb2.SearchRequest.SerializeToString,
+            ragauge_dot_retrieval_dot_service_dot_proto_dot_ragauge__pb2.SearchReply.FromString,
             options,
             channel_credentials,
             insecure,
@@ -164,8 +164,8 @@ class Retrieval:
             request,
             target,
             '/ragauge.retrieval.v1.Retrieval/Detokenize',
-            ragauge_dot_retrieval_dot_proto_dot_ragauge__pb2.DetokenizeRequest.SerializeToString,
-            ragauge_dot_retrieval_dot_proto_dot_ragauge__pb2.DetokenizeReply.FromString,
+            ragauge_dot_retrieval_dot_service_dot_proto_dot_ragauge__pb2.DetokenizeRequest.SerializeToString,
+            ragauge_dot_retrieval_dot_service_dot_proto_dot_ragauge__pb2.DetokenizeReply.FromString,
             options,
             channel_credentials,
             insecure,
@@ -191,8 +191,8 @@ class Retrieval:
             request,
             target,
             '/ragauge.retrieval.v1.Retrieval/Describe',
-            ragauge_dot_retrieval_dot_proto_dot_ragauge__pb2.DescribeRequest.SerializeToString,
-            ragauge_dot_retrieval_dot_proto_dot_ragauge__pb2.Description.FromString,
+            ragauge_dot_retrieval_dot_service_dot_proto_dot_ragauge__pb2.DescribeRequest.SerializeToString,
+            ragauge_dot_retrieval_dot_service_dot_proto_dot_ragauge__pb2.Description.FromString,
             options,
             channel_credentials,
             insecure,

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from ragauge.retrieval.client import RetrievalError
+from ragauge.retrieval.service.client import RetrievalError
 
 if TYPE_CHECKING:
-    from ragauge.retrieval.service import Server
+    from ragauge.retrieval.service.server import Server
 
 logger = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""Generate the Python modules of ragauge.proto: `python -m ragauge.retrieval.proto [FOLDER]` (needs grpcio-tools)."""
+"""Generate the modules of ragauge.proto: `python -m ragauge.retrieval.service.proto [FOLDER]` (needs grpcio-tools)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 SOURCE = Path(__file__).with_name("ragauge.proto")
-ROOT = SOURCE.parents[3]  # the folder that holds the package: modules import each other by their full names
+ROOT = SOURCE.parents[4]  # the folder that holds the package: modules import each other by their full names
 
 
 def main(folder: Path) -> int:
