@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-VERSION = 2  # of the specification; records without one are of version 1 and are converted where they are read
+VERSION: Literal[2] = 2  # of the specification; records without one are version 1, converted where they are read
 
 
 class _Section(BaseModel):
