@@ -18,7 +18,7 @@ LEAVES = {"errors", "registry"}
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "registry": set(),
-    "io": {"assets"},
+    "io": set(),
     "cost": {"io"},
     "metrics": set(),
     "assets": {"io"},

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
 import re
-import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -16,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ragauge.errors import UserError
+from ragauge.io.folders import file_facts, file_sha256, locked, replace
 
 MANIFEST = "ragauge-asset.json"  # in every folder that a Store made
 FileFacts = dict[str, dict[str, Any]]  # relative path -> bytes, sha256
@@ -52,6 +51,11 @@ class Store:
         at the same time: one of them makes the folder, the others wait for it. One that dies leaves nothing in the
         way of the next.
         """
+
+        def fill(folder: Path) -> None:
+            facts = make(folder)
+            (folder / MANIFEST).write_text(json.dumps({**facts, "files": contents(folder)}, indent=1))
+
         if self.whole(target):
             return target
         if self.offline:
@@ -59,7 +63,7 @@ class Store:
         try:
             with self.lock(target):
                 if not self.whole(target):
-                    _replace(target, make)
+                    replace(target, fill)
         except OSError as error:
             raise UserError(f"{target}: cannot be written: {error}") from error
         return target
@@ -77,13 +81,7 @@ class Store:
     @contextmanager
     def lock(self, target: Path) -> Iterator[None]:
         """Holds the lock of one asset across processes; the system lets go of it when its holder dies."""
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with (target.parent / f".{target.name}.lock").open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                self.say(f"{target.name}: waiting for another process that fetches it")
-                fcntl.flock(file, fcntl.LOCK_EX)
+        with locked(target, lambda: self.say(f"{target.name}: waiting for another process that fetches it")):
             yield
 
     def say(self, text: str) -> None:
@@ -106,12 +104,6 @@ def _is_facts(facts: Any) -> bool:
     return isinstance(facts, dict) and type(facts.get("bytes")) is int and isinstance(facts.get("sha256"), str)
 
 
-def file_sha256(path: Path) -> str:
-    """Hex digest of a file's bytes."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def check_sha256(path: Path, expected: str | None, source: str) -> str:
     """The file's hash; raises UserError naming both where another was expected."""
     found = file_sha256(path)
@@ -125,7 +117,7 @@ def contents(path: Path) -> FileFacts:
     root = path if path.is_dir() else path.parent
     paths = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file() and p.name != MANIFEST)
     known = _known(root)
-    return {str(p.relative_to(root)): known.get(p) or _facts(p) for p in paths}
+    return {str(p.relative_to(root)): known.get(p) or file_facts(p) for p in paths}
 
 
 def digest(files: FileFacts) -> str:
@@ -145,25 +137,7 @@ def _known(folder: Path) -> dict[Path, dict[str, Any]]:
     return {}
 
 
-def _facts(path: Path) -> dict[str, Any]:
-    return {"bytes": path.stat().st_size, "sha256": file_sha256(path)}
-
-
 def _matches(path: Path, facts: dict[str, Any], verify: bool) -> bool:
     with suppress(OSError):
         return path.stat().st_size == facts["bytes"] and (not verify or file_sha256(path) == facts["sha256"])
     return False
-
-
-def _replace(target: Path, make: Callable[[Path], dict[str, Any]]) -> None:
-    """Makes the folder beside `target` and renames it; whoever calls this holds the target's lock."""
-    staging = target.parent / f".{target.name}.unfinished"
-    shutil.rmtree(staging, ignore_errors=True)  # of a process that was killed
-    staging.mkdir()
-    try:
-        facts = make(staging)
-        (staging / MANIFEST).write_text(json.dumps({**facts, "files": contents(staging)}, indent=1))
-        shutil.rmtree(target, ignore_errors=True)
-        staging.rename(target)
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)

@@ -56,10 +56,11 @@ def built(questions: Path) -> Path:
     """The data set of a file of questions as JSONL, made once for every state of questions, sample and code."""
     from ragauge import assets
     from ragauge.assets import store
+    from ragauge.io.folders import file_sha256
 
     sample = assets.resolve(SAMPLE)
     code = map(Path, (__file__, _distractors.__file__, _wiki_corpus.__file__, _wikipedia.__file__))
-    state = [store.file_sha256(path) for path in (questions, *code, sample)]
+    state = [file_sha256(path) for path in (questions, *code, sample)]
     home = store.Store(store.home())
     target = home.folder("datasets", questions.stem, *state)
     return home.build(target, lambda folder: _write(folder, questions, sample)) / "records.jsonl"

@@ -72,9 +72,10 @@ def _built() -> Path:
     """The data set as JSONL, made once for every state of questions, sample and code."""
     from ragauge import assets
     from ragauge.assets import store
+    from ragauge.io.folders import file_sha256
 
     sample = assets.resolve(SAMPLE)
-    state = [store.file_sha256(path) for path in (_QUESTIONS, Path(__file__), Path(_wikipedia.__file__), sample)]
+    state = [file_sha256(path) for path in (_QUESTIONS, Path(__file__), Path(_wikipedia.__file__), sample)]
     home = store.Store(store.home())
     return (
         home.build(home.folder("datasets", "wiki_long", *state), lambda folder: _write(folder, sample))

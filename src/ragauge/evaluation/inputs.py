@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from ragauge import assets, datasets
-from ragauge.assets.store import file_sha256
 from ragauge.assets.tokenizer import load_tokenizer
 from ragauge.datasets import Dataset, Example
 from ragauge.datasets._examples import read
@@ -16,6 +15,7 @@ from ragauge.errors import UserError
 from ragauge.evaluation.runner import Setting
 from ragauge.experiment.schema import Model
 from ragauge.io.digest import digest
+from ragauge.io.folders import file_sha256
 from ragauge.methods import Method
 
 

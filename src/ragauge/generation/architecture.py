@@ -20,9 +20,9 @@ import torch.nn.functional as F
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from ragauge.assets.store import file_sha256
 from ragauge.errors import UserError
 from ragauge.generation.sizes import PAPER, Sizes
+from ragauge.io.folders import file_sha256
 
 BUCKETS, MAX_DISTANCE = 32, 128  # of T5's relative bias
 

@@ -1,65 +1,124 @@
-"""Folders that are made whole or not at all, and are known by a manifest: shards, embeddings, indexes.
+"""Folders that are made whole or not at all, and the hashes that files and folders are known by.
 
-The manifest names every file with its size and hash, and what the folder was made from, and is sealed with a hash of
-itself, so that what it says can be believed. A folder of the same origin
-is not made again, so that a killed build goes on where it was; a folder that was cut short, or is of another origin,
-is refused in one line.
+`replace` and `locked` are the one way to make such a folder. `build` and `read` add a manifest: every file with its
+size and hash, and the origin of the folder, sealed with a hash of itself so that it can be trusted. A folder of the
+same origin is not made again, so a killed build resumes where it was; a truncated folder, or one of another origin, is
+refused in one line.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ragauge.assets.store import file_sha256
 from ragauge.errors import UserError
 from ragauge.io.records import replace_atomically
 
 MANIFEST = "manifest.json"
-FORMAT = 2  # of all folders of this package
+FORMAT = 2  # of all folders that `build` makes
+
+
+# --- files, and any folder ---
+
+
+def file_sha256(path: Path) -> str:
+    """Hex digest of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def file_facts(path: Path) -> dict[str, Any]:
+    """Size and hash of a file, as manifests state them."""
+    return {"bytes": path.stat().st_size, "sha256": file_sha256(path)}
+
+
+@contextmanager
+def locked(target: Path, waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Hold the lock of a folder across processes; the system releases it when its holder dies.
+
+    Args:
+        waiting: called when another process holds it, before the wait.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with (target.parent / f".{target.name}.lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            waiting()
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def replace(target: Path, fill: Callable[[Path], None]) -> None:
+    """Make a folder: `fill` writes into a hidden one beside it, which takes its name when it is whole.
+
+    The caller holds the folder's lock. Whatever fails, and whenever the process dies, the target is as it was before
+    or complete.
+    """
+    unfinished, former = (target.with_name(f".{target.name}.{state}") for state in ("unfinished", "former"))
+    try:
+        _remove(unfinished, former)  # of a process that was killed
+        unfinished.mkdir(parents=True)
+        fill(unfinished)
+        if target.exists():
+            target.rename(former)
+        unfinished.rename(target)
+    finally:
+        _remove(unfinished, former)
+
+
+def _remove(*folders: Path) -> None:
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+# --- folders with a manifest ---
 
 
 def build(target: Path, kind: str, made_from: Mapping[str, Any], make: Callable[[Path], Mapping[str, Any]]) -> bool:
-    """Makes the folder `target` unless it is there already, of the same origin and whole; returns whether it was made.
+    """Make the folder `target` unless it is there already, of the same origin and whole; return whether it was made.
 
     Args:
         kind: what the folder is, for its manifest and for messages.
         made_from: JSON values of everything that its content depends on.
-        make: fills a folder given and returns what the manifest says besides.
+        make: fills the folder it is given and returns further entries of the manifest.
 
     Raises:
-        UserError: it cannot be written, or what `make` raises; what stood there before stays.
+        UserError: it cannot be written, or whatever `make` raises; the former folder then stays.
     """
     origin = json.loads(json.dumps(made_from))
-    if _is_made(target, kind, origin):
-        return False
-    unfinished = target.with_name(f".{target.name}.unfinished")
-    try:
-        shutil.rmtree(unfinished, ignore_errors=True)  # of a build that was killed
-        unfinished.mkdir(parents=True)
-        facts = dict(make(unfinished))
-        manifest = {"format": FORMAT, "kind": kind, "made_from": origin, **facts, "files": _files(unfinished)}
+
+    def fill(folder: Path) -> None:
+        facts = dict(make(folder))
+        files = {path.name: file_facts(path) for path in sorted(folder.iterdir()) if path.is_file()}
+        manifest = {"format": FORMAT, "kind": kind, "made_from": origin, **facts, "files": files}
         manifest = json.loads(json.dumps(manifest))  # as it reads back
         manifest["seal"] = text_sha256(manifest)
-        replace_atomically(unfinished / MANIFEST, (json.dumps(manifest, indent=1) + "\n").encode())
-        shutil.rmtree(target, ignore_errors=True)
-        unfinished.rename(target)
+        replace_atomically(folder / MANIFEST, (json.dumps(manifest, indent=1) + "\n").encode())
+
+    if _is_made(target, kind, origin):
+        return False
+    try:
+        with locked(target):
+            if _is_made(target, kind, origin):  # by another process, while this one waited
+                return False
+            replace(target, fill)
     except OSError as error:
         raise UserError(f"{error.filename or target}: cannot be written: {error.strerror or error}") from error
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
     return True
 
 
 def read(folder: Path, kind: str, verify: bool = False, hashed: Collection[str] = ()) -> dict[str, Any]:
-    """The folder's manifest, after a look at the size of every file (with `verify`: at its hash).
+    """The folder's manifest, after checking the size of every file (with `verify`: its hash).
 
     Args:
-        hashed: files whose hash is looked at in any case, since their reader believes the sizes that they state.
+        hashed: files whose hash is always checked, because their reader trusts the sizes that they state.
 
     Raises:
         UserError: there is none, it is of another kind, or a file is missing, cut short or changed.
@@ -71,7 +130,7 @@ def read(folder: Path, kind: str, verify: bool = False, hashed: Collection[str] 
 
 
 def sha256(folder: Path) -> str:
-    """The identity of a folder: the hash of its manifest, which holds those of its files and of what it rests on."""
+    """The identity of a folder: the hash of its manifest, which holds those of its files and of its origin."""
     return file_sha256(folder / MANIFEST)
 
 
@@ -113,8 +172,3 @@ def _is_made(target: Path, kind: str, origin: Mapping[str, Any]) -> bool:
         return bool(read(target, kind)["made_from"] == origin)
     except (UserError, KeyError):
         return False
-
-
-def _files(folder: Path) -> dict[str, dict[str, Any]]:
-    paths = sorted(path for path in folder.iterdir() if path.is_file())
-    return {path.name: {"bytes": path.stat().st_size, "sha256": file_sha256(path)} for path in paths}

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from ragauge import assets
-from ragauge.assets.store import file_sha256
 from ragauge.datasets._base import field, json_object, read_lines
 from ragauge.errors import UserError, unknown
+from ragauge.io.folders import file_sha256
 
 MAX_DOCUMENT_BYTES = 1 << 26  # a longer one is a damaged file or a corpus of another format
 HUB = {

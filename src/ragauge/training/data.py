@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from ragauge import assets
-from ragauge.assets.store import file_sha256
 from ragauge.assets.tokenizer import load_tokenizer
 from ragauge.cost.machine import provenance
 from ragauge.datasets._base import field, objects, read_jsonl
@@ -24,6 +23,7 @@ from ragauge.errors import UserError
 from ragauge.evidence import sft
 from ragauge.evidence.endpoint import Endpoint
 from ragauge.evidence.sft import Asked, Document, Writer
+from ragauge.io.folders import file_sha256
 from ragauge.io.records import replace_atomically
 from ragauge.retrieval.corpus import Corpus, Share
 from ragauge.training.seen import Seen

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from ragauge import assets
-from ragauge.assets.store import contents, file_sha256
+from ragauge.assets.store import contents
 from ragauge.assets.store import digest as sha256_of
 from ragauge.assets.tokenizer import load_tokenizer
 from ragauge.cost.machine import provenance
@@ -27,6 +27,7 @@ from ragauge.errors import UserError
 from ragauge.evidence import sft
 from ragauge.evidence.sft import Document, Encoded
 from ragauge.io.digest import digest
+from ragauge.io.folders import file_sha256
 from ragauge.io.records import replace_atomically
 from ragauge.training import data as sft_data
 from ragauge.training import engine as engines

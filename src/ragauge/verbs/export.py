@@ -36,11 +36,11 @@ def _check(args: argparse.Namespace) -> None:
 
 def _decoder(args: argparse.Namespace) -> Path:
     from ragauge import assets
-    from ragauge.assets.store import file_sha256
     from ragauge.engines import load_lm
     from ragauge.experiment.schema import check_source
     from ragauge.generation.adapters import Adapters
     from ragauge.generation.onnx import export_model
+    from ragauge.io.folders import file_sha256
 
     check_source(args.model, "--model")
     lm = load_lm(args.model)

@@ -146,10 +146,10 @@ def _run(args: argparse.Namespace, opened: ExitStack) -> None:
 
 
 def _setting(args: argparse.Namespace, model: Model, database: Any) -> Setting:
-    from ragauge.assets.store import file_sha256
     from ragauge.generation.pipeline import Setting
     from ragauge.generation.schedule import Schedule
     from ragauge.io.digest import digest
+    from ragauge.io.folders import file_sha256
 
     schedule = Schedule(
         args.schedule,
