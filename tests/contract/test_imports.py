@@ -31,7 +31,7 @@ ALLOWED: dict[str, set[str]] = {
     "methods": {"engines", "prompts", "cost", "rankers", "evidence"},
     "generation": {"engines", "cost", "retrieval", "io", "assets", "results"},
     "training": {"engines", "evidence", "prompts", "retrieval", "io", "assets", "datasets", "cost"},
-    "experiment": {"assets", "datasets", "methods", "retrieval", "training", "generation", "cost", "evidence"},
+    "experiment": {"assets", "datasets", "methods", "retrieval", "training", "generation", "cost", "evidence", "io"},
     "evaluation": {
         *("generation", "retrieval", "methods", "engines", "prompts", "cost", "io", "datasets", "assets"),
         *("experiment", "results"),

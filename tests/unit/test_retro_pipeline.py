@@ -27,6 +27,7 @@ from ragauge.generation.schedule import KINDS, Schedule
 from ragauge.generation.sizes import Sizes
 from ragauge.generation.windows import Windows
 from ragauge.io.records import SequenceRecord, read_kind, read_meta
+from ragauge.io.specifications import PipelineSpecification
 from ragauge.retrieval.database import Database
 from ragauge.retrieval.service.server import Server
 from ragauge.retrieval.service.wire import About
@@ -399,6 +400,9 @@ def test_a_pipeline_of_a_configuration(folder: Path, tmp_path: Path, capsys: pyt
     assert fingerprint["schedule"]["seed"] == 3
     assert fingerprint["schedule"]["interval"] == 32
     assert len(read_kind(out, SequenceRecord)) == 2
+    told = PipelineSpecification.model_validate(read_meta(out)["specification"])  # type: ignore[index]
+    assert (told.model, told.database, told.index) == ("tiny", "cities", None)
+    assert (told.pipeline["schedule"], told.pipeline["neighbours"], told.schedule.every_window) == ("random", 2, True)
     assert main([*common, "--pipeline", "chance", "--adapters", "a.safetensors"]) == 2
     assert "takes no --adapters" in capsys.readouterr().err
     assert main([*common, "--pipeline", "chanc"]) == 2

@@ -36,8 +36,17 @@ class IndexFacts(_Section):
     label: str
     type: str = Field(description="registered name of the index type")
     settings: dict[str, Any] = Field(description="every key of its recipe, defaults included")
-    vectors: int
+    vectors: int | None = Field(None, description="vectors that it holds; null: not known before it is made")
     filled: int | None = Field(None, description="vectors in all where some were drawn; null: all are of chunks")
+
+
+class ScheduleFacts(_Section):
+    """What tables and figures ask of a schedule besides its name."""
+
+    reads_neighbours: bool = Field(description="false: the decoder alone")
+    asks_index: bool = Field(description="false: no neighbours, or neighbours drawn at random")
+    every_window: bool = Field(description="new neighbours at every window, so that the interval matters")
+    stale: bool = Field(description="a window's query is that of the window before")
 
 
 class PipelineSpecification(_Section):
@@ -45,6 +54,7 @@ class PipelineSpecification(_Section):
 
     version: Literal[2] = VERSION
     pipeline: dict[str, Any] = Field(description="every key of the section `pipelines`, defaults resolved")
+    schedule: ScheduleFacts
     model: str = Field(description="label of the decoder")
     database: str = Field(description="label of the chunk database")
     index: IndexFacts | None = Field(None, description="null: the schedule asks no index")

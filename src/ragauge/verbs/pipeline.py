@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ragauge.generation.onnx_retro import OnnxRetroLM
     from ragauge.generation.own_encoder import OwnEncoder, RetroLM
     from ragauge.generation.pipeline import Pipeline, Setting
+    from ragauge.io.specifications import PipelineSpecification
     from ragauge.retrieval.service.client import Client
     from ragauge.retrieval.service.fanout import Fanout
 
@@ -140,9 +141,37 @@ def _run(args: argparse.Namespace, opened: ExitStack) -> None:
         setting,
         args.out,
         overwrite=args.overwrite,
-        about={"provenance": provenance(), "cores": args.cores, "database": database.counts},
+        about={
+            "provenance": provenance(),
+            "cores": args.cores,
+            "database": database.counts,
+            "specification": _specification(args, model).model_dump(),
+        },
     )
     print(out)
+
+
+def _specification(args: argparse.Namespace, model: Model) -> PipelineSpecification:
+    """Every option resolved; labels are those of the configuration, or names of folders and sources without one."""
+    from ragauge.experiment import schema
+    from ragauge.generation.settings import PipelineSettings
+    from ragauge.generation.specification import index_facts, specify
+    from ragauge.io.specifications import IndexFacts
+
+    labels = {"model": args.model, "database": args.database.name}
+    given = {name: value for name, value in vars(args).items() if name in PipelineSettings.model_fields}
+    nprobe = int(args.nprobe) if args.nprobe and args.nprobe.isdecimal() else args.nprobe
+    made = {"nprobe": nprobe, "index": args.index.name if args.index else "server", "engine": "torch"}
+    entry = PipelineSettings(**{**given, **made, **labels, "weights": str(args.weights) if args.weights else None})
+    if args.config:
+        experiment = schema.load(args.config)
+        entry = experiment.pipelines[args.pipeline]
+        labels = {"model": experiment.pipeline_model(entry), "database": experiment.pipeline_database(entry)}
+    elif args.onnx:
+        entry = entry.model_copy(update={"engine": "onnx"})
+    index = index_facts(args.index) if args.index else IndexFacts(label="server", type="server", settings={})
+    engine = {"dtype": model.dtype, "device": model.device, "threads": args.threads, "cores": args.cores}
+    return specify(entry, **labels, index=index if entry.asks else None, engine=engine)
 
 
 def _setting(args: argparse.Namespace, model: Model, database: Any) -> Setting:

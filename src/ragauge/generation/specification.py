@@ -1,0 +1,58 @@
+"""What stands beside a pipeline's records of the options that made them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ragauge.errors import UserError
+from ragauge.generation.settings import PipelineSettings
+from ragauge.io.specifications import IndexFacts, PipelineSpecification, ScheduleFacts
+from ragauge.retrieval.settings import IndexRecipe
+
+
+def specify(
+    settings: PipelineSettings, *, model: str, database: str, index: IndexFacts | None, engine: dict[str, Any]
+) -> PipelineSpecification:
+    """The specification of a pipeline.
+
+    Args:
+        model, database: their labels.
+        index: the index that is asked; its own nprobe stands for one that the pipeline does not name.
+        engine: dtype, device, threads and cores; the engine's name is the pipeline's.
+    """
+    found = {"nprobe": index.settings.get("nprobe")} if index and settings.nprobe is None else {}
+    windowed = settings.schedule not in ("no_retrieval", "retrieve_once")
+    return PipelineSpecification(
+        pipeline=settings.model_dump() | {"model": model, "database": database} | found,
+        schedule=ScheduleFacts(
+            reads_neighbours=settings.schedule != "no_retrieval",
+            asks_index=settings.asks,
+            every_window=windowed,
+            stale=settings.schedule == "piperag",
+        ),
+        model=model,
+        database=database,
+        index=index if settings.asks else None,
+        engine={"name": settings.engine, **engine},
+    )
+
+
+def index_facts(folder: Path) -> IndexFacts:
+    """What an index on disk is: `<database>/indexes/<label>`.
+
+    Raises:
+        UserError: no merged index lies there.
+    """
+    path = folder / "merged" / "manifest.json"
+    try:
+        manifest: dict[str, Any] = json.loads(path.read_bytes())
+        told = {**manifest["made_from"], "nprobe": manifest["nprobe"]}
+        settings = {key: told[key] for key in IndexRecipe.model_fields if key in told}
+        kind = told.get("type", "ivf_pq")
+        return IndexFacts(
+            label=folder.name, type=kind, settings=settings, vectors=manifest["vectors"], filled=manifest["filled"]
+        )
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path}: cannot be read as the manifest of an index ({type(error).__name__})") from None
