@@ -195,7 +195,7 @@ def test_the_family_equals_transformers(extended: Path) -> None:
 def test_the_items_rule_renders_it_from_records(extended: Path, records: Path) -> None:
     rendered = extended / "reports" / "added" / "lost_in_the_middle.csv"
     lines = rendered.read_text().splitlines()
-    assert lines[0] == "model,dataset,method,variant,quantity,published,measured,low,high,n,p,ratio,note"
+    assert lines[0] == "model,dataset,method,variant,quantity,published,measured,low,high,n,p,ratio,note,status,source"
     assert len(lines) == 4
     assert lines[1].startswith("tiny,nq_open,first_documents,first_k2,first_third,")
     assert rendered.with_suffix(".svg").stat().st_size > 1000

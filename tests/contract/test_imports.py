@@ -36,8 +36,8 @@ ALLOWED: dict[str, set[str]] = {
         *("generation", "retrieval", "methods", "engines", "prompts", "cost", "io", "datasets", "assets"),
         *("experiment", "results"),
     },
-    "results": {"io", "metrics", "cost", "datasets", "experiment", "rendering"},
-    "rendering": {"results", "io", "items"},
+    "results": {"io", "metrics", "cost", "datasets", "experiment", "methods"},
+    "rendering": {"results", "io"},
     "items": {"results", "rendering", "metrics", "cost", "io"},
     "report": {"io", "items", "rendering", "results"},
 }

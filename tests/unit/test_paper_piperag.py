@@ -15,7 +15,7 @@ from ragauge.experiment.schema import parse
 from ragauge.generation.cross_attention import CrossAttention
 from ragauge.generation.schedule import Schedule
 from ragauge.rendering import piperag_panels
-from ragauge.rendering.footer import footer
+from ragauge.rendering.pipelines_footer import footer
 from ragauge.rendering.render import render
 from ragauge.report._run import ReadableRuns, problems
 from ragauge.results import pipelines

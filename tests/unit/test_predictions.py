@@ -13,7 +13,7 @@ from ragauge.cli import main
 from ragauge.cost.shapes import named
 from ragauge.evaluation import predictions
 from ragauge.rendering import panels
-from ragauge.results.cells import PREDICTED
+from ragauge.results.publications import PREDICTED
 from ragauge.results.runs import Runs
 from synthetic_run import MODEL, write_variant
 

@@ -13,7 +13,7 @@ from ragauge.cost.shapes import named
 from ragauge.cost.trace import Call
 from ragauge.evaluation import predictions
 from ragauge.evaluation.predictions import COUNTS, SWITCHES
-from ragauge.results.cells import read_csv
+from ragauge.results.publications import read_csv
 
 QUANTITIES = ("compute_cycles", "theoretical_speedup")
 NEAR = 0.03

@@ -279,7 +279,14 @@ def test_latency_files_of_another_kind_are_told(small: Path, tmp_path: Path, lat
 
 @pytest.mark.parametrize(
     "text",
-    ["", "\x00\x01", "a,b\n1,2\n", "model,dataset\n", '"torn', "quantity,published,measured,low,high,n,p,ratio,note\n"],
+    [
+        "",
+        "\x00\x01",
+        "a,b\n1,2\n",
+        "model,dataset\n",
+        '"torn',
+        "quantity,published,measured,low,high,n,p,ratio,note,status,source\n",
+    ],
 )
 def test_foreign_tables_do_not_stop_the_page(small: Path, out: Path, text: str) -> None:
     (out / "frontier.csv").write_text(text)
@@ -290,8 +297,8 @@ def test_foreign_tables_do_not_stop_the_page(small: Path, out: Path, text: str) 
 
 
 def test_numbers_that_are_none_leave_their_cells_empty(small: Path, out: Path) -> None:
-    header = "model,dataset,method,variant,top_k,quantity,published,measured,low,high,n,p,ratio,note"
-    row = f"{MODEL},nq_open,naive,naive,,quality,inf,nan,-inf,x,,,,<b>odd</b>"
+    header = "model,dataset,method,variant,top_k,quantity,published,measured,low,high,n,p,ratio,note,status,source"
+    row = f"{MODEL},nq_open,naive,naive,,quality,inf,nan,-inf,x,,,,<b>odd</b>,measured,records"
     (out / "frontier.csv").write_text(f"{header}\n{row}\n")
     page = made(small, out)
     assert "&lt;b&gt;odd&lt;/b&gt;" in page

@@ -15,6 +15,8 @@ from ragauge.results.stats import (
     frontier_standing,
     hypervolume,
     hypervolume_interval,
+    mean_ratio_interval,
+    median_ratio_interval,
     paired_test,
     resampled_means,
 )
@@ -181,3 +183,15 @@ def test_resampled_means_are_paired(monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_array_equal(resampled_means([values, values + 0.25], n=500), means)
     with pytest.raises(ValueError, match="must be"):
         resampled_means([[]])
+
+
+def test_the_interval_of_a_ratio_of_means_holds_it() -> None:
+    low, high = mean_ratio_interval([8.0, 10.0, 12.0], [1.0, 1.0, 1.0])
+    assert 8.0 <= low < 10.0 < high <= 12.0
+
+
+def test_a_ratio_of_means_is_of_pairs_and_one_of_medians_is_not() -> None:
+    a, b = [2.0, 4.0, 8.0], [1.0, 2.0, 4.0]
+    assert mean_ratio_interval(a, b) == (2.0, 2.0)  # every question's ratio is 2
+    low, high = median_ratio_interval(a, b)
+    assert low < 2.0 < high

@@ -58,6 +58,9 @@ class Dataset(ABC):
 
     preamble: ClassVar[str]  # the prompt's first sentence, before any document; or a whole prompt, see build_prompt
     metrics: ClassVar[tuple[str, ...]]  # names in ragauge.metrics; the first is the data set's primary one
+    multi_hop: ClassVar[bool] = False  # whether a question needs several of its documents
+    long: ClassVar[bool] = False  # whether a question is asked of one long document
+    questions: ClassVar[int | None] = None  # in the whole data set
     assets: ClassVar[tuple[str, ...]] = ()  # names in the catalog of what `default_path` makes the records from
     max_new_tokens: ClassVar[int | None] = None  # of an answer, where the data set's own protocol says so
     hub: ClassVar[Mapping[str, Any]] = {}  # arguments of datasets.load_dataset that give the official records

@@ -31,6 +31,8 @@ class LongBench(Dataset):
     """One long text a question, which is the one document and gold."""
 
     metrics: ClassVar[tuple[str, ...]] = ("f1", "em", "best_subspan_em")
+    long: ClassVar[bool] = True
+    questions: ClassVar[int | None] = 200
     max_length: int | None = None  # tokens of a whole prompt, where less than the model's context (Llama 2: 3,500)
 
     def __post_init__(self) -> None:

@@ -19,4 +19,5 @@ class LongBenchMultiFieldQA(LongBench):
         "other words.\n\nQuestion: {input}\nAnswer:"
     )
     max_new_tokens: ClassVar[int | None] = 64
+    questions: ClassVar[int | None] = 150
     hub: ClassVar[Mapping[str, Any]] = archived("multifieldqa_en")

@@ -19,6 +19,8 @@ class Musique(Dataset):
         "Use the source(s) below to answer the user question."
     )
     metrics: ClassVar[tuple[str, ...]] = ("f1", "em", "kept_gold_recall")
+    multi_hop: ClassVar[bool] = True
+    questions: ClassVar[int | None] = 2417
     hub: ClassVar[Mapping[str, Any]] = {"path": "dgslibisey/MuSiQue", "split": "validation"}
 
     def parse(self, record: Mapping[str, Any], place: str) -> Example:

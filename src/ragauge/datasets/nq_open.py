@@ -40,6 +40,7 @@ class NQOpen(Dataset):
         "Write a high-quality answer for the given question using only the following relevant search results."
     )
     metrics: ClassVar[tuple[str, ...]] = ("best_subspan_em", "kept_gold_recall")
+    questions: ClassVar[int | None] = 2655
     shuffle: bool = True  # put each question's documents in a fixed random order
     gold_position: int | None = None  # then move the gold document to this place, from 0; None leaves it
 

@@ -17,3 +17,5 @@ class WikiMulti(WikiDataset):
         "Use the source(s) below to answer the user question."
     )
     metrics: ClassVar[tuple[str, ...]] = ("f1", "em", "best_subspan_em", "kept_gold_recall")
+    multi_hop: ClassVar[bool] = True
+    questions: ClassVar[int | None] = 45

@@ -16,3 +16,4 @@ class WikiSingle(WikiDataset):
         "Write a high-quality answer for the given question using only the following relevant search results."
     )
     metrics: ClassVar[tuple[str, ...]] = ("best_subspan_em", "kept_gold_recall")
+    questions: ClassVar[int | None] = 164

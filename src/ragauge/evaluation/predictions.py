@@ -12,7 +12,7 @@ from typing import Any
 
 from ragauge import methods
 from ragauge.evaluation import costing
-from ragauge.results.cells import read_csv
+from ragauge.results.publications import read_csv
 
 COUNTS = {1: "nq_open", 2: "musique", 5: "nq_open", 6: "nq_open"}  # table -> token counts of its prompts
 KEYS = ("method", "iterations", "top_k", "pruning", "caching", "parallelism")  # columns that tell rows of a model apart

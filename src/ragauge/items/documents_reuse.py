@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 from ragauge.cost.reuse import Seconds, break_even_hit_rate, break_even_questions, break_even_reuses
 from ragauge.rendering import panels, style
 from ragauge.results import timing
-from ragauge.results.cells import Cell, Measure, frame, noted, quality
+from ragauge.results.cells import Cell, Measure, frame, noted
+from ragauge.results.measures import quality
 from ragauge.results.runs import Runs
 
 if TYPE_CHECKING:
@@ -68,11 +69,11 @@ def _protocol(runs: Runs, latency: Mapping[str, Any]) -> Iterator[Cell]:
         mine = [trial for trial in trials if trial.get("variant") == name and not trial.get("disturbed")]
         online = timing.seconds(latency, name)
         if latency.get("refused"):
-            yield Cell(keys, LATENCY, Measure(note=f"timing refused: {latency['refused']}"))
+            yield Cell(keys, LATENCY, Measure(reason=f"timing refused: {latency['refused']}"))
         elif online and name == naive[0]:
             yield from (Cell(keys | {"hit_rate": h}, LATENCY, Measure(naive[1], n=len(online))) for h in HIT_RATES)
         elif not trials:
-            yield Cell(keys, LATENCY, Measure(note=UNTIMED))
+            yield Cell(keys, LATENCY, Measure(reason=UNTIMED))
         elif mine and online:
             yield from _variant(runs, keys, _seconds(mine, online), naive[1], (len(mine), timing.described(latency)))
 

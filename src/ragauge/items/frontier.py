@@ -13,14 +13,16 @@ Does not show: offline cost and memory. Two variants of one panel were measured 
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ragauge.rendering import panels, style
 from ragauge.results import timing
-from ragauge.results.cells import Cell, Measure, cost, costs, frame, join, noted, quality, scored
-from ragauge.results.runs import Runs, Variant, online_cycles
+from ragauge.results.cells import Cell, Measure, Source, frame, join, noted
+from ragauge.results.costs import cost, costs, online_cycles
+from ragauge.results.measures import quality, scored
+from ragauge.results.runs import Runs, Variant
+from ragauge.results.timing import quartiles
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -98,23 +100,14 @@ def _latencies(runs: Runs, model: str, variants: Sequence[Variant]) -> list[Meas
 def _protocol_latency(latency: Mapping[str, Any], variant: Variant) -> Measure:
     values = timing.seconds(latency, variant.name)
     note = f"latency protocol on prompts of {latency['dataset']}"
-    return _quartiles(values, join(note, timing.described(latency))) if values else Measure(note="not timed")
+    return quartiles(values, join(note, timing.described(latency))) if values else Measure(reason="not timed")
 
 
 def _answering_latency(variant: Variant) -> Measure:
     values = [r["online_s"] for k, r in variant.records.items() if k not in variant.failed and r["online_s"]]
     note = "latency of the answering run, not of the latency protocol"
-    return _quartiles([v for v in values if v == v], note)
-
-
-def _quartiles(values: Sequence[float], note: str) -> Measure:
-    """The median with its quartiles."""
-    if not values:
-        return Measure(note="no clock")
-    if len(values) == 1:
-        return Measure(values[0], values[0], values[0], 1, note=note)
-    low, median, high = statistics.quantiles(values, n=4, method="inclusive")
-    return Measure(median, low, high, len(values), note=f"{note}; low and high are quartiles")
+    known = [v for v in values if v == v]
+    return quartiles(known, note, Source.RECORDS) if known else Measure(reason="no clock")
 
 
 def _on_frontier(runs: Runs, variants: Sequence[Variant], prices: Sequence[Measure], quantity: str) -> list[Cell]:
@@ -148,7 +141,7 @@ def _panel(ax: Axes, part: pd.DataFrame, quantity: str) -> None:
         if (v, "quality") in cells and (v, quantity) in cells and _known(cells[v, "quality"], cells[v, quantity])
     ]
     ax.grid(axis="both")
-    run_only = any("answering run" in c["note"] for _, _, c, _ in drawn)
+    run_only = any(c["source"] == Source.RECORDS for _, _, c, _ in drawn)
     ax.set_xlabel(COSTS[quantity] + (", answering run" if run_only else ""))
     best = _steps([(c["measured"], q["measured"]) for _, q, c, _ in drawn if q["method"] not in REFERENCES])
     ax.plot(*zip(*best, strict=True) if best else ([], []), color=style.MUTED, lw=0.8, ls=(0, (3, 2)), zorder=1)

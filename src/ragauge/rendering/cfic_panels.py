@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ragauge.items.cfic._shared import LONGBENCH
 from ragauge.rendering import panels, style
+from ragauge.results.publications import LONGBENCH
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -97,8 +97,7 @@ def _point(ax: Axes, line: Mapping[Any, Any], y: int, models: Sequence[str]) -> 
         if math.isfinite(line["published"]):
             ax.plot(line["published"], y + 0.22, "d", mfc="white", mec=colour, mew=0.9, ms=3.8, zorder=3)
     else:
-        reason = "not run" if str(line["note"]).startswith("not run") else "no number"
-        ax.text(0.02, y, reason, transform=ax.get_yaxis_transform(), va="center", color=style.MUTED, fontsize=5.6)
+        ax.text(0.02, y, "no number", transform=ax.get_yaxis_transform(), va="center", color=style.MUTED, fontsize=5.6)
 
 
 def _values(part: pd.DataFrame) -> list[float]:

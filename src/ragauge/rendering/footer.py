@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from ragauge.rendering import pipelines_footer
 from ragauge.rendering.style import counted
+from ragauge.results.cells import Source
+from ragauge.results.provenance import machine
 from ragauge.results.runs import Runs, Variant
 
 if TYPE_CHECKING:
     import pandas as pd
 
-# questions of the whole data set
-OFFICIAL_SIZES = {"nq_open": 2655, "musique": 2417, "longbench_multifieldqa_en": 150}
-OFFICIAL_SIZES |= {f"longbench_{task}": 200 for task in ("narrativeqa", "qasper", "hotpotqa", "musique")}
-
 
 def footer(runs: Runs, table: pd.DataFrame) -> str:
     """One line: models with precision, data sets with the number of questions, intervals, machine, versions."""
-    if "stale_tokens" in table.columns:
-        return pipelines_footer.of_comparisons(runs)
-    if "nprobe" in table.columns:  # sequences of text, not questions
-        return pipelines_footer.footer(runs, table)
     used = [v for v in runs.run if _in(table, v)]
     timed = _timed(runs, table)
     if not used and not timed:
@@ -35,15 +28,6 @@ def footer(runs: Runs, table: pd.DataFrame) -> str:
     return "; ".join(p for p in parts if p) + "."
 
 
-def machine(provenance: Mapping[str, Any], device: str | None = None) -> str:
-    """The machine of a provenance block: the GPU where the decoder ran on one, else the CPU and its threads."""
-    gpu, cpu = provenance.get("gpu"), provenance.get("cpu")
-    if str(device).startswith("cuda") and isinstance(gpu, Mapping):
-        return str(gpu.get("name") or "")
-    threads = provenance.get("threads")
-    return f"{cpu}, {counted(threads, 'thread')}" if cpu and threads else str(cpu or "")
-
-
 def _in(table: pd.DataFrame, variant: Variant) -> bool:
     rows = table[(table["model"] == variant.model) & (table["dataset"] == variant.dataset)]
     if "variant" in rows.columns and (rows["variant"] != "").any():
@@ -53,7 +37,7 @@ def _in(table: pd.DataFrame, variant: Variant) -> bool:
 
 def _timed(runs: Runs, table: pd.DataFrame) -> str:
     """Where the measured times of the table were taken, if it holds any."""
-    clocked = table[table["quantity"].str.contains("measured_speedup|latency") & table["measured"].notna()]
+    clocked = table[(table["source"] == Source.LATENCY) & table["measured"].notna()]
     told = []
     for latency in runs.latencies:
         protocol = latency.get("protocol") or {}
@@ -67,7 +51,8 @@ def _questions(runs: Runs, used: list[Variant], dataset: str) -> str:
     counts = sorted({len(v.records) for v in used if v.dataset == dataset})
     shown = counted(counts[0], "question") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} questions"
     entry = runs.config.datasets.get(dataset) if runs.config else None
-    whole = OFFICIAL_SIZES.get(runs.registered(dataset))
+    facts = runs.facts(dataset)
+    whole = facts.questions if facts else None
     subset = f"a subset of {whole:,}" if whole and counts[-1] < whole else "a subset" if entry and entry.limit else ""
     return f"{dataset}: {shown}" + (f" ({subset})" if subset else "")
 

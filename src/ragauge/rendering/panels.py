@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ragauge.rendering import style
-from ragauge.results.cells import PREDICTED
+from ragauge.results.cells import Status
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -174,8 +174,7 @@ def blocks(table: pd.DataFrame) -> list[Block]:
 
     What was predicted of a published number stands beside it there.
     """
-    unmeasured = table["note"].str.contains("published", na=False) & table["measured"].isna()
-    others = (unmeasured | table["note"].str.startswith(PREDICTED, na=False)) & table["published"].notna()
+    others = table["status"].isin([Status.PUBLISHED_ONLY, Status.PREDICTED]) & table["published"].notna()
     mine = table[~others]
     pairs = mine.groupby(["model", "dataset"], sort=False)
     found = [Block(f"measured: {model} · {dataset}", part, False) for (model, dataset), part in pairs]
@@ -280,8 +279,7 @@ def _dot(ax: Axes, line: Mapping[Any, Any], y: int, models: list[str] | None) ->
         interval(ax, line["measured"], y, line["low"], line["high"], colour)
         ax.plot(line["measured"], y, marker, color=colour, ms=style.marker_size(marker), mew=0, zorder=4)
     else:
-        reason = "not run" if str(line["note"]).startswith("not run") else "no number"
-        ax.text(0.01, y, reason, transform=ax.get_yaxis_transform(), va="center", color=style.MUTED, fontsize=5.6)
+        ax.text(0.01, y, "no number", transform=ax.get_yaxis_transform(), va="center", color=style.MUTED, fontsize=5.6)
 
 
 def _dot_handles(shown: Sequence[Block]) -> list[Any]:

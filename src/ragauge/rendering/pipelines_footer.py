@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ragauge.rendering.style import counted
 from ragauge.results import pipelines
+from ragauge.results.provenance import machine
 from ragauge.results.runs import Runs
 
 if TYPE_CHECKING:
@@ -34,10 +35,8 @@ def footer(runs: Runs, table: pd.DataFrame) -> str:
     return "; ".join(part for part in parts if part) + "."
 
 
-def of_comparisons(runs: Runs) -> str:
+def of_comparisons(runs: Runs, table: pd.DataFrame) -> str:
     """One line on what stale queries found: encoders, queries, texts, intervals, machine."""
-    from ragauge.rendering.footer import machine
-
     made = [report for report in pipelines.comparisons(runs) if not report.get("missing")]
     if not made:
         return "Nothing measured here: published numbers alone."
@@ -91,8 +90,6 @@ def _index(text: Any) -> str:
 
 
 def _machine(used: list[pipelines.Pipeline]) -> list[str]:
-    from ragauge.rendering.footer import machine
-
     blocks = [(p.meta.get("provenance") or {}, p.setting("device")) for p in used]
     names = _join(machine(block, device) for block, device in blocks)
     versions = []

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ragauge import registry
+from ragauge.rendering import footer
+from ragauge.results.runs import Runs
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def render(item: str, config: Any, results_dir: Path, out_dir: Path) -> list[Path]:
@@ -22,12 +27,16 @@ def render(item: str, config: Any, results_dir: Path, out_dir: Path) -> list[Pat
     """
     module = registry.module("item", item)
     from ragauge.rendering import writing
-    from ragauge.rendering.footer import footer
-    from ragauge.results.runs import Runs
 
     runs = Runs(Path(results_dir), config)
     table = module.table(runs)
-    return writing.write(item, table, module.draw(table), module.__doc__ or item, footer(runs, table), Path(out_dir))
+    figure, about = module.draw(table), module.__doc__ or item
+    return writing.write(item, table, figure, about, small_print(item, runs, table), Path(out_dir))
+
+
+def small_print(item: str, runs: Runs, table: pd.DataFrame) -> str:
+    """The line below an item's table and figure: its own `footer`, or that of questions that were answered."""
+    return str(getattr(registry.module("item", item), "footer", footer.footer)(runs, table))
 
 
 def write_provenance(config: Any, results_dir: Path, out_dir: Path) -> Path:
@@ -36,7 +45,6 @@ def write_provenance(config: Any, results_dir: Path, out_dir: Path) -> Path:
 
     from ragauge.io.records import replace_atomically
     from ragauge.results.provenance import describe
-    from ragauge.results.runs import Runs
 
     path = Path(out_dir) / "provenance.json"
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ragauge.results.cells import scored
+from ragauge.results.measures import scored
 from ragauge.results.runs import Runs, Variant
 
 DIGITS = 5  # significant digits of saliencies and seconds

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from ragauge import registry
 from ragauge.errors import UserError
-from ragauge.rendering import footer, writing
+from ragauge.rendering import render, writing
 from ragauge.report._run import UNREADABLE, Problem, ReadableRuns
-from ragauge.results.cells import VALUES
+from ragauge.results.cells import NUMBERS, VALUES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -82,7 +82,7 @@ def _fill_table(item: Item, runs: ReadableRuns, folder: Path) -> Iterator[Proble
         item.header, rows, item.notes = writing.wide(table)
         keys = {name.replace("_", " ") for name in table.columns if name not in ("quantity", *VALUES)}
         item.rows = [_cells(item.header, row, keys, _linked(runs)) for row in rows]
-        item.footer = footer.footer(runs, table)
+        item.footer = render.small_print(item.name, runs, table)
     except FileNotFoundError:
         yield Problem(f"Table of {item.name}", str(path), "not rendered: no such file", item.name)
     except (OSError, UserError, ValueError, KeyError, TypeError) as error:
@@ -115,12 +115,11 @@ def _read(path: Path) -> pd.DataFrame:
     """The table that an item wrote; keys are text as they stand there."""
     import pandas as pd
 
-    numbers = [name for name in VALUES if name != "note"]
     table = pd.read_csv(path, dtype=str, keep_default_na=False)
     lacking = [name for name in ("quantity", *VALUES) if name not in table.columns]
     if lacking:
         raise ValueError(f"it has no column {', '.join(lacking)}")
-    for name in numbers:
+    for name in NUMBERS:
         table[name] = pd.to_numeric(table[name].replace("", None), errors="coerce")
     return table.assign(n=table["n"].fillna(0).astype(int))
 

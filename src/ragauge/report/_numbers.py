@@ -10,8 +10,9 @@ from typing import Any
 from ragauge.items.frontier import REFERENCES
 from ragauge.rendering.style import method_style
 from ragauge.results import timing
-from ragauge.results.cells import cost, costs, quality, scored
-from ragauge.results.runs import Runs, Variant, offline_cycles, online_cycles, weight_bytes
+from ragauge.results.costs import cost, costs, offline_cycles, online_cycles, weight_bytes
+from ragauge.results.measures import quality, scored
+from ragauge.results.runs import Runs, Variant
 
 RESAMPLES = 1000  # of the questions, embedded in the page: it recomputes standings for any reuse of documents
 SHARED = 0.8  # part of the longest variant's questions that a variant must have answered to be paired with it

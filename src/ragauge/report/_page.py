@@ -19,10 +19,10 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup, escape
 
 import ragauge
-from ragauge.rendering import footer
 from ragauge.report import _blocks, _items, _numbers, _run
 from ragauge.report._run import ReadableRuns
 from ragauge.results import provenance
+from ragauge.results.provenance import machine
 
 SCRIPTS = ("text.js", "frontier.js", "chooser.js", "records.js")
 # C0 and C1 controls as pictures; tab and line ends are text
@@ -104,7 +104,7 @@ def _summary(runs: ReadableRuns) -> dict[str, Any]:
 def _machine(variant: Any) -> str:
     provenance = variant.meta.get("provenance") or {}
     memory = provenance.get("memory_bytes")
-    place = footer.machine(provenance, variant.setting("device"))
+    place = machine(provenance, variant.setting("device"))
     return f"{place}, {memory / 1e9:.0f} GB memory" if place and memory else place
 
 

@@ -19,7 +19,8 @@ from ragauge.io import records
 from ragauge.cost.machine import MAX_LOAD
 from ragauge.cost.trace import Call, Trace
 from ragauge.errors import UserError
-from ragauge.results.cells import Cell, Measure, join, noted, read_csv
+from ragauge.results.cells import Cell, Measure, join, noted
+from ragauge.results.publications import read_csv
 from ragauge.results.runs import Runs
 from ragauge.io.records import SequenceRecord
 

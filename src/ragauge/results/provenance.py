@@ -22,6 +22,15 @@ def describe(runs: Runs) -> dict[str, Any]:
     }
 
 
+def machine(provenance: Mapping[str, Any], device: str | None = None) -> str:
+    """The machine of a provenance block: the GPU where the decoder ran on one, else the CPU and its threads."""
+    gpu, cpu = provenance.get("gpu"), provenance.get("cpu")
+    if str(device).startswith("cuda") and isinstance(gpu, Mapping):
+        return str(gpu.get("name") or "")
+    threads = provenance.get("threads")
+    return f"{cpu}, {threads} {'thread' if threads == 1 else 'threads'}" if cpu and threads else str(cpu or "")
+
+
 class _Machines:
     """Machines and environments, numbered as they come; the time of day tells none apart."""
 

@@ -7,20 +7,19 @@ the configuration for variants that left no records; never from a variant's name
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ragauge.io import records
 from ragauge import registry
-from ragauge.cost import cycles, shapes
-from ragauge.cost.flop import parameters
+from ragauge.cost import shapes
 from ragauge.cost.shape import Shape
 from ragauge.cost.trace import Call, Trace
+from ragauge.datasets import Dataset
 from ragauge.errors import UserError
+from ragauge.io import records
 
 if TYPE_CHECKING:
     from ragauge.experiment.schema import Config
@@ -95,6 +94,12 @@ class Variant:
         fingerprint, provenance = _mapping(self.meta, "fingerprint"), _mapping(self.meta, "provenance")
         return next((m[name] for m in (fingerprint, self.meta, provenance) if m.get(name) is not None), None)
 
+    @property
+    def is_multi_hop(self) -> bool:
+        """Whether its questions need several documents."""
+        known = dataset_class(str(_mapping(self.meta, "fingerprint").get("dataset") or self.dataset))
+        return known is not None and known.multi_hop
+
     @cached_property
     def failed(self) -> dict[str, str]:
         """Reasons of the questions that failed, by key."""
@@ -157,6 +162,16 @@ class Runs:
         pairs = [p for p in pairs if long is None or self.is_long(p[0]) == long]
         return [p for p in pairs if multi_hop is None or self.is_multi_hop(p[0]) == multi_hop]
 
+    def is_long(self, dataset: str) -> bool:
+        """Whether a question is asked of one long document, as in LongBench: the data sets of CFIC's items."""
+        known = self.facts(dataset)
+        return known is not None and known.long
+
+    def is_multi_hop(self, dataset: str) -> bool:
+        """Whether a question needs several documents."""
+        known = self.facts(dataset)
+        return known is not None and known.multi_hop
+
     def of(self, dataset: str, model: str) -> list[Variant]:
         """The variants with records of one pair."""
         return [v for v in self.run if (v.dataset, v.model) == (dataset, model)]
@@ -169,8 +184,13 @@ class Runs:
         )
 
     def metrics(self, dataset: str) -> tuple[str, ...]:
-        """The metrics of a data set, the primary one first."""
-        return _metrics(self.registered(dataset))
+        """The metrics of a data set, the primary one first; those of NQ-Open where its class is not known."""
+        known = self.facts(dataset)
+        return known.metrics if known else ("best_subspan_em", "kept_gold_recall")
+
+    def facts(self, dataset: str) -> type[Dataset] | None:
+        """The class of a data set, whose class variables are its facts; None where none is registered."""
+        return dataset_class(self.registered(dataset))
 
     def registered(self, dataset: str) -> str:
         """The registered name behind a data set's label."""
@@ -179,14 +199,6 @@ class Runs:
                 return str(name)
         entry = self.config.datasets.get(dataset) if self.config else None
         return entry.dataset if entry else dataset
-
-    def is_multi_hop(self, dataset: str) -> bool:
-        """Whether questions need several documents: those data sets are scored by F1 first (MuSiQue)."""
-        return self.metrics(dataset)[0] == "f1"
-
-    def is_long(self, dataset: str) -> bool:
-        """Whether a question is asked of one long document, as in LongBench: the data sets of CFIC's items."""
-        return _is_long(self.registered(dataset))
 
     @cached_property
     def latencies(self) -> tuple[Mapping[str, Any], ...]:
@@ -226,6 +238,14 @@ class Runs:
             yield _unrun(self.config, self.folder, job.variant, job.dataset, job.model)
 
 
+def dataset_class(name: str) -> type[Dataset] | None:
+    """The registered data set of a name; None where there is none."""
+    try:
+        return registry.component("dataset", name, Dataset)
+    except UserError:
+        return None
+
+
 def read_latency(path: Path) -> dict[str, Any]:
     """A latency file with the labels of the model and of the data set whose questions were timed."""
     return {**_json_object(path), "model": path.stem, "dataset": path.parent.name}
@@ -236,83 +256,6 @@ def identities(variant: Variant) -> list[str]:
     source = variant.setting("source") or ""
     names = [variant.model, str(_mapping(variant.meta, "fingerprint").get("model") or ""), str(source)]
     return [n.rpartition("/")[2].rpartition(":")[2].lower() for n in names if n]
-
-
-def paper_cycles(variant: Variant, key: str, *, caching: bool = True, parallel: bool = True) -> float:
-    """MACs of one question on the critical path, under the paper's rules (its columns hold these).
-
-    Prompt processing alone, logits of every token. Superposition: the kept paths' queries count one after another
-    where one document answers (Table 5), once where several must (Table 2).
-    `caching` and `parallel` are off where Table 6 has them off: offline work then counts, and rows of a parallel call
-    add up. NaN without a shape.
-    """
-    if variant.shape is None:
-        return math.nan
-    record, trace = variant.records[key], variant.traces[key]
-    one_hop = variant.param("iterations") == 1 and not _multi_hop(variant)
-    if variant.method == "superposition" and variant.prunes and parallel and one_hop:
-        trace = cycles.with_queries_kept(trace, max(1, min(int(variant.param("top_k")), len(record.get("kept") or []))))
-    trace = trace if caching else cycles.uncached(trace)
-    trace = trace if parallel else cycles.sequential(trace)
-    return float(cycles.compute_cycles(trace, variant.shape, accounting="published"))
-
-
-def critical_path_cycles(variant: Variant, key: str, *, caching: bool = True, parallel: bool = True) -> float:
-    """MACs of one question on the critical path to the first token, as it ran here; options as in `paper_cycles`."""
-    if variant.shape is None:
-        return math.nan
-    trace = cycles.without_decoding(variant.traces[key])
-    trace = trace if caching else cycles.uncached(trace)
-    trace = trace if parallel else cycles.sequential(trace)
-    return float(cycles.compute_cycles(trace, variant.shape, accounting="critical_path"))
-
-
-def online_cycles(variant: Variant, key: str) -> float:
-    """MACs of one question that its user waited for as it ran here, generated tokens included. NaN without a shape."""
-    if variant.shape is None:
-        return math.nan
-    return float(cycles.compute_cycles(variant.traces[key], variant.shape, accounting="critical_path"))
-
-
-def offline_cycles(variant: Variant, key: str) -> float:
-    """MACs of what could be prepared before one question was known. NaN without a shape."""
-    if variant.shape is None:
-        return math.nan
-    prepared = cycles.uncached([call for call in variant.traces[key] if call.offline])
-    return float(cycles.compute_cycles(prepared, variant.shape, accounting="critical_path"))
-
-
-def weight_bytes(variant: Variant) -> int | None:
-    """Bytes of the decoder's parameters in the precision of the run; None where shape or precision is not known."""
-    dtype = str(variant.setting("dtype")).removeprefix("torch.")
-    if variant.shape is None or dtype not in cycles.DTYPE_BYTES:
-        return None
-    return parameters(variant.shape) * cycles.dtype_bytes(dtype)
-
-
-def _multi_hop(variant: Variant) -> bool:
-    """Whether the variant's questions need several documents (`Runs.is_multi_hop`)."""
-    return _metrics(str(_mapping(variant.meta, "fingerprint").get("dataset") or variant.dataset))[0] == "f1"
-
-
-def _is_long(dataset: str) -> bool:
-    from ragauge.datasets import Dataset
-    from ragauge.datasets._longbench import LongBench
-
-    try:
-        return issubclass(registry.component("dataset", dataset, Dataset), LongBench)
-    except UserError:
-        return False
-
-
-def _metrics(dataset: str) -> tuple[str, ...]:
-    """The metrics that a registered data set declares; those of NQ-Open where there is no such data set."""
-    from ragauge.datasets import Dataset
-
-    try:
-        return tuple(registry.component("dataset", dataset, Dataset).metrics)  # type: ignore[attr-defined]
-    except UserError:
-        return ("best_subspan_em", "kept_gold_recall")
 
 
 def _unrun(config: Config | None, folder: Path, name: str, dataset: str, model: str) -> Variant:

@@ -30,9 +30,7 @@ def bootstrap_interval(
         raise ValueError(f"level must be between 0 and 1, not {level}")
     rng = np.random.default_rng(seed)
     means = np.concatenate([scores[rows].mean(axis=1) for rows in _resamples(rng, len(scores), n)])
-    tail = 50 * (1 - level)
-    low, high = np.percentile(means, [tail, 100 - tail])
-    return float(low), float(high)
+    return _interval(means, level)
 
 
 def paired_test(a: ArrayLike, b: ArrayLike, seed: int = 0, level: float = 0.95, n: int = RESAMPLES) -> dict[str, float]:
@@ -58,6 +56,38 @@ def paired_test(a: ArrayLike, b: ArrayLike, seed: int = 0, level: float = 0.95, 
     low, high = bootstrap_interval(differences, seed, level, n)
     p = _sign_flip_p(differences, np.random.default_rng(seed), n)
     return {"difference": float(differences.mean()), "low": low, "high": high, "p": p, "n": len(differences)}
+
+
+def mean_ratio_interval(
+    a: ArrayLike, b: ArrayLike, seed: int = 0, level: float = 0.95, n: int = RESAMPLES
+) -> tuple[float, float]:
+    """Percentile bootstrap interval of mean(a) / mean(b), resampling questions in pairs.
+
+    Args:
+        a, b: (question,) of the same questions.
+        seed, level, n: those of `bootstrap_interval`.
+    """
+    pairs = np.column_stack([_checked(a, "a"), _checked(b, "b")])
+    rng = np.random.default_rng(seed)
+    sums = np.concatenate([pairs[rows].sum(axis=1) for rows in _resamples(rng, len(pairs), n, width=2)])
+    return _interval(sums[:, 0] / sums[:, 1], level)
+
+
+def median_ratio_interval(
+    a: ArrayLike, b: ArrayLike, seed: int = 0, level: float = 0.95, n: int = RESAMPLES
+) -> tuple[float, float]:
+    """Percentile bootstrap interval of median(a) / median(b); the trials of the two are resampled apart.
+
+    Args:
+        a, b: (trial,) each.
+        seed, level, n: those of `bootstrap_interval`.
+    """
+    rng = np.random.default_rng(seed)
+    tops, bottoms = (
+        np.concatenate([np.median(trials[rows], axis=1) for rows in _resamples(rng, len(trials), n)])
+        for trials in (_checked(a, "a"), _checked(b, "b"))
+    )
+    return _interval(tops / bottoms, level)
 
 
 def frontier_probability(costs: ArrayLike, values: ArrayLike, seed: int = 0, n: int = RESAMPLES) -> np.ndarray:
@@ -144,9 +174,7 @@ def hypervolume_interval(
     """
     prices, quality = np.asarray(costs, dtype=float), np.asarray(values, dtype=float)
     means = resampled_means(quality, seed, n)
-    tail = 50 * (1 - level)
-    low, high = np.percentile(_hypervolumes(prices, means, limits), [tail, 100 - tail])
-    return float(low), float(high)
+    return _interval(_hypervolumes(prices, means, limits), level)
 
 
 def resampled_means(values: ArrayLike, seed: int = 0, n: int = RESAMPLES) -> np.ndarray:
@@ -222,6 +250,13 @@ def _sign_flip_p(differences: np.ndarray, rng: np.random.Generator, n: int) -> f
         signs = rng.integers(0, 2, (size, len(differences)), dtype=np.int8) * 2 - 1
         extreme += int((np.abs(signs @ differences) >= observed - slack).sum())
     return (1 + extreme) / (1 + n)
+
+
+def _interval(resampled: np.ndarray, level: float) -> tuple[float, float]:
+    """The percentiles that hold `level` of the resampled values."""
+    tail = 50 * (1 - level)
+    low, high = np.percentile(resampled, [tail, 100 - tail])
+    return float(low), float(high)
 
 
 def _resamples(rng: np.random.Generator, questions: int, n: int, width: int = 1) -> Iterator[np.ndarray]:

@@ -7,9 +7,14 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ragauge.results.cells import RESAMPLES, TIMED, Cell, Measure, join, read_csv
-from ragauge.rendering.footer import machine
+from ragauge.results.cells import Cell, Measure, Source, join
+from ragauge.results.provenance import machine
+from ragauge.results.publications import named_model
 from ragauge.results.runs import Runs, Variant
+from ragauge.results.stats import median_ratio_interval
+
+TIMED = "measured_speedup"  # of which machine, the device's name says
+QUARTILES = "low and high are quartiles"
 
 
 def speedup_cells(runs: Runs, keys: Callable[[Variant], Mapping[str, Any] | None]) -> list[Cell]:
@@ -27,7 +32,7 @@ def speedup_cells(runs: Runs, keys: Callable[[Variant], Mapping[str, Any] | None
             found = keys(runs.named(latency["model"], name))
             if found is not None:
                 row = {"model": latency["model"], "dataset": latency["dataset"], "variant": name, **found}
-                of_paper = _paper_model(latency["model"]) if device == "cuda" else None
+                of_paper = named_model([latency["model"].lower()], "superposition_table_7") if device == "cuda" else None
                 cells.append(Cell(row, f"{TIMED}_{device}", speedup(runs, latency, name), paper_model=of_paper))
     return cells
 
@@ -35,13 +40,26 @@ def speedup_cells(runs: Runs, keys: Callable[[Variant], Mapping[str, Any] | None
 def speedup(runs: Runs, latency: Mapping[str, Any], name: str) -> Measure:
     """Median total seconds of naive over those of the variant, in the same interleaved run."""
     if latency.get("refused"):
-        return Measure(note=f"timing refused: {latency['refused']}")
+        return Measure(reason=f"timing refused: {latency['refused']}")
     base = next((n for n in _variants(latency) if runs.named(latency["model"], n).method == "naive"), None)
     slow, fast = seconds(latency, base or ""), seconds(latency, name)
     if not slow or not fast:
-        return Measure(note="naive was not timed" if not slow else "no undisturbed trial")
-    low, high = median_ratio_interval(slow, fast, runs.seed)
-    return Measure(statistics.median(slow) / statistics.median(fast), low, high, len(fast), note=described(latency))
+        return Measure(reason="naive was not timed" if not slow else "no undisturbed trial")
+    return ratio(slow, fast, runs.seed, n=len(fast), note=described(latency))
+
+
+def ratio(slow: Sequence[float], fast: Sequence[float], seed: int, n: int, note: str = "") -> Measure:
+    """How many times the median of some trials is that of others, in the same interleaved run."""
+    low, high = median_ratio_interval(slow, fast, seed)
+    return Measure(statistics.median(slow) / statistics.median(fast), low, high, n, note=note, source=Source.LATENCY)
+
+
+def quartiles(values: Sequence[float], note: str = "", source: Source = Source.LATENCY) -> Measure:
+    """The median with its quartiles, of at least one value."""
+    if len(values) == 1:
+        return Measure(values[0], values[0], values[0], 1, note=note, source=source)
+    low, median, high = statistics.quantiles(values, n=4, method="inclusive")
+    return Measure(median, low, high, len(values), note=join(note, QUARTILES), source=source)
 
 
 def seconds(latency: Mapping[str, Any], name: str, key: str = "total_s") -> list[float]:
@@ -60,20 +78,5 @@ def described(latency: Mapping[str, Any]) -> str:
     )
 
 
-def median_ratio_interval(a: Sequence[float], b: Sequence[float], seed: int) -> tuple[float, float]:
-    """Percentile bootstrap 95% interval of median(a) / median(b), both resampled."""
-    import numpy as np
-
-    draw = np.random.default_rng(seed)
-    medians = [np.median(draw.choice(np.asarray(x), size=(RESAMPLES, len(x))), axis=1) for x in (a, b)]
-    low, high = np.quantile(medians[0] / medians[1], [0.025, 0.975])
-    return float(low), float(high)
-
-
 def _variants(latency: Mapping[str, Any]) -> list[str]:
     return list(dict.fromkeys(str(row.get("variant")) for row in latency.get("rows") or ()))
-
-
-def _paper_model(label: str) -> str | None:
-    name = label.rpartition("/")[2].lower()
-    return next((r["model"] for r in read_csv("superposition_table_7") if r["model"].lower() == name), None)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from ragauge.results.cells import OTHER_MODEL, Cell, Measure, difference, join, noted, quality, read_csv, scored
+from ragauge.results.cells import Cell, Measure, join, noted
+from ragauge.results.measures import difference, evidence_quality, quality, scored
+from ragauge.results.publications import LONGBENCH, read_csv
 from ragauge.results.runs import DEFAULTS, Runs, Variant, identities
 
-LONGBENCH = "longbench_"  # what our names of the data sets have before the paper's
 SECTION = "gold_section_recall"
 # The names that the paper's generators are known by here.
 GENERATORS = {
@@ -83,11 +83,12 @@ def base_of(runs: Runs, model: str) -> str | None:
     return next((label for label, pair in pairs.items() if pair == (answers, finds)), answers)
 
 
-def generator(variant: Variant, runs: Runs) -> str | None:
-    """The paper's name of the model that answers, if it answered this data set's questions with it."""
-    if paper_dataset(runs, variant.dataset) is None:
-        return None
-    return next((GENERATORS[name] for name in identities(variant) if name in GENERATORS), None)
+def paper_row(variant: Variant, runs: Runs) -> tuple[str | None, str | None]:
+    """The paper's model and data set, if it answered that data set's questions with that model."""
+    known = [GENERATORS[name] for name in identities(variant) if name in GENERATORS]
+    if paper_dataset(runs, variant.dataset) is None or not known:
+        return None, None
+    return known[0], runs.registered(variant.dataset)
 
 
 def paper_dataset(runs: Runs, dataset: str) -> str | None:
@@ -101,33 +102,14 @@ def not_run(runs: Runs, dataset: str, model: str, is_row: Callable[[Variant], bo
     asked = [v for v in runs.variants if (v.dataset, v.model) == (dataset, model) and v.missing and is_row(v)]
     elsewhere = sorted({v.name for v in runs.variants if v.model == model and is_row(v)})
     if asked:
-        return Measure(note=f"not run: {asked[0].missing} for variant {asked[0].name}")
-    return Measure(note=f"not run: variant {elsewhere[0]} is not asked of {dataset}" if elsewhere else default)
+        return Measure(reason=f"not run: {asked[0].missing} for variant {asked[0].name}")
+    return Measure(reason=f"not run: variant {elsewhere[0]} is not asked of {dataset}" if elsewhere else default)
 
 
 def whole(runs: Runs, model: str) -> bool:
     """Whether a model is asked under every method, so that a row without records wants a reason."""
     entry = runs.config.models.get(model) if runs.config else None
     return entry is None or (entry.methods is None and entry.training is None and entry.finder is None)
-
-
-def beside(runs: Runs, measured: Sequence[Cell], printed: Sequence[Cell], on: Sequence[str]) -> list[Cell]:
-    """The measured cells, each with the paper's number where model, data set and row are the paper's; then the others.
-
-    As `_cells.merge`, for data sets whose labels are not their names.
-    """
-
-    def identity(cell: Cell) -> tuple[Any, ...]:
-        registered = runs.registered(cell.keys["dataset"])
-        return (cell.paper_model, registered, cell.quantity, *(cell.keys.get(k, "") for k in on))
-
-    values = {identity(cell): cell.published for cell in printed}
-    found = [replace(c, published=values.get(identity(c))) if c.paper_model else c for c in measured]
-    used = {identity(cell) for cell in found if cell.paper_model}
-    models = {cell.paper_model for cell in found}
-    rest = [cell for cell in printed if identity(cell) not in used]
-    notes = ("published; this row was not run" if cell.paper_model in models else OTHER_MODEL for cell in rest)
-    return found + [replace(c, measure=Measure(note=note)) for c, note in zip(rest, notes, strict=True)]
 
 
 def published_f1(item: str, keys: Mapping[str, str]) -> list[Cell]:
@@ -142,6 +124,7 @@ def published_f1(item: str, keys: Mapping[str, str]) -> list[Cell]:
             "f1",
             published=round(float(line["f1"]) / 100, 4),
             paper_model=line["generator"],
+            paper_dataset=LONGBENCH + line["dataset"],
         )
         for line in read_csv(item)
     ]
@@ -154,7 +137,7 @@ def qualities(runs: Runs, variant: Variant) -> dict[str, Measure]:
     """F1, and of the evidence its volume in tokens and, where the data set names gold sections, their recall."""
     found = {"f1": quality(runs, variant, "f1")}
     if with_evidence(variant):
-        found |= {"evidence_tokens": exact(runs, variant, "evidence_tokens")}
+        found |= {"evidence_tokens": evidence_quality(runs, variant, "evidence_tokens")}
         found |= {SECTION: quality(runs, variant, SECTION)} if scored(runs, variant, SECTION) else {}
     return found
 
@@ -170,27 +153,6 @@ def differences(runs: Runs, better: Variant, worse: Variant, word: str) -> dict[
 def with_evidence(variant: Variant) -> bool:
     """Whether a variant looks for evidence and answers from it in place of whole documents."""
     return row(variant).method != "full_article" and any(r.get("evidence") for r in variant.records.values())
-
-
-def exact(runs: Runs, variant: Variant, metric: str) -> Measure:
-    """The mean of a metric of evidence over the questions that have any; one that failed has none."""
-    from ragauge import metrics
-
-    scores = [metrics.score(metric, record) for record in variant.records.values()]
-    found = [score for score in scores if score is not None]
-    without = len(scores) - len(found)
-    note = f"{without} of {len(scores)} questions without evidence are not counted" if without and found else ""
-    return mean(runs, found, note) if found else Measure(note="no question has evidence that was compared")
-
-
-def mean(runs: Runs, values: Sequence[float], note: str = "") -> Measure:
-    """The mean with its bootstrap interval."""
-    from ragauge.results.stats import bootstrap_interval
-
-    if not values:
-        return Measure(note=note or "no record holds it")
-    low, high = bootstrap_interval(values, seed=runs.seed)
-    return Measure(sum(values) / len(values), low, high, len(values), note=note)
 
 
 def at(variant: Variant) -> str:

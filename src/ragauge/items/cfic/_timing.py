@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ragauge.items.cfic import _shared
-from ragauge.results.cells import TIMED, Measure, noted
+from ragauge.results.cells import Measure
 from ragauge.results.runs import Runs, Variant
-from ragauge.results.timing import described, median_ratio_interval
+from ragauge.results.timing import TIMED, described, quartiles, ratio
 
 STAGES = ("query", "prefix", "skip")  # of CFIC, before the answer is generated
 ANSWER = "prompt"  # the stage that reads the evidence and the question for the answer
-QUARTILES = "low and high are quartiles"
 
 
 def groups(runs: Runs) -> list[tuple[str, str]]:
@@ -51,13 +49,13 @@ def finding(runs: Runs, dataset: str, variant: Variant, stage: str | None = None
     """
     latency, reason = find(runs, dataset, variant.model), why_not(runs, dataset, variant.model)
     if latency is None or reason:
-        return Measure(note=reason)
+        return Measure(reason=reason)
     if variant.name not in {v.name for v in variants(runs, latency)}:
-        return Measure(note=f"not timed: {variant.name} is not in the latency protocol of {dataset}")
+        return Measure(reason=f"not timed: {variant.name} is not in the latency protocol of {dataset}")
     values = milliseconds(latency, variant.name, stage)
     if not values:
-        return Measure(note="no undisturbed trial with the seconds of its stages")
-    return noted(_median(values), described(latency), QUARTILES)
+        return Measure(reason="no undisturbed trial with the seconds of its stages")
+    return quartiles(values, described(latency))
 
 
 def milliseconds(latency: Mapping[str, Any], name: str, stage: str | None = None) -> list[float]:
@@ -70,12 +68,11 @@ def speedup(runs: Runs, dataset: str, slow: Variant, fast: Variant) -> tuple[str
     latency, reason = find(runs, dataset, fast.model), why_not(runs, dataset, fast.model)
     device = str(((latency or {}).get("protocol") or {}).get("device") or "cpu").partition(":")[0]
     if latency is None or reason:
-        return f"{TIMED}_{device}", Measure(note=reason)
+        return f"{TIMED}_{device}", Measure(reason=reason)
     a, b = milliseconds(latency, slow.name), milliseconds(latency, fast.name)
     if not a or not b:
-        return f"{TIMED}_{device}", Measure(note=f"{(slow if not a else fast).name} was not timed")
-    low, high = median_ratio_interval(a, b, runs.seed)
-    return f"{TIMED}_{device}", Measure(statistics.median(a) / statistics.median(b), low, high, min(len(a), len(b)))
+        return f"{TIMED}_{device}", Measure(reason=f"{(slow if not a else fast).name} was not timed")
+    return f"{TIMED}_{device}", ratio(a, b, runs.seed, n=min(len(a), len(b)))
 
 
 def _trials(latency: Mapping[str, Any], name: str) -> Iterator[Mapping[str, Any]]:
@@ -87,10 +84,3 @@ def _trials(latency: Mapping[str, Any], name: str) -> Iterator[Mapping[str, Any]
 def _seconds(line: Mapping[str, Any], stage: str | None) -> float:
     stages = line["stages"]
     return float(line["first_token_s"] - stages.get(ANSWER, 0.0) if stage is None else stages.get(stage, 0.0))
-
-
-def _median(values: Sequence[float]) -> Measure:
-    if len(values) == 1:
-        return Measure(values[0], values[0], values[0], 1)
-    low, median, high = statistics.quantiles(values, n=4, method="inclusive")
-    return Measure(median, low, high, len(values))

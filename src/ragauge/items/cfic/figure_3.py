@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from ragauge.items.cfic import _shared
 from ragauge.rendering import panels
-from ragauge.results.cells import Cell, Measure, frame, quality, read_csv, scored
+from ragauge.results.cells import Cell, Measure, frame
+from ragauge.results.measures import quality, scored
+from ragauge.results.publications import LONGBENCH, read_csv
 from ragauge.results.runs import Runs, Variant
 
 if TYPE_CHECKING:
@@ -35,7 +37,7 @@ def draw(table: pd.DataFrame) -> Figure:
     """F1 and the recall of gold sections against d on a base-2 scale."""
     import pandas as pd
 
-    shown = table.assign(dataset=[name.removeprefix(_shared.LONGBENCH) for name in table["dataset"]])
+    shown = table.assign(dataset=[name.removeprefix(LONGBENCH) for name in table["dataset"]])
     points = [panels.points(shown, KEYS, "d", q).assign(line=text) for q, text in LINES.items()]
     found = pd.concat([part for part in points if len(part)] or points, ignore_index=True)
     several = found.groupby(["model", "dataset"])["x"].transform("nunique") > 1

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 from ragauge.errors import UserError
 from ragauge.items.cfic import _shared
 from ragauge.rendering import panels
-from ragauge.results.cells import Cell, Measure, frame, noted, read_csv
+from ragauge.results.cells import Cell, Measure, Status, frame, mean, noted
+from ragauge.results.publications import LONGBENCH, read_csv
 from ragauge.results.runs import Runs
 
 if TYPE_CHECKING:
@@ -52,9 +53,9 @@ def draw(table: pd.DataFrame) -> Figure:
     import pandas as pd
 
     mine = table[table["measured"].notna()].assign(published=math.nan)
-    printed = table[table["published"].notna()].assign(model=PAPER, measured=math.nan, note="published")
+    printed = table[table["published"].notna()].assign(model=PAPER, measured=math.nan, status=Status.PUBLISHED_ONLY)
     table = pd.concat([mine, printed], ignore_index=True)
-    names = [dataset.removeprefix(_shared.LONGBENCH) for dataset in table["dataset"]]
+    names = [dataset.removeprefix(LONGBENCH) for dataset in table["dataset"]]
     axes = {
         "average_words": panels.Axis("words of a document"),
         "average_tokens": panels.Axis("tokens of a document"),
@@ -73,7 +74,7 @@ def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
     measures = {
         "samples": Measure(float(asked), n=asked),
         "average_words": _words(runs, dataset, set(lengths)),
-        "average_tokens": _shared.mean(runs, [float(n) for n in lengths.values() if n]),
+        "average_tokens": mean([float(n) for n in lengths.values() if n], runs.seed),
     }
     return [Cell(keys, q, noted(m, subset), printed.get(q)) for q, m in measures.items()]
 
@@ -82,9 +83,9 @@ def _words(runs: Runs, dataset: str, asked: set[str]) -> Measure:
     """Mean words of the documents of the questions asked, as white space parts them (LongBench's `length`)."""
     path = runs.folder / "data" / f"{dataset}.jsonl"
     if not path.is_file():
-        return Measure(note=f"no {path.name} beside the records: their documents are not at hand")
+        return Measure(reason=f"no {path.name} beside the records: their documents are not at hand")
     texts = ([d["text"] for d in line["documents"]] for line in _lines(path) if line["key"] in asked)
-    return _shared.mean(runs, [float(sum(len(text.split()) for text in of_one)) for of_one in texts])
+    return mean([float(sum(len(text.split()) for text in of_one)) for of_one in texts], runs.seed)
 
 
 def _trainings(runs: Runs) -> list[str]:
@@ -97,12 +98,14 @@ def _training(runs: Runs, label: str) -> list[Cell]:
     path = runs.folder / "training" / label / "data" / "train.jsonl"
     printed = _printed()[SFT]
     if not path.is_file():
-        return [Cell(keys, q, Measure(note=f"not run: training {label} left no data"), printed[q]) for q in QUANTITIES]
+        return [
+            Cell(keys, q, Measure(reason=f"not run: training {label} left no data"), printed[q]) for q in QUANTITIES
+        ]
     spans = [(len(line.get("spans") or ()), len(str(line.get("text", "")).split())) for line in _lines(path)]
     pairs = sum(count for count, _ in spans)
     note = f"training {label}: a smaller set than the paper's"
     lengths = [float(words) for count, words in spans for _ in range(count)]
-    values = (Measure(float(pairs), n=pairs), _shared.mean(runs, lengths))
+    values = (Measure(float(pairs), n=pairs), mean(lengths, runs.seed))
     return [Cell(keys, q, noted(m, note), printed[q]) for q, m in zip(QUANTITIES, values, strict=True)]
 
 
@@ -120,4 +123,4 @@ def _printed() -> dict[str, dict[str, float]]:
 
 
 def _label(name: str) -> str:
-    return name if name == SFT else _shared.LONGBENCH + name
+    return name if name == SFT else LONGBENCH + name

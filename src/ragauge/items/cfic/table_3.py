@@ -11,12 +11,14 @@ Does not show: time (Table 6). The paper's F1 rests on 150 to 200 questions a da
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ragauge.items.cfic import _shared
 from ragauge.items.cfic._shared import Row
 from ragauge.rendering import cfic_panels, panels
-from ragauge.results.cells import Cell, Measure, frame, read_csv
+from ragauge.results.cells import Cell, frame, merge
+from ragauge.results.publications import read_csv
 from ragauge.results.runs import Runs, Variant, identities
 
 if TYPE_CHECKING:
@@ -39,7 +41,7 @@ SHORT = {"sliding_window": "windows", "paragraph": "paragraphs", "": ""}
 def table(runs: Runs) -> pd.DataFrame:
     """One line for each (model, data set, method, chunking, finder, quantity)."""
     measured = [cell for group in runs.groups(long=True) for cell in _group(runs, *group)]
-    return frame(KEYS, _shared.beside(runs, measured, _published(), on=ON))
+    return frame(KEYS, merge(measured, _published(), on=ON))
 
 
 def draw(table: pd.DataFrame) -> Figure:
@@ -78,8 +80,8 @@ def _measured(runs: Runs, row: Row, variant: Variant, best: Variant | None) -> l
     keys = _keys(variant.dataset, variant.model, row) | {"variant": variant.name}
     known = [paper for name in identities(variant) for start, paper in EXTRACTORS.items() if name.startswith(start)]
     keys |= {"finder": known[0]} if known and row.method == "free_extraction" else {}
-    of_paper = _shared.generator(variant, runs)
-    return [Cell(keys, quantity, m, paper_model=of_paper) for quantity, m in measures.items()]
+    paper_model, paper_dataset = _shared.paper_row(variant, runs)
+    return [Cell(keys, quantity, m, None, paper_model, paper_dataset) for quantity, m in measures.items()]
 
 
 def _missing(runs: Runs, dataset: str, model: str, row: Row) -> Cell:
@@ -101,5 +103,5 @@ def _published() -> Sequence[Cell]:
         method = "free_extraction" if name in EXTRACTORS.values() else "cfic" if name == "cfic_7b" else name
         finder = name if method in ("free_extraction", "cfic") else ""
         row = {"method": method, "chunking": line["chunking"], "finder": finder}
-        cells.append(Cell({**cell.keys, **row}, "f1", Measure(), cell.published, cell.paper_model))
+        cells.append(replace(cell, keys={**cell.keys, **row}))
     return cells

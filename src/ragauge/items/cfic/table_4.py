@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ragauge.items.cfic import _shared
 from ragauge.rendering import cfic_panels, panels
-from ragauge.results.cells import Cell, Measure, frame, noted
+from ragauge.results.cells import Cell, Measure, frame, merge, noted
 from ragauge.results.runs import Runs, Variant
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def table(runs: Runs) -> pd.DataFrame:
     """One line for each (model, data set, setting, quantity)."""
     measured = [cell for group in runs.groups(long=True) for cell in _group(runs, *group)]
     printed = _shared.published_f1("cfic_table_4", {"setting": "variant"})
-    return frame(KEYS, _shared.beside(runs, measured, printed, on=("setting",)))
+    return frame(KEYS, merge(measured, printed, on=("setting",)))
 
 
 def draw(table: pd.DataFrame) -> Figure:
@@ -62,8 +62,10 @@ def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
             continue
         variant = found[setting]
         measures = _measures(runs, model, setting, variant, full)
-        of_paper = _shared.generator(variant, runs)
-        cells += [Cell(keys | {"variant": variant.name}, q, m, paper_model=of_paper) for q, m in measures.items()]
+        paper_model, paper_dataset = _shared.paper_row(variant, runs)
+        cells += [
+            Cell(keys | {"variant": variant.name}, q, m, None, paper_model, paper_dataset) for q, m in measures.items()
+        ]
     return cells
 
 
@@ -96,7 +98,7 @@ def _reason(runs: Runs, dataset: str, model: str, setting: str) -> Measure:
     """Why a setting has no number."""
     default = "not run: not in this experiment"
     if setting == "without_sft":
-        return Measure(note=default)
+        return Measure(reason=default)
     if setting == "full_article":
         return _shared.not_run(runs, dataset, model, lambda v: _shared.row(v).method == "full_article", default)
     options = OPTIONS[setting]

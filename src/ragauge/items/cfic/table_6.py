@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from ragauge.items.cfic import _shared, _timing
 from ragauge.rendering import style
-from ragauge.results.cells import Cell, Measure, frame, read_csv
+from ragauge.results.cells import Cell, Measure, frame, mean
+from ragauge.results.measures import evidence_quality
+from ragauge.results.publications import LONGBENCH, read_csv
 from ragauge.results.runs import Runs, Variant
 
 if TYPE_CHECKING:
@@ -81,7 +83,7 @@ def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
     if cfic is not None and free is not None:
         cells.append(Cell(_keys(dataset, cfic, "cfic"), *_timing.speedup(runs, dataset, free, cfic)))
     elif cfic is not None:
-        missing = Measure(note="not run: no variant of method free_extraction in this experiment")
+        missing = Measure(reason="not run: no variant of method free_extraction in this experiment")
         cells.append(Cell({"model": model, "dataset": dataset, "system": FREE}, LATENCY, missing))
     return cells
 
@@ -101,8 +103,8 @@ def _system(runs: Runs, dataset: str, system: str, variant: Variant) -> list[Cel
     inputs = [float(sum(r["tokens"].get("documents") or [])) for r in records]
     note = f"{sum(map(bool, cut))} of {len(cut)} documents lost their middle" if any(cut) else ""
     measures = {
-        "input_tokens": _shared.mean(runs, inputs, note),
-        "output_tokens": _shared.exact(runs, variant, "evidence_tokens"),
+        "input_tokens": mean(inputs, runs.seed, note),
+        "output_tokens": evidence_quality(runs, variant, "evidence_tokens"),
         LATENCY: _timing.finding(runs, dataset, variant),
     }
     if system == "cfic":
@@ -114,7 +116,7 @@ def _system(runs: Runs, dataset: str, system: str, variant: Variant) -> list[Cel
 def prefix_steps(runs: Runs, variant: Variant) -> Measure:
     """Mean tokens that prefix decoding takes one after another; the first needs no pass of its own."""
     steps = [1.0 + sum(call.stage == "prefix" for call in trace) for trace in variant.traces.values()]
-    return _shared.mean(runs, steps)
+    return mean(steps, runs.seed)
 
 
 def _keys(dataset: str, variant: Variant, system: str) -> dict[str, Any]:
@@ -125,7 +127,7 @@ def _published() -> list[Cell]:
     cells = []
     steps = {line["dataset"]: line["value"] for line in read_csv("cfic_statements")}
     for line in read_csv("cfic_table_6"):
-        keys = {"model": PAPER, "dataset": _shared.LONGBENCH + line["dataset"], "system": line["system"]}
+        keys = {"model": PAPER, "dataset": LONGBENCH + line["dataset"], "system": line["system"]}
         note = Measure(note="published; of another model on another machine")
         cells += [Cell(keys, q, note, float(line[column])) for column, q in PUBLISHED.items() if line[column]]
         if line["system"] == "cfic":
@@ -146,7 +148,7 @@ def _panel(ax: Axes, part: pd.DataFrame, key: Any) -> None:
     ax.grid(axis="x")
     ax.set_xlabel("ms to the evidence")
     title = "published, 7B" if column == "published" else model
-    ax.set_title(f"{title}\n{dataset.removeprefix(_shared.LONGBENCH)}", loc="left", color=style.MUTED, pad=3)
+    ax.set_title(f"{title}\n{dataset.removeprefix(LONGBENCH)}", loc="left", color=style.MUTED, pad=3)
     if column == "published":
         style.as_published(ax)
 

@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Any
 from ragauge.errors import UserError
 from ragauge.items.cfic import _shared
 from ragauge.rendering import panels
-from ragauge.results.cells import Cell, Measure, frame, read_csv
+from ragauge.results.cells import Cell, Measure, frame, mean
+from ragauge.results.measures import evidence_quality
+from ragauge.results.publications import read_csv
 from ragauge.results.runs import Runs, Variant
 
 if TYPE_CHECKING:
@@ -81,8 +83,8 @@ def _cells(runs: Runs, variant: Variant) -> list[Cell]:
     system = ", ".join(filter(None, _shared.row(variant)))
     keys = {"model": variant.model, "dataset": variant.dataset, "system": system, "variant": variant.name}
     measures = {
-        FAITHFULNESS: _shared.exact(runs, variant, "evidence_verbatim"),
-        "answer_in_evidence": _shared.exact(runs, variant, "answer_in_evidence"),
+        FAITHFULNESS: evidence_quality(runs, variant, "evidence_verbatim"),
+        "answer_in_evidence": evidence_quality(runs, variant, "answer_in_evidence"),
         **_support(runs, variant),
     }
     return [Cell(keys, quantity, measure) for quantity, measure in measures.items()]
@@ -94,11 +96,11 @@ def _support(runs: Runs, variant: Variant) -> dict[str, Measure]:
     found = {key: line["label"] for key, line in judged.items() if line.get("label") in LABELS}
     if not found:
         reason = "no judgement could be read from the judge's replies" if judged else NO_JUDGE
-        return {label: Measure(note=reason) for label in LABELS}
+        return {label: Measure(reason=reason) for label in LABELS}
     judges = ", ".join(sorted({str(line.get("judge")) for line in judged.values()}))
     failed = f"; {len(judged) - len(found)} questions without a judgement" if len(found) < len(judged) else ""
     values = {label: [float(given == label) for given in found.values()] for label in LABELS}
-    return {label: _shared.mean(runs, of, f"judged by {judges}{failed}") for label, of in values.items()}
+    return {label: mean(of, runs.seed, f"judged by {judges}{failed}") for label, of in values.items()}
 
 
 def judgements(runs: Runs, variant: Variant) -> dict[str, Mapping[str, Any]]:

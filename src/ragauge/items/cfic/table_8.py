@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from ragauge.items.cfic import _shared, _timing
 from ragauge.rendering import panels, style
-from ragauge.results.cells import Cell, Measure, frame, noted, quality, read_csv
+from ragauge.results.cells import OTHER_MODEL, Cell, Measure, frame, noted
+from ragauge.results.measures import quality
+from ragauge.results.publications import LONGBENCH, read_csv
 from ragauge.results.runs import Runs, Variant
 
 if TYPE_CHECKING:
@@ -54,7 +56,7 @@ def draw(table: pd.DataFrame) -> Figure:
             for ax, column in zip(line, columns, strict=True):
                 _panel(ax, points[[_column(p) == column for p in points.to_dict("records")]], styles, axis)
         for ax, (published, model, dataset) in zip(grid[0], columns, strict=True):
-            title = f"{'published, 7B' if published else model}\n{dataset.removeprefix(_shared.LONGBENCH)}"
+            title = f"{'published, 7B' if published else model}\n{dataset.removeprefix(LONGBENCH)}"
             ax.set_title(title, loc="left", color=style.MUTED, pad=3)
         for ax in grid[1]:
             ax.set_xlabel("k")
@@ -108,9 +110,9 @@ def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
 def _times(runs: Runs, dataset: str, variant: Variant, free: Variant | None) -> dict[str, Measure]:
     base = _shared.base_of(runs, variant.model)
     if base is not None:
-        note = Measure(note=f"not timed: as fast as {base}, of which it was made")
+        note = Measure(reason=f"not timed: as fast as {base}, of which it was made")
         return {LATENCY: note, WITHOUT: note}
-    without = Measure(note="not run: no variant of method free_extraction in this experiment")
+    without = Measure(reason="not run: no variant of method free_extraction in this experiment")
     if free is not None:
         without = noted(_timing.finding(runs, dataset, free), "one text, the same at every k")
     return {LATENCY: _timing.finding(runs, dataset, variant), WITHOUT: without}
@@ -119,8 +121,8 @@ def _times(runs: Runs, dataset: str, variant: Variant, free: Variant | None) -> 
 def _published() -> list[Cell]:
     cells = []
     for line in read_csv("cfic_table_8"):
-        row = {"dataset": _shared.LONGBENCH + line["dataset"], "series": "d=256", "k": int(line["k"])}
-        keys, note = {"model": PAPER, **row}, Measure(note="published for another model")
+        row = {"dataset": LONGBENCH + line["dataset"], "series": "d=256", "k": int(line["k"])}
+        keys, note = {"model": PAPER, **row}, Measure(note=OTHER_MODEL)
         cells.append(Cell(keys, "f1", note, round(float(line["f1"]) / 100, 4)))
         cells += [Cell(keys, quantity, note, float(line[column])) for column, quantity in PUBLISHED.items()]
     return cells

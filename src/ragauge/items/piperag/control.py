@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ragauge.rendering import panels
+from ragauge.rendering import panels, pipelines_footer
 from ragauge.results import pipelines
 from ragauge.results.cells import Cell, frame
 from ragauge.results.pipelines import AGAINST_NONE, AGAINST_RANDOM, KEYS
@@ -29,6 +29,7 @@ AXES = {
     AGAINST_RANDOM: panels.Axis("retrieved − random (nats a token)", zero=True),
     AGAINST_NONE: panels.Axis("− no retrieval (nats a token)", zero=True),
 }
+footer = pipelines_footer.footer
 
 
 def table(runs: Runs) -> pd.DataFrame:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ragauge.cost import overlap
-from ragauge.rendering import panels, piperag_panels
+from ragauge.rendering import panels, pipelines_footer, piperag_panels
 from ragauge.results import pipelines
 from ragauge.results.cells import Cell, Measure, frame, noted
 from ragauge.results.pipelines import KEYS, System
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 SHOWN = ("retro", "retro_plus", "piperag")
 STALE = "stale_minus_fresh_nats"
+footer = pipelines_footer.footer
 
 
 def table(runs: Runs) -> pd.DataFrame:

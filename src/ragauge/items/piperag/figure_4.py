@@ -13,10 +13,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ragauge.rendering import panels, piperag_panels
+from ragauge.rendering import panels, pipelines_footer, piperag_panels
 from ragauge.results import pipelines
-from ragauge.results.cells import Cell, Measure, frame, noted, read_csv
+from ragauge.results.cells import Cell, Measure, frame, noted
 from ragauge.results.pipelines import KEYS, System
+from ragauge.results.publications import read_csv
 from ragauge.results.runs import Runs
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 SIZE = "database_chunks"
 KEPT = "near-duplicates kept"
 ONE_SIZE = "No system of this run asked databases of two sizes; the table has what there is."
+footer = pipelines_footer.footer
 
 
 def table(runs: Runs) -> pd.DataFrame:

@@ -12,10 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ragauge.rendering import panels, piperag_panels
+from ragauge.rendering import panels, pipelines_footer, piperag_panels
 from ragauge.results import pipelines
-from ragauge.results.cells import Cell, Measure, frame, read_csv
+from ragauge.results.cells import Cell, Measure, frame
 from ragauge.results.pipelines import KEYS, System
+from ragauge.results.publications import read_csv
 from ragauge.results.runs import Runs
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LISTS = "nprobe_lists"
+footer = pipelines_footer.footer
 
 
 def table(runs: Runs) -> pd.DataFrame:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from ragauge.cost import overlap
 from ragauge.cost.overlap import Speedup
-from ragauge.rendering import panels, piperag_panels
+from ragauge.rendering import panels, pipelines_footer, piperag_panels
 from ragauge.results import pipelines
 from ragauge.results.cells import Cell, Measure, frame, noted
 from ragauge.results.pipelines import KEYS, System
@@ -40,6 +40,7 @@ TITLES = {TRACED: "as traced"} | {
 }
 SHOWN = ("no_retrieval", "retrieve_once", "retro", "piperag")
 FITS = {"decode": "decode_fit_error_percent", "neighbours": "neighbours_fit_error_percent"}
+footer = pipelines_footer.footer
 
 
 def table(runs: Runs) -> pd.DataFrame:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ragauge.items.piperag import _claims
-from ragauge.rendering import piperag_panels
+from ragauge.rendering import pipelines_footer, piperag_panels
 from ragauge.results import pipelines
 from ragauge.results.cells import Cell, frame
 from ragauge.results.pipelines import KEYS, System
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SHOWN = ("no_retrieval", "retro_plus", "piperag")
+footer = pipelines_footer.footer
 
 
 def table(runs: Runs) -> pd.DataFrame:

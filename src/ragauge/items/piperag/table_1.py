@@ -15,7 +15,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from ragauge.cost import overlap
-from ragauge.rendering import panels
+from ragauge.rendering import panels, pipelines_footer
 from ragauge.results import pipelines
 from ragauge.results.cells import Cell, Measure, frame, noted
 from ragauge.results.pipelines import KEYS, System
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 AXES = {"perplexity": panels.Axis("perplexity"), "latency_s": panels.Axis("latency of a sequence (s)")}
 OVERHEAD = "latency_over_no_retrieval_percent"
+footer = pipelines_footer.footer
 
 
 def table(runs: Runs) -> pd.DataFrame:

@@ -14,9 +14,10 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ragauge.rendering import panels, piperag_panels
+from ragauge.rendering import panels, pipelines_footer, piperag_panels
 from ragauge.results import pipelines
-from ragauge.results.cells import Cell, Measure, frame, read_csv
+from ragauge.results.cells import Cell, Measure, frame
+from ragauge.results.publications import read_csv
 from ragauge.results.runs import Runs
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ KEYS = ("model", "dataset", "index", "nprobe", "stale_tokens", "variant")  # mod
 ENCODER = "msmarco-bert-base-dot-v5"
 COSINE, SAME = "cosine_similarity", "same_chunk"
 OTHER = "published for another encoder and corpus"
+footer = pipelines_footer.of_comparisons
 
 
 def table(runs: Runs) -> pd.DataFrame:

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ragauge.rendering import panels
-from ragauge.results.cells import Cell, Measure, difference, find, frame, merge, paper_model, published, quality
+from ragauge.results.cells import Cell, Measure, frame, merge
+from ragauge.results.measures import difference, find, quality
+from ragauge.results.publications import paper_model, published
 from ragauge.results.runs import Runs, Variant
 
 if TYPE_CHECKING:
@@ -59,7 +61,7 @@ def _cells(
     cells = []
     for setting, variant in chosen.items():
         name = variant.name if variant else ""
-        measure = quality(runs, variant) if variant else Measure(note=f"not run: no variant with {option}={setting}")
+        measure = quality(runs, variant) if variant else Measure(reason=f"not run: no variant with {option}={setting}")
         cells.append(Cell(keys | {option: setting, "variant": name}, "accuracy", measure, paper_model=of_paper))
     for better, worse in pairs:
         a, b = chosen[better], chosen[worse]

@@ -10,11 +10,11 @@ tokenizer, and its MuSiQue gap (149.6) is not the difference of its two lengths 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ragauge.rendering import panels
-from ragauge.results.cells import Cell, Measure, frame, read_csv
+from ragauge.results.cells import Cell, Measure, frame, mean
+from ragauge.results.publications import read_csv
 from ragauge.results.runs import Runs
 
 if TYPE_CHECKING:
@@ -59,18 +59,10 @@ def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
     lengths = document_tokens(runs, dataset, model)
     means = [sum(question) / len(question) for question in lengths]
     longest = [float(max(question)) for question in lengths]
-    gaps = [most - mean for most, mean in zip(longest, means, strict=True)]
+    gaps = [most - each for most, each in zip(longest, means, strict=True)]
     values = zip(QUANTITIES, (means, longest, gaps), strict=True)
-    return [Cell({"model": model, "dataset": dataset}, q, _mean(runs, of)) for q, of in values]
-
-
-def _mean(runs: Runs, values: Sequence[float]) -> Measure:
-    from ragauge.results.stats import bootstrap_interval
-
-    if not values:
-        return Measure(note="no record holds document lengths")
-    low, high = bootstrap_interval(values, seed=runs.seed)
-    return Measure(sum(values) / len(values), low, high, len(values))
+    none = "no record holds document lengths"
+    return [Cell({"model": model, "dataset": dataset}, q, mean(of, runs.seed, nothing=none)) for q, of in values]
 
 
 def _rows(table: pd.DataFrame) -> list[tuple[str, str, str]]:

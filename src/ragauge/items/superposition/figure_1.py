@@ -11,7 +11,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ragauge.rendering import panels
-from ragauge.results.cells import Cell, find, frame, merge, paper_model, published, standard
+from ragauge.results.cells import Cell, frame, merge
+from ragauge.results.measures import find, standard
+from ragauge.results.publications import paper_model, published
 from ragauge.results.runs import Runs, Variant
 
 if TYPE_CHECKING:

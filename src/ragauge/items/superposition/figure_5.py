@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ragauge.rendering import panels
-from ragauge.results.cells import Cell, find, frame, naive, noted, quality
+from ragauge.results.cells import Cell, frame, noted
+from ragauge.results.measures import find, naive, quality
 from ragauge.results.runs import DEFAULTS, Runs, Variant
 
 if TYPE_CHECKING:

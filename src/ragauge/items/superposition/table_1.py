@@ -16,20 +16,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ragauge.rendering import panels
-from ragauge.results.cells import (
-    Cell,
-    Measure,
-    difference,
-    find,
-    frame,
-    merge,
-    noted,
-    paper_model,
-    predicted,
-    published,
-    quality,
-    standard,
-)
+from ragauge.results.cells import Cell, Measure, frame, merge, noted
+from ragauge.results.measures import difference, find, quality, standard
+from ragauge.results.publications import paper_model, predicted, published
 from ragauge.results.runs import RANKED, Runs, Variant
 
 if TYPE_CHECKING:
@@ -64,7 +53,7 @@ def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
     for row, variant in chosen.items():
         keys = {"model": model, "dataset": dataset, "method": row}
         if variant is None:
-            reason = Measure(note=runs.why_missing(dataset, model, row))
+            reason = Measure(reason=runs.why_missing(dataset, model, row))
             of_paper = _any_paper_model(runs, dataset, model)
             cells += [Cell(keys, quantity, reason, paper_model=of_paper) for quantity in PUBLISHED]
         else:

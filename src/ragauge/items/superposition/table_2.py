@@ -13,7 +13,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ragauge.rendering import panels
-from ragauge.results.cells import Cell, Measure, frame, merge, paper_model, predicted, published, quality, standard
+from ragauge.results.cells import Cell, Measure, frame, merge
+from ragauge.results.measures import quality, standard
+from ragauge.results.publications import paper_model, predicted, published
 from ragauge.results.runs import Runs, Variant
 
 if TYPE_CHECKING:
@@ -48,7 +50,7 @@ def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
     for method in METHODS:
         if method not in there:
             keys = {"model": model, "dataset": dataset, "method": method}
-            reason = Measure(note=runs.why_missing(dataset, model, method))
+            reason = Measure(reason=runs.why_missing(dataset, model, method))
             cells += [Cell(keys, quantity, reason) for quantity in QUANTITIES]
     return cells
 

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from ragauge.rendering import panels
 from ragauge.results import timing
-from ragauge.results.cells import Cell, find, frame, merge, paper_model, predicted, published, standard
+from ragauge.results.cells import Cell, frame, merge
+from ragauge.results.measures import find, standard
+from ragauge.results.publications import paper_model, predicted, published
 from ragauge.results.runs import Runs, Variant
 
 if TYPE_CHECKING:

@@ -16,24 +16,11 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from ragauge.rendering import panels
-from ragauge.results.cells import (
-    CYCLES,
-    Cell,
-    Measure,
-    cost,
-    find,
-    frame,
-    join,
-    merge,
-    naive,
-    noted,
-    paper_model,
-    predicted,
-    published,
-    quality,
-    speedup,
-)
-from ragauge.results.runs import Runs, Variant, critical_path_cycles, paper_cycles
+from ragauge.results.cells import Cell, Measure, frame, join, merge, noted
+from ragauge.results.costs import cost, critical_path_cycles, paper_cycles, speedup
+from ragauge.results.measures import find, naive, quality
+from ragauge.results.publications import CYCLES, paper_model, predicted, published
+from ragauge.results.runs import Runs, Variant
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -92,7 +79,7 @@ def _cells(runs: Runs, dataset: str, model: str, wanted: Switches, usable: Seque
     exact = next((v for v in usable if _switches(v) == wanted), None)
     source = exact or _most_switched_on([v for v in usable if v.prunes == wanted[0]])
     if source is None:
-        reason = Measure(note="not run: no superposition " + ("with" if wanted[0] else "without") + " path pruning")
+        reason = Measure(reason="not run: no superposition " + ("with" if wanted[0] else "without") + " path pruning")
         return [Cell(keys, quantity, reason) for quantity in QUANTITIES]
     measures = _measures(runs, source, wanted, exact is not None)
     of_paper = paper_model(source, runs)
@@ -115,7 +102,7 @@ def _measures(runs: Runs, source: Variant, wanted: Switches, exact: bool) -> dic
 
     switched = _switches(source) or wanted
     if (caching and not switched[1]) or (parallel and not switched[2]):
-        costs = dict.fromkeys(CYCLES, Measure(note=f"not in the trace of {source.name}"))
+        costs = dict.fromkeys(CYCLES, Measure(reason=f"not in the trace of {source.name}"))
     else:
         base = naive(runs, source.dataset, source.model)
         costs = {

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from ragauge.rendering import panels
 from ragauge.results import timing
-from ragauge.results.cells import Cell, Measure, find, frame, merge, paper_model, published, quality
+from ragauge.results.cells import Cell, Measure, frame, merge
+from ragauge.results.measures import find, quality
+from ragauge.results.publications import paper_model, published
 from ragauge.results.runs import Runs, Variant
 
 if TYPE_CHECKING:
@@ -45,7 +47,7 @@ def _accuracy(runs: Runs, dataset: str, model: str, method: str) -> list[Cell]:
     keys = {"model": model, "dataset": dataset, "method": method}
     variant = next(iter(find(runs, dataset, model, method)), None)
     if variant is None:
-        return [Cell(keys, "accuracy", Measure(note=runs.why_missing(dataset, model, method)))]
+        return [Cell(keys, "accuracy", Measure(reason=runs.why_missing(dataset, model, method)))]
     named = keys | {"variant": variant.name}
     return [Cell(named, "accuracy", quality(runs, variant), paper_model=paper_model(variant, runs))]
 

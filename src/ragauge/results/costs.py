@@ -1,0 +1,101 @@
+"""What answers cost: compute cycles of a run's traces under several accountings, and speedups over naive RAG."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from ragauge.cost import cycles
+from ragauge.cost.flop import parameters
+from ragauge.results.cells import Measure, mean
+from ragauge.results.runs import Runs, Variant
+from ragauge.results.stats import mean_ratio_interval
+
+Fold = Callable[[Variant, str], float]  # compute cycles of one question
+
+
+def paper_cycles(variant: Variant, key: str, *, caching: bool = True, parallel: bool = True) -> float:
+    """MACs of one question on the critical path, under the paper's rules (its columns hold these).
+
+    Prompt processing alone, logits of every token. Superposition: the kept paths' queries count one after another
+    where one document answers (Table 5), once where several must (Table 2).
+    `caching` and `parallel` are off where Table 6 has them off: offline work then counts, and rows of a parallel call
+    add up. NaN without a shape.
+    """
+    if variant.shape is None:
+        return math.nan
+    record, trace = variant.records[key], variant.traces[key]
+    one_hop = variant.param("iterations") == 1 and not variant.is_multi_hop
+    if variant.method == "superposition" and variant.prunes and parallel and one_hop:
+        trace = cycles.with_queries_kept(trace, max(1, min(int(variant.param("top_k")), len(record.get("kept") or []))))
+    trace = trace if caching else cycles.uncached(trace)
+    trace = trace if parallel else cycles.sequential(trace)
+    return float(cycles.compute_cycles(trace, variant.shape, accounting="published"))
+
+
+def critical_path_cycles(variant: Variant, key: str, *, caching: bool = True, parallel: bool = True) -> float:
+    """MACs of one question on the critical path to the first token, as it ran here; options as in `paper_cycles`."""
+    if variant.shape is None:
+        return math.nan
+    trace = cycles.without_decoding(variant.traces[key])
+    trace = trace if caching else cycles.uncached(trace)
+    trace = trace if parallel else cycles.sequential(trace)
+    return float(cycles.compute_cycles(trace, variant.shape, accounting="critical_path"))
+
+
+def online_cycles(variant: Variant, key: str) -> float:
+    """MACs of one question that its user waited for as it ran here, generated tokens included. NaN without a shape."""
+    if variant.shape is None:
+        return math.nan
+    return float(cycles.compute_cycles(variant.traces[key], variant.shape, accounting="critical_path"))
+
+
+def offline_cycles(variant: Variant, key: str) -> float:
+    """MACs of what could be prepared before one question was known. NaN without a shape."""
+    if variant.shape is None:
+        return math.nan
+    prepared = cycles.uncached([call for call in variant.traces[key] if call.offline])
+    return float(cycles.compute_cycles(prepared, variant.shape, accounting="critical_path"))
+
+
+def weight_bytes(variant: Variant) -> int | None:
+    """Bytes of the decoder's parameters in the precision of the run; None where shape or precision is not known."""
+    dtype = str(variant.setting("dtype")).removeprefix("torch.")
+    if variant.shape is None or dtype not in cycles.DTYPE_BYTES:
+        return None
+    return parameters(variant.shape) * cycles.dtype_bytes(dtype)
+
+
+def cost(runs: Runs, variant: Variant, fold: Fold = paper_cycles) -> Measure:
+    """Mean compute cycles of a question under a fold of its trace."""
+    return mean(list(costs(variant, fold).values()), runs.seed, nothing=_no_cost(variant))
+
+
+def costs(variant: Variant, fold: Fold = paper_cycles) -> dict[str, float]:
+    """Compute cycles of each question that has a trace."""
+    given = {key: fold(variant, key) for key in variant.traces}
+    return {k: v for k, v in given.items() if math.isfinite(v)}
+
+
+def speedup(
+    runs: Runs,
+    naive: Variant | None,
+    variant: Variant,
+    fold: Fold = paper_cycles,
+    naive_fold: Fold = paper_cycles,
+) -> Measure:
+    """Naive compute cycles over the variant's: the ratio of their means over the questions that both answered."""
+    if naive is None:
+        return Measure(reason="no naive run to compare with")
+    base, mine = costs(naive, naive_fold), costs(variant, fold)
+    shared = [k for k in mine if k in base]
+    if not shared:
+        return Measure(reason=_no_cost(variant) if not mine else "no question in common with naive")
+    a, b = [base[k] for k in shared], [mine[k] for k in shared]
+    return Measure(sum(a) / sum(b), *mean_ratio_interval(a, b, runs.seed), len(shared))
+
+
+def _no_cost(variant: Variant) -> str:
+    if variant.traces and variant.shape is None:
+        return f"the shape of {variant.model} is not known, so its cycles cannot be counted"
+    return "no traces" if not variant.failed else f"no traces: {next(iter(variant.failed.values()))}"

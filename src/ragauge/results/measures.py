@@ -1,0 +1,76 @@
+"""How good answers are: metrics of a run's records with their intervals, and paired differences between variants."""
+
+from __future__ import annotations
+
+import math
+
+from ragauge import metrics, registry
+from ragauge.results.cells import Measure, mean
+from ragauge.results.costs import cost, critical_path_cycles, speedup
+from ragauge.results.runs import Runs, Variant
+from ragauge.results.stats import paired_test
+
+
+def quality(runs: Runs, variant: Variant, metric: str | None = None) -> Measure:
+    """The mean of a metric over the questions; a failed question counts as wrong. Metric: the data set's primary."""
+    scores = scored(runs, variant, metric)
+    if variant.records and len(variant.failed) == len(variant.records):
+        return Measure(reason=f"all {len(variant.failed)} questions failed: {next(iter(variant.failed.values()))}")
+    note = _failures(variant) if scores else ""
+    return mean(list(scores.values()), runs.seed, note, nothing="no question has a score")
+
+
+def scored(runs: Runs, variant: Variant, metric: str | None = None) -> dict[str, float]:
+    """The metric's score of each question; 0 where the question failed, absent where the metric does not apply."""
+    name = metric or runs.metrics(variant.dataset)[0]
+    score = registry.module("metric", name).score
+    given = {k: 0.0 if k in variant.failed else score(r) for k, r in variant.records.items()}
+    return {k: float(s) for k, s in given.items() if s is not None and math.isfinite(s)}
+
+
+def evidence_quality(runs: Runs, variant: Variant, metric: str) -> Measure:
+    """The mean of a metric of evidence over the questions that have any; one that failed has none."""
+    scores = [metrics.score(metric, record) for record in variant.records.values()]
+    found = [score for score in scores if score is not None]
+    without = len(scores) - len(found)
+    note = f"{without} of {len(scores)} questions without evidence are not counted" if without and found else ""
+    return mean(found, runs.seed, note, nothing="no question has evidence that was compared")
+
+
+def difference(runs: Runs, better: Variant, worse: Variant, metric: str | None = None) -> Measure:
+    """Mean difference of a metric (the primary one) over the questions that both were asked, with a paired test."""
+    a, b = scored(runs, better, metric), scored(runs, worse, metric)
+    shared = [k for k in a if k in b]
+    if not shared:
+        return Measure(reason="no question in common")
+    test = paired_test([a[k] for k in shared], [b[k] for k in shared], seed=runs.seed)
+    return Measure(
+        test["difference"], test["low"], test["high"], len(shared), test["p"], "paired on the same questions"
+    )
+
+
+def standard(runs: Runs, variant: Variant) -> dict[str, Measure]:
+    """Accuracy, compute cycles and theoretical speedup of a variant, and the speedup under our own accounting."""
+    base = naive(runs, variant.dataset, variant.model)
+    return {
+        "accuracy": quality(runs, variant),
+        "compute_cycles": cost(runs, variant),
+        "theoretical_speedup": speedup(runs, base, variant),
+        "critical_path_speedup": speedup(runs, base, variant, critical_path_cycles, critical_path_cycles),
+    }
+
+
+def find(runs: Runs, dataset: str, model: str, method: str) -> list[Variant]:
+    """The variants of a method there, by top_k (those without one first), then in the configuration's order."""
+    found = [v for v in runs.of(dataset, model) if v.method == method]
+    return sorted(found, key=lambda v: v.param("top_k") or 0)
+
+
+def naive(runs: Runs, dataset: str, model: str) -> Variant | None:
+    """The plain run of all documents in one prompt, if there is one."""
+    return next(iter(find(runs, dataset, model, "naive")), None)
+
+
+def _failures(variant: Variant) -> str:
+    count = len(variant.failed)
+    return f"{count} of {len(variant.records)} questions failed, counted as wrong" if count else ""

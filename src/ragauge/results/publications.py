@@ -1,0 +1,78 @@
+"""The papers' numbers, as `published/` holds them, and what was predicted of them from models' shapes."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from ragauge.errors import UserError
+from ragauge.results.cells import Cell, Measure, Source
+from ragauge.results.runs import Runs, Variant, identities
+
+PREDICTED = "predicted from the model's shape"
+LONGBENCH = "longbench_"  # what our names of LongBench's data sets have before its own
+CYCLES = ("compute_cycles", "theoretical_speedup", "critical_path_speedup")  # what a shape alone can tell
+
+
+@cache
+def read_csv(item: str) -> tuple[dict[str, str], ...]:
+    """The lines of a published CSV, as text."""
+    text = (files("ragauge.results") / "published" / f"{item}.csv").read_text(encoding="utf-8")
+    return tuple(csv.DictReader(text.splitlines()))
+
+
+def published(item: str, keys: Sequence[str], quantities: Mapping[str, str], dataset: str) -> list[Cell]:
+    """The cells of a published table; `quantities` maps the CSV's columns to quantity names."""
+    return [
+        Cell(
+            {"dataset": dataset, **{k: _value(row[k]) for k in keys}},
+            quantity,
+            published=float(row[column]),
+            paper_model=row["model"],
+        )
+        for row in read_csv(item)
+        for column, quantity in quantities.items()
+    ]
+
+
+def predicted(runs: Runs, item: str, keys: Sequence[str], dataset: str) -> list[Cell]:
+    """What the shapes of the paper's models predict for a published table, as `ragauge predict` wrote it."""
+    try:
+        return [
+            Cell(
+                {"dataset": dataset, "model": row["model"]} | {k: _value(row["keys"][k]) for k in keys if k != "model"},
+                quantity,
+                Measure(float(row[quantity]), note=PREDICTED, source=Source.SHAPE),
+                paper_model=str(row["model"]),
+            )
+            for row in runs.predictions
+            if row["item"] == item
+            for quantity in CYCLES
+        ]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UserError(
+            f"{runs.folder / 'predictions.json'}: a row that `ragauge predict` does not write: {error!r}"
+        ) from error
+
+
+def paper_model(variant: Variant, runs: Runs, item: str = "superposition_table_1") -> str | None:
+    """The paper's name of the variant's model, if it measured that model on that data set (NQ-Open or MuSiQue)."""
+    if runs.registered(variant.dataset) not in ("nq_open", "musique"):
+        return None
+    return named_model(identities(variant), item)
+
+
+def named_model(names: Sequence[str], item: str) -> str | None:
+    """The model of a published table that bears one of these names, in lower case; None where there is none."""
+    known = {row["model"].lower(): row["model"] for row in read_csv(item)}
+    return next((known[name] for name in names if name in known), None)
+
+
+def _value(text: str) -> Any:
+    """A key of a CSV as Python writes it, so that it equals the measured rows' keys."""
+    if text in ("True", "False"):
+        return text == "True"
+    return int(text) if text.isdigit() else text
