@@ -31,7 +31,10 @@ ALLOWED: dict[str, set[str]] = {
     "methods": {"engines", "prompts", "cost", "rankers", "evidence"},
     "generation": {"engines", "cost", "retrieval", "io", "assets", "results"},
     "training": {"engines", "evidence", "prompts", "retrieval", "io", "assets", "datasets", "cost"},
-    "experiment": {"assets", "datasets", "methods", "retrieval", "training", "generation", "cost", "evidence", "io"},
+    "experiment": {
+        *("assets", "datasets", "methods", "retrieval", "training", "generation", "cost", "evidence", "io"),
+        *("results",),  # `results.reads` alone, which is data
+    },
     "evaluation": {
         *("generation", "retrieval", "methods", "engines", "prompts", "cost", "io", "datasets", "assets"),
         *("experiment", "results"),

@@ -14,6 +14,7 @@ from ragauge import datasets
 from ragauge import registry
 from ragauge.errors import UserError
 from ragauge.experiment import schema
+from ragauge.experiment.plan import Plan
 from ragauge.io.digest import digest
 from ragauge.training.settings import ENDPOINT
 from snakemake.exceptions import WorkflowError
@@ -59,6 +60,7 @@ def check_methods_once(experiment, place):
 
 
 EXPERIMENT = checked(config)
+PLAN = Plan(EXPERIMENT)
 RESULTS = f"results/{EXPERIMENT.run}"
 REPORTS = f"reports/{EXPERIMENT.run}"
 LOGS = f"logs/{EXPERIMENT.run}"

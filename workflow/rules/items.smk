@@ -28,9 +28,7 @@ rule provenance:
 rule superposition_table_1:
     """Superposition Prompting, Table 1: every method on NQ-Open, accuracy against compute."""
     input:
-        answers=answer_files,
-        latency=latency_files,
-        predictions=PREDICTIONS,
+        **PLAN.item_inputs("superposition_table_1"),
     output:
         **rendered("superposition_table_1", SUPERPOSITION),
     log:
@@ -50,6 +48,8 @@ rule superposition_table_1:
 
 use rule superposition_table_1 as superposition_table_2 with:
     """Superposition Prompting, Table 2: iterative superposition on MuSiQue."""
+    input:
+        **PLAN.item_inputs("superposition_table_2"),
     output:
         **rendered("superposition_table_2", SUPERPOSITION),
     log:
@@ -60,6 +60,8 @@ use rule superposition_table_1 as superposition_table_2 with:
 
 use rule superposition_table_1 as superposition_table_3 with:
     """Superposition Prompting, Table 3: left-aligned against equilibrium positions."""
+    input:
+        **PLAN.item_inputs("superposition_table_3"),
     output:
         **rendered("superposition_table_3", SUPERPOSITION),
     log:
@@ -70,6 +72,8 @@ use rule superposition_table_1 as superposition_table_3 with:
 
 use rule superposition_table_1 as superposition_table_4 with:
     """Superposition Prompting, Table 4: what path saliency is measured by."""
+    input:
+        **PLAN.item_inputs("superposition_table_4"),
     output:
         **rendered("superposition_table_4", SUPERPOSITION),
     log:
@@ -80,6 +84,8 @@ use rule superposition_table_1 as superposition_table_4 with:
 
 use rule superposition_table_1 as superposition_table_5 with:
     """Superposition Prompting, Table 5: the number of documents kept."""
+    input:
+        **PLAN.item_inputs("superposition_table_5"),
     output:
         **rendered("superposition_table_5", SUPERPOSITION),
     log:
@@ -90,6 +96,8 @@ use rule superposition_table_1 as superposition_table_5 with:
 
 use rule superposition_table_1 as superposition_table_6 with:
     """Superposition Prompting, Table 6: path pruning, caching and parallelization, each on and off."""
+    input:
+        **PLAN.item_inputs("superposition_table_6"),
     output:
         **rendered("superposition_table_6", SUPERPOSITION),
     log:
@@ -100,6 +108,8 @@ use rule superposition_table_1 as superposition_table_6 with:
 
 use rule superposition_table_1 as superposition_table_7 with:
     """Superposition Prompting, Table 7: measured speedup against accuracy."""
+    input:
+        **PLAN.item_inputs("superposition_table_7"),
     output:
         **rendered("superposition_table_7", SUPERPOSITION),
     log:
@@ -110,6 +120,8 @@ use rule superposition_table_1 as superposition_table_7 with:
 
 use rule superposition_table_1 as superposition_figure_1 with:
     """Superposition Prompting, Figure 1: speedup against accuracy."""
+    input:
+        **PLAN.item_inputs("superposition_figure_1"),
     output:
         **rendered("superposition_figure_1", SUPERPOSITION),
     log:
@@ -120,6 +132,8 @@ use rule superposition_table_1 as superposition_figure_1 with:
 
 use rule superposition_table_1 as superposition_figure_5 with:
     """Superposition Prompting, Figure 5: the superposition factor."""
+    input:
+        **PLAN.item_inputs("superposition_figure_5"),
     output:
         **rendered("superposition_figure_5", SUPERPOSITION),
     log:
@@ -130,6 +144,8 @@ use rule superposition_table_1 as superposition_figure_5 with:
 
 use rule superposition_table_1 as superposition_dataset_statistics with:
     """Superposition Prompting, data set statistics: how long the documents are, and how uneven."""
+    input:
+        **PLAN.item_inputs("superposition_dataset_statistics"),
     output:
         **rendered("superposition_dataset_statistics", SUPERPOSITION),
     log:
@@ -140,6 +156,8 @@ use rule superposition_table_1 as superposition_dataset_statistics with:
 
 use rule superposition_table_1 as frontier with:
     """Ours: all methods of all papers on one plane, quality against cost, with the chance of being on the frontier."""
+    input:
+        **PLAN.item_inputs("frontier"),
     output:
         **rendered("frontier", "All papers"),
     log:
@@ -150,6 +168,8 @@ use rule superposition_table_1 as frontier with:
 
 use rule superposition_table_1 as documents_reuse with:
     """Ours: what keeping documents' keys and values on disk costs and saves, over hit rates."""
+    input:
+        **PLAN.item_inputs("documents_reuse"),
     output:
         **rendered("documents_reuse", "All papers"),
     log:

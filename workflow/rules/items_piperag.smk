@@ -6,8 +6,7 @@ PIPERAG = "PipeRAG"
 use rule superposition_table_1 as piperag_table_1 with:
     """PipeRAG, Table 1: performance-driven retrieval (S3) beside no retrieval, one retrieval and RETRO."""
     input:
-        pipelines=pipeline_files,
-        recall=recall_files,
+        **PLAN.item_inputs("piperag_table_1"),
     output:
         **rendered("piperag_table_1", PIPERAG),
     log:
@@ -19,7 +18,7 @@ use rule superposition_table_1 as piperag_table_1 with:
 use rule superposition_table_1 as piperag_table_2 with:
     """PipeRAG, Table 2: what a stale query finds beside what a fresh one finds."""
     input:
-        staleness=staleness_files,
+        **PLAN.item_inputs("piperag_table_2"),
     output:
         **rendered("piperag_table_2", PIPERAG),
     log:
@@ -31,8 +30,7 @@ use rule superposition_table_1 as piperag_table_2 with:
 use rule superposition_table_1 as piperag_figure_4 with:
     """PipeRAG, Figure 4: the size of the database against perplexity."""
     input:
-        pipelines=pipeline_files,
-        recall=recall_files,
+        **PLAN.item_inputs("piperag_figure_4"),
     output:
         **rendered("piperag_figure_4", PIPERAG),
     log:
@@ -44,8 +42,7 @@ use rule superposition_table_1 as piperag_figure_4 with:
 use rule superposition_table_1 as piperag_figure_5 with:
     """PipeRAG, Figure 5: nprobe and retrieval interval against perplexity."""
     input:
-        pipelines=pipeline_files,
-        recall=recall_files,
+        **PLAN.item_inputs("piperag_figure_5"),
     output:
         **rendered("piperag_figure_5", PIPERAG),
     log:
@@ -57,8 +54,7 @@ use rule superposition_table_1 as piperag_figure_5 with:
 use rule superposition_table_1 as piperag_figure_6 with:
     """PipeRAG, Figure 6: perplexity against latency, with the control."""
     input:
-        pipelines=pipeline_files,
-        recall=recall_files,
+        **PLAN.item_inputs("piperag_figure_6"),
     output:
         **rendered("piperag_figure_6", PIPERAG),
     log:
@@ -70,8 +66,7 @@ use rule superposition_table_1 as piperag_figure_6 with:
 use rule superposition_table_1 as piperag_figure_7 with:
     """PipeRAG, Figure 7: projections to 4 and 16 times faster retrieval or inference."""
     input:
-        pipelines=pipeline_files,
-        recall=recall_files,
+        **PLAN.item_inputs("piperag_figure_7"),
     output:
         **rendered("piperag_figure_7", PIPERAG),
     log:
@@ -83,8 +78,7 @@ use rule superposition_table_1 as piperag_figure_7 with:
 use rule superposition_table_1 as piperag_figure_8 with:
     """PipeRAG, Figure 8: RETRO+, a RETRO that may ask at any interval, against PipeRAG."""
     input:
-        pipelines=pipeline_files,
-        recall=recall_files,
+        **PLAN.item_inputs("piperag_figure_8"),
     output:
         **rendered("piperag_figure_8", PIPERAG),
     log:
@@ -96,8 +90,7 @@ use rule superposition_table_1 as piperag_figure_8 with:
 use rule superposition_table_1 as piperag_figure_10 with:
     """PipeRAG, Figure 10: RETRO+ and PipeRAG interval by interval."""
     input:
-        pipelines=pipeline_files,
-        recall=recall_files,
+        **PLAN.item_inputs("piperag_figure_10"),
     output:
         **rendered("piperag_figure_10", PIPERAG),
     log:
@@ -109,8 +102,7 @@ use rule superposition_table_1 as piperag_figure_10 with:
 use rule superposition_table_1 as piperag_control with:
     """Ours: RETRO-fit's forms, trained and not: retrieved neighbours against random ones."""
     input:
-        pipelines=pipeline_files,
-        recall=recall_files,
+        **PLAN.item_inputs("piperag_control"),
     output:
         **rendered("piperag_control", PIPERAG),
     log:

@@ -22,6 +22,7 @@ from ragauge.rendering import panels, style
 from ragauge.results import timing
 from ragauge.results.cells import Cell, Measure, frame, noted
 from ragauge.results.measures import quality
+from ragauge.results.reads import Reads, timed
 from ragauge.results.runs import Runs
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ SAME = "the same at every hit rate"
 UNTIMED = "not timed: the latency protocol ran without `documents: cold`"
 
 Keys = Mapping[str, Any]
+
+READS = Reads(answers=(timed(),), latency="any")
 
 
 def table(runs: Runs) -> pd.DataFrame:

@@ -21,6 +21,7 @@ from ragauge.results import timing
 from ragauge.results.cells import Cell, Measure, Source, frame, join, noted
 from ragauge.results.costs import cost, costs, online_cycles
 from ragauge.results.measures import quality, scored
+from ragauge.results.reads import Reads, every
 from ragauge.results.runs import Runs, Variant
 from ragauge.results.timing import quartiles
 
@@ -33,6 +34,8 @@ KEYS = ("model", "dataset", "method", "variant", "top_k")
 LIKELY = 0.5  # probability of being on the frontier from which a point is drawn in full and named
 REFERENCES = ("oracle",)  # no method could know which documents are gold
 COSTS = {"online_cycles": "compute cycles (online MACs)", "online_latency_s": "online latency (s)"}
+
+READS = Reads(answers=(every(),), latency="any")
 
 
 def table(runs: Runs) -> pd.DataFrame:

@@ -16,6 +16,7 @@ from ragauge.rendering import panels
 from ragauge.results.cells import Cell, Measure, frame
 from ragauge.results.measures import quality, scored
 from ragauge.results.publications import LONGBENCH, read_csv
+from ragauge.results.reads import ANY, Reads, defaults
 from ragauge.results.runs import Runs, Variant
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 KEYS = ("model", "dataset", "series", "d", "variant")
 LINES = {"f1": "F1", _shared.SECTION: "gold section found"}
 PAPER = "the paper's 7B model"
+
+READS = Reads(answers=(defaults("cfic", top_k=ANY, d=ANY),), datasets="long")
 
 
 def table(runs: Runs) -> pd.DataFrame:

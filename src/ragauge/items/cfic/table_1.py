@@ -21,6 +21,7 @@ from ragauge.items.cfic import _shared
 from ragauge.rendering import panels
 from ragauge.results.cells import Cell, Measure, Status, frame, mean, noted
 from ragauge.results.publications import LONGBENCH, read_csv
+from ragauge.results.reads import Reads, every
 from ragauge.results.runs import Runs
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ KEYS = ("model", "dataset")
 QUANTITIES = ("samples", "average_words")
 PAPER = "the paper"
 SFT = "sft"  # the paper's name of its training data
+
+READS = Reads(answers=(every(),), datasets="long", training_data=True)
 
 
 def table(runs: Runs) -> pd.DataFrame:

@@ -19,6 +19,7 @@ from ragauge.items.cfic._shared import Row
 from ragauge.rendering import cfic_panels, panels
 from ragauge.results.cells import Cell, frame, merge
 from ragauge.results.publications import read_csv
+from ragauge.results.reads import ANY, Reads, defaults, others
 from ragauge.results.runs import Runs, Variant, identities
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ HUB = "not run: not in this experiment; its encoder comes from a model hub, conf
 # The paper's extractors, by what the names of their checkpoints begin with.
 EXTRACTORS = {"vicuna-7b": "vicuna_7b", "longchat-7b": "longchat_7b", "longalpaca-7b": "longalpaca_7b"}
 SHORT = {"sliding_window": "windows", "paragraph": "paragraphs", "": ""}
+
+READS = Reads(answers=(others("cfic"), defaults("cfic", top_k=ANY, d=ANY)), datasets="long")
 
 
 def table(runs: Runs) -> pd.DataFrame:

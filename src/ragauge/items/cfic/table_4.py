@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ragauge.items.cfic import _shared
 from ragauge.rendering import cfic_panels, panels
 from ragauge.results.cells import Cell, Measure, frame, merge, noted
+from ragauge.results.reads import ANY, Reads, defaults, every
 from ragauge.results.runs import Runs, Variant
 
 if TYPE_CHECKING:
@@ -34,6 +35,11 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 SETTINGS = ("cfic", "without_prefix", "without_skip", "without_both", "without_sft", "first_token", "full_article")
 UNTRAINED = "this model was not fine-tuned for CFIC: what the paper calls without SFT"
+
+READS = Reads(
+    answers=(every("full_article", "naive"), defaults("cfic", top_k=ANY, d=ANY, prefix=ANY, skip=ANY, search=ANY)),
+    datasets="long",
+)
 
 
 def table(runs: Runs) -> pd.DataFrame:

@@ -18,6 +18,7 @@ from ragauge.rendering import style
 from ragauge.results.cells import Cell, Measure, frame, mean
 from ragauge.results.measures import evidence_quality
 from ragauge.results.publications import LONGBENCH, read_csv
+from ragauge.results.reads import ANY, Reads, defaults, every
 from ragauge.results.runs import Runs, Variant
 
 if TYPE_CHECKING:
@@ -43,6 +44,13 @@ LEGEND = {
     "rest": "not told apart",
     "free": "free generation",
 }
+
+READS = Reads(
+    answers=(every("free_extraction"), defaults("cfic", top_k=ANY, d=ANY)),
+    datasets="long",
+    trained=False,
+    latency="long",
+)
 
 
 def table(runs: Runs) -> pd.DataFrame:

@@ -21,6 +21,7 @@ from ragauge.rendering import panels
 from ragauge.results.cells import Cell, Measure, frame, mean
 from ragauge.results.measures import evidence_quality
 from ragauge.results.publications import read_csv
+from ragauge.results.reads import Reads, others
 from ragauge.results.runs import Runs, Variant
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ JUDGES = {"chatgpt": "the paper, judged by ChatGPT", "human": "the paper, judged
 SYSTEMS = {"bge_sliding_window": "bge, sliding_window", "longalpaca_7b": "free_extraction", "cfic": "cfic"}
 SAMPLE = "longbench, the paper's sample"
 NO_JUDGE = "not judged: no judgements of this variant; `ragauge judge` makes them with an LLM judge"
+
+READS = Reads(answers=(others("full_article", "naive"),), datasets="long", judgements=True)
 
 
 def table(runs: Runs) -> pd.DataFrame:

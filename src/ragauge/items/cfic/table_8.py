@@ -17,6 +17,7 @@ from ragauge.rendering import panels, style
 from ragauge.results.cells import OTHER_MODEL, Cell, Measure, frame, noted
 from ragauge.results.measures import quality
 from ragauge.results.publications import LONGBENCH, read_csv
+from ragauge.results.reads import ANY, Reads, defaults, every
 from ragauge.results.runs import Runs, Variant
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ LATENCY, WITHOUT = "decoding_latency_ms", "latency_without_strategies_ms"
 PUBLISHED = {"latency_ms": LATENCY, "latency_without_strategies_ms": WITHOUT}
 PAPER = "the paper's 7B model"
 F1, TIME = panels.Axis("F1"), panels.Axis("ms to the evidence")
+
+READS = Reads(answers=(every("free_extraction"), defaults("cfic", top_k=ANY, d=ANY)), datasets="long", latency="long")
 
 
 def table(runs: Runs) -> pd.DataFrame:

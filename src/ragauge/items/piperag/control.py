@@ -18,6 +18,7 @@ from ragauge.rendering import panels, pipelines_footer
 from ragauge.results import pipelines
 from ragauge.results.cells import Cell, frame
 from ragauge.results.pipelines import AGAINST_NONE, AGAINST_RANDOM, KEYS
+from ragauge.results.reads import Reads
 from ragauge.results.runs import Runs
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ AXES = {
     AGAINST_NONE: panels.Axis("− no retrieval (nats a token)", zero=True),
 }
 footer = pipelines_footer.footer
+
+READS = Reads(pipelines=pipelines.KINDS)
 
 
 def table(runs: Runs) -> pd.DataFrame:

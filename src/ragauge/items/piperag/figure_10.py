@@ -18,6 +18,7 @@ from ragauge.rendering import panels, pipelines_footer, piperag_panels
 from ragauge.results import pipelines
 from ragauge.results.cells import Cell, Measure, frame, noted
 from ragauge.results.pipelines import KEYS, System
+from ragauge.results.reads import Reads
 from ragauge.results.runs import Runs
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 SHOWN = ("retro", "retro_plus", "piperag")
 STALE = "stale_minus_fresh_nats"
 footer = pipelines_footer.footer
+
+READS = Reads(pipelines=SHOWN)
 
 
 def table(runs: Runs) -> pd.DataFrame:

@@ -18,6 +18,7 @@ from ragauge.results import pipelines
 from ragauge.results.cells import Cell, Measure, frame, noted
 from ragauge.results.pipelines import KEYS, System
 from ragauge.results.publications import read_csv
+from ragauge.results.reads import Reads
 from ragauge.results.runs import Runs
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ SIZE = "database_chunks"
 KEPT = "near-duplicates kept"
 ONE_SIZE = "No system of this run asked databases of two sizes; the table has what there is."
 footer = pipelines_footer.footer
+
+READS = Reads(pipelines=pipelines.KINDS)
 
 
 def table(runs: Runs) -> pd.DataFrame:

@@ -17,6 +17,7 @@ from ragauge.results import pipelines
 from ragauge.results.cells import Cell, Measure, frame
 from ragauge.results.pipelines import KEYS, System
 from ragauge.results.publications import read_csv
+from ragauge.results.reads import Reads
 from ragauge.results.runs import Runs
 
 if TYPE_CHECKING:
@@ -24,7 +25,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LISTS = "nprobe_lists"
+KINDS = ("retro", "retro_plus", "piperag")
 footer = pipelines_footer.footer
+
+READS = Reads(pipelines=("no_retrieval", *KINDS))
 
 
 def table(runs: Runs) -> pd.DataFrame:
@@ -52,8 +56,7 @@ def _line(table: pd.DataFrame) -> Callable[[Mapping[str, Any]], str]:
 
 def _swept(group: Sequence[System]) -> list[System]:
     """What was scored, or is to be, over the indexes on which nprobe was varied; over all where it was on none."""
-    kinds = ("retro", "retro_plus", "piperag")
-    fixed = [s for s in group if s.kind in kinds and s.nprobe.isdigit() and not s.filled]
+    fixed = [s for s in group if s.kind in KINDS and s.nprobe.isdigit() and not s.filled]
     scored = [s for s in fixed if s.scored is not None or any(p.task == "perplexity" for p in s.asked)]
     lists: dict[str, set[str]] = {}
     for system in scored:

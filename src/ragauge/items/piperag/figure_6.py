@@ -19,12 +19,15 @@ from ragauge.rendering import pipelines_footer, piperag_panels
 from ragauge.results import pipelines
 from ragauge.results.cells import Cell, frame
 from ragauge.results.pipelines import KEYS, System
+from ragauge.results.reads import Reads
 from ragauge.results.runs import Runs
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 footer = pipelines_footer.footer
+
+READS = Reads(pipelines=pipelines.KINDS)
 
 
 def table(runs: Runs) -> pd.DataFrame:

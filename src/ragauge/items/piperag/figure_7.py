@@ -22,6 +22,7 @@ from ragauge.rendering import panels, pipelines_footer, piperag_panels
 from ragauge.results import pipelines
 from ragauge.results.cells import Cell, Measure, frame, noted
 from ragauge.results.pipelines import KEYS, System
+from ragauge.results.reads import Reads
 from ragauge.results.runs import Runs
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ TITLES = {TRACED: "as traced"} | {
 SHOWN = ("no_retrieval", "retrieve_once", "retro", "piperag")
 FITS = {"decode": "decode_fit_error_percent", "neighbours": "neighbours_fit_error_percent"}
 footer = pipelines_footer.footer
+
+READS = Reads(pipelines=SHOWN)
 
 
 def table(runs: Runs) -> pd.DataFrame:

@@ -17,6 +17,7 @@ from ragauge.rendering import pipelines_footer, piperag_panels
 from ragauge.results import pipelines
 from ragauge.results.cells import Cell, frame
 from ragauge.results.pipelines import KEYS, System
+from ragauge.results.reads import Reads
 from ragauge.results.runs import Runs
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 SHOWN = ("no_retrieval", "retro_plus", "piperag")
 footer = pipelines_footer.footer
+
+READS = Reads(pipelines=SHOWN)
 
 
 def table(runs: Runs) -> pd.DataFrame:

@@ -19,6 +19,7 @@ from ragauge.rendering import panels, pipelines_footer
 from ragauge.results import pipelines
 from ragauge.results.cells import Cell, Measure, frame, noted
 from ragauge.results.pipelines import KEYS, System
+from ragauge.results.reads import Reads
 from ragauge.results.runs import Runs
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 AXES = {"perplexity": panels.Axis("perplexity"), "latency_s": panels.Axis("latency of a sequence (s)")}
 OVERHEAD = "latency_over_no_retrieval_percent"
 footer = pipelines_footer.footer
+
+READS = Reads(pipelines=("no_retrieval", "retrieve_once", "retro", "piperag"))
 
 
 def table(runs: Runs) -> pd.DataFrame:

@@ -18,6 +18,7 @@ from ragauge.rendering import panels, pipelines_footer, piperag_panels
 from ragauge.results import pipelines
 from ragauge.results.cells import Cell, Measure, frame
 from ragauge.results.publications import read_csv
+from ragauge.results.reads import Reads
 from ragauge.results.runs import Runs
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ ENCODER = "msmarco-bert-base-dot-v5"
 COSINE, SAME = "cosine_similarity", "same_chunk"
 OTHER = "published for another encoder and corpus"
 footer = pipelines_footer.of_comparisons
+
+READS = Reads(staleness=True)
 
 
 def table(runs: Runs) -> pd.DataFrame:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from ragauge.rendering import panels
 from ragauge.results.cells import Cell, Measure, frame, mean
 from ragauge.results.publications import read_csv
+from ragauge.results.reads import Reads, every
 from ragauge.results.runs import Runs
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 KEYS = ("model", "dataset")
 QUANTITIES = ("average_document_tokens", "average_longest_document_tokens", "average_left_align_gap_tokens")
 PAPER = "the paper's tokenizer"
+
+READS = Reads(answers=(every(),), datasets="short")
 
 
 def table(runs: Runs) -> pd.DataFrame:

@@ -14,6 +14,7 @@ from ragauge.rendering import panels
 from ragauge.results.cells import Cell, frame, merge
 from ragauge.results.measures import find, standard
 from ragauge.results.publications import paper_model, published
+from ragauge.results.reads import ANY, Reads, defaults, every
 from ragauge.results.runs import Runs, Variant
 
 if TYPE_CHECKING:
@@ -23,6 +24,11 @@ if TYPE_CHECKING:
 KEYS = ("model", "dataset", "method", "variant", "top_k")
 METHODS = ("naive", "bm25", "tfidf", "dense", "attention_sort", "prompt_cache", "superposition")
 QUANTITIES = ("accuracy", "theoretical_speedup")
+
+READS = Reads(
+    answers=(every(*(m for m in METHODS if m != "superposition")), defaults("superposition", top_k=ANY)),
+    datasets="single_hop",
+)
 
 
 def table(runs: Runs) -> pd.DataFrame:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ragauge.rendering import panels
 from ragauge.results.cells import Cell, frame, noted
 from ragauge.results.measures import find, naive, quality
+from ragauge.results.reads import Reads, every
 from ragauge.results.runs import DEFAULTS, Runs, Variant
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 KEYS = ("model", "dataset", "series", "variant", "factor")
 LOSSLESS = ("path_caching", "path_parallelization")
+
+READS = Reads(answers=(every("naive", "superposition"),), datasets="short")
 
 
 def table(runs: Runs) -> pd.DataFrame:

@@ -19,6 +19,7 @@ from ragauge.rendering import panels
 from ragauge.results.cells import Cell, Measure, frame, merge, noted
 from ragauge.results.measures import difference, find, quality, standard
 from ragauge.results.publications import paper_model, predicted, published
+from ragauge.results.reads import SMALLEST, Reads, defaults, others
 from ragauge.results.runs import RANKED, Runs, Variant
 
 if TYPE_CHECKING:
@@ -29,6 +30,12 @@ KEYS = ("model", "dataset", "method", "variant", "top_k")
 METHODS = ("naive", "bm25", "tfidf", "contriever", "attention_sort", "prompt_cache", "superposition")
 REFERENCES = ("closed_book", "oracle")
 PUBLISHED = {"accuracy": "accuracy", "compute_cycles": "compute_cycles", "theoretical_speedup": "theoretical_speedup"}
+
+READS = Reads(
+    answers=(others("superposition"), defaults("superposition", top_k=SMALLEST)),
+    datasets="single_hop",
+    predictions=True,
+)
 
 
 def table(runs: Runs) -> pd.DataFrame:

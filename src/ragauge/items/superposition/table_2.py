@@ -16,6 +16,7 @@ from ragauge.rendering import panels
 from ragauge.results.cells import Cell, Measure, frame, merge
 from ragauge.results.measures import quality, standard
 from ragauge.results.publications import paper_model, predicted, published
+from ragauge.results.reads import ANY, Reads, defaults, others
 from ragauge.results.runs import Runs, Variant
 
 if TYPE_CHECKING:
@@ -25,6 +26,12 @@ if TYPE_CHECKING:
 KEYS = ("model", "dataset", "method", "variant", "iterations", "top_k")
 QUANTITIES = ("f1", "em", "compute_cycles", "theoretical_speedup")
 METHODS = ("naive", "attention_sort", "prompt_cache", "superposition")
+
+READS = Reads(
+    answers=(others("superposition"), defaults("superposition", top_k=ANY, iterations=ANY)),
+    datasets="multi_hop",
+    predictions=True,
+)
 
 
 def table(runs: Runs) -> pd.DataFrame:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ragauge.items.superposition import _ablation
+from ragauge.results.reads import COMPARED, Reads, defaults
 from ragauge.results.runs import Runs
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 POSITIONS = ("left_aligned", "equilibrium")
+
+READS = Reads(answers=(defaults("superposition", top_k=COMPARED, positions=POSITIONS),), datasets="single_hop")
 
 
 def table(runs: Runs) -> pd.DataFrame:

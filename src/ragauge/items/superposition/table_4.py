@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ragauge.items.superposition import _ablation
+from ragauge.results.reads import ANY, COMPARED, Reads, defaults
 from ragauge.results.runs import Runs
 
 if TYPE_CHECKING:
@@ -20,6 +21,14 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SALIENCIES = ("none", "attention", "query", "bayesian")
+
+READS = Reads(
+    answers=(
+        defaults("superposition", top_k=COMPARED, saliency=("attention", "query", "bayesian")),
+        defaults("superposition", top_k=ANY, saliency="none"),
+    ),
+    datasets="single_hop",
+)
 
 
 def table(runs: Runs) -> pd.DataFrame:

@@ -19,6 +19,7 @@ from ragauge.results import timing
 from ragauge.results.cells import Cell, frame, merge
 from ragauge.results.measures import find, standard
 from ragauge.results.publications import paper_model, predicted, published
+from ragauge.results.reads import ANY, Reads, defaults, every
 from ragauge.results.runs import Runs, Variant
 
 if TYPE_CHECKING:
@@ -26,13 +27,21 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 KEYS = ("model", "dataset", "method", "variant", "top_k")
-METHODS = ("bm25", "tfidf", "dense", "superposition")
+RANKERS = ("bm25", "tfidf", "dense")
+METHODS = (*RANKERS, "superposition")
 PUBLISHED = {
     "accuracy": "accuracy",
     "compute_cycles": "compute_cycles",
     "theoretical_speedup": "theoretical_speedup",
     "cuda_speedup": "measured_speedup_cuda",
 }
+
+READS = Reads(
+    answers=(every("naive", *RANKERS), defaults("superposition", top_k=ANY)),
+    datasets="single_hop",
+    latency="short",
+    predictions=True,
+)
 
 
 def table(runs: Runs) -> pd.DataFrame:

@@ -20,6 +20,7 @@ from ragauge.results.cells import Cell, Measure, frame, join, merge, noted
 from ragauge.results.costs import cost, critical_path_cycles, paper_cycles, speedup
 from ragauge.results.measures import find, naive, quality
 from ragauge.results.publications import CYCLES, paper_model, predicted, published
+from ragauge.results.reads import ANY, SMALLEST, Reads, defaults, every
 from ragauge.results.runs import Runs, Variant
 
 if TYPE_CHECKING:
@@ -30,6 +31,18 @@ SWITCHES = ("pruning", "caching", "parallelism")
 KEYS = ("model", "dataset", *SWITCHES, "variant")
 QUANTITIES = ("accuracy", "compute_cycles", "theoretical_speedup")
 Switches = tuple[bool, bool, bool]
+
+LOSSLESS = {"path_caching": ANY, "path_parallelization": ANY}
+READS = Reads(
+    answers=(
+        every("naive"),
+        defaults("superposition", top_k=SMALLEST, **LOSSLESS),
+        defaults("superposition", top_k=ANY, path_pruning=False, **LOSSLESS),
+        defaults("superposition", top_k=ANY, path_pruning=(True, False), saliency="none", **LOSSLESS),
+    ),
+    datasets="single_hop",
+    predictions=True,
+)
 
 
 def table(runs: Runs) -> pd.DataFrame:

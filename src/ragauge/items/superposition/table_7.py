@@ -17,6 +17,7 @@ from ragauge.results import timing
 from ragauge.results.cells import Cell, Measure, frame, merge
 from ragauge.results.measures import find, quality
 from ragauge.results.publications import paper_model, published
+from ragauge.results.reads import Reads, every
 from ragauge.results.runs import Runs, Variant
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 KEYS = ("model", "dataset", "method", "variant")
 METHODS = ("naive", "attention_sort", "prompt_cache")
 PUBLISHED = {"accuracy": "accuracy", "cuda_speedup": "measured_speedup_cuda"}
+
+READS = Reads(answers=(every(*METHODS),), datasets="single_hop", latency="short")
 
 
 def table(runs: Runs) -> pd.DataFrame:

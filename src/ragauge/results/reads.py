@@ -1,0 +1,130 @@
+"""What an item reads, as data: the workflow makes that before it renders the item, and nothing else.
+
+Every item states it in its own file:
+
+    READS = Reads(answers=(every("naive"), defaults("superposition", top_k=ANY)), datasets="single_hop", predictions=True)
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Literal
+
+Kind = Literal["single_hop", "multi_hop", "long"]  # of a data set
+Datasets = Literal["single_hop", "multi_hop", "short", "long", "any"]  # short: single-hop or multi-hop
+
+
+class Values(Enum):
+    """Which values of an option are read, where the item does not list them."""
+
+    ANY = "all"
+    SMALLEST = "the smallest"
+    COMPARED = "those that several variants have in common; where there are none, the smallest"
+
+
+ANY, SMALLEST, COMPARED = Values.ANY, Values.SMALLEST, Values.COMPARED
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A variant that is asked the questions of a data set with a model: what `Reads.select` chooses from."""
+
+    dataset: str  # labels
+    model: str
+    variant: str
+    method: str
+    options: Mapping[str, Any]  # all options of the method, resolved
+    changed: Collection[str]  # the names of those that are not at their defaults
+    kind: Kind
+    trained: bool = False  # whether the model, or what finds evidence for it, is fine-tuned by the experiment
+    timed: bool = False  # whether the latency protocol of the data set times the variant
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Variants whose answers are read; `every`, `others`, `timed` and `defaults` make them."""
+
+    methods: tuple[str, ...] = ()  # none: all methods
+    excluded: tuple[str, ...] = ()
+    timed: bool = False  # only variants that the latency protocol times
+    options: Mapping[str, Any] | None = None  # None: any options; else values, tuples of values or `Values`
+
+    def select(self, group: Iterable[Asked]) -> list[Asked]:
+        """Which variants of one data set and model these are."""
+        found = [one for one in group if self._matches(one)]
+        for name, values in (self.options or {}).items():
+            if values in (SMALLEST, COMPARED):
+                wanted = _chosen([one.options[name] for one in found], values)
+                found = [one for one in found if one.options[name] in wanted]
+        return found
+
+    def _matches(self, asked: Asked) -> bool:
+        if (self.methods and asked.method not in self.methods) or asked.method in self.excluded:
+            return False
+        if self.timed and not asked.timed:
+            return False
+        if self.options is None:
+            return True
+        fixed = {name: value for name, value in self.options.items() if not isinstance(value, Values)}
+        return set(asked.changed) <= set(self.options) and all(
+            asked.options[name] in (value if isinstance(value, tuple) else (value,)) for name, value in fixed.items()
+        )
+
+
+def every(*methods: str) -> Answers:
+    """All variants of these methods; of all methods where none is named."""
+    return Answers(methods)
+
+
+def others(*excluded: str) -> Answers:
+    """All variants of all methods but these."""
+    return Answers(excluded=excluded)
+
+
+def timed() -> Answers:
+    """The variants that the latency protocol of their data set times."""
+    return Answers(timed=True)
+
+
+def defaults(method: str, **options: Any) -> Answers:
+    """The variants of a method with every option at its default but these, which have a value, one of a tuple of
+    values, or a value among `Values`."""
+    return Answers((method,), options=options)
+
+
+@dataclass(frozen=True)
+class Reads:
+    """What an item reads of a run."""
+
+    answers: Sequence[Answers] = ()
+    datasets: Datasets = "any"  # whose answers
+    trained: bool = True  # whether of models that the experiment fine-tunes, too
+    latency: Datasets | None = None  # the times on prompts of these data sets
+    predictions: bool = False  # compute cycles predicted from the shapes of the paper's models
+    judgements: bool = False  # of the evidence behind the answers
+    training_data: bool = False  # what the models of the experiment are fine-tuned on
+    pipelines: Collection[str] = ()  # schedules whose records are read, and what was measured of the indexes they ask
+    staleness: bool = False  # what stale queries find beside fresh ones
+
+    def select(self, asked: Iterable[Asked]) -> list[Asked]:
+        """The variants whose answers are read, in their order."""
+        groups: dict[tuple[str, str], list[Asked]] = {}
+        for one in asked:
+            if of_kind(one.kind, self.datasets) and (self.trained or not one.trained):
+                groups.setdefault((one.dataset, one.model), []).append(one)
+        read = [one for group in groups.values() for answers in self.answers for one in answers.select(group)]
+        places = {(one.dataset, one.model, one.variant) for one in read}
+        return [one for group in groups.values() for one in group if (one.dataset, one.model, one.variant) in places]
+
+
+def of_kind(kind: Kind, datasets: Datasets) -> bool:
+    """Whether a data set of a kind is among these."""
+    return datasets in ("any", kind) or (datasets == "short" and kind != "long")
+
+
+def _chosen(values: Sequence[Any], rule: Values) -> Collection[Any]:
+    shared = {value for value, count in Counter(values).items() if count > 1}
+    return shared if rule is COMPARED and shared else {min(values, default=None)}
