@@ -144,7 +144,7 @@ def test_an_unknown_method_lists_the_choices() -> None:
 
 def traced(lm: Any, name: str, options: dict[str, Any], encoder: str, prompt: Prompt) -> Trace:
     method = methods.make(name, **options, **({"encoder": encoder} if name == "dense" else {}))
-    assert method.unsupported(lm) is None
+    assert method.refusal(lm) is None
     with lm.tracing() as trace:
         method.answer(lm, method.prepare(lm, prompt), prompt, LIMITS)
     return trace
@@ -164,7 +164,7 @@ def test_a_decoder_without_weights_makes_the_same_calls(
 
 @pytest.mark.parametrize("name", sorted(BY_CONTENT))
 def test_a_method_that_needs_weights_says_so(name: str) -> None:
-    assert "needs weights" in (methods.make(name).unsupported(ShapeLM(tiny_models.LLAMA)) or "")
+    assert "weights" in (methods.make(name).refusal(ShapeLM(tiny_models.LLAMA)) or "")
 
 
 @pytest.mark.parametrize("name", ["superposition", "prompt_cache"])

@@ -82,6 +82,8 @@ def test_no_part_is_without_a_rule() -> None:
     assert {part(module) for module in modules()} == set(ALLOWED) | entries
 
 
+HEAVY = {"torch", "transformers", "sklearn", "bm25s", "matplotlib", "pandas", "datasets"}
+
 # what importing a part must not import
 FOREIGN = {
     "ragauge.engines": {
@@ -99,7 +101,8 @@ FOREIGN = {
     "ragauge.experiment.schema": {"torch", "transformers", "snakemake", "pandas"},
     "ragauge.results.scoring": {"torch", "transformers", "matplotlib", "pandas", "sklearn"},
     "ragauge.cli": {"torch", "numpy", "pydantic", "yaml"},
-    "ragauge.methods.superposition": {"sklearn", "bm25s", "matplotlib", "pandas", "datasets"},
+    "ragauge.engines.protocol": HEAVY,
+    **{f"ragauge.methods.{name}": HEAVY for name in registry.names("method")},
 }
 
 

@@ -190,15 +190,15 @@ def test_a_context_without_room_is_refused() -> None:
 
 def test_models_that_cannot_ground_say_why() -> None:
     lm = tiny_models.tiny_lm()
-    assert "end-of-text" in (CFIC().unsupported(lm) or "")
+    assert "end-of-text" in (CFIC().refusal(lm) or "")
     lm.tokenizer = None
-    assert "tokenizer" in (CFIC().unsupported(lm) or "")
-    assert CFIC().unsupported(long_lm()) is None
+    assert "tokenizer" in (CFIC().refusal(lm) or "")
+    assert CFIC().refusal(long_lm()) is None
 
 
 def test_costs_without_weights_are_refused_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["cost", "--model", "mpt-7b-instruct", "--method", "cfic", "--json"]) == 2
-    assert "cfic on the shape of mpt-7b-instruct: finds evidence by what the model says" in capsys.readouterr().err
+    assert "cfic on the shape of mpt-7b-instruct: requires an engine with" in capsys.readouterr().err
 
 
 # ---- records

@@ -96,7 +96,7 @@ def test_what_is_refused(disturbed, load, machine_share, message):
 
 @dataclass(frozen=True)
 class _Unable:
-    def unsupported(self, lm):
+    def refusal(self, lm):
         return "needs a tokenizer"
 
 

@@ -49,7 +49,7 @@ def prompt_of(*documents: tuple[str, str], question: str = "Where is house 7?", 
 
 def answered(name: str, prompt: Prompt, lm: LM | None = None, **options: Any) -> methods.Answer:
     method, lm = methods.make(name, **options), lm or tiny_lm()
-    assert method.unsupported(lm) is None
+    assert method.refusal(lm) is None
     return method.answer(lm, method.prepare(lm, prompt), prompt, LIMITS)
 
 
@@ -241,7 +241,7 @@ def test_variants_read_the_same_of_a_long_document(name: str) -> None:
 def test_a_tokenizer_without_offsets_is_said(name: str) -> None:
     lm = tiny_lm()
     lm.tokenizer = None
-    assert "tokenizer" in (methods.make(name).unsupported(lm) or "")
+    assert "tokenizer" in (methods.make(name).refusal(lm) or "")
 
 
 # ---- records

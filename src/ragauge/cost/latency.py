@@ -99,7 +99,7 @@ def run(
     if documents_cold and disk is None:
         raise UserError("documents that are cold need a disk to come from")
     machine = machine or measure(device=lm.device.type)
-    unsupported = {name: reason for name, method in variants.items() if (reason := method.unsupported(lm))}
+    unsupported = {name: reason for name, method in variants.items() if (reason := method.refusal(lm))}
     able = {name: method for name, method in variants.items() if name not in unsupported}
     shares = [trials // len(prompts) + (i < trials % len(prompts)) for i in range(len(prompts))]
     with bar(f"timing on {dataset}", "trial", len(able) * trials) as progress, _quiet_collector():

@@ -13,16 +13,7 @@ import torch
 from torch import Tensor
 
 from ragauge.cost.shape import Shape
-
-
-class Span(NamedTuple):
-    """A half-open range of slots of a cache."""
-
-    start: int
-    stop: int
-
-    def __len__(self) -> int:  # slots, not the two fields
-        return self.stop - self.start
+from ragauge.engines.protocol import Span
 
 
 class Content(NamedTuple):

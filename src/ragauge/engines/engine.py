@@ -7,9 +7,9 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -18,9 +18,10 @@ from torch import Tensor
 from ragauge.cost.flop import call_macs
 from ragauge.cost.shape import Shape
 from ragauge.cost.trace import Call, Trace
-from ragauge.engines.cache import KVCache, Span
+from ragauge.engines.cache import KVCache
 from ragauge.engines.decoder import Decoder, Observer, on_intel, scores
-from ragauge.engines.layout import Layout, Row, lay_out, lay_out_tree
+from ragauge.engines.layout import Layout, lay_out, lay_out_tree
+from ragauge.engines.protocol import Capabilities, Capability, Extension, Limits, Observed, Response, Row, Span
 from ragauge.engines.steps import StepsByCapacity
 from ragauge.engines.store import DocumentStore
 from ragauge.errors import UserError
@@ -30,28 +31,7 @@ ROPE_CHUNK = 8192  # new tokens of one forward pass over one long row
 ALIBI_CHUNK = 512  # the same where the mask is a matrix of its own (head, query, key) in fp32
 LOGIT_CHUNK = 512  # positions whose vocabulary logits are held at one time
 
-Observed = Literal["all", "last"]
 Arrangement = Callable[[Sequence[Row], KVCache], Layout]
-
-
-@dataclass(frozen=True)
-class Limits:
-    """When a response ends."""
-
-    max_new_tokens: int = 100
-    stop: tuple[str, ...] = ("\n",)
-    ignore_stop: bool = False  # generate exactly max_new_tokens, as latency protocols do
-
-
-@dataclass(frozen=True)
-class Extension:
-    """What one call returned; fields that were not asked for are empty."""
-
-    spans: tuple[Span, ...]  # where each row's tokens are in the cache
-    last_logits: Tensor | None = None  # (row, vocab)
-    logp: tuple[Tensor, ...] = ()  # a row: log P(token j | before) for j >= 1: (token - 1,), fp32
-    attention: tuple[Tensor, ...] = ()  # a row: mean weight of each key over layers, heads and observed queries: (key,)
-    logits: tuple[Tensor, ...] = ()  # a row: of the tokens asked for by `logits_at`: (place, vocab)
 
 
 class LM:
@@ -83,6 +63,27 @@ class LM:
         if finder.tokenizer.get_vocab() != self.tokenizer.get_vocab():
             raise UserError("the model that finds evidence has another vocabulary than the one that answers")
         self.finder, finder._answering = finder, self
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """See `Engine.capabilities`."""
+        known = {Capability.TEXT} if self.tokenizer is not None else set()
+        weights = {Capability.WEIGHTS} if self.decoder is not None else set()
+        return frozenset({Capability.SPANS, Capability.ATTENTION, *known, *weights})
+
+    @property
+    def max_context(self) -> int:
+        """See `Engine.max_context`."""
+        return self.shape.max_context
+
+    def respond(self, prompt: Sequence[int] | str, limits: Limits, *, stage: str = "prompt") -> Response:
+        """See `Engine.respond`."""
+        ids = self.tokenizer(prompt)["input_ids"] if isinstance(prompt, str) else list(prompt)
+        cache = self.new_cache(len(ids) + limits.max_new_tokens)
+        row = Row(ids, [float(i) for i in range(len(ids))])
+        read = self.extend(cache, [row], stage=stage, last_logits=True)
+        assert read.last_logits is not None
+        return Response(self.generate(cache, read.last_logits[0], float(len(ids)), limits))
 
     # ---- caches
 

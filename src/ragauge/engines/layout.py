@@ -8,20 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ragauge.engines.cache import KVCache, Span, merge
-
-
-@dataclass(frozen=True)
-class Row:
-    """New tokens of one path and the cached spans that they attend to besides themselves."""
-
-    ids: Sequence[int]
-    positions: Sequence[float]  # one a token, real-valued
-    past: tuple[Span, ...] = ()
-
-    @property
-    def past_length(self) -> int:
-        return sum(map(len, self.past))
+from ragauge.engines.cache import KVCache, merge
+from ragauge.engines.protocol import Row, Span
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,10 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from ragauge.engines.cache import KVCache, Span
+from ragauge.engines.cache import KVCache
 from ragauge.engines.decoder import Decoder
 from ragauge.engines.layout import Layout
+from ragauge.engines.protocol import Span
 
 logger = logging.getLogger(__name__)
 

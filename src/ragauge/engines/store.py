@@ -22,8 +22,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from ragauge.engines.cache import KVCache, Span
-from ragauge.engines.layout import Row
+from ragauge.engines.cache import KVCache
+from ragauge.engines.protocol import Row, Span
 from ragauge.errors import UserError
 
 log = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from ragauge.cost.cycles import CONTRIEVER_MACS
 from ragauge.cost.machine import measure
 from ragauge.cost.report import cost_report
 from ragauge.cost.shape import Shape
-from ragauge.engines import LM, Limits, ShapeLM, load_lm, random_lm
+from ragauge.engines import LM, Limits, ShapeLM, SpanEngine, load_lm, random_lm
 from ragauge.engines.checkpoint import read_shape
 from ragauge.engines.store import DocumentStore
 from ragauge.errors import UserError
@@ -100,7 +100,7 @@ def project(
     """What `method`, registered as `name`, costs on a model of this name or folder, from its shape alone."""
     shape, prompt = _shape_and_prompt(model, counts, new_tokens)
     lm = ShapeLM(shape)
-    reason = method.unsupported(lm)
+    reason = method.refusal(lm)
     if reason:
         raise UserError(f"{name} on the shape of {model}: {reason}")
     if accounting != "total" and isinstance(method, Dense) and "contriever" in method.encoder:
@@ -119,7 +119,7 @@ class Contriever(Ranked):
     """Contriever without its weights: which documents it keeps does not matter to the cost, and encoding costs what
     the paper has."""
 
-    def rank(self, lm: LM, state: Any, prompt: Prompt) -> np.ndarray:
+    def rank(self, lm: SpanEngine, state: Any, prompt: Prompt) -> np.ndarray:
         return -np.arange(len(prompt.documents))
 
     def query_macs(self, prompt: Prompt) -> int:

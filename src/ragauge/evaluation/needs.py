@@ -174,7 +174,7 @@ def _question(
 
 def _projected(method: Method, lm: ShapeLM) -> Method:
     """The method, or, where it cannot run without weights (CFIC and its baselines), a plain prompt of the same text."""
-    return without_encoder(method) if method.unsupported(lm) is None else methods.make("naive")
+    return without_encoder(method) if method.refusal(lm) is None else methods.make("naive")
 
 
 def _prompt(shape: Shape, counts: str, longest: int) -> Prompt:

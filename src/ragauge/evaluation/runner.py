@@ -201,7 +201,7 @@ def _load(setting: Setting, method: Method, threads: int | None, documents: Kept
         if not method.finds:
             raise UserError(f"{setting.method}: no model finds evidence for it; leave out the finder")
         lm.found_by(_decoder(replace(setting, **setting.finder), threads, documents))
-    reason = method.unsupported(lm)
+    reason = method.refusal(lm)
     if reason:
         raise UserError(f"{setting.method} on {setting.model}: {reason}")
     return lm

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ragauge.engines import LM, Limits, Row
+from ragauge.engines.protocol import Limits, Row, SpanEngine
 from ragauge.errors import UserError
 from ragauge.evidence.endpoint import Endpoint, EndpointError
 from ragauge.evidence.request import token_ids
@@ -69,7 +69,7 @@ class EndpointJudge(Judge):
 class LocalJudge(Judge):
     """A decoder on this machine, under its template of prompts."""
 
-    def __init__(self, name: str, lm: LM, template: str) -> None:
+    def __init__(self, name: str, lm: SpanEngine, template: str) -> None:
         self.name, self.lm, self.template = name, lm, template
 
     def reply(self, question: str) -> str:

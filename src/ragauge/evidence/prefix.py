@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import torch
-from torch import Tensor
-
-from ragauge.engines import LM, KVCache, Row, Span
+from ragauge.engines.protocol import Row, Span, SpanEngine
 from ragauge.evidence.trie import Node, Trie
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ragauge.engines.cache import KVCache
 
 Rule = Literal["beam", "first_token"]
 FREE_TOKENS = 8  # of a prefix that nothing constrains (the paper's ablation)
@@ -63,7 +65,8 @@ class _FreeText:
         self.k, self.barred = k, list(barred)
 
     def branches(self, node: Node, logp: Tensor) -> list[tuple[int, Node]]:
-        allowed = logp.index_fill(0, torch.tensor(self.barred, dtype=torch.long, device=logp.device), float("-inf"))
+        allowed = logp.clone()
+        allowed[self.barred] = float("-inf")
         tokens = allowed.topk(self.k).indices.tolist()
         return [(token, Node((0,), node.depth + 1)) for token in tokens]
 
@@ -71,7 +74,7 @@ class _FreeText:
         return node.depth == FREE_TOKENS
 
 
-def search(lm: LM, context: Context, trie: Trie, k: int, rule: Rule = "beam") -> Search:
+def search(lm: SpanEngine, context: Context, trie: Trie, k: int, rule: Rule = "beam") -> Search:
     """The `k` sentences whose prefixes have the highest mean log-probability.
 
     A beam of `k` candidates; one that belongs to a single sentence grows no further and keeps its place by its score.
@@ -89,7 +92,7 @@ def search(lm: LM, context: Context, trie: Trie, k: int, rule: Rule = "beam") ->
     return Search(tuple(found[:k]), steps)
 
 
-def search_free(lm: LM, context: Context, sentences: Sequence[Sequence[int]], k: int) -> Search:
+def search_free(lm: SpanEngine, context: Context, sentences: Sequence[Sequence[int]], k: int) -> Search:
     """The paper's ablation without constraint: `k` sequences of 8 tokens, each matched back to a sentence.
 
     A sequence goes to the sentence, not taken yet, that has the longest run of its tokens; to the earlier on a tie.
@@ -112,7 +115,7 @@ def _longest_run(wanted: Sequence[int], sentence: Sequence[int]) -> int:
     return SequenceMatcher(None, wanted, sentence, autojunk=False).find_longest_match().size
 
 
-def _search(lm: LM, context: Context, allowed: Trie | _FreeText, k: int, rule: Rule) -> tuple[list[_Beam], int]:
+def _search(lm: SpanEngine, context: Context, allowed: Trie | _FreeText, k: int, rule: Rule) -> tuple[list[_Beam], int]:
     """The candidates, best first, and how many tokens were decoded one after another."""
     families = [_grown(_Beam(allowed.root), context.logits.float().log_softmax(-1), allowed, "beam")]
     if rule == "first_token":  # where a token both ends a sentence and goes on, the earlier sentence stands for it
@@ -128,7 +131,7 @@ def _search(lm: LM, context: Context, allowed: Trie | _FreeText, k: int, rule: R
     return pool, steps
 
 
-def _step(lm: LM, context: Context, beams: Sequence[_Beam]) -> tuple[list[_Beam], Tensor]:
+def _step(lm: SpanEngine, context: Context, beams: Sequence[_Beam]) -> tuple[list[_Beam], Tensor]:
     """Read every beam's last token in one pass: the beams with it read, and (beam, vocab) log-probabilities."""
     rows = [Row([beam.ids[-1]], [context.position + len(beam.ids) - 1], (context.span, *beam.read)) for beam in beams]
     read = lm.extend(context.cache, rows, stage="prefix", parallel=True, last_logits=True, tree=True)
@@ -140,7 +143,7 @@ def _step(lm: LM, context: Context, beams: Sequence[_Beam]) -> tuple[list[_Beam]
 def _grown(beam: _Beam, logp: Tensor, allowed: Trie | _FreeText, rule: Rule) -> list[_Beam]:
     """The beam by each token that may follow; `logp` (vocab,) is of the whole vocabulary."""
     branches = allowed.branches(beam.node) if isinstance(allowed, Trie) else allowed.branches(beam.node, logp)
-    values = logp[torch.tensor([token for token, _ in branches], device=logp.device)].tolist()
+    values = logp[[token for token, _ in branches]].tolist()
     grown = []
     for (token, node), value in zip(branches, values, strict=True):
         total = beam.total + value

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from ragauge.engines import LM, Row, Span
+from ragauge.engines.protocol import Row, Span, SpanEngine
 from ragauge.evidence.endpoint import Endpoint, EndpointError
 from ragauge.evidence.request import after_document, before_document
 from ragauge.evidence.sentences import Sentence, tokenize
@@ -118,7 +118,7 @@ class Writer(ABC):
 class LocalWriter(Writer):
     """A decoder on this machine, the spans of a batch side by side in every pass, greedily."""
 
-    lm: LM
+    lm: SpanEngine
     template: str  # how the model's prompts are wrapped
 
     @torch.inference_mode()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
-
-from ragauge.engines import LM, Row
+from ragauge.engines.protocol import Row, SpanEngine
 from ragauge.evidence.prefix import Context, Prefix
 from ragauge.evidence.sentences import Sentence
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Range = tuple[int, int]
 """The first and the last sentence of a stretch, both in it."""
@@ -31,7 +32,12 @@ def within(prefix: Prefix, sentences: Sequence[Sentence], d: int) -> list[int]:
 
 
 def decode(
-    lm: LM, context: Context, ids: Sequence[int], sentences: Sequence[Sentence], prefixes: Sequence[Prefix], d: int
+    lm: SpanEngine,
+    context: Context,
+    ids: Sequence[int],
+    sentences: Sequence[Sentence],
+    prefixes: Sequence[Prefix],
+    d: int,
 ) -> list[Range]:
     """The stretch of each prefix, up to the sentence after which the model is most likely to stop (eq. 7).
 
@@ -60,7 +66,7 @@ def decode(
 def eos_logp(logits: Tensor, eos: Sequence[int]) -> Tensor:
     """log P(the response ends here) at each place: (place, vocab) -> (place,), fp32."""
     logp = logits.float().log_softmax(-1)
-    return logp[:, torch.tensor(eos, device=logits.device)].logsumexp(-1)
+    return logp[:, list(eos)].logsumexp(-1)
 
 
 def merge(ranges: Iterable[Range], sentences: Sequence[Sentence]) -> list[Range]:

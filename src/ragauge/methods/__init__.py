@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import asdict, fields
 from typing import Any, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
 from ragauge import registry
-from ragauge.engines.engine import Limits
+from ragauge.engines.protocol import Limits
 from ragauge.errors import UserError, unknown
 from ragauge.methods._base import Answer, Evidence, Method
 
-__all__ = ["Answer", "Evidence", "Limits", "Method", "make", "names"]
+__all__ = ["Answer", "Evidence", "Limits", "Method", "make", "names", "options"]
 
 
 def names() -> list[str]:
@@ -31,6 +31,11 @@ def make(name: str, where: str = "", **options: Any) -> Method:
         _check(value, types[option], f"{where or name}.{option}")
     method: Method = kind(**options)
     return method
+
+
+def options(name: str, where: str = "", **given: Any) -> dict[str, Any]:
+    """All options of a method: those given, checked as by `make`, and the defaults of the others."""
+    return asdict(make(name, where, **given))
 
 
 def _check(value: Any, annotated: Any, place: str) -> None:

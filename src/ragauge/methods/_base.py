@@ -5,12 +5,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from torch import Tensor
-
-from ragauge.engines import LM, KVCache, Limits, Row
+from ragauge.engines.protocol import Capabilities, Engine, Limits, Row, SpanEngine, mismatch
 from ragauge.prompts import Prompt, unit_steps
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ragauge.engines.cache import KVCache
 
 
 @dataclass(frozen=True)
@@ -46,29 +49,42 @@ class Method(ABC):
     """
 
     finds: ClassVar[bool] = False  # looks for evidence by a decoder, which may be another one than answers
+    requires: ClassVar[Capabilities] = frozenset()  # of the engine, whatever the options are; empty: the text level
 
-    def prepare(self, lm: LM, prompt: Prompt) -> Any:  # noqa: B027 (most methods prepare nothing)
+    def prepare(self, lm: SpanEngine, prompt: Prompt) -> Any:  # noqa: B027 (most methods prepare nothing)
         """The state that can be computed before the question is known; None where there is none."""
 
     @abstractmethod
-    def answer(self, lm: LM, state: Any, prompt: Prompt, limits: Limits) -> Answer:
+    def answer(self, lm: SpanEngine, state: Any, prompt: Prompt, limits: Limits) -> Answer:
         """Answer the prompt's question.
 
         Raises:
             UserError: the prompt is longer than the model's context.
         """
 
-    def unsupported(self, lm: LM) -> str | None:
-        """Why the method cannot run on this decoder; None where it can."""
+    def required(self) -> Capabilities:
+        """What these options require of an engine."""
+        return self.requires
+
+    def assets(self) -> tuple[str, ...]:
+        """Names or sources of the text encoders and the like that these options read besides the model."""
+        return ()
+
+    def unsupported(self, lm: SpanEngine) -> str | None:
+        """Why the method cannot run on this model, for a reason of its shape or tokenizer; None where it can.
+
+        Called on engines that have what is required, `refusal` does both.
+        """
         return None
 
+    def refusal(self, lm: Engine) -> str | None:
+        """Why the method cannot run on this engine, in one line; None where it can."""
+        return mismatch(self.required(), lm.capabilities) or self.unsupported(cast(SpanEngine, lm))
 
-def read_plain(lm: LM, segments: Sequence[Sequence[int]], limits: Limits, stage: str = "prompt") -> list[int]:
+
+def read_plain(lm: Engine, segments: Sequence[Sequence[int]], limits: Limits) -> list[int]:
     """Read the segments one after another as a plain prompt, nothing cached, and generate."""
-    ids = [token for segment in segments for token in segment]
-    cache = lm.new_cache(len(ids) + limits.max_new_tokens)
-    read = lm.extend(cache, [plain_row(ids)], stage=stage, last_logits=True)
-    return generate(lm, cache, read.last_logits, len(ids), limits)
+    return lm.respond([token for segment in segments for token in segment], limits).ids
 
 
 def plain_row(ids: Sequence[int]) -> Row:
@@ -76,7 +92,7 @@ def plain_row(ids: Sequence[int]) -> Row:
     return Row(ids, unit_steps(0, len(ids)))
 
 
-def generate(lm: LM, cache: KVCache, last_logits: Tensor | None, position: float, limits: Limits) -> list[int]:
+def generate(lm: SpanEngine, cache: KVCache, last_logits: Tensor | None, position: float, limits: Limits) -> list[int]:
     """Generate from `position` on after everything in the cache, given the logits (1, vocab) of its last token."""
     assert last_logits is not None
     return lm.generate(cache, last_logits[0], position, limits)

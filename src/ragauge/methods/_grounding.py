@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from ragauge.engines import LM, KVCache, Limits, Row, Span
+from ragauge.engines.protocol import Capability, Engine, Limits, Row, Span, SpanEngine
 from ragauge.errors import UserError
 from ragauge.evidence import skip
 from ragauge.evidence.prefix import Context
@@ -13,6 +14,9 @@ from ragauge.evidence.request import after_document, before_document, token_ids
 from ragauge.evidence.sentences import Sentence, tokenize
 from ragauge.methods._base import Answer, Evidence, read_plain
 from ragauge.prompts import Prompt, Source, cut_middle, unit_steps
+
+if TYPE_CHECKING:
+    from ragauge.engines.cache import KVCache
 
 CHUNK = 1024  # tokens of the document that are read in one pass: the mask is (CHUNK, tokens before), never square
 QUESTION_ROOM = 256  # tokens kept free for the request when a document is cut to the context
@@ -54,7 +58,7 @@ class Grounding:
     cache: KVCache
     length: int  # slots of the opening and the text
 
-    def ask(self, lm: LM, prompt: Prompt) -> Context:
+    def ask(self, lm: SpanEngine, prompt: Prompt) -> Context:
         """Read the request for evidence after the text, in place of the last one."""
         request = after_document(lm.tokenizer, prompt.question, prompt.task)
         self.cache.truncate(self.length)
@@ -64,22 +68,24 @@ class Grounding:
         return Context(self.cache, Span(0, self.cache.length), logits[0], float(self.cache.length))
 
 
-def finder_of(lm: LM) -> LM:
+FINDING = frozenset({Capability.TEXT, Capability.WEIGHTS, Capability.SPANS})
+"""What finding evidence by a decoder's own words requires."""
+
+
+def finder_of(lm: SpanEngine) -> SpanEngine:
     """The decoder that finds the evidence which this one answers from."""
     return lm.finder or lm
 
 
-def why_not(lm: LM) -> str | None:
+def why_not(lm: SpanEngine) -> str | None:
     """Why no evidence can be found by this decoder's own words; None where it can."""
-    if lm.decoder is None or lm.tokenizer is None:
-        return "finds evidence by what the model says of a text: needs weights and a tokenizer"
     if not lm.tokenizer.is_fast:
         return "the model's tokenizer does not say which characters a token stands for"
     has_end = finder_of(lm).shape.eos
     return None if has_end else "the model has no end-of-text token, whose probability ends evidence"
 
 
-def sentences_of(lm: LM, sources: Sequence[Source], truncated: int = 0) -> Text:
+def sentences_of(lm: Engine, sources: Sequence[Source], truncated: int = 0) -> Text:
     """The sources as one text; raises UserError where it has no sentence."""
     ids, sentences = tokenize(sources, lm.tokenizer)
     if not sentences:
@@ -87,7 +93,7 @@ def sentences_of(lm: LM, sources: Sequence[Source], truncated: int = 0) -> Text:
     return Text(ids, sentences, tuple(sources), truncated)
 
 
-def read_documents(lm: LM, prompt: Prompt, *, positions: int, slots: int, lower: str) -> Grounding:
+def read_documents(lm: SpanEngine, prompt: Prompt, *, positions: int, slots: int, lower: str) -> Grounding:
     """Read a prompt's documents as one text, once for all questions; beyond the context it loses its middle.
 
     Args:
@@ -111,7 +117,7 @@ def read_documents(lm: LM, prompt: Prompt, *, positions: int, slots: int, lower:
     return Grounding(text, cache, cache.length)
 
 
-def read_in_chunks(lm: LM, cache: KVCache, ids: Sequence[int]) -> None:
+def read_in_chunks(lm: SpanEngine, cache: KVCache, ids: Sequence[int]) -> None:
     """Read a long text in memory that grows linearly with it."""
     for start in range(0, len(ids), CHUNK):
         chunk = ids[start : start + CHUNK]
@@ -119,7 +125,7 @@ def read_in_chunks(lm: LM, cache: KVCache, ids: Sequence[int]) -> None:
         lm.extend(cache, [Row(chunk, unit_steps(start, len(chunk)), past)], stage="documents", offline=True)
 
 
-def answer_from(lm: LM, prompt: Prompt, evidence: Sequence[Evidence], truncated: int, limits: Limits) -> Answer:
+def answer_from(lm: Engine, prompt: Prompt, evidence: Sequence[Evidence], truncated: int, limits: Limits) -> Answer:
     """The answer generated from these pieces of evidence in place of the documents, in the data set's own prompt.
 
     Where there is no piece, it is generated from none: the record's evidence is then empty.

@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import Field
 
 from ragauge.cost.trace import Call
-from ragauge.engines import LM, Limits
+from ragauge.engines.protocol import Capabilities, Capability, Limits, SpanEngine
 from ragauge.methods._base import Answer, Method, read_plain
 from ragauge.methods._reading import Reading
 from ragauge.prompts import PREAMBLE, TASK, Prompt, PromptGraph, Segment, unit_steps
@@ -35,11 +35,14 @@ class Ranked(Method):
     path_caching: bool = True
     library: ClassVar[str | None] = None  # of the ranker: imported before anything is timed
 
+    def required(self) -> Capabilities:
+        return frozenset({Capability.SPANS}) if self.path_caching else frozenset()
+
     @abstractmethod
-    def rank(self, lm: LM, state: Any, prompt: Prompt) -> np.ndarray:
+    def rank(self, lm: SpanEngine, state: Any, prompt: Prompt) -> np.ndarray:
         """Scores of the documents for the question: (document,), higher is better."""
 
-    def prepare(self, lm: LM, prompt: Prompt) -> RankedState:
+    def prepare(self, lm: SpanEngine, prompt: Prompt) -> RankedState:
         if self.library:
             importlib.import_module(self.library)
         if not self.path_caching:
@@ -49,7 +52,7 @@ class Ranked(Method):
         reading.read([PREAMBLE], stage="preamble", offline=True)
         return RankedState(reading)
 
-    def answer(self, lm: LM, state: RankedState, prompt: Prompt, limits: Limits) -> Answer:
+    def answer(self, lm: SpanEngine, state: RankedState, prompt: Prompt, limits: Limits) -> Answer:
         scores = self._timed_rank(lm, state, prompt)
         order = sorted(range(len(scores)), key=lambda i: -scores[i])[: self.top_k]
         if state.reading is None:
@@ -59,7 +62,7 @@ class Ranked(Method):
             ids = _answer_after(state.reading, order, prompt, limits)
         return Answer(ids, tuple(order), tuple(float(s) for s in scores))
 
-    def _timed_rank(self, lm: LM, state: RankedState, prompt: Prompt) -> np.ndarray:
+    def _timed_rank(self, lm: SpanEngine, state: RankedState, prompt: Prompt) -> np.ndarray:
         started = time.perf_counter()
         scores = self.rank(lm, state, prompt)
         seconds = time.perf_counter() - started

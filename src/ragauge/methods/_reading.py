@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
-from ragauge.engines import LM, Extension, KVCache, Limits, Row, Span
+from ragauge.engines.protocol import Extension, Limits, Row, Span, SpanEngine
 from ragauge.errors import UserError
 from ragauge.methods._base import generate
 from ragauge.prompts import Name, PromptGraph
+
+if TYPE_CHECKING:
+    from ragauge.engines.cache import KVCache
 
 
 class Reading:
     """Reads segments of a graph, in any order that has ancestors first; each attends to its ancestors' spans."""
 
-    def __init__(self, lm: LM, graph: PromptGraph, cache: KVCache, spans: dict[Name, Span] | None = None) -> None:
+    def __init__(
+        self, lm: SpanEngine, graph: PromptGraph, cache: KVCache, spans: dict[Name, Span] | None = None
+    ) -> None:
         self.lm, self.graph, self.cache = lm, graph, cache
         self.spans = dict(spans or {})
 

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field
-from torch import Tensor
 
-from ragauge.engines import LM, KVCache, Limits
+from ragauge.engines.protocol import Capabilities, Capability, Limits, SpanEngine
 from ragauge.methods._base import Answer, Method, generate, plain_row
 from ragauge.prompts import Prompt
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ragauge.engines.cache import KVCache
 
 
 @dataclass(frozen=True)
@@ -24,16 +28,20 @@ class AttentionSort(Method):
     Table 7: 0.33 of its speed) is that of three readings in all, which `rounds` counts.
     """
 
+    requires: ClassVar[Capabilities] = frozenset({Capability.SPANS, Capability.ATTENTION})
+
     rounds: Annotated[int, Field(ge=1)] = 3  # prompts read in all; the last one answers
 
-    def answer(self, lm: LM, state: Any, prompt: Prompt, limits: Limits) -> Answer:
+    def answer(self, lm: SpanEngine, state: Any, prompt: Prompt, limits: Limits) -> Answer:
         order = list(range(len(prompt.documents)))
         segments = [prompt.preamble, *prompt.documents, prompt.query, prompt.task]
         cache = lm.new_cache(sum(map(len, segments)) + limits.max_new_tokens)
         for left in reversed(range(self.rounds)):
             logits, weights = _read(lm, cache, prompt, order, stage="sort" if left else "prompt")
             ranked = sorted(order, key=weights.__getitem__)
-            settled = ranked == order and lm.decoder is not None  # without weights no order is known: cost all rounds
+            settled = (
+                ranked == order and Capability.WEIGHTS in lm.capabilities
+            )  # without weights no order is known: cost all rounds
             if settled or not left:
                 break
             order = ranked
@@ -42,7 +50,7 @@ class AttentionSort(Method):
 
 
 def _read(
-    lm: LM, cache: KVCache, prompt: Prompt, order: Sequence[int], stage: str
+    lm: SpanEngine, cache: KVCache, prompt: Prompt, order: Sequence[int], stage: str
 ) -> tuple[Tensor | None, list[float]]:
     """Read the documents in this order: (logits, attention on each document in the prompt's own order)."""
     cache.truncate(0)

@@ -7,11 +7,11 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from ragauge.engines import LM, Limits
+from ragauge.engines.protocol import Capabilities, Limits, SpanEngine
 from ragauge.evidence import prefix, skip
 from ragauge.evidence.trie import LONGEST, Trie
 from ragauge.methods._base import Answer, Evidence, Method
-from ragauge.methods._grounding import Grounding, answer_from, finder_of, read_documents, why_not
+from ragauge.methods._grounding import FINDING, Grounding, answer_from, finder_of, read_documents, why_not
 from ragauge.prompts import Prompt
 
 
@@ -29,6 +29,7 @@ class CFIC(Method):
     """
 
     finds: ClassVar[bool] = True
+    requires: ClassVar[Capabilities] = FINDING
 
     top_k: Annotated[int, Field(ge=1)] = 3  # prefixes
     d: Annotated[int, Field(ge=0)] = 256  # tokens after a prefix within which evidence ends
@@ -36,18 +37,18 @@ class CFIC(Method):
     skip: bool = True
     search: Literal["beam", "first_token"] = "beam"  # "first_token" is the released code's greedy choice
 
-    def unsupported(self, lm: LM) -> str | None:
+    def unsupported(self, lm: SpanEngine) -> str | None:
         return why_not(lm)
 
-    def prepare(self, lm: LM, prompt: Prompt) -> Prepared:
+    def prepare(self, lm: SpanEngine, prompt: Prompt) -> Prepared:
         row = LONGEST + self.d  # a prefix and what follows it
         reading = read_documents(finder_of(lm), prompt, positions=row, slots=row + self.top_k * row, lower="d")
         return Prepared(reading, Trie(reading.text.sentence_ids))
 
-    def answer(self, lm: LM, state: Prepared, prompt: Prompt, limits: Limits) -> Answer:
+    def answer(self, lm: SpanEngine, state: Prepared, prompt: Prompt, limits: Limits) -> Answer:
         return answer_from(lm, prompt, self.find(lm, state, prompt), state.reading.text.truncated, limits)
 
-    def find(self, lm: LM, state: Prepared, prompt: Prompt) -> tuple[Evidence, ...]:
+    def find(self, lm: SpanEngine, state: Prepared, prompt: Prompt) -> tuple[Evidence, ...]:
         """The evidence for the prompt's question, in document order."""
         finder, text = finder_of(lm), state.reading.text
         context = state.reading.ask(finder, prompt)

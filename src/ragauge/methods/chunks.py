@@ -6,13 +6,13 @@ import importlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
 
 from ragauge.cost.trace import Call
-from ragauge.engines import LM, Limits
+from ragauge.engines.protocol import Capabilities, Capability, Engine, Limits
 from ragauge.evidence import chunks
 from ragauge.evidence.skip import Range
 from ragauge.methods._base import Answer, Method
@@ -31,20 +31,23 @@ class Chunks(Method):
     tokens, Table 6), rounded up.
     """
 
+    requires: ClassVar[Capabilities] = frozenset({Capability.TEXT, Capability.WEIGHTS})
+
     chunking: Literal["sliding_window", "paragraph"] = "sliding_window"
     words: Annotated[int, Field(ge=1)] = 256  # of a window; longer paragraphs are cut at sentence ends
     ranker: Literal["dense", "bm25"] = "dense"
     encoder: str = "minilm"  # of the dense ranker: an asset's name or source
     volume: Annotated[int, Field(ge=1)] = 256  # tokens of evidence at most
 
-    def unsupported(self, lm: LM) -> str | None:
-        if lm.decoder is None or lm.tokenizer is None:
-            return "cuts evidence out of a text: needs weights and a tokenizer"
+    def assets(self) -> tuple[str, ...]:
+        return (self.encoder,) if self.ranker == "dense" else ()
+
+    def unsupported(self, lm: Engine) -> str | None:
         return (
             None if lm.tokenizer.is_fast else "the model's tokenizer does not say which characters a token stands for"
         )
 
-    def prepare(self, lm: LM, prompt: Prompt) -> Cut:
+    def prepare(self, lm: Engine, prompt: Prompt) -> Cut:
         text = sentences_of(lm, prompt.sources)
         ranges = CUTTERS[self.chunking](text.sources, text.sentences, self.words)
         texts = [chunks.text_of(chunk, text.sources, text.sentences) for chunk in ranges]
@@ -53,13 +56,13 @@ class Chunks(Method):
             return Cut(text, ranges, texts)
         return Cut(text, ranges, texts, self._embed(lm, texts, query=False))
 
-    def answer(self, lm: LM, state: Cut, prompt: Prompt, limits: Limits) -> Answer:
+    def answer(self, lm: Engine, state: Cut, prompt: Prompt, limits: Limits) -> Answer:
         scores = self._scores(lm, state, prompt.question)
         ranked = [state.chunks[i] for i in np.argsort(-scores, kind="stable")]
         evidence = state.text.evidence(chunks.within(ranked, state.text.sentences, self.volume))
         return answer_from(lm, prompt, evidence, 0, limits)
 
-    def _scores(self, lm: LM, state: Cut, question: str) -> np.ndarray:
+    def _scores(self, lm: Engine, state: Cut, question: str) -> np.ndarray:
         """Scores of the chunks for a question: (chunk,); of equal ones the earlier comes first."""
         if state.vectors is not None:
             scores: np.ndarray = state.vectors @ self._embed(lm, [question], query=True)[0]
@@ -71,7 +74,7 @@ class Chunks(Method):
         lm.note(Call("rank", (), (), macs=0, seconds=time.perf_counter() - started))
         return counted
 
-    def _embed(self, lm: LM, texts: Sequence[str], query: bool) -> np.ndarray:
+    def _embed(self, lm: Engine, texts: Sequence[str], query: bool) -> np.ndarray:
         """Embeddings (text, dim); those of chunks can be computed before the question is known."""
         from ragauge.rankers.dense import load_encoder
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ragauge.engines import LM, Limits
+from ragauge.engines.protocol import Engine, Limits
 from ragauge.methods._base import Answer, Method, read_plain
 from ragauge.prompts import Prompt
 
@@ -14,5 +14,5 @@ from ragauge.prompts import Prompt
 class ClosedBook(Method):
     """The question alone, without the instruction that speaks of search results: what the model knows by heart."""
 
-    def answer(self, lm: LM, state: Any, prompt: Prompt, limits: Limits) -> Answer:
+    def answer(self, lm: Engine, state: Any, prompt: Prompt, limits: Limits) -> Answer:
         return Answer(read_plain(lm, [prompt.opening, prompt.query, prompt.task], limits))

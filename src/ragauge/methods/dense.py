@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ragauge.cost.trace import Call
-from ragauge.engines import LM, Limits
+from ragauge.engines.protocol import Limits, SpanEngine
 from ragauge.methods._base import Answer
 from ragauge.methods._ranked import Ranked, RankedState
 from ragauge.prompts import Prompt
@@ -20,19 +20,22 @@ class Dense(Ranked):
 
     encoder: str = "minilm"  # an asset's name or source: "minilm", "contriever", "path:/folder"
 
-    def prepare(self, lm: LM, prompt: Prompt) -> RankedState:
+    def assets(self) -> tuple[str, ...]:
+        return (self.encoder,)
+
+    def prepare(self, lm: SpanEngine, prompt: Prompt) -> RankedState:
         from ragauge.rankers.dense import load_encoder
 
         state = super().prepare(lm, prompt)
         load_encoder(self.encoder)  # not when the first question is timed
         return replace(state, vectors=self._embed(lm, prompt)) if self.path_caching else state
 
-    def answer(self, lm: LM, state: RankedState, prompt: Prompt, limits: Limits) -> Answer:
+    def answer(self, lm: SpanEngine, state: RankedState, prompt: Prompt, limits: Limits) -> Answer:
         if state.vectors is None:
             state = replace(state, vectors=self._embed(lm, prompt))
         return super().answer(lm, state, prompt, limits)
 
-    def _embed(self, lm: LM, prompt: Prompt) -> np.ndarray:
+    def _embed(self, lm: SpanEngine, prompt: Prompt) -> np.ndarray:
         """The documents' embeddings: (document, dim)."""
         from ragauge.rankers.dense import load_encoder
 
@@ -43,7 +46,7 @@ class Dense(Ranked):
         lm.note(Call("rank", (), (), offline=self.path_caching, macs=macs, seconds=seconds))
         return vectors
 
-    def rank(self, lm: LM, state: RankedState, prompt: Prompt) -> np.ndarray:
+    def rank(self, lm: SpanEngine, state: RankedState, prompt: Prompt) -> np.ndarray:
         from ragauge.rankers.dense import load_encoder
 
         vector: np.ndarray = load_encoder(self.encoder).encode([prompt.question], query=True)[0]

@@ -7,10 +7,10 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from ragauge.engines import LM, Limits
+from ragauge.engines.protocol import Capabilities, Limits, SpanEngine
 from ragauge.evidence.sentences import split
 from ragauge.methods._base import Answer, Evidence, Method, generate
-from ragauge.methods._grounding import Grounding, answer_from, finder_of, read_documents, why_not
+from ragauge.methods._grounding import FINDING, Grounding, answer_from, finder_of, read_documents, why_not
 from ragauge.prompts import Prompt, Source
 
 
@@ -24,16 +24,17 @@ class FreeExtraction(Method):
     """
 
     finds: ClassVar[bool] = True
+    requires: ClassVar[Capabilities] = FINDING
 
     volume: Annotated[int, Field(ge=1)] = 256  # tokens of evidence at most
 
-    def unsupported(self, lm: LM) -> str | None:
+    def unsupported(self, lm: SpanEngine) -> str | None:
         return why_not(lm)
 
-    def prepare(self, lm: LM, prompt: Prompt) -> Grounding:
+    def prepare(self, lm: SpanEngine, prompt: Prompt) -> Grounding:
         return read_documents(finder_of(lm), prompt, positions=self.volume, slots=self.volume, lower="volume")
 
-    def answer(self, lm: LM, state: Grounding, prompt: Prompt, limits: Limits) -> Answer:
+    def answer(self, lm: SpanEngine, state: Grounding, prompt: Prompt, limits: Limits) -> Answer:
         finder = finder_of(lm)
         context = state.ask(finder, prompt)
         at_most = Limits(self.volume, stop=(), ignore_stop=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ragauge.engines import LM, Limits
+from ragauge.engines.protocol import Engine, Limits
 from ragauge.errors import UserError
 from ragauge.evidence.request import token_ids
 from ragauge.methods._base import Answer, Evidence, Method, read_plain
@@ -18,9 +18,9 @@ SLACK = 8  # tokens that two stretches may come to more by themselves than they 
 class FullArticle(Method):
     """All documents in one plain prompt, nothing cached, with LongBench's middle truncation; all of it is evidence."""
 
-    def answer(self, lm: LM, state: Any, prompt: Prompt, limits: Limits) -> Answer:
+    def answer(self, lm: Engine, state: Any, prompt: Prompt, limits: Limits) -> Answer:
         around = [prompt.preamble, prompt.query, prompt.task]
-        room = lm.shape.max_context - limits.max_new_tokens - sum(map(len, around))
+        room = lm.max_context - limits.max_new_tokens - sum(map(len, around))
         documents, shown, truncated = prompt.documents, prompt.cut or prompt.sources, prompt.truncated
         if sum(map(len, documents)) > room:
             documents, shown, truncated = _cut(lm, prompt, room)
@@ -30,7 +30,7 @@ class FullArticle(Method):
         return Answer(ids, kept, evidence=evidence, truncated=truncated)
 
 
-def _cut(lm: LM, prompt: Prompt, room: int) -> tuple[list[list[int]], tuple[Source, ...], int]:
+def _cut(lm: Engine, prompt: Prompt, room: int) -> tuple[list[list[int]], tuple[Source, ...], int]:
     """Token ids of the documents' beginning and end in `room` tokens, these stretches, and how much is left out."""
     if lm.tokenizer is None:
         tokens = sum(map(len, prompt.documents))
@@ -40,6 +40,6 @@ def _cut(lm: LM, prompt: Prompt, room: int) -> tuple[list[list[int]], tuple[Sour
     ends = len(token_ids(lm.tokenizer, prompt.document_end)) if prompt.document_end else 0
     half = (room - SLACK) // 2 - ends
     if half < 1:
-        raise UserError(f"the model's context of {lm.shape.max_context} tokens has no room for a document")
+        raise UserError(f"the model's context of {lm.max_context} tokens has no room for a document")
     shown, truncated = cut_middle(prompt.sources, lm.tokenizer, half, half)
     return [token_ids(lm.tokenizer, source.shown + prompt.document_end) for source in shown], shown, truncated

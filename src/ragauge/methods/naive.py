@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ragauge.engines import LM, Limits
+from ragauge.engines.protocol import Engine, Limits
 from ragauge.methods._base import Answer, Method, read_plain
 from ragauge.prompts import Prompt
 
@@ -14,6 +14,6 @@ from ragauge.prompts import Prompt
 class Naive(Method):
     """All documents in the order given, one plain prompt, nothing cached (the paper's baseline of every speedup)."""
 
-    def answer(self, lm: LM, state: Any, prompt: Prompt, limits: Limits) -> Answer:
+    def answer(self, lm: Engine, state: Any, prompt: Prompt, limits: Limits) -> Answer:
         ids = read_plain(lm, [prompt.preamble, *prompt.documents, prompt.query, prompt.task], limits)
         return Answer(ids, kept=tuple(range(len(prompt.documents))))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ragauge.engines import LM, Limits
+from ragauge.engines.protocol import Engine, Limits
 from ragauge.errors import UserError
 from ragauge.methods._base import Answer, Evidence, Method, read_plain
 from ragauge.methods._grounding import answer_from
@@ -19,7 +19,7 @@ class Oracle(Method):
     Where the data set says which stretches of them hold the answer (`wiki_long`: a section), of these alone.
     """
 
-    def answer(self, lm: LM, state: Any, prompt: Prompt, limits: Limits) -> Answer:
+    def answer(self, lm: Engine, state: Any, prompt: Prompt, limits: Limits) -> Answer:
         if not prompt.gold:
             raise UserError("the question names no gold document, which the oracle reads")
         if prompt.gold_sources:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
-from ragauge.engines import LM, Limits
+from ragauge.engines.protocol import Capabilities, Capability, Limits, SpanEngine
 from ragauge.methods._base import Answer, Method
 from ragauge.methods._reading import Reading
 from ragauge.prompts import LAYOUTS, PREAMBLE, TASK, Prompt, PromptGraph, Segment, unit_steps
@@ -17,7 +18,9 @@ class PromptCache(Method):
     Documents are left-aligned after the preamble and none is dropped.
     """
 
-    def prepare(self, lm: LM, prompt: Prompt) -> Reading:
+    requires: ClassVar[Capabilities] = frozenset({Capability.SPANS})
+
+    def prepare(self, lm: SpanEngine, prompt: Prompt) -> Reading:
         start = len(prompt.preamble)
         positions, _ = LAYOUTS["left_aligned"]([len(d) for d in prompt.documents], start)
         graph = PromptGraph([Segment(PREAMBLE, prompt.preamble, unit_steps(0, start))])
@@ -30,7 +33,7 @@ class PromptCache(Method):
         reading.read(names, stage="documents", offline=True)
         return reading
 
-    def answer(self, lm: LM, state: Reading, prompt: Prompt, limits: Limits) -> Answer:
+    def answer(self, lm: SpanEngine, state: Reading, prompt: Prompt, limits: Limits) -> Answer:
         reading = state.again()
         start = len(prompt.preamble) + max(map(len, prompt.documents))
         ids = [*prompt.query, *prompt.task]

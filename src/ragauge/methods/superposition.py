@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-import torch
 from pydantic import Field
 
-from ragauge.engines import LM, Extension, Limits
+from ragauge.engines.protocol import Capabilities, Capability, Extension, Limits, SpanEngine
 from ragauge.methods._base import Answer, Method
 from ragauge.methods._reading import Reading
 from ragauge.prompts import LAYOUTS, PREAMBLE, TASK, Name, Prompt, PromptGraph, Segment, unit_steps
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Paths = list[tuple[int, ...]]
 """The documents of each parallel path."""
@@ -45,14 +47,18 @@ class Superposition(Method):
     drop_first_token: bool = False  # the released code's: drop the first token of every segment after the preamble
     path_temperature: Annotated[float, Field(gt=0)] | None = None  # the released code's: bias kept paths by saliency
 
+    def required(self) -> Capabilities:
+        observed = {Capability.ATTENTION} if self.prunes and self.saliency == "attention" else set()
+        return frozenset({Capability.SPANS, *observed})
+
     @property
     def prunes(self) -> bool:
         return self.path_pruning and self.saliency != "none"
 
-    def prepare(self, lm: LM, prompt: Prompt) -> _Round | None:
+    def prepare(self, lm: SpanEngine, prompt: Prompt) -> _Round | None:
         return self._first_round(lm, prompt, offline=True) if self.path_caching else None
 
-    def answer(self, lm: LM, state: _Round | None, prompt: Prompt, limits: Limits) -> Answer:
+    def answer(self, lm: SpanEngine, state: _Round | None, prompt: Prompt, limits: Limits) -> Answer:
         current = state.again() if state else self._first_round(lm, prompt, offline=False)
         kept: list[int] = []
         saliency: list[float | None] = [None] * len(prompt.documents)
@@ -71,7 +77,7 @@ class Superposition(Method):
 
     # ---- rounds
 
-    def _first_round(self, lm: LM, prompt: Prompt, offline: bool) -> _Round:
+    def _first_round(self, lm: SpanEngine, prompt: Prompt, offline: bool) -> _Round:
         paths = split_paths(len(prompt.documents), self.factor)
         graph = PromptGraph([Segment(PREAMBLE, prompt.preamble, unit_steps(0, len(prompt.preamble)))])
         tokens = len(prompt.preamble) + sum(map(len, prompt.documents))
@@ -162,7 +168,7 @@ class _Round:
     def again(self) -> _Round:
         return _Round(self.reading.again(), self.paths, self.documents, self.prefix, self.stop, self.prior)
 
-    def attended(self, read: Extension) -> list[tuple[Name, Name, torch.Tensor]]:
+    def attended(self, read: Extension) -> list[tuple[Name, Name, Tensor]]:
         return list(zip(self.documents, self.queries, read.attention, strict=True))
 
 
@@ -178,7 +184,7 @@ def mean_logp(read: Extension) -> list[float]:
     return [float(values.mean()) if len(values) else 0.0 for values in read.logp]
 
 
-def _document_attention(reading: Reading, document: Name, query: Name, weights: torch.Tensor) -> float:
+def _document_attention(reading: Reading, document: Name, query: Name, weights: Tensor) -> float:
     """Mean attention of the query's tokens on the document's: `weights` has one value a key of the query's row."""
     start = sum(len(reading.spans[a]) for a in reading.past_of(query) if a != document)
     return float(weights[start : start + len(reading.spans[document])].mean())
@@ -188,6 +194,8 @@ def _bias_paths(
     reading: Reading, current: _Round, chosen: Sequence[int], scores: Sequence[float], temperature: float
 ) -> None:
     """Add log softmax(score / temperature), less its maximum, to the attention on each kept path."""
+    import torch
+
     log_weights = torch.tensor([scores[p] for p in chosen]).div(temperature).log_softmax(0)
     for path, value in zip(chosen, (log_weights - log_weights.max()).tolist(), strict=True):
         for name in (current.documents[path], current.queries[path]):

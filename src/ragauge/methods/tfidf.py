@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ragauge.engines import LM
+from ragauge.engines.protocol import SpanEngine
 from ragauge.methods._ranked import Ranked, RankedState
 from ragauge.prompts import Prompt
 
@@ -18,7 +18,7 @@ class TFIDF(Ranked):
 
     library: ClassVar[str | None] = "sklearn.feature_extraction.text"
 
-    def rank(self, lm: LM, state: RankedState, prompt: Prompt) -> np.ndarray:
+    def rank(self, lm: SpanEngine, state: RankedState, prompt: Prompt) -> np.ndarray:
         from ragauge.rankers.tfidf import rank
 
         return rank(prompt.question, prompt.document_texts)

@@ -1,0 +1,183 @@
+"""What methods may ask of an engine, in two levels; importing it imports no torch.
+
+*Text level* (`Engine`): token ids or text in; tokens, text, times and log-probabilities out. Every engine has it.
+*Span level* (`SpanEngine`): key-value caches, rows of tokens at real-valued positions that attend to chosen spans, and
+observed attention. A method states what it requires (`Method.required`), an engine what it can (`capabilities`);
+`mismatch` compares them before anything runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ragauge.cost.shape import Shape
+    from ragauge.cost.trace import Call, Trace
+    from ragauge.engines.cache import KVCache
+
+Observed = Literal["all", "last"]
+
+
+class Capability(Enum):
+    """What not every engine can do; the value completes "requires an engine with ..."."""
+
+    TEXT = "a tokenizer"  # text in and out, not token ids alone
+    WEIGHTS = "weights"  # tokens and scores are a model's; an engine of shapes alone makes them up
+    SPANS = "key-value caches"  # the span level
+    ATTENTION = "observable attention"  # `extend(attention=...)`
+
+
+Capabilities = frozenset[Capability]
+
+
+def mismatch(required: Capabilities, capabilities: Capabilities) -> str | None:
+    """What an engine lacks of what is required, as one line; None where it lacks nothing."""
+    lacking = [c.value for c in Capability if c in required - capabilities]
+    return f"requires an engine with {' and '.join(lacking)}" if lacking else None
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When a response ends."""
+
+    max_new_tokens: int = 100
+    stop: tuple[str, ...] = ("\n",)
+    ignore_stop: bool = False  # generate exactly max_new_tokens, as latency protocols do
+
+
+@dataclass(frozen=True)
+class Response:
+    """What an engine generated after a prompt."""
+
+    ids: list[int]
+    token_s: tuple[float, ...] = ()  # seconds from the request to each token, where the engine times them
+    logp: tuple[float, ...] = ()  # log-probability of each token, where the engine gives them
+
+
+class Span(NamedTuple):
+    """A half-open range of slots of a cache."""
+
+    start: int
+    stop: int
+
+    def __len__(self) -> int:  # slots, not the two fields
+        return self.stop - self.start
+
+
+@dataclass(frozen=True)
+class Row:
+    """New tokens of one path and the cached spans that they attend to besides themselves."""
+
+    ids: Sequence[int]
+    positions: Sequence[float]  # one a token, real-valued
+    past: tuple[Span, ...] = ()
+
+    @property
+    def past_length(self) -> int:
+        return sum(map(len, self.past))
+
+
+@dataclass(frozen=True)
+class Extension:
+    """What one call returned; fields that were not asked for are empty."""
+
+    spans: tuple[Span, ...]  # where each row's tokens are in the cache
+    last_logits: Tensor | None = None  # (row, vocab)
+    logp: tuple[Tensor, ...] = ()  # a row: log P(token j | before) for j >= 1: (token - 1,), fp32
+    attention: tuple[Tensor, ...] = ()  # a row: mean weight of each key over layers, heads and observed queries: (key,)
+    logits: tuple[Tensor, ...] = ()  # a row: of the tokens asked for by `logits_at`: (place, vocab)
+
+
+class Engine(Protocol):
+    """The text level: what every engine can do. Calls are recorded while `tracing`."""
+
+    tokenizer: Any  # of transformers' interface; None: the engine knows token ids alone
+    first_token_at: float | None  # time.perf_counter() when the last response's first token was known
+    peak_cache_bytes: int  # of keys and values, since tracing began; 0 where the engine does not say
+
+    @property
+    def capabilities(self) -> Capabilities: ...
+
+    @property
+    def max_context(self) -> int:
+        """Tokens that prompt and response may have together."""
+        ...
+
+    def respond(self, prompt: Sequence[int] | str, limits: Limits, *, stage: str = "prompt") -> Response:
+        """Read a prompt and generate after it, greedily; raises UserError where it is longer than the context."""
+        ...
+
+    def tracing(self) -> AbstractContextManager[Trace]:
+        """Record every call made inside the block into the list it yields."""
+        ...
+
+    def note(self, call: Call) -> None:
+        """Add a call that another model made (an encoder's) to the trace."""
+        ...
+
+
+class SpanEngine(Engine, Protocol):
+    """The span level, of engines with `Capability.SPANS`."""
+
+    shape: Shape
+
+    @property
+    def finder(self) -> SpanEngine | None:
+        """The engine that finds the evidence which this one answers from; None: it does both."""
+        ...
+
+    def new_cache(self, capacity: int) -> KVCache:
+        """An empty cache with room for `capacity` tokens."""
+        ...
+
+    def join(self, cache: KVCache, spans: Sequence[Span], extra: int) -> KVCache:
+        """A cache of the spans' tokens side by side, with room for `extra` more."""
+        ...
+
+    def extend(
+        self,
+        cache: KVCache,
+        rows: Sequence[Row],
+        *,
+        stage: str,
+        offline: bool = False,
+        parallel: bool = False,
+        last_logits: bool = False,
+        logp: bool = False,
+        logits_at: Sequence[Sequence[int]] | None = None,
+        attention: Observed | None = None,
+        tree: bool = False,
+    ) -> Extension:
+        """Read the rows' tokens, each row attending to its past spans and to itself, into the cache.
+
+        Args:
+            stage: the name of the call in the trace.
+            offline: whether it could be done before the query is known.
+            parallel: whether the rows are independent paths.
+            last_logits, logp, attention: what to return besides the spans.
+            logits_at: the tokens of each row, counted from 0, whose logits to return.
+            tree: attend over the cache in place, rows side by side under a mask, instead of gathering each row's keys:
+                for rows that share a long past. Same result; attention weights are not available.
+
+        Raises:
+            ValueError: `tree` with `attention`.
+            UserError: a row is empty or its last position is beyond the model's context.
+        """
+        ...
+
+    def generate(self, cache: KVCache, logits: Tensor, position: float, limits: Limits) -> list[int]:
+        """Greedy continuation of everything in the cache.
+
+        Args:
+            logits: (vocab,) of the first new token.
+            position: position of that token; later ones follow by one each.
+
+        Returns: the new token ids; an end-of-text id is left out, a token that completes a stop string is kept.
+        """
+        ...
