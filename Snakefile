@@ -38,8 +38,6 @@ include: "workflow/rules/latency.smk"
 include: "workflow/rules/judgements.smk"
 include: "workflow/rules/predictions.smk"
 include: "workflow/rules/items.smk"
-include: "workflow/rules/items_cfic.smk"
-include: "workflow/rules/items_piperag.smk"
 include: "workflow/rules/report.smk"
 
 

@@ -122,8 +122,8 @@ def records(extended: Path) -> Path:
 
 def test_the_page_shows_one_new_file_for_each_kind(root: Path, blocks: list[tuple[str, str]]) -> None:
     added = {str(Path(name).parent) for name, _ in blocks if not (root / name).exists()}
-    package = {f"src/ragauge/{kind}" for kind in ("methods", "datasets", "metrics", "lm/families", "paper")}
-    assert added == package | {"workflow/report"}
+    package = {f"src/ragauge/{kind}" for kind in ("methods", "datasets", "metrics", "engines/families", "items")}
+    assert added == package
 
 
 @pytest.mark.parametrize(

@@ -362,36 +362,15 @@ def judge_gpus(wildcards):
 
 # --- items ---
 
-SUPERPOSITION = "Superposition Prompting"
 ITEM_FILES = {"table": "csv", "figure": "svg", "pdf": "pdf", "png": "png", "latex": "tex", "markdown": "md"}
-workflow.localrules(*registry.names("item"))  # `use rule` does not hand on the directive of the first of them
 item_files = [f"{REPORTS}/{item}.{suffix}" for item in EXPERIMENT.item_names() for suffix in ITEM_FILES.values()]
 
 
-def rendered(item, category):
+def rendered(item):
     """The files of an item; the report shows the figure and the table."""
-    shown = dict(caption=f"../report/{item}.rst", category=category, subcategory=item)
     files = {name: f"{REPORTS}/{item}.{suffix}" for name, suffix in ITEM_FILES.items()}
+    shown = dict(caption="../report/item.rst", category=PLAN.paper(item), subcategory=item)
     return files | {name: report(files[name], labels={"file": name}, **shown) for name in ("table", "figure")}
-
-
-def item_code(item):
-    """Metrics are found by name, so no import shows them."""
-    return code_of(
-        registry.module_name("item", item).removeprefix("ragauge."),
-        "rendering.writing",
-        *(f"metrics.{name}" for name in registry.names("metric")),
-    )
-
-
-def item_params(item):
-    """What an item is made anew for: its code and anything in the experiment, besides its records."""
-    return {
-        "item": item,
-        "code": item_code(item),
-        "config": SETTINGS,
-        "experiment": EXPERIMENT.model_dump(),
-    }
 
 
 # --- the page ---

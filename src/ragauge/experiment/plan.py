@@ -5,11 +5,13 @@ The rules ask this module; it knows no Snakemake.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ragauge import registry
 from ragauge.experiment.schema import Answers, Config
+from ragauge.io.digest import digest
 
 if TYPE_CHECKING:
     from ragauge.results.reads import Asked, Datasets, Kind, Reads
@@ -48,6 +50,24 @@ class Plan:
             "staleness": [STALENESS.format(label=label) for label in self.config.staleness if reads.staleness],
         }
         return {name: [f"{self.results}/{path}" for path in paths] for name, paths in inputs.items() if paths}
+
+    def about(self, item: str) -> str:
+        """What an item shows and what it does not: its file's docstring."""
+        return (registry.module("item", item).__doc__ or item).strip()
+
+    def title(self, item: str) -> str:
+        """The first line of that."""
+        return self.about(item).partition("\n")[0]
+
+    def paper(self, item: str) -> str:
+        """The paper that an item is of, which its folder names."""
+        folder = registry.module_name("item", item).rpartition(".")[0]
+        return str(getattr(importlib.import_module(folder), "PAPER", "All papers"))
+
+    def item_code(self, item: str) -> str:
+        """The digest of what turns records into an item. Metrics are found by name, so no import shows them."""
+        metrics = (registry.module_name("metric", name) for name in registry.names("metric"))
+        return digest(registry.module_name("item", item), "ragauge.rendering.writing", *metrics)
 
     def kind(self, dataset: str) -> Kind:
         """What questions a data set (a label) has."""

@@ -1,1 +1,3 @@
 """The tables and figures of CFIC."""
+
+PAPER = "CFIC"

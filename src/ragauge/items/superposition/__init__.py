@@ -1,1 +1,3 @@
 """The tables and figures of Superposition Prompting."""
+
+PAPER = "Superposition Prompting"
