@@ -26,7 +26,7 @@ import torch
 
 from ragauge.cost.machine import MAX_LOAD, competing_load, cpu_model
 from ragauge.engines import LM, Limits, Row, Span, load_lm
-from ragauge.evaluation.inputs import Questions, setting
+from ragauge.evaluation.inputs import Questions, specification
 from ragauge.evaluation.runner import prompt_of
 from ragauge.evidence import prefix, skip
 from ragauge.evidence.prefix import Context, Prefix
@@ -126,7 +126,7 @@ def _write(lm: LM, state: Prepared, prompt: Prompt) -> None:
 
 def _prompts(lm: LM, args: argparse.Namespace) -> list[Prompt]:
     questions = Questions(args.dataset, {}, args.data)
-    common = setting("naive", make("naive"), questions, Model(source=args.model, dtype=args.dtype), VOLUME)
+    common = specification("naive", make("naive"), questions, Model(source=args.model, dtype=args.dtype), VOLUME)
     return [prompt_of(e, common, lm.tokenizer, lm.shape.max_context) for e in questions.examples(args.questions)]
 
 

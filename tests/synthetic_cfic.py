@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from ragauge.cost.trace import Call
-from ragauge.evaluation.runner import Setting
 from ragauge.io.records import Record
-from ragauge.results.runs import DEFAULTS
-from synthetic_run import MODEL, PROVENANCE
+from synthetic_run import MODEL, PROVENANCE, specification, write_meta
 
 DOCUMENT = "Ida Ember kept the light. The tower was built in 1821. Nobody knows why it leans. It was sold twice."
 SECTION = {"document": 0, "start": 26, "stop": 54}  # the second sentence
@@ -39,16 +36,14 @@ def write(
         registered: the data set's name, where the label is another.
         found: whether the evidence is the gold section; by default where the answer is right.
     """
-    options = DEFAULTS.get(method, {}) | params
+    made = specification(method, params, registered or dataset, model)
+    options = made.options
     looks = [bool(ok) for ok in right] if found is None else list(found)
     lines = [_record(i, ok, looks[i], method, options, dataset) for i, ok in enumerate(right)]
     path = folder / "answers" / dataset / model / f"{name}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(record.model_dump_json() + "\n" for record in lines))
-    setting = Setting(
-        method, dict(options), registered or dataset, model, template="chat", instruction="", dtype="bfloat16"
-    )
-    path.with_suffix(".meta.json").write_text(json.dumps({"fingerprint": asdict(setting), "provenance": PROVENANCE}))
+    write_meta(path, made)
     return path
 
 

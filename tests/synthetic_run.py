@@ -8,9 +8,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from ragauge import methods
 from ragauge.cost.trace import Call
-from ragauge.evaluation.runner import Setting
 from ragauge.io.records import Record
+from ragauge.io.specifications import AnswerSpecification, EngineFacts
 
 PREAMBLE, DOCUMENT, QUERY, TASK = 10, 100, 12, 8  # tokens
 MODEL = "smollm2-135m-instruct"
@@ -35,10 +36,21 @@ def write_variant(
     path = folder / "answers" / dataset / model / f"{name}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(record.model_dump_json() + "\n" for record in lines))
-    setting = Setting(method, params, dataset, model, template="chat", instruction="", dtype="bfloat16")
-    meta = {"fingerprint": asdict(setting), "provenance": PROVENANCE}
-    path.with_suffix(".meta.json").write_text(json.dumps(meta))
+    write_meta(path, specification(method, params, dataset, model))
     return path
+
+
+def specification(method: str, options: Mapping[str, Any], dataset: str, model: str) -> AnswerSpecification:
+    """As the runner writes it: every option resolved by the method itself."""
+    resolved = asdict(methods.make(method, **options))
+    engine = EngineFacts(dtype="bfloat16", device="cpu")
+    return AnswerSpecification(method=method, options=resolved, dataset=dataset, model=model, engine=engine)
+
+
+def write_meta(path: Path, made: AnswerSpecification) -> None:
+    """Write what stands beside a file of records."""
+    meta = {"specification": made.model_dump(), "provenance": PROVENANCE}
+    path.with_suffix(".meta.json").write_text(json.dumps(meta))
 
 
 def write_latency(

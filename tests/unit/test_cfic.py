@@ -233,8 +233,8 @@ def test_a_record_of_evidence_that_another_model_found_says_so(
     alone = run(tmp_path, "--method", "cfic", "--limit", "1")
     found = run(tmp_path, "--method", "cfic", "--limit", "1", "--finder", str(finder), "--overwrite")
     assert found[0].evidence != alone[0].evidence
-    fingerprint = (records.read_meta(tmp_path / "x.jsonl") or {})["fingerprint"]
-    assert (fingerprint["finder"]["model"], len(fingerprint["finder"]["model_sha256"])) == (str(finder), 64)
+    found = (records.read_meta(tmp_path / "x.jsonl") or {})["specification"]["finder"]
+    assert (found["model"], len(found["model_sha256"])) == (str(finder), 64)
     assert (
         main(["run", *_questions(tmp_path), "--method", "cfic", "--model", str(tmp_path / "model"), "--finder", "x"])
         == 2

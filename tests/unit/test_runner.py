@@ -25,6 +25,7 @@ from ragauge.evaluation import inputs, runner
 from ragauge.experiment.schema import Model
 from ragauge.io import records
 from ragauge.io.records import Record
+from ragauge.io.specifications import AnswerSpecification
 from ragauge.methods import Answer
 from tiny_checkpoint import write_checkpoint, write_questions
 
@@ -54,10 +55,10 @@ def arguments(model: Path, data: Path, method: str = "superposition", *more: str
     ]
 
 
-def setting_of(model: Path, data: Path, method: str = "superposition", **options: Any) -> runner.Setting:
+def setting_of(model: Path, data: Path, method: str = "superposition", **options: Any) -> AnswerSpecification:
     questions = inputs.Questions("nq_open", {"seed": 0}, official=data)
     made = methods.make(method, **options)
-    return inputs.setting(method, made, questions, Model(source=str(model)), NEW_TOKENS)
+    return inputs.specification(method, made, questions, Model(source=str(model)), NEW_TOKENS)
 
 
 def examples_of(data: Path) -> list[Any]:
@@ -104,7 +105,7 @@ def test_a_record_is_complete(name: str, model: Path, data: Path, tmp_path: Path
 def test_the_prediction_is_the_answer_of_the_method(model: Path, data: Path, lm: LM) -> None:
     setting, example = setting_of(model, data, top_k=2), examples_of(data)[0]
     method, prompt = methods.make("superposition", top_k=2), runner.prompt_of(example, setting, lm.tokenizer)
-    answer = method.answer(lm, method.prepare(lm, prompt), prompt, setting.limits)
+    answer = method.answer(lm, method.prepare(lm, prompt), prompt, runner.limits(setting))
     record = runner.ask(lm, method, example, setting)
     assert record.text == lm.tokenizer.decode(answer.ids, skip_special_tokens=True)
     assert (record.kept, record.saliency) == (list(answer.kept), list(answer.saliency))
@@ -124,8 +125,8 @@ def test_the_meta_file_says_what_was_run(model: Path, data: Path, tmp_path: Path
     meta = records.read_meta(out)
     assert meta is not None
     assert meta["counts"] == {"records": QUESTIONS, "failed": 0}
-    assert meta["fingerprint"]["options"]["top_k"] == 2
-    assert meta["fingerprint"]["data_sha256"] == hashlib.sha256(data.read_bytes()).hexdigest()
+    assert meta["specification"]["options"]["top_k"] == 2
+    assert meta["specification"]["data_sha256"] == hashlib.sha256(data.read_bytes()).hexdigest()
     sizes = {k: tuple(v) if isinstance(v, list) else v for k, v in meta["shape"].items()}
     assert Shape(**sizes) == read_shape(model)
     assert meta["provenance"]

@@ -18,7 +18,7 @@ from ragauge.engines import LM, Limits, ShapeLM, SpanEngine, load_lm, random_lm
 from ragauge.engines.checkpoint import read_shape
 from ragauge.engines.store import DocumentStore
 from ragauge.errors import UserError
-from ragauge.evaluation.inputs import Questions, setting
+from ragauge.evaluation.inputs import Questions, specification
 from ragauge.evaluation.runner import prompt_of
 from ragauge.experiment.schema import Model
 from ragauge.methods import Method, make
@@ -45,7 +45,9 @@ def time_model(
             others' are its `other_lengths`.
         protocol: further arguments of `cost.latency.run`, and `folder`, on whose disk documents are kept meanwhile.
     """
-    common = setting("naive", make("naive"), questions, model, max(new_tokens))  # prompts are the same for all methods
+    common = specification(
+        "naive", make("naive"), questions, model, max(new_tokens)
+    )  # prompts are the same for all methods
     options: dict[str, Any] = {"dtype": model.dtype, "device": model.device, "max_context": model.max_context}
     lm = load_lm(model.source, threads=threads, **options)
     prompts = [prompt_of(example, common, lm.tokenizer, lm.shape.max_context) for example in questions.examples(count)]

@@ -12,10 +12,9 @@ from ragauge.assets.tokenizer import load_tokenizer
 from ragauge.datasets import Dataset, Example
 from ragauge.datasets._examples import read
 from ragauge.errors import UserError
-from ragauge.evaluation.runner import Setting
 from ragauge.experiment.schema import Model
-from ragauge.io.digest import digest
 from ragauge.io.folders import file_sha256
+from ragauge.io.specifications import AnswerSpecification, EngineFacts, FinderFacts
 from ragauge.methods import Method
 
 
@@ -45,39 +44,35 @@ class Questions:
         return datasets.load(self.name, data=self.path, limit=limit, **self.options)
 
 
-def setting(
+def specification(
     name: str, method: Method, questions: Questions, model: Model, max_new_tokens: int, finder: Model | None = None
-) -> Setting:
+) -> AnswerSpecification:
     """Everything that the answers of `method`, registered as `name`, depend on.
 
     Args:
         finder: the model that finds evidence, where it is not the one that answers; in the latter's dtype and place.
     """
-    weights = _weights(model)
     if not questions.path.is_file():
         raise UserError(f"{questions.path}: no such file")
-    return Setting(
+    return AnswerSpecification(
         method=name,
         options=asdict(method),
         dataset=questions.name,
-        **weights,
+        dataset_options=asdict(questions.dataset),
+        data_sha256=file_sha256(questions.path),
+        **_weights(model),
+        finder=FinderFacts(**_weights(finder), max_context=finder.max_context) if finder else None,
         template=model.template or template_of(model.source),
         instruction=questions.dataset.preamble,
-        dtype=model.dtype,
-        device=model.device,
+        engine=EngineFacts(dtype=model.dtype, device=model.device, max_context=model.max_context),
         max_new_tokens=max_new_tokens,
-        dataset_options=questions.options,
-        data_sha256=file_sha256(questions.path),
-        finder=_weights(finder) if finder else None,
-        code=digest("ragauge.evaluation.runner", f"ragauge.methods.{name}"),
     )
 
 
 def _weights(model: Model) -> dict[str, Any]:
-    """A model's part of a setting."""
+    """A model's source and the hash of its weights."""
     assets.resolve(model.source)
-    sha256 = assets.describe(model.source)["sha256"]
-    return {"model": model.source, "model_sha256": sha256, "max_context": model.max_context}
+    return {"model": model.source, "model_sha256": assets.describe(model.source)["sha256"]}
 
 
 def template_of(source: str) -> str:

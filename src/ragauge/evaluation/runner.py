@@ -5,13 +5,13 @@ from __future__ import annotations
 import resource
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from ragauge import assets
+from ragauge import assets, registry
 from ragauge.cost.trace import Trace, elapsed, online, seconds
 from ragauge.datasets import Example
 from ragauge.engines import LM, Limits, load_lm
@@ -21,6 +21,7 @@ from ragauge.errors import UserError
 from ragauge.io.digest import digest
 from ragauge.io.progress import bar
 from ragauge.io.records import Evidence, Record, Writer
+from ragauge.io.specifications import AnswerSpecification, FinderFacts
 from ragauge.methods import Answer, Method
 from ragauge.methods import Evidence as Piece
 from ragauge.prompts import Prompt, Source, build_prompt
@@ -30,46 +31,21 @@ FAILURES = (UserError, MemoryError, torch.OutOfMemoryError)  # of one question; 
 
 
 @dataclass(frozen=True)
-class Setting:
-    """Everything that a record depends on besides its question: the fingerprint of a file of records."""
+class DocumentFolder:
+    """A folder that keeps documents' keys and values for other runs, up to a size."""
 
-    method: str
-    options: dict[str, Any]  # of the method, defaults filled in
-    dataset: str
-    model: str
-    template: str
-    instruction: str  # the data set's preamble
-    dtype: str = "float32"
-    device: str = "cpu"
-    max_new_tokens: int = 100
-    max_context: int | None = None  # in place of the one that the model was trained on
-    dataset_options: dict[str, Any] = field(default_factory=dict)
-    data_sha256: str | None = None  # of the data file
-    model_sha256: str | None = None  # of the weights
-    finder: dict[str, Any] | None = None  # model, model_sha256 and max_context of what finds evidence, if another
-    code: str | None = None  # digest of the modules that answer (ragauge.io.digest)
-
-    @property
-    def limits(self) -> Limits:
-        return Limits(max_new_tokens=self.max_new_tokens)
-
-
-@dataclass(frozen=True)
-class Kept:
-    """A folder that keeps documents' keys and values, up to a size."""
-
-    folder: Path
+    path: Path
     max_bytes: int
 
-    def store(self, setting: Setting) -> DocumentStore:
-        """The store for the setting's decoder. Call it once the number of threads is set."""
-        weights = setting.model_sha256 or setting.model
-        decoder = f"{weights} {setting.dtype} {setting.device} {digest('ragauge.engines')}"
-        return DocumentStore(self.folder, decoder, self.max_bytes)
+    def store(self, specification: AnswerSpecification) -> DocumentStore:
+        """The store for the decoder that answers. Call it once the number of threads is set."""
+        weights, engine = specification.model_sha256 or specification.model, specification.engine
+        decoder = f"{weights} {engine.dtype} {engine.device} {digest('ragauge.engines')}"
+        return DocumentStore(self.path, decoder, self.max_bytes)
 
 
 def run(
-    setting: Setting,
+    specification: AnswerSpecification,
     method: Method,
     examples: Sequence[Example],
     *,
@@ -77,7 +53,7 @@ def run(
     out: Path,
     threads: int | None = None,
     overwrite: bool = False,
-    documents: Kept | None = None,
+    documents: DocumentFolder | None = None,
 ) -> Path:
     """Answer every example that `out` does not hold yet; a killed run goes on where it was.
 
@@ -89,18 +65,24 @@ def run(
     Raises:
         UserError: the model cannot be loaded or run the method; `out` holds another run's records or is not writable.
     """
-    with Writer(out, asdict(setting), [e.key for e in examples], overwrite) as writer:
+    fingerprint = specification.model_dump() | {"code": code(specification.method)}
+    with Writer(out, fingerprint, [e.key for e in examples], overwrite) as writer:
         todo = [e for e in examples if e.key not in writer.done]
         if todo:
-            lm = _load(setting, method, threads, documents)
-            asked = f"{setting.dataset} {variant}"
+            lm = _load(specification, method, threads, documents)
+            asked = f"{specification.dataset} {variant}"
             for example in bar(asked, "question", len(examples), len(writer.done), iterable=todo):
-                writer.append(ask(lm, method, example, setting))
-        writer.finish(_meta(setting, variant, threads))
+                writer.append(ask(lm, method, example, specification))
+        writer.finish(_meta(specification, variant, threads))
     return out
 
 
-def ask(lm: LM, method: Method, example: Example, setting: Setting) -> Record:
+def code(method: str) -> str:
+    """The digest of the modules that a method's answers depend on."""
+    return digest("ragauge.evaluation.runner", registry.module_name("method", method))
+
+
+def ask(lm: LM, method: Method, example: Example, specification: AnswerSpecification) -> Record:
     """One question's record."""
     base: dict[str, Any] = {
         "key": example.key,
@@ -112,8 +94,8 @@ def ask(lm: LM, method: Method, example: Example, setting: Setting) -> Record:
     }
     prompt: Prompt | None = None
     try:
-        prompt = prompt_of(example, setting, lm.tokenizer, lm.shape.max_context)
-        answer, trace, first_token_s = timed(lm, method, prompt, setting.limits)
+        prompt = prompt_of(example, specification, lm.tokenizer, lm.shape.max_context)
+        answer, trace, first_token_s = timed(lm, method, prompt, limits(specification))
     except FAILURES as error:
         return Record(
             **base,
@@ -142,21 +124,28 @@ def ask(lm: LM, method: Method, example: Example, setting: Setting) -> Record:
     )
 
 
-def prompt_of(example: Example, setting: Setting, tokenizer: Any, context: int | None = None) -> Prompt:
-    """The example's prompt under the setting's template and instruction.
+def limits(specification: AnswerSpecification) -> Limits:
+    """How long an answer may become."""
+    return Limits() if specification.max_new_tokens is None else Limits(max_new_tokens=specification.max_new_tokens)
+
+
+def prompt_of(
+    example: Example, specification: AnswerSpecification, tokenizer: Any, context: int | None = None
+) -> Prompt:
+    """The example's prompt under the specification's template and instruction.
 
     Args:
         context: the model's, in tokens; a prompt in LongBench's form is made to fit it, and the data set's option
             `max_length` where that is less.
     """
-    longest = [context - setting.max_new_tokens] if context else []
-    if setting.dataset_options.get("max_length"):
-        longest.append(setting.dataset_options["max_length"])
+    longest = [context - limits(specification).max_new_tokens] if context else []
+    if specification.dataset_options.get("max_length"):
+        longest.append(specification.dataset_options["max_length"])
     return build_prompt(
         example.question,
         [(d.title, d.text) for d in example.documents],
-        instruction=setting.instruction,
-        template=setting.template,
+        instruction=specification.instruction,
+        template=specification.template,
         tokenizer=tokenizer,
         gold=example.gold,
         gold_sources=[
@@ -194,34 +183,43 @@ def timed(lm: LM, method: Method, prompt: Prompt, limits: Limits) -> tuple[Answe
     return answer, list(trace), lm.first_token_at - started - late
 
 
-def _load(setting: Setting, method: Method, threads: int | None, documents: Kept | None) -> LM:
-    lm = _decoder(setting, threads, documents)
-    wrapper(setting.template, lm.tokenizer)  # a template that does not fit would fail every question
-    if setting.finder:
+def _load(
+    specification: AnswerSpecification, method: Method, threads: int | None, documents: DocumentFolder | None
+) -> LM:
+    lm = _decoder(specification, threads, documents)
+    wrapper(specification.template, lm.tokenizer)  # a template that does not fit would fail every question
+    if specification.finder:
         if not method.finds:
-            raise UserError(f"{setting.method}: no model finds evidence for it; leave out the finder")
-        lm.found_by(_decoder(replace(setting, **setting.finder), threads, documents))
+            raise UserError(f"{specification.method}: no model finds evidence for it; leave out the finder")
+        lm.found_by(_decoder(_of_finder(specification, specification.finder), threads, documents))
     reason = method.refusal(lm)
     if reason:
-        raise UserError(f"{setting.method} on {setting.model}: {reason}")
+        raise UserError(f"{specification.method} on {specification.model}: {reason}")
     return lm
 
 
-def _decoder(setting: Setting, threads: int | None, documents: Kept | None) -> LM:
-    options: dict[str, Any] = {"dtype": setting.dtype, "device": setting.device, "max_context": setting.max_context}
-    lm = load_lm(setting.model, threads=threads, **options)
-    lm.documents = documents.store(setting) if documents else None
+def _of_finder(specification: AnswerSpecification, finder: FinderFacts) -> AnswerSpecification:
+    """The finder in the place of the model that answers, on the same device and in the same precision."""
+    engine = specification.engine.model_copy(update={"max_context": finder.max_context})
+    model = {"model": finder.model, "model_sha256": finder.model_sha256}
+    return specification.model_copy(update=model | {"engine": engine, "finder": None})
+
+
+def _decoder(specification: AnswerSpecification, threads: int | None, documents: DocumentFolder | None) -> LM:
+    lm = load_lm(specification.model, threads=threads, **specification.engine.model_dump())
+    lm.documents = documents.store(specification) if documents else None
     return lm
 
 
-def _meta(setting: Setting, variant: str, threads: int | None) -> dict[str, Any]:
+def _meta(specification: AnswerSpecification, variant: str, threads: int | None) -> dict[str, Any]:
     """What is kept beside the records; the shape is read without the weights, which need not have been loaded."""
     from ragauge.cost.machine import provenance
 
     return {
         "variant": variant,
+        "specification": specification.model_dump(),
         "provenance": provenance(),
         "threads": threads,
         "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-        "shape": asdict(read_shape(Path(assets.resolve(setting.model)))),
+        "shape": asdict(read_shape(Path(assets.resolve(specification.model)))),
     }

@@ -95,16 +95,16 @@ class Plan:
     def _asked(self) -> Iterator[Asked]:
         """Every answer job as an item chooses from it."""
         from ragauge.results.reads import Asked
-        from ragauge.results.runs import DEFAULTS
+        from ragauge.results.runs import defaults
 
         for job in self.config.answers():
             entry, protocol = self.config.methods[job.variant], self.config.protocol(job.dataset)
-            defaults = DEFAULTS.get(entry.method, {})
+            usual = defaults(entry.method)
             yield Asked(
                 *job,
                 method=entry.method,
-                options=defaults | entry.params,
-                changed=[name for name, value in entry.params.items() if value != defaults.get(name)],
+                options={**usual, **entry.params},
+                changed=[name for name, value in entry.params.items() if value != usual.get(name)],
                 kind=self.kind(job.dataset),
                 trained=bool(self.config.trainings(job.model)),
                 timed=protocol is not None and job.variant in protocol.methods,

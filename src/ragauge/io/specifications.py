@@ -16,18 +16,40 @@ class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+class EngineFacts(_Section):
+    """What the model runs on, as far as answers depend on it."""
+
+    dtype: str | None = Field(None, description="null: not recorded")
+    device: str | None = Field(None, description="null: not recorded")
+    max_context: int | None = Field(None, description="in place of the one that the model was trained on")
+
+
+class FinderFacts(_Section):
+    """The model that finds evidence, where it is not the one that answers."""
+
+    model: str
+    model_sha256: str | None = None
+    max_context: int | None = None
+
+
 class AnswerSpecification(_Section):
-    """What the records of one method variant are answers of."""
+    """Everything that the records of one method variant depend on besides their questions."""
 
     version: Literal[2] = VERSION
     method: str = Field(description="registered name of the method")
     options: dict[str, Any] = Field(description="every option of the method, defaults included")
     dataset: str = Field(description="registered name of the data set")
-    dataset_options: dict[str, Any] = Field(description="every option of the data set, its seed included")
+    dataset_options: dict[str, Any] = Field(
+        default_factory=dict, description="every option of the data set, its seed included"
+    )
+    data_sha256: str | None = Field(None, description="hash of the file of questions")
     model: str = Field(description="source of the model")
     model_sha256: str | None = Field(None, description="hash of the weights")
-    engine: dict[str, Any] = Field(description="engine's name, dtype, device and whatever else answers depend on")
-    generation: dict[str, Any] = Field(description="limits of a response")
+    finder: FinderFacts | None = Field(None, description="null: the model that answers finds the evidence too")
+    template: str = Field("", description="the prompt's template")
+    instruction: str = Field("", description="the data set's preamble")
+    engine: EngineFacts = EngineFacts()
+    max_new_tokens: int | None = Field(None, description="tokens after which an answer ends")
 
 
 class IndexFacts(_Section):

@@ -22,7 +22,7 @@ def footer(runs: Runs, table: pd.DataFrame) -> str:
         return "Nothing measured yet." if table.empty else "Nothing measured here: published numbers alone."
     if not used:
         return f"{timed}."
-    models = _join(f"{v.model} ({v.setting('dtype') or 'dtype not recorded'})" for v in used)
+    models = _join(f"{v.model} ({v.dtype or 'dtype not recorded'})" for v in used)
     asked = _join(_questions(runs, used, dataset) for dataset in dict.fromkeys(v.dataset for v in used))
     parts = [f"Measured: {models}", asked, "intervals: bootstrap 95%", _machines(used), _versions(used), timed]
     return "; ".join(p for p in parts if p) + "."
@@ -58,7 +58,7 @@ def _questions(runs: Runs, used: list[Variant], dataset: str) -> str:
 
 
 def _machines(used: list[Variant]) -> str:
-    names = _join(machine(v.meta.get("provenance") or {}, v.setting("device")) for v in used)
+    names = _join(machine(v.meta.get("provenance") or {}, v.device) for v in used)
     return f"machine: {names}" if names else "machine not recorded"
 
 

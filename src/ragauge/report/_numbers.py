@@ -80,7 +80,7 @@ def _variant(runs: Runs, variant: Variant, timed: Mapping[str, Any] | None) -> N
         "label": label,
         "colour": colour,
         "marker": marker,
-        "params": {key: value for key, value in variant.params.items() if value is not None},
+        "params": {key: value for key, value in variant.options.items() if value is not None},
         "reference": variant.method in REFERENCES,
         "questions": len(variant.records),
         "failed": len(variant.failed),

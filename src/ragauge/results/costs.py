@@ -60,7 +60,7 @@ def offline_cycles(variant: Variant, key: str) -> float:
 
 def weight_bytes(variant: Variant) -> int | None:
     """Bytes of the decoder's parameters in the precision of the run; None where shape or precision is not known."""
-    dtype = str(variant.setting("dtype")).removeprefix("torch.")
+    dtype = str(variant.dtype).removeprefix("torch.")
     if variant.shape is None or dtype not in cycles.DTYPE_BYTES:
         return None
     return parameters(variant.shape) * cycles.dtype_bytes(dtype)

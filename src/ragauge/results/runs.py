@@ -1,17 +1,19 @@
 """What a run left behind, read lazily: answers, traces and latencies, with the method behind each file.
 
-Which variant is which method with which parameters is read from a file's `.meta.json` (its `fingerprint`), and from
-the configuration for variants that left no records; never from a variant's name.
+Which variant is which method with which options is read from a file's `.meta.json` (its `specification`), and from the
+configuration for variants that left no records; never from a variant's name.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
 
 from ragauge import registry
 from ragauge.cost import shapes
@@ -20,42 +22,26 @@ from ragauge.cost.trace import Call, Trace
 from ragauge.datasets import Dataset
 from ragauge.errors import UserError
 from ragauge.io import records
+from ragauge.io.specifications import AnswerSpecification, EngineFacts
 
 if TYPE_CHECKING:
     from ragauge.experiment.schema import Config
 
 Record = Mapping[str, Any]
 
-# What a parameter is where a file does not say; the methods' own defaults.
-DEFAULTS: dict[str, dict[str, Any]] = {
-    "superposition": {
-        "top_k": 1,
-        "positions": "equilibrium",
-        "saliency": "bayesian",
-        "path_caching": True,
-        "path_parallelization": True,
-        "path_pruning": True,
-        "factor": None,
-        "iterations": 1,
-        "drop_first_token": False,
-        "path_temperature": None,
-    },
-    "dense": {"encoder": "minilm"},
-    "chunks": {"chunking": "sliding_window", "ranker": "dense", "encoder": "minilm"},
-    "cfic": {"top_k": 3, "d": 256, "prefix": True, "skip": True, "search": "beam"},
-}
 RANKED = ("bm25", "tfidf", "dense")
 
 
 @dataclass(frozen=True, eq=False)
 class Variant:
-    """One method variant on one data set with one model: its settings and, where it has run, its records."""
+    """One method variant on one data set with one model: its options and, where it has run, its records."""
 
     name: str
     dataset: str  # labels: the folder names
     model: str
     method: str
-    params: Mapping[str, Any]
+    options: Mapping[str, Any]  # of the method, defaults included
+    specification: AnswerSpecification | None  # None: no records, or nothing beside them says what they are of
     meta: Mapping[str, Any]
     path: Path  # of the records
     missing: str | None = None  # why there are none
@@ -76,28 +62,37 @@ class Variant:
         return "contriever" if "contriever" in encoder.lower() else f"dense:{encoder}"
 
     def param(self, name: str) -> Any:
-        """A parameter's value, or its default."""
-        return self.params.get(name, DEFAULTS.get(self.method, {}).get(name))
+        """An option's value; None where the method has none of that name."""
+        return self.options.get(name)
+
+    def is_default(self, method: str, free: Collection[str] = (), **others: Any) -> bool:
+        """Whether this is a method with every option at its default, or as given in `others`; `free` may be any."""
+        wanted = {k: v for k, v in defaults(method).items() if k not in free} | others
+        return self.method == method and all(self.param(k) == v for k, v in wanted.items())
 
     def is_superposition(self, **others: Any) -> bool:
-        """Whether this is superposition with every parameter but top_k at its default, or as given in `others`."""
-        wanted = {k: v for k, v in DEFAULTS["superposition"].items() if k != "top_k"} | others
-        return self.method == "superposition" and all(self.param(k) == v for k, v in wanted.items())
+        """Whether this is superposition with every option but top_k at its default, or as given in `others`."""
+        return self.is_default("superposition", ("top_k",), **others)
 
     @property
     def prunes(self) -> bool:
         """Whether superposition drops paths at all."""
         return bool(self.param("path_pruning")) and self.param("saliency") != "none"
 
-    def setting(self, name: str) -> Any:
-        """A setting of the run (dtype, device, limit, ...) from the fingerprint or the provenance; None if unknown."""
-        fingerprint, provenance = _mapping(self.meta, "fingerprint"), _mapping(self.meta, "provenance")
-        return next((m[name] for m in (fingerprint, self.meta, provenance) if m.get(name) is not None), None)
+    @property
+    def dtype(self) -> str | None:
+        """The precision of the model that answered; None where it is not recorded."""
+        return self.specification.engine.dtype if self.specification else None
+
+    @property
+    def device(self) -> str | None:
+        """The device of the model that answered; None where it is not recorded."""
+        return self.specification.engine.device if self.specification else None
 
     @property
     def is_multi_hop(self) -> bool:
         """Whether its questions need several documents."""
-        known = dataset_class(str(_mapping(self.meta, "fingerprint").get("dataset") or self.dataset))
+        known = dataset_class(self.specification.dataset if self.specification else self.dataset)
         return known is not None and known.multi_hop
 
     @cached_property
@@ -108,7 +103,7 @@ class Variant:
     @cached_property
     def shape(self) -> Shape | None:
         """The decoder's shape, from the meta file or from the known models; None where neither has it."""
-        given = _mapping(_mapping(self.meta, "fingerprint"), "shape") or _mapping(self.meta, "shape")
+        given = _mapping(self.meta, "shape")
         if given:
             sizes: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in given.items()}
             return Shape(**sizes)
@@ -195,8 +190,8 @@ class Runs:
     def registered(self, dataset: str) -> str:
         """The registered name behind a data set's label."""
         for variant in self.run:
-            if variant.dataset == dataset and (name := _mapping(variant.meta, "fingerprint").get("dataset")):
-                return str(name)
+            if variant.dataset == dataset and variant.specification:
+                return variant.specification.dataset
         entry = self.config.datasets.get(dataset) if self.config else None
         return entry.dataset if entry else dataset
 
@@ -225,13 +220,17 @@ class Runs:
         for path in sorted((self.folder / "answers").glob("*/*/*.jsonl")):
             dataset, model, name = path.parts[-3], path.parts[-2], path.stem
             meta = records.read_meta(path) or {}
-            fingerprint = _mapping(meta, "fingerprint")
-            if "method" in fingerprint and "options" in fingerprint:
-                method, params = str(fingerprint["method"]), _mapping(fingerprint, "options")
+            asked = _unrun(self.config, self.folder, name, dataset, model)
+            try:
+                made = specification(meta)
+            except ValidationError as error:
+                damage = error.errors()[0]["msg"]
+                yield replace(asked, missing=f"{records.meta_path(path).name} holds no specification: {damage}")
+                continue
+            if made is None:
+                yield replace(asked, meta=meta, missing=None)
             else:
-                asked = _unrun(self.config, self.folder, name, dataset, model)
-                method, params = asked.method, asked.params
-            yield Variant(name, dataset, model, method, params, meta, path)
+                yield Variant(name, dataset, model, made.method, made.options, made, meta, path)
 
     def _asked(self) -> Iterator[Variant]:
         for job in self.config.answers() if self.config else ():
@@ -253,9 +252,40 @@ def read_latency(path: Path) -> dict[str, Any]:
 
 def identities(variant: Variant) -> list[str]:
     """The names a model may be known by: its label and its source, without what precedes the last / or :."""
-    source = variant.setting("source") or ""
-    names = [variant.model, str(_mapping(variant.meta, "fingerprint").get("model") or ""), str(source)]
+    names = [variant.model, variant.specification.model if variant.specification else ""]
     return [n.rpartition("/")[2].rpartition(":")[2].lower() for n in names if n]
+
+
+@cache
+def defaults(method: str) -> Mapping[str, Any]:
+    """Every option of a method with its default; empty where there is no such method."""
+    from ragauge.methods import Method
+
+    try:
+        return {f.name: f.default for f in fields(registry.component("method", method, Method))}
+    except UserError:
+        return {}
+
+
+def specification(meta: Mapping[str, Any]) -> AnswerSpecification | None:
+    """What records are answers of, by the metadata beside them; None where those do not say so.
+
+    Raises:
+        ValidationError: what they say is no specification.
+    """
+    if "specification" in meta:
+        return AnswerSpecification.model_validate(meta["specification"])
+    return _converted(_mapping(meta, "fingerprint"))
+
+
+def _converted(fingerprint: Mapping[str, Any]) -> AnswerSpecification | None:
+    """The specification of records that were made before there was one; options it lacks are at their defaults."""
+    if "method" not in fingerprint or "options" not in fingerprint:
+        return None
+    known = {k: v for k, v in fingerprint.items() if k in AnswerSpecification.model_fields and v is not None}
+    engine = {k: fingerprint.get(k) for k in EngineFacts.model_fields}
+    options = {**defaults(str(fingerprint["method"])), **_mapping(fingerprint, "options")}
+    return AnswerSpecification.model_validate(known | {"engine": engine, "options": options})
 
 
 def _unrun(config: Config | None, folder: Path, name: str, dataset: str, model: str) -> Variant:
@@ -263,8 +293,10 @@ def _unrun(config: Config | None, folder: Path, name: str, dataset: str, model: 
     entry = config.methods.get(name) if config else None
     path = folder / "answers" / dataset / model / f"{name}.jsonl"
     unfinished = path.with_name(path.name + ".partial").exists()
-    method, params = (entry.method, entry.params) if entry else (name, {})
-    return Variant(name, dataset, model, method, params, {}, path, "unfinished" if unfinished else "no records")
+    method, given = (entry.method, entry.params) if entry else (name, {})
+    options = {**defaults(method), **given}
+    missing = "unfinished" if unfinished else "no records"
+    return Variant(name, dataset, model, method, options, None, {}, path, missing)
 
 
 def _mapping(data: Mapping[str, Any], key: str) -> Mapping[str, Any]:

@@ -53,17 +53,17 @@ def run(args: argparse.Namespace) -> None:
     configured = config.max_new_tokens(args.dataset) if config else questions.dataset.max_new_tokens
     new_tokens = options.first(args.max_new_tokens, configured, 100)
     finder = _finder(args.finder, model, config)
-    setting = inputs.setting(variant.method, method, questions, model, new_tokens, finder)
+    specification = inputs.specification(variant.method, method, questions, model, new_tokens, finder)
     gigabytes = options.first(args.documents_gb, config.generation.documents_gb if config else None, 4.0)
     runner.run(
-        setting,
+        specification,
         method,
         examples,
         variant=args.method,
         out=args.out,
         threads=args.threads,
         overwrite=args.overwrite,
-        documents=runner.Kept(args.documents, int(gigabytes * 1e9)) if args.documents and gigabytes else None,
+        documents=runner.DocumentFolder(args.documents, int(gigabytes * 1e9)) if args.documents and gigabytes else None,
     )
     print(args.out)
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from ragauge.results.cells import Cell, Measure, join, noted
 from ragauge.results.measures import difference, evidence_quality, quality, scored
 from ragauge.results.publications import LONGBENCH, read_csv
-from ragauge.results.runs import DEFAULTS, Runs, Variant, identities
+from ragauge.results.runs import Runs, Variant, defaults, identities
 
 SECTION = "gold_section_recall"
 # The names that the paper's generators are known by here.
@@ -45,8 +45,7 @@ def ranker(variant: Variant) -> str:
 
 def is_cfic(variant: Variant, **others: Any) -> bool:
     """Whether this is CFIC with every option but k and d at its default, or as given in `others`."""
-    wanted = {k: v for k, v in DEFAULTS["cfic"].items() if k not in ("top_k", "d")} | others
-    return variant.method == "cfic" and all(variant.param(k) == v for k, v in wanted.items())
+    return variant.is_default("cfic", ("top_k", "d"), **others)
 
 
 def size(variant: Variant) -> tuple[Any, Any]:
@@ -62,8 +61,7 @@ def main(runs: Runs, dataset: str, model: str) -> Variant | None:
 def as_published(variants: Iterable[Variant]) -> Variant | None:
     """Of these variants CFIC as the paper has it, else the first that has all of its options on."""
     found = [v for v in variants if is_cfic(v)]
-    paper = (DEFAULTS["cfic"]["top_k"], DEFAULTS["cfic"]["d"])
-    return next((v for v in found if size(v) == paper), found[0] if found else None)
+    return next((v for v in found if v.is_default("cfic")), found[0] if found else None)
 
 
 def base_of(runs: Runs, model: str) -> str | None:
@@ -158,8 +156,8 @@ def with_evidence(variant: Variant) -> bool:
 def at(variant: Variant) -> str:
     """k and d of a variant in words, where they are not the paper's."""
     k, d = size(variant)
-    paper = DEFAULTS["cfic"]
-    return "" if (k, d) == (paper["top_k"], paper["d"]) else f"k={k}, d={d}"
+    known = defaults("cfic")
+    return "" if (k, d) == (known["top_k"], known["d"]) else f"k={k}, d={d}"
 
 
 def with_size(variant: Variant, measures: Mapping[str, Measure]) -> dict[str, Measure]:

@@ -16,7 +16,7 @@ from ragauge.rendering import panels
 from ragauge.results.cells import Cell, frame, noted
 from ragauge.results.measures import find, naive, quality
 from ragauge.results.reads import Reads, every
-from ragauge.results.runs import DEFAULTS, Runs, Variant
+from ragauge.results.runs import Runs, Variant, defaults
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,10 +52,10 @@ def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
 
 def _series(variant: Variant) -> str:
     """The options but the factor (and those that change no answer), in words."""
-    options = {k: variant.param(k) for k in DEFAULTS["superposition"] if k not in ("factor", *LOSSLESS)}
-    others = {k: v for k, v in options.items() if v != DEFAULTS["superposition"][k] and k != "top_k"}
-    kept = f"k={options['top_k']}" if variant.prunes else "all paths kept"
-    return ", ".join([kept, *(f"{k.replace('_', ' ')}={v}" for k, v in others.items() if k != "path_pruning")])
+    usual, same = defaults(variant.method), ("top_k", "factor", "path_pruning", *LOSSLESS)
+    others = {k: v for k, v in variant.options.items() if k not in same and v != usual.get(k)}
+    kept = f"k={variant.param('top_k')}" if variant.prunes else "all paths kept"
+    return ", ".join([kept, *(f"{k.replace('_', ' ')}={v}" for k, v in others.items())])
 
 
 def _line(runs: Runs, name: str, found: Sequence[Variant]) -> list[Cell]:
