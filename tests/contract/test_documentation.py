@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pkgutil
 import re
 import shlex
 from dataclasses import fields
@@ -73,6 +74,24 @@ def test_every_link_leads_to_a_file_or_a_heading(root: Path, page: str) -> None:
         target = (root / page).parent / path if path else root / page
         assert target.exists(), link
         assert not heading or heading in headings(target.read_text(encoding="utf-8")), link
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_named_source_file_exists(root: Path, page: str) -> None:
+    content = text(root, page)
+    made_by_examples = set(re.findall(r"^(?:#|\.\.) (\S+/\S+)$", content, re.MULTILINE))
+    prose = re.sub(r"^```.*?^```$", "", content, flags=re.MULTILINE | re.DOTALL)
+    named = set(re.findall(r"(?<![\w./:<>{}-])[\w-]+/[\w./-]*\.(?:py|smk|yaml|json|csv|def|proto)\b", prose))
+    for path in named - made_by_examples:
+        places = (root / path, root / "src/ragauge" / path)
+        assert path.startswith("results/") or any(place.exists() for place in places), path
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_named_module_exists(root: Path, page: str) -> None:
+    for name in re.findall(r"`(?:python -m )?(ragauge(?:\.\w+){2,})`", text(root, page)):
+        if name != "ragauge.retrieval.v1.Retrieval":  # the service's name on the wire
+            assert pkgutil.resolve_name(name)
 
 
 def headings(content: str) -> set[str]:
