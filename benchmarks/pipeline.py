@@ -15,7 +15,6 @@ import random
 import statistics
 import time
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from ragauge.cost.trace import Trace
     from ragauge.engines import LM
     from ragauge.generation.evaluation import Text
-    from ragauge.generation.pipeline import Pipeline, Setting
+    from ragauge.generation.pipeline import Pipeline, PipelineJob
     from ragauge.retrieval.service.process import Running
 
 
@@ -70,13 +69,13 @@ def _compare(args: argparse.Namespace, server: Running, opened: ExitStack) -> No
 class Transformers:
     """`generate` of transformers with its cache, in eager torch: what an export is usually compared with."""
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, job: PipelineJob) -> None:
         from transformers import AutoModelForCausalLM
 
         from ragauge import assets
 
-        folder = assets.resolve(setting.model)
-        self.setting = setting
+        folder = assets.resolve(job.model)
+        self.job = job
         self.model = AutoModelForCausalLM.from_pretrained(folder, dtype="float32", attn_implementation="eager").eval()
 
     def warm_up(self, text: Text) -> None:
@@ -90,7 +89,7 @@ class Transformers:
         from ragauge.cost.trace import Call
         from ragauge.generation.pipeline import PROMPT
 
-        prompt, new = torch.tensor([text.ids[:PROMPT]]), self.setting.tokens - PROMPT
+        prompt, new = torch.tensor([text.ids[:PROMPT]]), self.job.settings.tokens - PROMPT
         started = time.perf_counter()
         limits = {"do_sample": False, "min_new_tokens": new, "max_new_tokens": new, "pad_token_id": 0}
         [ids] = self.model.generate(prompt, attention_mask=torch.ones_like(prompt), **limits).tolist()
@@ -101,28 +100,30 @@ class Transformers:
 def _ways(args: argparse.Namespace, client: Any) -> dict[str, Pipeline | Transformers]:
     """The ways that are compared, by name."""
     from ragauge.engines import load_lm
-    from ragauge.generation.cross_attention import CrossAttention
-    from ragauge.generation.joint import JointAttention
     from ragauge.generation.onnx import OnnxLM
-    from ragauge.generation.pipeline import Pipeline, Setting
-    from ragauge.generation.schedule import Schedule
+    from ragauge.generation.pipeline import Pipeline, PipelineJob
+    from ragauge.generation.settings import PipelineSettings
 
     torch_lm = load_lm(args.model, threads=args.threads, dtype=args.dtype)
-    form = JointAttention() if args.form == "joint" else CrossAttention()
+    adapters = None if args.form == "joint" else "untrained"
+    read = {"form": args.form, "adapters": adapters, "task": "generate", "tokens": args.tokens, "trials": 2}
     if args.form == "joint":
         lm = OnnxLM(args.onnx / "decoder.onnx", threads=args.threads) if args.onnx else torch_lm
     else:
         lm = _crossed(torch_lm)
-    base = Setting("generate", Schedule("no_retrieval"), form, args.model, args.tokens, trials=2, dtype=args.dtype)
-    schedules = {
-        "no_retrieval": Schedule("no_retrieval"),
-        "retro": Schedule("retro", nprobe=args.nprobe),
-        **{f"piperag m={m}": Schedule("piperag", m, nprobe=args.nprobe) for m in args.intervals},
-        **{f"piperag S3 m={m}": Schedule("piperag", m, hide=True) for m in args.intervals},
+    piperag = {"schedule": "piperag"}
+    schedules: dict[str, dict[str, Any]] = {
+        "no_retrieval": {"schedule": "no_retrieval"},
+        "retro": {"schedule": "retro", "nprobe": args.nprobe},
+        **{f"piperag m={m}": {**piperag, "interval": m, "nprobe": args.nprobe} for m in args.intervals},
+        **{f"piperag S3 m={m}": {**piperag, "interval": m, "nprobe": "hide"} for m in args.intervals},
     }
-    ways: dict[str, Pipeline | Transformers] = {
-        name: Pipeline(lm, replace(base, schedule=schedule), client) for name, schedule in schedules.items()
+    jobs = {
+        name: PipelineJob(PipelineSettings(**read, **schedule), args.model, dtype=args.dtype)
+        for name, schedule in schedules.items()
     }
+    ways: dict[str, Pipeline | Transformers] = {name: Pipeline(lm, job, client) for name, job in jobs.items()}
+    base = jobs["no_retrieval"]
     return ways | (
         dict(zip(TORCH, (Pipeline(torch_lm, base, client), Transformers(base)), strict=True)) if args.onnx else {}
     )
@@ -168,12 +169,13 @@ def _predicted(way: Pipeline | Transformers, traces: list[Trace]) -> float | Non
     from ragauge.cost import overlap
     from ragauge.generation.performance import GenerationModel
 
-    schedule, first = way.setting.schedule, traces[0]
+    settings, first = way.job.settings, traces[0]
     searches = [c.seconds or 0.0 for c in first if c.stage in (overlap.RETRIEVAL, overlap.PREFETCH)]
     if not searches:
         return None
     model = GenerationModel.of(first)
-    trace = model.predicted(64, way.setting.tokens, schedule.windows, schedule.k, statistics.median(searches))
+    windows = way.job.schedule.windows
+    trace = model.predicted(64, settings.tokens, windows, settings.neighbours, statistics.median(searches))
     return overlap.ideal_s(trace)
 
 

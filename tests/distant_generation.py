@@ -16,21 +16,18 @@ from contextlib import ExitStack
 
 import tiny_models
 from ragauge.generation.evaluation import Text
-from ragauge.generation.joint import JointAttention
-from ragauge.generation.pipeline import Pipeline, Setting
-from ragauge.generation.schedule import Schedule
+from ragauge.generation.pipeline import Pipeline
 from ragauge.retrieval.retriever import Neighbours, Query, Searcher
 from ragauge.retrieval.service.client import Client, RetrievalError
 from ragauge.retrieval.service.fanout import Fanout
-from retro_parts import tokens
+from retro_parts import job, tokens
 
 TEXT = Text("0", 0, tuple(tokens(150, 10)))
 
 
 def generated(schedule: str, searcher: Searcher) -> dict[str, object]:
     """What a pipeline generates with a searcher, and with which neighbours."""
-    setting = Setting("generate", Schedule(schedule, 16), JointAttention(), "tiny", tokens=150)  # type: ignore[arg-type]
-    record = Pipeline(tiny_models.tiny_lm(), setting, searcher).record(TEXT)
+    record = Pipeline(tiny_models.tiny_lm(), job(schedule, 16, "generate"), searcher).record(TEXT)
     return {"generated": list(record.generated), "neighbours": json.loads(json.dumps(record.neighbours))}
 
 

@@ -6,9 +6,12 @@ import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from ragauge.generation.pipeline import PipelineJob
+from ragauge.generation.settings import PipelineSettings
 from ragauge.generation.windows import CHUNK
 from ragauge.retrieval.corpus import Corpus
 from ragauge.retrieval.database import Recipe, build_shard, gather, mark
@@ -42,6 +45,14 @@ def write_database(root: Path, **changes: int) -> Path:
     mark(root / "db", 1, 0)
     gather(root / "db", 1)
     return root
+
+
+def job(schedule: str, interval: int = CHUNK, task: str = "perplexity", **changes: Any) -> PipelineJob:
+    """A pipeline of the tiny decoder over sequences of 150 tokens; changes are settings or parts of the job."""
+    settings = {key: value for key, value in changes.items() if key in PipelineSettings.model_fields}
+    others = {key: value for key, value in changes.items() if key not in settings}
+    made = {"schedule": schedule, "interval": interval, "task": task, "tokens": 150, **settings}
+    return PipelineJob(PipelineSettings(**made), "tiny", **others)
 
 
 class ExactRetriever:

@@ -26,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb; returns the exit code."""
     _log()
     try:
-        args = _parser().parse_args(arguments)
+        args = _parser(arguments).parse_args(arguments)
         args.verb(args)
         sys.stdout.flush()
     except UserError as error:
@@ -60,7 +60,9 @@ class _Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(arguments: Sequence[str] | None = None) -> argparse.ArgumentParser:
+    """The parser of a command line; verbs that it does not name have no options, which take imports to know."""
+    stated = set(sys.argv[1:] if arguments is None else arguments)
     parser = _Parser(prog="ragauge", description="What retrieval-augmented generation costs and what it is worth.")
     parser.add_argument("--version", action="version", version=f"ragauge {__version__}")
     verbs = parser.add_subparsers(required=True, metavar="VERB", parser_class=_Parser)
@@ -69,7 +71,8 @@ def _parser() -> argparse.ArgumentParser:
         text = (module.__doc__ or "").partition("\n")[0]
         verb = verbs.add_parser(name, help=text, description=text, allow_abbrev=False)
         verb.set_defaults(verb=module.run)
-        module.add_arguments(verb)
+        if name in stated:
+            module.add_arguments(verb)
     return parser
 
 

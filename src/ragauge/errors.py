@@ -14,6 +14,14 @@ class UnsupportedError(UserError):
     """A combination that cannot work (a method on a model, say); tables show its text in place of a number."""
 
 
+class SettingError(UserError):
+    """A value of one key that does not go with the others. What reads the settings puts the key's place before it."""
+
+    def __init__(self, key: str, message: str) -> None:
+        super().__init__(f"{key}: {message}")
+        self.key, self.message = key, message
+
+
 def unknown(what: str, value: object, choices: Iterable[str], where: str = "") -> UserError:
     """The error for a name that is not one of `choices`.
 

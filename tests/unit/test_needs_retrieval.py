@@ -14,12 +14,10 @@ from ragauge.evaluation.needs_retrieval import CORPORA, Corpus, database, pipeli
 from ragauge.experiment.schema import parse
 from ragauge.generation.cost import calls
 from ragauge.generation.evaluation import Text
-from ragauge.generation.joint import JointAttention
-from ragauge.generation.pipeline import Pipeline, Setting
-from ragauge.generation.schedule import Schedule
+from ragauge.generation.pipeline import Pipeline
 from ragauge.generation.settings import PipelineSettings
 from ragauge.retrieval.settings import DatabaseSettings
-from retro_parts import ExactRetriever, tokens
+from retro_parts import ExactRetriever, job, tokens
 
 SMALL = Corpus(1000, 446, 2.0)  # 100 tokens a document
 
@@ -72,8 +70,9 @@ def test_a_corpus_that_is_not_known_before_it_is_read_has_no_numbers() -> None:
 @pytest.mark.parametrize("task", ["perplexity", "generate"])
 def test_a_pipelines_calls_are_those_of_a_real_one(kind: Any, task: Any) -> None:
     retriever = ExactRetriever([tokens(300, 2), tokens(400, 4)])
-    setting = Setting(task, Schedule(kind, 32), JointAttention(), "tiny", tokens=150)
-    record = Pipeline(tiny_models.tiny_lm(), setting, retriever, retriever).record(Text("0", 0, tuple(tokens(150, 7))))
+    record = Pipeline(tiny_models.tiny_lm(), job(kind, 32, task), retriever, retriever).record(
+        Text("0", 0, tuple(tokens(150, 7)))
+    )
     real = [call for call in record.trace if call["stage"] in ("read", "decode")]
     entry = PipelineSettings(schedule=kind, task=task, interval=32, tokens=150)
     planned = list(calls(entry))

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ragauge.generation.schedule import Schedule
 
 from ragauge import registry
 from ragauge.errors import UserError
 from ragauge.experiment.schema import parse
 from ragauge.generation.cross_attention import CrossAttention
-from ragauge.generation.schedule import Schedule
 from ragauge.rendering import piperag_panels
 from ragauge.rendering.pipelines_footer import footer
 from ragauge.rendering.render import render

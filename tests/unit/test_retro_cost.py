@@ -17,13 +17,12 @@ from ragauge.cost.trace import Call
 from ragauge.generation.architecture import random_retro
 from ragauge.generation.cost import neighbour_macs, report, retro_calls, token_macs
 from ragauge.generation.evaluation import Text
-from ragauge.generation.own_encoder import OwnEncoder, RetroLM
-from ragauge.generation.pipeline import Pipeline, Setting
-from ragauge.generation.schedule import Schedule
+from ragauge.generation.own_encoder import RetroLM
+from ragauge.generation.pipeline import Pipeline
 from ragauge.generation.settings import PipelineSettings
 from ragauge.generation.sizes import PAPER, Sizes
 from ragauge.generation.windows import CHUNK
-from retro_parts import ExactRetriever, tokens
+from retro_parts import ExactRetriever, job, tokens
 
 TINY = Sizes(260, 4, 32, 4, 48, (1, 3), 2, 24, 2, 40, (1,))
 
@@ -57,8 +56,8 @@ def test_the_closed_forms_are_what_torch_counts(sizes: Sizes, lengths: tuple[int
 def test_the_calls_are_those_of_a_real_reader(kind: Any, task: Any) -> None:
     interval = CHUNK if kind == "retro" else 32
     retriever = ExactRetriever([tokens(600, 2), tokens(700, 4)])
-    setting = Setting(task, Schedule(kind, interval), OwnEncoder(), "tiny", tokens=200)
-    pipeline = Pipeline(RetroLM(random_retro(TINY)), setting, retriever, retriever)
+    chosen = job(kind, interval, task, tokens=200, form="retro", weights="random")
+    pipeline = Pipeline(RetroLM(random_retro(TINY)), chosen, retriever, retriever)
     trace = [Call.from_json(call) for call in pipeline.record(Text("0", 0, tuple(tokens(200, 7)))).trace]
     entry = PipelineSettings(schedule=kind, task=task, interval=interval, tokens=200)
     planned, real = covered(retro_calls(entry, TINY)), covered(trace)

@@ -24,14 +24,13 @@ from ragauge.generation.differentiable import cross_nll
 from ragauge.generation.evaluation import Text
 from ragauge.generation.generation import generate
 from ragauge.generation.joint import JointAttention
-from ragauge.generation.pipeline import Pipeline, Setting
+from ragauge.generation.pipeline import Pipeline
 from ragauge.generation.reader import AheadReader
-from ragauge.generation.schedule import Schedule
 from ragauge.generation.scoring import read_through, token_nll
 from ragauge.generation.sources import Ask, Chance, Fresh, NoNeighbours, Prefetched, Source
 from ragauge.generation.training import Material, Recipe, Trainer
 from ragauge.generation.windows import Windows
-from retro_parts import ExactRetriever, tokens
+from retro_parts import ExactRetriever, job, tokens
 
 IDS = tokens(150, 1)
 DOCUMENTS = [tokens(300, 2), tokens(70, 3), IDS[20:140], tokens(5, 5)]
@@ -240,19 +239,20 @@ def test_a_window_without_neighbours_forgets_those_before(lm: LM, cross: CrossLM
 # ---- records
 
 
-def record(lm: LM, schedule: Schedule, task: Any = "perplexity") -> Any:
-    setting, searcher = Setting(task, schedule, CrossAttention(), "tiny", tokens=150), ExactRetriever(DOCUMENTS)
-    return Pipeline(lm, setting, searcher, searcher).record(Text("0", -1, tuple(IDS)))
+def record(lm: LM, schedule: str, interval: int = 64, task: Any = "perplexity", **changes: Any) -> Any:
+    chosen = job(schedule, interval, task, form="cross_attention", adapters="a.safetensors", **changes)
+    searcher = ExactRetriever(DOCUMENTS)
+    return Pipeline(lm, chosen, searcher, searcher).record(Text("0", -1, tuple(IDS)))
 
 
 def test_retrieved_and_random_neighbours_are_scored_alike(cross: CrossLM) -> None:
     kinds: tuple[Any, ...] = ("no_retrieval", "random", "retro")
-    scores = [record(cross, Schedule(kind)).nll for kind in kinds]
+    scores = [record(cross, kind).nll for kind in kinds]
     assert len(set(scores)) == 3
 
 
 def test_neighbours_are_read_ahead(cross: CrossLM) -> None:
-    found = {ahead: record(cross, Schedule("piperag", 32, read_ahead=ahead), "generate") for ahead in (True, False)}
+    found = {ahead: record(cross, "piperag", 32, "generate", read_ahead=ahead) for ahead in (True, False)}
     assert found[True].generated == found[False].generated
     stages = [call["stage"] for call in found[True].trace]
     assert stages.count("neighbours") == 1
@@ -267,8 +267,6 @@ def test_neighbours_are_read_ahead(cross: CrossLM) -> None:
 def test_a_plain_decoder_has_no_cross_attention(lm: LM) -> None:
     with pytest.raises(UserError, match="the decoder has none"):
         CrossAttention().open(lm, 10)
-    with pytest.raises(UserError, match="reads neighbours by the forms joint and retro"):
-        Setting("perplexity", Schedule(), CrossAttention(), "tiny", engine="onnx")
 
 
 # ---- files

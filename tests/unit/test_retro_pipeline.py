@@ -6,13 +6,13 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import save_file
 
 import tiny_models
+from ragauge import registry
 from ragauge.cli import main
 from ragauge.cost.overlap import PREFETCH, RETRIEVAL, ideal_s
 from ragauge.cost.trace import Call
@@ -20,10 +20,8 @@ from ragauge.errors import UserError
 from ragauge.generation import comparison, pipeline
 from ragauge.generation.architecture import random_retro
 from ragauge.generation.evaluation import Chunks, Text, texts
-from ragauge.generation.joint import JointAttention
 from ragauge.generation.performance import GenerationModel, fit
-from ragauge.generation.pipeline import Pipeline, Setting
-from ragauge.generation.schedule import KINDS, Schedule
+from ragauge.generation.pipeline import Pipeline, PipelineJob
 from ragauge.generation.sizes import Sizes
 from ragauge.generation.windows import Windows
 from ragauge.io.records import SequenceRecord, read_kind, read_meta
@@ -31,28 +29,25 @@ from ragauge.io.specifications import PipelineSpecification
 from ragauge.retrieval.database import Database
 from ragauge.retrieval.service.server import Server
 from ragauge.retrieval.service.wire import About
-from retro_parts import ExactRetriever, tokens, write_database
+from retro_parts import ExactRetriever, job, tokens, write_database
 
 DOCUMENTS = [tokens(300, 2), tokens(130, 3), tokens(400, 4)]
 TEXTS = [Text(f"{n}", n, tuple(DOCUMENTS[n][20:60] + tokens(110, 10 + n))) for n in range(3)]
 
 
-def setting(schedule: Schedule, task: str = "perplexity", **changes: Any) -> Setting:
-    return Setting(task, schedule, JointAttention(), "tiny", tokens=150, **changes)  # type: ignore[arg-type]
-
-
-def made(setting: Setting, searcher: ExactRetriever | None = None) -> Pipeline:
+def made(chosen: PipelineJob, searcher: ExactRetriever | None = None) -> Pipeline:
     searcher = searcher or ExactRetriever(DOCUMENTS)
-    return Pipeline(tiny_models.tiny_lm(), setting, searcher, searcher)
+    return Pipeline(tiny_models.tiny_lm(), chosen, searcher, searcher)
 
 
 @pytest.mark.parametrize("task", ["perplexity", "generate"])
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_schedule_keeps_a_record(kind: Any, task: Any) -> None:
-    chosen = setting(Schedule(kind, interval=64 if kind == "retro" else 32), task)
+@pytest.mark.parametrize("kind", registry.names("schedule"))
+def test_every_schedule_keeps_a_record(kind: str, task: str) -> None:
+    chosen = job(kind, 64 if kind == "retro" else 32, task)
     record = made(chosen).record(TEXTS[0])
     assert record.status == "ok", record.reason
-    asked = {"no_retrieval": 0, "random": 0, "retrieve_once": 1, "retro": 2, "retro_plus": 3, "piperag": 3}[kind]
+    windows = 2 if kind == "retro" else 3
+    asked = (windows if chosen.schedule.every_window else 1) if chosen.schedule.asks_index else 0
     assert len(record.neighbours) == len(record.nprobe) == asked
     if task == "generate":
         assert (len(record.generated), record.prompt_tokens, record.nll) == (150 - 64, 64, None)
@@ -64,13 +59,13 @@ def test_every_schedule_keeps_a_record(kind: Any, task: Any) -> None:
 
 
 def test_until_the_first_retrieval_all_schedules_are_alike() -> None:
-    runs = [made(setting(Schedule(kind))).record(TEXTS[0]) for kind in ("no_retrieval", "random")]
+    runs = [made(job(kind)).record(TEXTS[0]) for kind in ("no_retrieval", "random")]
     assert runs[0].nll != runs[1].nll
     assert runs[0].scored == runs[1].scored == 86
 
 
 def test_a_killed_run_goes_on_and_ends_the_same(tmp_path: Path) -> None:
-    chosen = setting(Schedule("piperag", interval=32))
+    chosen = job("piperag", 32)
     whole = pipeline.run(lambda: made(chosen), TEXTS, chosen, tmp_path / "whole.jsonl")
     broken = ExactRetriever(DOCUMENTS)
     broken.fails_at = 5  # of the second sequence
@@ -86,7 +81,7 @@ def test_a_killed_run_goes_on_and_ends_the_same(tmp_path: Path) -> None:
 
 
 def test_records_of_another_schedule_are_not_taken(tmp_path: Path) -> None:
-    first, second = setting(Schedule("random")), setting(Schedule("random", seed=1))
+    first, second = job("random"), job("random", seed=1)
     out = pipeline.run(lambda: made(first), TEXTS, first, tmp_path / "a.jsonl")
     with pytest.raises(UserError, match="another run"):
         pipeline.run(lambda: made(second), TEXTS, second, out)
@@ -94,7 +89,7 @@ def test_records_of_another_schedule_are_not_taken(tmp_path: Path) -> None:
 
 def test_hidden_searches_get_a_budget_from_the_first_generation() -> None:
     searcher = ExactRetriever(DOCUMENTS)
-    generation = made(setting(Schedule("piperag", interval=32, hide=True), "generate"), searcher)
+    generation = made(job("piperag", 32, "generate", nprobe="hide"), searcher)
     generation.record(TEXTS[0])
     assert generation.generation is not None
     first, *ahead = searcher.queries[3:]
@@ -105,7 +100,7 @@ def test_hidden_searches_get_a_budget_from_the_first_generation() -> None:
 
 
 def scored(path: Path, values: list[float]) -> Path:
-    chosen, todo = setting(Schedule("random")), [Text(f"{i}", i, tuple(range(150))) for i in range(len(values))]
+    chosen, todo = job("random"), [Text(f"{i}", i, tuple(range(150))) for i in range(len(values))]
 
     class Given:
         generation = None
@@ -131,7 +126,7 @@ def test_the_control_decides_by_its_interval(tmp_path: Path, capsys: pytest.Capt
 
 
 def test_latency_is_shown_beside_its_ideal(tmp_path: Path) -> None:
-    chosen = setting(Schedule("piperag", interval=32), "generate", trials=3)
+    chosen = job("piperag", 32, "generate", trials=3)
     out = pipeline.run(lambda: made(chosen), TEXTS, chosen, tmp_path / "g.jsonl")
     found = comparison.summary(out)
     assert found["over_ideal"] >= 0.99
@@ -190,7 +185,7 @@ def test_the_model_knows_how_much_was_read_before() -> None:
 
 
 def test_predicted_windows_are_those_of_a_real_generation() -> None:
-    chosen = setting(Schedule("piperag", interval=16), "generate")
+    chosen = job("piperag", 16, "generate")
     trace = [Call.from_json(call) for call in made(chosen).record(TEXTS[0]).trace]
     predicted = GenerationModel.of(trace).predicted(64, 150, Windows(16, True), 2, 0.1)
     kinds = (RETRIEVAL, PREFETCH)
@@ -292,10 +287,13 @@ def test_retro_itself_generates_with_random_weights_and_scores_with_a_users(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--form", "retro"], "--task perplexity: of random weights says nothing"),
-        (["--form", "retro", "--task", "generate", "--reach", "64"], "--reach: is not of the form retro"),
+        (["--form", "retro"], "--task: 'perplexity' is meaningless with random weights"),
+        (
+            ["--form", "retro", "--task", "generate", "--reach", "64"],
+            "--reach: only valid with form 'joint', not 'retro'",
+        ),
         (["--form", "retro", "--weights", "none.pt"], "--weights: no such file: none.pt"),
-        (["--weights", "none.pt"], "--weights: are of the form retro alone, not of joint"),
+        (["--weights", "none.pt"], "--weights: only valid with form 'retro', not 'joint'"),
     ],
 )
 def test_what_retro_itself_does_not_take(
@@ -344,23 +342,29 @@ def test_a_form_is_trained_and_scored_by_the_command_line(folder: Path, tmp_path
     assert curve[0]["step"] == 0 < curve[-1]["step"]
     trained = ["--form", form, "--adapters", str(tmp_path / "adapters.safetensors")]
     assert command(folder, tmp_path / "r.jsonl", "--schedule", "random", *trained) == 0
-    assert read_meta(tmp_path / "r.jsonl")["fingerprint"]["form"]["name"] == form  # type: ignore[index]
+    assert read_meta(tmp_path / "r.jsonl")["fingerprint"]["form"] == form  # type: ignore[index]
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--schedule", "random", "--form", "cross_attention"], "reads nothing before it was trained; give --adapters"),
-        (["--schedule", "random", "--form", "cross_attention", "--bias", "1"], "of the form joint alone"),
+        (["--schedule", "random", "--form", "cross_attention"], "--form: 'cross_attention' must be trained first"),
+        (
+            ["--schedule", "random", "--form", "cross_attention", "--adapters", "a.safetensors", "--bias", "1"],
+            "--bias: only valid with form 'joint', not 'cross_attention'",
+        ),
         (["--schedule", "retro"], "give --index or --server"),
         (["--schedule", "retro", "--server", "127.0.0.1:1"], "127.0.0.1:1"),
         (["--schedule", "random", "--interval", "7"], "does not divide"),
-        (["--schedule", "random", "--nprobe", "many"], "must be a number from 1, or hide"),
-        (["--schedule", "random", "--nprobe", "hide"], "piperag"),
+        (
+            ["--schedule", "random", "--nprobe", "many"],
+            "--nprobe: must be a whole number from 1, or 'hide', not 'many'",
+        ),
+        (["--schedule", "random", "--nprobe", "hide"], "--nprobe: 'hide' requires a schedule"),
         (["--schedule", "random", "--cores", "0-x"], "must be a list of cores"),
         (["--schedule", "random", "--adapters", "none.safetensors"], "no such file"),
-        (["--schedule", "random", "--tokens", "65"], "more than 65"),
-        (["--schedule", "random", "--limit", "0"], "--limit: must be at least 1"),
+        (["--schedule", "random", "--tokens", "65"], "--tokens: must be greater than or equal to 66, not '65'"),
+        (["--schedule", "random", "--limit", "0"], "--limit: must be greater than or equal to 1, not '0'"),
         (["--schedule", "random", "--database", "/nowhere"], "/nowhere"),
         (["--schedule", "random", "--model", "smollm"], "unknown model 'smollm'"),
     ],
@@ -371,15 +375,6 @@ def test_mistakes_are_told_in_one_line(
     assert command(folder, tmp_path / "x.jsonl", *options) == 2
     error = capsys.readouterr().err.strip().splitlines()[-1]
     assert message in error
-
-
-def test_settings_name_what_they_need() -> None:
-    with pytest.raises(UserError, match="retro_plus at any interval"):
-        Schedule("retro", interval=32)
-    with pytest.raises(UserError, match="did you mean 'piperag'"):
-        Schedule("pipe_rag")  # type: ignore[arg-type]
-    with pytest.raises(UserError, match="at least 1 is needed"):
-        replace(setting(Schedule()), trials=0)
 
 
 def test_a_pipeline_of_a_configuration(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -397,14 +392,13 @@ def test_a_pipeline_of_a_configuration(folder: Path, tmp_path: Path, capsys: pyt
     common = ["pipeline", "--config", str(path), "--database", str(folder / "db"), "--out", str(out)]
     assert main([*common, "--pipeline", "chance"]) == 0
     fingerprint = read_meta(out)["fingerprint"]  # type: ignore[index]
-    assert fingerprint["schedule"]["seed"] == 3
-    assert fingerprint["schedule"]["interval"] == 32
+    assert (fingerprint["seed"], fingerprint["interval"]) == (3, 32)
     assert len(read_kind(out, SequenceRecord)) == 2
     told = PipelineSpecification.model_validate(read_meta(out)["specification"])  # type: ignore[index]
     assert (told.model, told.database, told.index) == ("tiny", "cities", None)
     assert (told.pipeline["schedule"], told.pipeline["neighbours"], told.schedule.every_window) == ("random", 2, True)
     assert main([*common, "--pipeline", "chance", "--adapters", "a.safetensors"]) == 2
-    assert "takes no --adapters" in capsys.readouterr().err
+    assert "does not take --adapters" in capsys.readouterr().err
     assert main([*common, "--pipeline", "chanc"]) == 2
     assert "did you mean 'chance'" in capsys.readouterr().err
 
@@ -412,7 +406,7 @@ def test_a_pipeline_of_a_configuration(folder: Path, tmp_path: Path, capsys: pyt
 def test_what_two_threads_read_at_once_is_all_in_the_trace() -> None:
     """The first window's neighbours are read while the thread that asks reads the second one's."""
     for _ in range(10):
-        trace = made(setting(Schedule("piperag", 32))).record(TEXTS[0]).trace
+        trace = made(job("piperag", 32)).record(TEXTS[0]).trace
         stages = [call["stage"] for call in trace]
         assert stages.count("neighbours") == 1
         assert stages.count("neighbours_ahead") == stages.count("prefetch") > 1

@@ -11,29 +11,27 @@ import pytest
 import tiny_models
 from ragauge.generation import pipeline
 from ragauge.generation.evaluation import Text
-from ragauge.generation.joint import JointAttention
-from ragauge.generation.pipeline import Pipeline, Setting
-from ragauge.generation.schedule import Schedule
+from ragauge.generation.pipeline import Pipeline, PipelineJob
 from ragauge.io.records import SequenceRecord, read_kind
 from ragauge.retrieval.retriever import Neighbours, Query
 from ragauge.retrieval.service.client import Client, RetrievalError
 from ragauge.retrieval.service.server import Server
-from retro_parts import DOCUMENTS, EXACT, ExactRetriever, tokens
+from retro_parts import DOCUMENTS, EXACT, ExactRetriever, job, tokens
 
 TEXTS = [Text(f"{n}", n, tuple(tokens(150, 10 + n))) for n in range(2)]
-SETTING = Setting("generate", Schedule("piperag", 16), JointAttention(), "tiny", tokens=150)
+JOB = job("piperag", 16, "generate")
 
 
-def made(searcher: object, setting: Setting = SETTING) -> Pipeline:
-    return Pipeline(tiny_models.tiny_lm(), setting, searcher)
+def made(searcher: object, chosen: PipelineJob = JOB) -> Pipeline:
+    return Pipeline(tiny_models.tiny_lm(), chosen, searcher)
 
 
 @pytest.mark.parametrize("kind", ["retro", "piperag"])
 def test_served_generation_is_that_of_this_process(kind: str) -> None:
-    setting = Setting("generate", Schedule(kind), JointAttention(), "tiny", tokens=150)  # type: ignore[arg-type]
+    chosen = job(kind, task="generate")
     with Server(ExactRetriever(DOCUMENTS), EXACT) as server, Client(server.address) as client:
-        served = [made(client, setting).record(text) for text in TEXTS]
-    alone = [made(ExactRetriever(DOCUMENTS), setting).record(text) for text in TEXTS]
+        served = [made(client, chosen).record(text) for text in TEXTS]
+    alone = [made(ExactRetriever(DOCUMENTS), chosen).record(text) for text in TEXTS]
     assert [(r.generated, r.neighbours) for r in served] == [(r.generated, r.neighbours) for r in alone]
 
 
@@ -75,10 +73,10 @@ def test_a_lost_server_ends_the_run_which_goes_on_with_another(tmp_path: Path) -
     with Server(Lost(DOCUMENTS), EXACT) as server, Client(server.address) as client:
         servers.append(server)
         with pytest.raises(RetrievalError, match=server.address):
-            pipeline.run(lambda: made(client), TEXTS, SETTING, out)
+            pipeline.run(lambda: made(client), TEXTS, JOB, out)
     assert not out.exists()
     with Server(ExactRetriever(DOCUMENTS), EXACT) as server, Client(server.address) as client:
-        pipeline.run(lambda: made(client), TEXTS, SETTING, out)
-    whole = pipeline.run(lambda: made(ExactRetriever(DOCUMENTS)), TEXTS, SETTING, tmp_path / "whole.jsonl")
+        pipeline.run(lambda: made(client), TEXTS, JOB, out)
+    whole = pipeline.run(lambda: made(ExactRetriever(DOCUMENTS)), TEXTS, JOB, tmp_path / "whole.jsonl")
     mine, theirs = (read_kind(path, SequenceRecord) for path in (out, whole))
     assert [(r.key, r.generated) for r in mine] == [(r.key, r.generated) for r in theirs]

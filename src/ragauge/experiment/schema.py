@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self, get_args
 
-import yaml
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -19,15 +18,15 @@ from pydantic import (
     Field,
     StringConstraints,
     Tag,
-    ValidationError,
     model_validator,
 )
 
 from ragauge import registry
-from ragauge.errors import UserError, unknown
+from ragauge.errors import SettingError, UserError, unknown
+from ragauge.experiment.reading import checked, read
 from ragauge.experiment.sweeps import expanded
-from ragauge.generation.settings import PipelineSettings
-from ragauge.retrieval.settings import DatabaseSettings, IndexRecipe, StalenessSettings
+from ragauge.generation.settings import PipelineSettings, check_dtype
+from ragauge.retrieval.settings import DatabaseSettings, StalenessSettings
 from ragauge.training.settings import ENDPOINT, Training
 
 # A label becomes the name of a file or folder.
@@ -281,13 +280,13 @@ class Config(_Section):
             yield "latency", self.latency
 
     def _check_pipeline(self, pipeline: PipelineSettings, where: str) -> None:
-        if problem := pipeline.problem():
-            raise UserError(f"{where}.{problem}")
         if pipeline.model is not None:
             _known("model", pipeline.model, self.models, f"{where}.model")
         dtype = self.models[self.pipeline_model(pipeline)].dtype
-        if pipeline.engine == "onnx" and dtype != "float32":
-            raise UserError(f"{where}.engine: onnx runs a decoder in float32, not in {dtype}")
+        try:
+            check_dtype(pipeline, dtype)
+        except SettingError as error:
+            raise UserError(f"{where}.{error}") from None
         if not self.databases:
             raise UserError(f"{where}: needs a chunk database; name one under databases")
         if pipeline.database is not None:
@@ -388,22 +387,6 @@ class Config(_Section):
         )
 
 
-def read(path: Path) -> dict[str, Any]:
-    """The mapping of one YAML file. Raises UserError: no such file, no valid YAML, a key twice, not a mapping."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            data = yaml.load(file, Loader=_Loader)
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}: not UTF-8 text: {error.reason} at byte {error.start}") from error
-    except yaml.YAMLError as error:
-        raise UserError(f"{path}{_yaml_mark(error)}: {_yaml_problem(error)}") from error
-    if not isinstance(data, dict):
-        raise UserError(f"{path}: must hold keys and values, as in `run: default`")
-    return data
-
-
 def load(path: Path) -> Config:
     """The checked configuration of a file. Raises UserError on the first mistake, with the key's path."""
     return parse(read(path), str(path))
@@ -411,43 +394,23 @@ def load(path: Path) -> Config:
 
 def parse(data: Mapping[str, Any], place: str) -> Config:
     """The checked configuration of a mapping that came from `place` (a file name, for the messages)."""
-    try:
-        config = Config.model_validate(dict(data))
-    except ValidationError as error:
-        raise _user_error(error, place) from error
+    config = checked(Config, data, place)
     check_names(config, place)
     return config
 
 
 def parse_training(data: Mapping[str, Any], place: str, label: str) -> Training:
     """The checked settings of one training; `label` names it in messages."""
-    training: Training = _parse_entry(_Trainings, data, place, label)
+    training = checked(Training, data, f"{place}: training.{label}")
     _check_training(training, f"{place}: training.{label}")
     return training
 
 
 def parse_database(data: Mapping[str, Any], place: str, label: str) -> DatabaseSettings:
     """The checked settings of one chunk database; `label` names it in messages."""
-    database: DatabaseSettings = _parse_entry(_Databases, data, place, label)
+    database = checked(DatabaseSettings, data, f"{place}: databases.{label}")
     _check_database(database, f"{place}: databases.{label}")
     return database
-
-
-def parse_pipeline(data: Mapping[str, Any], place: str, label: str) -> PipelineSettings:
-    """The checked settings of one pipeline; `label` names it in messages."""
-    pipeline: PipelineSettings = _parse_entry(_Pipelines, data, place, label)
-    if problem := pipeline.problem():
-        raise UserError(f"{place}: pipelines.{label}.{problem}")
-    return pipeline
-
-
-def _parse_entry(alone: type[_Section], data: Mapping[str, Any], place: str, label: str) -> Any:
-    """An entry of the one section that `alone` has."""
-    (section,) = alone.model_fields
-    try:
-        return getattr(alone.model_validate({section: {label: dict(data)}}), section)[label]
-    except ValidationError as error:
-        raise _user_error(error, place) from error
 
 
 def check_names(config: Config, place: str) -> None:
@@ -502,24 +465,6 @@ def schema() -> str:
     ):
         document["$defs"][section]["required"].remove(key)
     return json.dumps(document, indent=2, sort_keys=True) + "\n"
-
-
-class _Databases(_Section):
-    """The section `databases` alone."""
-
-    databases: dict[str, DatabaseSettings]
-
-
-class _Pipelines(_Section):
-    """The section `pipelines` alone."""
-
-    pipelines: dict[str, PipelineSettings]
-
-
-class _Trainings(_Section):
-    """The section `training` alone."""
-
-    training: dict[str, Training]
 
 
 def _check_training(training: Training, where: str) -> None:
@@ -612,69 +557,6 @@ def _named_by_key(section: Any, key: str) -> Any:
 def _known(what: str, value: str, choices: Any, where: str) -> None:
     if value not in choices:
         raise unknown(what, value, choices, where)
-
-
-# What pydantic puts into the path of a key that is not in the file.
-_UNWRITTEN = ("[key]", "list[str]", "literal['all']", "one protocol", "several protocols")
-
-
-def _user_error(error: ValidationError, place: str) -> UserError:
-    """The first mistake in ragauge's wording: place, path of the key, what it must be, what it is."""
-    first = error.errors()[0]
-    path = [str(part) for part in first["loc"] if part not in _UNWRITTEN]
-    where = ": ".join(filter(None, (place, ".".join(path))))
-    cause = first.get("ctx", {}).get("error")
-    if isinstance(cause, UserError):  # of a cross-check, which names the key itself
-        return UserError(f"{place}: {cause}")
-    if first["type"] == "extra_forbidden":
-        return unknown("key", path[-1], _keys_at(path[:-1]), where)
-    if first["type"] == "missing":
-        return UserError(f"{where}: is missing")
-    if first["type"] == "string_pattern_mismatch":
-        return UserError(f"{where}: {first['input']!r} must be made of letters, digits, '.', '_' and '-'")
-    wanted = first["msg"].removeprefix("Input should ").removeprefix("be ")
-    return UserError(f"{where}: must be {wanted}, not {first['input']!r}".replace("be have", "have"))
-
-
-def _keys_at(path: list[str]) -> list[str]:
-    """The keys of the section at a path: of the whole configuration, of a section, or of an entry of one."""
-    sections: dict[str, type[BaseModel]] = {"generation": Generation, "latency": Latency, "judge": Judge}
-    entries: dict[str, type[BaseModel]] = {
-        "models": Model,
-        "datasets": DatasetEntry,
-        "methods": Variant,
-        "training": Training,
-        "databases": DatabaseSettings,
-        "pipelines": PipelineSettings,
-    }
-    if not path:
-        return list(Config.model_fields)
-    if path[-1] == "resources":
-        return list(Resources.model_fields)
-    if path[2:3] == ["indexes"]:
-        return list(IndexRecipe.model_fields)
-    return list((sections | entries)[path[0]].model_fields)
-
-
-class _Loader(yaml.SafeLoader):
-    """Refuses a key that stands twice in one mapping, of which YAML would silently take the last."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen: set[str] = set()
-        for key, _ in node.value:
-            if key.value in seen and key.tag != "tag:yaml.org,2002:merge":
-                raise yaml.constructor.ConstructorError(None, None, f"the key {key.value!r} again", key.start_mark)
-            seen.add(key.value if isinstance(key.value, str) else repr(key))
-        return super().construct_mapping(node, deep)
-
-
-def _yaml_mark(error: yaml.YAMLError) -> str:
-    mark = getattr(error, "problem_mark", None)
-    return f":{mark.line + 1}" if mark else ""
-
-
-def _yaml_problem(error: yaml.YAMLError) -> str:
-    return str(getattr(error, "problem", None) or " ".join(str(error).split()))
 
 
 DTYPES: tuple[str, ...] = get_args(Dtype)

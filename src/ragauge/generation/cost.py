@@ -91,7 +91,7 @@ def _layer(width: int, ffn: int) -> int:
 
 def _reads(entry: PipelineSettings, window: int) -> bool:
     """Whether neighbours are read at the start of a window."""
-    return entry.schedule != "no_retrieval" and (window == 0 or entry.schedule != "retrieve_once")
+    return entry.kind.reads_neighbours and (window == 0 or entry.kind.every_window)
 
 
 def report(entry: PipelineSettings, decoder: Shape | Sizes) -> dict[str, Any]:

@@ -7,17 +7,17 @@ times. Both read through the same windows by the same calls.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
 from ragauge.cost.machine import competing_load
 from ragauge.cost.trace import Trace
 from ragauge.engines import LM
-from ragauge.errors import UserError
 from ragauge.generation.cross_attention import CrossAttention
 from ragauge.generation.evaluation import Text
 from ragauge.generation.generation import generate
@@ -27,47 +27,64 @@ from ragauge.generation.onnx_retro import OnnxRetroLM
 from ragauge.generation.own_encoder import OwnEncoder, OwnReader, RetroLM
 from ragauge.generation.performance import GenerationModel
 from ragauge.generation.reader import AheadReader, Reader
-from ragauge.generation.schedule import Schedule
+from ragauge.generation.schedules import Schedule, SequenceInputs
 from ragauge.generation.scoring import token_nll
+from ragauge.generation.settings import PipelineSettings, check_dtype
 from ragauge.generation.sources import Passages, Source
 from ragauge.generation.windows import CHUNK, NEIGHBOUR
 from ragauge.io.progress import bar
 from ragauge.io.records import SequenceRecord, Writer
 
-Task = Literal["perplexity", "generate"]
-Engine = Literal["torch", "onnx"]
 PROMPT = CHUNK  # tokens of a sequence that are continued
+Form = JointAttention | CrossAttention | OwnEncoder
+UNRECORDED = {
+    "model",
+    "database",
+    "index",
+    "limit",
+    "retrieval_cores",
+    "cores",
+    "retrofit_minutes",
+    "weights",
+    "adapters",
+}
 
 
 @dataclass(frozen=True)
-class Setting:
-    """Everything that a record depends on besides its sequence: the fingerprint of a file of records."""
+class PipelineJob:
+    """Everything that a pipeline's records depend on besides their sequences."""
 
-    task: Task
-    schedule: Schedule
-    form: JointAttention | CrossAttention | OwnEncoder
-    model: str
-    tokens: int = 1024  # of a sequence
-    trials: int = 1  # of a generation
-    engine: Engine = "torch"
+    settings: PipelineSettings
+    model: str  # name or source
+    seed: int = 0  # of random neighbours
     dtype: str = "float32"
     device: str = "cpu"
-    threads: int | None = None
     model_sha256: str | None = None
     adapters_sha256: str | None = None  # of what was trained to read neighbours
     database_sha256: str | None = None
-    index: str | None = None  # fingerprint of the index or server that is asked
+    index: str | None = None  # the index's folder or the servers' addresses
     code: str | None = None  # digest of the modules that generate
 
     def __post_init__(self) -> None:
-        if self.tokens <= CHUNK + 1:
-            raise UserError(f"tokens: a sequence needs more than {CHUNK + 1}, not {self.tokens}")
-        if self.trials < 1:
-            raise UserError(f"trials: at least 1 is needed, not {self.trials}")
-        if self.engine == "onnx" and isinstance(self.form, CrossAttention):
-            raise UserError(f"engine onnx: reads neighbours by the forms joint and retro, not by {self.form.name}")
-        if self.engine == "onnx" and self.dtype != "float32":
-            raise UserError(f"engine onnx: runs a decoder in float32, not in {self.dtype}")
+        check_dtype(self.settings, self.dtype)
+
+    @cached_property
+    def schedule(self) -> Schedule:
+        """When the database is asked."""
+        return self.settings.kind(self.settings, self.seed)
+
+    @cached_property
+    def form(self) -> Form:
+        """How neighbours are read."""
+        settings = self.settings
+        if settings.form == "joint":
+            return JointAttention(settings.reach, bias=settings.bias)
+        return CrossAttention() if settings.form == "cross_attention" else OwnEncoder()
+
+    def fingerprint(self) -> dict[str, Any]:
+        """What a file of records is of: the settings without labels, files (known by their hashes) and cores."""
+        made = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "settings"}
+        return self.settings.model_dump(exclude=UNRECORDED) | made
 
 
 @dataclass
@@ -75,7 +92,7 @@ class Pipeline:
     """A decoder beside its retriever."""
 
     lm: LM | OnnxLM | RetroLM | OnnxRetroLM
-    setting: Setting
+    job: PipelineJob
     searcher: Any = None  # a `retrieval.Searcher`, where the schedule asks
     passages: Passages | None = None  # the database's, where neighbours are random
     adapted: LM | None = None  # reads neighbours: `lm` with trained adapters
@@ -89,14 +106,14 @@ class Pipeline:
         """
         base: dict[str, Any] = {"key": text.key, "document": text.document, "tokens": len(text.ids)}
         try:
-            run = self._score if self.setting.task == "perplexity" else self._generate
+            run = self._score if self.job.settings.task == "perplexity" else self._generate
             return SequenceRecord(**base, status="ok", **run(text))
         except (MemoryError, torch.OutOfMemoryError) as error:
             return SequenceRecord(**base, status="failed", reason=" ".join(str(error).split()) or type(error).__name__)
 
     def _score(self, text: Text) -> dict[str, Any]:
         def read(reader: Reader, source: Source) -> Any:
-            return token_nll(reader, text.ids, source, self.setting.schedule.windows)
+            return token_nll(reader, text.ids, source, self.job.schedule.windows)
 
         nll, source, trace, seconds = self._run(text, read)
         scored = nll[CHUNK - 1 :]  # what is predicted before the first retrieval is the same for all schedules
@@ -111,7 +128,7 @@ class Pipeline:
     def _generate(self, text: Text) -> dict[str, Any]:
         self.warm_up(text)
         with competing_load() as load:
-            trials = [self.generate(text) for _ in range(self.setting.trials)]
+            trials = [self.generate(text) for _ in range(self.job.settings.trials)]
         ids, source, trace, _ = sorted(trials, key=lambda trial: trial[3])[len(trials) // 2]
         return {
             "prompt_tokens": PROMPT,
@@ -126,31 +143,33 @@ class Pipeline:
         """(new tokens, where neighbours came from, trace, seconds) of continuing a text's first 64 tokens."""
 
         def write(reader: Reader, source: Source) -> list[int]:
-            return generate(reader, text.ids[:PROMPT], self.setting.tokens, source, self.setting.schedule.windows)
+            return generate(reader, text.ids[:PROMPT], self.job.settings.tokens, source, self.job.schedule.windows)
 
         return self._run(text, write)
 
     def warm_up(self, text: Text) -> None:
         """Generate once untimed; the performance model is fitted to the first such trace, searches at nprobe 1."""
-        if self.setting.schedule.hide and self.generation is None:
-            self.generation = GenerationModel.of(self.generate(text)[2], self.setting.form.name == "joint")
-        elif self.setting.trials > 1:
+        if self.job.settings.hides and self.generation is None:
+            self.generation = GenerationModel.of(self.generate(text)[2], self.job.form.name == "joint")
+        elif self.job.settings.trials > 1:
             self.generate(text)
 
     def _run(self, text: Text, use: Callable[[Reader, Source], Any]) -> tuple[Any, Source, Trace, float]:
         """(what `use` returns, the source, the trace, seconds) of one pass over a sequence with a cache of its own."""
-        schedule = self.setting.schedule
-        room = schedule.k * NEIGHBOUR if schedule.kind != "no_retrieval" else 0
+        schedule = self.job.schedule
+        room = schedule.settings.neighbours * NEIGHBOUR if schedule.reads_neighbours else 0
         reader = self._open(room)
         source = schedule.source(
-            reader.note,
-            text.key,
-            text.document,
-            searcher=self.searcher,
-            passages=self.passages,
-            tokenizer=self.lm.tokenizer,
-            budget=self._budget_s,
-            prepare=None if isinstance(reader, OwnReader) else reader.prepare,
+            SequenceInputs(
+                reader.note,
+                text.key,
+                text.document,
+                self.searcher,
+                self.passages,
+                self.lm.tokenizer,
+                self._budget_s,
+                None if isinstance(reader, OwnReader) else reader.prepare,
+            )
         )
         try:
             with self.lm.tracing() as trace:
@@ -165,12 +184,12 @@ class Pipeline:
 
     def _open(self, room: int) -> AheadReader | OwnReader:
         """A reader of one sequence, by the engine that the decoder is of."""
-        form = self.setting.form
+        form = self.job.form
         if isinstance(self.lm, RetroLM | OnnxRetroLM):
-            return self.lm.open(self.setting.tokens)
+            return self.lm.open(self.job.settings.tokens)
         assert not isinstance(form, OwnEncoder)
         if not isinstance(self.lm, OnnxLM):
-            return form.open(self.lm, self.setting.tokens, room, self.adapted)
+            return form.open(self.lm, self.job.settings.tokens, room, self.adapted)
         assert isinstance(form, JointAttention)
         return self.lm.open(room, form)
 
@@ -178,13 +197,13 @@ class Pipeline:
         """Seconds of a search beside the window after `length` tokens; the least there is until a model is fitted."""
         if self.generation is None:
             return 1e-3
-        return self.generation.budget_s(length, self.setting.schedule.windows, self.setting.schedule.k)
+        return self.generation.budget_s(length, self.job.schedule.windows, self.job.settings.neighbours)
 
 
 def run(
     make: Callable[[], Pipeline],
-    texts: Sequence[Text],
-    setting: Setting,
+    texts: list[Text],
+    job: PipelineJob,
     out: Path,
     *,
     overwrite: bool = False,
@@ -200,10 +219,10 @@ def run(
         UserError: the model or the retriever cannot be had; `out` holds another run's records or cannot be written.
     """
     keys = [text.key for text in texts]
-    with Writer(out, asdict(setting), keys, overwrite, SequenceRecord) as writer:
+    with Writer(out, job.fingerprint(), keys, overwrite, SequenceRecord) as writer:
         todo = [text for text in texts if text.key not in writer.done]
         pipeline = make() if todo else None
-        for text in bar(setting.schedule.kind, "sequence", len(texts), len(texts) - len(todo), iterable=todo):
+        for text in bar(job.settings.schedule, "sequence", len(texts), len(texts) - len(todo), iterable=todo):
             assert pipeline is not None
             writer.append(pipeline.record(text))
         model = pipeline.generation if pipeline else None

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from ragauge.generation.windows import CHUNK
+from ragauge.errors import SettingError, UserError
+from ragauge.generation.windows import CHUNK, Windows
+
+if TYPE_CHECKING:
+    from ragauge.generation.schedules import Schedule
+
+
+def _count_or_hide(value: object) -> object:
+    """A number of inverted lists as the command line has it is text."""
+    made = int(value) if isinstance(value, str) and value.isdecimal() else value
+    if not (made is None or made == "hide" or (isinstance(made, int) and made >= 1)):
+        raise UserError(f"must be a whole number from 1, or 'hide', not {value!r}")
+    return made
 
 
 class PipelineSettings(BaseModel):
@@ -14,17 +26,21 @@ class PipelineSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
-    schedule: Literal["no_retrieval", "retrieve_once", "random", "retro", "retro_plus", "piperag"] = Field(
-        description="when the database is asked, and what generation waits for; default: the key"
+    schedule: str = Field(description="when the database is asked, and what generation waits for; default: the key")
+    task: Literal["perplexity", "generate"] = Field(
+        "perplexity", description="score held-out text, or continue its first 64 tokens"
     )
-    task: Literal["perplexity", "generate"] = Field("perplexity", description="score given text, or continue it")
     model: str | None = Field(None, description="label of the decoder; default: the first of the experiment")
     database: str | None = Field(None, description="label of the chunk database; default: the first of the experiment")
     index: str = Field("ivf", description="label of the database's index that is asked")
-    interval: int = Field(64, ge=1, le=64, description="tokens between retrievals; it divides 64")
-    neighbours: int = Field(2, ge=1, description="neighbours of a retrieval")
-    nprobe: int | Literal["hide"] | None = Field(
-        None, description="inverted lists scanned; hide: as many as decoding hides; default: the index's own number"
+    interval: int = Field(64, ge=1, le=64, description="tokens between retrievals; must divide 64")
+    neighbours: int = Field(2, ge=1, description="neighbours per retrieval")
+    nprobe: Annotated[int | Literal["hide"] | None, BeforeValidator(_count_or_hide)] = Field(
+        None,
+        description=(
+            "inverted lists scanned; hide (schedule piperag): as many as take no longer than the decoding beside; "
+            "default: the index's own number"
+        ),
     )
     exclude: Literal["none", "article"] = Field(
         "none", description="article: no neighbours from the text's own article"
@@ -35,58 +51,88 @@ class PipelineSettings(BaseModel):
     form: Literal["joint", "cross_attention", "retro"] = Field(
         "joint",
         description=(
-            "how a decoder reads neighbours; cross_attention is nothing before it was trained; retro is not the model "
-            "but RETRO at its paper's sizes, with an encoder of neighbours"
+            "how neighbours are read; cross_attention must be trained first; retro replaces the model by RETRO, at the "
+            "sizes of its paper, with its own encoder of neighbours"
         ),
     )
     weights: str | None = Field(
         None,
-        description="of the form retro: a file of its tensors, safetensors or torch's; default: random, for latency",
+        description="RETRO's weights with form retro, a safetensors or torch file; default: random, to time it",
     )
     engine: Literal["torch", "onnx"] = Field(
         "torch",
-        description="what runs the decoder; onnx exports it first, and knows the forms joint and retro",
+        description="what runs the decoder; onnx exports it first, with form joint or retro",
     )
-    reach: int | None = Field(None, ge=0, description="most tokens between neighbours and window; default: no bound")
+    reach: int | None = Field(
+        None, ge=0, description="form joint: largest distance in tokens from neighbours to window; default: unlimited"
+    )
     read_ahead: bool = Field(
-        True, description="piperag: the thread that asks reads the neighbours too, beside decoding"
+        True, description="schedule piperag: neighbours are read ahead of time as well, by the thread that searches"
     )
-    bias: float = Field(0.0, description="added to the attention scores of neighbours' keys")
+    bias: float = Field(0.0, description="form joint: added to the attention scores of neighbours' keys")
     retrofit_minutes: float | None = Field(
-        None, gt=0, description="neighbours are read with weights that were trained so long; default: untrained"
+        None, gt=0, description="minutes of RETRO-fit training before neighbours are read; default: untrained"
     )
-    tokens: int = Field(1024, ge=66, description="of a sequence")
+    adapters: str | None = Field(
+        None, description="what RETRO-fit trained, in place of retrofit_minutes: a safetensors file"
+    )
+    tokens: int = Field(1024, ge=CHUNK + 2, description="tokens per sequence")
     limit: int | None = Field(None, ge=1, description="sequences; default: all of the held-out text")
-    trials: int = Field(1, ge=1, description="timed generations of a sequence, after one that is not timed")
-    retrieval_cores: str | None = Field(None, description="processor cores of the server, as in 1 or 1-3; default: all")
-    cores: str | None = Field(None, description="processor cores of the decoder; default: all")
-    threads: int | None = Field(None, ge=1, description="of the decoder; default: torch's own choice")
+    trials: int = Field(1, ge=1, description="timed generations per sequence, after an untimed one if several")
+    retrieval_cores: str | None = Field(
+        None, description="processor cores of the retrieval server, such as 1 or 1-3; default: all"
+    )
+    cores: str | None = Field(None, description="processor cores of the decoder, such as 0 or 0-3; default: all")
+    threads: int | None = Field(None, ge=1, description="threads of the decoder; default: torch's own choice")
 
-    def problem(self) -> str | None:
-        """The first key whose value does not go with the others, and why; None where all do."""
-        if CHUNK % self.interval:
-            return f"interval: {self.interval} does not divide the {CHUNK} tokens of a chunk"
-        if self.schedule == "retro" and self.interval != CHUNK:
-            return f"interval: the schedule retro asks every {CHUNK} tokens, not {self.interval}; retro_plus at any"
-        if self.nprobe == "hide" and self.schedule != "piperag":
-            return f"nprobe: hide is of the schedule piperag alone, not of {self.schedule}"
-        if isinstance(self.nprobe, int) and self.nprobe < 1:
-            return f"nprobe: must be at least 1, not {self.nprobe}"
-        if self.form == "cross_attention" and self.retrofit_minutes is None:
-            return "form: cross_attention reads nothing before it was trained; give retrofit_minutes"
-        if self.form == "retro" and self.retrofit_minutes is not None:
-            return "retrofit_minutes: trains a decoder to read neighbours; the form retro is made for it"
-        if self.weights is not None and self.form != "retro":
-            return f"weights: are of the form retro alone, not of {self.form}"
-        if self.form == "retro" and self.weights is None and self.task == "perplexity":
-            return "task: perplexity of random weights says nothing; give weights, or generate"
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        """Raise SettingError at the first key whose value does not go with the others."""
+        Windows(self.interval)
+        self.kind.check(self)
+        self._check_form()
+        return self
+
+    def _check_form(self) -> None:
+        if self.retrofit_minutes is not None and self.adapters is not None:
+            raise SettingError("adapters", "give these or retrofit_minutes, not both")
+        if self.form == "retro" and (self.retrofit_minutes or self.adapters):
+            key = "adapters" if self.adapters else "retrofit_minutes"
+            raise SettingError(key, "not valid with form 'retro', which needs no RETRO-fit")
+        if self.form == "cross_attention" and not (self.retrofit_minutes or self.adapters):
+            raise SettingError("form", "'cross_attention' must be trained first; give retrofit_minutes or adapters")
         if self.form == "cross_attention" and self.engine == "onnx":
-            return f"engine: onnx reads neighbours by the forms joint and retro, not by {self.form}"
-        if self.form != "joint" and (self.reach is not None or self.bias):
-            return f"form: reach and bias are of the form joint alone, not of {self.form}"
-        return None
+            raise SettingError("engine", "'onnx' supports the forms joint and retro, not 'cross_attention'")
+        if self.weights is not None and self.form != "retro":
+            raise SettingError("weights", f"only valid with form 'retro', not {self.form!r}")
+        if self.form == "retro" and self.weights is None and self.task == "perplexity":
+            raise SettingError("task", "'perplexity' is meaningless with random weights; give weights")
+        for key in ("reach", "bias") if self.form != "joint" else ():
+            if getattr(self, key) != type(self).model_fields[key].default:
+                raise SettingError(key, f"only valid with form 'joint', not {self.form!r}")
+
+    @property
+    def kind(self) -> type[Schedule]:
+        """The class of the schedule, whose attributes say what it does."""
+        from ragauge.generation.schedules import kind
+
+        try:
+            return kind(self.schedule)
+        except UserError as error:
+            raise SettingError("schedule", str(error)) from None
 
     @property
     def asks(self) -> bool:
         """Whether it needs an index."""
-        return self.schedule not in ("no_retrieval", "random")
+        return self.kind.asks_index
+
+    @property
+    def hides(self) -> bool:
+        """Whether nprobe is chosen so that decoding hides the search (PipeRAG's S3)."""
+        return self.nprobe == "hide"
+
+
+def check_dtype(settings: PipelineSettings, dtype: str) -> None:
+    """Raise SettingError where a pipeline's engine does not run a decoder in this data type."""
+    if settings.engine == "onnx" and dtype != "float32":
+        raise SettingError("engine", f"'onnx' requires a decoder in float32, not {dtype}")

@@ -12,16 +12,18 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from ragauge.cost.overlap import AHEAD, PREFETCH, RETRIEVAL, WAIT
 from ragauge.cost.trace import Call
 from ragauge.errors import UserError
-from ragauge.generation.reader import Prepare, Prepared, Tokens
 from ragauge.generation.windows import CHUNK, Windows
 from ragauge.retrieval.retriever import Neighbours, Query, Searcher
+
+if TYPE_CHECKING:
+    from ragauge.generation.reader import Prepare, Prepared, Tokens
 
 Note = Callable[[Call], None]
 Budget = Callable[[int], float]
@@ -188,6 +190,8 @@ class Prefetched:
         return fetched
 
     def _await(self) -> Fetched:
+        from ragauge.generation.reader import Prepared
+
         assert self._outstanding is not None
         started = time.perf_counter()
         fetched = self._outstanding.result()

@@ -23,15 +23,9 @@ def specify(
         engine: dtype, device, threads and cores; the engine's name is the pipeline's.
     """
     found = {"nprobe": index.settings.get("nprobe")} if index and settings.nprobe is None else {}
-    windowed = settings.schedule not in ("no_retrieval", "retrieve_once")
     return PipelineSpecification(
         pipeline=settings.model_dump() | {"model": model, "database": database} | found,
-        schedule=ScheduleFacts(
-            reads_neighbours=settings.schedule != "no_retrieval",
-            asks_index=settings.asks,
-            every_window=windowed,
-            stale=settings.schedule == "piperag",
-        ),
+        schedule=ScheduleFacts(**{fact: getattr(settings.kind, fact) for fact in ScheduleFacts.model_fields}),
         model=model,
         database=database,
         index=index if settings.asks else None,

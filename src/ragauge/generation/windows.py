@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ragauge.errors import UserError
+from ragauge.errors import SettingError
 
 CHUNK = 64  # tokens of a database chunk and of a query
 NEIGHBOUR = 2 * CHUNK  # tokens of a neighbour that are attended to: the chunk and its continuation
@@ -36,9 +36,8 @@ class Windows:
     def __post_init__(self) -> None:
         if self.interval < 1 or CHUNK % self.interval:
             choices = ", ".join(str(m) for m in range(1, CHUNK + 1) if CHUNK % m == 0)
-            raise UserError(
-                f"interval: {self.interval} does not divide the {CHUNK} tokens of a chunk; known: {choices}"
-            )
+            message = f"{self.interval} does not divide the {CHUNK} tokens of a chunk; known: {choices}"
+            raise SettingError("interval", message)
 
     def of(self, place: int) -> int:
         """The window whose neighbours the token at `place` attends to; -1 where it attends to none.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,8 @@ from ragauge import registry
 from ragauge.errors import UserError, unknown
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
     from ragauge.evaluation.inputs import Questions
     from ragauge.experiment.schema import Config, DatasetEntry, Latency, Model, Variant
     from ragauge.methods import Method
@@ -23,6 +25,44 @@ DEVICES = ("cpu", "cuda")
 
 
 # --- groups of arguments, and types ---
+
+
+def add_settings(
+    parser: argparse.ArgumentParser, model: type[BaseModel], exclude: Collection[str] = (), **choices: Collection[str]
+) -> None:
+    """An option for each key of a settings model, with its choices, default and description; `given` reads them.
+
+    Values stay text: the model checks and converts them.
+
+    Args:
+        exclude: keys that are no option.
+        choices: of keys whose type does not say them.
+    """
+    from typing import Literal, get_args, get_origin
+
+    from pydantic_core import PydanticUndefined
+
+    for key, field in model.model_fields.items():
+        if key in exclude:
+            continue
+        kept: dict[str, Any] = {"dest": key, "default": argparse.SUPPRESS, "help": field.description or ""}
+        if field.default not in (None, PydanticUndefined) and "default:" not in kept["help"]:
+            kept["help"] += f" ({field.default})"
+        if field.annotation is bool:
+            parser.add_argument(_option(key), action=argparse.BooleanOptionalAction, **kept)
+        elif get_origin(field.annotation) is Literal or key in choices:
+            parser.add_argument(_option(key), choices=tuple(choices.get(key, get_args(field.annotation))), **kept)
+        else:
+            parser.add_argument(_option(key), metavar=key.upper(), **kept)
+
+
+def _option(key: str) -> str:
+    return f"--{key.replace('_', '-')}"
+
+
+def given(args: argparse.Namespace, model: type[BaseModel], exclude: Collection[str] = ()) -> dict[str, Any]:
+    """The options of `add_settings` that the command line states."""
+    return {key: value for key, value in vars(args).items() if key in model.model_fields and key not in exclude}
 
 
 def add_run_folders(parser: argparse.ArgumentParser) -> None:

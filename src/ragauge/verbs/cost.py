@@ -34,11 +34,12 @@ def run(args: argparse.Namespace) -> None:
 def _schedule(args: argparse.Namespace, params: dict[str, Any]) -> dict[str, Any]:
     """A pipeline's cost: RETRO by the sizes of its paper, any other decoder as one that reads neighbours itself."""
     from ragauge.evaluation import costing
-    from ragauge.experiment import schema
+    from ragauge.experiment.reading import checked
     from ragauge.generation import cost
+    from ragauge.generation.settings import PipelineSettings
     from ragauge.generation.sizes import PAPER
 
-    entry = schema.parse_pipeline({**params, "schedule": args.schedule}, "--set", args.schedule)
+    entry = checked(PipelineSettings, {**params, "schedule": args.schedule}, "--set")
     return {"model": args.model, **cost.report(entry, PAPER if args.model == "retro" else costing.shape_of(args.model))}
 
 

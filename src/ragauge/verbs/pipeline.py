@@ -5,81 +5,67 @@ from __future__ import annotations
 import argparse
 import shlex
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ragauge import registry
 from ragauge.errors import UserError
 from ragauge.verbs import _options as options
 
 if TYPE_CHECKING:
     from ragauge.engines import LM
     from ragauge.experiment.schema import Model
-    from ragauge.generation.cross_attention import CrossAttention
-    from ragauge.generation.joint import JointAttention
     from ragauge.generation.onnx import OnnxLM
     from ragauge.generation.onnx_retro import OnnxRetroLM
-    from ragauge.generation.own_encoder import OwnEncoder, RetroLM
-    from ragauge.generation.pipeline import Pipeline, Setting
+    from ragauge.generation.own_encoder import RetroLM
+    from ragauge.generation.pipeline import Pipeline, PipelineJob
+    from ragauge.generation.settings import PipelineSettings
     from ragauge.io.specifications import PipelineSpecification
     from ragauge.retrieval.service.client import Client
     from ragauge.retrieval.service.fanout import Fanout
 
-ASKING = ("retrieve_once", "retro", "retro_plus", "piperag")  # schedules that need a retriever
-FORMS = ("joint", "cross_attention", "retro")
-ELSEWHERE = {"model", "database", "index", "engine", "retrieval_cores", "retrofit_minutes"}  # keys that are no option
-SCHEDULES = ("no_retrieval", "random", *ASKING)
+# Keys of a configuration that are labels, or that other options stand for.
+ELSEWHERE = {"model", "database", "index", "engine", "retrieval_cores", "retrofit_minutes", "adapters", "weights"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    from ragauge.generation.settings import PipelineSettings
+
     add = parser.add_argument
-    add("--config", type=Path, metavar="FILE.yaml", help="take all settings from its pipeline --pipeline")
-    add("--pipeline", metavar="LABEL", help="of --config")
-    add("--schedule", default="retro", choices=SCHEDULES, help="when the database is asked, and what is waited for")
-    add("--task", default="perplexity", choices=("perplexity", "generate"), help="score given text, or continue it")
+    add("--config", type=Path, metavar="FILE.yaml", help="an experiment; options stated beside it come first")
+    add("--pipeline", metavar="LABEL", help="the pipeline of --config")
+    options.add_settings(parser, PipelineSettings, ELSEWHERE, schedule=registry.names("schedule"))
     add("--model", default="smollm2-135m-instruct", help="a Llama-family decoder: name, source or folder")
-    add("--dtype", default="float32", choices=options.DTYPES)
-    add("--device", default="cpu", choices=options.DEVICES)
+    add("--dtype", default="float32", choices=options.DTYPES, help="type of the decoder's weights and cache")
+    add("--device", default="cpu", choices=options.DEVICES, help="where the decoder runs")
+    add("--onnx", type=Path, metavar="FOLDER", help="run the decoder that `ragauge export` wrote, with ONNX Runtime")
+    add(
+        "--adapters", type=Path, metavar="FILE.safetensors", help="read neighbours with what `ragauge retrofit` trained"
+    )
+    add("--weights", type=Path, metavar="FILE", help="form retro: its weights; default: random, to time it")
     add("--database", type=Path, required=True, metavar="FOLDER", help="the chunk database, with its held-out text")
     add("--index", type=Path, metavar="FOLDER", help="start a server of this index for the length of the run")
-    add("--server", action="append", metavar="HOST:PORT", help="ask a server that runs already; one for each part")
-    add("--tls-ca", type=Path, metavar="FILE.pem", help="certificates that the server's is checked against")
-    add("--deadline", type=float, default=30.0, metavar="SECONDS", help="of each retrieval")
-    add("--serve-options", default="", metavar="TEXT", help="options of `ragauge serve`, where --index is given")
-    add("--interval", type=int, default=64, help="tokens between retrievals: 8, 16, 32, 64")
-    add("--neighbours", type=int, default=2, metavar="K")
-    add("--nprobe", metavar="N|hide", help="inverted lists scanned; hide: as many as decoding hides (piperag)")
-    add(
-        "--exclude",
-        default="none",
-        choices=("none", "article"),
-        help="pass over neighbours from the text's own article",
-    )
-    add("--characters", type=int, metavar="N", help="ask with the query's last N characters, as the released code does")
-    add(
-        "--form",
-        default="joint",
-        choices=FORMS,
-        help="how neighbours are read; cross_attention needs --adapters; retro is RETRO itself in the place of --model",
-    )
-    add("--weights", type=Path, metavar="FILE", help="of the form retro: its tensors; default: random, for latency")
-    add("--reach", type=int, metavar="TOKENS", help="most tokens between neighbours and window; default: no bound")
-    add("--bias", type=float, default=0.0, help="added to the attention scores of neighbours' keys")
-    add(
-        "--read-ahead",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="piperag: the thread that asks reads the neighbours too, beside decoding",
-    )
-    add("--onnx", type=Path, metavar="FOLDER", help="generate by ONNX Runtime with what `ragauge export` wrote there")
-    add("--adapters", type=Path, metavar="FILE.safetensors", help="trained by `ragauge retrofit`")
-    add("--tokens", type=int, default=1024, help="of a sequence")
-    add("--limit", type=int, help="sequences; default: all")
-    add("--trials", type=int, default=1, help="of each generation, after one that is not timed")
-    add("--threads", type=options.count, help="of the decoder; default: torch's own choice")
-    add("--cores", metavar="LIST", help="processor cores of the decoder, as in 0 or 0-3; default: all")
-    add("--seed", type=int, default=0, help="of random neighbours")
+    add("--server", action="append", metavar="HOST:PORT", help="ask a running server; once for each part of an index")
+    add("--tls-ca", type=Path, metavar="FILE.pem", help="certificates to verify the server's with")
+    add("--deadline", type=float, default=30.0, metavar="SECONDS", help="time allowed for a retrieval (30)")
+    add("--serve-options", default="", metavar="TEXT", help="options of `ragauge serve` for the server of --index")
+    add("--seed", type=int, default=0, help="seed of random neighbours (0)")
     add("--overwrite", action="store_true", help="run every sequence again")
     add("--out", type=Path, required=True, metavar="FILE.jsonl")
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A pipeline as the configuration or the command line has it."""
+
+    settings: PipelineSettings
+    model: Model
+    seed: int
+    model_label: str
+    database_label: str
+    index: Path | None  # the folder of the index that is asked
+    serve_options: str
 
 
 def run(args: argparse.Namespace) -> None:
@@ -87,177 +73,131 @@ def run(args: argparse.Namespace) -> None:
 
     if args.index and args.server:
         raise UserError("give --index or --server, not both")
-    if args.config:
-        _configure(args)
+    chosen = _configured(args) if args.config else _stated(args)
+    asks = chosen.settings.asks
+    if asks and not (chosen.index or args.server):
+        raise UserError(f"--schedule: {chosen.settings.schedule!r} asks an index; give --index or --server")
     with ExitStack() as opened:
-        if args.index and args.schedule in ASKING:  # before this process is kept to cores, which its children inherit
-            args.server = [_serve(args, opened)]
-        if args.cores:
-            pin(args.cores)
-        _run(args, opened)
+        if asks and chosen.index:  # before this process is kept to cores, which its children inherit
+            args.server = [_serve(chosen, opened)]
+        if chosen.settings.cores:
+            pin(chosen.settings.cores)
+        _run(args, chosen, opened)
 
 
-def _configure(args: argparse.Namespace) -> None:
-    """Put the settings of a configuration's pipeline in the place of the options."""
-    from ragauge.errors import unknown
+def _stated(args: argparse.Namespace) -> Chosen:
+    """The pipeline of the options; labels are names of folders and sources."""
+    from ragauge.experiment.reading import checked_options
+    from ragauge.experiment.schema import Model, check_source
+    from ragauge.generation.settings import PipelineSettings
+
+    index = args.index.name if args.index else "server"
+    files = {key: str(getattr(args, key)) for key in ("adapters", "weights") if getattr(args, key)}
+    made = {"schedule": "retro", "index": index, "engine": "onnx" if args.onnx else "torch", **files}
+    settings = checked_options(PipelineSettings, made | options.given(args, PipelineSettings, ELSEWHERE))
+    check_source(args.model, "--model")
+    model = Model(source=args.model, dtype=args.dtype, device=args.device)
+    return Chosen(settings, model, args.seed, args.model, args.database.name, args.index, args.serve_options)
+
+
+def _configured(args: argparse.Namespace) -> Chosen:
+    """The pipeline of a configuration, with the options that are stated beside it."""
     from ragauge.experiment import schema
+    from ragauge.experiment.reading import checked_options
 
     experiment = schema.load(args.config)
-    if args.pipeline not in experiment.pipelines:
-        raise unknown("pipeline", args.pipeline, experiment.pipelines, f"{args.config}: pipelines")
-    entry = experiment.pipelines[args.pipeline]
-    model = experiment.models[experiment.pipeline_model(entry)]
-    vars(args).update(entry.model_dump(exclude=ELSEWHERE))
-    args.model, args.dtype, args.device, args.seed = model.source, model.dtype, model.device, experiment.seed
-    if (entry.retrofit_minutes is None) != (args.adapters is None):
-        needed = "needs" if entry.retrofit_minutes else "takes no"
-        raise UserError(f"--pipeline {args.pipeline}: {needed} --adapters, by its retrofit_minutes")
-    if (entry.engine == "onnx") != (args.onnx is not None):
-        needed = "needs" if entry.engine == "onnx" else "takes no"
-        raise UserError(f"--pipeline {args.pipeline}: {needed} --onnx, by its engine {entry.engine}")
-    args.nprobe = None if entry.nprobe is None else str(entry.nprobe)
-    args.weights = Path(entry.weights) if entry.weights else None
-    args.index = args.database / "indexes" / entry.index if entry.asks and not args.server else None
-    if entry.retrieval_cores:
-        args.serve_options += f" --cores {entry.retrieval_cores}"
+    entry = options.pick(experiment.pipelines, args.pipeline, "pipeline", f"{args.config}: pipelines")
+    trained = entry.retrofit_minutes is not None
+    for option, given, needed, key in (
+        ("--adapters", args.adapters, trained and not entry.adapters, "retrofit_minutes"),
+        ("--onnx", args.onnx, entry.engine == "onnx", "engine"),
+    ):
+        if needed != (given is not None):
+            verb = "requires" if needed else "does not take"
+            raise UserError(f"--pipeline {args.pipeline}: {verb} {option}; its {key} is {getattr(entry, key)}")
+    settings = checked_options(type(entry), entry.model_dump() | options.given(args, type(entry), ELSEWHERE))
+    model, database = experiment.pipeline_model(entry), experiment.pipeline_database(entry)
+    index = args.database / "indexes" / entry.index if entry.asks and not args.server else None
+    cores = f" --cores {entry.retrieval_cores}" if entry.retrieval_cores else ""
+    return Chosen(
+        settings, experiment.models[model], experiment.seed, model, database, index, args.serve_options + cores
+    )
 
 
-def _run(args: argparse.Namespace, opened: ExitStack) -> None:
+def _run(args: argparse.Namespace, chosen: Chosen, opened: ExitStack) -> None:
     """Everything that imports numerical libraries."""
     from ragauge.cost.machine import provenance
-    from ragauge.experiment.schema import Model, check_source
     from ragauge.generation import pipeline
     from ragauge.generation.evaluation import texts
     from ragauge.retrieval.database import Database
 
-    check_source(args.model, "--model")
-    if args.limit is not None and args.limit < 1:
-        raise UserError(f"--limit: must be at least 1, not {args.limit}")
-    model, database = Model(source=args.model, dtype=args.dtype, device=args.device), Database(args.database)
-    setting = _setting(args, model, database)
+    database, settings = Database(args.database), chosen.settings
+    adapters = args.adapters or (Path(settings.adapters) if settings.adapters else None)
+    job = _job(args, chosen, database, adapters)
     out = pipeline.run(
-        lambda: _make(args, setting, database, opened),
-        texts(database, args.tokens, args.limit),
-        setting,
+        lambda: _make(args, job, adapters, database, opened),
+        texts(database, settings.tokens, settings.limit),
+        job,
         args.out,
         overwrite=args.overwrite,
         about={
             "provenance": provenance(),
-            "cores": args.cores,
+            "cores": settings.cores,
             "database": database.counts,
-            "specification": _specification(args, model).model_dump(),
+            "specification": _specification(chosen).model_dump(),
         },
     )
     print(out)
 
 
-def _specification(args: argparse.Namespace, model: Model) -> PipelineSpecification:
-    """Every option resolved; labels are those of the configuration, or names of folders and sources without one."""
-    from ragauge.experiment import schema
-    from ragauge.generation.settings import PipelineSettings
+def _specification(chosen: Chosen) -> PipelineSpecification:
+    """Every option resolved."""
     from ragauge.generation.specification import index_facts, specify
     from ragauge.io.specifications import IndexFacts
 
-    labels = {"model": args.model, "database": args.database.name}
-    given = {name: value for name, value in vars(args).items() if name in PipelineSettings.model_fields}
-    nprobe = int(args.nprobe) if args.nprobe and args.nprobe.isdecimal() else args.nprobe
-    made = {"nprobe": nprobe, "index": args.index.name if args.index else "server", "engine": "torch"}
-    entry = PipelineSettings(**{**given, **made, **labels, "weights": str(args.weights) if args.weights else None})
-    if args.config:
-        experiment = schema.load(args.config)
-        entry = experiment.pipelines[args.pipeline]
-        labels = {"model": experiment.pipeline_model(entry), "database": experiment.pipeline_database(entry)}
-    elif args.onnx:
-        entry = entry.model_copy(update={"engine": "onnx"})
-    index = index_facts(args.index) if args.index else IndexFacts(label="server", type="server", settings={})
-    engine = {"dtype": model.dtype, "device": model.device, "threads": args.threads, "cores": args.cores}
-    return specify(entry, **labels, index=index if entry.asks else None, engine=engine)
+    settings, model = chosen.settings, chosen.model
+    served = IndexFacts(label="server", type="server", settings={})
+    index = index_facts(chosen.index) if chosen.index else served
+    engine = {"dtype": model.dtype, "device": model.device, "threads": settings.threads, "cores": settings.cores}
+    labels = {"model": chosen.model_label, "database": chosen.database_label}
+    return specify(settings, **labels, index=index if settings.asks else None, engine=engine)
 
 
-def _setting(args: argparse.Namespace, model: Model, database: Any) -> Setting:
-    from ragauge.generation.pipeline import Setting
-    from ragauge.generation.schedule import Schedule
+def _job(args: argparse.Namespace, chosen: Chosen, database: Any, adapters: Path | None) -> PipelineJob:
+    from ragauge.generation.pipeline import PipelineJob
     from ragauge.io.digest import digest
     from ragauge.io.folders import file_sha256
 
-    schedule = Schedule(
-        args.schedule,
-        args.interval,
-        args.neighbours,
-        None if args.nprobe == "hide" else _nprobe(args.nprobe),
-        args.nprobe == "hide",
-        args.exclude,
-        args.characters,
-        args.seed,
-        args.read_ahead,
-    )
-    if schedule.asks and not args.server:
-        raise UserError(f"--schedule {args.schedule}: asks a retriever; give --index or --server")
-    if args.adapters and not args.adapters.is_file():
-        raise UserError(f"--adapters: no such file: {args.adapters}")
-    name, sha256 = _decoder(args, model)
-    return Setting(
-        task=args.task,
-        schedule=schedule,
-        form=_form(args),
+    if adapters and not adapters.is_file():
+        raise UserError(f"--adapters: no such file: {adapters}")
+    name, sha256 = _decoder(chosen)
+    return PipelineJob(
+        chosen.settings,
         model=name,
-        tokens=args.tokens,
-        engine="onnx" if args.onnx else "torch",
-        trials=args.trials,
-        dtype=model.dtype,
-        device=model.device,
-        threads=args.threads,
+        seed=chosen.seed,
+        dtype=chosen.model.dtype,
+        device=chosen.model.device,
         model_sha256=sha256,
-        adapters_sha256=file_sha256(args.adapters) if args.adapters else None,
+        adapters_sha256=file_sha256(adapters) if adapters else None,
         database_sha256=database.sha256,
-        index=str(args.index or ", ".join(args.server)) if schedule.asks else None,
-        code=digest("ragauge.generation.pipeline"),
+        index=str(chosen.index or ", ".join(args.server)) if chosen.settings.asks else None,
+        code=digest("ragauge.generation.pipeline", registry.module_name("schedule", chosen.settings.schedule)),
     )
 
 
-def _decoder(args: argparse.Namespace, model: Model) -> tuple[str, str]:
+def _decoder(chosen: Chosen) -> tuple[str, str]:
     """The decoder's name and the hash of its weights."""
     from ragauge import assets
     from ragauge.generation.architecture import origin
 
-    if args.form == "retro":
-        return "retro", origin(args.weights, args.seed)
-    assets.resolve(model.source)
-    return model.source, assets.describe(model.source)["sha256"]
+    settings = chosen.settings
+    if settings.form == "retro":
+        return "retro", origin(Path(settings.weights) if settings.weights else None, chosen.seed)
+    assets.resolve(chosen.model.source)
+    return chosen.model.source, assets.describe(chosen.model.source)["sha256"]
 
 
-def _form(args: argparse.Namespace) -> JointAttention | CrossAttention | OwnEncoder:
-    """How neighbours are read."""
-    from ragauge.generation.cross_attention import CrossAttention
-    from ragauge.generation.joint import JointAttention
-
-    if args.weights and args.form != "retro":
-        raise UserError(f"--weights: are of the form retro alone, not of {args.form}")
-    if args.form == "retro":
-        return _own_encoder(args)
-
-    if args.form == "joint":
-        return JointAttention(args.reach, bias=args.bias)
-    if args.reach is not None or args.bias:
-        raise UserError(f"--form {args.form}: --reach and --bias are of the form joint alone")
-    if not args.adapters:
-        raise UserError(f"--form {args.form}: reads nothing before it was trained; give --adapters")
-    return CrossAttention()
-
-
-def _own_encoder(args: argparse.Namespace) -> OwnEncoder:
-    """RETRO's own form, which takes nothing that is for decoders made to read neighbours."""
-    from ragauge.generation.own_encoder import OwnEncoder
-
-    given = {"--adapters": args.adapters, "--reach": args.reach, "--bias": args.bias or None}
-    for option in (option for option, value in given.items() if value is not None):
-        raise UserError(f"{option}: is not of the form retro")
-    if args.weights is None and args.task == "perplexity":
-        raise UserError("--task perplexity: of random weights says nothing; give --weights, or --task generate")
-    return OwnEncoder()
-
-
-def _retro(args: argparse.Namespace, setting: Setting, database: Any) -> RetroLM | OnnxRetroLM:
+def _retro(args: argparse.Namespace, job: PipelineJob, database: Any) -> RetroLM | OnnxRetroLM:
     """RETRO with a user's weights or random ones, for the database's tokenizer."""
     import torch
 
@@ -266,59 +206,61 @@ def _retro(args: argparse.Namespace, setting: Setting, database: Any) -> RetroLM
     from ragauge.generation.onnx_retro import open_retro
     from ragauge.generation.own_encoder import RetroLM
 
+    threads, weights = job.settings.threads, job.settings.weights
     if args.onnx:
-        about = {"model_sha256": setting.model_sha256, "vocabulary": database.vocabulary}
-        cuda = setting.device == "cuda"
-        return open_retro(args.onnx, about, database.tokenizer, threads=setting.threads, cuda=cuda)
-    if setting.threads:
-        torch.set_num_threads(setting.threads)
-    model = make_retro(args.weights, args.seed, database.vocabulary, setting.device)
-    return RetroLM(model.to(DTYPES[setting.dtype]), database.tokenizer)
+        about = {"model_sha256": job.model_sha256, "vocabulary": database.vocabulary}
+        return open_retro(args.onnx, about, database.tokenizer, threads=threads, cuda=job.device == "cuda")
+    if threads:
+        torch.set_num_threads(threads)
+    model = make_retro(Path(weights) if weights else None, job.seed, database.vocabulary, job.device)
+    return RetroLM(model.to(DTYPES[job.dtype]), database.tokenizer)
 
 
-def _torch(adapters: Path | None, setting: Setting) -> tuple[LM, LM | None]:
+def _torch(adapters: Path | None, job: PipelineJob) -> tuple[LM, LM | None]:
     """The decoder that reads text, and the one that reads neighbours where that is another."""
     from ragauge.engines import load_lm
     from ragauge.generation.adapters import Adapters
     from ragauge.generation.cross_attention import CrossLM
     from ragauge.generation.cross_weights import CrossWeights
 
-    lm = load_lm(setting.model, dtype=setting.dtype, device=setting.device, threads=setting.threads)
-    if setting.form.name != "joint":
+    lm = load_lm(job.model, dtype=job.dtype, device=job.device, threads=job.settings.threads)
+    if job.settings.form != "joint":
         assert adapters is not None
-        return CrossLM(lm, CrossWeights.load(adapters, lm, setting.model_sha256)), None
-    return lm, Adapters.load(adapters, lm, setting.model_sha256).merged(lm) if adapters else None
+        return CrossLM(lm, CrossWeights.load(adapters, lm, job.model_sha256)), None
+    return lm, Adapters.load(adapters, lm, job.model_sha256).merged(lm) if adapters else None
 
 
-def _onnx(folder: Path, setting: Setting) -> tuple[OnnxLM, None]:
+def _onnx(folder: Path, job: PipelineJob) -> tuple[OnnxLM, None]:
     """The exported decoder, which must be that of --model, with the adapters that it was exported with."""
     from ragauge import assets
     from ragauge.assets.tokenizer import load_tokenizer
     from ragauge.generation.onnx import open_exported
 
-    tokenizer = load_tokenizer(assets.resolve(setting.model))
-    about = {"model_sha256": setting.model_sha256, "adapters_sha256": setting.adapters_sha256}
-    return open_exported(folder, about, tokenizer, threads=setting.threads, cuda=setting.device == "cuda"), None
+    tokenizer = load_tokenizer(assets.resolve(job.model))
+    about = {"model_sha256": job.model_sha256, "adapters_sha256": job.adapters_sha256}
+    return open_exported(folder, about, tokenizer, threads=job.settings.threads, cuda=job.device == "cuda"), None
 
 
 def _load(
-    args: argparse.Namespace, setting: Setting, database: Any
+    args: argparse.Namespace, job: PipelineJob, adapters: Path | None, database: Any
 ) -> tuple[LM | OnnxLM | RetroLM | OnnxRetroLM, LM | None]:
-    if args.form == "retro":
-        return _retro(args, setting, database), None
-    return _onnx(args.onnx, setting) if args.onnx else _torch(args.adapters, setting)
+    if job.settings.form == "retro":
+        return _retro(args, job, database), None
+    return _onnx(args.onnx, job) if args.onnx else _torch(adapters, job)
 
 
-def _make(args: argparse.Namespace, setting: Setting, database: Any, opened: ExitStack) -> Pipeline:
+def _make(
+    args: argparse.Namespace, job: PipelineJob, adapters: Path | None, database: Any, opened: ExitStack
+) -> Pipeline:
     """The decoder, and the retriever that the schedule asks; `opened` ends a server that was started."""
     from ragauge.generation.evaluation import Chunks
     from ragauge.generation.pipeline import Pipeline
 
-    lm, adapted = _load(args, setting, database)
-    database.check_tokenizer(lm.tokenizer, setting.model)
-    if not setting.schedule.asks:
-        return Pipeline(lm, setting, passages=Chunks(database), adapted=adapted)
-    return Pipeline(lm, setting, _retriever(args, database, opened), adapted=adapted)
+    lm, adapted = _load(args, job, adapters, database)
+    database.check_tokenizer(lm.tokenizer, job.model)
+    if not job.settings.asks:
+        return Pipeline(lm, job, passages=Chunks(database), adapted=adapted)
+    return Pipeline(lm, job, _retriever(args, database, opened), adapted=adapted)
 
 
 def _retriever(args: argparse.Namespace, database: Any, opened: ExitStack) -> Client | Fanout:
@@ -330,20 +272,13 @@ def _retriever(args: argparse.Namespace, database: Any, opened: ExitStack) -> Cl
     for address in args.server:
         client = opened.enter_context(Client(address, deadline_s=args.deadline, tls_ca=args.tls_ca))
         if client.describe().tokenizer != database.manifest["tokenizer"]:
-            raise UserError(f"{address}: its chunks are of another tokenizer than those of {args.database}")
+            raise UserError(f"{address}: serves chunks of another tokenizer than {args.database}")
         clients.append(client)
     return clients[0] if len(clients) == 1 else Fanout(clients)
 
 
-def _serve(args: argparse.Namespace, opened: ExitStack) -> str:
+def _serve(chosen: Chosen, opened: ExitStack) -> str:
     from ragauge.retrieval.service.process import running
 
-    return opened.enter_context(running(args.index, options=shlex.split(args.serve_options))).address
-
-
-def _nprobe(text: str | None) -> int | None:
-    if text is None:
-        return None
-    if not text.isdecimal() or int(text) < 1:
-        raise UserError(f"--nprobe: must be a number from 1, or hide, not {text!r}")
-    return int(text)
+    assert chosen.index is not None
+    return opened.enter_context(running(chosen.index, options=shlex.split(chosen.serve_options))).address

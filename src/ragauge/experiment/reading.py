@@ -1,0 +1,125 @@
+"""Reading settings, and telling what is wrong with them in one line that names place, value and choices."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from inspect import isclass
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from ragauge.errors import SettingError, UserError, unknown
+
+Settings = TypeVar("Settings", bound=BaseModel)
+# What pydantic puts into the path of a mistake besides the keys of the file.
+_NOT_KEYS = ("[key]", "list[str]", "literal['all']", "one protocol", "several protocols")
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The mapping of one YAML file. Raises UserError: no such file, no valid YAML, a key twice, not a mapping."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            data = yaml.load(file, Loader=_Loader)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: not UTF-8 text: {error.reason} at byte {error.start}") from error
+    except yaml.YAMLError as error:
+        raise UserError(f"{path}{_yaml_mark(error)}: {_yaml_problem(error)}") from error
+    if not isinstance(data, dict):
+        raise UserError(f"{path}: must hold keys and values, as in `run: default`")
+    return data
+
+
+def checked(model: type[Settings], data: Mapping[str, Any], place: str) -> Settings:
+    """The settings of a mapping. Raises UserError on the first mistake: `<place>: <path of the key>: what is wrong`."""
+    try:
+        return model.model_validate(dict(data))
+    except ValidationError as error:
+        path, message = mistake(error, model)
+        raise UserError(": ".join(filter(None, (place, ".".join(path), message)))) from error
+
+
+def checked_options(model: type[Settings], given: Mapping[str, Any]) -> Settings:
+    """The settings that options of a command line state as text. Raises UserError: `--<option>: what is wrong`."""
+    try:
+        return model.model_validate(dict(given), strict=False)
+    except ValidationError as error:
+        path, message = mistake(error, model)
+        raise UserError(f"--{path[0].replace('_', '-')}: {message}" if path else message) from error
+
+
+def mistake(error: ValidationError, model: type[BaseModel]) -> tuple[list[str], str]:
+    """The path of the first mistake's key, and what is wrong with its value."""
+    first = error.errors()[0]
+    path = [str(part) for part in first["loc"] if part not in _NOT_KEYS]
+    cause = first.get("ctx", {}).get("error")
+    if isinstance(cause, SettingError):
+        return [*path, cause.key], cause.message
+    if isinstance(cause, UserError):
+        return path, str(cause)
+    if first["type"] == "extra_forbidden":
+        return path, str(unknown("key", path[-1], keys_at(model, path[:-1])))
+    if first["type"] == "missing":
+        return path, "is missing"
+    if first["type"] == "string_pattern_mismatch":
+        return path, f"{first['input']!r} must be made of letters, digits, '.', '_' and '-'"
+    wanted = first["msg"].removeprefix("Input should ").removeprefix("be ")
+    return path, f"must be {wanted}, not {first['input']!r}".replace("be have", "have")
+
+
+def keys_at(model: type[BaseModel], path: Sequence[str]) -> list[str]:
+    """The keys that a section may have, given the path to it from a model."""
+    found: Any = model
+    for part in path:
+        found = _inside(found, part)
+    return [key for one in _alternatives(found) if _is_model(one) for key in one.model_fields]
+
+
+def _inside(annotation: Any, part: str) -> Any:
+    """The type of what stands under a key, a label or a place in a list."""
+    for one in _alternatives(annotation):
+        origin, arguments = get_origin(one), get_args(one)
+        if _is_model(one) and part in one.model_fields:
+            return one.model_fields[part].annotation
+        if origin is dict:
+            return arguments[1]
+        if origin is list and part.isdecimal():
+            return arguments[0]
+    return None
+
+
+def _alternatives(annotation: Any) -> list[Any]:
+    if get_origin(annotation) is Annotated:
+        return _alternatives(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, UnionType):
+        return [one for argument in get_args(annotation) for one in _alternatives(argument)]
+    return [annotation]
+
+
+def _is_model(annotation: Any) -> bool:
+    return isclass(annotation) and issubclass(annotation, BaseModel)
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses a key that stands twice in one mapping, of which YAML would silently take the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if key.value in seen and key.tag != "tag:yaml.org,2002:merge":
+                raise yaml.constructor.ConstructorError(None, None, f"the key {key.value!r} again", key.start_mark)
+            seen.add(key.value if isinstance(key.value, str) else repr(key))
+        return super().construct_mapping(node, deep)
+
+
+def _yaml_mark(error: yaml.YAMLError) -> str:
+    mark = getattr(error, "problem_mark", None)
+    return f":{mark.line + 1}" if mark else ""
+
+
+def _yaml_problem(error: yaml.YAMLError) -> str:
+    return str(getattr(error, "problem", None) or " ".join(str(error).split()))

@@ -1,0 +1,22 @@
+"""The decoder alone: the baseline of perplexity and latency."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ragauge.generation.schedules._base import Schedule, SequenceInputs
+from ragauge.generation.sources import NoNeighbours
+
+
+@dataclass(frozen=True)
+class NoRetrieval(Schedule):
+    """Reads no neighbours and asks nothing."""
+
+    reads_neighbours: ClassVar[bool] = False
+    asks_index: ClassVar[bool] = False
+    every_window: ClassVar[bool] = False
+
+    def source(self, sequence: SequenceInputs) -> NoNeighbours:
+        """See `Schedule.source`."""
+        return NoNeighbours()

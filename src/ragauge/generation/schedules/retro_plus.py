@@ -1,0 +1,17 @@
+"""RETRO+ (PipeRAG, section 5.1): RETRO with retrievals at any interval."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ragauge.generation.schedules._base import Schedule, SequenceInputs
+from ragauge.generation.sources import Fresh
+
+
+@dataclass(frozen=True)
+class RetroPlus(Schedule):
+    """Asks every `interval` tokens with the 64 before, and waits for each reply."""
+
+    def source(self, sequence: SequenceInputs) -> Fresh:
+        """See `Schedule.source`."""
+        return Fresh(self.ask(sequence), self.windows, sequence.note)
