@@ -5,18 +5,38 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ragauge.cost.trace import Call
 from ragauge.generation.cross_attention import CrossAttention
 from ragauge.generation.joint import JointAttention
-from ragauge.generation.pipeline import Setting, Task
-from ragauge.generation.schedule import Schedule
 from ragauge.generation.windows import CHUNK
 from ragauge.io.records import SequenceRecord
 from synthetic_run import MODEL, PROVENANCE
+
+Task = Literal["perplexity", "generate"]
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A schedule as fingerprints of version 1 have it."""
+
+    kind: str = "retro"
+    interval: int = CHUNK
+    k: int = 2
+    nprobe: int | None = None
+    hide: bool = False
+    exclude: str = "none"
+    characters: int | None = None
+    seed: int = 0
+    read_ahead: bool = True
+
+    @property
+    def asks(self) -> bool:
+        return self.kind not in ("no_retrieval", "random")
+
 
 DATABASE, INDEX = "wikipedia", "ivf"
 JOINT = JointAttention()
@@ -55,12 +75,12 @@ def write(
     lines = [line.model_copy(update={"load_share": load_share}) if line.generated else line for line in lines]
     path.write_text("".join(line.model_dump_json() + "\n" for line in lines))
     place = f"results/t/databases/{DATABASE}/indexes/{index}" if schedule.asks else None
-    setting = Setting(
-        task, schedule, form, MODEL, tokens=tokens, trials=3, index=place, database_sha256="d" * 64, **more
-    )
+    fingerprint = {"task": task, "schedule": asdict(schedule), "form": asdict(form), "model": MODEL, "tokens": tokens}
+    fingerprint |= {"trials": 3, "engine": "torch", "adapters_sha256": None, "index": place}
+    fingerprint |= {"dtype": "float32", "device": "cpu", "database_sha256": "d" * 64, **more}
     fit = {"fixed_s": STEP_S, "token_s": 0.0, "error": 0.04}
     model = {"decode": fit, "neighbours": fit, "ahead": True} if schedule.hide else None
-    about = {"provenance": PROVENANCE, "cores": "0", "performance_model": model, "fingerprint": asdict(setting)}
+    about = {"provenance": PROVENANCE, "cores": "0", "performance_model": model, "fingerprint": fingerprint}
     path.with_suffix(".meta.json").write_text(json.dumps(about))
     return path
 
@@ -91,13 +111,12 @@ def write_staleness(folder: Path, cosines: Sequence[Sequence[float | None]], **m
 
 def trace(schedule: Schedule, search_s: float, tokens: int = TOKENS) -> list[Call]:
     """The calls of a generation: at each window its retrieval and what was read, then the tokens decoded."""
-    calls, windows = [Call("prompt", (CHUNK,), (0,), logits=(1,), seconds=READ_S)], schedule.windows
+    calls = [Call("prompt", (CHUNK,), (0,), logits=(1,), seconds=READ_S)]
     for number, length in enumerate(range(CHUNK, tokens, schedule.interval)):
         if schedule.asks and (schedule.kind != "retrieve_once" or not number):
             calls += _retrieval(search_s, hidden=schedule.kind == "piperag" and number > 0)
         steps = min(schedule.interval, tokens - length)
         calls.append(Call("decode", (1,), (length,), logits=(1,), steps=steps, seconds=steps * STEP_S))
-    assert windows.interval == schedule.interval
     return calls
 
 

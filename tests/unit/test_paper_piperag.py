@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ragauge.generation.schedule import Schedule
 
 from ragauge import registry
 from ragauge.errors import UserError
@@ -21,7 +20,7 @@ from ragauge.report._run import ReadableRuns, problems
 from ragauge.results import pipelines
 from ragauge.results.provenance import describe
 from ragauge.results.runs import Runs
-from synthetic_piperag import DATABASE, INDEX, READ_S, STEP_S, TOKENS, write, write_recall, write_staleness
+from synthetic_piperag import DATABASE, INDEX, READ_S, STEP_S, TOKENS, Schedule, write, write_recall, write_staleness
 from synthetic_run import MODEL
 
 ITEMS = [name for name in registry.names("item") if name.startswith("piperag_")]

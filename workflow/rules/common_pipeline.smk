@@ -41,6 +41,8 @@ def pipeline_decoder(wildcards):
 def pipeline_adapters(wildcards):
     """What neighbours are read with, where that was trained."""
     entry = pipeline_of(wildcards)
+    if entry.adapters:
+        return entry.adapters
     trained = f"{RETROFIT}/adapters.safetensors".format(
         database=EXPERIMENT.pipeline_database(entry),
         index=entry.index,
@@ -61,6 +63,12 @@ def pipeline_export(wildcards):
         return EXPORT_RETRO.format(database=database, checkpoint=checkpoint_of(entry))
     weights = f"{database}/{entry.index}/{entry.retrofit_minutes}" if entry.retrofit_minutes else "untrained"
     return EXPORT.format(model=EXPERIMENT.pipeline_model(entry), weights=weights)
+
+
+def pipeline_code(wildcards):
+    """A schedule is found by its name, so no import shows it."""
+    schedule = registry.module_name("schedule", pipeline_of(wildcards).schedule)
+    return code_of("verbs.pipeline", schedule.removeprefix("ragauge."))
 
 
 def pipeline_options(wildcards):

@@ -105,7 +105,7 @@ rule pipeline:
         settings=pipeline_settings,
         options=pipeline_options,
         folder=pipeline_folder,
-        code=code_of("verbs.pipeline"),
+        code=pipeline_code,
     shell:
         "ragauge pipeline --config {params.config} --pipeline {wildcards.pipeline} --database {params.folder}"
         " {params.options} --out {output.records} 2>&1 | tee {log}"

@@ -283,6 +283,8 @@ class Config(_Section):
         if pipeline.model is not None:
             _known("model", pipeline.model, self.models, f"{where}.model")
         dtype = self.models[self.pipeline_model(pipeline)].dtype
+        if pipeline.adapters and pipeline.engine == "onnx":
+            raise UserError(f"{where}.adapters: not valid with engine 'onnx', which exports those of retrofit_minutes")
         try:
             check_dtype(pipeline, dtype)
         except SettingError as error:

@@ -13,7 +13,13 @@ from ragauge.retrieval.settings import IndexRecipe
 
 
 def specify(
-    settings: PipelineSettings, *, model: str, database: str, index: IndexFacts | None, engine: dict[str, Any]
+    settings: PipelineSettings,
+    *,
+    model: str,
+    database: str,
+    index: IndexFacts | None,
+    engine: dict[str, Any],
+    adapters_sha256: str | None = None,
 ) -> PipelineSpecification:
     """The specification of a pipeline.
 
@@ -21,6 +27,7 @@ def specify(
         model, database: their labels.
         index: the index that is asked; its own nprobe stands for one that the pipeline does not name.
         engine: dtype, device, threads and cores; the engine's name is the pipeline's.
+        adapters_sha256: hash of weights that were trained to read neighbours.
     """
     found = {"nprobe": index.settings.get("nprobe")} if index and settings.nprobe is None else {}
     return PipelineSpecification(
@@ -29,6 +36,7 @@ def specify(
         model=model,
         database=database,
         index=index if settings.asks else None,
+        adapters_sha256=adapters_sha256,
         engine={"name": settings.engine, **engine},
     )
 

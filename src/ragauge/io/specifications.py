@@ -80,4 +80,5 @@ class PipelineSpecification(_Section):
     model: str = Field(description="label of the decoder")
     database: str = Field(description="label of the chunk database")
     index: IndexFacts | None = Field(None, description="null: the schedule asks no index")
+    adapters_sha256: str | None = Field(None, description="hash of weights that were trained to read neighbours")
     engine: dict[str, Any] = Field(description="engine's name, dtype, device, threads, cores")

@@ -375,7 +375,7 @@ def _found(runs: Runs, name: str, path: Path, entry: PipelineSettings | None) ->
     meta = records.read_meta(path) or {}
     told = meta.get("fingerprint") or {}
     schedule = told.get("schedule") or {}
-    if not schedule:
+    if not isinstance(schedule, dict) or not schedule:
         if entry is None:
             raise UserError(f"{path}: nothing says what it is of: no .meta.json beside it, and no such pipeline")
         return replace(_asked(runs, name, entry), meta=meta, path=path, missing=None)

@@ -45,7 +45,11 @@ def add_settings(
     for key, field in model.model_fields.items():
         if key in exclude:
             continue
-        kept: dict[str, Any] = {"dest": key, "default": argparse.SUPPRESS, "help": field.description or ""}
+        kept: dict[str, Any] = {
+            "dest": key,
+            "default": argparse.SUPPRESS,
+            "help": (field.description or "").removesuffix("; default: the key"),
+        }
         if field.default not in (None, PydanticUndefined) and "default:" not in kept["help"]:
             kept["help"] += f" ({field.default})"
         if field.annotation is bool:

@@ -107,9 +107,9 @@ def _configured(args: argparse.Namespace) -> Chosen:
 
     experiment = schema.load(args.config)
     entry = options.pick(experiment.pipelines, args.pipeline, "pipeline", f"{args.config}: pipelines")
-    trained = entry.retrofit_minutes is not None
+    trained = bool(entry.retrofit_minutes or entry.adapters)
     for option, given, needed, key in (
-        ("--adapters", args.adapters, trained and not entry.adapters, "retrofit_minutes"),
+        ("--adapters", args.adapters or entry.adapters, trained, "retrofit_minutes"),
         ("--onnx", args.onnx, entry.engine == "onnx", "engine"),
     ):
         if needed != (given is not None):
@@ -144,13 +144,13 @@ def _run(args: argparse.Namespace, chosen: Chosen, opened: ExitStack) -> None:
             "provenance": provenance(),
             "cores": settings.cores,
             "database": database.counts,
-            "specification": _specification(chosen).model_dump(),
+            "specification": _specification(chosen, job.adapters_sha256).model_dump(),
         },
     )
     print(out)
 
 
-def _specification(chosen: Chosen) -> PipelineSpecification:
+def _specification(chosen: Chosen, adapters_sha256: str | None) -> PipelineSpecification:
     """Every option resolved."""
     from ragauge.generation.specification import index_facts, specify
     from ragauge.io.specifications import IndexFacts
@@ -160,7 +160,8 @@ def _specification(chosen: Chosen) -> PipelineSpecification:
     index = index_facts(chosen.index) if chosen.index else served
     engine = {"dtype": model.dtype, "device": model.device, "threads": settings.threads, "cores": settings.cores}
     labels = {"model": chosen.model_label, "database": chosen.database_label}
-    return specify(settings, **labels, index=index if settings.asks else None, engine=engine)
+    asked = index if settings.asks else None
+    return specify(settings, **labels, index=asked, engine=engine, adapters_sha256=adapters_sha256)
 
 
 def _job(args: argparse.Namespace, chosen: Chosen, database: Any, adapters: Path | None) -> PipelineJob:
