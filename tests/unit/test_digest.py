@@ -49,6 +49,21 @@ def test_changes_with_code_alone(package: Path) -> None:
     assert module.digest("ragauge.a") != before
 
 
+def test_what_cannot_change_a_result_does_not_count_unless_it_is_named(package: Path) -> None:
+    before, named = module.digest("ragauge.a", without={"ragauge.c"}), module.digest("ragauge.c")
+    (package / "c.py").write_text("VALUE = 2\n")
+    forget()
+    assert module.digest("ragauge.a", without={"ragauge.c"}) == before
+    assert module.digest("ragauge.c", without={"ragauge.c"}) != named
+
+
+def test_a_fix_to_the_downloader_does_not_change_what_answers_rest_on() -> None:
+    assert all(module._path(name) for name in module.NO_PART)
+    reached = module.reachable("ragauge.evaluation.runner", without=module.NO_PART)
+    assert not reached & module.NO_PART
+    assert {"ragauge.engines.decoder", "ragauge.prompts.prompt", "ragauge.assets.gguf"} <= reached
+
+
 def test_an_unknown_module_is_an_error() -> None:
     with pytest.raises(ModuleNotFoundError):
         module.digest("ragauge.nothing")

@@ -79,7 +79,7 @@ def run(
 
 def code(method: str) -> str:
     """The digest of the modules that a method's answers depend on."""
-    return digest("ragauge.evaluation.runner", registry.module_name("method", method))
+    return digest(__name__, registry.module_name("method", method), without={"ragauge.cost.machine"})
 
 
 def ask(lm: LM, method: Method, example: Example, specification: AnswerSpecification) -> Record:

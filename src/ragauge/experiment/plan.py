@@ -72,12 +72,11 @@ class Plan:
     def kind(self, dataset: str) -> Kind:
         """What questions a data set (a label) has."""
         from ragauge.datasets import Dataset
-        from ragauge.datasets._longbench import LongBench
 
         found: Any = registry.component("dataset", self.config.datasets[dataset].dataset, Dataset)
-        if issubclass(found, LongBench):
+        if found.long:
             return "long"
-        return "multi_hop" if found.metrics[0] == "f1" else "single_hop"
+        return "multi_hop" if found.multi_hop else "single_hop"
 
     def _timed(self, datasets: Datasets | None) -> Iterator[tuple[str, str]]:
         from ragauge.results.reads import of_kind

@@ -1,20 +1,31 @@
 """A digest of the code behind a result: of a module and all of ours that it imports, anywhere in its text.
 
 The workflow gives it to its rules as a parameter, and records hold it: a changed module then makes anew exactly what
-rests on it. Comments, docstrings and layout do not count.
+rests on it. Comments, docstrings and layout do not count, nor do modules that cannot change a result (`NO_PART`): a fix
+to the downloader must not discard hours of answers.
 """
 
 from __future__ import annotations
 
 import ast
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]  # the folder that holds the package
 PACKAGE = "ragauge"
+
+# What a result does not depend on: messages, progress, where files lie, and how assets get there, which are identified
+# by the hash of their content.
+NO_PART = frozenset(
+    f"{PACKAGE}.{name}"
+    for name in (
+        *("cli", "errors", "io.digest", "io.folders", "io.progress"),
+        *("assets.archive", "assets.hub", "assets.store", "assets.url", "assets.wheel"),
+    )
+)
 
 
 class _Text(NamedTuple):
@@ -24,18 +35,23 @@ class _Text(NamedTuple):
     imports: list[tuple[str, list[str]]]  # of ours, as (module, names from it); no names: the module alone
 
 
-def digest(*modules: str) -> str:
-    """Twelve hexadecimal digits of the code of modules (full names) and of all that they import of ours."""
+def digest(*modules: str, without: Collection[str] = ()) -> str:
+    """Twelve hexadecimal digits of the code of modules (full names) and of all that they import of ours.
+
+    Args:
+        without: further modules that cannot change the result, beside `NO_PART`.
+    """
     total = hashlib.sha256()
-    for name in sorted(reachable(*modules)):
+    for name in sorted(reachable(*modules, without=NO_PART | set(without))):
         total.update(f"{name} {_text(name).code}\n".encode())
     return total.hexdigest()[:12]
 
 
-def reachable(*modules: str) -> set[str]:
+def reachable(*modules: str, without: Collection[str] = ()) -> set[str]:
     """The names of our modules that `modules` import, directly or not, themselves included.
 
-    A package's `__init__` is imported with any module in it.
+    A package's `__init__` is imported with any module in it. Modules of `without` are left out, unless named, along
+    with what they alone import.
     """
     found: set[str] = set()
     waiting = list(modules)
@@ -43,7 +59,7 @@ def reachable(*modules: str) -> set[str]:
         name = waiting.pop()
         if name not in found:
             found.add(name)
-            waiting.extend(imports(name))
+            waiting.extend(imports(name) - set(without))
     return found
 
 

@@ -130,7 +130,7 @@ class _Meta(BaseModel):
     peak_memory_bytes: float | None = None
 
 
-Kept = TypeVar("Kept", bound=BaseModel)  # a record of any kind; it has a `key`
+AnyRecord = TypeVar("AnyRecord", bound=BaseModel)  # a record of any kind; it has a `key`
 
 
 class Writer:
@@ -334,7 +334,7 @@ def read(path: Path) -> list[Record]:
     return read_kind(path, Record)
 
 
-def read_kind(path: Path, kind: type[Kept]) -> list[Kept]:
+def read_kind(path: Path, kind: type[AnyRecord]) -> list[AnyRecord]:
     """The records of a finished file, of the kind that it holds.
 
     Raises:
@@ -405,14 +405,14 @@ def _lines_by_key(lines: Sequence[bytes], path: Path, first: int, kind: type[Bas
     return {getattr(record, "key"): line.decode() for line, record in _parsed(lines, path, first, kind)}  # noqa: B009
 
 
-def _parsed(lines: Sequence[bytes], path: Path, first: int, kind: type[Kept]) -> Iterator[tuple[bytes, Kept]]:
+def _parsed(lines: Sequence[bytes], path: Path, first: int, kind: type[AnyRecord]) -> Iterator[tuple[bytes, AnyRecord]]:
     """The lines that are not blank, each with its record; `first` is the number of the first line."""
     for number, line in enumerate(lines, start=first):
         if line.strip():
             yield line, _record(line, f"{path}:{number}", kind)
 
 
-def _record(line: bytes, place: str, kind: type[Kept]) -> Kept:
+def _record(line: bytes, place: str, kind: type[AnyRecord]) -> AnyRecord:
     try:
         return kind.model_validate_json(line)
     except ValidationError as error:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-KEYS = ("model", "dataset", "method", "variant", "top_k")
+KEYS = ("model", "dataset", "method", "variant", "top_k", "metric")
 LIKELY = 0.5  # probability of being on the frontier from which a point is drawn in full and named
 REFERENCES = ("oracle",)  # no method could know which documents are gold
 COSTS = {"online_cycles": "compute cycles (online MACs)", "online_latency_s": "online latency (s)"}
@@ -55,7 +55,7 @@ def draw(table: pd.DataFrame) -> Figure:
             for place, (ax, quantity) in enumerate(zip(line, COSTS, strict=True)):
                 _panel(ax, part, quantity)
                 ax.set_title(f"{model} · {dataset}" if place == 0 else "", loc="left", color=style.MUTED, pad=3)
-            line[0].set_ylabel(_metric(part))
+            line[0].set_ylabel(str(part["metric"].iloc[0]))
         style.legend(figure, panels.method_handles(table["method"]), columns=6)
         return figure
 
@@ -66,29 +66,32 @@ def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
         "online_cycles": [cost(runs, v, online_cycles) for v in variants],
         "online_latency_s": _latencies(runs, model, variants),
     }
-    cells = [cell for v in variants for cell in [_cell(v, "quality", _quality(runs, v))]]
+    cells = [cell for v in variants for cell in [_cell(runs, v, "quality", _quality(runs, v))]]
     for quantity, measures in prices.items():
-        cells += [_cell(v, quantity, m) for v, m in zip(variants, measures, strict=True)]
+        cells += [_cell(runs, v, quantity, m) for v, m in zip(variants, measures, strict=True)]
         cells += _on_frontier(runs, variants, measures, quantity)
     return sorted(cells, key=lambda c: [v.name for v in variants].index(c.keys["variant"]))
 
 
-def _cell(variant: Variant, quantity: str, measure: Measure) -> Cell:
+def _cell(runs: Runs, variant: Variant, quantity: str, measure: Measure) -> Cell:
     keys: dict[str, Any] = {
         "model": variant.model,
         "dataset": variant.dataset,
         "method": variant.row,
         "variant": variant.name,
         "top_k": variant.param("top_k") or "",
+        "metric": _metric(runs, variant),
     }
     return Cell(keys, quantity, measure)
 
 
 def _quality(runs: Runs, variant: Variant) -> Measure:
-    return noted(quality(runs, variant), f"quality is {_metric_name(runs.metrics(variant.dataset)[0])}")
+    return noted(quality(runs, variant), f"quality is {_metric(runs, variant)}")
 
 
-def _metric_name(metric: str) -> str:
+def _metric(runs: Runs, variant: Variant) -> str:
+    """The name of the data set's primary metric, which is the quality."""
+    metric = runs.metrics(variant.dataset)[0]
     return {"best_subspan_em": "best EM subspan", "f1": "F1", "em": "EM"}.get(metric, metric.replace("_", " "))
 
 
@@ -126,7 +129,7 @@ def _on_frontier(runs: Runs, variants: Sequence[Variant], prices: Sequence[Measu
     price = [_by_question(v, m, shared, quantity) for v, m in priced]
     found = frontier_probability(price, [[s[k] for k in shared] for s in scores], seed=runs.seed)
     name = f"frontier_probability_{quantity.removeprefix('online_').removesuffix('_s')}"
-    return [_cell(v, name, Measure(float(p), n=len(shared))) for (v, _), p in zip(priced, found, strict=True)]
+    return [_cell(runs, v, name, Measure(float(p), n=len(shared))) for (v, _), p in zip(priced, found, strict=True)]
 
 
 def _by_question(variant: Variant, price: Measure, shared: Sequence[str], quantity: str) -> list[float]:
@@ -200,8 +203,3 @@ def _steps(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
 
 def _known(*cells: Mapping[Any, Any]) -> bool:
     return all(c["measured"] is not None and c["measured"] == c["measured"] for c in cells)
-
-
-def _metric(part: pd.DataFrame) -> str:
-    note = next((n for n in part["note"] if n.startswith("quality is ")), "quality is unknown") + ";"
-    return str(note.removeprefix("quality is ").partition(";")[0])

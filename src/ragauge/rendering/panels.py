@@ -1,14 +1,15 @@
-"""Drawings that several items share: points with intervals (dot plots), and speedup or top_k against quality."""
+"""Drawings that several items share: points with intervals (dot plots, grids), and speedup or top_k against quality."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ragauge.rendering import style
 from ragauge.results.cells import Status
+from ragauge.results.publications import LONGBENCH
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,7 +45,7 @@ def dots(
     """A column of panels a quantity, a row of panels a block; one line a name, measured points with intervals.
 
     Args:
-        table: a frame of `_cells.frame`.
+        table: a frame of `results.cells.frame`.
         styles: for each of its lines the method, or another word, whose colour and marker it has.
         axes: the quantities drawn, left to right.
         names: for each line the text that names its row; by default the method's label.
@@ -55,12 +56,13 @@ def dots(
     if not shown:
         return style.empty(NOTHING)
     with style.theme():
-        rows = [max(1, block.table["label"].nunique()) for block in shown]
+        rows = [len(_labels(block)) for block in shown]
         figure = style.figure(style.TEXT_IN, ROW_IN * sum(rows) + 0.42 * len(shown) + 0.6)
         grid = figure.subplots(len(shown), len(axes), sharex="col", squeeze=False, height_ratios=rows)
         for block, line in zip(shown, grid, strict=True):
             for place, (quantity, ax) in enumerate(zip(axes, line, strict=True)):
-                _dot_panel(ax, block, quantity, axes[quantity], named=place == 0)
+                panel = block if place == 0 else replace(block, title="")
+                _dot_panel(ax, panel, quantity, axes[quantity], _labels(block), named=place == 0)
         for ax, axis in zip(grid[-1], axes.values(), strict=True):
             ax.set_xlabel(axis.label)
             ax.tick_params(axis="x", which="both", labelbottom=True)
@@ -68,11 +70,41 @@ def dots(
         return figure
 
 
+def grid(table: pd.DataFrame, quantity: str, axis: Axis, styles: Iterable[str], names: Iterable[str]) -> Figure:
+    """One quantity of several data sets: a column a data set, a row of panels a model, the paper's models last.
+
+    Args:
+        table: a frame of `results.cells.frame`.
+        quantity: the one drawn.
+        styles, names: for each line of the table, whose colour and marker it has and what its row is called.
+    """
+    shown = table.assign(label=list(names), style=list(styles))[table["quantity"] == quantity]
+    rows = _by_model(shown)
+    if not rows:
+        return style.empty(NOTHING)
+    columns = max(block.table["dataset"].nunique() for block in rows)
+    with style.theme():
+        heights = [len(_labels(block)) for block in rows]
+        figure = style.figure(style.TEXT_IN, ROW_IN * sum(heights) + 0.5 * len(rows) + 0.55)
+        axes = figure.subplots(len(rows), columns, sharex=True, squeeze=False, height_ratios=heights)
+        for block, line in zip(rows, axes, strict=True):
+            for place, ax in enumerate(line):
+                ax.set_visible(place < block.table["dataset"].nunique())
+            for place, (dataset, part) in enumerate(block.table.groupby("dataset", sort=False)):
+                title = f"{block.title if place == 0 else ''}\n{str(dataset).removeprefix(LONGBENCH)}"
+                panel = Block(title, part, block.published)
+                _dot_panel(line[place], panel, quantity, axis, _labels(block), named=place == 0)
+        for ax in axes[-1]:
+            ax.set_xlabel(axis.label)
+        style.legend(figure, _dot_handles(rows), columns=4)
+        return figure
+
+
 def points(table: pd.DataFrame, keys: Sequence[str], x: str, y: str) -> pd.DataFrame:
     """The points of a plane: one line a (row, source) that has both coordinates.
 
     Args:
-        table: a frame of `_cells.frame`.
+        table: a frame of `results.cells.frame`.
         keys: its key columns; the one named "method" or "series" tells the lines apart.
         x, y: quantities, or for x a key column.
 
@@ -239,15 +271,30 @@ def _plain(value: float) -> str:
     return f"{value:g}"
 
 
-def _dot_panel(ax: Axes, block: Block, quantity: str, axis: Axis, named: bool) -> None:
-    rows = list(dict.fromkeys(block.table["label"]))
+def _by_model(shown: pd.DataFrame) -> list[Block]:
+    """A block for each model of ours, then one of the paper's models, in the order of our data sets."""
+    others = (shown["status"] == Status.PUBLISHED_ONLY) & shown["published"].notna()
+    mine, printed = shown[~others], shown[others]
+    known = list(dict.fromkeys(mine["dataset"]))
+    order = [known.index(name) if name in known else len(known) for name in printed["dataset"]]
+    printed = printed.iloc[sorted(range(len(printed)), key=order.__getitem__)]
+    found = [Block(f"measured: {model}", part, False) for model, part in mine.groupby("model", sort=False)]
+    return [*found, Block("published", printed, True)] if len(printed) else found
+
+
+def _labels(block: Block) -> list[str]:
+    """The names of a block's rows, from the top."""
+    return list(dict.fromkeys(block.table["label"]))
+
+
+def _dot_panel(ax: Axes, block: Block, quantity: str, axis: Axis, rows: Sequence[str], named: bool) -> None:
     part = block.table[block.table["quantity"] == quantity]
     ax.set_ylim(len(rows) - 0.4, -0.6)
     ax.set_yticks(range(len(rows)), rows if named else [""] * len(rows))
     ax.tick_params(axis="y", length=0)
     ax.grid(axis="x")
     ax.spines["left"].set_visible(False)
-    if named:
+    if block.title:
         ax.set_title(block.title, loc="left", color=style.MUTED, pad=3)
     if block.published:
         style.as_published(ax)

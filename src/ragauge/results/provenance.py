@@ -55,7 +55,8 @@ def _answers(variant: Variant, machines: _Machines) -> dict[str, Any]:
         "finished": provenance.get("time"),
         "machine": machines.number(provenance),
         "peak_memory_bytes": variant.meta.get("peak_memory_bytes"),
-        "settings": variant.meta.get("fingerprint"),
+        "settings": variant.specification.model_dump() if variant.specification else None,
+        "code": (variant.meta.get("fingerprint") or {}).get("code"),
     }
 
 

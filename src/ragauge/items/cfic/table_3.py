@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ragauge.items.cfic import _shared
 from ragauge.items.cfic._shared import Row
-from ragauge.rendering import cfic_panels, panels
+from ragauge.rendering import panels
 from ragauge.results.cells import Cell, frame, merge
 from ragauge.results.publications import read_csv
 from ragauge.results.reads import ANY, Reads, defaults, others
@@ -50,7 +50,7 @@ def table(runs: Runs) -> pd.DataFrame:
 def draw(table: pd.DataFrame) -> Figure:
     """F1 of every method, a column a data set."""
     names = [_name(*values) for values in table[["method", "chunking", "finder", "model"]].itertuples(index=False)]
-    return cfic_panels.grid(table, "f1", "F1", list(table["method"]), names)
+    return panels.grid(table, "f1", panels.Axis("F1"), table["method"], names)
 
 
 def _name(method: str, chunking: str, finder: str, model: str) -> str:

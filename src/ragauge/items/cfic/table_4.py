@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ragauge.items.cfic import _shared
-from ragauge.rendering import cfic_panels, panels
+from ragauge.rendering import panels
 from ragauge.results.cells import Cell, Measure, frame, merge, noted
 from ragauge.results.reads import ANY, Reads, defaults, every
 from ragauge.results.runs import Runs, Variant
@@ -52,7 +52,7 @@ def table(runs: Runs) -> pd.DataFrame:
 def draw(table: pd.DataFrame) -> Figure:
     """F1 under each setting, a column a data set."""
     names = [panels.method_label(setting) for setting in table["setting"]]
-    return cfic_panels.grid(table, "f1", "F1", list(table["setting"]), names)
+    return panels.grid(table, "f1", panels.Axis("F1"), table["setting"], names)
 
 
 def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
