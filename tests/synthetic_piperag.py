@@ -5,41 +5,19 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from ragauge.cost.trace import Call
-from ragauge.generation.cross_attention import CrossAttention
-from ragauge.generation.joint import JointAttention
+from ragauge.generation.settings import PipelineSettings
+from ragauge.generation.specification import specify
 from ragauge.generation.windows import CHUNK
 from ragauge.io.records import SequenceRecord
+from ragauge.io.specifications import IndexFacts
 from synthetic_run import MODEL, PROVENANCE
 
-Task = Literal["perplexity", "generate"]
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """A schedule as fingerprints of version 1 have it."""
-
-    kind: str = "retro"
-    interval: int = CHUNK
-    k: int = 2
-    nprobe: int | None = None
-    hide: bool = False
-    exclude: str = "none"
-    characters: int | None = None
-    seed: int = 0
-    read_ahead: bool = True
-
-    @property
-    def asks(self) -> bool:
-        return self.kind not in ("no_retrieval", "random")
-
-
 DATABASE, INDEX = "wikipedia", "ivf"
-JOINT = JointAttention()
+RECIPE = {"nlist": 64, "nprobe": 8, "near_duplicates": "drop", "filled": None, "shards": None}
 TOKENS = 320  # of a sequence: five windows of 64
 STEP_S, READ_S = 0.01, 0.05  # of a decoder step, of reading neighbours
 
@@ -47,41 +25,57 @@ STEP_S, READ_S = 0.01, 0.05  # of a decoder step, of reading neighbours
 def write(
     folder: Path,
     name: str,
-    schedule: Schedule,
+    schedule: str,
     values: Sequence[float | None],
     *,
-    task: Task = "perplexity",
-    index: str = INDEX,
     search_s: float = 0.1,
-    nprobe: int = 8,
-    tokens: int = TOKENS,
-    form: JointAttention | CrossAttention = JOINT,
+    lists: int = 8,
+    vectors: int = 1000,
+    recipe: dict[str, Any] | None = None,
     load_share: float | None = 0.01,
-    **more: Any,
+    adapters_sha256: str | None = None,
+    **options: Any,
 ) -> Path:
-    """Write one pipeline's records.
+    """Write one pipeline's records, with what `ragauge pipeline` writes beside them.
 
     Args:
         values: one entry a sequence: nats a token, or for generation the seconds of three trials' median; None: failed.
         search_s: seconds of a search in the trace.
-        nprobe: lists that each search scanned.
+        lists: that each search scanned.
+        vectors, recipe: of the index that is asked.
         load_share: what other processes took while text was generated.
-        more: further fields of the setting.
+        options: further keys of the pipeline.
     """
+    settings = PipelineSettings(schedule=schedule, **{"tokens": TOKENS, "trials": 3} | options)  # type: ignore[arg-type]
+    path = write_records(folder, name, settings, values, search_s=search_s, lists=lists, load_share=load_share)
+    told = RECIPE | (recipe or {})
+    index = IndexFacts(label=settings.index, type="ivf_pq", settings=told, vectors=vectors, filled=told["filled"])
+    engine = {"dtype": "float32", "device": "cpu", "threads": None, "cores": "0"}
+    labels = {"model": MODEL, "database": DATABASE}
+    specification = specify(settings, **labels, index=index, engine=engine, adapters_sha256=adapters_sha256)
+    fit = {"fixed_s": STEP_S, "token_s": 0.0, "error": 0.04}
+    model = {"decode": fit, "neighbours": fit, "ahead": True} if settings.nprobe == "hide" else None
+    about = {"provenance": PROVENANCE, "performance_model": model, "specification": specification.model_dump()}
+    path.with_suffix(".meta.json").write_text(json.dumps(about))
+    return path
+
+
+def write_records(
+    folder: Path,
+    name: str,
+    settings: PipelineSettings,
+    values: Sequence[float | None],
+    *,
+    search_s: float = 0.1,
+    lists: int = 8,
+    load_share: float | None = 0.01,
+) -> Path:
+    """Write the records of a pipeline and nothing beside them."""
     path = folder / "pipelines" / f"{name}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
-    calls = trace(schedule, search_s, tokens)
-    lines = [_record(place, value, task, calls, nprobe, tokens) for place, value in enumerate(values)]
-    lines = [line.model_copy(update={"load_share": load_share}) if line.generated else line for line in lines]
+    calls = trace(settings, search_s)
+    lines = [_record(place, value, settings, calls, lists, load_share) for place, value in enumerate(values)]
     path.write_text("".join(line.model_dump_json() + "\n" for line in lines))
-    place = f"results/t/databases/{DATABASE}/indexes/{index}" if schedule.asks else None
-    fingerprint = {"task": task, "schedule": asdict(schedule), "form": asdict(form), "model": MODEL, "tokens": tokens}
-    fingerprint |= {"trials": 3, "engine": "torch", "adapters_sha256": None, "index": place}
-    fingerprint |= {"dtype": "float32", "device": "cpu", "database_sha256": "d" * 64, **more}
-    fit = {"fixed_s": STEP_S, "token_s": 0.0, "error": 0.04}
-    model = {"decode": fit, "neighbours": fit, "ahead": True} if schedule.hide else None
-    about = {"provenance": PROVENANCE, "cores": "0", "performance_model": model, "fingerprint": fingerprint}
-    path.with_suffix(".meta.json").write_text(json.dumps(about))
     return path
 
 
@@ -89,7 +83,7 @@ def write_recall(folder: Path, index: str = INDEX, vectors: int = 1000, **settin
     """Write the report of an index."""
     path = folder / "databases" / DATABASE / "indexes" / index / "recall.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    told = {"nprobe": 8, "near_duplicates": "drop", "filled": None, "shards": None} | settings
+    told = RECIPE | settings
     path.write_text(json.dumps({"settings": told, "vectors": vectors, "filled": told["filled"], "recall": []}))
 
 
@@ -109,13 +103,13 @@ def write_staleness(folder: Path, cosines: Sequence[Sequence[float | None]], **m
     return path
 
 
-def trace(schedule: Schedule, search_s: float, tokens: int = TOKENS) -> list[Call]:
+def trace(settings: PipelineSettings, search_s: float) -> list[Call]:
     """The calls of a generation: at each window its retrieval and what was read, then the tokens decoded."""
     calls = [Call("prompt", (CHUNK,), (0,), logits=(1,), seconds=READ_S)]
-    for number, length in enumerate(range(CHUNK, tokens, schedule.interval)):
-        if schedule.asks and (schedule.kind != "retrieve_once" or not number):
-            calls += _retrieval(search_s, hidden=schedule.kind == "piperag" and number > 0)
-        steps = min(schedule.interval, tokens - length)
+    for number, length in enumerate(range(CHUNK, settings.tokens, settings.interval)):
+        if settings.asks and (settings.schedule != "retrieve_once" or not number):
+            calls += _retrieval(search_s, hidden=settings.schedule == "piperag" and number > 0)
+        steps = min(settings.interval, settings.tokens - length)
         calls.append(Call("decode", (1,), (length,), logits=(1,), steps=steps, seconds=steps * STEP_S))
     return calls
 
@@ -133,15 +127,22 @@ def _retrieval(search_s: float, hidden: bool) -> list[Call]:
     ]
 
 
-def _record(place: int, value: float | None, task: Task, calls: list[Call], nprobe: int, tokens: int) -> SequenceRecord:
-    base: dict[str, Any] = {"key": f"{place}:Article#0", "document": place, "tokens": tokens}
+def _record(
+    place: int,
+    value: float | None,
+    settings: PipelineSettings,
+    calls: list[Call],
+    lists: int,
+    load_share: float | None,
+) -> SequenceRecord:
+    base: dict[str, Any] = {"key": f"{place}:Article#0", "document": place, "tokens": settings.tokens}
     if value is None:
         return SequenceRecord(**base, status="failed", reason="out of memory")
     asked = sum(call.stage in ("retrieval", "prefetch") for call in calls)
-    found = {"neighbours": [[1, 2]] * asked, "nprobe": [nprobe] * asked, "trace": [call.to_json() for call in calls]}
-    if task == "perplexity":
-        return SequenceRecord(**base, status="ok", nll=value, scored=tokens - CHUNK, trials_s=[1.0], **found)
+    base |= {"neighbours": [[1, 2]] * asked, "nprobe": [lists] * asked, "trace": [call.to_json() for call in calls]}
+    new = settings.tokens - CHUNK
+    if settings.task == "perplexity":
+        return SequenceRecord(**base, status="ok", nll=value, scored=new, trials_s=[1.0])
+    base |= {"prompt_tokens": CHUNK, "generated": [7] * new, "load_share": load_share}
     trials = [value, value * 1.1, value * 0.9] if math.isfinite(value) else [value]
-    return SequenceRecord(
-        **base, status="ok", prompt_tokens=CHUNK, generated=[7] * (tokens - CHUNK), trials_s=trials, **found
-    )
+    return SequenceRecord(**base, status="ok", trials_s=trials)

@@ -39,7 +39,7 @@ ALLOWED: dict[str, set[str]] = {
         *("generation", "retrieval", "methods", "engines", "prompts", "cost", "io", "datasets", "assets"),
         *("experiment", "results"),
     },
-    "results": {"io", "metrics", "cost", "datasets", "experiment", "methods"},
+    "results": {"io", "metrics", "cost", "datasets", "experiment", "methods", "generation"},
     "rendering": {"results", "io"},
     "items": {"results", "rendering", "metrics", "cost", "io"},
     "report": {"io", "items", "rendering", "results"},

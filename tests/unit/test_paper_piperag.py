@@ -12,15 +12,27 @@ import pytest
 from ragauge import registry
 from ragauge.errors import UserError
 from ragauge.experiment.schema import parse
-from ragauge.generation.cross_attention import CrossAttention
+from ragauge.generation.settings import PipelineSettings
 from ragauge.rendering import piperag_panels
 from ragauge.rendering.pipelines_footer import footer
 from ragauge.rendering.render import render
 from ragauge.report._run import ReadableRuns, problems
-from ragauge.results import pipelines
+from ragauge.results.pipelines import pipelines
 from ragauge.results.provenance import describe
 from ragauge.results.runs import Runs
-from synthetic_piperag import DATABASE, INDEX, READ_S, STEP_S, TOKENS, Schedule, write, write_recall, write_staleness
+from ragauge.results.sequences import AGAINST_NONE, AGAINST_RANDOM
+from ragauge.results.systems import systems
+from synthetic_piperag import (
+    DATABASE,
+    INDEX,
+    READ_S,
+    STEP_S,
+    TOKENS,
+    write,
+    write_recall,
+    write_records,
+    write_staleness,
+)
 from synthetic_run import MODEL
 
 ITEMS = [name for name in registry.names("item") if name.startswith("piperag_")]
@@ -39,6 +51,7 @@ CONFIG: dict[str, Any] = {
     },
 }
 NATS = [3.0, 3.2, 3.4]
+FILLED: dict[str, Any] = {"index": "filled", "vectors": 10**6, "recipe": {"filled": 10**6}}
 
 
 def runs(folder: Path, config: Any = None) -> Runs:
@@ -60,21 +73,20 @@ def line(frame, **keys) -> dict:
 @pytest.fixture
 def small(tmp_path: Path) -> Path:
     """Six schedules scored and four of them timed: RETRO takes 6 s, PipeRAG 4 s and is better by 0.01 nats."""
-    write(tmp_path, "none", Schedule("no_retrieval"), NATS)
-    write(tmp_path, "random", Schedule("random"), [n - 0.01 for n in NATS])
-    write(tmp_path, "once", Schedule("retrieve_once"), [n - 0.02 for n in NATS])
-    write(tmp_path, "retro", Schedule("retro"), [n - d for n, d in zip(NATS, (0.04, 0.05, 0.06), strict=True)])
-    write(tmp_path, "plus", Schedule("retro_plus", 32), [n - 0.06 for n in NATS])
-    write(tmp_path, "pipe", Schedule("piperag", 32), [n - 0.06 for n in NATS])
-    for name, schedule, seconds in (
-        ("none", Schedule("no_retrieval"), 3.0),
-        ("retro", Schedule("retro"), 6.0),
-        ("plus", Schedule("retro_plus", 32), 8.0),
-        ("pipe", Schedule("piperag", 32), 4.0),
-        ("hide", Schedule("piperag", 32, hide=True), 3.3),
+    write(tmp_path, "none", "no_retrieval", NATS)
+    write(tmp_path, "random", "random", [n - 0.01 for n in NATS])
+    write(tmp_path, "once", "retrieve_once", [n - 0.02 for n in NATS])
+    write(tmp_path, "retro", "retro", [n - d for n, d in zip(NATS, (0.04, 0.05, 0.06), strict=True)])
+    write(tmp_path, "plus", "retro_plus", [n - 0.06 for n in NATS], interval=32)
+    write(tmp_path, "pipe", "piperag", [n - 0.06 for n in NATS], interval=32)
+    for name, schedule, seconds, options in (
+        ("none", "no_retrieval", 3.0, {}),
+        ("retro", "retro", 6.0, {}),
+        ("plus", "retro_plus", 8.0, {"interval": 32}),
+        ("pipe", "piperag", 4.0, {"interval": 32}),
+        ("hide", "piperag", 3.3, {"interval": 32, "nprobe": "hide"}),
     ):
-        write(tmp_path, f"{name}_t", schedule, [seconds], task="generate")
-    write_recall(tmp_path)
+        write(tmp_path, f"{name}_t", schedule, [seconds], task="generate", **options)
     return tmp_path
 
 
@@ -85,7 +97,7 @@ def test_perplexity_is_that_of_the_mean_over_sequences(small: Path) -> None:
     retro = line(table("piperag_figure_6", small), variant="retro + retro_t", quantity="perplexity")
     assert retro["measured"] == pytest.approx(math.exp(3.2 - 0.05))
     assert retro["low"] < retro["measured"] < retro["high"]
-    assert (retro["n"], retro["note"], retro["dataset"], retro["index"]) == (3, "", DATABASE, INDEX)
+    assert (retro["n"], retro["note"], retro["dataset"], str(retro["index"])) == (3, "", DATABASE, INDEX)
 
 
 def test_the_control_is_paired_and_says_whether_it_passes(small: Path) -> None:
@@ -94,7 +106,7 @@ def test_the_control_is_paired_and_says_whether_it_passes(small: Path) -> None:
     assert retro["measured"] == pytest.approx(-0.04)
     assert retro["high"] < 0
     assert retro["note"] == "retrieved neighbours beat random ones: the interval lies below zero"
-    write(small, "retro", Schedule("retro"), [n - d for n, d in zip(NATS, (0.5, 0.0, -0.5), strict=True)])
+    write(small, "retro", "retro", [n - d for n, d in zip(NATS, (0.5, 0.0, -0.5), strict=True)])
     worse = line(table("piperag_figure_6", small), variant="retro + retro_t", quantity="retrieved_minus_random_nats")
     assert worse["note"].startswith("not shown")
     pipe = line(found, variant="pipe + pipe_t", quantity="retrieved_minus_random_nats")
@@ -102,17 +114,15 @@ def test_the_control_is_paired_and_says_whether_it_passes(small: Path) -> None:
 
 
 def test_each_form_has_a_control_of_its_own(small: Path) -> None:
-    crossed = {"form": CrossAttention(), "adapters_sha256": "a" * 64}
-    write(small, "crossed", Schedule("retro"), [n - 0.05 for n in NATS], **crossed)
-    write(small, "random_crossed", Schedule("random"), [n - 0.05 for n in NATS], **crossed)
+    crossed: dict[str, Any] = {"form": "cross_attention", "retrofit_minutes": 2.0, "adapters_sha256": "a" * 64}
+    write(small, "crossed", "retro", [n - 0.05 for n in NATS], **crossed)
+    write(small, "random_crossed", "random", [n - 0.05 for n in NATS], **crossed)
     found = table("piperag_control", small)
-    against = {
-        name: line(found, variant=name, quantity=pipelines.AGAINST_RANDOM) for name in ("retro + retro_t", "crossed")
-    }
+    against = {name: line(found, variant=name, quantity=AGAINST_RANDOM) for name in ("retro + retro_t", "crossed")}
     assert against["retro + retro_t"]["note"].startswith("retrieved neighbours beat")
     assert against["crossed"]["measured"] == pytest.approx(0)
     assert against["crossed"]["note"].startswith("not shown")
-    gains = [line(found, variant=name, quantity=pipelines.AGAINST_NONE) for name in ("crossed", "random_crossed")]
+    gains = [line(found, variant=name, quantity=AGAINST_NONE) for name in ("crossed", "random_crossed")]
     assert [gain["measured"] for gain in gains] == pytest.approx([-0.05, -0.05]), "what both gain alike"
 
 
@@ -129,10 +139,10 @@ def test_the_claims_take_the_luckiest_pair_and_name_it(small: Path) -> None:
 
 
 def test_no_pair_is_said(tmp_path: Path) -> None:
-    write(tmp_path, "retro", Schedule("retro"), [3.0, 3.0])
-    write(tmp_path, "retro_t", Schedule("retro"), [1.0], task="generate")
-    write(tmp_path, "pipe", Schedule("piperag"), [3.1, 3.1])
-    write(tmp_path, "pipe_t", Schedule("piperag"), [2.0], task="generate")
+    write(tmp_path, "retro", "retro", [3.0, 3.0])
+    write(tmp_path, "retro_t", "retro", [1.0], task="generate")
+    write(tmp_path, "pipe", "piperag", [3.1, 3.1])
+    write(tmp_path, "pipe_t", "piperag", [2.0], task="generate")
     found = table("piperag_figure_6", tmp_path)
     speedup = line(found, quantity="speedup_at_no_higher_perplexity")
     assert math.isnan(speedup["measured"])
@@ -157,7 +167,7 @@ def test_table_1_has_the_time_over_no_retrieval_and_what_s3_chose(small: Path) -
 def test_figure_7_is_a_fold_over_the_trace(small: Path) -> None:
     found = table("piperag_figure_7", small)
     windows = (TOKENS - 64) // 64
-    retro = {"method": "retro", "interval": "64"}
+    retro = {"method": "retro", "interval": 64}
     traced = READ_S + windows * (0.1 + READ_S + 64 * STEP_S)
     assert line(found, quantity="latency_as_traced_s", **retro)["measured"] == pytest.approx(traced)
     slower = traced - windows * 0.1 * 3 / 4
@@ -180,7 +190,7 @@ def test_figure_10_sets_a_stale_query_beside_the_fresh_one(small: Path) -> None:
 
 def test_figure_5_has_nprobe_along_x_and_leaves_s3_out(small: Path) -> None:
     for nprobe in (1, 64):
-        write(small, f"retro_{nprobe}", Schedule("retro", nprobe=nprobe), NATS)
+        write(small, f"retro_{nprobe}", "retro", NATS, nprobe=nprobe)
     found = table("piperag_figure_5", small)
     lists = found[(found["method"] == "retro") & (found["quantity"] == "nprobe_lists") & (found["model"] == MODEL)]
     assert sorted(lists["measured"]) == [1, 8, 64]
@@ -189,23 +199,21 @@ def test_figure_5_has_nprobe_along_x_and_leaves_s3_out(small: Path) -> None:
 
 
 def test_figure_4_joins_the_sizes_of_one_system_and_leaves_filled_indexes_out(small: Path) -> None:
-    write_recall(small, "half", vectors=500, shards=1)
-    write_recall(small, "filled", vectors=10**6, filled=10**6)
-    write(small, "retro_half", Schedule("retro"), NATS, index="half")
-    write(small, "retro_filled", Schedule("retro"), NATS, index="filled")
+    write(small, "retro_half", "retro", NATS, index="half", vectors=500, recipe={"shards": 1})
+    write(small, "retro_filled", "retro", NATS, **FILLED)
     found = table("piperag_figure_4", small)
     sizes = found[(found["method"] == "retro") & (found["quantity"] == "database_chunks")]
     assert sorted(sizes["measured"]) == [500, 1000]
-    assert line(sizes, index="half")["note"] == "the first 1 shards"
+    assert line(sizes, variant="retro_half")["note"] == "the first 1 shards"
     figure = registry.module("item", "piperag_figure_4").draw(found)
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["RETRO, nprobe 8"]
 
 
 def test_a_latency_over_a_filled_index_borrows_the_perplexity_of_the_text_alone_and_says_so(small: Path) -> None:
-    write_recall(small, "filled", vectors=10**6, filled=10**6)
-    write(small, "filled_t", Schedule("retro"), [9.0], task="generate", index="filled")
+    write(small, "filled_t", "retro", [9.0], task="generate", **FILLED)
     found = table("piperag_figure_6", small)
-    filled = line(found, index="filled (filled: 1,000,000)", method="retro", quantity="perplexity")
+    filled = line(found, variant="retro + filled_t", quantity="perplexity")
+    assert str(filled["index"]) == "filled (filled: 1,000,000)"
     assert filled["measured"] == pytest.approx(math.exp(3.15))
     assert filled["note"] == "perplexity with index ivf"
     assert "filled to 1,000,000 vectors drawn around real ones" in footer(runs(small), found)
@@ -214,19 +222,19 @@ def test_a_latency_over_a_filled_index_borrows_the_perplexity_of_the_text_alone_
 def test_table_2_averages_over_queries(tmp_path: Path) -> None:
     write_staleness(tmp_path, [[1.0, 0.8], [0.9, None], [1.0, 0.6]])
     found = table("piperag_table_2", tmp_path)
-    one = line(found, model="minilm", stale_tokens="1", quantity="cosine_similarity")
+    one = line(found, model="minilm", stale_tokens=1, quantity="cosine_similarity")
     assert (one["measured"], one["n"], one["dataset"]) == (pytest.approx(2.9 / 3), 3, DATABASE)
-    assert line(found, model="minilm", stale_tokens="1", quantity="same_chunk")["measured"] == pytest.approx(2 / 3)
-    last = line(found, model="minilm", stale_tokens="64", quantity="cosine_similarity")
+    assert line(found, model="minilm", stale_tokens=1, quantity="same_chunk")["measured"] == pytest.approx(2 / 3)
+    last = line(found, model="minilm", stale_tokens=64, quantity="cosine_similarity")
     assert (last["measured"], last["n"], last["note"]) == (pytest.approx(0.7), 2, "1 of 3 queries found nothing")
     assert math.isnan(last["published"])
-    printed = line(found, model="msmarco-bert-base-dot-v5", dataset="c4", stale_tokens="64")
+    printed = line(found, model="msmarco-bert-base-dot-v5", dataset="c4", stale_tokens=64)
     assert (printed["published"], printed["note"]) == (0.8929, "published for another encoder and corpus")
 
 
 def test_table_2_compares_with_the_paper_where_encoder_and_data_set_are_its_own(tmp_path: Path) -> None:
     write_staleness(tmp_path, [[0.9, 0.8], [0.9, 0.8]], encoder="hf:sentence-transformers/msmarco-bert-base-dot-v5")
-    beside = line(table("piperag_table_2", tmp_path), variant=DATABASE, stale_tokens="64", quantity="cosine_similarity")
+    beside = line(table("piperag_table_2", tmp_path), variant=DATABASE, stale_tokens=64, quantity="cosine_similarity")
     assert (beside["published"], beside["ratio"]) == (0.8875, pytest.approx(0.8 / 0.8875))
 
 
@@ -234,10 +242,10 @@ def test_table_2_compares_with_the_paper_where_encoder_and_data_set_are_its_own(
 
 
 def test_pipelines_of_the_configuration_say_why_they_are_missing(tmp_path: Path) -> None:
-    path = write(tmp_path, "none", Schedule("no_retrieval"), NATS)
+    path = write(tmp_path, "none", "no_retrieval", NATS)
     (path.parent / "pipe.jsonl.partial").write_text("{}\n")
     found = table("piperag_figure_6", tmp_path, CONFIG)
-    pipe = line(found, method="piperag", quantity="perplexity", interval="32")
+    pipe = line(found, method="piperag", quantity="perplexity", interval=32)
     assert (pipe["note"], pipe["variant"]) == ("not run: unfinished for pipeline pipe", "pipe")
     retro = line(found, method="retro", quantity="latency_s", model=MODEL)
     assert retro["note"] == "not run: no records for pipeline retro_t"
@@ -249,7 +257,7 @@ def test_pipelines_of_the_configuration_say_why_they_are_missing(tmp_path: Path)
 
 
 def test_a_failed_sequence_is_counted_and_compared_with_nothing(small: Path) -> None:
-    write(small, "pipe", Schedule("piperag", 32), [2.9, None, 3.3])
+    write(small, "pipe", "piperag", [2.9, None, 3.3], interval=32)
     found = table("piperag_figure_6", small)
     pipe = line(found, variant="pipe + pipe_t", quantity="perplexity")
     assert pipe["n"] == 2
@@ -259,36 +267,58 @@ def test_a_failed_sequence_is_counted_and_compared_with_nothing(small: Path) -> 
 
 
 def test_numbers_that_are_none_are_not_used(small: Path) -> None:
-    write(small, "pipe", Schedule("piperag", 32), [math.nan, math.nan, math.nan])
-    write(small, "pipe_t", Schedule("piperag", 32), [0.0], task="generate")
+    write(small, "pipe", "piperag", [math.nan, math.nan, math.nan], interval=32)
+    write(small, "pipe_t", "piperag", [0.0], interval=32, task="generate")
     found = table("piperag_figure_6", small)
     pipe = line(found, variant="pipe + pipe_t", quantity="perplexity")
     assert math.isnan(pipe["measured"])
     assert pipe["note"] == "no sequence has a likelihood"
-    assert line(found, variant="pipe + pipe_t", quantity="latency_s")["note"] == "no trial ended"
+    assert line(found, variant="pipe + pipe_t", quantity="latency_s")["note"] == "no trial finished"
+
+
+def drawn(item: str, folder: Path) -> tuple[list[str], int]:
+    """(texts of an item's figure, points of its lines)."""
+    figure = registry.module("item", item).draw(table(item, folder))
+    figure.draw_without_rendering()
+    points = sum(len(line.get_xdata()) for axes in figure.axes for line in axes.lines)
+    return [str(text.get_text()) for text in figure.findobj(lambda artist: hasattr(artist, "get_text"))], points
 
 
 @pytest.mark.parametrize("item", ITEMS)
-def test_every_item_draws_a_single_sequence(item: str, tmp_path: Path) -> None:
-    write(tmp_path, "retro", Schedule("retro"), [3.0])
-    write(tmp_path, "retro_t", Schedule("retro"), [1.0], task="generate")
-    write_staleness(tmp_path, [[0.9, 0.8]])
-    assert all(path.stat().st_size for path in render(item, None, tmp_path, tmp_path / "out"))
-    one = table("piperag_figure_6", tmp_path)
-    assert math.isnan(line(one, variant="retro + retro_t", quantity="perplexity")["low"])
-
-
-@pytest.mark.parametrize("item", ITEMS)
-def test_every_item_draws_what_there_is(item: str, small: Path, tmp_path: Path) -> None:
+def test_every_item_draws_what_there_is(item: str, small: Path) -> None:
+    write(small, "retro_half", "retro", NATS, index="half", vectors=500)
+    write(small, "pipe_1", "piperag", NATS, interval=32, nprobe=1)
     write_staleness(small, [[1.0, 0.8], [0.9, 0.7]])
-    assert all(path.stat().st_size for path in render(item, None, small, tmp_path / "out"))
+    texts, points = drawn(item, small)
+    assert points > 2
+    assert any((MODEL if item != "piperag_table_2" else "minilm") in text for text in texts)
 
 
 @pytest.mark.parametrize("item", ITEMS)
-def test_a_file_without_records_is_no_mistake(item: str, tmp_path: Path) -> None:
+def test_a_single_sequence_has_no_interval(item: str, tmp_path: Path) -> None:
+    write(tmp_path, "retro", "retro", [3.0])
+    write(tmp_path, "retro_t", "retro", [1.0], task="generate")
+    write_staleness(tmp_path, [[0.9, 0.8]])
+    found = table(item, tmp_path)
+    one = found[found["measured"].notna() & (found["quantity"] != "latency_s") & (found["n"] == 1)]
+    assert one["low"].isna().all()
+    drawn(item, tmp_path)
+
+
+@pytest.mark.parametrize("item", [name for name in ITEMS if name != "piperag_table_2"])
+def test_pipelines_without_records_measure_nothing(item: str, tmp_path: Path) -> None:
     for task in ("perplexity", "generate"):
-        write(tmp_path, task, Schedule("piperag"), [], task=task)  # type: ignore[arg-type]
-    assert all(path.stat().st_size for path in render(item, None, tmp_path, tmp_path / "out"))
+        write(tmp_path, task, "piperag", [], task=task, nprobe=8)
+    found = table(item, tmp_path)
+    counted = found[found["measured"].notna()]["quantity"]
+    assert set(counted) <= {"interval_tokens", "nprobe_lists", "database_chunks"}, "what the settings say"
+    drawn(item, tmp_path)
+
+
+def test_an_item_is_rendered_with_its_small_print(small: Path, tmp_path: Path) -> None:
+    paths = {path.suffix: path for path in render("piperag_table_1", None, small, tmp_path / "out")}
+    assert all(path.stat().st_size for path in paths.values())
+    assert "decoder on cores 0" in paths[".md"].read_text()
 
 
 def test_a_torn_file_is_named_with_its_line(small: Path) -> None:
@@ -301,12 +331,91 @@ def test_a_torn_file_is_named_with_its_line(small: Path) -> None:
 
 
 def test_records_that_nothing_describes_are_refused_or_taken_from_the_configuration(tmp_path: Path) -> None:
-    path = write(tmp_path, "pipe", Schedule("piperag", 32), NATS)
-    path.with_suffix(".meta.json").unlink()
+    write_records(tmp_path, "pipe", PipelineSettings(schedule="piperag", interval=32), NATS)
     with pytest.raises(UserError, match=r"pipe\.jsonl: nothing says what it is of"):
         table("piperag_figure_6", tmp_path)
     pipe = line(table("piperag_figure_6", tmp_path, CONFIG), variant="pipe", quantity="perplexity")
-    assert (pipe["measured"], pipe["interval"]) == (pytest.approx(math.exp(3.2)), "32")
+    assert (pipe["measured"], pipe["interval"]) == (pytest.approx(math.exp(3.2)), 32)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"version": 3}, "specification of another version"),
+        ({"pipeline": {"schedule": "retro", "gears": 3}}, "not the settings of a pipeline: gears"),
+    ],
+)
+def test_a_specification_of_another_version_is_refused(tmp_path: Path, change: dict[str, Any], told: str) -> None:
+    path = write(tmp_path, "pipe", "retro", NATS).with_suffix(".meta.json")
+    meta = json.loads(path.read_text())
+    meta["specification"] |= change
+    path.write_text(json.dumps(meta))
+    with pytest.raises(UserError, match=rf"pipe\.meta\.json: {told}"):
+        table("piperag_figure_6", tmp_path)
+
+
+# --- records made before a specification was written beside them ---
+
+SCHEDULE = {"kind": "retro", "interval": 64, "k": 2, "nprobe": None, "hide": False, "exclude": "none"}
+SCHEDULE |= {"characters": None, "seed": 0, "read_ahead": True}
+FORM = {"reach": None, "sink": True, "bias": 0.0, "name": "joint"}
+
+
+def older(folder: Path, name: str, schedule: dict[str, Any], values: list[float], **more: Any) -> None:
+    """Write a pipeline's records with the metadata of that time."""
+    fingerprint = {"task": "perplexity", "schedule": SCHEDULE | schedule, "form": FORM, "model": f"hf:org/{MODEL}"}
+    fingerprint |= {"tokens": TOKENS, "trials": 3, "engine": "torch", "dtype": "bfloat16", "device": "cpu"}
+    fingerprint |= {"threads": None, "adapters_sha256": None, "database_sha256": "d" * 64}
+    asks = fingerprint["schedule"]["kind"] not in ("no_retrieval", "random")
+    fingerprint["index"] = f"results/t/databases/{DATABASE}/indexes/{INDEX}" if asks else None
+    fingerprint |= more
+    settings = PipelineSettings(schedule="retro", task=fingerprint["task"], tokens=TOKENS)
+    path = write_records(folder, name, settings, values).with_suffix(".meta.json")
+    path.write_text(json.dumps({"provenance": {}, "cores": "0-1", "fingerprint": fingerprint}))
+
+
+def test_older_records_are_read_from_fingerprint_configuration_and_report(tmp_path: Path) -> None:
+    write_recall(tmp_path, vectors=700, nprobe=4, filled=10**6)
+    older(tmp_path, "pipe", {"kind": "piperag", "interval": 32, "k": 3, "exclude": "article"}, NATS)
+    older(tmp_path, "none", {"kind": "no_retrieval"}, NATS)
+    older(tmp_path, "asked", {"kind": "retro_plus"}, NATS, index="127.0.0.1:4000")
+    older(tmp_path, "trained", {}, NATS, adapters_sha256="a" * 64, form={"name": "cross_attention"})
+    older(tmp_path, "hide", {"kind": "piperag", "hide": True}, [2.0], task="generate", engine="onnx", threads=2)
+    found = {p.name: p for p in pipelines(runs(tmp_path))}
+    pipe = found["pipe"]
+    assert pipe.specification.schedule.stale
+    assert (pipe.specification.model, pipe.specification.database, pipe.nprobe) == (MODEL, DATABASE, 4)
+    assert pipe.engine == {"name": "torch", "dtype": "bfloat16", "device": "cpu", "threads": None, "cores": "0-1"}
+    index = pipe.specification.index
+    assert index is not None
+    assert (str(pipe.index), index.vectors) == ("ivf (filled: 1,000,000)", 700)
+    assert str(pipe.options) == "3 neighbours, own article passed over"
+    assert found["none"].specification.database == DATABASE, "it has the database's hash in common with others"
+    assert (str(found["asked"].index), found["asked"].nprobe) == ("server", None)
+    assert str(found["trained"].options) == "cross-attention, trained"
+    assert (found["hide"].nprobe, str(found["hide"].options)) == ("hide", "ONNX Runtime")
+
+
+def test_older_records_have_the_labels_of_the_configuration(tmp_path: Path) -> None:
+    config = {**CONFIG, "pipelines": {"trained": {"schedule": "retro", "retrofit_minutes": 2.5}}}
+    older(tmp_path, "trained", {}, NATS, adapters_sha256="a" * 64, model="path:/somewhere/else")
+    (found,) = pipelines(runs(tmp_path, config))
+    assert (found.specification.model, str(found.options)) == (MODEL, "trained 2.5 minutes")
+    assert found.nprobe == 8, "of the recipe, where there is no report of the index"
+
+
+def test_an_older_record_of_no_known_schedule_is_refused(tmp_path: Path) -> None:
+    older(tmp_path, "odd", {"kind": "sometimes"}, NATS)
+    with pytest.raises(UserError, match=r"odd\.meta\.json: not the settings of a pipeline: schedule"):
+        pipelines(runs(tmp_path))
+
+
+def test_a_damaged_report_of_an_index_is_named(tmp_path: Path) -> None:
+    older(tmp_path, "retro", {}, NATS)
+    write_recall(tmp_path)
+    (tmp_path / "databases" / DATABASE / "indexes" / INDEX / "recall.json").write_text("{")
+    with pytest.raises(UserError, match=r"recall\.json: cannot be read as JSON"):
+        pipelines(runs(tmp_path))
 
 
 @pytest.mark.parametrize("text", ["", "[1]", '{"encoder": "minilm"}', '{"queries": 1, "stale_tokens": [1]}'])
@@ -326,12 +435,6 @@ def test_a_query_without_its_cosines_is_refused(tmp_path: Path) -> None:
         table("piperag_table_2", tmp_path)
 
 
-def test_a_damaged_report_of_an_index_is_named(small: Path) -> None:
-    (small / "databases" / DATABASE / "indexes" / INDEX / "recall.json").write_text("{")
-    with pytest.raises(UserError, match=r"recall\.json: cannot be read as JSON"):
-        table("piperag_figure_4", small)
-
-
 # --- drawings, provenance ---
 
 
@@ -341,8 +444,7 @@ def test_a_frontier_is_what_no_point_beats() -> None:
 
 
 def test_what_asks_no_index_stands_in_the_panel_of_each_index(small: Path) -> None:
-    write_recall(small, "filled", vectors=10**6, filled=10**6)
-    write(small, "filled_t", Schedule("retro"), [9.0], task="generate", index="filled")
+    write(small, "filled_t", "retro", [9.0], task="generate", **FILLED)
     found = table("piperag_figure_6", small)
     points = piperag_panels.plane_points(found, "latency_s", "perplexity", piperag_panels.method, ("measured",))
     shown = [p.panel.splitlines()[1:] for p in points if p.kind == "no_retrieval"]
@@ -373,35 +475,44 @@ def test_footer_and_provenance_say_what_was_run_where(small: Path) -> None:
     ],
 )
 def test_a_latency_says_what_others_took_meanwhile(small: Path, share: float | None, note: str, told: str) -> None:
-    write(small, "pipe_t", Schedule("piperag", 32), [4.0], task="generate", load_share=share)
+    write(small, "pipe_t", "piperag", [4.0], interval=32, task="generate", load_share=share)
     found = table("piperag_figure_6", small)
     assert line(found, variant="pipe + pipe_t", quantity="latency_s")["note"] == note
     assert told in footer(runs(small), found)
 
 
 def test_systems_differ_by_what_their_settings_say(tmp_path: Path) -> None:
-    write(tmp_path, "a", Schedule("retro"), NATS)
-    write(tmp_path, "b", Schedule("retro", exclude="article"), NATS)
-    write(tmp_path, "c", Schedule("retro", characters=64), NATS)
-    write(tmp_path, "d", Schedule("retro"), NATS, adapters_sha256="0" * 64)
-    write(tmp_path, "e", Schedule("retro"), NATS, engine="onnx")
-    write(tmp_path, "f", Schedule("retro"), NATS, adapters_sha256="0" * 64, form=CrossAttention())
-    write(tmp_path, "g", Schedule("piperag", read_ahead=False), NATS)
-    write(tmp_path, "h", Schedule("piperag"), NATS)
-    options = [system.options for system in pipelines.systems(runs(tmp_path))]
-    alone = ["ONNX Runtime", "last 64 characters", "own article passed over", "trained", "cross-attention, trained"]
-    assert sorted(options) == sorted(["", "", "neighbours not read ahead", *alone])
+    trained: dict[str, Any] = {"adapters_sha256": "0" * 64, "retrofit_minutes": 5.0}
+    write(tmp_path, "a", "retro", NATS)
+    write(tmp_path, "b", "retro", NATS, exclude="article")
+    write(tmp_path, "c", "retro", NATS, characters=64)
+    write(tmp_path, "d", "retro", NATS, **trained)
+    write(tmp_path, "e", "retro", NATS, engine="onnx")
+    write(tmp_path, "f", "retro", NATS, form="cross_attention", **trained)
+    write(tmp_path, "g", "piperag", NATS, read_ahead=False)
+    write(tmp_path, "h", "piperag", NATS, reach=8, bias=0.5)
+    write(tmp_path, "i", "no_retrieval", NATS, bias=0.5, exclude="article")
+    found = {p.name: str(system.options) for system in systems(runs(tmp_path)) for p in system.members}
+    assert found == {
+        "a": "",
+        "b": "own article passed over",
+        "c": "last 64 characters",
+        "d": "trained 5 minutes",
+        "e": "ONNX Runtime",
+        "f": "cross-attention, trained 5 minutes",
+        "g": "neighbours not read ahead",
+        "h": "reach 8, bias 0.5",
+        "i": "",
+    }
+
+
+def test_pipelines_of_one_label_over_indexes_of_different_size_are_different_systems(tmp_path: Path) -> None:
+    write(tmp_path, "text", "retro", NATS)
+    write(tmp_path, "filled", "retro", NATS, recipe={"filled": 10**6})
+    assert [str(system.index) for system in systems(runs(tmp_path))] == ["ivf", "ivf (filled: 1,000,000)"]
 
 
 def test_an_engine_is_told_before_it_has_run(tmp_path: Path) -> None:
-    retro = {"schedule": "retro", "database": "d"}
-    config = {
-        "run": "t",
-        "models": {"smollm2-135m-instruct": {}},
-        "datasets": {"wiki_single": {}},
-        "methods": {"naive": {}},
-        "databases": {"d": {}},
-        "pipelines": {"torch": retro, "onnx": {**retro, "engine": "onnx"}},
-    }
-    found = {p.name: p.options for p in pipelines.pipelines(runs(tmp_path, config))}
+    config = {**CONFIG, "pipelines": {"torch": {"schedule": "retro"}, "onnx": {"schedule": "retro", "engine": "onnx"}}}
+    found = {p.name: str(p.options) for p in pipelines(runs(tmp_path, config))}
     assert found == {"torch": "", "onnx": "ONNX Runtime"}

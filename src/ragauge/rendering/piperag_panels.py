@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ragauge.rendering import panels, style
-from ragauge.results import pipelines
+from ragauge.results.sequences import AGAINST_NONE
+from ragauge.results.systems import KEYS, S3
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+PAPER = "the paper's RETRO"  # the model of the paper's rows
 PERPLEXITY = panels.Axis("perplexity")
 SECONDS = panels.Axis("latency of a sequence (s)")
 NONE = (math.nan, math.nan)
@@ -41,7 +43,7 @@ def rows(table: pd.DataFrame) -> list[dict[str, Any]]:
     """The rows of a table: its keys, and each quantity's line under the quantity's name."""
     found: dict[tuple[Any, ...], dict[str, Any]] = {}
     for line in table.to_dict("records"):
-        keys = {str(k): line[k] for k in pipelines.KEYS}
+        keys = {str(k): line[k] for k in KEYS}
         found.setdefault(tuple(keys.values()), keys)[line["quantity"]] = line
     return list(found.values())
 
@@ -61,15 +63,15 @@ def bounds(row: Mapping[str, Any], quantity: str) -> tuple[float, float]:
     """
     if quantity != "perplexity":
         return value(row, quantity, "low"), value(row, quantity, "high")
-    nats = value(row, pipelines.AGAINST_NONE)
-    low, high = (value(row, pipelines.AGAINST_NONE, which) - nats for which in ("low", "high"))
+    nats = value(row, AGAINST_NONE)
+    low, high = (value(row, AGAINST_NONE, which) - nats for which in ("low", "high"))
     return value(row, quantity) * math.exp(low), value(row, quantity) * math.exp(high)
 
 
 def panel(row: Mapping[str, Any], published: bool) -> str:
     """The title of the panel that a row is drawn in; a filled index is named in it."""
-    filled = str(row["index"]).partition("(filled: ")[2].rstrip(")")
-    told = f"\nindex filled to {filled}" if filled else ""
+    filled = row["index"].filled if row["index"] else None
+    told = f"\nindex filled to {filled:,}" if filled else ""
     return f"{'published: ' if published else ''}{row['model']}\n{row['dataset']}{told}"
 
 
@@ -164,14 +166,19 @@ def with_interval(row: Mapping[str, Any]) -> str:
     told = [method(row)]
     if row["method"] in ("retro_plus", "piperag", "random") and row["interval"]:
         told.append(f"m = {row['interval']}")
-    if row["model"] == pipelines.PAPER and row["index"]:
+    if row["model"] == PAPER and row["index"]:
         told.append(str(row["index"]).replace("_", " "))
     return ", ".join(told)
 
 
 def with_interval_and_lists(row: Mapping[str, Any]) -> str:
     """A row's line over database sizes: its schedule, interval and nprobe."""
-    return with_interval(row) + (f", nprobe {row['nprobe']}" if row["nprobe"] else "")
+    return with_interval(row) + (f", {lists(row)}" if row["nprobe"] else "")
+
+
+def lists(row: Mapping[str, Any]) -> str:
+    """What a row's searches scan; empty where nothing is searched."""
+    return S3 if row["nprobe"] == S3 else f"nprobe {row['nprobe']}" if row["nprobe"] else ""
 
 
 def _panel(ax: Axes, points: Sequence[Point], looks: Mapping[str, tuple[str, str]], frontiers: bool) -> None:
@@ -267,8 +274,6 @@ def _named(row: Mapping[str, Any]) -> str:
     told = []
     if row["interval"] and row["method"] in ("retro_plus", "piperag"):
         told.append(f"m{row['interval']}")
-    if row["nprobe"] == pipelines.HIDE:
-        told.append(pipelines.HIDE)
-    elif row["nprobe"]:
-        told.append(f"n{row['nprobe']}")
+    if row["nprobe"]:
+        told.append(S3 if row["nprobe"] == S3 else f"n{row['nprobe']}")
     return " ".join(told)

@@ -131,7 +131,7 @@ def _pipeline_doubts(pipeline: pipelines.Pipeline) -> Iterator[str]:
         yield pipeline.missing
         return
     try:
-        failed = [record for record in pipeline.all_records if record.status == "failed"]
+        failed = pipeline.failed
     except UserError as error:
         yield f"{UNREADABLE}{error}"
         return

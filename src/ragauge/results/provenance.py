@@ -64,12 +64,12 @@ def _pipeline(pipeline: Pipeline, machines: _Machines) -> dict[str, Any]:
     provenance = dict(pipeline.meta.get("provenance") or {})
     return {
         "pipeline": pipeline.name,
-        "dataset": pipeline.dataset,
-        "model": pipeline.model,
+        "dataset": pipeline.specification.database,
+        "model": pipeline.specification.model,
         "sequences": len(pipeline.all_records),
         "finished": provenance.get("time"),
         "machine": machines.number(provenance),
-        "cores": pipeline.meta.get("cores"),
+        "cores": pipeline.engine.get("cores"),
         "load_share": pipeline.load_share,
         "settings": pipeline.meta.get("fingerprint"),
     }

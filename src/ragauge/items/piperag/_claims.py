@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ragauge.results import pipelines
+from ragauge.items.piperag import _published
+from ragauge.results import sequences
 from ragauge.results.cells import Cell, Measure, noted
-from ragauge.results.pipelines import System, Text
+from ragauge.results.pipelines import Text
 from ragauge.results.runs import Runs
+from ragauge.results.systems import System
 
 SPEEDUP, GAIN = "speedup_at_no_higher_perplexity", "perplexity_gain_at_no_higher_latency"
 Scored = tuple[System, float, float]  # a system, its perplexity and its median seconds
@@ -20,19 +22,19 @@ def best_speedups(runs: Runs, group: Sequence[System], baseline: str, shared: se
     The paper's number, of RETRO alone, stands beside it.
     """
     name = "max_speedup_over_retro_at_equal_or_lower_perplexity"
-    printed = pipelines.statement(name) if baseline == "retro" else None
+    printed = _published.statement(name) if baseline == "retro" else None
     cells = []
     for keys, pairs in _by_index(runs, group, baseline, shared):
         fitting = [(base, mine) for base, mine in pairs if mine[1] <= base[1]]
         best = max(fitting, key=lambda pair: pair[0][2] / pair[1][2], default=None)
-        measure = noted(pipelines.speedup(runs, best[0][0], best[1][0]), _named(best)) if best else _none(pairs)
+        measure = noted(sequences.speedup(runs, best[0][0], best[1][0]), _named(best)) if best else _none(pairs)
         cells.append(Cell(keys, SPEEDUP, measure, printed))
     return cells
 
 
 def best_gains(runs: Runs, group: Sequence[System], shared: set[Text]) -> list[Cell]:
     """For each index how much lower PipeRAG's perplexity is at most, at equal or lower latency than RETRO's."""
-    printed = pipelines.statement("max_perplexity_reduction_at_equal_latency")
+    printed = _published.statement("max_perplexity_reduction_at_equal_latency")
     cells = []
     for keys, pairs in _by_index(runs, group, "retro", shared):
         fitting = [(base, mine) for base, mine in pairs if mine[2] <= base[2]]
@@ -56,18 +58,18 @@ def _by_index(
 
 def _scored(runs: Runs, group: Sequence[System], shared: set[Text]) -> Iterator[Scored]:
     for system in group:
-        quality, seconds = pipelines.perplexity(runs, system, shared).value, pipelines.latency(system).value
+        quality, seconds = sequences.perplexity(runs, system, shared).value, sequences.latency(system).value
         if quality is not None and seconds is not None:
             yield system, quality, seconds
 
 
 def _named(pair: Pair) -> str:
     (base, *_), (mine, *_) = pair
-    told = [f"{s.kind} interval {s.interval} nprobe {s.nprobe}" for s in (base, mine)]
+    told = [f"{s.kind} interval {s.interval} nprobe {s.keys['nprobe']}" for s in (base, mine)]
     return f"the luckiest pair: {told[0]}, {told[1]}"
 
 
 def _none(pairs: Sequence[Pair]) -> Measure:
     if pairs:
-        return Measure(note="no PipeRAG is at once as good and as fast as the baseline")
-    return Measure(note="not run: no baseline and PipeRAG over this index were both scored and timed")
+        return Measure(reason="no PipeRAG is at once as good and as fast as the baseline")
+    return Measure(reason="not run: no baseline and PipeRAG over this index were both scored and timed")

@@ -15,11 +15,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ragauge.rendering import panels, pipelines_footer
-from ragauge.results import pipelines
+from ragauge.results import sequences
 from ragauge.results.cells import Cell, frame
-from ragauge.results.pipelines import AGAINST_NONE, AGAINST_RANDOM, KEYS
 from ragauge.results.reads import Reads
 from ragauge.results.runs import Runs
+from ragauge.results.sequences import AGAINST_NONE, AGAINST_RANDOM
+from ragauge.results.systems import KEYS, KINDS, groups, systems
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,17 +33,17 @@ AXES = {
 }
 footer = pipelines_footer.footer
 
-READS = Reads(pipelines=pipelines.KINDS)
+READS = Reads(pipelines=KINDS)
 
 
 def table(runs: Runs) -> pd.DataFrame:
     """One line for each (model, data set, system, quantity)."""
     cells: list[Cell] = []
-    for group in pipelines.groups(pipelines.systems(runs)).values():
+    for group in groups(systems(runs)):
         scored = [system for system in group if system.scored is not None]
         for system in scored:
-            cells += pipelines.quality(runs, scored, system, pipelines.shared_keys(scored))
-            cells += pipelines.control(runs, scored, system)
+            cells += sequences.quality(runs, scored, system, sequences.shared_keys(scored))
+            cells += sequences.control(runs, scored, system)
     return frame(KEYS, cells)
 
 

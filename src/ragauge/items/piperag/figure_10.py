@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from ragauge.cost import overlap
 from ragauge.rendering import panels, pipelines_footer, piperag_panels
-from ragauge.results import pipelines
+from ragauge.results import sequences
 from ragauge.results.cells import Cell, Measure, frame, noted
-from ragauge.results.pipelines import KEYS, System
 from ragauge.results.reads import Reads
 from ragauge.results.runs import Runs
+from ragauge.results.systems import KEYS, System, groups, systems
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,8 +34,8 @@ READS = Reads(pipelines=SHOWN)
 
 def table(runs: Runs) -> pd.DataFrame:
     """One line for each (model, data set, system, interval, quantity)."""
-    groups = pipelines.groups(pipelines.systems(runs)).values()
-    return frame(KEYS, [cell for group in groups for cell in _group(runs, group)])
+    cells = [cell for group in groups(systems(runs)) for cell in _group(runs, group)]
+    return frame(KEYS, cells)
 
 
 def draw(table: pd.DataFrame) -> Figure:
@@ -50,20 +50,19 @@ def draw(table: pd.DataFrame) -> Figure:
 def _line(row: Mapping[str, Any]) -> str:
     """At 64 tokens RETRO+ is RETRO itself."""
     row = {**row, "method": "retro_plus"} if row["method"] == "retro" else row
-    lists = row["nprobe"] if row["nprobe"] in ("", pipelines.HIDE) else f"nprobe {row['nprobe']}"
-    return ", ".join(filter(None, (piperag_panels.method(row), lists)))
+    return ", ".join(filter(None, (piperag_panels.method(row), piperag_panels.lists(row))))
 
 
 def _group(runs: Runs, group: Sequence[System]) -> Iterator[Cell]:
     for system in (s for s in group if s.kind in SHOWN):
         yield Cell(system.keys, "interval_tokens", Measure(float(system.interval), n=1))
-        yield Cell(system.keys, "latency_s", pipelines.latency(system))
-        yield Cell(system.keys, "waited_s", pipelines.folded(system, overlap.waited_s))
+        yield Cell(system.keys, "latency_s", sequences.latency(system))
+        yield Cell(system.keys, "waited_s", sequences.folded(system, overlap.waited_s))
         fresh = _fresh(group, system)
         if system.kind == "piperag" and fresh is not None:
-            measure = pipelines.difference(runs, system.scored, fresh.scored)
+            measure = sequences.difference(runs, system.scored, fresh.scored)
             yield Cell(system.keys, STALE, noted(measure, f"against {fresh.kind} at the same interval and nprobe"))
-            yield Cell(system.keys, "speedup_over_fresh", pipelines.speedup(runs, fresh, system))
+            yield Cell(system.keys, "speedup_over_fresh", sequences.speedup(runs, fresh, system))
 
 
 def _fresh(group: Sequence[System], system: System) -> System | None:

@@ -9,17 +9,19 @@ ships. Indexes that were filled with drawn vectors have no more text in them and
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ragauge.io.specifications import IndexFacts
+from ragauge.items.piperag import _published
 from ragauge.rendering import panels, pipelines_footer, piperag_panels
-from ragauge.results import pipelines
-from ragauge.results.cells import Cell, Measure, frame, noted
-from ragauge.results.pipelines import KEYS, System
-from ragauge.results.publications import read_csv
+from ragauge.results import sequences
+from ragauge.results.cells import Cell, Measure, frame
+from ragauge.results.pipelines import Text
 from ragauge.results.reads import Reads
 from ragauge.results.runs import Runs
+from ragauge.results.systems import KEYS, KINDS, System, groups, systems
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,13 +32,13 @@ KEPT = "near-duplicates kept"
 ONE_SIZE = "No system of this run asked databases of two sizes; the table has what there is."
 footer = pipelines_footer.footer
 
-READS = Reads(pipelines=pipelines.KINDS)
+READS = Reads(pipelines=KINDS)
 
 
 def table(runs: Runs) -> pd.DataFrame:
     """One line for each (model, data set, system, index, quantity)."""
-    groups = pipelines.groups(pipelines.systems(runs)).values()
-    return frame(KEYS, [cell for group in groups for cell in _group(runs, group)] + _published())
+    cells = [cell for group in groups(systems(runs)) for cell in _group(runs, group)]
+    return frame(KEYS, cells + _published.logged(swept=False))
 
 
 def draw(table: pd.DataFrame) -> Figure:
@@ -52,37 +54,24 @@ def draw(table: pd.DataFrame) -> Figure:
 
 def _group(runs: Runs, group: Sequence[System]) -> list[Cell]:
     """The systems over each index that holds nothing but text; what asks none stands beside."""
-    searched = [s for s in group if s.index and not s.filled]
-    shown = [s for s in group if s.kind in ("no_retrieval", "random")] + searched
-    shared = pipelines.shared_keys(shown)
+    shown = [s for s in group if s.kind in ("no_retrieval", "random")]
+    shown += [s for s in group if s.index and not s.index.filled]
+    shared = sequences.shared_keys(shown)
     return [cell for system in shown for cell in _cells(runs, group, system, shared)]
 
 
-def _cells(runs: Runs, group: Sequence[System], system: System, shared: set[pipelines.Text]) -> list[Cell]:
-    keys = system.keys | {"options": _options(runs, system)}
-    cells = [replace(cell, keys=keys) for cell in pipelines.quality(runs, group, system, shared)]
-    if system.index:
-        cells.append(Cell(keys, SIZE, _size(runs, system)))
-    return cells
+def _cells(runs: Runs, group: Sequence[System], system: System, shared: set[Text]) -> Iterator[Cell]:
+    facts = system.index_facts
+    kept = facts is not None and facts.settings.get("near_duplicates") == "keep"
+    keys = system.keys | {"options": ", ".join(filter(None, (str(system.options), KEPT if kept else "")))}
+    for cell in sequences.quality(runs, group, system, shared):
+        yield replace(cell, keys=keys)
+    if facts is not None:
+        yield Cell(keys, SIZE, _size(facts))
 
 
-def _options(runs: Runs, system: System) -> str:
-    kept = pipelines.index_setting(runs, system.dataset, system.index, "near_duplicates") == "keep"
-    return ", ".join(filter(None, (system.options, KEPT if kept else "")))
-
-
-def _size(runs: Runs, system: System) -> Measure:
-    report = pipelines.index_report(runs, system.dataset, system.index)
-    if "vectors" not in report:
-        return Measure(note="not known: no recall.json of this index")
-    shards = pipelines.index_setting(runs, system.dataset, system.index, "shards")
-    return noted(Measure(float(report["vectors"]), n=1), f"the first {shards} shards" if shards else "")
-
-
-def _published() -> list[Cell]:
-    """The logs' perplexities at one interval and the index's own nprobe: they differ in the database."""
-    return [
-        pipelines.logged(row)
-        for row in read_csv("piperag_perplexity_from_logs")
-        if "_interval_" not in row["log"] and "_nprobe_" not in row["log"]
-    ]
+def _size(facts: IndexFacts) -> Measure:
+    if facts.vectors is None:
+        return Measure(reason="not known: no recall.json of this index")
+    shards = facts.settings.get("shards")
+    return Measure(float(facts.vectors), n=1, note=f"the first {shards} shards" if shards else "")

@@ -9,16 +9,17 @@ repository ships, at 512 tokens, where nprobe was varied.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ragauge.items.piperag import _published
 from ragauge.rendering import panels, pipelines_footer, piperag_panels
-from ragauge.results import pipelines
+from ragauge.results import sequences
 from ragauge.results.cells import Cell, Measure, frame
-from ragauge.results.pipelines import KEYS, System
-from ragauge.results.publications import read_csv
+from ragauge.results.pipelines import IndexName
 from ragauge.results.reads import Reads
 from ragauge.results.runs import Runs
+from ragauge.results.systems import KEYS, System, groups, systems
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,8 +34,8 @@ READS = Reads(pipelines=("no_retrieval", *KINDS))
 
 def table(runs: Runs) -> pd.DataFrame:
     """One line for each (model, data set, system, interval, nprobe, quantity)."""
-    groups = pipelines.groups(pipelines.systems(runs)).values()
-    return frame(KEYS, [cell for group in groups for cell in _group(runs, group)] + _published())
+    cells = [cell for group in groups(systems(runs)) for cell in _group(runs, group)]
+    return frame(KEYS, cells + _published_cells())
 
 
 def draw(table: pd.DataFrame) -> Figure:
@@ -45,10 +46,10 @@ def draw(table: pd.DataFrame) -> Figure:
 
 def _line(table: pd.DataFrame) -> Callable[[Mapping[str, Any]], str]:
     """The text of a row's line, with the index where several were searched."""
-    indexes = set(table[table["measured"].notna()]["index"]) - {""}
+    indexes = set(table[table["measured"].notna()]["index"])
 
     def text(row: Mapping[str, Any]) -> str:
-        several = row["model"] != pipelines.PAPER and len(indexes) > 1
+        several = row["model"] != piperag_panels.PAPER and len(indexes) > 1
         return piperag_panels.with_interval(row) + (f", index {row['index']}" if several else "")
 
     return text
@@ -56,30 +57,24 @@ def _line(table: pd.DataFrame) -> Callable[[Mapping[str, Any]], str]:
 
 def _swept(group: Sequence[System]) -> list[System]:
     """What was scored, or is to be, over the indexes on which nprobe was varied; over all where it was on none."""
-    fixed = [s for s in group if s.kind in KINDS and s.nprobe.isdigit() and not s.filled]
-    scored = [s for s in fixed if s.scored is not None or any(p.task == "perplexity" for p in s.asked)]
-    lists: dict[str, set[str]] = {}
+    searched = [s for s in group if s.kind in KINDS and s.lists is not None and s.index and not s.index.filled]
+    scored = [s for s in searched if s.scored is not None or s.asked("perplexity")]
+    lists: dict[IndexName | None, set[int | None]] = {}
     for system in scored:
-        lists.setdefault(system.index, set()).add(system.nprobe)
+        lists.setdefault(system.index, set()).add(system.lists)
     varied = {index for index, found in lists.items() if len(found) > 1} or set(lists)
     return [s for s in scored if s.index in varied]
 
 
-def _group(runs: Runs, group: Sequence[System]) -> list[Cell]:
+def _group(runs: Runs, group: Sequence[System]) -> Iterator[Cell]:
     swept = _swept(group)
-    shared = pipelines.shared_keys(swept)
-    cells: list[Cell] = []
+    shared = sequences.shared_keys(swept)
     for system in swept:
-        cells += pipelines.quality(runs, group, system, shared)
-        cells.append(Cell(system.keys, LISTS, Measure(float(system.nprobe), n=1)))
-    return cells
+        yield from sequences.quality(runs, group, system, shared)
+        yield Cell(system.keys, LISTS, Measure(float(system.lists or 0), n=1))
 
 
-def _published() -> list[Cell]:
-    swept = [
-        pipelines.logged(row)
-        for row in read_csv("piperag_perplexity_from_logs")
-        if "_interval_" in row["log"] or "_nprobe_" in row["log"]
-    ]
-    lists = [Cell(c.keys, LISTS, Measure(), float(c.keys["nprobe"])) for c in swept if c.keys["nprobe"]]
-    return swept + lists
+def _published_cells() -> list[Cell]:
+    logged = _published.logged(swept=True)
+    lists = [Cell(c.keys, LISTS, Measure(), float(c.keys["nprobe"])) for c in logged if c.keys["nprobe"]]
+    return logged + lists

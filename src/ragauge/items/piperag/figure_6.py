@@ -14,26 +14,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ragauge.items.piperag import _claims
+from ragauge.items.piperag import _claims, _published
 from ragauge.rendering import pipelines_footer, piperag_panels
-from ragauge.results import pipelines
+from ragauge.results import sequences
 from ragauge.results.cells import Cell, frame
-from ragauge.results.pipelines import KEYS, System
 from ragauge.results.reads import Reads
 from ragauge.results.runs import Runs
+from ragauge.results.systems import KEYS, KINDS, System, groups, systems
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 footer = pipelines_footer.footer
 
-READS = Reads(pipelines=pipelines.KINDS)
+READS = Reads(pipelines=KINDS)
 
 
 def table(runs: Runs) -> pd.DataFrame:
     """One line for each (model, data set, system, quantity), then the claims of the text."""
-    groups = pipelines.groups(pipelines.systems(runs)).values()
-    return frame(KEYS, [cell for group in groups for cell in _group(runs, group)] + pipelines.published_table())
+    cells = [cell for group in groups(systems(runs)) for cell in _group(runs, group)]
+    return frame(KEYS, cells + _published.table_1())
 
 
 def draw(table: pd.DataFrame) -> Figure:
@@ -44,12 +44,12 @@ def draw(table: pd.DataFrame) -> Figure:
 
 
 def _group(runs: Runs, group: Sequence[System]) -> list[Cell]:
-    shared = pipelines.shared_keys(group)
+    shared = sequences.shared_keys(group)
     cells: list[Cell] = []
     for system in group:
-        cells += pipelines.quality(runs, group, system, shared)
+        cells += sequences.quality(runs, group, system, shared)
         if system.kind != "random":
-            cells.append(Cell(system.keys, "latency_s", pipelines.latency(system)))
-        cells += pipelines.control(runs, group, system)
+            cells.append(Cell(system.keys, "latency_s", sequences.latency(system)))
+        cells += sequences.control(runs, group, system)
     cells += _claims.best_speedups(runs, group, "retro", shared)
     return cells + _claims.best_gains(runs, group, shared)

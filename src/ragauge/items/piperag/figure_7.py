@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 from ragauge.cost import overlap
 from ragauge.cost.overlap import Speedup
+from ragauge.items.piperag import _published
 from ragauge.rendering import panels, pipelines_footer, piperag_panels
-from ragauge.results import pipelines
-from ragauge.results.cells import Cell, Measure, frame, noted
-from ragauge.results.pipelines import KEYS, System
+from ragauge.results import sequences
+from ragauge.results.cells import Cell, Measure, Source, frame, noted
 from ragauge.results.reads import Reads
 from ragauge.results.runs import Runs
+from ragauge.results.systems import KEYS, System, groups, systems
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,6 +40,7 @@ TITLES = {TRACED: "as traced"} | {
     q: f"{'inference' if 'generation' in q else 'retrieval'} {q.rsplit('_', 2)[1].removesuffix('x')} times faster"
     for q in PROJECTIONS
 }
+NOTE = "projected, not measured"
 SHOWN = ("no_retrieval", "retrieve_once", "retro", "piperag")
 FITS = {"decode": "decode_fit_error_percent", "neighbours": "neighbours_fit_error_percent"}
 footer = pipelines_footer.footer
@@ -48,8 +50,8 @@ READS = Reads(pipelines=SHOWN)
 
 def table(runs: Runs) -> pd.DataFrame:
     """One line for each (model, data set, system, projection)."""
-    groups = pipelines.groups(pipelines.systems(runs)).values()
-    return frame(KEYS, [cell for group in groups for cell in _group(runs, group)] + _published())
+    cells = [cell for group in groups(systems(runs)) for cell in _group(runs, group)]
+    return frame(KEYS, cells + _published_cells())
 
 
 def draw(table: pd.DataFrame) -> Figure:
@@ -64,27 +66,23 @@ def draw(table: pd.DataFrame) -> Figure:
 
 
 def _group(runs: Runs, group: Sequence[System]) -> Iterator[Cell]:
-    shown = [s for s in group if s.kind in SHOWN and (s.timed is not None or _asked(s))]
-    shared = pipelines.shared_keys(shown)
+    shown = [s for s in group if s.kind in SHOWN and (s.timed is not None or s.asked("generate"))]
+    shared = sequences.shared_keys(shown)
     for system in shown:
-        yield from pipelines.quality(runs, group, system, shared)
-        yield Cell(system.keys, TRACED, pipelines.folded(system, overlap.ideal_s))
+        yield from sequences.quality(runs, group, system, shared)
+        yield Cell(system.keys, TRACED, sequences.folded(system, overlap.ideal_s))
         yield Cell(system.keys, "over_ideal", _over_ideal(system))
         for quantity, faster in PROJECTIONS.items():
-            projected = pipelines.folded(system, partial(overlap.ideal_s, faster=faster))
-            yield Cell(system.keys, quantity, noted(projected, "projected, not measured"))
+            projected = sequences.folded(system, partial(overlap.ideal_s, faster=faster))
+            yield Cell(system.keys, quantity, replace(noted(projected, NOTE), source=Source.PROJECTION))
         yield from _fits(system)
-
-
-def _asked(system: System) -> bool:
-    return any(p.task == "generate" for p in system.asked)
 
 
 def _over_ideal(system: System) -> Measure:
     """Measured seconds over the ideal overlap of the same trial's trace: 1 is a perfect overlap."""
-    ideal, measured = pipelines.folded(system, overlap.ideal_s), pipelines.latency(system)
+    ideal, measured = sequences.folded(system, overlap.ideal_s), sequences.latency(system)
     if ideal.value is None or measured.value is None:
-        return Measure(note=ideal.note)
+        return Measure(reason=ideal.reason)
     return Measure(measured.value / ideal.value, n=ideal.n)
 
 
@@ -97,10 +95,10 @@ def _fits(system: System) -> Iterator[Cell]:
             yield Cell(system.keys, quantity, Measure(100 * float(model[part]["error"]), n=1, note=note))
 
 
-def _published() -> list[Cell]:
+def _published_cells() -> list[Cell]:
     """What the text says of its performance model and of ONNX; `benchmarks/pipeline.py` measures both here."""
-    keys = pipelines.published_row("the paper's text", "piperag")
+    keys = _published.row("the paper's text", "piperag")
     note = Measure(note="not run in an experiment: benchmarks/pipeline.py measures it; published for another model")
     names = {"predicted_latency_median_error_percent": "performance_model_median_error"}
     names["onnx_with_cache_over_torch"] = "onnx_with_cache_speedup_over_pytorch"
-    return [Cell(keys, quantity, note, pipelines.statement(name)) for quantity, name in names.items()]
+    return [Cell(keys, quantity, note, _published.statement(name)) for quantity, name in names.items()]

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 from ragauge.items.piperag import _claims
 from ragauge.rendering import pipelines_footer, piperag_panels
-from ragauge.results import pipelines
+from ragauge.results import sequences
 from ragauge.results.cells import Cell, frame
-from ragauge.results.pipelines import KEYS, System
 from ragauge.results.reads import Reads
 from ragauge.results.runs import Runs
+from ragauge.results.systems import KEYS, System, groups, systems
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,8 +32,8 @@ READS = Reads(pipelines=SHOWN)
 
 def table(runs: Runs) -> pd.DataFrame:
     """One line for each (model, data set, system, quantity)."""
-    groups = pipelines.groups(pipelines.systems(runs)).values()
-    return frame(KEYS, [cell for group in groups for cell in _group(runs, group)])
+    cells = [cell for group in groups(systems(runs)) for cell in _group(runs, group)]
+    return frame(KEYS, cells)
 
 
 def draw(table: pd.DataFrame) -> Figure:
@@ -44,9 +44,9 @@ def draw(table: pd.DataFrame) -> Figure:
 
 def _group(runs: Runs, group: Sequence[System]) -> list[Cell]:
     shown = [s for s in group if s.kind in SHOWN]
-    shared = pipelines.shared_keys(shown)
+    shared = sequences.shared_keys(shown)
     cells: list[Cell] = []
     for system in shown:
-        cells += pipelines.quality(runs, group, system, shared)
-        cells.append(Cell(system.keys, "latency_s", pipelines.latency(system)))
+        cells += sequences.quality(runs, group, system, shared)
+        cells.append(Cell(system.keys, "latency_s", sequences.latency(system)))
     return cells + _claims.best_speedups(runs, group, "retro_plus", shared)

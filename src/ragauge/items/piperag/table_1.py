@@ -11,16 +11,19 @@ machine and have no ratio.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from ragauge.cost import overlap
-from ragauge.rendering import panels, pipelines_footer
-from ragauge.results import pipelines
+from ragauge.items.piperag import _published
+from ragauge.rendering import panels, pipelines_footer, piperag_panels
+from ragauge.results import sequences
 from ragauge.results.cells import Cell, Measure, frame, noted
-from ragauge.results.pipelines import KEYS, System
+from ragauge.results.pipelines import Text
 from ragauge.results.reads import Reads
 from ragauge.results.runs import Runs
+from ragauge.results.systems import KEYS, System, groups, systems
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,8 +38,8 @@ READS = Reads(pipelines=("no_retrieval", "retrieve_once", "retro", "piperag"))
 
 def table(runs: Runs) -> pd.DataFrame:
     """One line for each (model, data set, system, quantity)."""
-    groups = pipelines.groups(pipelines.systems(runs)).values()
-    return frame(KEYS, [cell for group in groups for cell in _group(runs, group)] + pipelines.published_table())
+    cells = [cell for group in groups(systems(runs)) for cell in _group(runs, group)]
+    return frame(KEYS, cells + _published.table_1())
 
 
 def draw(table: pd.DataFrame) -> Figure:
@@ -53,9 +56,8 @@ def _by_index(table: pd.DataFrame) -> pd.DataFrame:
     parts = []
     for _, group in table.groupby(["model", "dataset"], sort=False):
         asked, bare = group[group["index"] != ""], group[group["index"] == ""]
-        names = [
-            f"{d} · index {i}" if "filled" in i else d for d, i in zip(asked["dataset"], asked["index"], strict=True)
-        ]
+        pairs = zip(asked["dataset"], asked["index"], strict=True)
+        names = [f"{dataset} · index {index}" if index.filled else dataset for dataset, index in pairs]
         for name, part in asked.assign(dataset=names).groupby("dataset", sort=False):
             parts.append(pd.concat([bare.assign(dataset=str(name)), part]))
         if asked.empty:
@@ -64,38 +66,37 @@ def _by_index(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _row_name(line: Mapping[Any, Any]) -> str:
-    lists = line["nprobe"] if line["nprobe"] == pipelines.HIDE else f"nprobe {line['nprobe']}" if line["nprobe"] else ""
     interval = f"m = {line['interval']}" if line["method"] == "piperag" and line["interval"] else ""
-    return ", ".join(filter(None, (panels.method_label(line["method"]), interval, lists)))
+    return ", ".join(filter(None, (panels.method_label(line["method"]), interval, piperag_panels.lists(line))))
 
 
 def _group(runs: Runs, group: Sequence[System]) -> list[Cell]:
-    timed = {s.index for s in group if s.timed is not None or any(p.task == "generate" for p in s.asked)}
+    timed = {s.index for s in group if s.timed is not None or s.asked("generate")}
     plain = [s for s in group if not s.options and (s.index in timed or not timed)]
     chosen = [s for s in plain if s.kind in ("no_retrieval", "retrieve_once")]
     chosen += _most_lists([s for s in plain if s.kind == "retro"])
-    chosen += [s for s in plain if s.kind == "piperag" and s.nprobe == pipelines.HIDE]
+    chosen += [s for s in plain if s.kind == "piperag" and s.hides]
     base = next((s for s in chosen if s.kind == "no_retrieval"), None)
-    shared = pipelines.shared_keys(chosen)
+    shared = sequences.shared_keys(chosen)
     return [cell for system in chosen for cell in _row(runs, base, system, shared)]
 
 
 def _most_lists(retro: Sequence[System]) -> list[System]:
     """For each index the one that scans most lists."""
-    ranked = sorted(retro, key=lambda s: int(s.nprobe) if s.nprobe.isdigit() else 0)
+    ranked = sorted(retro, key=lambda s: s.lists or 0)
     return list({s.index: s for s in ranked}.values())
 
 
-def _row(runs: Runs, base: System | None, system: System, shared: set[pipelines.Text]) -> list[Cell]:
+def _row(runs: Runs, base: System | None, system: System, shared: set[Text]) -> list[Cell]:
     measures = {
-        "perplexity": pipelines.perplexity(runs, system, shared),
-        "latency_s": pipelines.latency(system),
-        "ideal_overlap_s": pipelines.folded(system, overlap.ideal_s),
-        "waited_s": pipelines.folded(system, overlap.waited_s),
+        "perplexity": sequences.perplexity(runs, system, shared),
+        "latency_s": sequences.latency(system),
+        "ideal_overlap_s": sequences.folded(system, overlap.ideal_s),
+        "waited_s": sequences.folded(system, overlap.waited_s),
     }
     cells = [Cell(system.keys, quantity, measure) for quantity, measure in measures.items()]
-    scanned = pipelines.nprobes(system)
-    if scanned and system.nprobe == pipelines.HIDE:
+    scanned = system.chosen
+    if scanned and system.hides:
         low, high = float(min(scanned)), float(max(scanned))
         note = "median, least and most of its retrievals"
         cells.append(Cell(system.keys, "nprobe_chosen", Measure(median(scanned), low, high, len(scanned), note=note)))
@@ -106,9 +107,8 @@ def _row(runs: Runs, base: System | None, system: System, shared: set[pipelines.
 
 def _overhead(runs: Runs, base: System | None, system: System) -> Cell:
     """Per cent of time over no retrieval; beside S3's the larger of the two that the paper's text names."""
-    ratio = pipelines.speedup(runs, system, base) if base is not None else Measure(note="not run: no_retrieval")
-    s3 = system.nprobe == pipelines.HIDE
-    printed = pipelines.statement("s3_latency_overhead_max") if s3 else None
-    note = f"the paper's text: {pipelines.statement('s3_latency_overhead_min'):g} to {printed:g} per cent" if s3 else ""
+    ratio = sequences.speedup(runs, system, base) if base is not None else Measure(reason="not run: no_retrieval")
+    least, most = (_published.statement(f"s3_latency_overhead_{end}") for end in ("min", "max"))
+    printed, note = (most, f"the paper's text: {least:g} to {most:g} per cent") if system.hides else (None, "")
     value, low, high = (None if v is None else 100 * (v - 1) for v in (ratio.value, ratio.low, ratio.high))
-    return Cell(system.keys, OVERHEAD, noted(Measure(value, low, high, ratio.n, note=ratio.note), note), printed)
+    return Cell(system.keys, OVERHEAD, noted(replace(ratio, value=value, low=low, high=high), note), printed)

@@ -15,11 +15,11 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ragauge.rendering import panels, pipelines_footer, piperag_panels
-from ragauge.results import pipelines
-from ragauge.results.cells import Cell, Measure, frame
+from ragauge.results.cells import Cell, Measure, frame, mean
 from ragauge.results.publications import read_csv
 from ragauge.results.reads import Reads
 from ragauge.results.runs import Runs
+from ragauge.results.staleness import Comparison, Likeness, comparisons
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,8 +36,8 @@ READS = Reads(staleness=True)
 
 def table(runs: Runs) -> pd.DataFrame:
     """One line for each (encoder, data set, index, stale tokens, quantity), then the paper's."""
-    printed = {(row["dataset"], row["stale_tokens"]): float(row["cosine_similarity"]) for row in _paper()}
-    cells = [cell for report in pipelines.comparisons(runs) for cell in _measured(runs, report, printed)]
+    printed = {(row["dataset"], int(row["stale_tokens"])): float(row["cosine_similarity"]) for row in _paper()}
+    cells = [cell for comparison in comparisons(runs) for cell in _measured(runs, comparison, printed)]
     beside = {(c.keys["dataset"], c.keys["stale_tokens"]) for c in cells if c.published is not None}
     rest = {key: value for key, value in printed.items() if key not in beside}
     return frame(KEYS, cells + [_published(dataset, stale, value) for (dataset, stale), value in rest.items()])
@@ -45,12 +45,12 @@ def table(runs: Runs) -> pd.DataFrame:
 
 def draw(table: pd.DataFrame) -> Figure:
     """Cosine against stale tokens on a base-2 scale; a panel an encoder, measured and published."""
-    points = []
-    for line in table[table["quantity"] == COSINE].to_dict("records"):
-        for source in ("measured", "published"):
-            x, y, mine = float(line["stale_tokens"]), line[source], source == "measured"
-            if x > 0 and math.isfinite(y):
-                points.append(_point(line, x, y, mine))
+    points = [
+        _point(line, float(line["stale_tokens"]), line[source], source == "measured")
+        for line in table[table["quantity"] == COSINE].to_dict("records")
+        for source in ("measured", "published")
+        if math.isfinite(line[source])
+    ]
     return piperag_panels.draw(points, panels.Axis("stale tokens", base2=True), panels.Axis("cosine similarity"))
 
 
@@ -66,40 +66,37 @@ def _paper() -> list[dict[str, str]]:
     return [row for row in read_csv("piperag_table_2") if row["stale_tokens"] != "0"]
 
 
-def _published(dataset: str, stale: str, value: float) -> Cell:
+def _published(dataset: str, stale: int, value: float) -> Cell:
     return Cell(_keys(ENCODER, dataset, stale), COSINE, Measure(note=OTHER), value)
 
 
-def _keys(encoder: str, dataset: str, stale: str, **more: str) -> dict[str, str]:
+def _keys(encoder: str, dataset: str, stale: int, **more: Any) -> dict[str, Any]:
     return {"model": encoder, "dataset": dataset, "stale_tokens": stale, **more}
 
 
-def _measured(runs: Runs, report: Mapping[str, Any], printed: Mapping[tuple[str, str], float]) -> Iterator[Cell]:
-    if report.get("missing"):
-        yield Cell({k: report[k] for k in KEYS if k in report}, COSINE, Measure(note=f"not run: {report['missing']}"))
+def _measured(runs: Runs, comparison: Comparison, printed: Mapping[tuple[str, int], float]) -> Iterator[Cell]:
+    report, more = comparison.report, {"index": comparison.index, "variant": comparison.name}
+    if report is None:
+        keys = {"model": comparison.encoder, "dataset": comparison.database, **more}
+        yield Cell(keys, COSINE, Measure(reason="not run: no such file yet"))
         return
-    encoder, dataset = str(report["encoder"]).rpartition("/")[2].rpartition(":")[2], str(report["dataset"])
-    index = str(report["index"]) + (f" (filled: {report['filled']:,})" if report.get("filled") else "")
-    for place, stale in enumerate(report["stale_tokens"]):
-        more = {"index": index, "nprobe": str(report["nprobe"]), "variant": report["label"]}
-        keys = _keys(encoder, dataset, str(stale), **more)
-        published = printed.get((dataset, str(stale))) if encoder == ENCODER else None
-        yield Cell(keys, COSINE, _mean(runs, [q["cosine"][place] for q in report["queries"]]), published)
-        yield Cell(keys, SAME, _mean(runs, [_same(q["chunks"], place) for q in report["queries"]]))
+    encoder = comparison.encoder.rpartition("/")[2].rpartition(":")[2]
+    for place, stale in enumerate(report.stale_tokens):
+        keys = _keys(encoder, comparison.database, stale, nprobe=report.nprobe, **more)
+        published = printed.get((comparison.database, stale)) if encoder == ENCODER else None
+        yield Cell(keys, COSINE, _mean(runs, [query.cosine[place] for query in report.queries]), published)
+        yield Cell(keys, SAME, _mean(runs, [_same(query, place) for query in report.queries]))
 
 
-def _same(chunks: list[int], place: int) -> float | None:
+def _same(query: Likeness, place: int) -> float | None:
     """1 where the stale query's nearest chunk is the fresh one's; None where either found nothing."""
-    fresh, stale = chunks[0], chunks[1 + place]
+    fresh, stale = query.chunks[0], query.chunks[1 + place]
     return None if min(fresh, stale) < 0 else float(fresh == stale)
 
 
 def _mean(runs: Runs, values: list[float | None]) -> Measure:
-    from ragauge.results.stats import bootstrap_interval
-
     known = [v for v in values if v is not None and math.isfinite(v)]
     note = f"{len(values) - len(known)} of {len(values)} queries found nothing" if len(known) < len(values) else ""
-    if not known:
-        return Measure(note=note or "no query")
-    low, high = bootstrap_interval(known, seed=runs.seed) if len(known) > 1 else (None, None)
-    return Measure(sum(known) / len(known), low, high, len(known), note=note)
+    if len(known) == 1:
+        return Measure(known[0], n=1, note=note)
+    return mean(known, runs.seed, note, nothing="no query")

@@ -1,0 +1,68 @@
+"""The numbers that PipeRAG prints in its table and text, and those of the logs that its repository ships."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ragauge.rendering.piperag_panels import PAPER
+from ragauge.results.cells import Cell, Measure
+from ragauge.results.pipelines import IndexName
+from ragauge.results.publications import read_csv
+from ragauge.results.systems import KEYS, S3
+
+OTHER = "published for another model, corpus and machine"
+LOGGED = "from the logs of the paper's repository, sequences of 512 tokens; published for another model"
+KINDS = {"no_retrieval": "no_retrieval", "retro": "retro", "piperag_s3": "piperag"}
+
+
+def statement(name: str) -> float:
+    """A number of the paper's text."""
+    return next(float(row["value"]) for row in read_csv("piperag_statements") if row["item"] == name)
+
+
+def row(dataset: str, kind: str, **more: Any) -> dict[str, Any]:
+    """The keys of a row of the paper's numbers."""
+    return {**dict.fromkeys(KEYS, ""), "model": PAPER, "dataset": dataset, "method": kind, **more}
+
+
+def table_1() -> list[Cell]:
+    """The cells of the paper's Table 1."""
+    cells = []
+    for line in read_csv("piperag_table_1"):
+        nprobe = S3 if line["system"] == "piperag_s3" else ""
+        keys = row(line["dataset"], KINDS[line["system"]], nprobe=nprobe)
+        cells += [Cell(keys, q, Measure(note=OTHER), float(line[q])) for q in ("perplexity", "latency_s")]
+    return cells
+
+
+def logged(*, swept: bool) -> list[Cell]:
+    """The perplexities of the logs that vary interval or nprobe, or of those that vary neither."""
+    lines = read_csv("piperag_perplexity_from_logs")
+    return [_logged(line) for line in lines if swept == any(name in line["log"] for name in ("_interval_", "_nprobe_"))]
+
+
+def _logged(line: Mapping[str, str]) -> Cell:
+    kind = "no_retrieval" if line["no_retrieval"] == "1" else "piperag" if line["staleness"] == "1" else "retro"
+    database = line["config_set"].partition("_eval_")[2].removesuffix(".json")
+    retrieval = {"interval": _number(line["retrieval_interval"]), "options": _options(line)}
+    keys = row(
+        "wikipedia" if line["config_set"].startswith("wikipedia") else "realnews",
+        kind,
+        nprobe=_number(line["nprobe"]),
+        index=IndexName(database) if database else "",
+        **(retrieval if kind != "no_retrieval" else {}),
+    )
+    return Cell(keys, "perplexity", Measure(note=LOGGED), float(line["perplexity"]))
+
+
+def _number(text: str) -> int | str:
+    return int(text) if text.isdigit() else ""
+
+
+def _options(line: Mapping[str, str]) -> str:
+    chunks = int(line["num_continuation_chunks"])
+    told = [] if chunks == 1 else [f"{chunks} chunks of continuation" if chunks else "no continuation"]
+    if line["staleness"] == "1":
+        told.append("stale context dropped" if line["remove_stale_context"] == "1" else "stale context kept")
+    return ", ".join(told)

@@ -1,0 +1,154 @@
+"""What was measured of systems over sequences of text: perplexity, latency, and differences between two of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from statistics import median, quantiles
+
+from ragauge.cost.machine import MAX_LOAD
+from ragauge.cost.trace import Trace
+from ragauge.results.cells import Cell, Measure, join, noted
+from ragauge.results.pipelines import Pipeline, Task, Text
+from ragauge.results.runs import Runs
+from ragauge.results.systems import System
+
+AGAINST_NONE = "minus_no_retrieval_nats"
+AGAINST_RANDOM = "retrieved_minus_random_nats"
+
+
+def shared_keys(found: Iterable[System]) -> set[Text]:
+    """The sequences that all of the scored systems have in common: what their perplexities can be compared on."""
+    keys = [set(s.scored.nll) for s in found if s.scored is not None and s.scored.nll]
+    return set.intersection(*keys) if keys else set()
+
+
+def perplexity(runs: Runs, system: System, keys: set[Text] | None = None) -> Measure:
+    """exp of the mean negative log-likelihood of a token; the interval is over sequences, which have equal lengths."""
+    from ragauge.results.stats import bootstrap_interval
+
+    if system.scored is None:
+        return Measure(reason=_not_run(system, "perplexity"))
+    known = system.scored.nll
+    nll = [value for key, value in known.items() if not keys or key in keys]
+    if not nll:
+        return Measure(reason=_failed(system.scored) or "no sequence has a likelihood")
+    note = f"on the {len(nll)} sequences that all systems share" if len(nll) < len(known) else ""
+    note = "the systems share no sequence" if keys is not None and not keys else note
+    note = join(note, _failed(system.scored), _of_proxy(system))
+    low, high = bootstrap_interval(nll, seed=runs.seed) if len(nll) > 1 else (math.nan, math.nan)
+    return Measure(math.exp(sum(nll) / len(nll)), _known(math.exp(low)), _known(math.exp(high)), len(nll), note=note)
+
+
+def quality(runs: Runs, group: Iterable[System], system: System, shared: set[Text]) -> Iterator[Cell]:
+    """The cells of a system's perplexity, and of its paired difference from no retrieval on the same sequences."""
+    yield Cell(system.keys, "perplexity", perplexity(runs, system, shared))
+    none = next((s.scored for s in group if s.kind == "no_retrieval" and s.scored is not None), None)
+    if system.scored is not None and none is not None and system.kind != "no_retrieval":
+        yield Cell(system.keys, AGAINST_NONE, difference(runs, system.scored, none))
+
+
+def latency(system: System) -> Measure:
+    """Median seconds of a sequence; the interval is the quartiles of all trials."""
+    return _of_trials(system, lambda p: p.trials_s)
+
+
+def folded(system: System, fold: Callable[[Trace], float]) -> Measure:
+    """The median over sequences of a fold of their traces."""
+    return _of_trials(system, lambda p: [fold(trace) for trace in p.traces])
+
+
+def speedup(runs: Runs, base: System | None, system: System) -> Measure:
+    """How many times the base's median seconds are the system's; the interval resamples the trials of both."""
+    from ragauge.results.stats import median_ratio_interval
+
+    if system.timed is None:
+        return Measure(reason=_not_run(system, "generate"))
+    if base is None or base.timed is None:
+        return Measure(reason="not run: the other system was not timed")
+    a, b = base.timed.trials_s, system.timed.trials_s
+    if not a or not b:
+        return Measure(reason="no trial finished")
+    low, high = median_ratio_interval(a, b, runs.seed) if min(len(a), len(b)) > 1 else (None, None)
+    lengths = [p.settings.tokens for p in (base.timed, system.timed)]
+    note = "" if lengths[0] == lengths[1] else f"sequences of {lengths[0]} and {lengths[1]} tokens"
+    return Measure(median(a) / median(b), low, high, min(len(a), len(b)), note=note)
+
+
+def difference(runs: Runs, better: Pipeline | None, worse: Pipeline | None) -> Measure:
+    """Paired difference in nats a token, over the sequences that both scored; below zero the first is better."""
+    from ragauge.results.stats import paired_test
+
+    if better is None or worse is None:
+        return Measure(reason="not run: one of the two was not scored")
+    shared = [key for key in better.nll if key in worse.nll]
+    if len(shared) < 2:
+        return Measure(n=len(shared), reason="fewer than two sequences in common")
+    test = paired_test([better.nll[k] for k in shared], [worse.nll[k] for k in shared], seed=runs.seed)
+    return Measure(test["difference"], test["low"], test["high"], len(shared), test["p"])
+
+
+def control(runs: Runs, group: Sequence[System], system: System) -> Iterator[Cell]:
+    """The paired difference of a system that retrieves from random neighbours, read in the same way."""
+    if system.scored is None or system.kind in ("no_retrieval", "random"):
+        return
+    alike = [s for s in group if s.kind == "random" and s.scored is not None and s.options == system.options]
+    chance = min(alike, key=lambda s: abs(s.interval - system.interval), default=None)
+    if chance is None:
+        measure = Measure(reason="not run: no pipeline with random neighbours and these options")
+    else:
+        measure = difference(runs, system.scored, chance.scored)
+        apart = chance.interval != system.interval
+        measure = noted(measure, _passed(measure), f"random neighbours every {chance.interval} tokens" if apart else "")
+    yield Cell(system.keys, AGAINST_RANDOM, measure)
+
+
+def _passed(measure: Measure) -> str:
+    """What a paired difference between retrieved and random neighbours says."""
+    if measure.value is None:
+        return ""
+    if measure.high is not None and measure.high < 0:
+        return "retrieved neighbours beat random ones: the interval lies below zero"
+    return "not shown: the interval of retrieved minus random neighbours includes zero"
+
+
+def _of_trials(system: System, values: Callable[[Pipeline], Sequence[float]]) -> Measure:
+    """Median and quartiles of values of the timed pipeline."""
+    if system.timed is None:
+        return Measure(reason=_not_run(system, "generate"))
+    found = [float(v) for v in values(system.timed)]
+    if not found:
+        return Measure(reason=_failed(system.timed) or "no trial finished")
+    low, _, high = quantiles(found, n=4, method="inclusive") if len(found) > 1 else (None, None, None)
+    share = system.timed.load_share or 0.0
+    busy = f"other processes took {share:.0%} of the machine" if share > MAX_LOAD else ""
+    return Measure(median(found), low, high, len(found), note=join(_failed(system.timed), busy))
+
+
+def _not_run(system: System, task: Task) -> str:
+    """Why a system has no number from pipelines of that task."""
+    if asked := system.asked(task):
+        return f"not run: {asked.missing} for pipeline {asked.name}"
+    return f"not run: no pipeline of this experiment measures its {'latency' if task == 'generate' else task}"
+
+
+def _failed(pipeline: Pipeline) -> str:
+    failed = pipeline.failed
+    return f"{len(failed)} of {len(pipeline.all_records)} sequences failed: {failed[0].reason}" if failed else ""
+
+
+def _of_proxy(system: System) -> str:
+    """Which other system's perplexity it has."""
+    other = system.proxy
+    if other is None:
+        return ""
+    label = other.index.label if other.index else ""
+    if not system.hides:
+        return f"perplexity with index {label}"
+    where = "" if other.index == system.index else f" and index {label}"
+    return f"perplexity at nprobe {other.lists}{where}; S3 chose {median(system.chosen):g} in the middle"
+
+
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else value

@@ -1,0 +1,86 @@
+"""What `ragauge staleness` wrote: how alike the chunks are that stale and fresh queries find."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import BaseModel, ValidationError, model_validator
+
+from ragauge.errors import UserError
+from ragauge.results.pipeline_specifications import first_problem
+from ragauge.results.pipelines import IndexName
+from ragauge.results.runs import Runs
+
+
+class Likeness(BaseModel):
+    """What one query found, fresh and at each staleness."""
+
+    cosine: list[float | None]  # of the nearest chunks of the fresh and each stale query
+    chunks: list[int]  # the nearest of the fresh query, then of each stale one; below zero: none
+
+
+class Report(BaseModel):
+    """The file of one comparison."""
+
+    encoder: str  # compares the chunks
+    index: str
+    nprobe: int
+    filled: int | None = None
+    texts: int
+    tokens: int  # of a text
+    stale_tokens: list[int]
+    queries: list[Likeness]
+    provenance: dict[str, Any] | None = None
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        size = len(self.stale_tokens)
+        if not size or any(len(q.cosine) != size or len(q.chunks) != size + 1 for q in self.queries):
+            raise ValueError("queries without a cosine for each staleness")
+        return self
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One entry of the section `staleness`, with its report where it has run."""
+
+    name: str
+    encoder: str
+    database: str  # label
+    index: IndexName
+    report: Report | None
+
+
+def comparisons(runs: Runs) -> list[Comparison]:
+    """The comparisons with a report, then those of the configuration that have none.
+
+    Raises:
+        UserError: a file that holds no comparison.
+    """
+    return [*_made(runs), *_asked(runs)]
+
+
+def _made(runs: Runs) -> Iterator[Comparison]:
+    entries = runs.config.staleness if runs.config else {}
+    for path in sorted((runs.folder / "staleness").glob("*.json")):
+        report, name = _read(path), path.stem
+        database = entries[name].database if name in entries else name
+        yield Comparison(name, report.encoder, database, IndexName(report.index, report.filled), report)
+
+
+def _asked(runs: Runs) -> Iterator[Comparison]:
+    for name, entry in (runs.config.staleness if runs.config else {}).items():
+        if not (runs.folder / "staleness" / f"{name}.json").exists():
+            yield Comparison(name, entry.encoder, entry.database, IndexName(entry.index), None)
+
+
+def _read(path: Path) -> Report:
+    try:
+        return Report.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except ValidationError as error:
+        raise UserError(f"{path}: not a comparison of stale queries: {first_problem(error)}") from error

@@ -1,0 +1,145 @@
+"""The systems that PipeRAG's items compare: a schedule with its interval, nprobe and options over one index.
+
+Perplexity and latency of a system come from pipelines of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from statistics import median
+from typing import Any
+
+from ragauge.io.specifications import IndexFacts
+from ragauge.results.pipelines import HIDE, IndexName, Nprobe, Options, Pipeline, Task, pipelines
+from ragauge.results.runs import Runs
+
+KEYS = ("model", "dataset", "method", "interval", "nprobe", "index", "options", "variant")
+KINDS = ("no_retrieval", "retrieve_once", "random", "retro", "retro_plus", "piperag")  # the order of rows
+S3 = "S3"  # an nprobe that is chosen so that decoding hides the search, in the paper's word
+MANY = 1 << 30  # sorts behind every nprobe
+
+
+@dataclass(frozen=True, eq=False)
+class System:
+    """What pipelines that differ in their task alone have in common, and these pipelines."""
+
+    model: str
+    dataset: str  # label of the database, whose held-out text is read
+    kind: str  # of schedule
+    interval: int
+    nprobe: Nprobe
+    index: IndexName | None
+    options: Options
+    members: tuple[Pipeline, ...]
+    proxy: System | None = None  # whose perplexity it has, where it was timed and not scored
+
+    @cached_property
+    def scored(self) -> Pipeline | None:
+        """The pipeline of its perplexity."""
+        return self.proxy.scored if self.proxy else self._ran("perplexity")
+
+    @cached_property
+    def timed(self) -> Pipeline | None:
+        """The pipeline of its latency."""
+        return self._ran("generate")
+
+    @property
+    def index_facts(self) -> IndexFacts | None:
+        """What its index is."""
+        return self.members[0].specification.index
+
+    @property
+    def used(self) -> list[Pipeline]:
+        """The pipelines behind its row, those without records last."""
+        ran = [p for p in (self.scored, self.timed) if p is not None]
+        return [*dict.fromkeys(ran), *(p for p in self.members if p.missing)]
+
+    @property
+    def keys(self) -> dict[str, Any]:
+        """Its row in a table."""
+        return {
+            "model": self.model,
+            "dataset": self.dataset,
+            "method": self.kind,
+            "interval": self.interval if self.members[0].specification.schedule.every_window else "",
+            "nprobe": S3 if self.nprobe == HIDE else "" if self.nprobe is None else self.nprobe,
+            "index": self.index or "",
+            "options": self.options,
+            "variant": " + ".join(p.name for p in self.used),
+        }
+
+    @property
+    def hides(self) -> bool:
+        """S3: whether nprobe is chosen so that decoding hides the search."""
+        return self.nprobe == HIDE
+
+    @property
+    def lists(self) -> int | None:
+        """The inverted lists that every search scans; None where there are none or S3 chooses them."""
+        return self.nprobe if isinstance(self.nprobe, int) else None
+
+    @property
+    def chosen(self) -> list[int]:
+        """Lists that were scanned at each retrieval of the timed sequences."""
+        return [n for record in (self.timed.records if self.timed else []) for n in record.nprobe]
+
+    def asked(self, task: Task) -> Pipeline | None:
+        """The first pipeline of that task that is configured and has no records."""
+        return next((p for p in self.members if p.missing and p.settings.task == task), None)
+
+    def _ran(self, task: Task) -> Pipeline | None:
+        return next((p for p in self.members if not p.missing and p.settings.task == task), None)
+
+
+def systems(runs: Runs) -> list[System]:
+    """All systems, in the order of KINDS, then of interval and nprobe; a latency without its perplexity borrows one.
+
+    An index that was filled finds what the database without drawn vectors has, so that the perplexity beside its
+    latency is that of another index of the same database; the row says so.
+    """
+    grouped: dict[tuple[str, str, str, int, Nprobe, IndexName | None, Options], list[Pipeline]] = {}
+    for p in pipelines(runs):
+        told, made = p.specification, p.settings
+        key = (told.model, told.database, made.schedule, made.interval, p.nprobe, p.index, p.options)
+        grouped.setdefault(key, []).append(p)
+    found = [System(*key, tuple(members)) for key, members in grouped.items()]
+    return sorted((replace(s, proxy=_proxy(s, found)) for s in found), key=_order)
+
+
+def groups(found: Iterable[System]) -> list[list[System]]:
+    """Systems of one model and data set together."""
+    by: dict[tuple[str, str], list[System]] = {}
+    for system in found:
+        by.setdefault((system.model, system.dataset), []).append(system)
+    return list(by.values())
+
+
+def _proxy(system: System, found: Sequence[System]) -> System | None:
+    """The system whose perplexity stands beside a latency without one: scored, and another in nprobe or index at most.
+
+    S3 chooses nprobe by the clock, so its text is scored at the largest nprobe that is at most the one it chose.
+    """
+    if system.scored is not None or system.timed is None:
+        return None
+    alike = [s for s in found if s.scored is not None and _schedule(s) == _schedule(system)]
+    alike.sort(key=lambda s: (s.index != system.index, bool(s.index and s.index.filled)))
+    if not system.hides:
+        return next((s for s in alike if s.nprobe == system.nprobe), None)
+    if not system.chosen:
+        return None
+    lists = {s: s.lists for s in alike if s.lists is not None}
+    below = [s for s in lists if lists[s] <= median(system.chosen)]
+    return max(below, key=lists.__getitem__) if below else min(lists, key=lists.__getitem__, default=None)
+
+
+def _schedule(system: System) -> tuple[Any, ...]:
+    return system.model, system.dataset, system.kind, system.interval, system.options
+
+
+def _order(system: System) -> tuple[Any, ...]:
+    place = KINDS.index(system.kind) if system.kind in KINDS else len(KINDS)
+    index = (system.index.label, system.index.filled or 0) if system.index else ("", 0)
+    lists = MANY if system.lists is None else system.lists
+    return system.model, system.dataset, place, str(system.options), index, system.interval, lists
