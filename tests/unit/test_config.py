@@ -81,6 +81,17 @@ MISTAKES = [
     ("judge", {"methods": []}, "c.yaml: judge.methods: "),
     ("judge", {"methods": ["naive"], "url": "x"}, "c.yaml: judge.url: unknown key 'url'; known: device, dtype, "),
     ("items", ["superposition_tabel_1"], "c.yaml: items: unknown item 'superposition_tabel_1'; did you mean "),
+    (
+        "databases",
+        {"d": {"indexes": {"ivf": {"nlists": 4}}}},
+        "indexes.ivf.nlists: unknown key 'nlists'; did ",
+    ),
+    (
+        "staleness",
+        {"d": {"tokns": 192}},
+        "staleness.d.tokns: unknown key 'tokns'; did you mean 'tokens'? known: ",
+    ),
+    ("staleness", {"d": {}}, "c.yaml: staleness.d.database: unknown database 'd'; known: none"),
     ("generation", {"max_new_tokens": 0}, "c.yaml: generation.max_new_tokens: must be greater than or equal to 1, "),
 ]
 
@@ -98,9 +109,8 @@ def test_a_mistake_is_told_in_one_line(path: str, value: Any, message: str) -> N
     [({"top_kk": 1}, "did you mean 'top_k'?"), ({"top_k": 0}, "0"), ({"saliency": "x"}, "'x'")],
 )
 def test_a_parameter_is_checked_by_its_method(params: dict[str, Any], message: str) -> None:
-    checked = schema.parse(changed("methods/sp_k4", {"method": "superposition", **params}), "c.yaml")
     with pytest.raises(UserError, match=r"^c.yaml: methods.sp_k4") as caught:
-        schema.check_methods(checked, "c.yaml")
+        schema.parse(changed("methods/sp_k4", {"method": "superposition", **params}), "c.yaml")
     assert message in str(caught.value)
 
 
@@ -110,6 +120,20 @@ def test_keys_are_the_default_names() -> None:
     assert checked.datasets["musique"].dataset == "musique"
     assert checked.methods["naive"].method == "naive"
     assert checked.methods["sp_k4"].params == {"top_k": 4}
+    assert checked.methods["sp_k4"].options["saliency"] == "bayesian"
+
+
+def test_pipelines_need_no_question_set() -> None:
+    alone = {
+        "run": "t",
+        "models": {"smollm2-135m-instruct": None},
+        "databases": {"d": {}},
+        "pipelines": {"retro": None},
+    }
+    checked = schema.parse({**alone, "items": ["piperag_table_1"]}, "c.yaml")
+    assert list(checked.answers()) == list(checked.timed()) == []
+    assert "answers" not in checked.plan()
+    assert "pipelines 1: retro" in checked.plan()
 
 
 def test_a_model_is_asked_and_timed_on_its_data_sets_alone() -> None:
@@ -196,5 +220,4 @@ def test_schema_is_the_committed_one_and_describes_every_key(root: Path) -> None
 @pytest.mark.parametrize("name", ["config.yaml", "configs/smoke.yaml", "configs/paper.yaml", "configs/gpu.yaml"])
 def test_shipped_configurations_are_valid(root: Path, name: str) -> None:
     checked = schema.load(root / name)
-    schema.check_methods(checked, name)
     assert set(checked.item_names()) == set(registry.names("item"))

@@ -36,27 +36,10 @@ def checked(data):
             schema.read(Path(path))  # for what the merged mapping does not show, such as a key that stands twice
         place = os.path.relpath(workflow.configfiles[-1]) if workflow.configfiles else "--config"
         experiment = schema.parse(retyped(data, workflow.config_settings.config or {}), place)
-        check_methods_once(experiment, place)
     except UserError as error:
         print(f"ragauge: error: {error}", file=sys.stderr, flush=True)
         os._exit(2)  # an exception would reach the user as a traceback through this file
     return experiment
-
-
-def check_methods_once(experiment, place):
-    """Check the methods' parameters unless this very check has passed before: it takes torch over a second."""
-    variants = [variant.model_dump_json() for variant in experiment.methods.values()]
-    seal = "\n".join(
-        [
-            digest(*(f"ragauge.methods.{name}" for name in registry.names("method"))),
-            *variants,
-        ]
-    )
-    passed = Path(".snakemake", "ragauge-methods-passed")
-    if not (passed.is_file() and passed.read_text() == seal):
-        schema.check_methods(experiment, place)
-        passed.parent.mkdir(exist_ok=True)
-        passed.write_text(seal)
 
 
 EXPERIMENT = checked(config)

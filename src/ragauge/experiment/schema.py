@@ -9,7 +9,7 @@ import json
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, Self, get_args
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import (
     BaseModel,
@@ -22,25 +22,16 @@ from pydantic import (
 )
 
 from ragauge import registry
-from ragauge.errors import SettingError, UserError, unknown
+from ragauge.experiment import checks
+from ragauge.experiment.defaults import NAMED_BY_KEY, completed
 from ragauge.experiment.reading import checked, read
-from ragauge.experiment.sweeps import expanded
-from ragauge.generation.settings import PipelineSettings, check_dtype
+from ragauge.generation.settings import PipelineSettings
 from ragauge.retrieval.settings import DatabaseSettings, StalenessSettings
 from ragauge.training.settings import ENDPOINT, Training
 
 # A label becomes the name of a file or folder.
 Label = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 Dtype = Literal["float32", "bfloat16", "float16"]
-SOURCE_PREFIXES = ("hf:", "pypi:", "https://", "path:")
-SWEPT = ("methods", "pipelines")  # sections where an entry may stand for several
-NAMED_BY_KEY = {  # section -> the field of an entry that its key stands for where it is left out
-    "models": "source",
-    "datasets": "dataset",
-    "methods": "method",
-    "pipelines": "schedule",
-    "staleness": "database",
-}
 
 
 class _Section(BaseModel):
@@ -129,6 +120,13 @@ class Variant(BaseModel):
         """The parameters of the method."""
         return dict(self.model_extra or {})
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """All options of the method, defaults included."""
+        from ragauge import methods
+
+        return methods.options(self.method, **self.params)
+
 
 class Generation(_Section):
     """How answers are generated; decoding is greedy."""
@@ -207,8 +205,8 @@ class Config(_Section):
     run: Label = Field(description="name of the experiment: results/<run>/ and reports/<run>/")
     seed: int = Field(0, description="of everything that is drawn: document orders, bootstrap samples")
     models: dict[Label, Model] = Field(min_length=1, description="the decoders, by label")
-    datasets: dict[Label, DatasetEntry] = Field(min_length=1, description="the data sets, by label")
-    methods: dict[Label, Variant] = Field(min_length=1, description="the method variants, one line each, by name")
+    datasets: dict[Label, DatasetEntry] = Field({}, description="the data sets, by label")
+    methods: dict[Label, Variant] = Field({}, description="the method variants, one line each, by name")
     training: dict[Label, Training] = Field({}, description="the fine-tunings whose results are models, by label")
     databases: dict[Label, DatabaseSettings] = Field({}, description="the chunk databases and their indexes, by label")
     pipelines: dict[Label, PipelineSettings] = Field({}, description="ways of generating with retrieval, by label")
@@ -224,78 +222,29 @@ class Config(_Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _keys_are_default_names(cls, data: Any) -> Any:
-        """`naive: {}` is the method naive; likewise a model's source and a data set's name. Sweeps are written out."""
-        if not isinstance(data, dict):
-            return data
-        data = _trained_models(data)
-        data = {k: expanded(v, k) if k in SWEPT else v for k, v in data.items()}
-        return {k: _named_by_key(v, NAMED_BY_KEY[k]) if k in NAMED_BY_KEY else v for k, v in data.items()}
+    def _complete(cls, data: Any) -> Any:
+        return completed(data) if isinstance(data, dict) else data
 
     @model_validator(mode="after")
-    def _labels_exist(self) -> Self:
-        for label, model in self.models.items():
-            if model.training is not None:
-                _known("training", model.training, self.training, f"models.{label}.training")
-            if model.finder is not None:
-                _known("model", model.finder, self.models, f"models.{label}.finder")
-                if self.models[model.finder].finder is not None:
-                    raise UserError(f"models.{label}.finder: {model.finder} has a finder itself")
-            for name in model.methods or ():
-                _known("variant", name, self.methods, f"models.{label}.methods")
-            for name in model.datasets or ():
-                _known("data set", name, self.datasets, f"models.{label}.datasets")
-        for name, variant in self.methods.items():
-            for label in variant.datasets or ():
-                _known("data set", label, self.datasets, f"methods.{name}.datasets")
-        for name in self.judge.methods if self.judge else ():
-            _known("variant", name, self.methods, "judge.methods")
-        for name, pipeline in self.pipelines.items():
-            self._check_pipeline(pipeline, f"pipelines.{name}")
-        for name, compared in self.staleness.items():
-            _known("database", compared.database, self.databases, f"staleness.{name}.database")
-            _known("index", compared.index, self.databases[compared.database].indexes, f"staleness.{name}.index")
-        for where, protocol in self._placed_protocols():
-            _known("data set", protocol.dataset, self.datasets, f"{where}.dataset")
-            for name in protocol.methods:
-                _known("variant", name, self.methods, f"{where}.methods")
-            if self.protocol(protocol.dataset) is not protocol:
-                raise UserError(f"{where}.dataset: there is a protocol for {protocol.dataset!r} already")
+    def _check(self) -> Self:
+        checks.check(self)
         return self
 
     @property
     def protocols(self) -> tuple[Latency, ...]:
         """The latency protocols, each on a data set of its own."""
-        return tuple(protocol for _, protocol in self._placed_protocols())
+        return tuple(protocol for _, protocol in self.placed_protocols())
 
     def protocol(self, dataset: str) -> Latency | None:
         """The latency protocol of a data set (a label)."""
         return next((protocol for protocol in self.protocols if protocol.dataset == dataset), None)
 
-    def _placed_protocols(self) -> Iterator[tuple[str, Latency]]:
+    def placed_protocols(self) -> Iterator[tuple[str, Latency]]:
         """The path of each protocol's keys, and the protocol."""
         if isinstance(self.latency, list):
             yield from ((f"latency.{place}", protocol) for place, protocol in enumerate(self.latency))
         elif self.latency:
             yield "latency", self.latency
-
-    def _check_pipeline(self, pipeline: PipelineSettings, where: str) -> None:
-        if pipeline.model is not None:
-            _known("model", pipeline.model, self.models, f"{where}.model")
-        dtype = self.models[self.pipeline_model(pipeline)].dtype
-        if pipeline.adapters and pipeline.engine == "onnx":
-            raise UserError(f"{where}.adapters: not valid with engine 'onnx', which exports those of retrofit_minutes")
-        try:
-            check_dtype(pipeline, dtype)
-        except SettingError as error:
-            raise UserError(f"{where}.{error}") from None
-        if not self.databases:
-            raise UserError(f"{where}: needs a chunk database; name one under databases")
-        if pipeline.database is not None:
-            _known("database", pipeline.database, self.databases, f"{where}.database")
-        if pipeline.asks:
-            indexes = self.databases[self.pipeline_database(pipeline)].indexes
-            _known("index", pipeline.index, indexes, f"{where}.index")
 
     def pipeline_model(self, pipeline: PipelineSettings) -> str:
         """The label of a pipeline's decoder."""
@@ -380,9 +329,9 @@ class Config(_Section):
                 f"models    {', '.join(self.models)}",
                 *(f"training  {label}: {t.model}, up to {t.steps} steps" for label, t in self.training.items()),
                 *(f"data set  {label}: {entry.limit or 'all'} questions" for label, entry in self.datasets.items()),
-                f"methods   {len(self.methods)} variants: {', '.join(self.methods)}",
-                f"answers   {len(jobs)} jobs, {count} questions",
-                f"latency   {timed} timed trials",
+                *([f"methods   {len(self.methods)} variants: {', '.join(self.methods)}"] if self.methods else []),
+                *([f"answers   {len(jobs)} jobs, {count} questions"] if jobs else []),
+                *([f"latency   {timed} timed trials"] if timed else []),
                 *([f"pipelines {len(self.pipelines)}: {', '.join(self.pipelines)}"] if self.pipelines else []),
                 f"items     {', '.join(self.item_names()) or 'none'}",
             ]
@@ -396,172 +345,31 @@ def load(path: Path) -> Config:
 
 def parse(data: Mapping[str, Any], place: str) -> Config:
     """The checked configuration of a mapping that came from `place` (a file name, for the messages)."""
-    config = checked(Config, data, place)
-    check_names(config, place)
-    return config
+    return checked(Config, data, place)
 
 
 def parse_training(data: Mapping[str, Any], place: str, label: str) -> Training:
     """The checked settings of one training; `label` names it in messages."""
     training = checked(Training, data, f"{place}: training.{label}")
-    _check_training(training, f"{place}: training.{label}")
+    checks.check_training(training, f"{place}: training.{label}")
     return training
 
 
 def parse_database(data: Mapping[str, Any], place: str, label: str) -> DatabaseSettings:
     """The checked settings of one chunk database; `label` names it in messages."""
     database = checked(DatabaseSettings, data, f"{place}: databases.{label}")
-    _check_database(database, f"{place}: databases.{label}")
+    checks.check_database(database, f"{place}: databases.{label}")
     return database
-
-
-def check_names(config: Config, place: str) -> None:
-    """Raise UserError on a model, data set, method or item that does not exist, or an option that it does not have."""
-    for label, model in config.models.items():
-        check_source(model.source, f"{place}: models.{label}.source")
-    if config.judge and config.judge.model != ENDPOINT:
-        check_source(config.judge.model, f"{place}: judge.model")
-    for label, training in config.training.items():
-        _check_training(training, f"{place}: training.{label}")
-    for label, database in config.databases.items():
-        _check_database(database, f"{place}: databases.{label}")
-    for label, compared in config.staleness.items():
-        _check_encoder(compared.encoder, f"{place}: staleness.{label}.encoder")
-    for label, entry in config.datasets.items():
-        _check_dataset(config, label, entry, f"{place}: datasets.{label}")
-    for name, variant in config.methods.items():
-        _known("method", variant.method, registry.names("method"), f"{place}: methods.{name}.method")
-    for item in config.item_names():
-        _known("item", item, registry.names("item"), f"{place}: items")
-
-
-def check_methods(config: Config, place: str) -> None:
-    """Raise UserError on a parameter that its method does not have or whose value is out of range.
-
-    Apart from `check_names` because it imports the methods and torch with them (over a second).
-    """
-    from ragauge import methods
-
-    for name, variant in config.methods.items():
-        methods.make(variant.method, where=f"{place}: methods.{name}", **variant.params)
-
-
-def check_source(source: str, where: str) -> None:
-    """Raise UserError where a model's source is neither a name of the catalog, nor a prefixed source, nor a folder."""
-    from ragauge.assets.catalog import entries
-
-    models = [name for name, entry in entries().items() if entry.kind == "model"]
-    if not (source in models or source.startswith(SOURCE_PREFIXES) or Path(source).exists()):
-        raise unknown("model", source, [*models, *(f"{prefix}..." for prefix in SOURCE_PREFIXES)], where)
 
 
 def schema() -> str:
     """The JSON schema of a configuration file, in which names that the keys give may be left out."""
     document = Config.model_json_schema()
-    for section, key in (
-        ("Model", "source"),
-        ("DatasetEntry", "dataset"),
-        ("Variant", "method"),
-        ("PipelineSettings", "schedule"),
-        ("StalenessSettings", "database"),
-    ):
-        document["$defs"][section]["required"].remove(key)
+    for section, key in NAMED_BY_KEY.items():
+        [entry] = document["properties"][section]["patternProperties"].values()
+        document["$defs"][entry["$ref"].rpartition("/")[2]]["required"].remove(key)
     return json.dumps(document, indent=2, sort_keys=True) + "\n"
 
-
-def _check_training(training: Training, where: str) -> None:
-    from ragauge.retrieval import corpus
-
-    check_source(training.model, f"{where}.model")
-    if training.writer != ENDPOINT:
-        check_source(training.writer, f"{where}.writer")
-    for source in training.corpora:
-        corpus.check_source(source, f"{where}.corpora")
-
-
-def _check_database(database: DatabaseSettings, where: str) -> None:
-    from ragauge.retrieval import corpus
-
-    check_source(database.tokenizer, f"{where}.tokenizer")
-    _check_encoder(database.encoder, f"{where}.encoder")
-    if database.engine == "onnx" and database.dtype != "float32":
-        raise UserError(f"{where}.dtype: the engine onnx runs an encoder in float32, not {database.dtype}; use torch")
-    for source in database.sources:
-        corpus.check_source(source, f"{where}.corpus")
-    for label, index in database.indexes.items():
-        for key, value in (("shards", index.shards or 1), ("parts", index.parts)):
-            if value > database.shards:
-                raise UserError(f"{where}.indexes.{label}.{key}: {value}; the database has {database.shards} shards")
-
-
-def _check_encoder(encoder: str, where: str) -> None:
-    from ragauge.assets.catalog import entries
-
-    encoders = [name for name, entry in entries().items() if entry.kind == "encoder"]
-    if not (encoder in encoders or encoder.startswith(SOURCE_PREFIXES) or Path(encoder).is_dir()):
-        raise unknown("encoder", encoder, [*encoders, *(f"{prefix}..." for prefix in SOURCE_PREFIXES)], where)
-
-
-def _trained_models(data: dict[str, Any]) -> dict[str, Any]:
-    """The configuration with a source, the folder that their training leaves, for models that name a training."""
-    models = data.get("models")
-    if not isinstance(models, dict):
-        return data
-    filled = {label: _trained(label, entry, data) for label, entry in models.items()}
-    return data | {"models": filled}
-
-
-def _trained(label: str, entry: Any, data: dict[str, Any]) -> Any:
-    """A model's entry with the source and the template that its training, if it names one, gives it."""
-    if not isinstance(entry, dict) or entry.get("training") is None:
-        return entry
-    made = trained_source(data.get("run", ""), entry["training"])
-    if entry.get("source", made) != made:
-        raise UserError(f"models.{label}: has a training, whose result is its source; leave out one of the two")
-    trainings = data.get("training")
-    training = trainings.get(entry["training"]) if isinstance(trainings, dict) else None
-    template = _template(training) if isinstance(training, dict) else None
-    return {"template": template, **entry, "source": made}
-
-
-def _template(training: dict[str, Any]) -> str | None:
-    """How the prompts of a training are wrapped, as far as the configuration or the catalog says."""
-    from ragauge.assets.catalog import entries
-
-    catalogued = entries().get(str(training.get("model")))
-    return training.get("template") or (catalogued.template if catalogued else None)
-
-
-def trained_source(run: str, training: str) -> str:
-    """The source of a model that a training of the run makes."""
-    return f"path:results/{run}/models/{training}"
-
-
-def _check_dataset(config: Config, label: str, entry: DatasetEntry, where: str) -> None:
-    from ragauge import datasets
-
-    _known("dataset", entry.dataset, registry.names("dataset"), f"{where}.dataset")
-    try:
-        datasets.make(entry.dataset, seed=config.dataset_seed(label), **entry.options)
-    except UserError as error:
-        raise UserError(f"{where}.options: {error}") from error
-    if entry.data is not None and not Path(entry.data).is_file():
-        raise UserError(f"{where}.data: no such file: {entry.data}")
-
-
-def _named_by_key(section: Any, key: str) -> Any:
-    if not isinstance(section, dict):
-        return section
-    filled = {label: {} if entry is None else entry for label, entry in section.items()}
-    return {label: {key: label, **entry} if isinstance(entry, dict) else entry for label, entry in filled.items()}
-
-
-def _known(what: str, value: str, choices: Any, where: str) -> None:
-    if value not in choices:
-        raise unknown(what, value, choices, where)
-
-
-DTYPES: tuple[str, ...] = get_args(Dtype)
 
 if __name__ == "__main__":
     Path(sys.argv[1]).write_text(schema(), encoding="utf-8")

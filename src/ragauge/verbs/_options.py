@@ -172,7 +172,8 @@ def rendered_run(args: argparse.Namespace) -> tuple[Config, Path, Path]:
 
 def model(args: argparse.Namespace, config: Config | None, known: bool = True) -> Model:
     """The model of --model: a label of the configuration, or a name or source; the options come before both."""
-    from ragauge.experiment.schema import Model, check_source
+    from ragauge.experiment.checks import check_source
+    from ragauge.experiment.schema import Model
 
     options = ("dtype", "device", "template", "max_context")
     given = {key: getattr(args, key) for key in options if getattr(args, key) is not None}

@@ -37,7 +37,7 @@ def _check(args: argparse.Namespace) -> None:
 def _decoder(args: argparse.Namespace) -> Path:
     from ragauge import assets
     from ragauge.engines import load_lm
-    from ragauge.experiment.schema import check_source
+    from ragauge.experiment.checks import check_source
     from ragauge.generation.adapters import Adapters
     from ragauge.generation.onnx import export_model
     from ragauge.io.folders import file_sha256

@@ -87,8 +87,9 @@ def run(args: argparse.Namespace) -> None:
 
 def _stated(args: argparse.Namespace) -> Chosen:
     """The pipeline of the options; labels are names of folders and sources."""
+    from ragauge.experiment.checks import check_source
     from ragauge.experiment.reading import checked_options
-    from ragauge.experiment.schema import Model, check_source
+    from ragauge.experiment.schema import Model
     from ragauge.generation.settings import PipelineSettings
 
     index = args.index.name if args.index else "server"

@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     from ragauge import assets
     from ragauge.engines import load_lm
-    from ragauge.experiment.schema import check_source
+    from ragauge.experiment.checks import check_source
     from ragauge.generation.evaluation import Chunks
     from ragauge.generation.training import Material, Recipe, Trainer
     from ragauge.retrieval.database import Database

@@ -70,7 +70,8 @@ def run(args: argparse.Namespace) -> None:
 
 def _finder(name: str | None, model: Model, config: Config | None) -> Model | None:
     """The model of --finder, which comes before the configuration's."""
-    from ragauge.experiment.schema import Model, check_source
+    from ragauge.experiment.checks import check_source
+    from ragauge.experiment.schema import Model
 
     if name is None:
         return config.models[model.finder] if config and model.finder else None

@@ -1,0 +1,164 @@
+"""Cross-checks of a configuration: labels that it names are in it, names and options exist, values fit together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ragauge import registry
+from ragauge.errors import SettingError, UserError, unknown
+from ragauge.generation.settings import PipelineSettings, check_dtype
+from ragauge.training.settings import ENDPOINT
+
+if TYPE_CHECKING:
+    from ragauge.experiment.schema import Config, DatasetEntry, Model
+    from ragauge.retrieval.settings import DatabaseSettings
+    from ragauge.training.settings import Training
+
+SOURCE_PREFIXES = ("hf:", "pypi:", "https://", "path:")
+
+
+def check(config: Config) -> None:
+    """Raise UserError at the first mistake: `<path of the key>: what is wrong`."""
+    for label, model in config.models.items():
+        _check_model(config, model, f"models.{label}")
+    for label, training in config.training.items():
+        check_training(training, f"training.{label}")
+    for label, entry in config.datasets.items():
+        _check_dataset(config, label, entry, f"datasets.{label}")
+    _check_methods(config)
+    for label, database in config.databases.items():
+        check_database(database, f"databases.{label}")
+    for label, pipeline in config.pipelines.items():
+        _check_pipeline(config, pipeline, f"pipelines.{label}")
+    _check_staleness(config)
+    _check_latency(config)
+    _check_judge(config)
+    for item in config.item_names():
+        _known("item", item, registry.names("item"), "items")
+
+
+def check_source(source: str, where: str, kind: str = "model") -> None:
+    """Raise UserError where a source is no name of the catalog, no prefixed source and no folder.
+
+    Args:
+        kind: what the catalog must have of that name, `model` or `encoder`.
+    """
+    from ragauge.assets.catalog import entries
+
+    known = [name for name, entry in entries().items() if entry.kind == kind]
+    if not (source in known or source.startswith(SOURCE_PREFIXES) or Path(source).exists()):
+        raise unknown(kind, source, [*known, *(f"{prefix}..." for prefix in SOURCE_PREFIXES)], where)
+
+
+def check_training(training: Training, where: str) -> None:
+    """Raise UserError where a training's models or corpora cannot be had."""
+    from ragauge.retrieval import corpus
+
+    check_source(training.model, f"{where}.model")
+    if training.writer != ENDPOINT:
+        check_source(training.writer, f"{where}.writer")
+    for source in training.corpora:
+        corpus.check_source(source, f"{where}.corpora")
+
+
+def check_database(database: DatabaseSettings, where: str) -> None:
+    """Raise UserError where a database's sources do not exist or its indexes ask for more shards than it has."""
+    from ragauge.retrieval import corpus
+
+    check_source(database.tokenizer, f"{where}.tokenizer")
+    check_source(database.encoder, f"{where}.encoder", "encoder")
+    if database.engine == "onnx" and database.dtype != "float32":
+        raise UserError(f"{where}.dtype: the engine onnx runs an encoder in float32, not {database.dtype}; use torch")
+    for source in database.sources:
+        corpus.check_source(source, f"{where}.corpus")
+    for label, index in database.indexes.items():
+        for key, value in (("shards", index.shards or 1), ("parts", index.parts)):
+            if value > database.shards:
+                raise UserError(f"{where}.indexes.{label}.{key}: {value}; the database has {database.shards} shards")
+
+
+def _check_model(config: Config, model: Model, where: str) -> None:
+    if model.training is not None:
+        _known("training", model.training, config.training, f"{where}.training")
+    if model.finder is not None:
+        _known("model", model.finder, config.models, f"{where}.finder")
+        if config.models[model.finder].finder is not None:
+            raise UserError(f"{where}.finder: {model.finder} has a finder itself")
+    _all_known("variant", model.methods, config.methods, f"{where}.methods")
+    _all_known("data set", model.datasets, config.datasets, f"{where}.datasets")
+    check_source(model.source, f"{where}.source")
+
+
+def _check_dataset(config: Config, label: str, entry: DatasetEntry, where: str) -> None:
+    from ragauge import datasets
+
+    _known("dataset", entry.dataset, registry.names("dataset"), f"{where}.dataset")
+    try:
+        datasets.make(entry.dataset, seed=config.dataset_seed(label), **entry.options)
+    except UserError as error:
+        raise UserError(f"{where}.options: {error}") from error
+    if entry.data is not None and not Path(entry.data).is_file():
+        raise UserError(f"{where}.data: no such file: {entry.data}")
+
+
+def _check_methods(config: Config) -> None:
+    from ragauge import methods
+
+    for name, variant in config.methods.items():
+        where = f"methods.{name}"
+        _known("method", variant.method, registry.names("method"), f"{where}.method")
+        methods.make(variant.method, where=where, **variant.params)
+        _all_known("data set", variant.datasets, config.datasets, f"{where}.datasets")
+
+
+def _check_pipeline(config: Config, pipeline: PipelineSettings, where: str) -> None:
+    if pipeline.model is not None:
+        _known("model", pipeline.model, config.models, f"{where}.model")
+    if pipeline.adapters and pipeline.engine == "onnx":
+        raise UserError(f"{where}.adapters: not valid with engine 'onnx', which exports those of retrofit_minutes")
+    try:
+        check_dtype(pipeline, config.models[config.pipeline_model(pipeline)].dtype)
+    except SettingError as error:
+        raise UserError(f"{where}.{error}") from None
+    if not config.databases:
+        raise UserError(f"{where}: needs a chunk database; name one under databases")
+    if pipeline.database is not None:
+        _known("database", pipeline.database, config.databases, f"{where}.database")
+    if pipeline.asks:
+        indexes = config.databases[config.pipeline_database(pipeline)].indexes
+        _known("index", pipeline.index, indexes, f"{where}.index")
+
+
+def _check_staleness(config: Config) -> None:
+    for name, compared in config.staleness.items():
+        where = f"staleness.{name}"
+        _known("database", compared.database, config.databases, f"{where}.database")
+        _known("index", compared.index, config.databases[compared.database].indexes, f"{where}.index")
+        check_source(compared.encoder, f"{where}.encoder", "encoder")
+
+
+def _check_latency(config: Config) -> None:
+    for where, protocol in config.placed_protocols():
+        _known("data set", protocol.dataset, config.datasets, f"{where}.dataset")
+        _all_known("variant", protocol.methods, config.methods, f"{where}.methods")
+        if config.protocol(protocol.dataset) is not protocol:
+            raise UserError(f"{where}.dataset: there is a protocol for {protocol.dataset!r} already")
+
+
+def _check_judge(config: Config) -> None:
+    if config.judge is None:
+        return
+    _all_known("variant", config.judge.methods, config.methods, "judge.methods")
+    if config.judge.model != ENDPOINT:
+        check_source(config.judge.model, "judge.model")
+
+
+def _known(what: str, value: str, choices: Any, where: str) -> None:
+    if value not in choices:
+        raise unknown(what, value, choices, where)
+
+
+def _all_known(what: str, values: list[str] | None, choices: Any, where: str) -> None:
+    for value in values or ():
+        _known(what, value, choices, where)
