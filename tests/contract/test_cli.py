@@ -116,7 +116,7 @@ def test_score_prints_one_json_object_last(tmp_path: Path, capsys: pytest.Captur
 
 def test_data_writes_what_run_reads(tmp_path: Path, shared_data: Path) -> None:
     from ragauge import datasets
-    from ragauge.datasets._examples import read
+    from ragauge.datasets import read_examples as read
 
     official = shared_data / "musique" / "musique_ans_v1.0_dev.jsonl.gz"
     out = tmp_path / "m.jsonl"

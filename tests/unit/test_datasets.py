@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from ragauge import datasets
-from ragauge.datasets._base import _load_from_hub, read_jsonl, shuffled_order
+from ragauge.datasets._base import _load_from_hub, shuffled_order
 from ragauge.errors import UserError
+from ragauge.io.jsonl import read_jsonl
 
 NQ = "nq_open/nq-open-20_total_documents_gold_at_0.jsonl.gz"
 MUSIQUE = "musique/musique_ans_v1.0_dev.jsonl.gz"

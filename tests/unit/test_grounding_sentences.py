@@ -87,7 +87,7 @@ def test_a_mark_without_its_other_half_does_not_join_a_document() -> None:
 
 
 def test_real_documents_are_their_sentences(shared_data: Any) -> None:
-    from ragauge.datasets import read_jsonl
+    from ragauge.io.jsonl import read_jsonl
 
     contexts = [
         record["context"]

@@ -10,11 +10,10 @@ import pytest
 
 import tiny_models
 from ragauge import assets, datasets
-from ragauge.datasets import _examples
 from ragauge.datasets._wiki_corpus import Place, Question
-from ragauge.datasets._wikipedia import Article, Section
 from ragauge.datasets.wiki_long import article_text, gold_section
 from ragauge.errors import UserError
+from ragauge.io.wikipedia import Article, Section
 from ragauge.metrics._text import normalise
 from ragauge.prompts import Prompt, Source, build_prompt, cut_middle
 
@@ -52,12 +51,12 @@ def test_samples(task: str, shared_data: Path) -> None:
 
 def test_what_was_written_is_read_again(tmp_path: Path) -> None:
     examples = datasets.load("longbench_qasper", data=write(tmp_path, record()))
-    _examples.write(tmp_path / "examples.jsonl", examples)
-    assert _examples.read(tmp_path / "examples.jsonl") == examples
+    datasets.write_examples(tmp_path / "examples.jsonl", examples)
+    assert datasets.read_examples(tmp_path / "examples.jsonl") == examples
     untitled = {**json.loads((tmp_path / "examples.jsonl").read_text()), "documents": [{"text": "x"}]}
     (tmp_path / "bad.jsonl").write_text(json.dumps(untitled))
     with pytest.raises(UserError, match="no field 'title'"):
-        _examples.read(tmp_path / "bad.jsonl")
+        datasets.read_examples(tmp_path / "bad.jsonl")
 
 
 def test_a_record_without_an_identifier_gets_one_of_its_own(tmp_path: Path) -> None:
@@ -223,8 +222,8 @@ def long_record(**changes: Any) -> dict[str, Any]:
 def test_a_gold_section_is_read_written_and_read_again(tmp_path: Path) -> None:
     [example] = datasets.load("wiki_long", data=write(tmp_path, long_record()))
     assert example.gold_stretches == (datasets.Stretch(0, 3, 9),)
-    _examples.write(tmp_path / "examples.jsonl", [example])
-    assert _examples.read(tmp_path / "examples.jsonl") == [example]
+    datasets.write_examples(tmp_path / "examples.jsonl", [example])
+    assert datasets.read_examples(tmp_path / "examples.jsonl") == [example]
     unknown = {k: v for k, v in long_record().items() if not k.startswith("section")}
     [without] = datasets.load("wiki_long", data=write(tmp_path, unknown))
     assert without.gold_stretches == ()

@@ -10,8 +10,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ragauge import metrics
-from ragauge.datasets import read_jsonl
 from ragauge.errors import UserError
+from ragauge.io.jsonl import read_jsonl
 from ragauge.metrics import _text, f1
 
 TEXT = st.text("ab theAN.,'-\u2028é1\n", max_size=20)

@@ -14,8 +14,7 @@ from sft_material import Parrot, article, settings
 import tiny_models
 from ragauge.cli import main
 from ragauge.datasets import Document as Passage
-from ragauge.datasets import Example
-from ragauge.datasets._examples import write as write_examples
+from ragauge.datasets import Example, write_examples
 from ragauge.engines import Limits, Row
 from ragauge.errors import UserError
 from ragauge.evidence import sft

@@ -16,8 +16,8 @@ from ragauge.datasets import _distractors
 from ragauge.datasets._distractors import ENCODER, Neighbours, choose, in_turns
 from ragauge.datasets._wiki_corpus import DOCUMENTS, QUESTIONS, SAMPLE, Corpus, Place, Question, read_questions
 from ragauge.datasets._wiki_questions import records
-from ragauge.datasets._wikipedia import Passage, read_passages
 from ragauge.errors import UserError
+from ragauge.io.wikipedia import Passage, read_passages
 from ragauge.metrics._text import normalise
 from ragauge.rankers.dense import load_encoder
 

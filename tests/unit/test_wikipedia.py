@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ragauge.datasets._wikipedia import (
+from ragauge.errors import UserError
+from ragauge.io.wikipedia import (
     LONG_CHARACTERS,
     PASSAGE_WORDS,
     Article,
@@ -17,7 +18,6 @@ from ragauge.datasets._wikipedia import (
     cut_text,
     read_articles,
 )
-from ragauge.errors import UserError
 
 PAGE = "<page><title>{title}</title><ns>{ns}</ns>{extra}<revision><text>{text}</text></revision></page>"
 LONG = "The town lies on a river. " * (LONG_CHARACTERS // 20)

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from ragauge import registry
-from ragauge.datasets._base import Dataset, Document, Example, Stretch, read_jsonl
+from ragauge.datasets._base import Dataset, Document, Example, Stretch
+from ragauge.datasets._examples import read_examples, write_examples
 from ragauge.errors import UserError, unknown
 
-__all__ = ["Dataset", "Document", "Example", "Stretch", "load", "make", "read_jsonl"]
+__all__ = ["Dataset", "Document", "Example", "Stretch", "load", "make", "read_examples", "write_examples"]
 
 
 def make(name: str, *, seed: int = 0, **options: Any) -> Dataset:

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import json
 import os
-import re
-import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any, ClassVar, cast
+from typing import Any, ClassVar
 
 from ragauge.errors import UserError
-
-_HALF_PAIR = re.compile(r"[\ud800-\udfff]")  # JSON can escape what UTF-8 cannot hold
-_JSON_TYPES = {str: "text", bool: "true or false", int: "a whole number", list: "a list", dict: "an object"}
+from ragauge.io.jsonl import read_jsonl
 
 
 @dataclass(frozen=True)
@@ -101,75 +96,6 @@ class Dataset(ABC):
             yield example
 
 
-def read_jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The JSON objects of a file, plain or gzipped, with their line numbers (from 1). Blank lines are passed over.
-
-    Lines end at the byte 0x0A alone: U+2028 and its like are legal inside a JSON string.
-
-    Raises:
-        UserError: no such file, a line that is not a JSON object, a truncated or damaged gzip stream.
-    """
-    for number, line in read_lines(path):
-        if line.strip():
-            yield number, json_object(line, f"{path}:{number}")
-
-
-def read_lines(path: Path, max_bytes: int = -1) -> Iterator[tuple[int, bytes]]:
-    """The lines of a file, plain or gzipped, with their numbers (from 1) and their final 0x0A.
-
-    Args:
-        max_bytes: of a line; a longer one is refused before it is read whole. Default: no bound.
-
-    Raises:
-        UserError: no such file, a line beyond the bound, a truncated or damaged gzip stream; the line is named.
-    """
-    number = 0
-    try:
-        with _open(path) as file:
-            while line := file.readline(max_bytes):
-                number += 1
-                if len(line) == max_bytes and not line.endswith(b"\n"):
-                    raise UserError(f"{path}:{number}: a line of more than {max_bytes:,} bytes")
-                yield number, line
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise UserError(f"{path}:{number + 1}: the gzip file is cut off or damaged here ({error})") from error
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror or error}") from error
-
-
-def field(record: Mapping[str, Any], name: str, kind: type, place: str) -> Any:
-    """`record[name]`, of the given JSON type and, where it is text, not blank.
-
-    Raises UserError with the place, the field and what was found.
-    """
-    if name not in record:
-        raise UserError(f"{place}: no field {name!r}; the record has {', '.join(map(repr, record)) or 'none'}")
-    value = record[name]
-    if type(value) is not kind:
-        raise UserError(f"{place}: field {name!r} must be {_JSON_TYPES[kind]}, not {_shown(value)}")
-    if isinstance(value, str):
-        _check_text(value, name, place)
-    return value
-
-
-def objects(record: Mapping[str, Any], name: str, place: str) -> list[tuple[dict[str, Any], str]]:
-    """The objects of the list `record[name]`, each with its own place ("file:line: ctxs[3]")."""
-    found = []
-    for index, value in enumerate(field(record, name, list, place)):
-        if not isinstance(value, dict):
-            raise UserError(f"{place}: {name}[{index}] must be an object, not {_shown(value)}")
-        found.append((value, f"{place}: {name}[{index}]"))
-    return found
-
-
-def strings(record: Mapping[str, Any], name: str, place: str) -> tuple[str, ...]:
-    """The texts of the list `record[name]`, none of them blank."""
-    found = field(record, name, list, place)
-    for index, value in enumerate(found):
-        field({f"{name}[{index}]": value}, f"{name}[{index}]", str, place)
-    return tuple(found)
-
-
 def out_of_reach(name: str, source: str, reason: object) -> UserError:
     """The error for a data set whose own source does not answer, with what to do about it."""
     return UserError(
@@ -216,36 +142,6 @@ def _text_of(example: Example, stretch: Stretch) -> str:
     """What stands in a stretch; empty where it is none."""
     text = example.documents[stretch.document].text if 0 <= stretch.document < len(example.documents) else ""
     return text[stretch.start : stretch.stop] if 0 <= stretch.start < stretch.stop <= len(text) else ""
-
-
-def _open(path: Path) -> IO[bytes]:
-    """The file's bytes, unpacked where it is gzipped (by its first bytes, whatever its name)."""
-    with open(path, "rb") as file:
-        zipped = file.read(2) == b"\x1f\x8b"
-    return cast(IO[bytes], gzip.open(path, "rb")) if zipped else open(path, "rb")
-
-
-def json_object(line: bytes, place: str) -> dict[str, Any]:
-    """The JSON object of one line; raises UserError with the place where it is none or no UTF-8."""
-    try:
-        value = json.loads(line)
-    except (ValueError, RecursionError) as error:  # ValueError covers malformed JSON and malformed UTF-8
-        raise UserError(f"{place}: not a JSON line: {error}") from error
-    if not isinstance(value, dict):
-        raise UserError(f"{place}: a line must be a JSON object, not {_shown(value)}")
-    return value
-
-
-def _check_text(value: str, name: str, place: str) -> None:
-    if not value.strip():
-        raise UserError(f"{place}: field {name!r} is empty")
-    if _HALF_PAIR.search(value):
-        raise UserError(f"{place}: field {name!r} holds half a surrogate pair, which is no text")
-
-
-def _shown(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def _from_hub(name: str, arguments: Mapping[str, Any]) -> Path:

@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from ragauge.datasets import _wikipedia
 from ragauge.datasets._wiki_corpus import DOCUMENTS, QUESTIONS, SAMPLE, Corpus, Question, read_questions
-from ragauge.datasets._wikipedia import Passage
+from ragauge.io import wikipedia
 from ragauge.io.progress import bar
+from ragauge.io.wikipedia import Passage
 
 ENCODER = "minilm"  # its name in the catalog of assets
 EMBEDDED_AT_ONCE = 256  # passages between two updates of the progress bar
@@ -156,7 +156,7 @@ def _write_kept() -> None:
     """Choose the distractors of all questions of the package and keep them in it."""
     from ragauge import assets
 
-    corpus = Corpus(_wikipedia.read_passages(assets.resolve(SAMPLE)))
+    corpus = Corpus(wikipedia.read_passages(assets.resolve(SAMPLE)))
     for path in sorted(QUESTIONS.glob("*.jsonl")):
         questions = read_questions(path)
         rows = [f'    "{key}": {rows}' for key, rows in choose_embedded(questions, corpus).items()]

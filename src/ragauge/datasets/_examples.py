@@ -8,12 +8,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ragauge.datasets._base import Document, Example, Stretch, check, field, objects, read_jsonl, strings
+from ragauge.datasets._base import Document, Example, Stretch, check
 from ragauge.errors import UserError
+from ragauge.io.jsonl import field, objects, read_jsonl, strings
 from ragauge.io.records import replace_atomically
 
 
-def write(path: Path, examples: Iterable[Example]) -> None:
+def write_examples(path: Path, examples: Iterable[Example]) -> None:
     """One JSON line an example; the file is there whole or not at all."""
     lines = "".join(json.dumps(asdict(example), ensure_ascii=False) + "\n" for example in examples)
     try:
@@ -23,8 +24,8 @@ def write(path: Path, examples: Iterable[Example]) -> None:
         raise UserError(f"{path}: cannot be written: {error.strerror or error}") from error
 
 
-def read(path: Path) -> list[Example]:
-    """The examples of a file that `write` made. Raises UserError naming the line on anything else."""
+def read_examples(path: Path) -> list[Example]:
+    """The examples of a file that `write_examples` made. Raises UserError naming the line on anything else."""
     examples = [_example(record, f"{path}:{number}") for number, record in read_jsonl(path)]
     if not examples:
         raise UserError(f"{path}: holds no questions")

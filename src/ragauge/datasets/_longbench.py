@@ -13,8 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ragauge.datasets._base import Dataset, Document, Example, field, strings
+from ragauge.datasets._base import Dataset, Document, Example
 from ragauge.errors import UserError
+from ragauge.io.jsonl import field, strings
 
 _ARCHIVE = "https://huggingface.co/datasets/THUDM/LongBench/resolve/main/data.zip"
 

@@ -11,10 +11,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ragauge.datasets._base import field, objects, read_jsonl, strings
-from ragauge.datasets._wikipedia import Passage
 from ragauge.errors import UserError
-from ragauge.metrics._text import normalise
+from ragauge.io.jsonl import field, objects, read_jsonl, strings
+from ragauge.io.wikipedia import Passage
+from ragauge.metrics import normalise
 
 SAMPLE = "wikipedia-sample"  # its name in the catalog of assets
 DOCUMENTS = 20  # a question, as NQ-Open and MuSiQue have

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ragauge.datasets import _distractors, _wiki_corpus, _wikipedia
-from ragauge.datasets._base import Dataset, Document, Example, field, objects, reordered, shuffled_order, strings
+from ragauge.datasets import _distractors, _wiki_corpus
+from ragauge.datasets._base import Dataset, Document, Example, reordered, shuffled_order
 from ragauge.datasets._wiki_corpus import QUESTIONS, SAMPLE, Corpus, Question, read_questions
+from ragauge.io import wikipedia
+from ragauge.io.jsonl import field, objects, strings
 
 Json = dict[str, Any]
 
@@ -59,7 +61,7 @@ def built(questions: Path) -> Path:
     from ragauge.io.folders import file_sha256
 
     sample = assets.resolve(SAMPLE)
-    code = map(Path, (__file__, _distractors.__file__, _wiki_corpus.__file__, _wikipedia.__file__))
+    code = map(Path, (__file__, _distractors.__file__, _wiki_corpus.__file__, wikipedia.__file__))
     state = [file_sha256(path) for path in (questions, *code, sample)]
     home = store.Store(store.home())
     target = home.folder("datasets", questions.stem, *state)
@@ -67,7 +69,7 @@ def built(questions: Path) -> Path:
 
 
 def _write(folder: Path, questions: Path, sample: Path) -> dict[str, Any]:
-    corpus = Corpus(_wikipedia.read_passages(sample))
+    corpus = Corpus(wikipedia.read_passages(sample))
     asked = read_questions(questions)
     with (folder / "records.jsonl").open("w", encoding="utf-8") as file:
         for record in records(asked, corpus, _distractors.of(questions, asked, corpus)):

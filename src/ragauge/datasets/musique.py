@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ragauge.datasets._base import Dataset, Document, Example, field, objects, strings
+from ragauge.datasets._base import Dataset, Document, Example
 from ragauge.errors import UserError
+from ragauge.io.jsonl import field, objects, strings
 
 
 @dataclass(frozen=True)

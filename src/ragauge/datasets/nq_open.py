@@ -8,18 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ragauge.datasets._base import (
-    Dataset,
-    Document,
-    Example,
-    field,
-    objects,
-    out_of_reach,
-    reordered,
-    shuffled_order,
-    strings,
-)
+from ragauge.datasets._base import Dataset, Document, Example, out_of_reach, reordered, shuffled_order
 from ragauge.errors import UserError
+from ragauge.io.jsonl import field, objects, strings
 
 # No hub holds these files whole; their repository does.
 _SOURCE = (

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ragauge.datasets import _wikipedia
-from ragauge.datasets._base import Document, Example, Stretch, field, strings
+from ragauge.datasets._base import Document, Example, Stretch
 from ragauge.datasets._longbench import PASSAGES_PROMPT, LongBench
 from ragauge.datasets._wiki_corpus import QUESTIONS, SAMPLE, Question, holds_one, read_questions
-from ragauge.datasets._wikipedia import Article
 from ragauge.errors import UserError
+from ragauge.io import wikipedia
+from ragauge.io.jsonl import field, strings
+from ragauge.io.wikipedia import Article
 
 SEPARATOR = "\n\n"  # between headings and texts of an article
 _QUESTIONS = QUESTIONS / "wiki_single.jsonl"
@@ -76,7 +77,7 @@ def _built() -> Path:
     from ragauge.io.folders import file_sha256
 
     sample = assets.resolve(SAMPLE)
-    state = [file_sha256(path) for path in (_QUESTIONS, Path(__file__), Path(_wikipedia.__file__), sample)]
+    state = [file_sha256(path) for path in (_QUESTIONS, Path(__file__), Path(wikipedia.__file__), sample)]
     home = store.Store(store.home())
     return (
         home.build(home.folder("datasets", "wiki_long", *state), lambda folder: _write(folder, sample))
@@ -85,7 +86,7 @@ def _built() -> Path:
 
 
 def _write(folder: Path, sample: Path) -> dict[str, Any]:
-    articles = {article.title: article for article in _wikipedia.read_articles(sample)}
+    articles = {article.title: article for article in wikipedia.read_articles(sample)}
     questions = read_questions(_QUESTIONS)
     with (folder / "records.jsonl").open("w", encoding="utf-8") as file:
         for question in questions:

@@ -9,8 +9,7 @@ from typing import Any
 
 from ragauge import assets, datasets
 from ragauge.assets.tokenizer import load_tokenizer
-from ragauge.datasets import Dataset, Example
-from ragauge.datasets._examples import read
+from ragauge.datasets import Dataset, Example, read_examples
 from ragauge.errors import UserError
 from ragauge.experiment.schema import Model
 from ragauge.io.folders import file_sha256
@@ -40,7 +39,7 @@ class Questions:
     def examples(self, limit: int | None = None) -> list[Example]:
         """The first questions (all where None). Raises UserError naming the line of a record that cannot be asked."""
         if self.written:
-            return read(self.written)[:limit]
+            return read_examples(self.written)[:limit]
         return datasets.load(self.name, data=self.path, limit=limit, **self.options)
 
 

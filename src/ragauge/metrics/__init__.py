@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ragauge import registry
+from ragauge.metrics._text import normalise
+
+__all__ = ["names", "normalise", "score"]
 
 
 def names() -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ragauge import metrics
 from ragauge.io import records
-from ragauge.datasets import read_jsonl
+from ragauge.io.jsonl import read_jsonl
 from ragauge.errors import UserError
 from ragauge.io.records import Record
 from ragauge.results.stats import bootstrap_interval, paired_test

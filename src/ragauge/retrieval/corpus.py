@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from ragauge import assets
-from ragauge.datasets._base import field, json_object, read_lines
 from ragauge.errors import UserError, unknown
 from ragauge.io.folders import file_sha256
+from ragauge.io.jsonl import field, json_object, read_lines
 
 MAX_DOCUMENT_BYTES = 1 << 26  # a longer one is a damaged file or a corpus of another format
 HUB = {
@@ -236,8 +236,8 @@ def _document(record: Mapping[str, Any], text_field: str, place: str) -> Documen
 
 def _read_export(path: Path, deal: _Deal) -> Iterator[Document]:
     """The long articles of a MediaWiki export, their sections below one another."""
-    from ragauge.datasets._wikipedia import Article, clean_sections, read_long_pages
     from ragauge.datasets.wiki_long import article_text
+    from ragauge.io.wikipedia import Article, clean_sections, read_long_pages
 
     for number, (title, wikitext) in enumerate(read_long_pages(path), start=1):
         if deal.over:

@@ -27,9 +27,9 @@ from typing import IO, Any, Literal
 
 import numpy as np
 
-from ragauge.datasets._base import json_object, read_lines
 from ragauge.errors import UserError
 from ragauge.io import folders
+from ragauge.io.jsonl import json_object, read_lines
 from ragauge.io.progress import bar
 from ragauge.retrieval.corpus import Corpus, Document, Share, as_json_line
 from ragauge.retrieval.near_duplicates import PERMUTATIONS, EvaluationText, signatures

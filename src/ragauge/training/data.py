@@ -16,14 +16,14 @@ from typing import Any
 from ragauge import assets
 from ragauge.assets.tokenizer import load_tokenizer
 from ragauge.cost.machine import provenance
-from ragauge.datasets._base import field, objects, read_jsonl
-from ragauge.datasets._examples import read as read_examples
+from ragauge.datasets import read_examples
 from ragauge.engines import load_lm
 from ragauge.errors import UserError
 from ragauge.evidence import sft
 from ragauge.evidence.endpoint import Endpoint
 from ragauge.evidence.sft import Asked, Document, Writer
 from ragauge.io.folders import file_sha256
+from ragauge.io.jsonl import field, objects, read_jsonl
 from ragauge.io.records import replace_atomically
 from ragauge.retrieval.corpus import Corpus, Share
 from ragauge.training.seen import Seen

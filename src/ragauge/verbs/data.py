@@ -14,9 +14,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from ragauge.datasets._examples import write
+    from ragauge.datasets import write_examples
 
     questions = options.questions(args, options.configuration(args))
     examples = questions.examples()
-    write(args.out, examples)
+    write_examples(args.out, examples)
     print(f"{args.out}: {len(examples)} questions of {questions.name}")

@@ -10,13 +10,10 @@ Does not show: what of a document is beyond the model's context (the records' `t
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ragauge.errors import UserError
+from ragauge.io.jsonl import read_jsonl
 from ragauge.items.cfic import _shared
 from ragauge.rendering import panels
 from ragauge.results.cells import Cell, Measure, Status, frame, mean, noted
@@ -87,7 +84,7 @@ def _words(runs: Runs, dataset: str, asked: set[str]) -> Measure:
     path = runs.folder / "data" / f"{dataset}.jsonl"
     if not path.is_file():
         return Measure(reason=f"no {path.name} beside the records: their documents are not at hand")
-    texts = ([d["text"] for d in line["documents"]] for line in _lines(path) if line["key"] in asked)
+    texts = ([d["text"] for d in line["documents"]] for _, line in read_jsonl(path) if line["key"] in asked)
     return mean([float(sum(len(text.split()) for text in of_one)) for of_one in texts], runs.seed)
 
 
@@ -104,21 +101,12 @@ def _training(runs: Runs, label: str) -> list[Cell]:
         return [
             Cell(keys, q, Measure(reason=f"not run: training {label} left no data"), printed[q]) for q in QUANTITIES
         ]
-    spans = [(len(line.get("spans") or ()), len(str(line.get("text", "")).split())) for line in _lines(path)]
+    spans = [(len(line.get("spans") or ()), len(str(line.get("text", "")).split())) for _, line in read_jsonl(path)]
     pairs = sum(count for count, _ in spans)
     note = f"training {label}: a smaller set than the paper's"
     lengths = [float(words) for count, words in spans for _ in range(count)]
     values = (Measure(float(pairs), n=pairs), mean(lengths, runs.seed))
     return [Cell(keys, q, noted(m, note), printed[q]) for q, m in zip(QUANTITIES, values, strict=True)]
-
-
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    with path.open("rb") as file:
-        for number, line in ((n, line) for n, line in enumerate(file, start=1) if line.strip()):
-            try:
-                yield json.loads(line)
-            except (ValueError, RecursionError) as error:
-                raise UserError(f"{path}:{number}: not a JSON line: {error}") from error
 
 
 def _printed() -> dict[str, dict[str, float]]:
