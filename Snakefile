@@ -24,9 +24,6 @@ report: "workflow/report/workflow.rst"
 
 
 include: "workflow/rules/common.smk"
-include: "workflow/rules/common_cluster.smk"
-include: "workflow/rules/common_retrieval.smk"
-include: "workflow/rules/common_pipeline.smk"
 include: "workflow/rules/assets.smk"
 include: "workflow/rules/data.smk"
 include: "workflow/rules/retrieval.smk"
@@ -45,15 +42,13 @@ rule all:
     """Every table and figure of the experiment, and what stands behind them."""
     default_target: True
     input:
-        item_files,
-        recall_files,
-        pipeline_files,
-        staleness_files,
-        f"{REPORTS}/provenance.json",
-        PAGE,
+        PLAN.items.all_files(),
+        PLAN.retrieval.recall_files(),
+        PLAN.pipelines.files(),
+        PLAN.retrieval.staleness_files(),
+        PATHS.provenance,
+        PATHS.page,
 
 
 onstart:
-    hold_folder()
-    end_left_jobs()
-    write_settings()
+    begin()

@@ -7,29 +7,29 @@ Where a data set has `jobs`, its questions are dealt to so many, and their recor
 rule answers:
     """Answer a data set's questions with a model under a method variant."""
     input:
-        examples=f"{RESULTS}/data/{{dataset}}.jsonl",
-        model=model_manifests,
-        encoders=answer_encoders,
+        examples=PATHS.data,
+        model=PLAN.answers.models,
+        encoders=PLAN.answers.encoders,
     output:
-        records=update(f"{ANSWERS}.jsonl"),  # what is there and still valid is not asked again
-        meta=update(f"{ANSWERS}.meta.json"),
+        records=update(f"{PATHS.answers}.jsonl"),  # what is there and still valid is not asked again
+        meta=update(f"{PATHS.answers}.meta.json"),
     log:
-        f"{LOGS}/answers/{{dataset}}/{{model}}/{{variant}}.log",
+        f"{PATHS.logs}/answers/{{dataset}}/{{model}}/{{variant}}.log",
     wildcard_constraints:
-        dataset=datasets_of(several_jobs=False),
+        dataset=PLAN.answers.labels_of_datasets(several_jobs=False),
     conda:
         ENVIRONMENT
     threads: 1
     resources:
-        gpu=job_gpus,
-        mem_mb=job_mem_mb,
-        runtime=job_runtime,
+        gpu=PLAN.answers.gpus,
+        mem_mb=PLAN.answers.mem_mb,
+        runtime=PLAN.answers.runtime,
     params:
-        config=SETTINGS,
-        settings=answer_settings,
-        code=answer_code,
-        part=answer_part,
-        documents=f"{RESULTS}/documents",
+        config=PATHS.settings,
+        settings=PLAN.answers.settings,
+        code=PLAN.answers.code,
+        part=PLAN.answers.part_option,
+        documents=PATHS.documents,
     shell:
         "ragauge run --config {params.config} --method {wildcards.variant} --dataset {wildcards.dataset}"
         " --examples {input.examples} --model {wildcards.model} --threads {threads}"
@@ -39,12 +39,12 @@ rule answers:
 
 use rule answers as answers_part with:
     output:
-        records=update(f"{PART}.jsonl"),
-        meta=update(f"{PART}.meta.json"),
+        records=update(f"{PATHS.part}.jsonl"),
+        meta=update(f"{PATHS.part}.meta.json"),
     log:
-        f"{LOGS}/answers/{{dataset}}/{{model}}/{{variant}}/{{part}}-of-{{jobs}}.log",
+        f"{PATHS.logs}/answers/{{dataset}}/{{model}}/{{variant}}/{{part}}-of-{{jobs}}.log",
     wildcard_constraints:
-        dataset=datasets_of(several_jobs=True),
+        dataset=PLAN.answers.labels_of_datasets(several_jobs=True),
         part="[0-9]+",
         jobs="[0-9]+",
 
@@ -52,14 +52,14 @@ use rule answers as answers_part with:
 rule gathered_answers:
     """Put the records of a variant's jobs into one file, in the order of the questions."""
     input:
-        answer_parts,
+        PLAN.answers.parts,
     output:
-        records=f"{ANSWERS}.jsonl",
-        meta=f"{ANSWERS}.meta.json",
+        records=f"{PATHS.answers}.jsonl",
+        meta=f"{PATHS.answers}.meta.json",
     log:
-        f"{LOGS}/answers/{{dataset}}/{{model}}/{{variant}}.log",
+        f"{PATHS.logs}/answers/{{dataset}}/{{model}}/{{variant}}.log",
     wildcard_constraints:
-        dataset=datasets_of(several_jobs=True),
+        dataset=PLAN.answers.labels_of_datasets(several_jobs=True),
     localrule: True
     conda:
         ENVIRONMENT

@@ -4,7 +4,7 @@
 rule asset:
     """Fetch an asset and write what it is, hash by hash."""
     output:
-        "resources/assets/{asset}.json",
+        ASSET,
     log:
         "logs/assets/{asset}.log",
     localrule: True  # computing nodes of many clusters reach no other network
@@ -15,6 +15,6 @@ rule asset:
         mem_mb=grown(4000),
         runtime=240,
     params:
-        source=asset_source,
+        source=PLAN.asset_source,
     shell:
         "ragauge fetch {params.source:q} --manifest {output} 2>&1 | tee {log}"

@@ -4,12 +4,12 @@
 rule data:
     """Write a data set's questions."""
     input:
-        file=dataset_file,
-        assets=dataset_manifests,
+        file=PLAN.answers.dataset_file,
+        assets=PLAN.answers.dataset_assets,
     output:
-        f"{RESULTS}/data/{{dataset}}.jsonl",
+        PATHS.data,
     log:
-        f"{LOGS}/data/{{dataset}}.log",
+        f"{PATHS.logs}/data/{{dataset}}.log",
     conda:
         ENVIRONMENT
     threads: 1
@@ -17,8 +17,8 @@ rule data:
         mem_mb=grown(4000),
         runtime=60,
     params:
-        config=SETTINGS,
-        settings=dataset_settings,
-        code=dataset_code,
+        config=PATHS.settings,
+        settings=PLAN.answers.dataset_settings,
+        code=PLAN.answers.dataset_code,
     shell:
         "ragauge data --config {params.config} --dataset {wildcards.dataset} --out {output} 2>&1 | tee {log}"

@@ -4,13 +4,13 @@
 rule provenance:
     """The settings, data, code and machine behind everything in the report."""
     input:
-        answers=answer_files,
-        latency=latency_files,
-        pipelines=pipeline_files,
+        answers=PLAN.answers.files(),
+        latency=PLAN.answers.latency_files(),
+        pipelines=PLAN.pipelines.files(),
     output:
-        f"{REPORTS}/provenance.json",
+        PATHS.provenance,
     log:
-        f"{LOGS}/items/provenance.log",
+        f"{PATHS.logs}/items/provenance.log",
     localrule: True
     conda:
         ENVIRONMENT
@@ -19,7 +19,7 @@ rule provenance:
         mem_mb=grown(2000),
         runtime=10,
     params:
-        config=SETTINGS,
+        config=PATHS.settings,
         code=code_of("results.provenance"),
     shell:
         "ragauge provenance --run-config {params.config} 2>&1 | tee {log}"
@@ -31,11 +31,11 @@ for item in registry.names("item"):
         name:
             item
         input:
-            **PLAN.item_inputs(item),
+            **PLAN.items.inputs(item),
         output:
             **rendered(item),
         log:
-            f"{LOGS}/items/{item}.log",
+            f"{PATHS.logs}/items/{item}.log",
         localrule: True
         conda:
             ENVIRONMENT
@@ -45,11 +45,11 @@ for item in registry.names("item"):
             runtime=10,
         params:
             item=item,
-            about=PLAN.about(item),
-            code=PLAN.item_code(item),
-            config=SETTINGS,
-            experiment=EXPERIMENT.model_dump(),
+            about=PLAN.items.about(item),
+            code=PLAN.items.code(item),
+            config=PATHS.settings,
+            experiment=PLAN.config.model_dump(),
         shell:
             "ragauge render {params.item} --run-config {params.config} 2>&1 | tee {log}"
 
-    workflow.get_rule(item).docstring = PLAN.title(item)  # what `snakemake --list-rules` shows
+    workflow.get_rule(item).docstring = PLAN.items.title(item)  # what `snakemake --list-rules` shows

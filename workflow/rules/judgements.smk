@@ -4,21 +4,21 @@
 rule judgements:
     """Judge whether the evidence of a variant supports the answers."""
     input:
-        records=f"{ANSWERS}.jsonl",
-        judge=judge_manifest,
+        records=f"{PATHS.answers}.jsonl",
+        judge=PLAN.answers.judge,
     output:
-        update(JUDGEMENTS),  # what is judged and still asked alike is not asked again
+        update(PATHS.judgements),  # what is judged and still asked alike is not asked again
     log:
-        f"{LOGS}/judgements/{{dataset}}/{{model}}/{{variant}}.log",
+        f"{PATHS.logs}/judgements/{{dataset}}/{{model}}/{{variant}}.log",
     conda:
         ENVIRONMENT
     threads: 1
     resources:
-        gpu=judge_gpus,
+        gpu=PLAN.answers.judge_gpus,
         mem_mb=grown(8000),
         runtime=240,
     params:
-        judge=judge_options,
+        judge=PLAN.answers.judge_options,
         code=code_of("verbs.judge", "evidence.judge"),
     shell:
         "ragauge judge {input.records} {params.judge} --threads {threads} --out {output} 2>&1 | tee {log}"

@@ -4,19 +4,19 @@
 rule machine:
     """Measure memory bandwidth and matrix rates, alone on the machine."""
     output:
-        f"{RESULTS}/machine.json",
+        PATHS.machine,
     log:
-        f"{LOGS}/machine.log",
+        f"{PATHS.logs}/machine.log",
     conda:
         ENVIRONMENT
-    threads: ALL_CORES
+    threads: PLAN.cores
     resources:
-        gpu=int(ON_GPU),
+        gpu=int(PLAN.on_gpu),
         mem_mb=grown(4000),
         runtime=10,
         slurm_extra=ALONE,
     params:
-        device="cuda" if ON_GPU else "cpu",
+        device="cuda" if PLAN.on_gpu else "cpu",
         code=code_of("cost.machine"),
     shell:
         "ragauge machine --device {params.device} --threads {threads} --out {output} 2>&1 | tee {log}"
@@ -25,26 +25,26 @@ rule machine:
 rule latency:
     """Time the method variants of a protocol side by side with a model, alone on the machine."""
     input:
-        examples=f"{RESULTS}/data/{{dataset}}.jsonl",
-        machine=f"{RESULTS}/machine.json",
-        model=model_manifests,
-        encoders=latency_encoders,
+        examples=PATHS.data,
+        machine=PATHS.machine,
+        model=PLAN.answers.models,
+        encoders=PLAN.answers.latency_encoders,
     output:
-        LATENCY,
+        PATHS.latency,
     log:
-        f"{LOGS}/latency/{{dataset}}/{{model}}.log",
+        f"{PATHS.logs}/latency/{{dataset}}/{{model}}.log",
     conda:
         ENVIRONMENT
-    threads: ALL_CORES
+    threads: PLAN.cores
     resources:
-        gpu=job_gpus,
-        mem_mb=job_mem_mb,
-        runtime=job_runtime,
+        gpu=PLAN.answers.gpus,
+        mem_mb=PLAN.answers.mem_mb,
+        runtime=PLAN.answers.runtime,
         slurm_extra=ALONE,
     params:
-        config=SETTINGS,
-        settings=latency_settings,
-        code=latency_code,
+        config=PATHS.settings,
+        settings=PLAN.answers.latency_settings,
+        code=PLAN.answers.latency_code,
     shell:
         "ragauge time --config {params.config} --dataset {wildcards.dataset} --examples {input.examples}"
         " --model {wildcards.model} --machine {input.machine} --out {output}"

@@ -7,28 +7,28 @@ Jobs that generate are timed, so each has the machine to itself.
 rule retrofit:
     """Train a frozen decoder to read neighbours, for a given wall-clock time, alone on the machine."""
     input:
-        database=GATHERED,
-        index=f"{INDEX}/merged/manifest.json",
-        model=retrofit_decoder,
+        database=PATHS.gathered,
+        index=PATHS.merged,
+        model=PLAN.pipelines.retrofit_decoder,
     output:
-        adapters=f"{RETROFIT}/adapters.safetensors",
-        curve=f"{RETROFIT}/curve.jsonl",
+        adapters=PATHS.adapters,
+        curve=f"{PATHS.retrofit}/curve.jsonl",
     log:
-        f"{LOGS}/retrofit/{{database}}/{{index}}/{{model}}/{{form}}/{{minutes}}.log",
+        f"{PATHS.logs}/retrofit/{{database}}/{{index}}/{{model}}/{{form}}/{{minutes}}.log",
     conda:
         ENVIRONMENT
-    threads: ALL_CORES
+    threads: PLAN.cores
     resources:
-        gpu=retrofit_gpus,
+        gpu=PLAN.pipelines.retrofit_gpus,
         mem_mb=grown(8000),
         runtime=720,
         slurm_extra=ALONE,
     params:
-        options=retrofit_options,
+        options=PLAN.pipelines.retrofit_options,
         code=code_of("verbs.retrofit"),
-        database=database_folder,
-        index=index_folder,
-        folder=retrofit_folder,
+        database=PLAN.retrieval.folder,
+        index=PLAN.retrieval.index_folder,
+        folder=PLAN.pipelines.retrofit_folder,
     shell:
         "ragauge retrofit {params.options} --database {params.database} --index {params.index}"
         " --form {wildcards.form} --minutes {wildcards.minutes} --out {params.folder} 2>&1 | tee {log}"
@@ -37,20 +37,20 @@ rule retrofit:
 rule export:
     """Write a decoder as ONNX, once for all pipelines that ONNX Runtime runs with the same weights."""
     input:
-        model=retrofit_decoder,
-        adapters=export_adapters,
+        model=PLAN.pipelines.retrofit_decoder,
+        adapters=PLAN.pipelines.export_adapters,
     output:
-        directory(EXPORT),
+        directory(PATHS.export),
     log:
-        f"{LOGS}/onnx/{{model}}/{{weights}}.log",
+        f"{PATHS.logs}/onnx/{{model}}/{{weights}}.log",
     conda:
         ENVIRONMENT
     threads: 1
     resources:
-        mem_mb=export_mb,
+        mem_mb=PLAN.pipelines.export_mb,
         runtime=60,
     params:
-        options=export_options,
+        options=PLAN.pipelines.export_options,
         code=code_of("verbs.export"),
     shell:
         "ragauge export {params.options} --out {output} 2>&1 | tee {log}"
@@ -59,12 +59,12 @@ rule export:
 rule export_retro:
     """Write RETRO and its encoder as ONNX, for the vocabulary of a database."""
     input:
-        database=GATHERED,
-        weights=retro_weights,
+        database=PATHS.gathered,
+        weights=PLAN.pipelines.retro_weights,
     output:
-        directory(EXPORT_RETRO),
+        directory(PATHS.export_retro),
     log:
-        f"{LOGS}/onnx/retro/{{database}}/{{checkpoint}}.log",
+        f"{PATHS.logs}/onnx/retro/{{database}}/{{checkpoint}}.log",
     conda:
         ENVIRONMENT
     threads: 1
@@ -72,9 +72,9 @@ rule export_retro:
         mem_mb=grown(12000),
         runtime=60,
     params:
-        options=export_retro_options,
+        options=PLAN.pipelines.export_retro_options,
         code=code_of("verbs.export"),
-        database=database_folder,
+        database=PLAN.retrieval.folder,
     shell:
         "ragauge export --form retro {params.options} --database {params.database} --out {output} 2>&1 | tee {log}"
 
@@ -82,30 +82,30 @@ rule export_retro:
 rule pipeline:
     """Score or continue held-out text under one schedule of retrieval."""
     input:
-        database=pipeline_database,
-        index=pipeline_index,
-        model=pipeline_decoder,
-        adapters=pipeline_adapters,
-        export=pipeline_export,
+        database=PLAN.pipelines.database,
+        index=PLAN.pipelines.index,
+        model=PLAN.pipelines.decoder,
+        adapters=PLAN.pipelines.adapters,
+        export=PLAN.pipelines.export,
     output:
-        records=f"{PIPELINE}.jsonl",
-        meta=f"{PIPELINE}.meta.json",
+        records=f"{PATHS.pipeline}.jsonl",
+        meta=f"{PATHS.pipeline}.meta.json",
     log:
-        f"{LOGS}/pipelines/{{pipeline}}.log",
+        f"{PATHS.logs}/pipelines/{{pipeline}}.log",
     conda:
         ENVIRONMENT
-    threads: pipeline_threads
+    threads: PLAN.pipelines.threads
     resources:
-        gpu=pipeline_gpus,
-        mem_mb=pipeline_mb,
-        runtime=pipeline_runtime,
-        slurm_extra=pipeline_node,
+        gpu=PLAN.pipelines.gpus,
+        mem_mb=PLAN.pipelines.mem_mb,
+        runtime=PLAN.pipelines.runtime,
+        slurm_extra=PLAN.pipelines.node,
     params:
-        config=SETTINGS,
-        settings=pipeline_settings,
-        options=pipeline_options,
-        folder=pipeline_folder,
-        code=pipeline_code,
+        config=PATHS.settings,
+        settings=PLAN.pipelines.settings,
+        options=PLAN.pipelines.options,
+        folder=PLAN.pipelines.folder,
+        code=PLAN.pipelines.code,
     shell:
         "ragauge pipeline --config {params.config} --pipeline {wildcards.pipeline} --database {params.folder}"
         " {params.options} --out {output.records} 2>&1 | tee {log}"

@@ -1,14 +1,12 @@
 """What the tables say of the paper's own models without their weights."""
 
-PREDICTIONS = f"{RESULTS}/predictions.json"
-
 
 rule predictions:
     """Predict the paper's compute cycles from the shapes of its models."""
     output:
-        PREDICTIONS,
+        PATHS.predictions,
     log:
-        f"{LOGS}/predictions.log",
+        f"{PATHS.logs}/predictions.log",
     localrule: True
     conda:
         ENVIRONMENT

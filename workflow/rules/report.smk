@@ -4,16 +4,16 @@
 rule report_page:
     """Write the run's report: one self-contained page, with what to choose for a latency target and a memory."""
     input:
-        rendered=item_files,
-        answers=answer_files,
-        latency=latency_files,
-        pipelines=pipeline_files,
-        provenance=f"{REPORTS}/provenance.json",
-        parts=page_parts,
+        rendered=PLAN.items.all_files(),
+        answers=PLAN.answers.files(),
+        latency=PLAN.answers.latency_files(),
+        pipelines=PLAN.pipelines.files(),
+        provenance=PATHS.provenance,
+        parts=PLAN.items.page_parts(),
     output:
-        report(PAGE, caption="../report/page.rst", category="The report"),
+        report(PATHS.page, caption="../report/page.rst", category="The report"),
     log:
-        f"{LOGS}/report.log",
+        f"{PATHS.logs}/report.log",
     localrule: True
     conda:
         ENVIRONMENT
@@ -22,8 +22,8 @@ rule report_page:
         mem_mb=grown(4000),
         runtime=20,
     params:
-        config=SETTINGS,
-        code=page_code(),
-        experiment=EXPERIMENT.model_dump(),
+        config=PATHS.settings,
+        code=PLAN.items.page_code(),
+        experiment=PLAN.config.model_dump(),
     shell:
         "ragauge report --run-config {params.config} 2>&1 | tee {log}"

@@ -7,12 +7,12 @@ A shard that fails is made again alone, and a job that was cut off leaves nothin
 rule chunks:
     """Cut the documents of one shard into chunks, held-out text apart."""
     input:
-        corpus=corpus_inputs,
-        tokenizer=tokenizer_manifest,
+        corpus=PLAN.retrieval.corpus,
+        tokenizer=PLAN.retrieval.tokenizer,
     output:
-        SHARD,
+        PATHS.shard,
     log:
-        f"{DATABASE_LOGS}/chunks-{{shard}}.log",
+        f"{PATHS.database_logs}/chunks-{{shard}}.log",
     retries: 2
     conda:
         ENVIRONMENT
@@ -21,11 +21,11 @@ rule chunks:
         mem_mb=grown(3000),
         runtime=240,
     params:
-        config=SETTINGS,
-        settings=database_settings,
+        config=PATHS.settings,
+        settings=PLAN.retrieval.settings,
         code=code_of("retrieval.database"),
-        folder=database_folder,
-        shard=shard_number,
+        folder=PLAN.retrieval.folder,
+        shard=PLAN.retrieval.shard,
     shell:
         "ragauge index chunks --config {params.config} --database {wildcards.database} --shard {params.shard}"
         " --out {params.folder} 2>&1 | tee {log}"
@@ -34,11 +34,11 @@ rule chunks:
 rule near_duplicates:
     """Mark the documents of one shard that are near-duplicates of any shard's evaluation text."""
     input:
-        all_shards,
+        PLAN.retrieval.shards,
     output:
-        MARKED,
+        PATHS.marked,
     log:
-        f"{DATABASE_LOGS}/near-duplicates-{{shard}}.log",
+        f"{PATHS.database_logs}/near-duplicates-{{shard}}.log",
     retries: 2
     conda:
         ENVIRONMENT
@@ -47,10 +47,10 @@ rule near_duplicates:
         mem_mb=grown(4000),
         runtime=240,
     params:
-        config=SETTINGS,
+        config=PATHS.settings,
         code=code_of("retrieval.database"),
-        folder=database_folder,
-        shard=shard_number,
+        folder=PLAN.retrieval.folder,
+        shard=PLAN.retrieval.shard,
     shell:
         "ragauge index mark --config {params.config} --database {wildcards.database} --shard {params.shard}"
         " --out {params.folder} 2>&1 | tee {log}"
@@ -59,12 +59,12 @@ rule near_duplicates:
 rule database:
     """Name the shards and their near-duplicates in order."""
     input:
-        shards=all_shards,
-        marked=all_marked,
+        shards=PLAN.retrieval.shards,
+        marked=PLAN.retrieval.marked,
     output:
-        GATHERED,
+        PATHS.gathered,
     log:
-        f"{DATABASE_LOGS}/database.log",
+        f"{PATHS.database_logs}/database.log",
     conda:
         ENVIRONMENT
     threads: 1
@@ -72,9 +72,9 @@ rule database:
         mem_mb=grown(2000),
         runtime=60,
     params:
-        config=SETTINGS,
+        config=PATHS.settings,
         code=code_of("retrieval.database"),
-        folder=database_folder,
+        folder=PLAN.retrieval.folder,
     shell:
         "ragauge index gather --config {params.config} --database {wildcards.database}"
         " --out {params.folder} 2>&1 | tee {log}"
@@ -83,12 +83,12 @@ rule database:
 rule embeddings:
     """Embed the chunks of one shard."""
     input:
-        shard=SHARD,
-        encoder=database_encoder,
+        shard=PATHS.shard,
+        encoder=PLAN.retrieval.encoder,
     output:
-        EMBEDDINGS,
+        PATHS.embeddings,
     log:
-        f"{DATABASE_LOGS}/embeddings-{{shard}}.log",
+        f"{PATHS.database_logs}/embeddings-{{shard}}.log",
     retries: 2
     conda:
         ENVIRONMENT
@@ -97,11 +97,11 @@ rule embeddings:
         mem_mb=grown(3000),
         runtime=4320,
     params:
-        config=SETTINGS,
-        settings=encoder_settings,
+        config=PATHS.settings,
+        settings=PLAN.retrieval.encoder_settings,
         code=code_of("retrieval.embed"),
-        folder=database_folder,
-        shard=shard_number,
+        folder=PLAN.retrieval.folder,
+        shard=PLAN.retrieval.shard,
     shell:
         "ragauge index embed --config {params.config} --database {wildcards.database} --shard {params.shard}"
         " --threads {threads} --out {params.folder} 2>&1 | tee {log}"
@@ -110,25 +110,25 @@ rule embeddings:
 rule index_training:
     """Train an index's centroids and quantisers on a sample of the vectors."""
     input:
-        database=GATHERED,
-        embeddings=indexed_embeddings,
+        database=PATHS.gathered,
+        embeddings=PLAN.retrieval.embeddings,
     output:
-        f"{INDEX}/trained/manifest.json",
+        f"{PATHS.index}/trained/manifest.json",
     log:
-        f"{DATABASE_LOGS}/{{index}}-train.log",
+        f"{PATHS.database_logs}/{{index}}-train.log",
     retries: 2
     conda:
         ENVIRONMENT
-    threads: ALL_CORES
+    threads: PLAN.cores
     resources:
-        mem_mb=train_mb,
+        mem_mb=PLAN.retrieval.train_mb,
         runtime=240,
         slurm_extra=ALONE,
     params:
-        config=SETTINGS,
-        settings=index_settings,
+        config=PATHS.settings,
+        settings=PLAN.retrieval.index_settings,
         code=code_of("retrieval.index"),
-        folder=database_folder,
+        folder=PLAN.retrieval.folder,
     shell:
         "ragauge index train --config {params.config} --database {wildcards.database} --index {wildcards.index}"
         " --threads {threads} --out {params.folder} 2>&1 | tee {log}"
@@ -137,25 +137,25 @@ rule index_training:
 rule index_codes:
     """Encode the vectors of one shard, those that fill the index included."""
     input:
-        trained=f"{INDEX}/trained/manifest.json",
-        embeddings=EMBEDDINGS,
+        trained=f"{PATHS.index}/trained/manifest.json",
+        embeddings=PATHS.embeddings,
     output:
-        CODES,
+        PATHS.codes,
     log:
-        f"{DATABASE_LOGS}/{{index}}-add-{{shard}}.log",
+        f"{PATHS.database_logs}/{{index}}-add-{{shard}}.log",
     retries: 2
     conda:
         ENVIRONMENT
     threads: 1
     resources:
-        mem_mb=add_mb,
+        mem_mb=PLAN.retrieval.add_mb,
         runtime=720,
     params:
-        config=SETTINGS,
-        settings=index_settings,
+        config=PATHS.settings,
+        settings=PLAN.retrieval.index_settings,
         code=code_of("retrieval.index"),
-        folder=database_folder,
-        shard=shard_number,
+        folder=PLAN.retrieval.folder,
+        shard=PLAN.retrieval.shard,
     shell:
         "ragauge index add --config {params.config} --database {wildcards.database} --index {wildcards.index}"
         " --shard {params.shard} --threads {threads} --out {params.folder} 2>&1 | tee {log}"
@@ -164,11 +164,11 @@ rule index_codes:
 rule index:
     """Merge the shards' codes on disk into the index that is searched, and into the parts of several servers."""
     input:
-        indexed_codes,
+        PLAN.retrieval.codes,
     output:
-        f"{INDEX}/merged/manifest.json",
+        PATHS.merged,
     log:
-        f"{DATABASE_LOGS}/{{index}}-merge.log",
+        f"{PATHS.database_logs}/{{index}}-merge.log",
     conda:
         ENVIRONMENT
     threads: 1
@@ -176,11 +176,11 @@ rule index:
         mem_mb=grown(3000),
         runtime=240,
     params:
-        config=SETTINGS,
-        settings=index_settings,
+        config=PATHS.settings,
+        settings=PLAN.retrieval.index_settings,
         code=code_of("retrieval.index"),
-        folder=database_folder,
-        parts=parts_of,
+        folder=PLAN.retrieval.folder,
+        parts=PLAN.retrieval.parts,
     shell:
         "(for part in '' {params.parts}; do"
         "   ragauge index merge --config {params.config} --database {wildcards.database} --index {wildcards.index}"
@@ -190,12 +190,12 @@ rule index:
 rule index_recall:
     """Recall@k of an index against exact search, for held-out text."""
     input:
-        index=f"{INDEX}/merged/manifest.json",
-        encoder=database_encoder,
+        index=PATHS.merged,
+        encoder=PLAN.retrieval.encoder,
     output:
-        f"{INDEX}/recall.json",
+        PATHS.recall,
     log:
-        f"{DATABASE_LOGS}/{{index}}-recall.log",
+        f"{PATHS.database_logs}/{{index}}-recall.log",
     conda:
         ENVIRONMENT
     threads: 2
@@ -203,10 +203,10 @@ rule index_recall:
         mem_mb=grown(4000),
         runtime=60,
     params:
-        config=SETTINGS,
-        settings=index_settings,
+        config=PATHS.settings,
+        settings=PLAN.retrieval.index_settings,
         code=code_of("verbs.index"),
-        folder=database_folder,
+        folder=PLAN.retrieval.folder,
     shell:
         "ragauge index recall --config {params.config} --database {wildcards.database} --index {wildcards.index}"
         " --threads {threads} --out {params.folder} 2>&1 | tee {log}"

@@ -4,12 +4,12 @@
 rule staleness:
     """Compare the nearest chunks of stale and of fresh queries over held-out text."""
     input:
-        index=staleness_index,
-        encoder=staleness_encoder,
+        index=PLAN.retrieval.staleness_index,
+        encoder=PLAN.retrieval.staleness_encoder,
     output:
-        STALENESS,
+        PATHS.staleness,
     log:
-        f"{LOGS}/staleness/{{staleness}}.log",
+        f"{PATHS.logs}/staleness/{{staleness}}.log",
     conda:
         ENVIRONMENT
     threads: 1
@@ -17,9 +17,9 @@ rule staleness:
         mem_mb=grown(4000),
         runtime=60,
     params:
-        config=SETTINGS,
-        settings=staleness_settings,
-        folder=staleness_folder,
+        config=PATHS.settings,
+        settings=PLAN.retrieval.staleness_settings,
+        folder=PLAN.retrieval.staleness_folder,
         code=code_of("verbs.staleness"),
     shell:
         "ragauge staleness --config {params.config} --label {wildcards.staleness} --database {params.folder}"

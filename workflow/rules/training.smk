@@ -4,29 +4,29 @@
 rule sft_data:
     """Draw spans of long articles, have a model write their questions, and keep evaluation documents out."""
     input:
-        corpora=training_corpora,
-        writer=training_writer,
-        base=training_base,
-        evaluation=training_evaluation,
+        corpora=PLAN.training.corpora,
+        writer=PLAN.training.writer,
+        base=PLAN.training.base,
+        evaluation=PLAN.training.evaluation,
     output:
-        train=f"{TRAINING}/data/train.jsonl",
-        held_out=f"{TRAINING}/data/held_out.jsonl",
-        manifest=f"{TRAINING}/data/manifest.json",
+        train=f"{PATHS.training}/data/train.jsonl",
+        held_out=f"{PATHS.training}/data/held_out.jsonl",
+        manifest=f"{PATHS.training}/data/manifest.json",
     log:
-        f"{LOGS}/training/{{training}}/data.log",
+        f"{PATHS.logs}/training/{{training}}/data.log",
     conda:
         TRAINING_ENVIRONMENT
-    threads: training_threads
+    threads: PLAN.training.threads
     resources:
         mem_mb=grown(4000),
         runtime=240,
-        slurm_extra=training_node,
+        slurm_extra=PLAN.training.node,
     params:
-        config=SETTINGS,
-        settings=training_data_settings,
-        limits=training_limits,
+        config=PATHS.settings,
+        settings=PLAN.training.data_settings,
+        limits=PLAN.training.limits,
         code=code_of("verbs.sft", "training.data"),
-        folder=f"{TRAINING}/data",
+        folder=f"{PATHS.training}/data",
     shell:
         "ragauge sft data --config {params.config} --training {wildcards.training} --evaluation {input.evaluation}"
         " --threads {threads} --out {params.folder} 2>&1 | tee {log}"
@@ -35,30 +35,30 @@ rule sft_data:
 rule sft_train:
     """Fine-tune a decoder to CFIC's request for evidence, with DeepSpeed ZeRO-2."""
     input:
-        train=f"{TRAINING}/data/train.jsonl",
-        held_out=f"{TRAINING}/data/held_out.jsonl",
-        manifest=f"{TRAINING}/data/manifest.json",
-        base=training_base,
+        train=f"{PATHS.training}/data/train.jsonl",
+        held_out=f"{PATHS.training}/data/held_out.jsonl",
+        manifest=f"{PATHS.training}/data/manifest.json",
+        base=PLAN.training.base,
     output:
-        model=directory(f"{MODELS}/{{training}}"),
-        loss=f"{MODELS}/{{training}}.loss.csv",
-        manifest=f"{MODELS}/{{training}}.json",
+        model=directory(PATHS.trained),
+        loss=f"{PATHS.trained}.loss.csv",
+        manifest=f"{PATHS.trained}.json",
     log:
-        f"{LOGS}/training/{{training}}/train.log",
+        f"{PATHS.logs}/training/{{training}}/train.log",
     conda:
         TRAINING_ENVIRONMENT
-    threads: training_threads
+    threads: PLAN.training.threads
     resources:
         mem_mb=grown(8000),
         runtime=720,
-        gpu=training_gpus,
-        slurm_extra=training_node,
+        gpu=PLAN.training.gpus,
+        slurm_extra=PLAN.training.node,
     params:
-        config=SETTINGS,
-        settings=training_settings,
+        config=PATHS.settings,
+        settings=PLAN.training.settings,
         code=code_of("verbs.sft", "training.loop"),
-        data=training_data_folder,
-        checkpoints=f"{TRAINING}/checkpoints",
+        data=PLAN.training.data_folder,
+        checkpoints=f"{PATHS.training}/checkpoints",
     shell:
         "ragauge sft train --config {params.config} --training {wildcards.training} --data {params.data}"
         " --checkpoints {params.checkpoints} --threads {threads} --out {output.model} 2>&1 | tee {log}"

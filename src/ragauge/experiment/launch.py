@@ -1,0 +1,105 @@
+"""What happens when a run of the workflow begins: its configuration is checked, its folder is held, and the jobs that
+a killed run left in Slurm are ended."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+import yaml
+
+from ragauge.errors import UserError
+from ragauge.experiment import schema
+from ragauge.experiment.schema import Config
+
+LOCK = Path(".snakemake", "ragauge.lock")
+SLURM_LOGS = Path("logs", "slurm")  # profiles/slurm: slurm-logdir
+JOB_NAMES = "ragauge_"  # profiles/slurm: slurm-jobname-prefix
+ENDING_S = 300  # Slurm kills what does not end by itself, after its KillWait
+
+
+def experiment(merged: Mapping[str, Any], files: Sequence[str], given: Mapping[str, Any] | None) -> Config:
+    """The checked experiment of a run.
+
+    Args:
+        merged: the configuration as Snakemake has it.
+        files: the configuration files that it comes from; each is read again for what `merged` does not show, such as
+            a key that stands twice.
+        given: what the command line changed of it (`--config`).
+
+    Raises:
+        UserError: the first mistake.
+    """
+    for path in files:
+        schema.read(Path(path))
+    place = os.path.relpath(files[-1]) if files else "--config"
+    return schema.parse(retyped(merged, given or {}), place)
+
+
+def retyped(data: Any, given: Any) -> Any:
+    """`data` with the command line's values as what they are: nested in a key, Snakemake has them as text."""
+    if isinstance(given, Mapping):
+        return {key: retyped(value, given[key]) if key in given else value for key, value in data.items()}
+    if isinstance(given, list):
+        return [retyped(value, value) for value in given]
+    return yaml.safe_load(given) if isinstance(given, str) else given
+
+
+def hold_folder(path: Path = LOCK) -> IO[str]:
+    """Keep other runs out of the folder for as long as the file that is returned stays open.
+
+    Snakemake's own lock outlives a killed run, which must simply go on; so profiles/default has it off.
+
+    Raises:
+        UserError: another run holds it.
+    """
+    held = path.open("w")
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        held.close()
+        raise UserError("another run of this workflow is at work in this folder; wait for it or stop it") from None
+    return held
+
+
+def write_settings(config: Config, path: Path) -> None:
+    """Write the experiment with what the command line changed, for the commands to read.
+
+    Not a rule's output: Snakemake does not look at the parameters of jobs below one that runs. The rules have what
+    they use of it as parameters.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(yaml.safe_dump(config.model_dump(exclude_none=True), sort_keys=False))
+
+
+def end_left_jobs(patience_s: float = ENDING_S) -> None:
+    """Cancel the jobs of this folder that a killed run left in Slurm, and wait until they are gone: they write the
+    files that the next run makes.
+
+    Call it with the folder held: another run's jobs are not left. Answers that they made are not lost.
+
+    Raises:
+        UserError: they do not end.
+    """
+    deadline = time.monotonic() + patience_s
+    while left := left_jobs():
+        if time.monotonic() > deadline:
+            raise UserError(f"Slurm jobs of a run that was killed do not end: {' '.join(left)}")
+        subprocess.run(["scancel", *left], check=False)
+        time.sleep(2)
+
+
+def left_jobs() -> list[str]:
+    """The numbers of this user's jobs in Slurm that a run in this folder submitted."""
+    if not SLURM_LOGS.is_dir() or shutil.which("squeue") is None:
+        return []
+    listed = ["squeue", "--me", "--noheader", "--format=%i|%j|%Z"]
+    asked = subprocess.run(listed, capture_output=True, text=True, check=False)
+    jobs = [line.split("|", 2) for line in asked.stdout.splitlines()]
+    return [job for job, name, folder in jobs if name.startswith(JOB_NAMES) and Path(folder) == Path.cwd()]

@@ -1,0 +1,43 @@
+"""The plan of an experiment: which jobs there are, what each reads, what its result depends on, what it takes.
+
+The rules of the workflow (workflow/rules) ask it and say no more than which command makes what. A part of the plan is
+named as the file of rules that it stands behind.
+"""
+
+from __future__ import annotations
+
+from ragauge.experiment.plan.answers import AnswerPlan
+from ragauge.experiment.plan.items import ItemPlan
+from ragauge.experiment.plan.part import ALONE, ASSET, Labels, code_of, grown, manifest
+from ragauge.experiment.plan.paths import Paths
+from ragauge.experiment.plan.pipelines import PipelinePlan
+from ragauge.experiment.plan.retrieval import RetrievalPlan
+from ragauge.experiment.plan.training import TrainingPlan
+from ragauge.experiment.schema import Config
+
+__all__ = ["ALONE", "ASSET", "Labels", "Paths", "Plan", "code_of", "grown", "manifest"]
+
+
+class Plan:
+    """An experiment's jobs on a machine, or on the nodes of a cluster, with so many cores."""
+
+    def __init__(self, config: Config, cores: int = 1) -> None:
+        self.config = config
+        self.cores = cores
+        self.paths = Paths(config.run)
+        self.answers = AnswerPlan(config, cores)
+        self.training = TrainingPlan(config, cores)
+        self.retrieval = RetrievalPlan(config, cores)
+        self.pipelines = PipelinePlan(config, cores)
+        self.items = ItemPlan(config, cores)
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether a decoder runs on a GPU."""
+        return any(model.device == "cuda" for model in self.config.models.values())
+
+    def asset_source(self, labels: Labels) -> str:
+        """Where the asset of a manifest comes from."""
+        parts = (self.answers, self.training, self.retrieval)
+        sources = {manifest(source): source for part in parts for source in part.sources()}
+        return sources[ASSET.format(asset=labels.asset)]

@@ -1,0 +1,185 @@
+"""Jobs about questions: the questions themselves, answers, latencies and judgements of evidence."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ragauge import datasets, methods, registry
+from ragauge.experiment.plan.part import Labels, Part, code_of, manifest
+from ragauge.experiment.schema import Latency
+from ragauge.training.settings import ENDPOINT
+
+
+class AnswerPlan(Part):
+    """Labels: dataset, model, variant, and of a part of the questions part and jobs."""
+
+    def sources(self) -> Iterator[str]:
+        """The assets that these jobs read."""
+        yield from (model.source for model in self.config.models.values() if not model.training)
+        yield from (asset for label in self.config.datasets for asset in self.dataset_kind(label).assets)
+        yield from (asset for name in self.config.methods for asset in self._assets(name))
+        if self.config.judge and self._judge_is_here:
+            yield self.config.judge.model
+
+    # --- the questions ---
+
+    def dataset_kind(self, dataset: str) -> type[datasets.Dataset]:
+        """The class behind a data set's label."""
+        return registry.component("dataset", self.config.datasets[dataset].dataset, datasets.Dataset)
+
+    def dataset_file(self, labels: Labels) -> str | list[str]:
+        """The official file that the configuration names, or the questions that the package ships; else nothing."""
+        entry = self.config.datasets[labels.dataset]
+        shipped = Path(os.path.relpath(datasets.__file__)).parent / "questions" / f"{entry.dataset}.jsonl"
+        return entry.data or ([str(shipped)] if shipped.is_file() else [])
+
+    def dataset_assets(self, labels: Labels) -> list[str]:
+        """What a data set without a file of its own is made from."""
+        named = not self.config.datasets[labels.dataset].data
+        return [manifest(name) for name in self.dataset_kind(labels.dataset).assets if named]
+
+    def dataset_settings(self, labels: Labels) -> dict[str, Any]:
+        """What the questions depend on."""
+        entry = self.config.datasets[labels.dataset].model_dump(exclude={"limit", "max_new_tokens", "jobs"})
+        return {**entry, "seed": self.config.dataset_seed(labels.dataset)}
+
+    def dataset_code(self, labels: Labels) -> str:
+        """What reads the official file and what makes a question of a record."""
+        return code_of("datasets._examples", f"datasets.{self.config.datasets[labels.dataset].dataset}")
+
+    def labels_of_datasets(self, *, several_jobs: bool) -> str:
+        """The data sets whose questions are dealt to several jobs, or to one, as a wildcard's pattern."""
+        labels = [label for label, entry in self.config.datasets.items() if (entry.jobs > 1) == several_jobs]
+        return "|".join(map(re.escape, labels)) or "(?!)"
+
+    # --- models ---
+
+    def models(self, labels: Labels) -> list[str]:
+        """The manifests of a model and of the one that finds evidence for it."""
+        finder = self.config.models[labels.model].finder
+        return [self.model_manifest(model) for model in (labels.model, finder) if model]
+
+    def model_settings(self, model: str) -> dict[str, Any]:
+        """What the configuration says of a model, but for where it is used."""
+        entry = self.config.models[model]
+        unset = {key for key in ("max_context", "finder") if getattr(entry, key) is None}
+        settings = entry.model_dump(exclude={"training", "methods", "datasets", "resources"} | unset)
+        finder = self.config.models.get(entry.finder or "")
+        return settings | ({"finder": finder.model_dump(include={"source", "max_context"})} if finder else {})
+
+    def gpus(self, labels: Labels) -> int:
+        """Of a job with a model."""
+        return self.config.gpus(labels.model)
+
+    def mem_mb(self, labels: Labels, attempt: int) -> int:
+        """Of a job with a model; more when that was not enough."""
+        return attempt * self.config.models[labels.model].resources.mem_mb
+
+    def runtime(self, labels: Labels) -> int:
+        """Minutes of a job with a model."""
+        return self.config.models[labels.model].resources.runtime
+
+    # --- answers ---
+
+    def files(self) -> list[str]:
+        """The records of every answer job."""
+        return [f"{self.paths.answers}.jsonl".format(**job._asdict()) for job in self.config.answers()]
+
+    def parts(self, labels: Labels) -> list[str]:
+        """The records of the jobs that a variant's questions are dealt to."""
+        jobs = self.config.datasets[labels.dataset].jobs
+        place = {"dataset": labels.dataset, "model": labels.model, "variant": labels.variant, "jobs": jobs}
+        return [f"{self.paths.part}.jsonl".format(**place, part=part) for part in range(jobs)]
+
+    def part_option(self, labels: Labels) -> str:
+        """The option that names a part; empty where one job answers everything."""
+        part = getattr(labels, "part", None)
+        return "" if part is None else f"--part {part}/{labels.jobs}"
+
+    def encoders(self, labels: Labels) -> list[str]:
+        """The manifests of what a variant's method reads besides the model."""
+        return list(map(manifest, self._assets(labels.variant)))
+
+    def settings(self, labels: Labels) -> dict[str, Any]:
+        """Everything of the configuration that the records of a job depend on."""
+        return {
+            "model": self.model_settings(labels.model),
+            "dataset": self.dataset_settings(labels),
+            "variant": self._variant(labels.variant),
+            "limit": self.config.limit(labels),
+            "generation": {"max_new_tokens": self.config.max_new_tokens(labels.dataset)},
+        }
+
+    def code(self, labels: Labels) -> str:
+        """What answers: the runner and the method."""
+        return code_of("evaluation.inputs", "evaluation.runner", self._method_module(labels.variant))
+
+    # --- latency ---
+
+    def latency_files(self) -> list[str]:
+        """The times of every pair of data set and model that is timed."""
+        return [self.paths.latency.format(dataset=dataset, model=model) for dataset, model in self.config.timed()]
+
+    def latency_encoders(self, labels: Labels) -> list[str]:
+        """The manifests of what the timed methods read besides the model."""
+        timed = self._protocol(labels).methods
+        return sorted({manifest(asset) for name in timed for asset in self._assets(name)})
+
+    def latency_settings(self, labels: Labels) -> dict[str, Any]:
+        """Everything of the configuration that the times of a model on a data set depend on."""
+        protocol = self._protocol(labels)
+        unused = {key for key in ("more_new_tokens", "documents") if protocol.model_dump()[key] in ([], "ready")}
+        return {
+            "model": self.model_settings(labels.model),
+            "protocol": protocol.model_dump(exclude=unused),
+            "variants": {name: self._variant(name) for name in protocol.methods},
+        }
+
+    def latency_code(self, labels: Labels) -> str:
+        """What times, and what is timed."""
+        return code_of("evaluation.costing", *map(self._method_module, self._protocol(labels).methods))
+
+    # --- judgements ---
+
+    def judgement_files(self) -> list[str]:
+        """The judgements of every answer job whose evidence is judged."""
+        return [self.paths.judgements.format(**job._asdict()) for job in self.config.judged()]
+
+    def judge(self, labels: Labels) -> str | list[str]:
+        """The judge's manifest; nothing for the one behind the endpoint."""
+        return manifest(self.config.judge.model) if self._judge_is_here and self.config.judge else []
+
+    def judge_options(self, labels: Labels) -> str:
+        """The judge on this machine; empty for the one behind the endpoint, which the environment describes."""
+        judge = self.config.judge
+        if judge is None or not self._judge_is_here:
+            return ""
+        return f"--model {judge.model} --dtype {judge.dtype} --device {judge.device}"
+
+    def judge_gpus(self, labels: Labels) -> int:
+        return int(self.config.judge is not None and self._judge_is_here and self.config.judge.device == "cuda")
+
+    # --- small print ---
+
+    @property
+    def _judge_is_here(self) -> bool:
+        return self.config.judge is not None and self.config.judge.model != ENDPOINT
+
+    def _protocol(self, labels: Labels) -> Latency:
+        protocol = self.config.protocol(labels.dataset)
+        assert protocol is not None, labels.dataset  # only timed data sets have such a job
+        return protocol
+
+    def _variant(self, name: str) -> dict[str, Any]:
+        return self.config.methods[name].model_dump(exclude={"datasets", "limit"})
+
+    def _method_module(self, variant: str) -> str:
+        return f"methods.{self.config.methods[variant].method}"
+
+    def _assets(self, variant: str) -> tuple[str, ...]:
+        entry = self.config.methods[variant]
+        return methods.make(entry.method, **entry.params).assets()

@@ -1,0 +1,113 @@
+"""Jobs of the tables and figures, and of the page that shows them: what each is rendered from."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import ragauge
+from ragauge import methods, registry
+from ragauge.experiment.plan.answers import AnswerPlan
+from ragauge.experiment.plan.part import Part, code_of
+from ragauge.experiment.schema import Answers
+from ragauge.results.reads import Asked, Datasets, Kind, Reads, of_kind
+
+FILES = {"table": "csv", "figure": "svg", "pdf": "pdf", "png": "png", "latex": "tex", "markdown": "md"}
+ALL_PAPERS = "All papers"
+
+
+class ItemPlan(Part):
+    """The items have no labels: each is a rule."""
+
+    def files(self, item: str) -> dict[str, str]:
+        """The files of an item, by what they are."""
+        return {name: f"{self.paths.reports}/{item}.{suffix}" for name, suffix in FILES.items()}
+
+    def all_files(self) -> list[str]:
+        """The files of every item of the experiment."""
+        return [path for item in self.config.item_names() for path in self.files(item).values()]
+
+    def inputs(self, item: str) -> dict[str, list[str]]:
+        """The files that an item is rendered from, by what they are: what it says that it reads."""
+        reads: Reads = registry.module("item", item).READS
+        chosen = [Answers(one.dataset, one.model, one.variant) for one in reads.select(self._asked())]
+        judged = set(self.config.judged()) if reads.judgements else set()
+        pipelines = [label for label, entry in self.config.pipelines.items() if entry.schedule in reads.pipelines]
+        trainings = self.config.training if reads.training_data else ()
+        staleness = self.config.staleness if reads.staleness else ()
+        inputs = {
+            "answers": [f"{self.paths.answers}.jsonl".format(**job._asdict()) for job in chosen],
+            "latency": [self.paths.latency.format(dataset=d, model=m) for d, m in self._timed(reads.latency)],
+            "judgements": [self.paths.judgements.format(**job._asdict()) for job in chosen if job in judged],
+            "training": [f"{self.paths.training}/data/train.jsonl".format(training=label) for label in trainings],
+            "predictions": [self.paths.predictions] if reads.predictions else [],
+            "pipelines": [f"{self.paths.pipeline}.jsonl".format(pipeline=label) for label in pipelines],
+            "recall": list(dict.fromkeys(self._recall(pipelines))),
+            "staleness": [self.paths.staleness.format(staleness=label) for label in staleness],
+        }
+        return {name: paths for name, paths in inputs.items() if paths}
+
+    def about(self, item: str) -> str:
+        """What an item shows and what it does not: its file's docstring."""
+        return (registry.module("item", item).__doc__ or item).strip()
+
+    def title(self, item: str) -> str:
+        """The first line of that."""
+        return self.about(item).partition("\n")[0]
+
+    def paper(self, item: str) -> str:
+        """The paper that an item is of, which its folder names."""
+        folder = registry.module_name("item", item).rpartition(".")[0]
+        return str(getattr(importlib.import_module(folder), "PAPER", ALL_PAPERS))
+
+    def code(self, item: str) -> str:
+        """What turns records into an item. Metrics are found by name, so no import shows them."""
+        return code_of(registry.module_name("item", item).removeprefix("ragauge."), "rendering.writing", *_metrics())
+
+    def page_code(self) -> str:
+        """What writes the page. Metrics are found by name, and an item's change comes with its files."""
+        return code_of("report._page", *_metrics())
+
+    def page_parts(self) -> list[str]:
+        """What the page is put together from."""
+        folder = Path(os.path.relpath(ragauge.__file__)).parent / "report"
+        return sorted(str(path) for kind in ("html", "css", "js") for path in folder.glob(f"*.{kind}"))
+
+    # --- small print ---
+
+    def _timed(self, datasets: Datasets | None) -> Iterator[tuple[str, str]]:
+        for dataset, model in self.config.timed():
+            if datasets is not None and of_kind(self._kind(dataset), datasets):
+                yield dataset, model
+
+    def _recall(self, pipelines: list[str]) -> Iterator[str]:
+        """Of the indexes that pipelines ask, where their database holds text out to measure it with."""
+        for entry in (self.config.pipelines[label] for label in pipelines):
+            database = self.config.pipeline_database(entry)
+            if entry.asks and self.config.databases[database].evaluation != "none":
+                yield self.paths.recall.format(database=database, index=entry.index)
+
+    def _asked(self) -> Iterator[Asked]:
+        """Every answer job as an item chooses from it."""
+        for job in self.config.answers():
+            variant, protocol = self.config.methods[job.variant], self.config.protocol(job.dataset)
+            options, defaults = variant.options, methods.options(variant.method)
+            yield Asked(
+                *job,
+                method=variant.method,
+                options=options,
+                changed=[name for name, value in options.items() if value != defaults[name]],
+                kind=self._kind(job.dataset),
+                trained=bool(self.config.trainings(job.model)),
+                timed=protocol is not None and job.variant in protocol.methods,
+            )
+
+    def _kind(self, dataset: str) -> Kind:
+        kind = AnswerPlan(self.config, self.cores).dataset_kind(dataset)
+        return "long" if kind.long else "multi_hop" if kind.multi_hop else "single_hop"
+
+
+def _metrics() -> list[str]:
+    return [f"metrics.{name}" for name in registry.names("metric")]

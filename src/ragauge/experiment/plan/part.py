@@ -1,0 +1,49 @@
+"""What the parts of a plan have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ragauge.experiment.plan.paths import Paths
+from ragauge.experiment.schema import Config
+from ragauge.io import digest
+
+Labels = Any  # Snakemake's wildcards: each label of a job is an attribute
+ASSET = "resources/assets/{asset}.json"  # a manifest: what the asset is, hash by hash
+ALONE = "--exclusive"  # Slurm's option for a whole node; a run on one machine keeps other jobs away by its cores
+
+
+class Part:
+    """The jobs of one file of rules: their inputs, parameters and resources, as functions of a job's labels."""
+
+    def __init__(self, config: Config, cores: int) -> None:
+        self.config = config
+        self.cores = cores  # of the run; on a cluster, where the run has none, of the node that the job is on
+        self.paths = Paths(config.run)
+
+    def model_manifest(self, model: str) -> str:
+        """Of a model (a label): the asset's, or that of the training that makes it."""
+        entry = self.config.models[model]
+        made = f"{self.paths.trained}.json".format(training=entry.training)
+        return made if entry.training else manifest(entry.source)
+
+
+def code_of(*modules: str) -> str:
+    """The digest of the modules (below ragauge) behind a rule's command: what rests on them is made anew with them."""
+    return digest.digest(*(f"{digest.PACKAGE}.{module}" for module in modules))
+
+
+def grown(mem_mb: int) -> Callable[..., int]:
+    """Megabytes that grow with every attempt, where a profile has failed jobs tried again."""
+
+    def of_attempt(wildcards: Labels, attempt: int) -> int:
+        return attempt * mem_mb
+
+    return of_attempt
+
+
+def manifest(source: str) -> str:
+    """The manifest of an asset; characters of a source that file names cannot bear become dashes."""
+    name = "".join(c if c.isalnum() or c in "._-" else "-" for c in source)
+    return ASSET.format(asset=name)

@@ -1,0 +1,156 @@
+"""Jobs of generation with retrieval: decoders that are trained to read neighbours, their exports, and pipelines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ragauge import registry
+from ragauge.experiment.plan.part import ALONE, Labels, Part, code_of
+from ragauge.experiment.schema import Model
+from ragauge.generation.settings import PipelineSettings
+
+UNTRAINED = "untrained"  # weights of an export
+RANDOM = "random"  # checkpoint of an export of RETRO
+
+
+class PipelinePlan(Part):
+    """Labels: pipeline; database, index, model, form and minutes of a training; weights or checkpoint of an export."""
+
+    # --- pipelines ---
+
+    def files(self) -> list[str]:
+        """The records of every pipeline."""
+        return [f"{self.paths.pipeline}.jsonl".format(pipeline=label) for label in self.config.pipelines]
+
+    def folder(self, labels: Labels) -> str:
+        return self.paths.database.format(database=self._database(labels))
+
+    def database(self, labels: Labels) -> str:
+        return self.paths.gathered.format(database=self._database(labels))
+
+    def index(self, labels: Labels) -> str | list[str]:
+        """The index that is asked; nothing where none is."""
+        entry = self._pipeline(labels)
+        return self.paths.merged.format(database=self._database(labels), index=entry.index) if entry.asks else []
+
+    def decoder(self, labels: Labels) -> str:
+        return self.model_manifest(self.config.pipeline_model(self._pipeline(labels)))
+
+    def adapters(self, labels: Labels) -> str | list[str]:
+        """What neighbours are read with, where that was trained."""
+        entry = self._pipeline(labels)
+        if entry.adapters:
+            return entry.adapters
+        trained = self.paths.adapters.format(
+            database=self._database(labels),
+            index=entry.index,
+            model=self.config.pipeline_model(entry),
+            form=entry.form,
+            minutes=entry.retrofit_minutes,
+        )
+        return trained if entry.retrofit_minutes else []
+
+    def export(self, labels: Labels) -> str | list[str]:
+        """The decoder as ONNX, where that runs it."""
+        entry, database = self._pipeline(labels), self._database(labels)
+        if entry.engine != "onnx":
+            return []
+        if entry.form == "retro":
+            return self.paths.export_retro.format(database=database, checkpoint=_checkpoint(entry))
+        weights = f"{database}/{entry.index}/{entry.retrofit_minutes}" if entry.retrofit_minutes else UNTRAINED
+        return self.paths.export.format(model=self.config.pipeline_model(entry), weights=weights)
+
+    def options(self, labels: Labels) -> str:
+        given = {"--adapters": self.adapters(labels), "--onnx": self.export(labels)}
+        return " ".join(f"{option} {path}" for option, path in given.items() if path)
+
+    def code(self, labels: Labels) -> str:
+        """What runs a pipeline. A schedule is found by its name, so no import shows it."""
+        schedule = registry.module_name("schedule", self._pipeline(labels).schedule)
+        return code_of("verbs.pipeline", schedule.removeprefix("ragauge."))
+
+    def settings(self, labels: Labels) -> dict[str, Any]:
+        """Everything of the configuration that the records depend on, but for how many there are."""
+        entry, model = self._pipeline(labels), self._model(labels)
+        return {"pipeline": entry.model_dump(), "model": model.model_dump(), "seed": self.config.seed}
+
+    def threads(self, labels: Labels) -> int:
+        """All for what is timed; a decoder that scores waits for the server, so that both share a core."""
+        entry = self._pipeline(labels)
+        return self.cores if entry.task == "generate" else entry.threads or 1
+
+    def node(self, labels: Labels) -> str:
+        """A machine of its own for what is timed."""
+        return ALONE if self._pipeline(labels).task == "generate" else ""
+
+    def gpus(self, labels: Labels) -> int:
+        return self.config.gpus(self.config.pipeline_model(self._pipeline(labels)))
+
+    def mem_mb(self, labels: Labels, attempt: int) -> int:
+        return attempt * self._model(labels).resources.mem_mb
+
+    def runtime(self, labels: Labels) -> int:
+        """Minutes."""
+        return self._model(labels).resources.runtime
+
+    # --- decoders that read neighbours ---
+
+    def retrofit_decoder(self, labels: Labels) -> str:
+        return self.model_manifest(labels.model)
+
+    def retrofit_folder(self, labels: Labels) -> str:
+        names = ("database", "index", "model", "form", "minutes")
+        return self.paths.retrofit.format(**{name: getattr(labels, name) for name in names})
+
+    def retrofit_options(self, labels: Labels) -> str:
+        model = self.config.models[labels.model]
+        return f"--model {model.source} --device {model.device} --seed {self.config.seed}"
+
+    def retrofit_gpus(self, labels: Labels) -> int:
+        return self.config.gpus(labels.model)
+
+    # --- exports ---
+
+    def export_adapters(self, labels: Labels) -> str | list[str]:
+        """What `weights` names, trained in the one form that is exported."""
+        if labels.weights == UNTRAINED:
+            return []
+        database, index, minutes = labels.weights.split("/")
+        return self.paths.adapters.format(
+            database=database, index=index, model=labels.model, form="joint", minutes=minutes
+        )
+
+    def export_options(self, labels: Labels) -> str:
+        adapters = self.export_adapters(labels)
+        model = f"--model {self.config.models[labels.model].source}"
+        return f"{model} --adapters {adapters}" if adapters else model
+
+    def export_mb(self, labels: Labels, attempt: int) -> int:
+        """Weights in float32 twice: as they are read, and as they are written."""
+        return attempt * max(6000, self.config.models[labels.model].resources.mem_mb)
+
+    def retro_weights(self, labels: Labels) -> str | list[str]:
+        """The file that a checkpoint's name is of; nothing for random weights."""
+        retro = [entry for entry in self.config.pipelines.values() if entry.form == "retro"]
+        return {_checkpoint(entry): entry.weights for entry in retro}[labels.checkpoint] or []
+
+    def export_retro_options(self, labels: Labels) -> str:
+        weights = self.retro_weights(labels)
+        return f"--weights {weights}" if weights else f"--seed {self.config.seed}"
+
+    # --- small print ---
+
+    def _pipeline(self, labels: Labels) -> PipelineSettings:
+        return self.config.pipelines[labels.pipeline]
+
+    def _database(self, labels: Labels) -> str:
+        return self.config.pipeline_database(self._pipeline(labels))
+
+    def _model(self, labels: Labels) -> Model:
+        return self.config.models[self.config.pipeline_model(self._pipeline(labels))]
+
+
+def _checkpoint(entry: PipelineSettings) -> str:
+    """What an export of RETRO's weights is called."""
+    return Path(entry.weights).name if entry.weights else RANDOM

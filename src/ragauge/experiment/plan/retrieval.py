@@ -1,0 +1,132 @@
+"""Jobs of chunk databases, of their indexes, and of what stale queries find in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from glob import glob
+from typing import Any
+
+from ragauge import assets
+from ragauge.experiment.plan.part import Labels, Part, manifest
+from ragauge.retrieval.settings import DatabaseSettings, IndexRecipe, StalenessSettings
+
+
+class RetrievalPlan(Part):
+    """Labels: database, index, shard (five digits); staleness."""
+
+    def sources(self) -> Iterator[str]:
+        """The assets that these jobs read."""
+        for database in self.config.databases.values():
+            yield from (database.tokenizer, database.encoder)
+            yield from (source for source in database.sources if source in assets.entries())
+        yield from (compared.encoder for compared in self.config.staleness.values())
+
+    # --- databases ---
+
+    def folder(self, labels: Labels) -> str:
+        return self.paths.database.format(database=labels.database)
+
+    def corpus(self, labels: Labels) -> list[str]:
+        """The corpus's files, and of catalogued ones the manifests; a data set of the hub is read as it streams."""
+        sources = self._database(labels).sources
+        named = [manifest(source) for source in sources if source in assets.entries()]
+        return named + [path for source in sources for path in sorted(glob(source))]
+
+    def tokenizer(self, labels: Labels) -> str:
+        return manifest(self._database(labels).tokenizer)
+
+    def encoder(self, labels: Labels) -> str:
+        return manifest(self._database(labels).encoder)
+
+    def settings(self, labels: Labels) -> dict[str, Any]:
+        """What the chunks depend on; encoder and indexes are parameters of rules of their own."""
+        return self._database(labels).model_dump(exclude={"encoder", "engine", "indexes"})
+
+    def encoder_settings(self, labels: Labels) -> list[str]:
+        return [self._database(labels).encoder, self._database(labels).engine]
+
+    def shard(self, labels: Labels) -> int:
+        return int(labels.shard)
+
+    def shards(self, labels: Labels) -> list[str]:
+        return self._of_shards(self.paths.shard, self._database(labels).shards, labels)
+
+    def marked(self, labels: Labels) -> list[str]:
+        return self._of_shards(self.paths.marked, self._database(labels).shards, labels)
+
+    # --- indexes ---
+
+    def index_folder(self, labels: Labels) -> str:
+        return self.paths.index.format(database=labels.database, index=labels.index)
+
+    def index_settings(self, labels: Labels) -> dict[str, Any]:
+        return self._index(labels).model_dump()
+
+    def embeddings(self, labels: Labels) -> list[str]:
+        """Of the shards that an index is over."""
+        return self._of_shards(self.paths.embeddings, self._indexed_shards(labels), labels)
+
+    def codes(self, labels: Labels) -> list[str]:
+        """Of the shards that an index is over."""
+        return self._of_shards(self.paths.codes, self._indexed_shards(labels), labels)
+
+    def parts(self, labels: Labels) -> list[str]:
+        """The numbers I/N of an index's parts, where servers share it."""
+        count = self._index(labels).parts
+        return [f"{number}/{count}" for number in range(count)] if count > 1 else []
+
+    def train_mb(self, labels: Labels, attempt: int) -> int:
+        """The sample in float32, twice while it is gathered, and what k-means takes; more when that was not enough."""
+        return attempt * (2000 + self._index(labels).train_vectors * 768 * 4 * 3 // 10**6)
+
+    def add_mb(self, labels: Labels, attempt: int) -> int:
+        """The codes of one shard, twice while they grow and are written; more when that was not enough."""
+        index = self._index(labels)
+        vectors = (index.filled or 0) // self._indexed_shards(labels)
+        return attempt * (3000 + vectors * (index.pq_bytes + 8) * 2 // 10**6)
+
+    def recall_files(self) -> list[str]:
+        """The recall of every index whose database holds text out to measure it with."""
+        return [
+            self.paths.recall.format(database=label, index=index)
+            for label, database in self.config.databases.items()
+            if database.evaluation != "none"
+            for index in database.indexes
+        ]
+
+    # --- stale queries ---
+
+    def staleness_files(self) -> list[str]:
+        return [self.paths.staleness.format(staleness=label) for label in self.config.staleness]
+
+    def staleness_folder(self, labels: Labels) -> str:
+        return self.paths.database.format(database=self._staleness(labels).database)
+
+    def staleness_index(self, labels: Labels) -> str:
+        compared = self._staleness(labels)
+        return self.paths.merged.format(database=compared.database, index=compared.index)
+
+    def staleness_encoder(self, labels: Labels) -> str:
+        return manifest(self._staleness(labels).encoder)
+
+    def staleness_settings(self, labels: Labels) -> dict[str, Any]:
+        return self._staleness(labels).model_dump()
+
+    # --- small print ---
+
+    def _database(self, labels: Labels) -> DatabaseSettings:
+        return self.config.databases[labels.database]
+
+    def _index(self, labels: Labels) -> IndexRecipe:
+        return self._database(labels).indexes[labels.index]
+
+    def _staleness(self, labels: Labels) -> StalenessSettings:
+        return self.config.staleness[labels.staleness]
+
+    def _indexed_shards(self, labels: Labels) -> int:
+        return self._index(labels).shards or self._database(labels).shards
+
+    def _of_shards(self, path: str, count: int, labels: Labels) -> list[str]:
+        """The path of each of the first shards."""
+        place = {"database": labels.database, "index": getattr(labels, "index", "")}
+        return [path.format(**place, shard=f"{shard:05d}") for shard in range(count)]
