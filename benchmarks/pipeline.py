@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ragauge.engines import LM
     from ragauge.generation.evaluation import Text
     from ragauge.generation.pipeline import Pipeline, PipelineJob
+    from ragauge.generation.reader import Model
     from ragauge.retrieval.service.process import Running
 
 
@@ -100,15 +101,18 @@ class Transformers:
 def _ways(args: argparse.Namespace, client: Any) -> dict[str, Pipeline | Transformers]:
     """The ways that are compared, by name."""
     from ragauge.engines import load_lm
-    from ragauge.generation.onnx import OnnxLM
+    from ragauge.generation.onnx.decoder import OnnxLM
     from ragauge.generation.pipeline import Pipeline, PipelineJob
+    from ragauge.generation.reader import Checkpoint
+    from ragauge.generation.readers.joint import JointDecoding
     from ragauge.generation.settings import PipelineSettings
 
     torch_lm = load_lm(args.model, threads=args.threads, dtype=args.dtype)
     adapters = None if args.form == "joint" else "untrained"
     read = {"form": args.form, "adapters": adapters, "task": "generate", "tokens": args.tokens, "trials": 2}
     if args.form == "joint":
-        lm = OnnxLM(args.onnx / "decoder.onnx", threads=args.threads) if args.onnx else torch_lm
+        exported = Checkpoint(threads=args.threads, tokenizer=torch_lm.tokenizer)
+        lm: Model = OnnxLM(args.onnx, exported) if args.onnx else JointDecoding(torch_lm)
     else:
         lm = _crossed(torch_lm)
     piperag = {"schedule": "piperag"}
@@ -125,17 +129,19 @@ def _ways(args: argparse.Namespace, client: Any) -> dict[str, Pipeline | Transfo
     ways: dict[str, Pipeline | Transformers] = {name: Pipeline(lm, job, client) for name, job in jobs.items()}
     base = jobs["no_retrieval"]
     return ways | (
-        dict(zip(TORCH, (Pipeline(torch_lm, base, client), Transformers(base)), strict=True)) if args.onnx else {}
+        dict(zip(TORCH, (Pipeline(JointDecoding(torch_lm), base, client), Transformers(base)), strict=True))
+        if args.onnx
+        else {}
     )
 
 
-def _crossed(lm: LM) -> LM:
+def _crossed(lm: LM) -> Model:
     """The decoder with cross-attention that was not trained: it takes the time that it takes trained."""
-    from ragauge.generation.cross_attention import CrossLM
-    from ragauge.generation.cross_weights import CrossWeights, cross_layers
+    from ragauge.generation.readers.cross_attention import CrossDecoding
+    from ragauge.generation.retrofit.cross_weights import CrossWeights, cross_layers
 
     assert lm.decoder is not None
-    return CrossLM(lm, CrossWeights(lm.decoder, cross_layers(lm.shape.layers)))
+    return CrossDecoding(lm, CrossWeights(lm.decoder, cross_layers(lm.shape.layers)))
 
 
 def _report(ways: dict[str, Pipeline | Transformers], runs: dict[str, Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,15 @@ ALIBI = Shape(
     embedding_norm=True,
 )
 SHAPES = {"llama": LLAMA, "alibi": ALIBI}
+FAMILIES = {
+    "llama": LLAMA,
+    "bloom": ALIBI,
+    "mpt": replace(
+        ALIBI, family="mpt", activation="gelu", bias=False, norm_bias=False, embedding_norm=False, qkv_clip=0.5
+    ),
+    "openelm": replace(LLAMA, family="openelm", heads=(4, 6), kv_heads=(2, 3), ffn=(48, 64), qk_norm=True),
+    "qwen3": replace(LLAMA, family="qwen3", qk_norm=True, tied=False, rope_scale=2.0),
+}
 
 
 def byte_tokenizer(chat: bool = True, bos: bool = True) -> Any:

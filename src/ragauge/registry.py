@@ -23,6 +23,7 @@ PACKAGES = {
     "dataset": "ragauge.datasets",
     "metric": "ragauge.metrics",
     "ranker": "ragauge.rankers",
+    "reader": "ragauge.generation.readers",
     "schedule": "ragauge.generation.schedules",
     "item": "ragauge.items",
     "verb": "ragauge.verbs",

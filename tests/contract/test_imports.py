@@ -30,7 +30,7 @@ ALLOWED: dict[str, set[str]] = {
     "evidence": {"engines", "prompts"},
     "methods": {"engines", "prompts", "cost", "rankers", "evidence"},
     "generation": {"engines", "cost", "retrieval", "io", "assets", "results"},
-    "training": {"engines", "evidence", "prompts", "retrieval", "io", "assets", "datasets", "cost"},
+    "training": {"engines", "generation", "evidence", "prompts", "retrieval", "io", "assets", "datasets", "cost"},
     "experiment": {
         *("assets", "datasets", "methods", "retrieval", "training", "generation", "cost", "evidence", "io"),
         *("results",),  # `results.reads` alone, which is data

@@ -14,11 +14,11 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from ragauge import cli
 from ragauge.cost.trace import Call
-from ragauge.generation.architecture import random_retro
 from ragauge.generation.cost import neighbour_macs, report, retro_calls, token_macs
 from ragauge.generation.evaluation import Text
-from ragauge.generation.own_encoder import RetroLM
 from ragauge.generation.pipeline import Pipeline
+from ragauge.generation.readers.retro import RetroLM
+from ragauge.generation.retro_model.weights import random_retro
 from ragauge.generation.settings import PipelineSettings
 from ragauge.generation.sizes import PAPER, Sizes
 from ragauge.generation.windows import CHUNK

@@ -17,19 +17,19 @@ import tiny_models
 from ragauge.cost.overlap import AHEAD
 from ragauge.engines import LM, random_lm
 from ragauge.errors import UserError
-from ragauge.generation.adapters import Adapters
-from ragauge.generation.cross_attention import CrossAttention, CrossLM
-from ragauge.generation.cross_weights import CrossWeights, cross_layers
-from ragauge.generation.differentiable import cross_nll
 from ragauge.generation.evaluation import Text
 from ragauge.generation.generation import generate
-from ragauge.generation.joint import JointAttention
 from ragauge.generation.pipeline import Pipeline
-from ragauge.generation.reader import AheadReader
+from ragauge.generation.reader import Checkpoint, PreparingReader
+from ragauge.generation.readers.cross_attention import CrossAttention, CrossDecoding
+from ragauge.generation.readers.joint import JointDecoding
+from ragauge.generation.retrofit.adapters import Adapters
+from ragauge.generation.retrofit.cross_weights import CrossWeights, cross_layers
 from ragauge.generation.scoring import read_through, token_nll
 from ragauge.generation.sources import Ask, Chance, Fresh, NoNeighbours, Prefetched, Source
-from ragauge.generation.training import Material, Recipe, Trainer
 from ragauge.generation.windows import Windows
+from ragauge.training.retrofit.losses import cross_nll
+from ragauge.training.retrofit.retrofit import Material, Recipe, Trainer
 from retro_parts import ExactRetriever, job, tokens
 
 IDS = tokens(150, 1)
@@ -58,12 +58,12 @@ def changed(lm: LM) -> CrossWeights:
 
 
 @pytest.fixture(scope="module")
-def cross(lm: LM, weights: CrossWeights) -> CrossLM:
-    return CrossLM(lm, weights)
+def cross(lm: LM, weights: CrossWeights) -> CrossDecoding:
+    return CrossDecoding(lm, weights)
 
 
-def opened(lm: LM, tokens: int = 180) -> AheadReader:
-    return CrossAttention().open(lm, tokens)
+def opened(lm: LM, tokens: int = 180) -> PreparingReader:
+    return lm.open(tokens)
 
 
 def attached(windows: Windows, count: int) -> list[list[list[int]]]:
@@ -133,7 +133,7 @@ def reference(lm: LM, weights: CrossWeights, found: list[list[list[int]]], windo
 
 @pytest.mark.parametrize("interval", [16, 64])
 def test_windows_equal_a_plain_pass_and_the_pass_for_gradients(
-    lm: LM, weights: CrossWeights, cross: CrossLM, interval: int
+    lm: LM, weights: CrossWeights, cross: CrossDecoding, interval: int
 ) -> None:
     windows = Windows(interval)
     found = attached(windows, 1 + windows.of(len(IDS) - 1))
@@ -148,26 +148,34 @@ def test_windows_equal_a_plain_pass_and_the_pass_for_gradients(
 
 
 @pytest.mark.parametrize(
-    ("changes", "dtype", "atol"), [({"attention_bias": True}, "float32", 1e-4), ({}, "bfloat16", 0.05)]
+    ("family", "changes", "dtype", "atol"),
+    [
+        ("llama", {"attention_bias": True}, "float32", 1e-4),
+        ("llama", {}, "bfloat16", 0.05),
+        *((family, {}, "float32", 2e-4) for family in tiny_models.FAMILIES if family != "llama"),
+        ("mpt", {}, "bfloat16", 0.05),
+    ],
 )
-def test_projections_with_biases_and_half_precision(changes: dict[str, Any], dtype: str, atol: float) -> None:
-    lm, windows = random_lm(replace(tiny_models.LLAMA, **changes), dtype=dtype, threads=1), Windows()
+def test_every_family_and_half_precision(family: str, changes: dict[str, Any], dtype: str, atol: float) -> None:
+    lm, windows = random_lm(replace(tiny_models.FAMILIES[family], **changes), dtype=dtype, threads=1), Windows()
     weights = changed(lm)
     assert lm.decoder is not None
-    assert ("cross_0_q_bias" in weights.weights) == bool(changes)
+    assert ("cross_0_q_bias" in weights.weights) == (lm.shape.bias or lm.shape.attention_bias)
     source = Fresh(Ask(ExactRetriever(DOCUMENTS)), windows, lambda call: None)
-    nll = token_nll(opened(CrossLM(lm, weights)), IDS, source, windows)[63:]
-    found = attached(windows, len(source.asked))
-    torch.testing.assert_close(cross_nll(lm.decoder, weights, IDS, found, windows), nll, atol=atol, rtol=1e-3)
+    nll = token_nll(opened(CrossDecoding(lm, weights)), IDS, source, windows)[63:]
+    again = cross_nll(lm.decoder, weights, IDS, attached(windows, len(source.asked)), windows)
+    torch.testing.assert_close(again, nll, atol=atol, rtol=1e-3)
+    again.mean().backward()
+    assert all(weight.grad is not None for weight in weights.weights.values())
 
 
 @pytest.mark.parametrize("interval", [16, 64])
 def test_before_training_it_is_the_decoder(lm: LM, interval: int) -> None:
     assert lm.decoder is not None
     untrained, windows = CrossWeights(lm.decoder, (0, 1)), Windows(interval)
-    plain = token_nll(JointAttention().open(lm, len(IDS)), IDS, NoNeighbours(), windows)
+    plain = token_nll(JointDecoding(lm).open(len(IDS)), IDS, NoNeighbours(), windows)
     source = Fresh(Ask(ExactRetriever(DOCUMENTS)), windows, lambda call: None)
-    nll = token_nll(opened(CrossLM(lm, untrained)), IDS, source, windows)
+    nll = token_nll(opened(CrossDecoding(lm, untrained)), IDS, source, windows)
     torch.testing.assert_close(nll, plain)
     again = cross_nll(lm.decoder, untrained, IDS, attached(windows, len(source.asked)), windows)
     torch.testing.assert_close(again, plain[63:], atol=1e-4, rtol=1e-4)
@@ -180,9 +188,9 @@ def test_cross_attention_begins_as_the_self_attention_of_its_layer(lm: LM) -> No
     with torch.no_grad():
         made.weights["cross_0_gate"].fill_(20.0)  # tanh is 1
     x, layer = lm.decoder.weights.embedding[:1], made.parts(torch.float32).cross[0]
-    mine, by = lm.decoder.weights.layers[1], (torch.ones(1, 1, 8), torch.zeros(1, 1, 8))
+    mine, at = lm.decoder.weights.layers[1], torch.zeros(1)
     with torch.no_grad():
-        added = layer.added(lm.decoder, x, by, *layer.keys_values(lm.decoder, x, by))
+        added = layer.added(lm.decoder, x, at, layer.memory(lm.decoder, x, at))
         values = mine.qkv(mine.attention_norm(x))[:, 6 * 8 :].view(1, 2, 8).repeat_interleave(2, 1).flatten(1)
     torch.testing.assert_close(added, mine.out(values))
 
@@ -190,7 +198,7 @@ def test_cross_attention_begins_as_the_self_attention_of_its_layer(lm: LM) -> No
 # ---- generation
 
 
-def sources(windows: Windows, reader: AheadReader) -> dict[str, Source]:
+def sources(windows: Windows, reader: PreparingReader) -> dict[str, Source]:
     searcher = ExactRetriever(DOCUMENTS)
     made: dict[str, Source] = {
         "none": NoNeighbours(),
@@ -204,7 +212,7 @@ def sources(windows: Windows, reader: AheadReader) -> dict[str, Source]:
 
 
 @pytest.mark.parametrize("stale", [False, True])
-def test_generation_takes_the_likeliest_tokens_of_teacher_forcing(cross: CrossLM, stale: bool) -> None:
+def test_generation_takes_the_likeliest_tokens_of_teacher_forcing(cross: CrossDecoding, stale: bool) -> None:
     windows, prompt = Windows(16, stale), IDS[:70]
     for name in sources(windows, opened(cross)):
         reader, again = opened(cross, 130), opened(cross, 130)
@@ -217,7 +225,7 @@ def test_generation_takes_the_likeliest_tokens_of_teacher_forcing(cross: CrossLM
             made.close()
 
 
-def test_one_token_at_a_time_has_the_logits_of_teacher_forcing(cross: CrossLM) -> None:
+def test_one_token_at_a_time_has_the_logits_of_teacher_forcing(cross: CrossDecoding) -> None:
     windows, parts = Windows(16, stale=True), {}
     for step in (1, 150):
         reader = opened(cross)
@@ -227,8 +235,8 @@ def test_one_token_at_a_time_has_the_logits_of_teacher_forcing(cross: CrossLM) -
     torch.testing.assert_close(parts[1], parts[150])
 
 
-def test_a_window_without_neighbours_forgets_those_before(lm: LM, cross: CrossLM) -> None:
-    readers = [opened(cross), JointAttention().open(lm, 100)]
+def test_a_window_without_neighbours_forgets_those_before(lm: LM, cross: CrossDecoding) -> None:
+    readers = [opened(cross), JointDecoding(lm).open(100)]
     for reader in readers:
         reader.read(IDS[:64])
     readers[0].attach([DOCUMENTS[0][:128], []])
@@ -245,13 +253,13 @@ def record(lm: LM, schedule: str, interval: int = 64, task: Any = "perplexity", 
     return Pipeline(lm, chosen, searcher, searcher).record(Text("0", -1, tuple(IDS)))
 
 
-def test_retrieved_and_random_neighbours_are_scored_alike(cross: CrossLM) -> None:
+def test_retrieved_and_random_neighbours_are_scored_alike(cross: CrossDecoding) -> None:
     kinds: tuple[Any, ...] = ("no_retrieval", "random", "retro")
     scores = [record(cross, kind).nll for kind in kinds]
     assert len(set(scores)) == 3
 
 
-def test_neighbours_are_read_ahead(cross: CrossLM) -> None:
+def test_neighbours_are_read_ahead(cross: CrossDecoding) -> None:
     found = {ahead: record(cross, "piperag", 32, "generate", read_ahead=ahead) for ahead in (True, False)}
     assert found[True].generated == found[False].generated
     stages = [call["stage"] for call in found[True].trace]
@@ -265,8 +273,8 @@ def test_neighbours_are_read_ahead(cross: CrossLM) -> None:
 
 
 def test_a_plain_decoder_has_no_cross_attention(lm: LM) -> None:
-    with pytest.raises(UserError, match="the decoder has none"):
-        CrossAttention().open(lm, 10)
+    with pytest.raises(UserError, match="requires trained weights"):
+        CrossAttention().load(Checkpoint())
 
 
 # ---- files
@@ -283,7 +291,7 @@ def test_files_are_checked(lm: LM, weights: CrossWeights, tmp_path: Path) -> Non
         CrossWeights.load(path, lm, "def")
     with pytest.raises(UserError, match="for the form cross_attention, not joint"):
         Adapters.load(path, lm)
-    with pytest.raises(UserError, match="not bloom"):
+    with pytest.raises(UserError, match="of other sizes"):
         CrossWeights.load(path, tiny_models.tiny_lm(tiny_models.ALIBI))
     weights.save(path, layers="0 7")
     with pytest.raises(UserError, match="the decoder has 2 layers"):

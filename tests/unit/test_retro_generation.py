@@ -14,8 +14,8 @@ from ragauge.cost.overlap import AHEAD, PREFETCH, RETRIEVAL, WAIT, ideal_s
 from ragauge.cost.trace import Trace
 from ragauge.errors import UserError
 from ragauge.generation.generation import generate
-from ragauge.generation.joint import JointAttention, JointReader
 from ragauge.generation.reader import Prepared
+from ragauge.generation.readers.joint import JointAttention, JointDecoding, JointReader
 from ragauge.generation.scoring import token_nll
 from ragauge.generation.sources import Ask, Chance, Fresh, Prefetched, fetched_tokens
 from ragauge.generation.windows import Windows
@@ -129,7 +129,7 @@ def test_reading_ahead_changes_no_token_and_tells_its_seconds(interval: int) -> 
 def test_reading_ahead_changes_no_score(form: JointAttention) -> None:
     lm, windows, ids, scores = tiny_models.tiny_lm(), Windows(16, stale=True), [*PROMPT, *tokens(80, 5)], []
     for ahead in (True, False):
-        reader = form.open(lm, len(ids), 256)
+        reader = JointDecoding(lm, form).open(len(ids), 256)
         source = Prefetched(Ask(ExactRetriever(DOCUMENTS)), windows, reader.note, reader.prepare if ahead else None)
         scores.append(token_nll(reader, ids, source, windows))
         source.close()
@@ -168,7 +168,7 @@ def test_once_asks_once() -> None:
     searcher, lm = ExactRetriever(DOCUMENTS), tiny_models.tiny_lm()
     source = Fresh(Ask(searcher), Windows(16), lm.note, once=True)
     with lm.tracing() as trace:
-        generate(JointAttention().open(lm, 160, 256), PROMPT, 160, source, Windows(16))
+        generate(JointDecoding(lm).open(160, 256), PROMPT, 160, source, Windows(16))
     assert [q.tokens for q in searcher.queries] == [PROMPT]
     assert stages(trace, "neighbours") == ["neighbours"]
 
@@ -226,4 +226,4 @@ def test_chance_draws_from_other_documents_and_the_same_for_the_same_seed() -> N
 def test_there_must_be_something_to_continue_and_to_generate(prompt: list[int]) -> None:
     lm, windows = tiny_models.tiny_lm(), Windows()
     with pytest.raises(UserError, match="cannot be continued to 64"):
-        generate(JointAttention().open(lm, 64), prompt, 64, Fresh(Ask(ExactRetriever([])), windows, lm.note), windows)
+        generate(JointDecoding(lm).open(64), prompt, 64, Fresh(Ask(ExactRetriever([])), windows, lm.note), windows)

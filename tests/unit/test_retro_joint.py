@@ -15,8 +15,8 @@ import tiny_models
 from ragauge.engines import LM, Row
 from ragauge.errors import UserError
 from ragauge.generation.generation import generate
-from ragauge.generation.joint import JointAttention
 from ragauge.generation.reader import Kept
+from ragauge.generation.readers.joint import JointAttention, JointDecoding
 from ragauge.generation.scoring import read_through, token_nll
 from ragauge.generation.sources import Ask, Chance, Fresh, NoNeighbours, Prefetched, Source
 from ragauge.generation.windows import Windows
@@ -78,7 +78,7 @@ def attached(searcher: ExactRetriever, windows: Windows, count: int) -> list[lis
 @pytest.mark.parametrize("shape", sorted(tiny_models.SHAPES))
 def test_windows_equal_one_dense_pass(shape: str, form: JointAttention) -> None:
     lm, windows, searcher = tiny_models.tiny_lm(tiny_models.SHAPES[shape]), Windows(32), ExactRetriever(DOCUMENTS)
-    reader = form.open(lm, len(IDS), 256)
+    reader = JointDecoding(lm, form).open(len(IDS), 256)
     source = Fresh(Ask(searcher), windows, reader.note)
     logits = torch.cat([part for _, _, part in read_through(reader, IDS, len(IDS), source, windows)])
     expected = dense_logits(lm, form, IDS, attached(searcher, windows, 1 + windows.of(len(IDS) - 1)), windows)
@@ -88,7 +88,7 @@ def test_windows_equal_one_dense_pass(shape: str, form: JointAttention) -> None:
 def test_without_neighbours_it_is_the_decoder() -> None:
     lm, windows = tiny_models.tiny_lm(), Windows()
     plain = lm.extend(lm.new_cache(len(IDS)), [Row(IDS, range(len(IDS)))], stage="prompt", logp=True).logp[0]
-    nll = token_nll(JointAttention().open(lm, len(IDS)), IDS, NoNeighbours(), windows)
+    nll = token_nll(JointDecoding(lm).open(len(IDS)), IDS, NoNeighbours(), windows)
     torch.testing.assert_close(nll, -plain)
 
 
@@ -110,11 +110,11 @@ def test_generation_takes_the_likeliest_tokens_of_teacher_forcing(interval: int,
     """Scored as given text, every generated token is the one of the highest logit, whatever the neighbours."""
     lm, windows, prompt = tiny_models.tiny_lm(), Windows(interval, stale), IDS[:70]
     for name, source in sources(windows, ExactRetriever(DOCUMENTS)).items():
-        new = generate(JointAttention().open(lm, 180, 256), prompt, 180, source, windows)
+        new = generate(JointDecoding(lm).open(180, 256), prompt, 180, source, windows)
         assert len(new) == 110
         whole = [*prompt, *new]
         again = sources(windows, ExactRetriever(DOCUMENTS))[name]
-        forced = read_through(JointAttention().open(lm, 180, 256), whole, 179, again, windows)
+        forced = read_through(JointDecoding(lm).open(180, 256), whole, 179, again, windows)
         logits = torch.cat([part for _, _, part in forced])
         assert logits[69:].argmax(-1).tolist() == new, name
         for made in (source, again):
@@ -125,7 +125,7 @@ def test_one_token_at_a_time_has_the_logits_of_teacher_forcing() -> None:
     lm, windows = tiny_models.tiny_lm(), Windows(16, stale=True)
     parts = {}
     for step in (1, 200):
-        reader, source = JointAttention().open(lm, 200, 256), sources(windows, ExactRetriever(DOCUMENTS))["fresh"]
+        reader, source = JointDecoding(lm).open(200, 256), sources(windows, ExactRetriever(DOCUMENTS))["fresh"]
         parts[step] = torch.cat(
             [part for stop in range(step, 201, step) for *_, part in read_through(reader, IDS, stop, source, windows)]
         )
@@ -134,7 +134,7 @@ def test_one_token_at_a_time_has_the_logits_of_teacher_forcing() -> None:
 
 def test_a_window_without_neighbours_forgets_those_before() -> None:
     lm = tiny_models.tiny_lm()
-    readers = [JointAttention().open(lm, 100, 128) for _ in range(2)]
+    readers = [JointDecoding(lm).open(100, 128) for _ in range(2)]
     for reader in readers:
         reader.read(IDS[:64])
     readers[0].attach([DOCUMENTS[0][:128]])
@@ -147,7 +147,7 @@ def test_a_neighbour_that_was_read_before_is_not_read_again() -> None:
     first, second, third = [tokens(length, seed) for length, seed in ((128, 5), (100, 6), (64, 7))]
     logits, lengths = [], []
     for keeps in (True, False):
-        reader = JointAttention().open(lm, 80, 256)
+        reader = JointDecoding(lm).open(80, 256)
         with lm.tracing() as trace:
             for neighbours, ids in (([first, second], IDS[:40]), ([second, third], IDS[40:50])):
                 reader.read(ids[:1])
@@ -180,7 +180,7 @@ def test_what_was_used_last_is_kept() -> None:
 
 def test_neighbours_need_a_token_to_stand_behind() -> None:
     with pytest.raises(UserError, match="the sequence is empty"):
-        JointAttention().open(tiny_models.tiny_lm(), 10).attach([[5, 6]])
+        JointDecoding(tiny_models.tiny_lm()).open(10).attach([[5, 6]])
 
 
 def test_a_reach_is_a_number_of_tokens() -> None:

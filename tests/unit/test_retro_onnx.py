@@ -10,12 +10,13 @@ import torch
 
 import tiny_models
 from ragauge.cli import main
-from ragauge.engines import LM, load_lm
+from ragauge.engines import LM, load_lm, random_lm
 from ragauge.errors import UserError
-from ragauge.generation.adapters import Adapters
 from ragauge.generation.generation import generate
-from ragauge.generation.joint import JointAttention
-from ragauge.generation.onnx import OnnxLM, export
+from ragauge.generation.onnx.decoder import OnnxLM, export, export_model
+from ragauge.generation.reader import Checkpoint
+from ragauge.generation.readers.joint import JointAttention, JointDecoding
+from ragauge.generation.retrofit.adapters import Adapters
 from ragauge.generation.scoring import read_through
 from ragauge.generation.sources import Ask, Chance, Fresh, NoNeighbours, Prefetched
 from ragauge.generation.windows import Windows
@@ -49,17 +50,34 @@ def torch_lm(folder: Path) -> LM:
 
 @pytest.fixture(scope="module")
 def lm(folder: Path) -> OnnxLM:
-    return OnnxLM(folder / "exported" / "decoder.onnx", threads=1)
+    return opened(folder)
+
+
+def opened(folder: Path, form: JointAttention | None = None, **trained: str) -> OnnxLM:
+    return OnnxLM(folder / "exported", Checkpoint(threads=1, **trained), form)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("form", [JointAttention(), JointAttention(40, False, -1.0)], ids=str)
 @pytest.mark.parametrize("step", [7, 300])
-def test_logits_are_torchs(torch_lm: LM, lm: OnnxLM, form: JointAttention, step: int) -> None:
+def test_logits_are_torchs(torch_lm: LM, folder: Path, form: JointAttention, step: int) -> None:
     windows, logits = Windows(16), []
-    for reader in (lm.open(256, form), form.open(torch_lm, 300, 256)):
+    for reader in (opened(folder, form).open(300, 256), JointDecoding(torch_lm, form).open(300, 256)):
         source = Fresh(Ask(ExactRetriever(DOCUMENTS)), windows, reader.note)
         stops = [*range(step, 300, step), 300]
         logits.append(torch.cat([part for s in stops for *_, part in read_through(reader, IDS, s, source, windows)]))
+    torch.testing.assert_close(*logits, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("family", [name for name in tiny_models.FAMILIES if name != "llama"])
+def test_every_family_is_exported(family: str, tmp_path: Path) -> None:
+    decoder = tiny_models.tiny_lm(tiny_models.FAMILIES[family])
+    export_model(decoder, tmp_path, {})
+    logits = []
+    form = JointAttention(40)
+    for model in (OnnxLM(tmp_path, Checkpoint(threads=1), form), JointDecoding(decoder, form)):
+        reader = model.open(120, 256)
+        source = Fresh(Ask(ExactRetriever(DOCUMENTS)), Windows(16), reader.note)
+        logits.append(torch.cat([part for *_, part in read_through(reader, IDS, 120, source, Windows(16))]))
     torch.testing.assert_close(*logits, atol=1e-4, rtol=1e-4)
 
 
@@ -72,7 +90,7 @@ def test_generation_gives_the_same_tokens(torch_lm: LM, lm: OnnxLM) -> None:
         lambda reader: Prefetched(Ask(searcher), windows, reader.note, reader.prepare),
     ):
         found = []
-        for reader in (lm.open(256), JointAttention().open(torch_lm, 160, 256)):
+        for reader in (lm.open(160, 256), JointDecoding(torch_lm).open(160, 256)):
             source = make(reader)
             found.append(generate(reader, IDS[:70], 160, source, windows))
             source.close()
@@ -81,7 +99,7 @@ def test_generation_gives_the_same_tokens(torch_lm: LM, lm: OnnxLM) -> None:
 
 def test_the_trace_is_that_of_torch(torch_lm: LM, lm: OnnxLM) -> None:
     calls = []
-    for model, reader in ((lm, lm.open(256)), (torch_lm, JointAttention().open(torch_lm, 160, 256))):
+    for model, reader in ((lm, lm.open(160, 256)), (torch_lm, JointDecoding(torch_lm).open(160, 256))):
         source = Fresh(Ask(ExactRetriever(DOCUMENTS)), Windows(), reader.note)
         with model.tracing() as trace:  # type: ignore[attr-defined]
             generate(reader, IDS[:70], 160, source, Windows())
@@ -91,10 +109,9 @@ def test_the_trace_is_that_of_torch(torch_lm: LM, lm: OnnxLM) -> None:
 
 def test_neighbours_are_read_by_the_adapted_graph(torch_lm: LM, folder: Path) -> None:
     adapted = Adapters.load(folder / "adapters.safetensors", torch_lm).merged(torch_lm)
-    exported = folder / "exported"
     readers = [
-        OnnxLM(exported / "decoder.onnx", adapted=exported / "adapted.onnx", threads=1).open(128),
-        JointAttention().open(torch_lm, 80, 128, adapted),
+        opened(folder, adapters_sha256="trained").open(80, 128),
+        JointDecoding(torch_lm, adapted=adapted).open(80, 128),
     ]
     for reader in readers:
         reader.read(IDS[:64])
@@ -117,20 +134,20 @@ def test_scores_by_the_command_line_are_torchs(
     assert main([*common, *onnx, "--out", str(tmp_path / "x.jsonl")]) == 2
     assert "exported from something else" in capsys.readouterr().err
     assert main([*common, *trained, *onnx, "--dtype", "bfloat16", "--out", str(tmp_path / "x.jsonl")]) == 2
-    assert "engine onnx: runs a decoder in float32, not in bfloat16" in capsys.readouterr().err
+    assert "engine: 'onnx' requires a decoder in float32, not bfloat16" in capsys.readouterr().err
 
 
 def test_what_cannot_be_done_is_said(lm: OnnxLM, tmp_path: Path) -> None:
-    alibi = tiny_models.tiny_lm(tiny_models.ALIBI).decoder
-    assert alibi is not None
-    with pytest.raises(UserError, match="not bloom"):
-        export(alibi, tmp_path / "x.onnx")
+    half = random_lm(tiny_models.LLAMA, dtype="bfloat16").decoder
+    assert half is not None
+    with pytest.raises(UserError, match="requires a decoder in float32"):
+        export(half, tmp_path / "x.onnx")
     with pytest.raises(UserError, match="no such file"):
-        OnnxLM(tmp_path / "x.onnx")
-    (tmp_path / "bad.onnx").write_bytes(b"not a graph")
+        OnnxLM(tmp_path, Checkpoint())
+    (tmp_path / "decoder.onnx").write_bytes(b"not a graph")
     with pytest.raises(UserError, match="cannot read it"):
-        OnnxLM(tmp_path / "bad.onnx")
-    reader = lm.open(10)
+        OnnxLM(tmp_path, Checkpoint())
+    reader = lm.open(0, 10)
     with pytest.raises(UserError, match="the sequence is empty"):
         reader.attach([[5]])
     reader.read([5])

@@ -9,11 +9,12 @@ import torch
 
 from ragauge.cli import main
 from ragauge.errors import UserError
-from ragauge.generation import architecture
-from ragauge.generation.architecture import random_retro
 from ragauge.generation.generation import generate
-from ragauge.generation.onnx_retro import OnnxRetroLM, export_retro, open_retro
-from ragauge.generation.own_encoder import RetroLM
+from ragauge.generation.onnx.retro import OnnxRetroLM, export_retro, open_retro
+from ragauge.generation.reader import Checkpoint
+from ragauge.generation.readers.retro import RetroLM
+from ragauge.generation.retro_model import weights
+from ragauge.generation.retro_model.weights import random_retro
 from ragauge.generation.scoring import read_through
 from ragauge.generation.sizes import Sizes
 from ragauge.generation.sources import Ask, Fresh, NoNeighbours, Prefetched
@@ -29,12 +30,14 @@ DOCUMENTS = [tokens(300, 2), tokens(70, 3), tokens(400, 4)]  # neighbours of sev
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return export_retro(random_retro(TINY), tmp_path_factory.mktemp("retro"), {"model_sha256": "random, seed 0"})
+    return export_retro(
+        random_retro(TINY), tmp_path_factory.mktemp("retro"), {"model_sha256": "random, seed 0", "vocabulary": 0}
+    )
 
 
 @pytest.fixture(scope="module")
 def lm(folder: Path) -> OnnxRetroLM:
-    return open_retro(folder, {"model_sha256": "random, seed 0"}, None, threads=1)
+    return open_retro(Checkpoint(exported=folder, sha256="random, seed 0", threads=1))
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +87,7 @@ def test_scores_by_the_command_line_are_torchs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root = write_database(tmp_path)
-    monkeypatch.setattr(architecture, "PAPER", TINY)
+    monkeypatch.setattr(weights, "PAPER", TINY)
     of_database, exported = ["--form", "retro", "--database", str(root / "db")], str(tmp_path / "exported")
     assert main(["export", *of_database, "--out", exported]) == 0
     run = ["pipeline", *of_database, "--schedule", "random", "--task", "generate", "--tokens", "100", "--limit", "2"]
@@ -101,9 +104,9 @@ def test_scores_by_the_command_line_are_torchs(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--form", "retro"], "--form retro: needs --database"),
-        (["--form", "retro", "--database", "x", "--adapters", "y"], "--adapters: is not of the form retro"),
-        (["--weights", "x"], "--weights: is not of the form joint"),
+        (["--form", "retro"], "--form retro: requires --database"),
+        (["--form", "retro", "--database", "x", "--adapters", "y"], "--adapters: not valid with form 'retro'"),
+        (["--weights", "x"], "--weights: not valid with form 'joint'"),
         (["--adapters", "nowhere"], "--adapters: no such file: nowhere"),
     ],
 )
@@ -114,8 +117,8 @@ def test_options_that_do_not_go_together(options: list[str], message: str, capsy
 
 def test_a_part_that_is_missing_is_named(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"about.json: cannot be read"):
-        open_retro(tmp_path, {}, None)
+        open_retro(Checkpoint(exported=tmp_path, sha256="random, seed 0"))
     for name in ("about.json", "lower.onnx", "lower.onnx.data"):
         (tmp_path / name).write_bytes((folder / name).read_bytes())
     with pytest.raises(UserError, match=r"encoder.onnx: no such file"):
-        open_retro(tmp_path, {}, None)
+        open_retro(Checkpoint(exported=tmp_path, sha256="random, seed 0"))

@@ -18,10 +18,11 @@ from ragauge.cost.overlap import PREFETCH, RETRIEVAL, ideal_s
 from ragauge.cost.trace import Call
 from ragauge.errors import UserError
 from ragauge.generation import comparison, pipeline
-from ragauge.generation.architecture import random_retro
 from ragauge.generation.evaluation import Chunks, Text, texts
 from ragauge.generation.performance import GenerationModel, fit
 from ragauge.generation.pipeline import Pipeline, PipelineJob
+from ragauge.generation.readers.joint import JointDecoding
+from ragauge.generation.retro_model.weights import random_retro
 from ragauge.generation.sizes import Sizes
 from ragauge.generation.windows import Windows
 from ragauge.io.records import SequenceRecord, read_kind, read_meta
@@ -37,7 +38,7 @@ TEXTS = [Text(f"{n}", n, tuple(DOCUMENTS[n][20:60] + tokens(110, 10 + n))) for n
 
 def made(chosen: PipelineJob, searcher: ExactRetriever | None = None) -> Pipeline:
     searcher = searcher or ExactRetriever(DOCUMENTS)
-    return Pipeline(tiny_models.tiny_lm(), chosen, searcher, searcher)
+    return Pipeline(JointDecoding(tiny_models.tiny_lm(), chosen.form), chosen, searcher, searcher)
 
 
 @pytest.mark.parametrize("task", ["perplexity", "generate"])
@@ -246,7 +247,7 @@ def test_scores_and_control_by_the_command_line(
 
 def test_trained_adapters_change_the_score(folder: Path, tmp_path: Path) -> None:
     from ragauge.engines import load_lm
-    from ragauge.generation.adapters import Adapters
+    from ragauge.generation.retrofit.adapters import Adapters
 
     lm = load_lm(str(folder / "model"))
     assert lm.decoder is not None
@@ -272,7 +273,7 @@ TINY_RETRO = Sizes(10, 2, 32, 4, 48, (1,), 1, 24, 2, 40, (0,))
 def test_retro_itself_generates_with_random_weights_and_scores_with_a_users(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ragauge.generation.architecture.PAPER", TINY_RETRO)
+    monkeypatch.setattr("ragauge.generation.retro_model.weights.PAPER", TINY_RETRO)
     common = ("--schedule", "random", "--form", "retro")
     assert command(folder, tmp_path / "g.jsonl", *common, "--task", "generate") == 0
     records = list(read_kind(tmp_path / "g.jsonl", SequenceRecord))
@@ -307,7 +308,7 @@ def test_trained_cross_attention_is_another_form(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from ragauge.engines import load_lm
-    from ragauge.generation.cross_weights import CrossWeights
+    from ragauge.generation.retrofit.cross_weights import CrossWeights
 
     lm, path = load_lm(str(folder / "model")), tmp_path / "c.safetensors"
     assert lm.decoder is not None

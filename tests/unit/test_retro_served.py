@@ -12,6 +12,7 @@ import tiny_models
 from ragauge.generation import pipeline
 from ragauge.generation.evaluation import Text
 from ragauge.generation.pipeline import Pipeline, PipelineJob
+from ragauge.generation.readers.joint import JointDecoding
 from ragauge.io.records import SequenceRecord, read_kind
 from ragauge.retrieval.retriever import Neighbours, Query
 from ragauge.retrieval.service.client import Client, RetrievalError
@@ -23,7 +24,7 @@ JOB = job("piperag", 16, "generate")
 
 
 def made(searcher: object, chosen: PipelineJob = JOB) -> Pipeline:
-    return Pipeline(tiny_models.tiny_lm(), chosen, searcher)
+    return Pipeline(JointDecoding(tiny_models.tiny_lm(), chosen.form), chosen, searcher)
 
 
 @pytest.mark.parametrize("kind", ["retro", "piperag"])

@@ -6,7 +6,7 @@ attends to. Keys are stored rotated to their real-valued positions, so spans can
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -46,6 +46,7 @@ class KVCache:
         self.v = [torch.empty_like(k) for k in self.k]  # one a layer: (kv_head, token, dim)
         self.positions = torch.empty(capacity, dtype=torch.float32, device=device)  # (token,), real-valued
         self.bias: Tensor | None = None  # (token,), fp32, added to every attention score of a key; None: all zero
+        self.beside: Callable[..., Tensor | None] | None = None  # (layer, states, positions=): added after attention
         self._contents: list[Content] = []  # by slot; what has no name is not among them
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +19,13 @@ from ragauge.engines.rope import alibi_bias, rotate, rotation
 
 Observer = Callable[[int, Tensor, Tensor, Tensor | None], None]
 """Called as (layer, queries (row, head, query, dim), keys (row, kv_head, key, dim), bias) before each attention."""
+
+
+Turn = tuple[Tensor, Tensor]
+"""Cosines and sines of a rotation, (token, 1, dim) each."""
+Attend = Callable[[int, Tensor], Tensor]
+Beside = Callable[[int, Tensor], Tensor | None]
+"""See `Decoder.through`."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +42,7 @@ def project(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
     One token on a CPU is bound by memory, and which of torch's products reads a matrix fastest depends on the CPU.
     """
-    if x.shape[0] == 1 and weight.device.type == "cpu":
+    if not torch.compiler.is_exporting() and x.shape[0] == 1 and weight.device.type == "cpu":
         if weight.dtype == torch.bfloat16 and on_intel():
             return _by_vector(x, weight, bias)
         if weight.dtype == torch.float32 and not on_intel():
@@ -122,20 +129,37 @@ class Decoder:
     ) -> Tensor:
         """Normed hidden states (token, d_model) of packed new tokens (token,); their keys and values join the cache."""
         layout.put(positions, cache.positions, 0)
-        x = F.embedding(ids, self.weights.embedding)
-        if self.weights.embedding_norm is not None:
-            x = self.weights.embedding_norm(x)
-        attend = self._attention(positions, cache, layout, observe)
-        for index, layer in enumerate(self.weights.layers):
-            x = x + layer.out(attend(index, layer.qkv(layer.attention_norm(x))))
-            x = self.attended(index, x, positions, cache)
-            x = x + self._mlp(layer, layer.mlp_norm(x))
+        beside = None if cache.beside is None else partial(cache.beside, positions=positions)
+        x = self.through(self.embedded(ids), self._attention(positions, cache, layout, observe), beside)
         cache.length = layout.start + layout.tokens
         return self.weights.norm(x)
 
-    def attended(self, index: int, x: Tensor, positions: Tensor, cache: KVCache) -> Tensor:
-        """The states (token, d_model) after a layer's attention; a decoder with cross-attention adds it here."""
+    def embedded(self, ids: Tensor) -> Tensor:
+        """Token ids (token,) -> the states (token, d_model) that the first layer reads."""
+        x = F.embedding(ids, self.weights.embedding)
+        return x if self.weights.embedding_norm is None else self.weights.embedding_norm(x)
+
+    def through(self, x: Tensor, attend: Attend, beside: Beside | None = None) -> Tensor:
+        """States (token, d_model) through all layers, not normed.
+
+        Args:
+            attend: the self-attention: (layer, normed states) -> the heads' outputs side by side (token, width).
+            beside: what is added between a layer's attention and its MLP: (layer, states) -> states or None.
+        """
+        for index, layer in enumerate(self.weights.layers):
+            x = x + layer.out(attend(index, layer.attention_norm(x)))
+            added = None if beside is None else beside(index, x)
+            x = x if added is None else x + added
+            x = x + self._mlp(layer, layer.mlp_norm(x))
         return x
+
+    def turn(self, positions: Tensor) -> Turn | None:
+        """The rotation of tokens at positions (token,), in the decoder's type; None where the family has none."""
+        if self.shape.position != "rope":
+            return None
+        cos, sin = rotation(positions / self.shape.rope_scale, self.shape.head_dim, self.shape.rope_theta)
+        dtype = self.weights.embedding.dtype
+        return cos.to(dtype), sin.to(dtype)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """(token, d_model) -> (token, vocab)."""
@@ -149,19 +173,12 @@ class Decoder:
         gate, value = inner.chunk(2, -1)
         return layer.down(activation(gate) * value)
 
-    def _attention(
-        self, positions: Tensor, cache: KVCache, layout: Layout, observe: Observer | None
-    ) -> Callable[[int, Tensor], Tensor]:
-        """The attention of this pass as a function of (layer, packed qkv): what all layers share is computed once."""
-        dtype = self.weights.embedding.dtype
-        turn: tuple[Tensor, Tensor] | None = None
-        bias = self._bias(positions, cache, layout)
-        if self.shape.position == "rope":
-            cos, sin = rotation(positions / self.shape.rope_scale, self.shape.head_dim, self.shape.rope_theta)
-            turn = cos.to(dtype), sin.to(dtype)
+    def _attention(self, positions: Tensor, cache: KVCache, layout: Layout, observe: Observer | None) -> Attend:
+        """The attention of this pass as a function of (layer, normed states): what layers share is computed once."""
+        turn, bias = self.turn(positions), self._bias(positions, cache, layout)
 
-        def attend(index: int, qkv: Tensor) -> Tensor:
-            q, k, v = self._split(index, qkv, turn)
+        def attend(index: int, normed: Tensor) -> Tensor:
+            q, k, v = self.split(index, self.weights.layers[index].qkv(normed), turn)
             layout.put(k.transpose(0, 1), cache.k[index], 1)
             layout.put(v.transpose(0, 1), cache.v[index], 1)
             queries, keys = layout.pad(q), layout.keys(cache.k[index])
@@ -171,7 +188,7 @@ class Decoder:
 
         return attend
 
-    def _split(self, index: int, qkv: Tensor, turn: tuple[Tensor, Tensor] | None) -> tuple[Tensor, Tensor, Tensor]:
+    def split(self, index: int, qkv: Tensor, turn: Turn | None) -> tuple[Tensor, Tensor, Tensor]:
         """Packed qkv (token, rows) -> queries, keys, values (token, head, dim), normed and rotated by family."""
         heads, kv = self.shape.heads[index], self.shape.kv_heads[index]
         if self.shape.qkv_clip is not None:
@@ -205,14 +222,9 @@ class Decoder:
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, layout: Layout, bias: Tensor | None) -> Tensor:
-    """Scaled dot-product attention (row, head, query, dim), query heads grouped over key-value heads.
-
-    ALiBi in half precision adds its bias to fp32 scores: in bf16 the bias alone errs by 2 at position 1,000.
-    """
+    """Scaled dot-product attention (row, head, query, dim), query heads grouped over key-value heads."""
     if bias is not None:
-        if q.dtype != torch.float32:
-            return _fp32_scores(q, k, v, bias)
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, enable_gqa=q.shape[1] != k.shape[1])
+        return biased_attention(q, k, v, bias)
     if layout.queries == 1:
         return _grouped(q, k, v, layout.mask)
     return F.scaled_dot_product_attention(
@@ -227,7 +239,13 @@ def _grouped(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
     return F.scaled_dot_product_attention(grouped, k, v, attn_mask=mask).view(rows, heads, queries, dim)
 
 
-def _fp32_scores(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
+def biased_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
+    """`attention` under a bias of scores (row, head, query, key).
+
+    In half precision the bias is added to fp32 scores: in bf16 ALiBi's alone errs by 2 at position 1,000.
+    """
+    if q.dtype == torch.float32:
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, enable_gqa=q.shape[1] != k.shape[1])
     return (scores(q, k, bias).softmax(-1).to(v.dtype)) @ _repeat(v, q.shape[1])
 
 

@@ -49,8 +49,8 @@ class LM:
         self.finder: LM | None = None  # finds the evidence that this one answers from; None does both
         self._answering: LM | None = None  # of a finder: whose traces its calls stand in
         self.steps: StepsByCapacity | None = None  # decoding as CUDA graphs
-        if self.decoder is not None and type(self.decoder) is Decoder and device.type == "cuda":
-            self.steps = StepsByCapacity(self.decoder)  # other decoders add something to each layer
+        if self.decoder is not None and device.type == "cuda":
+            self.steps = StepsByCapacity(self.decoder)
         self._trace: Trace | None = None
         self._caches: weakref.WeakSet[KVCache] = weakref.WeakSet()
 
@@ -314,7 +314,8 @@ class LM:
         with _vector_kernels(self.device, self.dtype):
             most = min(limits.max_new_tokens, room)
             goes_on = len(ids) < most and not self._ended(ids, limits)
-            if goes_on and self.steps and cache.bias is None and self.steps.ready(past + most - 1):
+            recorded = self.steps and cache.bias is None and cache.beside is None
+            if goes_on and self.steps and recorded and self.steps.ready(past + most - 1):
                 ended = None if limits.ignore_stop else partial(self._ended, limits=limits)
                 ids = self.steps.continued(cache, ids, position, most, ended)
             while len(ids) < most and not self._ended(ids, limits):

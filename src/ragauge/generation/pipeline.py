@@ -17,16 +17,11 @@ import torch
 
 from ragauge.cost.machine import competing_load
 from ragauge.cost.trace import Trace
-from ragauge.engines import LM
-from ragauge.generation.cross_attention import CrossAttention
 from ragauge.generation.evaluation import Text
 from ragauge.generation.generation import generate
-from ragauge.generation.joint import JointAttention
-from ragauge.generation.onnx import OnnxLM
-from ragauge.generation.onnx_retro import OnnxRetroLM
-from ragauge.generation.own_encoder import OwnEncoder, OwnReader, RetroLM
 from ragauge.generation.performance import GenerationModel
-from ragauge.generation.reader import AheadReader, Reader
+from ragauge.generation.reader import Model, NeighbourReader, Reader
+from ragauge.generation.readers import reader_of
 from ragauge.generation.schedules import Schedule, SequenceInputs
 from ragauge.generation.scoring import token_nll
 from ragauge.generation.settings import PipelineSettings, check_dtype
@@ -36,7 +31,6 @@ from ragauge.io.progress import bar
 from ragauge.io.records import SequenceRecord, Writer
 
 PROMPT = CHUNK  # tokens of a sequence that are continued
-Form = JointAttention | CrossAttention | OwnEncoder
 UNRECORDED = {
     "model",
     "database",
@@ -74,12 +68,9 @@ class PipelineJob:
         return self.settings.kind(self.settings, self.seed)
 
     @cached_property
-    def form(self) -> Form:
+    def form(self) -> NeighbourReader:
         """How neighbours are read."""
-        settings = self.settings
-        if settings.form == "joint":
-            return JointAttention(settings.reach, bias=settings.bias)
-        return CrossAttention() if settings.form == "cross_attention" else OwnEncoder()
+        return reader_of(self.settings.form, reach=self.settings.reach, bias=self.settings.bias)
 
     def fingerprint(self) -> dict[str, Any]:
         """What a file of records is of: the settings without labels, files (known by their hashes) and cores."""
@@ -91,11 +82,10 @@ class PipelineJob:
 class Pipeline:
     """A decoder beside its retriever."""
 
-    lm: LM | OnnxLM | RetroLM | OnnxRetroLM
+    lm: Model
     job: PipelineJob
     searcher: Any = None  # a `retrieval.Searcher`, where the schedule asks
     passages: Passages | None = None  # the database's, where neighbours are random
-    adapted: LM | None = None  # reads neighbours: `lm` with trained adapters
     generation: GenerationModel | None = field(default=None, init=False)  # fitted once, where searches are to be hidden
 
     def record(self, text: Text) -> SequenceRecord:
@@ -150,7 +140,7 @@ class Pipeline:
     def warm_up(self, text: Text) -> None:
         """Generate once untimed; the performance model is fitted to the first such trace, searches at nprobe 1."""
         if self.job.settings.hides and self.generation is None:
-            self.generation = GenerationModel.of(self.generate(text)[2], self.job.form.name == "joint")
+            self.generation = GenerationModel.of(self.generate(text)[2], self.job.settings.form == "joint")
         elif self.job.settings.trials > 1:
             self.generate(text)
 
@@ -158,7 +148,7 @@ class Pipeline:
         """(what `use` returns, the source, the trace, seconds) of one pass over a sequence with a cache of its own."""
         schedule = self.job.schedule
         room = schedule.settings.neighbours * NEIGHBOUR if schedule.reads_neighbours else 0
-        reader = self._open(room)
+        reader = self.lm.open(self.job.settings.tokens, room)
         source = schedule.source(
             SequenceInputs(
                 reader.note,
@@ -168,7 +158,7 @@ class Pipeline:
                 self.passages,
                 self.lm.tokenizer,
                 self._budget_s,
-                None if isinstance(reader, OwnReader) else reader.prepare,
+                reader.ahead,
             )
         )
         try:
@@ -181,17 +171,6 @@ class Pipeline:
         finally:
             source.close()
         return result, source, list(trace), seconds
-
-    def _open(self, room: int) -> AheadReader | OwnReader:
-        """A reader of one sequence, by the engine that the decoder is of."""
-        form = self.job.form
-        if isinstance(self.lm, RetroLM | OnnxRetroLM):
-            return self.lm.open(self.job.settings.tokens)
-        assert not isinstance(form, OwnEncoder)
-        if not isinstance(self.lm, OnnxLM):
-            return form.open(self.lm, self.job.settings.tokens, room, self.adapted)
-        assert isinstance(form, JointAttention)
-        return self.lm.open(room, form)
 
     def _budget_s(self, length: int) -> float:
         """Seconds of a search beside the window after `length` tokens; the least there is until a model is fitted."""

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from threading import Lock
-from typing import Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from torch import Tensor
 
 from ragauge.cost.trace import Call, Trace
-from ragauge.engines import LM, KVCache, Limits, Row, Span
+from ragauge.engines import LM, KVCache, Limits, Row, Span, load_lm
 
 Tokens = Sequence[int]
 State = TypeVar("State")
@@ -31,10 +32,88 @@ Prepare = Callable[[Sequence[Tokens], int], Prepared]
 """Reads the neighbours of the window that begins after so many tokens, without changing what is attended to now."""
 
 
+@dataclass(frozen=True)
+class Checkpoint:
+    """Which weights a model that reads neighbours is loaded with, and where it runs."""
+
+    model: str = ""  # name, source or folder of the decoder
+    sha256: str | None = None  # of the decoder's weights
+    dtype: str = "float32"
+    device: str = "cpu"
+    threads: int | None = None
+    adapters: Path | None = None  # what `ragauge retrofit` trained
+    adapters_sha256: str | None = None
+    exported: Path | None = None  # what `ragauge export` wrote: run it by ONNX Runtime
+    weights: Path | None = None  # RETRO's own tensors; None: random ones, by the seed
+    seed: int = 0
+    vocabulary: int = 0  # of the database's tokenizer
+    tokenizer: Any = None  # the database's
+
+    def decoder(self) -> LM:
+        """The decoder in torch."""
+        return load_lm(self.model, dtype=self.dtype, device=self.device, threads=self.threads)
+
+
+class NeighbourReader(ABC):
+    """A form of reading neighbours: a frozen dataclass whose fields are its options. Its file's name is its name."""
+
+    engines: ClassVar[tuple[str, ...]]  # what can run it: "torch", "onnx"
+    needs_training: ClassVar[bool] = False  # whether it reads nothing before `ragauge retrofit` trained it
+    own_model: ClassVar[bool] = False  # whether it is a model of its own in place of a decoder made to read neighbours
+
+    @abstractmethod
+    def load(self, checkpoint: Checkpoint) -> Model:
+        """The model that opens sequences.
+
+        Raises:
+            UserError: weights that are missing, damaged, or of another model or form.
+        """
+
+    def origin(self, checkpoint: Checkpoint) -> tuple[str, str]:
+        """(name, hash) of the weights. Raises UserError where they cannot be had."""
+        from ragauge import assets
+
+        assets.resolve(checkpoint.model)
+        return checkpoint.model, assets.describe(checkpoint.model)["sha256"]
+
+
+class Model(Protocol):
+    """A model that reads neighbours, whatever runs it: it opens sequences and records its calls."""
+
+    tokenizer: Any
+
+    def open(self, tokens: int, neighbour_tokens: int = 0) -> Reader:
+        """A reader with room for a sequence of `tokens` and neighbours of `neighbour_tokens` in all."""
+        ...
+
+    def tracing(self) -> AbstractContextManager[Trace]:
+        """Record every call made inside the block into the list it yields."""
+        ...
+
+    def synchronize(self) -> None:
+        """Wait until the device has done all that it was asked to."""
+        ...
+
+
+class Decoding(ABC):
+    """The `Model` of a decoder of the engine."""
+
+    def __init__(self, lm: LM) -> None:
+        self.lm, self.tokenizer = lm, lm.tokenizer
+        self.tracing, self.synchronize = lm.tracing, lm.synchronize
+
+    @abstractmethod
+    def open(self, tokens: int, neighbour_tokens: int = 0) -> Reader:
+        """See `Model.open`."""
+
+
 class Traced:
     """A decoder beside `ragauge.engines` that records its calls."""
 
     _trace: Trace | None = None
+
+    def synchronize(self) -> None:
+        """Wait until the device has done all that it was asked to; nothing where calls return with their results."""
 
     @contextmanager
     def tracing(self) -> Iterator[Trace]:
@@ -56,6 +135,11 @@ class Reader(Protocol):
 
     length: int  # tokens read
 
+    @property
+    def ahead(self) -> Prepare | None:
+        """Reads neighbours before their window begins; None where that cannot be."""
+        ...
+
     def attach(self, neighbours: Sequence[Tokens]) -> None:
         """Let tokens read from now on attend to these neighbours, and no more to those attached before."""
         ...
@@ -75,22 +159,6 @@ class Reader(Protocol):
     def note(self, call: Call) -> None:
         """Add a call that was made elsewhere (a retrieval) to the trace."""
         ...
-
-
-class AheadReader(Reader, Protocol):
-    """A reader whose neighbours can be read before their window begins, by another thread."""
-
-    def prepare(self, neighbours: Sequence[Tokens], length: int) -> Prepared:
-        """See `Prepare`. Safe beside `read` and `decode` by one other thread."""
-        ...
-
-
-def attach(reader: AheadReader, neighbours: Sequence[Tokens]) -> None:
-    """`Reader.attach` of a reader that can prepare: both at once."""
-    prepared = reader.prepare(neighbours, reader.length)
-    for call in prepared.calls:
-        reader.note(call)
-    prepared.put()
 
 
 class Kept(Generic[State]):
@@ -121,20 +189,38 @@ class Kept(Generic[State]):
         return [found[key] for key in keys]
 
 
-class CachedReader(ABC):
+class PreparingReader(ABC):
+    """What readers share that can read neighbours before their window begins."""
+
+    length: int
+
+    @abstractmethod
+    def prepare(self, neighbours: Sequence[Tokens], length: int) -> Prepared:
+        """See `Prepare`. Safe beside `read` and `decode` by one other thread."""
+
+    @abstractmethod
+    def note(self, call: Call) -> None:
+        """See `Reader.note`."""
+
+    @property
+    def ahead(self) -> Prepare:
+        """See `Reader.ahead`."""
+        return self.prepare
+
+    def attach(self, neighbours: Sequence[Tokens]) -> None:
+        """See `Reader.attach`: both steps at once."""
+        prepared = self.prepare(neighbours, self.length)
+        for call in prepared.calls:
+            self.note(call)
+        prepared.put()
+
+
+class CachedReader(PreparingReader):
     """What readers over the engine's decoder share: the whole cache is attended to, neighbours in it or not."""
 
     def __init__(self, lm: LM, cache: KVCache) -> None:
         self.lm, self.length = lm, 0
         self._cache = cache
-
-    @abstractmethod
-    def prepare(self, neighbours: Sequence[Tokens], length: int) -> Prepared:
-        """See `AheadReader.prepare`."""
-
-    def attach(self, neighbours: Sequence[Tokens]) -> None:
-        """See `Reader.attach`."""
-        attach(self, neighbours)
 
     def read(self, ids: Tokens) -> Tensor:
         """See `Reader.read`."""

@@ -1,4 +1,4 @@
-"""Export a decoder that reads neighbours to ONNX, for `ragauge pipeline --onnx`: a Llama-family one, or RETRO."""
+"""Export a decoder that reads neighbours, or RETRO, to ONNX for `ragauge pipeline --onnx`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,17 @@ from ragauge.errors import UserError
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--form", default="joint", choices=("joint", "retro"), help="retro: RETRO and its encoder, not --model")
-    add("--model", default="smollm2-135m-instruct", help="name, source or folder; exported in float32")
-    add("--adapters", type=Path, metavar="FILE.safetensors", help="trained by `ragauge retrofit`: export them as well")
-    add("--weights", type=Path, metavar="FILE", help="of the form retro: its tensors; default: random, for latency")
-    add("--seed", type=int, default=0, help="of random weights")
-    add("--database", type=Path, metavar="FOLDER", help="of the form retro: the chunk database, for its tokenizer")
+    add("--form", default="joint", choices=("joint", "retro"), help="retro: export RETRO in place of --model")
+    add("--model", default="smollm2-135m-instruct", help="the decoder: name, source or folder; exported in float32")
+    add(
+        "--adapters",
+        type=Path,
+        metavar="FILE.safetensors",
+        help="what `ragauge retrofit` trained: export it as well",
+    )
+    add("--weights", type=Path, metavar="FILE", help="form retro: its weights; default: random, to time it")
+    add("--seed", type=int, default=0, help="seed of random weights (0)")
+    add("--database", type=Path, metavar="FOLDER", help="form retro: the chunk database, for its tokenizer")
     add("--out", type=Path, required=True, metavar="FOLDER")
 
 
@@ -26,10 +31,10 @@ def run(args: argparse.Namespace) -> None:
 
 def _check(args: argparse.Namespace) -> None:
     if args.form == "retro" and not args.database:
-        raise UserError("--form retro: needs --database, whose tokenizer's vocabulary it takes")
+        raise UserError("--form retro: requires --database, whose tokenizer sets the vocabulary")
     of_other = {"--adapters": args.adapters} if args.form == "retro" else {"--weights": args.weights}
     for option in (option for option, value in of_other.items() if value):
-        raise UserError(f"{option}: is not of the form {args.form}")
+        raise UserError(f"{option}: not valid with form {args.form!r}")
     if args.adapters and not args.adapters.is_file():
         raise UserError(f"--adapters: no such file: {args.adapters}")
 
@@ -38,8 +43,8 @@ def _decoder(args: argparse.Namespace) -> Path:
     from ragauge import assets
     from ragauge.engines import load_lm
     from ragauge.experiment.checks import check_source
-    from ragauge.generation.adapters import Adapters
-    from ragauge.generation.onnx import export_model
+    from ragauge.generation.onnx.decoder import export_model
+    from ragauge.generation.retrofit.adapters import Adapters
     from ragauge.io.folders import file_sha256
 
     check_source(args.model, "--model")
@@ -55,8 +60,8 @@ def _decoder(args: argparse.Namespace) -> Path:
 
 
 def _retro(args: argparse.Namespace) -> Path:
-    from ragauge.generation.architecture import make_retro, origin
-    from ragauge.generation.onnx_retro import export_retro
+    from ragauge.generation.onnx.retro import export_retro
+    from ragauge.generation.retro_model.weights import make_retro, origin
     from ragauge.retrieval.database import Database
 
     vocabulary = Database(args.database).vocabulary

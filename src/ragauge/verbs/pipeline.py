@@ -14,12 +14,9 @@ from ragauge.errors import UserError
 from ragauge.verbs import _options as options
 
 if TYPE_CHECKING:
-    from ragauge.engines import LM
     from ragauge.experiment.schema import Model
-    from ragauge.generation.onnx import OnnxLM
-    from ragauge.generation.onnx_retro import OnnxRetroLM
-    from ragauge.generation.own_encoder import RetroLM
     from ragauge.generation.pipeline import Pipeline, PipelineJob
+    from ragauge.generation.reader import Checkpoint
     from ragauge.generation.settings import PipelineSettings
     from ragauge.io.specifications import PipelineSpecification
     from ragauge.retrieval.service.client import Client
@@ -36,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--config", type=Path, metavar="FILE.yaml", help="an experiment; options stated beside it come first")
     add("--pipeline", metavar="LABEL", help="the pipeline of --config")
     options.add_settings(parser, PipelineSettings, ELSEWHERE, schedule=registry.names("schedule"))
-    add("--model", default="smollm2-135m-instruct", help="a Llama-family decoder: name, source or folder")
+    add("--model", default="smollm2-135m-instruct", help="the decoder: name, source or folder")
     add("--dtype", default="float32", choices=options.DTYPES, help="type of the decoder's weights and cache")
     add("--device", default="cpu", choices=options.DEVICES, help="where the decoder runs")
     add("--onnx", type=Path, metavar="FOLDER", help="run the decoder that `ragauge export` wrote, with ONNX Runtime")
@@ -167,12 +164,16 @@ def _specification(chosen: Chosen, adapters_sha256: str | None) -> PipelineSpeci
 
 def _job(args: argparse.Namespace, chosen: Chosen, database: Any, adapters: Path | None) -> PipelineJob:
     from ragauge.generation.pipeline import PipelineJob
+    from ragauge.generation.reader import Checkpoint
+    from ragauge.generation.readers import reader_of
     from ragauge.io.digest import digest
     from ragauge.io.folders import file_sha256
 
     if adapters and not adapters.is_file():
         raise UserError(f"--adapters: no such file: {adapters}")
-    name, sha256 = _decoder(chosen)
+    weights = Path(chosen.settings.weights) if chosen.settings.weights else None
+    unread = Checkpoint(chosen.model.source, weights=weights, seed=chosen.seed)
+    name, sha256 = reader_of(chosen.settings.form).origin(unread)
     return PipelineJob(
         chosen.settings,
         model=name,
@@ -183,72 +184,32 @@ def _job(args: argparse.Namespace, chosen: Chosen, database: Any, adapters: Path
         adapters_sha256=file_sha256(adapters) if adapters else None,
         database_sha256=database.sha256,
         index=str(chosen.index or ", ".join(args.server)) if chosen.settings.asks else None,
-        code=digest("ragauge.generation.pipeline", registry.module_name("schedule", chosen.settings.schedule)),
+        code=digest(
+            "ragauge.generation.pipeline",
+            registry.module_name("schedule", chosen.settings.schedule),
+            registry.module_name("reader", chosen.settings.form),
+        ),
     )
 
 
-def _decoder(chosen: Chosen) -> tuple[str, str]:
-    """The decoder's name and the hash of its weights."""
-    from ragauge import assets
-    from ragauge.generation.architecture import origin
+def _checkpoint(args: argparse.Namespace, job: PipelineJob, adapters: Path | None, database: Any) -> Checkpoint:
+    """The weights that the job names."""
+    from ragauge.generation.reader import Checkpoint
 
-    settings = chosen.settings
-    if settings.form == "retro":
-        return "retro", origin(Path(settings.weights) if settings.weights else None, chosen.seed)
-    assets.resolve(chosen.model.source)
-    return chosen.model.source, assets.describe(chosen.model.source)["sha256"]
-
-
-def _retro(args: argparse.Namespace, job: PipelineJob, database: Any) -> RetroLM | OnnxRetroLM:
-    """RETRO with a user's weights or random ones, for the database's tokenizer."""
-    import torch
-
-    from ragauge.engines import DTYPES
-    from ragauge.generation.architecture import make_retro
-    from ragauge.generation.onnx_retro import open_retro
-    from ragauge.generation.own_encoder import RetroLM
-
-    threads, weights = job.settings.threads, job.settings.weights
-    if args.onnx:
-        about = {"model_sha256": job.model_sha256, "vocabulary": database.vocabulary}
-        return open_retro(args.onnx, about, database.tokenizer, threads=threads, cuda=job.device == "cuda")
-    if threads:
-        torch.set_num_threads(threads)
-    model = make_retro(Path(weights) if weights else None, job.seed, database.vocabulary, job.device)
-    return RetroLM(model.to(DTYPES[job.dtype]), database.tokenizer)
-
-
-def _torch(adapters: Path | None, job: PipelineJob) -> tuple[LM, LM | None]:
-    """The decoder that reads text, and the one that reads neighbours where that is another."""
-    from ragauge.engines import load_lm
-    from ragauge.generation.adapters import Adapters
-    from ragauge.generation.cross_attention import CrossLM
-    from ragauge.generation.cross_weights import CrossWeights
-
-    lm = load_lm(job.model, dtype=job.dtype, device=job.device, threads=job.settings.threads)
-    if job.settings.form != "joint":
-        assert adapters is not None
-        return CrossLM(lm, CrossWeights.load(adapters, lm, job.model_sha256)), None
-    return lm, Adapters.load(adapters, lm, job.model_sha256).merged(lm) if adapters else None
-
-
-def _onnx(folder: Path, job: PipelineJob) -> tuple[OnnxLM, None]:
-    """The exported decoder, which must be that of --model, with the adapters that it was exported with."""
-    from ragauge import assets
-    from ragauge.assets.tokenizer import load_tokenizer
-    from ragauge.generation.onnx import open_exported
-
-    tokenizer = load_tokenizer(assets.resolve(job.model))
-    about = {"model_sha256": job.model_sha256, "adapters_sha256": job.adapters_sha256}
-    return open_exported(folder, about, tokenizer, threads=job.settings.threads, cuda=job.device == "cuda"), None
-
-
-def _load(
-    args: argparse.Namespace, job: PipelineJob, adapters: Path | None, database: Any
-) -> tuple[LM | OnnxLM | RetroLM | OnnxRetroLM, LM | None]:
-    if job.settings.form == "retro":
-        return _retro(args, job, database), None
-    return _onnx(args.onnx, job) if args.onnx else _torch(adapters, job)
+    return Checkpoint(
+        job.model,
+        job.model_sha256,
+        job.dtype,
+        job.device,
+        job.settings.threads,
+        adapters,
+        job.adapters_sha256,
+        exported=args.onnx,
+        weights=Path(job.settings.weights) if job.settings.weights else None,
+        seed=job.seed,
+        vocabulary=database.vocabulary,
+        tokenizer=database.tokenizer,
+    )
 
 
 def _make(
@@ -258,11 +219,12 @@ def _make(
     from ragauge.generation.evaluation import Chunks
     from ragauge.generation.pipeline import Pipeline
 
-    lm, adapted = _load(args, job, adapters, database)
+    checkpoint = _checkpoint(args, job, adapters, database)
+    lm = job.form.load(checkpoint)
     database.check_tokenizer(lm.tokenizer, job.model)
     if not job.settings.asks:
-        return Pipeline(lm, job, passages=Chunks(database), adapted=adapted)
-    return Pipeline(lm, job, _retriever(args, database, opened), adapted=adapted)
+        return Pipeline(lm, job, passages=Chunks(database))
+    return Pipeline(lm, job, _retriever(args, database, opened))
 
 
 def _retriever(args: argparse.Namespace, database: Any, opened: ExitStack) -> Client | Fanout:

@@ -12,7 +12,7 @@ from ragauge.verbs import _options as options
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--model", default="smollm2-135m-instruct", help="a Llama-family decoder: name, source or folder")
+    add("--model", default="smollm2-135m-instruct", help="the decoder: name, source or folder")
     add("--dtype", default="float32", choices=("float32", "bfloat16"))
     add("--device", default="cpu", choices=options.DEVICES)
     add("--database", type=Path, required=True, metavar="FOLDER", help="the chunk database that is trained on")
@@ -36,10 +36,10 @@ def run(args: argparse.Namespace) -> None:
     from ragauge.engines import load_lm
     from ragauge.experiment.checks import check_source
     from ragauge.generation.evaluation import Chunks
-    from ragauge.generation.training import Material, Recipe, Trainer
     from ragauge.retrieval.database import Database
     from ragauge.retrieval.service.client import Client
     from ragauge.retrieval.service.process import running
+    from ragauge.training.retrofit.retrofit import Material, Recipe, Trainer
 
     check_source(args.model, "--model")
     if bool(args.index) == bool(args.server):

@@ -15,21 +15,22 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ragauge.engines import LM
-from ragauge.engines.decoder import Decoder, Layer, Linear, Norm
+from ragauge.engines.decoder import Decoder, Layer, Linear, Norm, Turn
 from ragauge.engines.rope import rotate
 from ragauge.errors import UserError
-from ragauge.generation.adapters import load_into, read_trained, save_trained
-from ragauge.generation.streams import Turn, add_attention, add_mlp, attend, check, split, turn
+from ragauge.generation.retrofit.adapters import load_into, read_trained, save_trained
+from ragauge.generation.retrofit.streams import attend, lower_triangle
 
 FORM = "cross_attention"
 CROSS_LAYERS, ENCODER_LAYERS = 3, 2
 WEIGHT_SHARE, GATE_SHARE = 0.1, 5.0  # of the learning rate: copied weights need little change, gates begin at zero
 
 T = TypeVar("T")
+Memory = tuple[Tensor, Tensor, Tensor]
+"""Keys, rotated, and values (token, kv_head, dim) of all neighbours' tokens, and their positions (token,)."""
 
 
 @dataclass(frozen=True)
@@ -42,26 +43,29 @@ class Cross:
     kv: Linear  # rows: all key heads, all value heads
     out: Linear
     gate: Tensor  # (1,)
+    q_norm: Norm | None = None
+    k_norm: Norm | None = None
 
     @classmethod
     def of(cls, layer: Layer, query_rows: int) -> Cross:
         """As a layer's self-attention, of whose packed projections the first rows are those of queries."""
         q, kv = (_rows(layer.qkv, part) for part in (slice(query_rows), slice(query_rows, None)))
         gate = torch.zeros(1, device=layer.out.weight.device)
-        return cls(layer.attention_norm, layer.attention_norm, q, kv, layer.out, gate)
+        norm = layer.attention_norm
+        return cls(norm, norm, q, kv, layer.out, gate, layer.q_norm, layer.k_norm)
 
-    def keys_values(self, decoder: Decoder, states: Tensor, turned_by: Turn) -> tuple[Tensor, Tensor]:
-        """Keys, rotated, and values (token, kv_head, dim) of the encoder's states (token, width)."""
-        heads = decoder.shape.kv_heads[0]
-        parts = self.kv(self.memory_norm(states)).view(len(states), 2 * heads, decoder.shape.head_dim)
-        return rotate(parts[:, :heads], *turned_by), parts[:, heads:]
+    def memory(self, decoder: Decoder, states: Tensor, at: Tensor) -> Memory:
+        """What the encoder's states (token, width) of tokens at positions (token,) offer to be attended to."""
+        k, v = self.kv(self.memory_norm(states)).chunk(2, -1)
+        return _heads(decoder, k, self.k_norm, decoder.turn(at)), _heads(decoder, v), at
 
-    def added(
-        self, decoder: Decoder, x: Tensor, turned_by: Turn, keys: Tensor, values: Tensor, mask: Tensor | None = None
-    ) -> Tensor:
-        """What is added to the states (token, width) of tokens that attend to neighbours, under (token, key)."""
-        q = self.q(self.query_norm(x)).view(len(x), decoder.shape.heads[0], decoder.shape.head_dim)
-        return self.gate.tanh() * self.out(attend(rotate(q, *turned_by), keys, values, mask))
+    def added(self, decoder: Decoder, x: Tensor, at: Tensor, memory: Memory, mask: Tensor | None = None) -> Tensor:
+        """What is added to the states (token, width) of tokens at positions (token,), under (token, key)."""
+        q = _heads(decoder, self.q(self.query_norm(x)), self.q_norm, decoder.turn(at))
+        keys, values, keys_at = memory
+        seen = None if mask is None else mask[None]
+        mixed = attend(decoder, q[None], keys[None], values[None], at[None], keys_at[None], seen)[0]
+        return self.gate.tanh() * self.out(mixed)
 
 
 @dataclass(frozen=True)
@@ -82,11 +86,9 @@ class CrossWeights(nn.Module):
             encoder_layers: how many of the decoder's layers the encoder has.
 
         Raises:
-            UnsupportedError: a decoder that is not of the Llama family.
             UserError: layers that the decoder does not have.
         """
         super().__init__()
-        check(decoder)
         own = decoder.weights.layers
         if not layers or not all(0 <= index < len(own) for index in layers) or not 0 < encoder_layers <= len(own):
             raise UserError(
@@ -94,8 +96,9 @@ class CrossWeights(nn.Module):
                 f"{len(own)} layers"
             )
         self.layers = tuple(sorted(set(layers)))
-        query_rows = decoder.shape.heads[0] * decoder.shape.head_dim
-        self._copied = Parts(own[:encoder_layers], tuple(Cross.of(own[index], query_rows) for index in self.layers))
+        shape = decoder.shape
+        crosses = tuple(Cross.of(own[index], shape.heads[index] * shape.head_dim) for index in self.layers)
+        self._copied = Parts(own[:encoder_layers], crosses)
         self.weights = nn.ParameterDict()
         mapped(self._copied, self._own)
 
@@ -146,14 +149,16 @@ def cross_layers(layers: int, count: int = CROSS_LAYERS) -> tuple[int, ...]:
 
 def encode(decoder: Decoder, layers: Sequence[Layer], ids: Tensor, positions: Tensor) -> Tensor:
     """States (row, token, width) of neighbours (row, token), each read by itself; padding is at their ends."""
+    encoder = Decoder(decoder.shape, replace(decoder.weights, layers=tuple(layers)))
     rows, width = ids.shape
-    own, y = turn(decoder, positions.flatten()), F.embedding(ids, decoder.weights.embedding)
-    for layer in layers:
-        split_up = split(decoder, layer.qkv(layer.attention_norm(y).flatten(0, 1)), own)
-        q, k, v = (part.view(rows, width, *part.shape[1:]).transpose(1, 2) for part in split_up)
-        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
-        y = add_mlp(decoder, layer, add_attention(layer, y, mixed.transpose(1, 2).flatten(2)))
-    return y
+    turn, causal = encoder.turn(positions.flatten()), lower_triangle(rows, width, ids.device)
+
+    def inner(index: int, normed: Tensor) -> Tensor:
+        parts = encoder.split(index, layers[index].qkv(normed), turn)
+        q, k, v = (part.unflatten(0, (rows, width)) for part in parts)
+        return attend(encoder, q, k, v, positions, positions, causal).flatten(0, 1)
+
+    return encoder.through(encoder.embedded(ids.flatten()), inner).unflatten(0, (rows, width))
 
 
 def mapped(value: T, change: Callable[[str, Tensor], Tensor], place: str = "") -> T:
@@ -171,3 +176,11 @@ def mapped(value: T, change: Callable[[str, Tensor], Tensor], place: str = "") -
 
 def _rows(linear: Linear, part: slice) -> Linear:
     return Linear(linear.weight[part], None if linear.bias is None else linear.bias[part])
+
+
+def _heads(decoder: Decoder, projected: Tensor, norm: Norm | None = None, turn: Turn | None = None) -> Tensor:
+    """(token, rows) -> (token, head, dim), clamped, normed and rotated as the decoder's own are."""
+    clip = decoder.shape.qkv_clip
+    parts = (projected if clip is None else projected.clamp(-clip, clip)).unflatten(-1, (-1, decoder.shape.head_dim))
+    parts = parts if norm is None else norm(parts)
+    return parts if turn is None else rotate(parts, *turn)

@@ -44,10 +44,10 @@ class Adapters(nn.Module):
             self.offset.append(torch.zeros(rows))
         self.to(weights.embedding.device)
 
-    def qkv(self, index: int, frozen: Linear, x: Tensor) -> Tensor:
-        """A layer's projections of neighbours' states (..., width) -> (..., rows), differentiable in the adapters."""
+    def added(self, index: int, x: Tensor) -> Tensor:
+        """What is added to a layer's projections of neighbours' states (token, width) -> (token, rows)."""
         low = (x.float() @ self.down[index].t()) @ self.up[index].t() + self.offset[index]
-        return frozen(x.flatten(0, -2)).view(*x.shape[:-1], -1) + low.to(x.dtype)
+        return low.to(x.dtype)
 
     def groups(self) -> list[dict[str, Any]]:
         """Parameters by their share of the learning rate."""

@@ -26,14 +26,13 @@ import torch
 
 from ragauge.engines import LM
 from ragauge.errors import UserError, unknown
-from ragauge.generation.adapters import Adapters
-from ragauge.generation.cross_weights import CROSS_LAYERS, ENCODER_LAYERS, CrossWeights, cross_layers
-from ragauge.generation.differentiable import cross_nll, joint_nll
+from ragauge.generation.retrofit.adapters import Adapters
+from ragauge.generation.retrofit.cross_weights import CROSS_LAYERS, ENCODER_LAYERS, CrossWeights, cross_layers
 from ragauge.generation.sources import Ask, Chance, Passages
-from ragauge.generation.streams import check
 from ragauge.generation.windows import CHUNK, Windows
 from ragauge.io.records import replace_atomically
 from ragauge.retrieval.retriever import Searcher
+from ragauge.training.retrofit.losses import cross_nll, joint_nll
 
 logger = logging.getLogger(__name__)
 
@@ -155,7 +154,6 @@ class Trainer:
 
     def __post_init__(self) -> None:
         assert self.lm.decoder is not None
-        check(self.lm.decoder)
         self.recipe = self.material.recipe
         self.form = FORMS[self.recipe.form]
         self.trained = self.form.make(self.lm, self.recipe)

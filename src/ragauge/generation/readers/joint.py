@@ -15,20 +15,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from ragauge.engines import LM, KVCache, Row, Span
 from ragauge.errors import UserError
-from ragauge.generation.reader import CachedReader, Kept, Prepared, Tokens
+from ragauge.generation.reader import CachedReader, Checkpoint, Decoding, Kept, Model, NeighbourReader, Prepared, Tokens
+from ragauge.generation.retrofit.adapters import Adapters
 
 
 @dataclass(frozen=True)
-class JointAttention:
-    """How neighbours are placed; `open` begins a sequence."""
+class JointAttention(NeighbourReader):
+    """How neighbours are placed; untrained, or trained by `ragauge retrofit`."""
 
-    reach: int | None = None  # most tokens between a neighbour's end and its window; None: without bound
+    engines: ClassVar[tuple[str, ...]] = ("torch", "onnx")
+    reach: int | None = None  # most tokens between a neighbour's end and its window; None: no bound
     sink: bool = True  # neighbours are read behind the sequence's first token
     bias: float = 0.0  # added to the attention scores of neighbours' keys, in nats
     name: str = field(default="joint", init=False)
@@ -37,13 +40,28 @@ class JointAttention:
         if self.reach is not None and self.reach < 0:
             raise UserError(f"reach: must be a number of tokens, not {self.reach}")
 
-    def open(self, lm: LM, tokens: int, neighbour_tokens: int = 0, adapted: LM | None = None) -> JointReader:
-        """A reader with room for a sequence of `tokens` and neighbours of `neighbour_tokens` in all.
+    def load(self, checkpoint: Checkpoint) -> Model:
+        """See `NeighbourReader.load`."""
+        if checkpoint.exported is not None:
+            from ragauge.generation.onnx.decoder import open_exported
 
-        Args:
-            adapted: reads the neighbours in the place of `lm`: the same decoder with trained adapters.
-        """
-        return JointReader(self, lm, tokens + neighbour_tokens, adapted)
+            return open_exported(checkpoint, self)
+        lm, adapted = checkpoint.decoder(), None
+        if checkpoint.adapters is not None:
+            adapted = Adapters.load(checkpoint.adapters, lm, checkpoint.sha256).merged(lm)
+        return JointDecoding(lm, self, adapted)
+
+
+class JointDecoding(Decoding):
+    """A decoder that reads neighbours itself, or as `adapted` does: the same decoder with trained adapters."""
+
+    def __init__(self, lm: LM, form: JointAttention | None = None, adapted: LM | None = None) -> None:
+        super().__init__(lm)
+        self.form, self.adapted = form or JointAttention(), adapted
+
+    def open(self, tokens: int, neighbour_tokens: int = 0) -> JointReader:
+        """See `Decoding.open`."""
+        return JointReader(self.form, self.lm, tokens + neighbour_tokens, self.adapted)
 
 
 class JointReader(CachedReader):
@@ -63,7 +81,7 @@ class JointReader(CachedReader):
         self._kept: Kept[KVCache] = Kept()
 
     def prepare(self, neighbours: Sequence[Tokens], length: int) -> Prepared:
-        """See `AheadReader.prepare`. Raises UserError where there is no token yet to read neighbours behind.
+        """See `PreparingReader.prepare`. Raises UserError where there is no token yet to read neighbours behind.
 
         Two threads may be here at once, at the first window: traces and caches are each call's own.
         """

@@ -10,40 +10,49 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from ragauge.cost.trace import Call
-from ragauge.generation.architecture import Retro
-from ragauge.generation.reader import Tokens, Traced
+from ragauge.engines import DTYPES
+from ragauge.generation.reader import Checkpoint, Model, NeighbourReader, Prepare, Tokens, Traced
+from ragauge.generation.retro_model.architecture import Retro
+from ragauge.generation.retro_model.weights import make_retro, origin
 from ragauge.generation.windows import CHUNK
 
 
 @dataclass(frozen=True)
-class OwnEncoder:
-    """The form of reading neighbours that RETRO has, beside joint attention and RETRO-fitted cross-attention."""
+class OwnEncoder(NeighbourReader):
+    """RETRO itself, at the sizes of its paper and with its own encoder, in place of a decoder that was made to read."""
 
+    engines: ClassVar[tuple[str, ...]] = ("torch", "onnx")
+    own_model: ClassVar[bool] = True
     name: str = field(default="retro", init=False)
 
+    def load(self, checkpoint: Checkpoint) -> Model:
+        """See `NeighbourReader.load`."""
+        if checkpoint.exported is not None:
+            from ragauge.generation.onnx.retro import open_retro
 
-class Notes(Protocol):
-    """What a reader asks of its model: to wait for the device, and to take calls into the trace."""
+            return open_retro(checkpoint)
+        if checkpoint.threads:
+            torch.set_num_threads(checkpoint.threads)
+        model = make_retro(checkpoint.weights, checkpoint.seed, checkpoint.vocabulary, checkpoint.device)
+        return RetroLM(model.to(DTYPES[checkpoint.dtype]), checkpoint.tokenizer)
 
-    def synchronize(self) -> None:
-        """Wait until the device has done all that it was asked to."""
-        ...
-
-    def note(self, call: Call) -> None:
-        """Add a call to the trace."""
-        ...
+    def origin(self, checkpoint: Checkpoint) -> tuple[str, str]:
+        """See `NeighbourReader.origin`."""
+        return "retro", origin(checkpoint.weights, checkpoint.seed)
 
 
 class OwnReader(ABC):
     """One sequence of RETRO's, whatever runs it."""
 
-    def __init__(self, lm: Notes) -> None:
+    ahead: Prepare | None = None  # the encoder is conditioned on the query, so neighbours are encoded with it
+
+    def __init__(self, lm: Traced) -> None:
         self.lm, self.length = lm, 0
         self._waiting: list[Tokens] | None = None  # neighbours not encoded yet: the query's last token is not read
 
@@ -117,8 +126,8 @@ class RetroLM(Traced):
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
-    def open(self, tokens: int) -> RetroReader:
-        """A reader with room for a sequence of `tokens`."""
+    def open(self, tokens: int, neighbour_tokens: int = 0) -> RetroReader:
+        """See `Model.open`; neighbours take no room in the cache."""
         return RetroReader(self, tokens)
 
 

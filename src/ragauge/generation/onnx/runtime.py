@@ -1,9 +1,9 @@
-"""What decoders in ONNX share: attention with a cache as input, the cache's slots, what a folder of graphs is of."""
+"""What models in ONNX share: attention with a cache as input, the cache's slots, what a folder was exported from."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 
 from ragauge.errors import UserError
+from ragauge.generation.reader import Checkpoint, Traced
+from ragauge.io.graphs import open_session
 from ragauge.io.records import replace_atomically
 
 BLOCK = 256  # slots by which a cache grows, so that attention does not cover a cache that is mostly empty
@@ -70,31 +72,56 @@ def check_origin(folder: Path, origin: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def past_names(session: Any) -> list[str]:
-    """The names of the cached keys and values that a graph takes, in order."""
-    return [node.name.removeprefix("past_") for node in session.get_inputs() if node.name.startswith("past_")]
+class OnnxModel(Traced):
+    """The graphs of a folder in ONNX Runtime, as a model that reads neighbours."""
+
+    def __init__(self, folder: Path, names: Sequence[str], checkpoint: Checkpoint) -> None:
+        """
+        Raises:
+            UserError: a file that is missing or that ONNX Runtime cannot read; no GPU where one is asked for.
+        """
+        cuda = checkpoint.device != "cpu"
+        self.sessions = {name: open_session(folder / f"{name}.onnx", checkpoint.threads, cuda) for name in names}
+        self.tokenizer = checkpoint.tokenizer
+
+
+def past_sizes(session: Any) -> dict[str, tuple[int, int]]:
+    """(heads, dim) of the cached keys and values that a graph takes, by name, in order."""
+    past = (node for node in session.get_inputs() if node.name.startswith("past_"))
+    return {node.name.removeprefix("past_"): (node.shape[0], node.shape[2]) for node in past}
 
 
 class Slots:
     """Cached keys and values by name, (head, slot, dim) each, under a mask that says which slots hold something."""
 
-    def __init__(self, names: Sequence[str], heads: int, dim: int, slots: int = 0) -> None:
-        self.past = {name: np.zeros((heads, slots, dim), np.float32) for name in names}
+    def __init__(self, sizes: Mapping[str, tuple[int, int]], slots: int = 0) -> None:
+        self.past = {name: np.zeros((heads, slots, dim), np.float32) for name, (heads, dim) in sizes.items()}
         self.mask = np.full(slots, HIDDEN, np.float32)
+        self.positions = np.zeros(slots, np.float32)
 
     @property
     def attended(self) -> int:
         """Slots that new tokens attend to."""
         return int((self.mask > HIDDEN).sum())
 
-    def feeds(self, names: Sequence[str] | None = None) -> dict[str, np.ndarray]:
+    def feeds(self, names: Iterable[str] | None = None) -> dict[str, np.ndarray]:
         """The graph's inputs of these names; default: all."""
         return {f"past_{name}": self.past[name] for name in names or self.past} | {"mask": self.mask}
 
-    def put(self, names: Sequence[str], new: Sequence[np.ndarray], slot: int) -> None:
-        """Write new keys and values, (head, token, dim) each, to the slots from `slot` on."""
+    def put(
+        self, names: Iterable[str], new: Sequence[np.ndarray], slot: int, first: float = 0.0, bias: float = 0.0
+    ) -> None:
+        """Write new keys and values, (head, token, dim) each, to the slots from `slot` on, and let them be seen.
+
+        Args:
+            first: the first token's position.
+            bias: added to the scores of these slots.
+        """
+        count = new[0].shape[1]
         for name, states in zip(names, new, strict=True):
-            self.past[name][:, slot : slot + states.shape[1]] = states
+            self.past[name][:, slot : slot + count] = states
+        self.mask[slot : slot + count] = bias
+        self.positions[slot : slot + count] = np.arange(count) + first
 
     def reserve(self, slots: int) -> None:
         """Make room for so many slots in all."""
@@ -102,5 +129,6 @@ class Slots:
             return
         more = -(-slots // BLOCK) * BLOCK - len(self.mask)
         self.mask = np.concatenate([self.mask, np.full(more, HIDDEN, np.float32)])
+        self.positions = np.concatenate([self.positions, np.zeros(more, np.float32)])
         for name, old in self.past.items():
             self.past[name] = np.concatenate([old, np.zeros((old.shape[0], more, old.shape[2]), np.float32)], 1)

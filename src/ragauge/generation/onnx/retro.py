@@ -15,12 +15,22 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ragauge.generation.architecture import Attention, Layer, Retro
-from ragauge.generation.own_encoder import OwnReader
-from ragauge.generation.reader import Tokens, Traced
-from ragauge.generation.runtime import SLOTS, TOKENS, Slots, attend, causal, check_origin, past_names, write_origin
+from ragauge.generation.onnx.runtime import (
+    SLOTS,
+    TOKENS,
+    OnnxModel,
+    Slots,
+    attend,
+    causal,
+    check_origin,
+    past_sizes,
+    write_origin,
+)
+from ragauge.generation.reader import Checkpoint, Tokens
+from ragauge.generation.readers.retro import OwnReader
+from ragauge.generation.retro_model.architecture import Attention, Layer, Retro
 from ragauge.generation.windows import CHUNK
-from ragauge.io.graphs import open_session, write_graph
+from ragauge.io.graphs import write_graph
 
 PARTS = ("lower", "encoder", "upper")
 
@@ -162,27 +172,18 @@ def export_retro(model: Retro, folder: Path, about: Mapping[str, Any]) -> Path:
     return folder
 
 
-def open_retro(
-    folder: Path, about: Mapping[str, Any], tokenizer: Any, *, threads: int | None = None, cuda: bool = False
-) -> OnnxRetroLM:
+def open_retro(checkpoint: Checkpoint) -> OnnxRetroLM:
     """What `export_retro` wrote. Raises UserError where it is not there whole or comes from something else."""
-    check_origin(folder, about)
-    return OnnxRetroLM(folder, threads=threads, cuda=cuda, tokenizer=tokenizer)
+    assert checkpoint.exported is not None
+    check_origin(checkpoint.exported, {"model_sha256": checkpoint.sha256, "vocabulary": checkpoint.vocabulary})
+    return OnnxRetroLM(checkpoint.exported, PARTS, checkpoint)
 
 
-class OnnxRetroLM(Traced):
-    """RETRO in ONNX Runtime, as generation sees a decoder: it opens sequences and records its calls."""
+class OnnxRetroLM(OnnxModel):
+    """RETRO in ONNX Runtime."""
 
-    def __init__(self, folder: Path, *, threads: int | None = None, cuda: bool = False, tokenizer: Any = None) -> None:
-        """Open what `export_retro` wrote; see `open_session` for the arguments and what is raised."""
-        self.lower, self.encoder, self.upper = (open_session(folder / f"{p}.onnx", threads, cuda) for p in PARTS)
-        self.tokenizer = tokenizer
-
-    def synchronize(self) -> None:
-        """Calls return when their results are there."""
-
-    def open(self, tokens: int) -> OnnxRetroReader:
-        """A reader; its slots grow with the sequence, whatever its `tokens`."""
+    def open(self, tokens: int, neighbour_tokens: int = 0) -> OnnxRetroReader:
+        """See `Model.open`; slots grow with the sequence, whatever its `tokens`."""
         return OnnxRetroReader(self)
 
 
@@ -191,30 +192,29 @@ class OnnxRetroReader(OwnReader):
 
     def __init__(self, lm: OnnxRetroLM) -> None:
         super().__init__(lm)
-        self.sessions = lm
-        self._low, self._high = past_names(lm.lower), past_names(lm.upper)
-        heads, _, dim = next(node.shape for node in lm.lower.get_inputs() if node.name.startswith("past_"))
-        self._slots = Slots([*self._low, *self._high], heads, dim)
+        self._lower, self._encoder, self._upper = (lm.sessions[name] for name in PARTS)
+        low, high = past_sizes(self._lower), past_sizes(self._upper)
+        self._low, self._high, self._slots = list(low), list(high), Slots(low | high)
         self._states: np.ndarray | None = None  # of the last tokens, at the first layer with cross-attention
-        self._memory_names = [node.name for node in lm.encoder.get_outputs()]
+        self._memory_names = [node.name for node in self._encoder.get_outputs()]
+        heads, dim = next(iter(low.values()))
         nothing = np.zeros((heads, 1, dim), np.float32)
         self._nothing = dict.fromkeys(self._memory_names, nothing) | {"reads": np.zeros(1, np.float32)}
         self._memory = self._nothing
 
     def forward(self, ids: Tokens) -> Tensor:
         """See `OwnReader.forward`."""
-        lm, first, slots = self.sessions, self.length, self._slots
+        first, slots = self.length, self._slots
         slots.reserve(first + len(ids))
         places = {"positions": np.arange(first, first + len(ids), dtype=np.int64)}
         read = {"ids": np.asarray(ids, np.int64), **places, **slots.feeds(self._low)}
-        states, *low = lm.lower.run(["states", *(f"new_{name}" for name in self._low)], read)
+        states, *low = self._lower.run(["states", *(f"new_{name}" for name in self._low)], read)
         before = states[:0] if self._states is None else self._states
         self._states = np.concatenate([before, states])[-CHUNK:]
         self.encode_waiting()
         read = {"states": states, **places, **slots.feeds(self._high), **self._memory}
-        logits, *high = lm.upper.run(["logits", *(f"new_{name}" for name in self._high)], read)
+        logits, *high = self._upper.run(["logits", *(f"new_{name}" for name in self._high)], read)
         slots.put([*self._low, *self._high], [*low, *high], first)
-        slots.mask[first : first + len(ids)] = 0
         self.length += len(ids)
         return torch.from_numpy(logits)
 
@@ -224,6 +224,6 @@ class OnnxRetroReader(OwnReader):
         if not neighbours:
             return
         groups = [np.asarray([list(ids) for ids in same], np.int64) for same in neighbours]
-        made = [self.sessions.encoder.run(None, {"neighbours": ids, "states": self._states}) for ids in groups]
+        made = [self._encoder.run(None, {"neighbours": ids, "states": self._states}) for ids in groups]
         joined = [np.concatenate(parts, 1) for parts in zip(*made, strict=True)]
         self._memory = dict(zip(self._memory_names, joined, strict=True)) | {"reads": np.ones(1, np.float32)}

@@ -1,0 +1,1 @@
+"""RETRO-fit: training a frozen decoder to use retrieved neighbours."""
