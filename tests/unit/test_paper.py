@@ -9,6 +9,7 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
+from matplotlib.text import Text
 
 from ragauge import registry
 from ragauge.cost import flop, shapes
@@ -23,6 +24,7 @@ from ragauge.results.runs import Runs
 from synthetic_run import DOCUMENT, MODEL, PREAMBLE, QUERY, TASK, write_latency, write_variant
 
 ITEMS = registry.names("item")
+SHORT = [item for item in ITEMS if not item.startswith(("cfic_", "piperag_"))]
 VALUES = ["published", "measured", "low", "high", "n", "p", "ratio", "note", "status", "source"]
 SHAPE = shapes.named(MODEL)
 
@@ -275,20 +277,71 @@ def test_frontier_latency_is_the_protocols_only_where_that_data_set_was_timed(sm
     assert "latency protocol" in timed["note"]
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run in which every item on short documents finds something to measure."""
+    folder = tmp_path_factory.mktemp("whole")
+    variants = {
+        "naive": ("naive", {}),
+        "sort": ("attention_sort", {}),
+        "cached": ("prompt_cache", {}),
+        "bm25_k1": ("bm25", {"top_k": 1}),
+        "bm25_k2": ("bm25", {"top_k": 2}),
+        "sp": ("superposition", {"top_k": 1}),
+        "left": ("superposition", {"top_k": 1, "positions": "left_aligned"}),
+        "attention": ("superposition", {"top_k": 1, "saliency": "attention"}),
+        "unpruned": ("superposition", {"path_pruning": False}),
+        "g4": ("superposition", {"top_k": 1, "factor": 4}),
+    }
+    for dataset in ("nq_open", "musique"):
+        for place, (name, (method, options)) in enumerate(variants.items()):
+            scores = [None if i == 5 else i > place % 4 for i in range(6)]
+            write_variant(folder, name, method, scores, params=options, dataset=dataset)
+    seconds = {name: [1.0 + place, 1.1 + place] for place, name in enumerate(variants)}
+    rows = [{"variant": "sp", "computing_s": 4.0, "missed_s": 5.5, "loading_s": 0.5, "disturbed": False}]
+    write_latency(folder, seconds, documents={"state": "cold", "rows": rows})
+    return folder
+
+
+def texts_of(figure) -> str:
+    """Everything written in a figure."""
+    return "\n".join(text.get_text() for text in figure.findobj(match=Text))
+
+
+@pytest.mark.parametrize("item", SHORT)
+def test_every_item_shows_what_was_measured(item: str, whole: Path, tmp_path: Path) -> None:
+    """On long documents `test_paper_cfic` holds it, on pipelines `test_paper_piperag`."""
+    paths = {path.suffix: path for path in render(item, None, whole, tmp_path)}
+    assert list(paths) == [".csv", ".md", ".tex", ".svg", ".pdf", ".png"]
+    assert all(path.stat().st_size for path in paths.values())
+    assert {path.name for path in tmp_path.iterdir()} == {path.name for path in paths.values()}
+    rows = list(csv.DictReader(paths[".csv"].read_text().splitlines()))
+    mine = [row for row in rows if row["model"] == MODEL and row["status"] == "measured"]
+    assert mine
+    assert all(row["measured"] and row["source"] in ("records", "latency") for row in mine)
+    assert all(MODEL in paths[kind].read_text() for kind in (".md", ".tex", ".svg"))
+
+
+@pytest.mark.parametrize("item", SHORT)
+def test_where_every_question_failed_items_say_so_and_draw(item: str, tmp_path: Path) -> None:
+    for dataset in ("nq_open", "musique"):
+        write_variant(tmp_path, "a", "naive", [None, None], dataset=dataset)
+    found = table(item, tmp_path)
+    mine = found[found["model"] == MODEL]
+    assert set(mine["status"]) <= {"could_not_run"}
+    assert mine["note"].ne("").all()
+    assert texts_of(registry.module("item", item).draw(found))
+
+
 @pytest.mark.parametrize("item", ITEMS)
-@pytest.mark.parametrize("what", ["nothing", "one record", "all failed", "small"])
-def test_every_item_renders_whatever_there_is(item: str, what: str, tmp_path: Path) -> None:
-    results = tmp_path / "results"
-    scores = {"one record": [True], "all failed": [None, None], "small": [True, None, False]}.get(what, [])
-    for dataset in ("nq_open", "musique") if scores else ():
-        write_variant(results, "a", "naive", scores, dataset=dataset)
-    paths = render(item, None, results, tmp_path / "out")
-    assert [p.suffix for p in paths] == [".csv", ".md", ".tex", ".svg", ".pdf", ".png"]
-    assert all(p.stat().st_size for p in paths)
-    header = next(csv.reader(paths[0].read_text().splitlines()))
-    assert header[-10:] == VALUES
-    assert header[-11] == "quantity"
-    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == sorted(p.name for p in paths)
+def test_an_empty_run_shows_published_numbers_alone(item: str, tmp_path: Path) -> None:
+    found = table(item, tmp_path)
+    assert [*found.columns[-11:]] == ["quantity", *VALUES]
+    assert set(found["status"]) <= {"published_only"}
+    assert found["published"].notna().all()
+    assert found["measured"].isna().all()
+    shown = texts_of(registry.module("item", item).draw(found))
+    assert ("Nothing" in shown or "No records" in shown) if found.empty else shown
 
 
 def test_rendering_twice_gives_the_same_bytes_and_svg_keeps_text(small: Path, tmp_path: Path) -> None:

@@ -292,10 +292,17 @@ def test_long_documents_are_no_matter_of_superposition(small: Path) -> None:
 
 
 @pytest.mark.parametrize("item", ITEMS)
-def test_every_item_draws_what_there_is(item: str, small: Path, tmp_path: Path) -> None:
-    """What there is for none, `test_paper` draws for all items."""
+def test_every_item_shows_what_was_measured(item: str, small: Path, tmp_path: Path) -> None:
+    write(small, "k1", "cfic", [True, False, False, False], top_k=1)
+    write(small, "d32", "cfic", [True, True, True, True], d=32)
     write_latency(small, STAGES)
-    assert all(path.stat().st_size for path in render(item, None, small, tmp_path / "out"))
+    found = table(item, small)
+    mine = found[(found["model"] == MODEL) & (found["status"] == "measured")]
+    assert len(mine)
+    assert mine["measured"].notna().all()
+    paths = {path.suffix: path for path in render(item, None, small, tmp_path / "out")}
+    assert all(path.stat().st_size for path in paths.values())
+    assert "wiki_long" in paths[".md"].read_text()
 
 
 def test_rankers_have_the_papers_names(tmp_path: Path) -> None:
