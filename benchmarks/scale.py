@@ -29,7 +29,7 @@ from ragauge.cost.capacity import BY_SHARD, STEPS, Job
 from ragauge.retrieval.corpus import Corpus, Share
 from ragauge.retrieval.database import Shard, shard_folder
 from ragauge.retrieval.embed import Embeddings
-from ragauge.retrieval.settings import IndexRecipe
+from ragauge.retrieval.indexes.ivf_pq import IvfPq
 
 # Runs the command line and tells the most memory that it held. What the kernel tells of a child counts the memory of
 # the process that started it, too.
@@ -46,7 +46,7 @@ INDEX = {"nlist": "64", "pq_bytes": "64", "train_vectors": "2500"}
 
 def main() -> None:
     args = _arguments()
-    index = IndexRecipe(**{key: int(value) for key, value in args.set_index.items()})
+    index = IvfPq(**{key: int(value) for key, value in args.set_index.items()})
     with tempfile.TemporaryDirectory(dir=args.folder) as folder, machine.competing_load() as load:
         jobs = list(_builds(Path(folder), args))
         dim = Embeddings.open(Path(folder) / f"{args.times[0]}-{args.times[0]}", 0).dim

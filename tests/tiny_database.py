@@ -12,12 +12,13 @@ import numpy as np
 from ragauge.retrieval import database, embed, index
 from ragauge.retrieval.corpus import Corpus
 from ragauge.retrieval.database import Recipe, Split
-from ragauge.retrieval.settings import IndexRecipe
+from ragauge.retrieval.indexes import IndexRecipe
+from ragauge.retrieval.indexes.ivf_pq import IvfPq
 from tiny_checkpoint import byte_tokenizer
 
 CHUNK, DIM = 16, 32
 TAIL = Split()
-INDEX = IndexRecipe(nlist=8, pq_bytes=8, nprobe=4, iterations=2)
+INDEX = IvfPq(nlist=8, pq_bytes=8, nprobe=4, iterations=2)
 
 
 class CountEncoder:
@@ -90,8 +91,7 @@ def build(folder: Path, made: Recipe, label: str = "ivf", settings: IndexRecipe 
 
 def build_index(folder: Path, label: str, settings: IndexRecipe, parts: int = 1) -> None:
     index.train(folder, label, settings)
-    shards = len(index.Vectors.open(folder, settings).embeddings)
-    for shard in range(shards):
+    for shard in range(settings.shards or len(database.Database(folder).shards)):
         index.add(folder, label, settings, shard)
     index.merge(folder, label, settings)
     for number in range(parts if parts > 1 else 0):

@@ -26,6 +26,7 @@ PACKAGES = {
     "reader": "ragauge.generation.readers",
     "schedule": "ragauge.generation.schedules",
     "item": "ragauge.items",
+    "index": "ragauge.retrieval.indexes",
     "verb": "ragauge.verbs",
 }
 

@@ -16,9 +16,10 @@ from ragauge.retrieval import embed, index
 from ragauge.retrieval.budget import Line
 from ragauge.retrieval.coder import Coder
 from ragauge.retrieval.database import Database
-from ragauge.retrieval.index import Index, Vectors, exact_search, recall
+from ragauge.retrieval.index import Index
+from ragauge.retrieval.recall import exact_search, recall
 from ragauge.retrieval.retriever import Neighbours, Query, Retriever
-from ragauge.retrieval.settings import IndexRecipe
+from ragauge.retrieval.vectors import Vectors
 from tiny_database import CHUNK, DIM, INDEX, CountEncoder
 
 FILLED = INDEX.model_copy(update={"filled": 5_000})
@@ -104,6 +105,8 @@ def test_codes_are_faisss(metric: str, threads: int, nlist: int) -> None:
     measure = {"l2": faiss.METRIC_L2, "inner_product": faiss.METRIC_INNER_PRODUCT}[metric]
     slow = faiss.index_factory(48, f"IVF{nlist},PQ8", measure)
     slow.cp.min_points_per_centroid = slow.pq.cp.min_points_per_centroid = 1
+    slow.cp.niter = slow.pq.cp.niter = 2
+    slow.do_polysemous_training = False
     slow.train(vectors)
     fast = faiss.clone_index(slow)
     ids = draw.permutation(len(vectors)).astype(np.int64)
@@ -149,13 +152,13 @@ def test_parts_merge_to_the_whole(folder: Path) -> None:
 def test_a_filled_index_has_the_size_asked_for_and_finds_real_chunks(folder: Path) -> None:
     vectors = Vectors.open(folder, FILLED)
     filled = Index(vectors.database, "filled")
-    assert len(filled) == filled.filled == 5_000 == sum(len(i) for s in range(3) for _, i in vectors.blocks(s))
+    assert len(filled) == filled.recipe.filled == 5_000 == sum(len(i) for s in range(3) for _, i in vectors.blocks(s))
     ids = filled.search(queries(), 10, 8)[1]
     assert ids.min() >= 0
     assert ids.max() < len(vectors.database)
     raw = filled.search_raw(queries(), 10, 8)[1]
     assert raw.max() >= len(vectors.database)
-    assert Index(vectors.database, "ivf").filled is None
+    assert Index(vectors.database, "ivf").recipe.filled is None
 
 
 def test_drawn_vectors_lie_around_their_own_chunk(folder: Path) -> None:
@@ -275,7 +278,7 @@ def same(a: Neighbours, b: Neighbours) -> None:
 def test_a_chunk_finds_itself_its_document_and_what_follows(retriever: Retriever) -> None:
     database = retriever.database
     chunk = np.flatnonzero(database.continuations(np.arange(40)) >= 0)[3]
-    [found] = retriever.search([Query(tokens=database.tokens(np.array([chunk]))[0].tolist(), k=3, nprobe=8)])
+    [found] = retriever.search([Query(tokens=database.tokens(np.array([chunk]))[0].tolist(), k=3, effort=8)])
     place = found.ids.tolist().index(chunk)  # product codes may confuse it with a chunk that is as near
     assert found.documents[place] == database.documents(np.array([chunk]))[0]
     assert found.tokens[place].tolist() == database.tokens(np.array([chunk]))[0].tolist()
@@ -288,9 +291,9 @@ def test_a_chunk_finds_itself_its_document_and_what_follows(retriever: Retriever
 def test_tokens_and_their_text_are_one_query_and_a_batch_is_its_queries(retriever: Retriever) -> None:
     tokens = retriever.database.tokens(np.array([4]))[0].tolist()
     asked = [
-        Query(tokens=tokens, k=2, nprobe=2),
-        Query(text=retriever.database.tokenizer.decode(tokens), k=2, nprobe=2),
-        Query(text="other words", k=5, nprobe=1, continuation=3),
+        Query(tokens=tokens, k=2, effort=2),
+        Query(text=retriever.database.tokenizer.decode(tokens), k=2, effort=2),
+        Query(text="other words", k=5, effort=1, continuation=3),
         Query(text="other words", k=5, continuation=0),
     ]
     batch = retriever.search(asked)
@@ -299,12 +302,12 @@ def test_tokens_and_their_text_are_one_query_and_a_batch_is_its_queries(retrieve
         same(found, retriever.search([query])[0])
         assert found.tokens.shape == (query.k, CHUNK)
         assert found.continuations.shape == (query.k, query.continuation * CHUNK)
-    assert batch[3].nprobe == INDEX.nprobe
+    assert batch[3].effort == INDEX.nprobe
     assert retriever.search([]) == []
 
 
 def test_fewer_neighbours_than_asked_for_are_marked(retriever: Retriever) -> None:
-    [found] = retriever.search([Query(text="some words", k=2000, nprobe=1)])
+    [found] = retriever.search([Query(text="some words", k=2000, effort=1)])
     none = found.ids < 0
     assert none.any()
     assert np.isinf(found.distances[none]).all()
@@ -318,8 +321,8 @@ def test_a_budget_takes_the_largest_nprobe_that_fits(retriever: Retriever) -> No
         retriever.search([Query(text="a", budget_s=1.0)])
     retriever.latency = Line(intercept_s=0.1, slope_s=0.1)
     budgets = {0.05: 1, 0.35: 2, 0.5001: 4, 9.0: 8}
-    assert {b: retriever.search([Query(text="a", budget_s=b)])[0].nprobe for b in budgets} == budgets
-    assert [n.nprobe for n in retriever.search([Query(text="a", budget_s=1.0002)] * 2)] == [4, 4]
+    assert {b: retriever.search([Query(text="a", budget_s=b)])[0].effort for b in budgets} == budgets
+    assert [n.effort for n in retriever.search([Query(text="a", budget_s=1.0002)] * 2)] == [4, 4]
 
 
 def test_the_latency_is_measured_over_all_nprobe(retriever: Retriever) -> None:
@@ -332,7 +335,7 @@ def test_the_latency_is_measured_over_all_nprobe(retriever: Retriever) -> None:
     ("query", "message"),
     [
         ({"tokens": [10**6]}, "token 1000000 is beyond the vocabulary"),
-        ({"text": "a", "nprobe": 9}, "nprobe 9: must be from 1 to the index's 8 lists"),
+        ({"text": "a", "effort": 9}, "nprobe 9: must be from 1 to 8"),
     ],
 )
 def test_a_query_that_cannot_be_asked_is_told(retriever: Retriever, query: dict[str, Any], message: str) -> None:
@@ -348,8 +351,8 @@ def test_a_query_that_cannot_be_asked_is_told(retriever: Retriever, query: dict[
         {"text": " "},
         {"tokens": []},
         {"text": "a", "k": 0},
-        {"text": "a", "nprobe": 0},
-        {"text": "a", "nprobe": 1, "budget_s": 1.0},
+        {"text": "a", "effort": 0},
+        {"text": "a", "effort": 1, "budget_s": 1.0},
         {"text": "a", "budget_s": 0.0},
         {"text": "a", "budget_s": float("nan")},
         {"text": "a", "continuation": -1},
@@ -372,5 +375,4 @@ def test_an_encoder_of_another_width_is_refused(folder: Path) -> None:
 def test_what_is_searched_is_described(retriever: Retriever) -> None:
     about = retriever.describe()
     assert about["vectors"] == len(retriever.database)
-    assert (about["lists"], about["metric"], about["chunk_tokens"]) == (8, "l2", CHUNK)
-    assert IndexRecipe().origin().keys() & {"nprobe", "parts"} == set()
+    assert (about["most_effort"], about["metric"], about["chunk_tokens"]) == (8, "l2", CHUNK)

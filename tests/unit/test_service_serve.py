@@ -17,6 +17,7 @@ import tiny_models
 from ragauge.cli import main
 from ragauge.retrieval import database, embed, index
 from ragauge.retrieval.corpus import Corpus
+from ragauge.retrieval.indexes.ivf_pq import IvfPq
 from ragauge.retrieval.retriever import Query, Retriever
 from ragauge.retrieval.service import process
 from ragauge.retrieval.service.client import Client, RetrievalError
@@ -26,7 +27,7 @@ from ragauge.retrieval.service.wire import About
 from tiny_checkpoint import write_checkpoint
 
 SHARDS, CHUNK, NLIST = 2, 8, 4
-RECIPE = index.IndexRecipe(nlist=NLIST, pq_bytes=4, nprobe=2)
+RECIPE = IvfPq(nlist=NLIST, pq_bytes=4, nprobe=2)
 
 
 @pytest.fixture(scope="module")
@@ -78,9 +79,9 @@ def address(folder: Path) -> Iterator[str]:
 def queries(retriever: Retriever) -> list[Query]:
     chunks = retriever.database.tokens(np.arange(0, 60, 7)).tolist()
     made = [
-        Query(tokens=tokens, k=1 + i % 4, nprobe=1 + i % NLIST, continuation=i % 3) for i, tokens in enumerate(chunks)
+        Query(tokens=tokens, k=1 + i % 4, effort=1 + i % NLIST, continuation=i % 3) for i, tokens in enumerate(chunks)
     ]
-    return [*made, Query(text="an old bridge over the river", k=3), Query(text="music", k=200, nprobe=1)]
+    return [*made, Query(text="an old bridge over the river", k=3), Query(text="music", k=200, effort=1)]
 
 
 def test_the_served_answers_are_those_of_the_retriever(address: str, retriever: Retriever) -> None:
@@ -89,17 +90,17 @@ def test_the_served_answers_are_those_of_the_retriever(address: str, retriever: 
         assert vars(client.describe()) == retriever.describe()
 
 
-def test_a_budget_chooses_nprobe_in_the_server(address: str) -> None:
+def test_a_budget_chooses_effort_in_the_server(address: str) -> None:
     with Client(address) as client:
         [little, much] = [client.search([Query(text="a king", budget_s=budget)])[0] for budget in (1e-9, 1000.0)]
-    assert (little.nprobe, much.nprobe) == (1, NLIST)
+    assert (little.effort, much.effort) == (1, NLIST)
 
 
 def test_query_prints_the_text_that_was_found(
     address: str, retriever: Retriever, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["query", "--server", address, "--text", "stone king", "--k", "1", "--nprobe", "4", "--json"]) == 0
-    [found] = retriever.search([Query(text="stone king", k=1, nprobe=4)])
+    [found] = retriever.search([Query(text="stone king", k=1, effort=4)])
     [neighbour] = json.loads(capsys.readouterr().out)["neighbours"]
     assert neighbour["text"] == retriever.database.tokenizer.decode(found.tokens[0, : found.lengths[0]])
     assert any(word in neighbour["text"] + neighbour["continuation"] for word in ("river", "bridge", "stone", "king"))

@@ -17,7 +17,8 @@ from ragauge.cost.roofline import Machine, floor_seconds
 from ragauge.cost.shape import Shape
 from ragauge.generation.cost import calls
 from ragauge.generation.settings import PipelineSettings
-from ragauge.retrieval.settings import DatabaseSettings, IndexRecipe
+from ragauge.retrieval.indexes import IndexRecipe
+from ragauge.retrieval.settings import DatabaseSettings
 
 BYTES_A_TOKEN = 4.46  # of UTF-8 text, by SmolLM2's tokenizer on 400 documents of C4; 1.07 chunks for 64 tokens there
 CHUNKS_PER_S = (
@@ -25,7 +26,6 @@ CHUNKS_PER_S = (
 )
 TOKEN_BYTES = 2  # of a token in a shard; ids below 65,536
 DOCUMENT_BYTES = 512  # of a document in a shard
-CODE_BYTES = 8  # of a vector's number beside its code
 WIDTH = {"minilm": 384, "contriever": 768, "bge-large-en-v1.5": 1024, "llm-embedder": 768}
 
 
@@ -75,7 +75,7 @@ def database(settings: DatabaseSettings) -> DatabaseNeeds | None:
     documents = share * whole
     tokens = share * sum(corpus.documents * corpus.document_bytes for corpus in corpora) / BYTES_A_TOKEN
     chunks = tokens / settings.chunk_tokens + documents / 2
-    indexes = sum(_index_bytes(index, chunks, settings.shards) for index in settings.indexes.values())
+    indexes = sum(_index_bytes(index, chunks, settings) for index in settings.indexes.values())
     return DatabaseNeeds(
         round(documents),
         tokens,
@@ -88,11 +88,11 @@ def database(settings: DatabaseSettings) -> DatabaseNeeds | None:
     )
 
 
-def _index_bytes(index: IndexRecipe, chunks: float, shards: int) -> float:
-    """The shards' codes, the merged index, and its parts where servers share it."""
-    vectors = index.filled or chunks * (index.shards or shards) / shards
+def _index_bytes(index: IndexRecipe, chunks: float, settings: DatabaseSettings) -> float:
+    """The shards' vectors, the merged index, and its parts where servers share it."""
+    vectors = index.filled or chunks * (index.shards or settings.shards) / settings.shards
     copies = 2 + (index.parts > 1)
-    return copies * vectors * (index.pq_bytes + CODE_BYTES)
+    return copies * vectors * index.vector_bytes(WIDTH[settings.encoder])
 
 
 def pipeline_seconds(entry: PipelineSettings, shape: Shape, dtype: str, machine: Machine) -> float:

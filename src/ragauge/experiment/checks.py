@@ -63,19 +63,13 @@ def check_training(training: Training, where: str) -> None:
 
 
 def check_database(database: DatabaseSettings, where: str) -> None:
-    """Raise UserError where a database's sources do not exist or its indexes ask for more shards than it has."""
+    """Raise UserError where a database's sources do not exist."""
     from ragauge.retrieval import corpus
 
     check_source(database.tokenizer, f"{where}.tokenizer")
     check_source(database.encoder, f"{where}.encoder", "encoder")
-    if database.engine == "onnx" and database.dtype != "float32":
-        raise UserError(f"{where}.dtype: the engine onnx runs an encoder in float32, not {database.dtype}; use torch")
     for source in database.sources:
         corpus.check_source(source, f"{where}.corpus")
-    for label, index in database.indexes.items():
-        for key, value in (("shards", index.shards or 1), ("parts", index.parts)):
-            if value > database.shards:
-                raise UserError(f"{where}.indexes.{label}.{key}: {value}; the database has {database.shards} shards")
 
 
 def _check_model(config: Config, model: Model, where: str) -> None:

@@ -212,4 +212,4 @@ def run(
 def _found(source: Source) -> dict[str, Any]:
     """Which chunks were found, and by how much searching."""
     found = getattr(source, "asked", [])
-    return {"neighbours": [[int(i) for i in one.ids] for one in found], "nprobe": [int(one.nprobe) for one in found]}
+    return {"neighbours": [[int(i) for i in one.ids] for one in found], "nprobe": [int(one.effort) for one in found]}

@@ -9,7 +9,7 @@ from typing import Any
 from ragauge.errors import UserError
 from ragauge.generation.settings import PipelineSettings
 from ragauge.io.specifications import IndexFacts, PipelineSpecification, ScheduleFacts
-from ragauge.retrieval.settings import IndexRecipe
+from ragauge.retrieval.indexes import recipe_of
 
 
 def specify(
@@ -50,11 +50,13 @@ def index_facts(folder: Path) -> IndexFacts:
     path = folder / "merged" / "manifest.json"
     try:
         manifest: dict[str, Any] = json.loads(path.read_bytes())
-        told = {**manifest["made_from"], "nprobe": manifest["nprobe"]}
-        settings = {key: told[key] for key in IndexRecipe.model_fields if key in told}
-        kind = told.get("type", "ivf_pq")
+        recipe = recipe_of(manifest)
         return IndexFacts(
-            label=folder.name, type=kind, settings=settings, vectors=manifest["vectors"], filled=manifest["filled"]
+            label=folder.name,
+            type=recipe.type,
+            settings=recipe.model_dump(exclude={"type", "parts"}),
+            vectors=manifest["vectors"],
+            filled=recipe.filled,
         )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path}: cannot be read as the manifest of an index ({type(error).__name__})") from None

@@ -12,8 +12,9 @@ import fcntl
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -114,18 +115,18 @@ def build(target: Path, kind: str, made_from: Mapping[str, Any], make: Callable[
     return True
 
 
-def read(folder: Path, kind: str, verify: bool = False, hashed: Collection[str] = ()) -> dict[str, Any]:
+def read(folder: Path, kind: str, verify: bool = False, hashed: str = "") -> dict[str, Any]:
     """The folder's manifest, after checking the size of every file (with `verify`: its hash).
 
     Args:
-        hashed: files whose hash is always checked, because their reader trusts the sizes that they state.
+        hashed: pattern of files whose hash is always checked, because their reader trusts the sizes that they state.
 
     Raises:
         UserError: there is none, it is of another kind, or a file is missing, cut short or changed.
     """
     manifest = _manifest(folder, kind)
     for name, facts in manifest["files"].items():
-        _check_file(folder / name, facts, kind, verify or name in hashed)
+        _check_file(folder / name, facts, kind, verify or fnmatch(name, hashed))
     return manifest
 
 

@@ -1,14 +1,15 @@
-"""How many lists of the index a latency budget pays for (PipeRAG, section 4.3, performance-driven retrieval).
+"""The search effort that a latency budget pays for (PipeRAG, section 4.3, performance-driven retrieval).
 
-The latency of an IVF search is a line in nprobe: a constant for reading the query and comparing it with all centroids,
-and a slope for each list that is scanned. The line is fitted to measured searches; a budget then chooses the largest
-nprobe that the line says it pays for.
+Effort is what an index type trades time for recall with: nprobe of IVF, efSearch of HNSW. Latency is a line in it: for
+IVF a constant for encoding the query and comparing it with all centroids, and a slope for each list scanned. The line
+is fitted to measured searches; a budget then buys the largest effort that the line predicts to fit.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Sequence
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ragauge.errors import UserError
@@ -16,22 +17,22 @@ from ragauge.errors import UserError
 
 @dataclass(frozen=True)
 class Line:
-    """Predicted seconds of one search as a function of nprobe."""
+    """Predicted seconds of one search as a function of effort."""
 
-    intercept_s: float  # at nprobe 0
-    slope_s: float  # of each list more
+    intercept_s: float  # at effort 0
+    slope_s: float  # of each further unit of effort
     error: float = 0.0  # median of |predicted - measured| / measured over the points of the fit
 
-    def __call__(self, nprobe: float) -> float:
+    def __call__(self, effort: float) -> float:
         """Predicted seconds."""
-        return self.intercept_s + self.slope_s * nprobe
+        return self.intercept_s + self.slope_s * effort
 
 
-def fit_line(nprobe: Sequence[float], seconds: Sequence[float]) -> Line:
-    """Least squares with neither part below zero: more lists are never faster, and nothing takes less than no time.
+def fit_line(effort: Sequence[float], seconds: Sequence[float]) -> Line:
+    """Least squares with neither part below zero: more effort is never faster, and nothing takes less than no time.
 
     Args:
-        nprobe: of each measured search; at least two different values.
+        effort: of each measured search; at least two different values.
         seconds: that it took.
 
     Raises:
@@ -39,15 +40,15 @@ def fit_line(nprobe: Sequence[float], seconds: Sequence[float]) -> Line:
     """
     import numpy as np
 
-    if len(nprobe) != len(seconds):
+    if len(effort) != len(seconds):
         raise UserError(
-            f"a fit of latency on nprobe needs a time for each nprobe; got {len(nprobe)} and {len(seconds)}"
+            f"a fit of latency on effort needs a time for each effort; got {len(effort)} and {len(seconds)}"
         )
-    if len(set(nprobe)) < 2:
-        raise UserError(f"a fit of latency on nprobe needs two different nprobe; got {sorted(set(nprobe))}")
-    x, y = np.asarray(nprobe, dtype=np.float64), np.asarray(seconds, dtype=np.float64)
+    if len(set(effort)) < 2:
+        raise UserError(f"a fit of latency on effort needs two different efforts; got {sorted(set(effort))}")
+    x, y = np.asarray(effort, dtype=np.float64), np.asarray(seconds, dtype=np.float64)
     if not (np.isfinite(y) & (y > 0)).all():
-        raise UserError("a fit of latency on nprobe needs times above zero")
+        raise UserError("a fit of latency on effort needs times above zero")
     slope, intercept = (float(part) for part in np.polyfit(x, y, 1))
     if slope < 0:
         slope, intercept = 0.0, float(y.mean())
@@ -57,15 +58,14 @@ def fit_line(nprobe: Sequence[float], seconds: Sequence[float]) -> Line:
     return Line(intercept, slope, statistics.median(errors.tolist()))
 
 
-def largest_nprobe(budget_s: float, fit: Line, choices: Iterable[int]) -> int:
-    """The largest of `choices` whose predicted seconds fit the budget; the smallest where none does.
+def largest_effort(budget_s: float, fit: Line, choices: Sequence[int]) -> int:
+    """The largest of the ascending `choices` whose predicted seconds fit the budget; the first where none does.
 
-    A search is never left out for want of time: who must not exceed the budget compares `fit(nprobe)` with it.
+    A search is never skipped for lack of time: a caller that must not exceed the budget compares `fit(effort)` with it.
 
     Raises:
         UserError: no choices.
     """
-    known = sorted(set(choices))
-    if not known:
-        raise UserError("no nprobe to choose from")
-    return max((nprobe for nprobe in known if fit(nprobe) <= budget_s), default=known[0])
+    if not choices:
+        raise UserError("no effort to choose from")
+    return choices[max(0, bisect_right(choices, budget_s, key=fit) - 1)]

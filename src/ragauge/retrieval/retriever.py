@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import numpy as np
 
 from ragauge.errors import UserError
-from ragauge.retrieval.budget import Line, fit_line, largest_nprobe
+from ragauge.retrieval.budget import Line, fit_line, largest_effort
 
 if TYPE_CHECKING:
     from ragauge.retrieval.database import Database
@@ -30,14 +30,14 @@ STAGES = ("encode", "search", "lookup")  # keys of Neighbours.seconds; a service
 class Query:
     """One question to the database: tokens of the database's tokenizer, or text; one of the two.
 
-    At most one of `nprobe` and `budget_s` is given; with neither, the index's own default holds.
+    At most one of `effort` and `budget_s` is given; with neither, the index's own default holds.
     """
 
     tokens: Sequence[int] | None = None  # detokenised by the database's tokenizer before they are encoded
     text: str | None = None
     k: int = 2  # neighbours
-    nprobe: int | None = None  # inverted lists scanned
-    budget_s: float | None = None  # seconds for the whole call: the largest nprobe that is predicted to fit is taken
+    effort: int | None = None  # of the search: nprobe of IVF, efSearch of HNSW
+    budget_s: float | None = None  # seconds for the whole call: the largest effort predicted to fit is taken
     continuation: int = 1  # chunks after each neighbour, of the same document; stale queries need 2 (PipeRAG, 4.1)
 
     def __post_init__(self) -> None:
@@ -50,10 +50,10 @@ class Query:
             raise UserError(f"query: k must be at least 1, not {self.k}")
         if self.continuation < 0:
             raise UserError(f"query: continuation must be a number of chunks, not {self.continuation}")
-        if self.nprobe is not None and self.budget_s is not None:
-            raise UserError("query: give nprobe or budget_s, not both")
-        if self.nprobe is not None and self.nprobe < 1:
-            raise UserError(f"query: nprobe must be at least 1, not {self.nprobe}")
+        if self.effort is not None and self.budget_s is not None:
+            raise UserError("query: give effort or budget_s, not both")
+        if self.effort is not None and self.effort < 1:
+            raise UserError(f"query: effort must be at least 1, not {self.effort}")
         if self.budget_s is not None and not self.budget_s > 0:
             raise UserError(f"query: budget_s must be positive, not {self.budget_s}")
 
@@ -72,7 +72,7 @@ class Neighbours:
     lengths: np.ndarray  # (k,) int32: tokens of each chunk; a document's last may be short
     continuations: np.ndarray  # (k, continuation * chunk) int32: the next chunks of the same document
     continuation_lengths: np.ndarray  # (k,) int32: 0 where the document ends
-    nprobe: int  # inverted lists that were scanned
+    effort: int  # of the search that found them
     seconds: dict[str, float]  # by stage, of the whole call that the query was part of
 
 
@@ -96,7 +96,7 @@ class Retriever:
             database: whose chunks are found.
             index: over that database.
             encoder: the one that the index's vectors were made with; `open` makes sure of it.
-            latency: seconds of a call by nprobe, which a query with a budget needs; see `calibrate`.
+            latency: seconds of a call by effort, which a query with a budget needs; see `calibrate`.
 
         Raises:
             UserError: the encoder's vectors have another width than the index's.
@@ -155,61 +155,57 @@ class Retriever:
             "index": self.index.sha256,
             "tokenizer": self.database.manifest["tokenizer"],
             "encoder": self.index.encoder_sha256,
-            "metric": self.index.metric,
+            "metric": self.index.recipe.metric,
             "vectors": len(self.index),
-            "lists": self.index.nlist,
+            "most_effort": self.index.most_effort,
             "vocabulary": self.database.vocabulary,
             "chunk_tokens": self.database.chunk_tokens,
         }
 
     def search(self, queries: Sequence[Query]) -> list[Neighbours]:
-        """The neighbours of each query, in order; queries of like k and nprobe are searched together.
+        """The neighbours of each query, in order; queries of like k and effort are searched together.
 
-        Raises UserError on a token beyond the vocabulary, an nprobe beyond the lists, or a budget without `calibrate`.
+        Raises UserError on a token beyond the vocabulary, too large an effort, or a budget without `calibrate`.
         """
         if not queries:
             return []
-        nprobes = [self._nprobe(query, len(queries)) for query in queries]
+        efforts = [self._effort(query, len(queries)) for query in queries]
         watch = _Stopwatch()
         with watch.on("encode"):
             vectors = self.encoder.encode([self._text(query) for query in queries])
         with watch.on("search"):
-            found = self._search(queries, nprobes, vectors)
+            found = self._search(queries, efforts, vectors)
         with watch.on("lookup"):
             looked_up = [self._look_up(query, ids) for query, (_, ids) in zip(queries, found, strict=True)]
         return [
-            Neighbours(ids, distances, *content, nprobe=nprobe, seconds=dict(watch.seconds))
-            for (distances, ids), content, nprobe in zip(found, looked_up, nprobes, strict=True)
+            Neighbours(ids, distances, *content, effort=effort, seconds=dict(watch.seconds))
+            for (distances, ids), content, effort in zip(found, looked_up, efforts, strict=True)
         ]
 
-    def calibrate(self, nprobes: Sequence[int] | None = None, trials: int = 5) -> Line:
-        """Measures calls of one query at several nprobe and keeps the line that predicts a call's seconds.
+    def calibrate(self, efforts: Sequence[int] | None = None, trials: int = 5) -> Line:
+        """Measures calls of one query at several efforts and keeps the line that predicts a call's seconds.
 
         Queries are chunks of the database, another one each trial, so that no search repeats the lists of the last.
         """
-        choices = list(nprobes or self._nprobes())
+        choices = list(efforts or self.index.efforts)
         ids = np.linspace(0, len(self.database) - 1, trials + 1, dtype=np.int64)
         texts = [self.database.tokenizer.decode(row) for row in self.database.tokens(ids).tolist()]
         points = []
         for trial, text in enumerate(texts):
-            for nprobe in choices:
+            for effort in choices:
                 start = time.perf_counter()
-                self.search([Query(text=text or "?", nprobe=nprobe)])
+                self.search([Query(text=text or "?", effort=effort)])
                 if trial:  # the first warms up
-                    points.append((nprobe, time.perf_counter() - start))
-        self.latency = fit_line([nprobe for nprobe, _ in points], [seconds for _, seconds in points])
+                    points.append((effort, time.perf_counter() - start))
+        self.latency = fit_line([effort for effort, _ in points], [seconds for _, seconds in points])
         return self.latency
 
-    def _nprobes(self) -> list[int]:
-        """Powers of two up to the number of lists, and that number."""
-        return sorted({*(1 << n for n in range(self.index.nlist.bit_length())), self.index.nlist})
-
-    def _nprobe(self, query: Query, queries: int) -> int:
+    def _effort(self, query: Query, queries: int) -> int:
         if query.budget_s is None:
-            return query.nprobe or self.index.nprobe
+            return query.effort or self.index.recipe.effort
         if self.latency is None:
             raise UserError("query: budget_s needs a retriever whose latency was measured (calibrate)")
-        return largest_nprobe(query.budget_s / queries, self.latency, range(1, self.index.nlist + 1))
+        return largest_effort(query.budget_s / queries, self.latency, range(1, self.index.most_effort + 1))
 
     def _text(self, query: Query) -> str:
         if query.text is not None:
@@ -221,15 +217,15 @@ class Retriever:
         return str(self.database.tokenizer.decode(tokens))
 
     def _search(
-        self, queries: Sequence[Query], nprobes: Sequence[int], vectors: np.ndarray
+        self, queries: Sequence[Query], efforts: Sequence[int], vectors: np.ndarray
     ) -> list[tuple[np.ndarray, np.ndarray]]:
         """Distances (k,) and ids (k,) of each query."""
         groups: dict[tuple[int, int], list[int]] = {}
-        for place, (query, nprobe) in enumerate(zip(queries, nprobes, strict=True)):
-            groups.setdefault((query.k, nprobe), []).append(place)
+        for place, (query, effort) in enumerate(zip(queries, efforts, strict=True)):
+            groups.setdefault((query.k, effort), []).append(place)
         found: dict[int, tuple[np.ndarray, np.ndarray]] = {}
-        for (k, nprobe), places in groups.items():
-            distances, ids = self.index.search(vectors[places], k, nprobe)
+        for (k, effort), places in groups.items():
+            distances, ids = self.index.search(vectors[places], k, effort)
             found.update({place: (distances[row], ids[row]) for row, place in enumerate(places)})
         return [found[place] for place in range(len(queries))]
 

@@ -2,39 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+
+from ragauge.errors import SettingError
+from ragauge.retrieval.indexes import AnyIndexRecipe
 
 Label = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]  # becomes the name of a folder
 
 
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-
-class IndexRecipe(_Section):
-    """How an index is made from the embeddings of its database; all but `nprobe` is part of its identity."""
-
-    nlist: int = Field(64, ge=1, le=1 << 24, description="inverted lists (coarse centroids)")
-    pq_bytes: int = Field(64, ge=1, le=4096, description="bytes of a code; they divide the vectors' width")
-    metric: Literal["l2", "inner_product"] = Field("l2", description="what is small or large of near vectors")
-    nprobe: int = Field(8, ge=1, description="lists scanned where a query does not say")
-    train_vectors: int = Field(100_000, ge=1, description="vectors that it is trained on, at most")
-    iterations: int = Field(10, ge=1, description="of k-means")
-    shards: int | None = Field(None, ge=1, description="the first shards of the database alone; default: all")
-    near_duplicates: Literal["drop", "keep"] = Field(
-        "drop", description="what becomes of documents that are near-duplicates of evaluation text"
-    )
-    filled: int | None = Field(
-        None, ge=1, description="vectors in all, by drawing around the chunks' own; every figure from it says so"
-    )
-    parts: int = Field(1, ge=1, description="servers that share the index, each with a part of its shards")
-    seed: int = Field(0, ge=0, description="of training and of what is drawn")
-
-    def origin(self) -> dict[str, Any]:
-        """What its vectors and lists depend on."""
-        return self.model_dump(exclude={"nprobe", "parts"})
 
 
 class DatabaseSettings(_Section):
@@ -61,11 +40,24 @@ class DatabaseSettings(_Section):
     dtype: Literal["float32", "bfloat16"] = Field(
         "float32",
         description=(
-            "of the encoder's matrix products; bfloat16 is of the engine torch alone, and faster on a processor with "
+            "of the encoder's matrix products; bfloat16 requires the engine torch, and is faster on a processor with "
             "instructions for it"
         ),
     )
-    indexes: dict[Label, IndexRecipe] = Field({"ivf": IndexRecipe()}, description="indexes over it, by label")
+    indexes: dict[Label, AnyIndexRecipe] = Field(
+        {"ivf": {}}, validate_default=True, description="indexes over it, by label"
+    )
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> DatabaseSettings:
+        if self.engine == "onnx" and self.dtype != "float32":
+            raise SettingError("dtype", f"the engine onnx runs an encoder in float32, not {self.dtype}; use torch")
+        for label, index in self.indexes.items():
+            for key, value in (("shards", index.shards or 1), ("parts", index.parts)):
+                if value > self.shards:
+                    message = f"{value}; the database has {self.shards} shards"
+                    raise SettingError(f"indexes.{label}.{key}", message)
+        return self
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -80,6 +72,6 @@ class StalenessSettings(_Section):
     index: str = Field("ivf", description="label of the database's index that is asked")
     encoder: str = Field("minilm", description="compares the chunks that are found: a name of the catalog, or a source")
     engine: Literal["onnx", "torch"] = Field("onnx", description="what runs that encoder")
-    nprobe: int | None = Field(None, ge=1, description="inverted lists scanned; default: the index's own number")
+    nprobe: int | None = Field(None, ge=1, description="effort of a search, as nprobe of IVF; default: the index's own")
     tokens: int = Field(1024, ge=128, description="of a held-out text")
     limit: int | None = Field(None, ge=1, description="texts; default: all of the held-out text")

@@ -1,4 +1,4 @@
-"""Build a chunk database and its IVF-PQ indexes, whole or one step at a time; goes on where a killed build was."""
+"""Build a chunk database and its indexes, whole or one step at a time; goes on where a killed build was."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ STEPS = {
     "embed": "embed the chunks of one shard",
     "train": "train an index on a sample",
     "add": "encode the vectors of one shard",
-    "merge": "merge the shards' codes on disk; with --part I/N, those of one part",
-    "recall": "write recall@k against exact search, for held-out text",
+    "merge": "put the shards together; with --part I/N, those of one part",
+    "recall": "measure recall@k against exact search, with held-out text",
     "verify": "hash every file of the database and its indexes",
 }
 BY_SHARD, BY_INDEX = ("chunks", "mark", "embed", "add"), ("train", "add", "merge", "recall")
@@ -147,7 +147,9 @@ def _merge(args: argparse.Namespace, settings: DatabaseSettings, label: str, par
 
 def _recall(args: argparse.Namespace, settings: DatabaseSettings, label: str) -> None:
     from ragauge.retrieval.database import Database
-    from ragauge.retrieval.index import Index, Vectors, index_folder, recall
+    from ragauge.retrieval.index import Index, index_folder
+    from ragauge.retrieval.recall import recall
+    from ragauge.retrieval.vectors import Vectors
 
     if args.queries < 1:
         raise UserError(f"--queries {args.queries}: must be at least 1")
@@ -159,7 +161,7 @@ def _recall(args: argparse.Namespace, settings: DatabaseSettings, label: str) ->
         "index": index.sha256,
         "settings": settings.indexes[label].model_dump(),
         "vectors": len(index),
-        "filled": index.filled,
+        "filled": index.recipe.filled,
         "queries": len(queries),
         "recall": recall(index, vectors, queries),
     }

@@ -27,8 +27,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     content.add_argument("--tokens", metavar="ID,...", help="the same as ids of the database's tokenizer")
     add("--k", type=int, default=2, help="neighbours (2)")
     effort = parser.add_mutually_exclusive_group()
-    effort.add_argument("--nprobe", type=int, metavar="N", help="inverted lists to scan; default: the index's own")
-    effort.add_argument("--budget", type=float, metavar="SECONDS", help="scan as many lists as are predicted to fit")
+    effort.add_argument(
+        "--effort", "--nprobe", type=int, metavar="N", help="nprobe of IVF, efSearch of HNSW; default: the index's own"
+    )
+    effort.add_argument("--budget", type=float, metavar="SECONDS", help="take the largest effort predicted to fit")
     add("--continuation", type=int, default=1, metavar="N", help="chunks after each neighbour (1)")
     add("--deadline", type=float, default=10.0, metavar="SECONDS", help="for the whole call (10)")
     add(
@@ -56,7 +58,7 @@ def run(args: argparse.Namespace) -> None:
 def _query(args: argparse.Namespace) -> Query:
     from ragauge.retrieval.retriever import Query
 
-    effort = {"k": args.k, "nprobe": args.nprobe, "budget_s": args.budget, "continuation": args.continuation}
+    effort = {"k": args.k, "effort": args.effort, "budget_s": args.budget, "continuation": args.continuation}
     if args.text is not None:
         return Query(text=args.text, **effort)
     try:
@@ -112,7 +114,7 @@ def _result(found: Neighbours, texts: Sequence[str]) -> dict[str, Any]:
         if found.ids[i] >= 0
     ]
     missing = list(getattr(found, "missing", ()))
-    return {"neighbours": neighbours, "nprobe": found.nprobe, "seconds": found.seconds, "missing_servers": missing}
+    return {"neighbours": neighbours, "effort": found.effort, "seconds": found.seconds, "missing_servers": missing}
 
 
 def _readable(result: dict[str, Any]) -> str:
@@ -122,7 +124,7 @@ def _readable(result: dict[str, Any]) -> str:
         lines.append(f"{place}. chunk {one['id']} of document {one['document']}, distance {one['distance']:.4f}")
         lines += [f"   {_one_line(text)}" for text in (one["text"], one["continuation"]) if text]
     stages = ", ".join(f"{stage} {1e3 * seconds:.2f} ms" for stage, seconds in result["seconds"].items())
-    lines.append(f"{len(result['neighbours'])} found; nprobe {result['nprobe']}; {stages}")
+    lines.append(f"{len(result['neighbours'])} found; effort {result['effort']}; {stages}")
     if result["missing_servers"]:
         lines.append(f"partial answer: without the parts of {', '.join(result['missing_servers'])}")
     return "\n".join(lines)

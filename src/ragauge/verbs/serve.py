@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from ragauge.retrieval.service.server import TLS
     from ragauge.retrieval.service.wire import Limits
 
-CALIBRATED = (1, 2, 4, 8, 16, 32, 64)  # nprobe that are measured for budgets: the paper's
 logger = logging.getLogger(__name__)
 
 LOWEST = {"port": 0, "grace": 0.0, "max_message_bytes": 1024}  # of options; of the others 1
@@ -126,16 +125,18 @@ def _retriever(args: argparse.Namespace) -> Retriever:
         part=args.part,
         verify=args.verify,
     )
-    if args.calibrate and retriever.index.nlist > 1:
+    if args.calibrate and retriever.index.most_effort > 1:
         _calibrate(retriever)
     return retriever
 
 
 def _calibrate(retriever: Retriever) -> None:
-    line = retriever.calibrate([nprobe for nprobe in CALIBRATED if nprobe <= retriever.index.nlist])
+    index = retriever.index
+    line = retriever.calibrate([effort for effort in index.recipe.MEASURED if effort <= index.most_effort])
     logger.info(
-        "a call of one query takes %.2f ms and %.3f ms a list, to within %.0f%%",
+        "a call of one query takes %.2f ms and %.3f ms for each unit of %s, to within %.0f%%",
         1e3 * line.intercept_s,
         1e3 * line.slope_s,
+        index.recipe.EFFORT,
         100 * line.error,
     )

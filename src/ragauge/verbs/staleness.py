@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--index", default="ivf", metavar="LABEL", help="of the database's indexes (ivf)")
     add("--encoder", default="minilm", help="compares what was found: a name, a source or a folder (minilm)")
     add("--engine", choices=("onnx", "torch"), default="onnx", help="what runs it (onnx)")
-    add("--nprobe", type=int, metavar="N", help="inverted lists scanned; default: the index's own number")
+    add("--nprobe", type=int, metavar="N", help="effort of a search; default: the index's own")
     add("--tokens", type=int, default=1024, help="of a text (1024)")
     add("--limit", type=int, help="texts; default: all")
     add("--threads", type=int, metavar="N", help="of encoder and search; default: the libraries' own choice")
@@ -51,8 +51,9 @@ def run(args: argparse.Namespace) -> None:
     if not found:
         longest = max(comparison.stale_tokens) + retriever.database.chunk_tokens
         raise UserError(f"--tokens: {args.tokens} are too few for a query that is so stale; at least {longest}")
-    about = {"encoder": args.encoder, "encoder_sha256": choice.sha256, "nprobe": args.nprobe or retriever.index.nprobe}
-    about |= {"index": args.index, "filled": retriever.index.filled, "texts": len(asked), "tokens": args.tokens}
+    recipe = retriever.index.recipe
+    about = {"encoder": args.encoder, "encoder_sha256": choice.sha256, "nprobe": args.nprobe or recipe.effort}
+    about |= {"index": args.index, "filled": recipe.filled, "texts": len(asked), "tokens": args.tokens}
     report = {**about, "stale_tokens": comparison.stale_tokens, "provenance": provenance()}
     _write(args.out, report, found)
     print(args.out)

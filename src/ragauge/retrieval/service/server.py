@@ -310,11 +310,11 @@ def _check_tokens(place: str, ids: Sequence[int], about: About, limits: Limits) 
 
 
 def _check_effort(place: str, query: pb.Query, about: About) -> None:
-    """nprobe or a budget, each within what there is, and not both."""
-    if query.HasField("nprobe") and query.HasField("budget_s"):
-        _refuse(place, f"nprobe {query.nprobe} and budget_s {query.budget_s}", "at most one of the two")
-    if query.HasField("nprobe"):
-        _between(f"{place}.nprobe", query.nprobe, 1, about.lists or 1)
+    """Effort or a budget, each within its range, and not both."""
+    if query.HasField("effort") and query.HasField("budget_s"):
+        _refuse(place, f"effort {query.effort} and budget_s {query.budget_s}", "at most one of the two")
+    if query.HasField("effort"):
+        _between(f"{place}.effort", query.effort, 1, about.most_effort or 1)
     if query.HasField("budget_s") and not (math.isfinite(query.budget_s) and 0 < query.budget_s <= MAX_BUDGET_S):
         _refuse(f"{place}.budget_s", query.budget_s, f"seconds above 0, to {MAX_BUDGET_S:g}")
 

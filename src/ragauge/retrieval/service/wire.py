@@ -24,7 +24,7 @@ class About:
     encoder: str  # fingerprint
     metric: str  # "l2" or "inner_product"
     vectors: int
-    lists: int  # inverted lists; 0 where the search is exact
+    most_effort: int  # the largest effort of a search; 0 where it has none
     vocabulary: int  # token ids are below it
     chunk_tokens: int
 
@@ -57,7 +57,7 @@ def request(request_id: str, queries: Sequence[Query]) -> pb.SearchRequest:
 
 
 def _query_message(query: Query) -> pb.Query:
-    message = pb.Query(k=query.k, nprobe=query.nprobe, budget_s=query.budget_s, continuation=query.continuation)
+    message = pb.Query(k=query.k, effort=query.effort, budget_s=query.budget_s, continuation=query.continuation)
     if query.text is not None:
         message.text = query.text
     else:
@@ -72,7 +72,7 @@ def query(message: pb.Query) -> Query:
         tokens=None if is_text else list(message.tokens.ids),
         text=message.text if is_text else None,
         k=message.k,
-        nprobe=message.nprobe if message.HasField("nprobe") else None,
+        effort=message.effort if message.HasField("effort") else None,
         budget_s=message.budget_s if message.HasField("budget_s") else None,
         continuation=message.continuation,
     )
@@ -95,7 +95,7 @@ def _neighbours_message(found: Neighbours, queue_s: float) -> pb.Neighbours:
             )
             for i in range(len(found.ids))
         ],
-        nprobe=found.nprobe,
+        effort=found.effort,
         chunk_tokens=found.tokens.shape[1],
         continuation_tokens=found.continuations.shape[1],
         seconds={"queue": queue_s, **found.seconds},
@@ -115,7 +115,7 @@ def neighbours(message: pb.Neighbours) -> Neighbours:
         lengths=lengths,
         continuations=continuations,
         continuation_lengths=continuation_lengths,
-        nprobe=message.nprobe,
+        effort=message.effort,
         seconds=dict(message.seconds),
     )
 

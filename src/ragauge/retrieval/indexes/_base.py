@@ -1,0 +1,133 @@
+"""What every index type has: the keys of its recipe, and what its steps take and give."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+if TYPE_CHECKING:
+    from ragauge.retrieval.vectors import Vectors
+
+DEFAULT_TYPE = "ivf_pq"
+ID_BYTES = 8  # of a vector's number
+
+
+class Searchable(Protocol):
+    """An opened index."""
+
+    def search(self, vectors: np.ndarray, k: int, effort: int) -> tuple[np.ndarray, np.ndarray]:
+        """Nearest of vectors (q, dim) float32: distances (q, k) float32 and ids (q, k) int64, -1 for none."""
+        ...
+
+
+class IndexRecipe(BaseModel):
+    """How an index is made from the embeddings of its database. A type is a file with one subclass.
+
+    The steps of a type work on folders that are made whole or not at all: `train` once, `add` once a shard, `merge`
+    over all shards or those of one server. All keys but `parts` and the effort are part of the index's identity.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    EFFORT: ClassVar[str | None] = None  # key of the default effort of a search; None: the search is exact
+    MEASURED: ClassVar[tuple[int, ...]] = (1, 2, 4, 8, 16, 32, 64)  # efforts that a server measures for budgets
+
+    type: str = Field(DEFAULT_TYPE, description="index type")
+    metric: Literal["l2", "inner_product"] = Field("l2", description="distance: squared L2, or inner product")
+    shards: int | None = Field(None, ge=1, description="only the first shards of the database; default: all")
+    near_duplicates: Literal["drop", "keep"] = Field(
+        "drop", description="whether documents that are near-duplicates of evaluation text are indexed"
+    )
+    filled: int | None = Field(
+        None,
+        ge=1,
+        description="total vectors, reached by drawing around the chunks' own; every figure from such an index says so",
+    )
+    parts: int = Field(1, ge=1, description="servers that share the index, each with a part of its shards")
+    seed: int = Field(0, ge=0, description="of training and of drawn vectors")
+
+    @property
+    def largest_is_nearest(self) -> bool:
+        """Whether near vectors have large distances."""
+        return self.metric == "inner_product"
+
+    @property
+    def effort(self) -> int:
+        """The effort of a search whose query names none."""
+        return int(getattr(self, self.EFFORT)) if self.EFFORT else 1
+
+    def most_effort(self, vectors: int) -> int:
+        """The largest effort that makes a difference over so many vectors."""
+        return 1
+
+    def origin(self) -> dict[str, Any]:
+        """What the content of the index depends on."""
+        apart = {"parts", self.EFFORT or ""} | ({"type"} if self.type == DEFAULT_TYPE else set())  # as ever for IVF-PQ
+        return self.model_dump(exclude=apart)
+
+    # --- needs, for the workflow ---
+
+    def vector_bytes(self, dim: int) -> float:
+        """Bytes on disk of one vector in a shard's part of the index."""
+        return 4 * dim + ID_BYTES
+
+    def train_mb(self) -> int:
+        """Memory of the job that trains."""
+        return 2000
+
+    def add_mb(self, vectors: int, dim: int = 768) -> int:
+        """Memory of a job that adds so many vectors, which it holds twice while they grow and are written."""
+        return 3000 + int(vectors * self.vector_bytes(dim) * 2 // 10**6)
+
+    # --- steps ---
+
+    def check(self, vectors: Vectors) -> None:
+        """Raise UserError where the recipe does not fit the vectors; called before every step."""
+
+    def train(self, vectors: Vectors, folder: Path) -> Mapping[str, Any]:
+        """Write what all shards share into `folder`; return entries for its manifest. Default: nothing."""
+        return {}
+
+    @abstractmethod
+    def add(self, vectors: Vectors, shard: int, trained: Path, folder: Path) -> int:
+        """Write the vectors of one shard, `vectors.blocks(shard)`, into `folder`; return how many there are."""
+
+    def merge(self, trained: Path, shards: Sequence[Path], folder: Path) -> None:
+        """Write what is searched into `folder`. Default: the shards' files, each behind the number of its place."""
+        for place, shard in enumerate(shards):
+            for path in sorted(shard.iterdir()):
+                if path.name != "manifest.json":
+                    _link(path, folder / f"{place:05d}-{path.name}")
+
+    @abstractmethod
+    def open(self, folder: Path) -> Searchable:
+        """The index in a folder that `merge` filled. Raises UserError where it cannot be read."""
+
+
+def _link(source: Path, target: Path) -> None:
+    """The file under a second name, or a copy where the file system has no hard links."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
+class Together:
+    """Several indexes searched as one: the nearest of what each finds; ties go to the smaller id."""
+
+    def __init__(self, parts: Sequence[Searchable], largest_is_nearest: bool) -> None:
+        self._parts, self._sign = parts, -1 if largest_is_nearest else 1
+
+    def search(self, vectors: np.ndarray, k: int, effort: int) -> tuple[np.ndarray, np.ndarray]:
+        """As `Searchable` says, with that effort in each part."""
+        found = [part.search(vectors, k, effort) for part in self._parts]
+        distances, ids = (np.concatenate([one[i] for one in found], axis=1) for i in range(2))
+        order = np.lexsort((ids, np.where(ids < 0, np.inf, self._sign * distances)), axis=1)[:, :k]
+        return np.take_along_axis(distances, order, 1), np.take_along_axis(ids, order, 1)

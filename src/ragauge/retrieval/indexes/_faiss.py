@@ -1,0 +1,77 @@
+"""Files of faiss: written so that a full disk is an error, read into memory maps, without a word on standard output."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ragauge.errors import UserError
+
+LITTLE_BYTES = 1 << 20  # a disk with less room is full
+
+
+def metric(name: str) -> int:
+    """faiss's number of a metric."""
+    import faiss
+
+    return int({"l2": faiss.METRIC_L2, "inner_product": faiss.METRIC_INNER_PRODUCT}[name])
+
+
+def write(index: Any, path: Path) -> None:
+    """Write an index; raises OSError, as other writers do, where the disk does not take it.
+
+    Through a file of Python's: faiss's own does not report what cannot be written when it is closed.
+    """
+    import faiss
+
+    try:
+        with open(path, "wb") as file:
+            writer = faiss.PyCallbackIOWriter(file.write)  # type: ignore[attr-defined]
+            faiss.write_index(index, writer)
+    except (RuntimeError, SystemError) as error:  # what an OSError becomes on its way through faiss
+        code = errno.ENOSPC if shutil.disk_usage(path.parent).free < LITTLE_BYTES else errno.EIO
+        raise OSError(code, os.strerror(code), str(path)) from error
+
+
+def read(path: Path, flags: int = 0) -> Any:
+    """The index of a file. Raises UserError where faiss cannot read it."""
+    import faiss
+
+    try:
+        with quiet():
+            return faiss.read_index(str(path), flags)
+    except RuntimeError as error:
+        raise UserError(f"{path}: faiss cannot read it ({str(error).splitlines()[-1][:200]})") from error
+
+
+def check_room(folder: Path, needed: int) -> None:
+    """Raise OSError where a disk lacks the room for a file that is written through a memory map.
+
+    The system would kill the process instead.
+    """
+    if shutil.disk_usage(folder).free < needed:
+        raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}; {needed:,} bytes are needed", str(folder))
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep what faiss prints off standard output, whether at once or when C's buffer is flushed."""
+    libc = ctypes.CDLL(None)
+    sys.stdout.flush()
+    libc.fflush(None)
+    saved, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 1)
+        yield
+    finally:
+        libc.fflush(None)
+        os.dup2(saved, 1)
+        os.close(saved)
+        os.close(nowhere)

@@ -1,0 +1,99 @@
+"""HNSW (Malkov and Yashunin, 2018): a navigable graph over the vectors themselves, memory-mapped.
+
+Each shard is a graph of its own, built by its own job on one core. Graphs cannot be merged, so the index holds them
+side by side and a search asks every one and keeps the nearest: build jobs stay independent, parts of several servers
+merge to exactly the whole, and a search costs about as many times more as there are shards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field
+
+from ragauge.retrieval.indexes import _faiss
+from ragauge.retrieval.indexes._base import ID_BYTES, IndexRecipe, Together
+
+if TYPE_CHECKING:
+    from ragauge.retrieval.vectors import Vectors
+
+EMPTY, GRAPH, IDS = "trained.faiss", "graph.faiss", "ids.bin"
+STORED = {"float32": ("Flat", 4), "float16": ("SQfp16", 2), "int8": ("SQ8", 1)}  # faiss's name, bytes a dimension
+LINK_BYTES = 4
+MOST_EFFORT = 1 << 14
+SAMPLE = 20_000  # vectors; the ranges of int8 need no more
+
+
+class Hnsw(IndexRecipe):
+    """A graph with `m` links a vector (2m on its lowest level); a search keeps `ef_search` candidates."""
+
+    EFFORT: ClassVar[str] = "ef_search"
+    MEASURED: ClassVar[tuple[int, ...]] = (16, 32, 64, 128, 256, 512)
+
+    type: Literal["hnsw"] = Field("hnsw", description="index type")
+    m: int = Field(32, ge=2, le=1024, description="links of a vector on each level above the lowest")
+    ef_construction: int = Field(200, ge=1, description="candidates while the graph is built")
+    ef_search: int = Field(64, ge=1, description="candidates of a search whose query does not say")
+    stored: Literal["float32", "float16", "int8"] = Field("float32", description="how vectors are stored")
+
+    def most_effort(self, vectors: int) -> int:
+        """Every vector a candidate, up to what a search can be asked for."""
+        return max(1, min(vectors, MOST_EFFORT))
+
+    def vector_bytes(self, dim: int) -> float:
+        """The vector, its links on the lowest level (the others add about one in m), and its id."""
+        return STORED[self.stored][1] * dim + 2 * (self.m + 1) * LINK_BYTES + ID_BYTES
+
+    def train(self, vectors: Vectors, folder: Path) -> Mapping[str, Any]:
+        """Write an empty graph; only int8 has anything to train, the range of each dimension."""
+        import faiss
+
+        factory = f"HNSW{self.m},{STORED[self.stored][0]}"
+        index: Any = faiss.index_factory(vectors.dim, factory, _faiss.metric(self.metric))
+        sample = np.empty((0, vectors.dim), np.float32) if index.is_trained else vectors.sample(SAMPLE)
+        if len(sample):
+            index.train(sample)
+        index.hnsw.efConstruction = self.ef_construction
+        _faiss.write(index, folder / EMPTY)
+        return {"trained_on": len(sample)}
+
+    def add(self, vectors: Vectors, shard: int, trained: Path, folder: Path) -> int:
+        """Build the graph of one shard. Memory: the graph, drawn vectors included.
+
+        On one thread the graph is the same each time; with several it depends on their order.
+        """
+        import faiss
+
+        index = _faiss.read(trained / EMPTY)
+        index.hnsw.rng = faiss.RandomGenerator(self.seed + 1)  # which draws the levels, and is not in the file
+        with open(folder / IDS, "wb") as file:
+            for block, ids in vectors.blocks(shard):
+                index.add(block)
+                file.write(ids.astype(np.int64).tobytes())
+        _faiss.write(index, folder / GRAPH)
+        return int(index.ntotal)
+
+    def open(self, folder: Path) -> Together:
+        """The graphs, mapped into memory: links and vectors are read as a search reaches them."""
+        graphs, ids = (sorted(folder.glob(f"*-{name}")) for name in (GRAPH, IDS))
+        return Together(list(map(_Graph, graphs, ids)), self.largest_is_nearest)
+
+
+class _Graph:
+    """The opened graph of one shard; effort is the number of candidates."""
+
+    def __init__(self, graph: Path, ids: Path) -> None:
+        import faiss
+
+        self._index = _faiss.read(graph, faiss.IO_FLAG_MMAP_IFC | faiss.IO_FLAG_READ_ONLY)
+        self._ids = np.fromfile(ids, dtype=np.int64)
+
+    def search(self, vectors: np.ndarray, k: int, effort: int) -> tuple[np.ndarray, np.ndarray]:
+        import faiss
+
+        walk: Any = faiss.SearchParametersHNSW
+        distances, rows = self._index.search(vectors, k, params=walk(efSearch=effort))
+        return distances, np.where(rows < 0, -1, self._ids[rows])

@@ -1,0 +1,133 @@
+"""IVF-PQ (Jégou et al., 2011): inverted lists of product-quantised residuals, merged on disk and memory-mapped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field
+
+from ragauge.errors import UserError
+from ragauge.retrieval.indexes import _faiss
+from ragauge.retrieval.indexes._base import ID_BYTES, IndexRecipe
+
+if TYPE_CHECKING:
+    from ragauge.retrieval.vectors import Vectors
+
+POINTS_PER_LIST = 39  # training vectors a centroid that faiss asks for
+PQ_CENTROIDS = 256  # of each byte of a code
+TRAINED, CODES, MERGED, LISTS = "trained.faiss", "codes.faiss", "index.faiss", "index.ivfdata"
+
+
+class IvfPq(IndexRecipe):
+    """An inverted file of `nlist` lists whose vectors are codes of `pq_bytes` bytes; a search scans `nprobe` lists."""
+
+    EFFORT: ClassVar[str] = "nprobe"
+
+    type: Literal["ivf_pq"] = Field("ivf_pq", description="index type")
+    nlist: int = Field(64, ge=1, le=1 << 24, description="inverted lists (coarse centroids)")
+    pq_bytes: int = Field(64, ge=1, le=4096, description="bytes of a code; must divide the vectors' width")
+    nprobe: int = Field(8, ge=1, description="lists scanned where a query does not say")
+    train_vectors: int = Field(100_000, ge=1, description="vectors that it is trained on, at most")
+    iterations: int = Field(10, ge=1, description="of k-means")
+
+    @property
+    def effort(self) -> int:
+        """Lists scanned where a query does not say; no more than there are."""
+        return min(self.nprobe, self.nlist)
+
+    def most_effort(self, vectors: int) -> int:
+        """All lists."""
+        return self.nlist
+
+    def vector_bytes(self, dim: int) -> float:
+        """A code and its id."""
+        return self.pq_bytes + ID_BYTES
+
+    def train_mb(self) -> int:
+        """The sample in float32, twice while it is gathered, and what k-means takes."""
+        return 2000 + self.train_vectors * 768 * 4 * 3 // 10**6
+
+    def check(self, vectors: Vectors) -> None:
+        """Raise UserError unless the bytes of a code divide the vectors' width."""
+        if vectors.dim % self.pq_bytes:
+            fitting = [n for n in range(1, vectors.dim + 1) if vectors.dim % n == 0]
+            raise UserError(f"index: pq_bytes {self.pq_bytes} must divide {vectors.dim}: one of {fitting}")
+
+    def train(self, vectors: Vectors, folder: Path) -> Mapping[str, Any]:
+        """Train coarse centroids and product quantiser. Memory: the sample, at most `train_vectors` in float32.
+
+        Raises UserError where there are too few vectors for the lists.
+        """
+        import faiss
+
+        self._check_enough(vectors)
+        sample = vectors.sample(min(self.train_vectors, vectors.total))
+        factory = f"IVF{self.nlist},PQ{self.pq_bytes}"
+        index: Any = faiss.index_factory(vectors.dim, factory, _faiss.metric(self.metric))
+        index.cp.seed = index.pq.cp.seed = self.seed + 1
+        index.cp.niter = index.pq.cp.niter = self.iterations
+        index.do_polysemous_training = False  # sorts codes for a filter that is not used here, in most of the time
+        index.pq.cp.min_points_per_centroid = 1  # no warning from each quantiser of a small corpus
+        index.train(sample)
+        _faiss.write(index, folder / TRAINED)
+        return {"trained_on": len(sample)}
+
+    def add(self, vectors: Vectors, shard: int, trained: Path, folder: Path) -> int:
+        """Encode one shard. Memory: a block of vectors, and the shard's codes, drawn ones included."""
+        from ragauge.retrieval.coder import Coder
+
+        index = _faiss.read(trained / TRAINED)
+        coder = Coder(index)
+        for block, ids in vectors.blocks(shard):
+            coder.add(block, ids)
+        _faiss.write(index, folder / CODES)
+        return int(index.ntotal)
+
+    def merge(self, trained: Path, shards: Sequence[Path], folder: Path) -> None:
+        """Merge the shards' lists on disk."""
+        from faiss.contrib.ondisk import merge_ondisk
+
+        index = _faiss.read(trained / TRAINED)
+        codes = [shard / CODES for shard in shards]
+        _faiss.check_room(folder, sum(path.stat().st_size for path in codes))
+        with _faiss.quiet():
+            merge_ondisk(index, [str(path) for path in codes], str(folder / LISTS))
+            _faiss.write(index, folder / MERGED)
+
+    def open(self, folder: Path) -> _Lists:
+        """The index, its lists mapped into memory."""
+        import faiss
+
+        flags = faiss.IO_FLAG_READ_ONLY | faiss.IO_FLAG_ONDISK_SAME_DIR  # with IO_FLAG_MMAP a search would crash
+        index = _faiss.read(folder / MERGED, flags)
+        lists: Any = faiss.downcast_InvertedLists(index.invlists)
+        lists.prefetch_nthread = 0  # no 32 threads that read ahead, whatever cores a search was given
+        return _Lists(index)
+
+    def _check_enough(self, vectors: Vectors) -> None:
+        have = min(self.train_vectors, vectors.total)
+        need = max(self.nlist * POINTS_PER_LIST, PQ_CENTROIDS)
+        if have < need:
+            most = have // POINTS_PER_LIST if have >= PQ_CENTROIDS else 0
+            choice = f"set nlist to at most {most}" if most else f"the least is {PQ_CENTROIDS}"
+            raise UserError(
+                f"index: {self.nlist} lists want {need:,} training vectors and there are {have:,}; {choice}, "
+                "take a larger corpus, or raise train_vectors"
+            )
+
+
+class _Lists:
+    """An opened index; effort is the number of lists that are scanned."""
+
+    def __init__(self, index: Any) -> None:
+        self._index = index
+
+    def search(self, vectors: np.ndarray, k: int, effort: int) -> tuple[np.ndarray, np.ndarray]:
+        import faiss
+
+        scan: Any = faiss.SearchParametersIVF  # whose keywords the library's types do not know
+        distances, ids = self._index.search(vectors, k, params=scan(nprobe=effort))
+        return distances, ids

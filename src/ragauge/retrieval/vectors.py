@@ -1,0 +1,137 @@
+"""The vectors that go into an index: the chunks' own, and those drawn around them to fill it.
+
+A *filled* index holds, besides the chunks' own vectors, vectors drawn around them until it has the size asked for: a
+search costs what it costs in a database of that size. Its neighbours are real chunks all the same: a drawn vector
+stands for the chunk that it was drawn around.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from ragauge.errors import UserError
+from ragauge.io.progress import bar
+from ragauge.retrieval.database import Database
+from ragauge.retrieval.embed import Embeddings, normalised
+from ragauge.retrieval.indexes import IndexRecipe
+
+BLOCK_VECTORS = 16384  # in memory at a time, in float32
+NOISE = 1.0  # length of what is added to a unit vector: the sum has a cosine of 0.7 with it, less than a good neighbour
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """The vectors that go into an index: the chunks' own, then those drawn around them."""
+
+    database: Database
+    embeddings: tuple[Embeddings, ...]  # of the shards that the index takes
+    recipe: IndexRecipe
+
+    @classmethod
+    def open(cls, folder: Path, recipe: IndexRecipe) -> Vectors:
+        """Raises UserError where shards or embeddings are missing, cut short or not of one encoder."""
+        database = Database(folder)
+        count = len(database.shards) if recipe.shards is None else recipe.shards
+        if count > len(database.shards):
+            raise UserError(f"index: shards is {count}; the database {folder} has {len(database.shards)}")
+        embeddings = tuple(Embeddings.open(folder, number) for number in range(count))
+        for part in embeddings[1:]:
+            if part.manifest["made_from"]["encoder"] != embeddings[0].manifest["made_from"]["encoder"]:
+                raise UserError(
+                    f"{part.folder}: of another encoder than {embeddings[0].folder}; embed the shards again"
+                )
+        vectors = cls(database, embeddings, recipe)
+        vectors.check()
+        return vectors
+
+    def check(self) -> None:
+        """Raise UserError where the recipe does not fit the vectors."""
+        if self.recipe.filled is not None and self.recipe.filled < self.real:
+            raise UserError(f"index: filled is {self.recipe.filled:,}; the database has {self.real:,} vectors already")
+        self.recipe.check(self)
+
+    @property
+    def dim(self) -> int:
+        """Width of a vector."""
+        return self.embeddings[0].dim
+
+    @property
+    def encoder_sha256(self) -> str:
+        """Identity of the encoder."""
+        return str(self.embeddings[0].manifest["made_from"]["encoder"])
+
+    @cached_property
+    def rows(self) -> list[np.ndarray]:
+        """For each shard the rows that are indexed, ascending."""
+        return [self._rows(number) for number in range(len(self.embeddings))]
+
+    @cached_property
+    def real(self) -> int:
+        """Vectors of chunks."""
+        return sum(len(rows) for rows in self.rows)
+
+    @property
+    def total(self) -> int:
+        """Vectors in the index."""
+        return self.recipe.filled or self.real
+
+    def drawn(self, shard: int) -> int:
+        """How many vectors are drawn around those of a shard: its part of what is missing."""
+        before = sum(len(rows) for rows in self.rows[:shard])
+        missing = self.total - self.real
+        return missing * (before + len(self.rows[shard])) // self.real - missing * before // self.real
+
+    def blocks(self, shard: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """(vectors (n, dim) float32, ids (n,) int64) of a shard: its own, then the drawn ones.
+
+        The id of a drawn vector is, modulo the chunks of the database, the chunk it was drawn around.
+        """
+        with bar(f"vectors of shard {shard}", "vector", len(self.rows[shard]) + self.drawn(shard)) as shown:
+            for block, ids in self._blocks(shard):
+                yield block, ids
+                shown.update(len(ids))
+
+    def _blocks(self, shard: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        rows, own = self.rows[shard], self.embeddings[shard].vectors
+        start = int(self.database.chunk_starts[shard])
+        for first in range(0, len(rows), BLOCK_VECTORS):
+            taken = rows[first : first + BLOCK_VECTORS]
+            yield own[taken].astype(np.float32), start + taken
+        for first in range(0, self.drawn(shard), BLOCK_VECTORS):
+            numbers = np.arange(first, min(first + BLOCK_VECTORS, self.drawn(shard)))
+            taken, copies = rows[numbers % len(rows)], 1 + numbers // len(rows)
+            draw = np.random.default_rng([self.recipe.seed, shard, first])
+            yield _around(own[taken].astype(np.float32), draw), start + taken + copies * len(self.database)
+
+    def sample(self, count: int) -> np.ndarray:
+        """About `count` vectors (n, dim) float32, evenly over shards and rows, drawn ones in proportion."""
+        step = max(1, self.total // count)
+        return np.concatenate([part for shard in range(len(self.rows)) for part in self._sampled(shard, step)])
+
+    def _sampled(self, shard: int, step: int) -> Iterator[np.ndarray]:
+        """Every `step`-th of a shard's own vectors, and as many drawn as every `step`-th of those would be."""
+        rows, own = self.rows[shard], self.embeddings[shard].vectors
+        yield own[rows[::step]].astype(np.float32)
+        drawn_rows = rows[np.arange(0, self.drawn(shard), step) % len(rows)]
+        yield _around(own[drawn_rows].astype(np.float32), np.random.default_rng([self.recipe.seed, shard]))
+
+    def _rows(self, shard: int) -> np.ndarray:
+        chunks = np.arange(self.database.shards[shard].chunks)
+        if self.recipe.near_duplicates == "keep" or not len(self.database.near_duplicates):
+            return chunks
+        documents = self.database.documents(chunks + self.database.chunk_starts[shard])
+        return chunks[~np.isin(documents, self.database.near_duplicates)]
+
+
+def _around(vectors: np.ndarray, draw: np.random.Generator) -> np.ndarray:
+    """Unit vectors around unit vectors (n, dim): a normal step of length `NOISE` on average."""
+    step = draw.standard_normal(vectors.shape, dtype=np.float32)
+    step *= NOISE / math.sqrt(vectors.shape[1])
+    step += vectors
+    return normalised(step)
