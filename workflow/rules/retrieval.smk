@@ -127,7 +127,7 @@ rule index_training:
     params:
         config=PATHS.settings,
         settings=PLAN.retrieval.index_settings,
-        code=code_of("retrieval.index"),
+        code=PLAN.retrieval.index_code,
         folder=PLAN.retrieval.folder,
     shell:
         "ragauge index train --config {params.config} --database {wildcards.database} --index {wildcards.index}"
@@ -153,7 +153,7 @@ rule index_codes:
     params:
         config=PATHS.settings,
         settings=PLAN.retrieval.index_settings,
-        code=code_of("retrieval.index"),
+        code=PLAN.retrieval.index_code,
         folder=PLAN.retrieval.folder,
         shard=PLAN.retrieval.shard,
     shell:
@@ -178,7 +178,7 @@ rule index:
     params:
         config=PATHS.settings,
         settings=PLAN.retrieval.index_settings,
-        code=code_of("retrieval.index"),
+        code=PLAN.retrieval.index_code,
         folder=PLAN.retrieval.folder,
         parts=PLAN.retrieval.parts,
     shell:

@@ -160,14 +160,9 @@ class Index:
         return str(self.manifest["made_from"]["encoder"])
 
     @property
-    def most_effort(self) -> int:
-        """The largest effort of a search."""
-        return self.recipe.most_effort(len(self))
-
-    @property
     def efforts(self) -> list[int]:
         """Powers of two up to the largest effort, and that."""
-        return sorted({*(1 << power for power in range(self.most_effort.bit_length())), self.most_effort})
+        return sorted({*(1 << power for power in range(self.recipe.most_effort.bit_length())), self.recipe.most_effort})
 
     def search(self, vectors: np.ndarray, k: int, effort: int) -> tuple[np.ndarray, np.ndarray]:
         """Nearest chunks of vectors (q, dim): distances (q, k) float32 and chunk ids (q, k) int64, -1 for none.
@@ -180,9 +175,9 @@ class Index:
 
     def search_raw(self, vectors: np.ndarray, k: int, effort: int) -> tuple[np.ndarray, np.ndarray]:
         """As `search`, with the ids of the index: those from the number of chunks on are of drawn vectors."""
-        if not 1 <= effort <= self.most_effort:
+        if not 1 <= effort <= self.recipe.most_effort:
             name = self.recipe.EFFORT or "effort"
-            raise UserError(f"{name} {effort}: must be from 1 to {self.most_effort}, the most of this index")
+            raise UserError(f"{name} {effort}: must be from 1 to {self.recipe.most_effort}, the most of this index")
         distances, ids = self._opened.search(np.ascontiguousarray(vectors, dtype=np.float32), k, effort)
         worst = -np.inf if self.recipe.largest_is_nearest else np.inf
         return np.where(ids < 0, worst, distances).astype(np.float32), ids

@@ -157,7 +157,7 @@ class Retriever:
             "encoder": self.index.encoder_sha256,
             "metric": self.index.recipe.metric,
             "vectors": len(self.index),
-            "most_effort": self.index.most_effort,
+            "most_effort": self.index.recipe.most_effort,
             "vocabulary": self.database.vocabulary,
             "chunk_tokens": self.database.chunk_tokens,
         }
@@ -205,7 +205,7 @@ class Retriever:
             return query.effort or self.index.recipe.effort
         if self.latency is None:
             raise UserError("query: budget_s needs a retriever whose latency was measured (calibrate)")
-        return largest_effort(query.budget_s / queries, self.latency, range(1, self.index.most_effort + 1))
+        return largest_effort(query.budget_s / queries, self.latency, range(1, self.index.recipe.most_effort + 1))
 
     def _text(self, query: Query) -> str:
         if query.text is not None:

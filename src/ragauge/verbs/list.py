@@ -6,11 +6,11 @@ import argparse
 
 from ragauge import registry
 
-KINDS = {"methods": "method", "datasets": "dataset", "metrics": "metric", "items": "item"}
+KINDS = {"methods": "method", "datasets": "dataset", "metrics": "metric", "items": "item", "indexes": "index"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("kind", choices=("methods", "datasets", "models", "metrics", "items"))
+    parser.add_argument("kind", choices=("models", *KINDS))
 
 
 def run(args: argparse.Namespace) -> None:

@@ -125,14 +125,14 @@ def _retriever(args: argparse.Namespace) -> Retriever:
         part=args.part,
         verify=args.verify,
     )
-    if args.calibrate and retriever.index.most_effort > 1:
+    if args.calibrate and retriever.index.recipe.most_effort > 1:
         _calibrate(retriever)
     return retriever
 
 
 def _calibrate(retriever: Retriever) -> None:
     index = retriever.index
-    line = retriever.calibrate([effort for effort in index.recipe.MEASURED if effort <= index.most_effort])
+    line = retriever.calibrate([effort for effort in index.recipe.MEASURED if effort <= index.recipe.most_effort])
     logger.info(
         "a call of one query takes %.2f ms and %.3f ms for each unit of %s, to within %.0f%%",
         1e3 * line.intercept_s,

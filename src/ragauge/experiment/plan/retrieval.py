@@ -7,8 +7,9 @@ from glob import glob
 from typing import Any
 
 from ragauge import assets
-from ragauge.experiment.plan.part import Labels, Part, manifest
-from ragauge.retrieval.settings import DatabaseSettings, IndexRecipe, StalenessSettings
+from ragauge.experiment.plan.part import Labels, Part, code_of, manifest
+from ragauge.retrieval.indexes import IndexRecipe
+from ragauge.retrieval.settings import DatabaseSettings, StalenessSettings
 
 
 class RetrievalPlan(Part):
@@ -75,15 +76,18 @@ class RetrievalPlan(Part):
         count = self._index(labels).parts
         return [f"{number}/{count}" for number in range(count)] if count > 1 else []
 
+    def index_code(self, labels: Labels) -> str:
+        """Of an index's steps; its type is found by name, so no import leads to it."""
+        return code_of("retrieval.index", f"retrieval.indexes.{self._index(labels).type}")
+
     def train_mb(self, labels: Labels, attempt: int) -> int:
-        """The sample in float32, twice while it is gathered, and what k-means takes; more when that was not enough."""
-        return attempt * (2000 + self._index(labels).train_vectors * 768 * 4 * 3 // 10**6)
+        """What training takes; more when that was not enough."""
+        return attempt * self._index(labels).train_mb()
 
     def add_mb(self, labels: Labels, attempt: int) -> int:
-        """The codes of one shard, twice while they grow and are written; more when that was not enough."""
+        """What one shard takes, as far as its vectors are known beforehand; more when that was not enough."""
         index = self._index(labels)
-        vectors = (index.filled or 0) // self._indexed_shards(labels)
-        return attempt * (3000 + vectors * (index.pq_bytes + 8) * 2 // 10**6)
+        return attempt * index.add_mb((index.filled or 0) // self._indexed_shards(labels))
 
     def recall_files(self) -> list[str]:
         """The recall of every index whose database holds text out to measure it with."""

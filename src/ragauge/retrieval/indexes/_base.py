@@ -63,8 +63,9 @@ class IndexRecipe(BaseModel):
         """The effort of a search whose query names none."""
         return int(getattr(self, self.EFFORT)) if self.EFFORT else 1
 
-    def most_effort(self, vectors: int) -> int:
-        """The largest effort that makes a difference over so many vectors."""
+    @property
+    def most_effort(self) -> int:
+        """The largest effort of a search; the same for all parts of an index."""
         return 1
 
     def origin(self) -> dict[str, Any]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 EMPTY, GRAPH, IDS = "trained.faiss", "graph.faiss", "ids.bin"
 STORED = {"float32": ("Flat", 4), "float16": ("SQfp16", 2), "int8": ("SQ8", 1)}  # faiss's name, bytes a dimension
 LINK_BYTES = 4
-MOST_EFFORT = 1 << 14
+MOST_EFFORT = 1 << 12
 SAMPLE = 20_000  # vectors; the ranges of int8 need no more
 
 
@@ -39,9 +39,10 @@ class Hnsw(IndexRecipe):
     ef_search: int = Field(64, ge=1, description="candidates of a search whose query does not say")
     stored: Literal["float32", "float16", "int8"] = Field("float32", description="how vectors are stored")
 
-    def most_effort(self, vectors: int) -> int:
-        """Every vector a candidate, up to what a search can be asked for."""
-        return max(1, min(vectors, MOST_EFFORT))
+    @property
+    def most_effort(self) -> int:
+        """The most candidates that a search can be asked for, whatever the size of a part."""
+        return MOST_EFFORT
 
     def vector_bytes(self, dim: int) -> float:
         """The vector, its links on the lowest level (the others add about one in m), and its id."""
@@ -65,10 +66,10 @@ class Hnsw(IndexRecipe):
 
         On one thread the graph is the same each time; with several it depends on their order.
         """
-        import faiss
+        from faiss.swigfaiss import RandomGenerator
 
         index = _faiss.read(trained / EMPTY)
-        index.hnsw.rng = faiss.RandomGenerator(self.seed + 1)  # which draws the levels, and is not in the file
+        index.hnsw.rng = RandomGenerator(self.seed + 1)  # which draws the levels, and is not in the file
         with open(folder / IDS, "wb") as file:
             for block, ids in vectors.blocks(shard):
                 index.add(block)
@@ -94,6 +95,6 @@ class _Graph:
     def search(self, vectors: np.ndarray, k: int, effort: int) -> tuple[np.ndarray, np.ndarray]:
         import faiss
 
-        walk: Any = faiss.SearchParametersHNSW
+        walk: Any = faiss.SearchParametersHNSW  # type: ignore[attr-defined]
         distances, rows = self._index.search(vectors, k, params=walk(efSearch=effort))
         return distances, np.where(rows < 0, -1, self._ids[rows])

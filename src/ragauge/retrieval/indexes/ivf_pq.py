@@ -38,7 +38,8 @@ class IvfPq(IndexRecipe):
         """Lists scanned where a query does not say; no more than there are."""
         return min(self.nprobe, self.nlist)
 
-    def most_effort(self, vectors: int) -> int:
+    @property
+    def most_effort(self) -> int:
         """All lists."""
         return self.nlist
 

@@ -1,0 +1,251 @@
+"""Every index type: recall against exact search, parts equal to the whole, served, moved, refused when damaged."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import service_parts
+import tiny_database
+from ragauge import registry
+from ragauge.errors import UserError
+from ragauge.experiment import schema
+from ragauge.retrieval import embed, index
+from ragauge.retrieval.database import Database
+from ragauge.retrieval.index import Index
+from ragauge.retrieval.indexes import IndexRecipe, Together
+from ragauge.retrieval.indexes.hnsw import Hnsw
+from ragauge.retrieval.indexes.ivf_pq import IvfPq
+from ragauge.retrieval.recall import exact_search, recall
+from ragauge.retrieval.retriever import Query, Retriever
+from ragauge.retrieval.service.client import Client
+from ragauge.retrieval.service.fanout import Fanout
+from ragauge.retrieval.service.server import Server
+from ragauge.retrieval.service.wire import About
+from ragauge.retrieval.settings import DatabaseSettings
+from ragauge.retrieval.vectors import Vectors
+from tiny_database import DIM, CountEncoder
+
+SHARDS = 3
+GRAPH = Hnsw(m=8, ef_construction=40, ef_search=32)
+RECIPES: dict[str, IndexRecipe] = {
+    "ivf": tiny_database.INDEX,
+    "graph": GRAPH,
+    "half": Hnsw(m=8, ef_construction=40, stored="float16", metric="inner_product"),
+    "int8": Hnsw(m=8, ef_construction=40, stored="int8", shards=2),
+    "filled": Hnsw(m=8, ef_construction=40, filled=3_000),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database with an index of each recipe, in parts as well."""
+    home = tmp_path_factory.mktemp("types")
+    corpus = tiny_database.write_corpus(home / "c.jsonl", 120)
+    recipe = tiny_database.recipe(corpus, tiny_database.write_tokenizer(home / "tokenizer"), SHARDS)
+    tiny_database.build_chunks(home / "db", recipe)
+    for shard in range(SHARDS):
+        embed.build_embeddings(home / "db", shard, tiny_database.Choice())
+    for label, made in RECIPES.items():
+        tiny_database.build_index(home / "db", label, made, parts=made.shards or SHARDS)
+    return home / "db"
+
+
+@pytest.fixture(scope="module")
+def database(folder: Path) -> Database:
+    return Database(folder)
+
+
+@pytest.fixture(params=RECIPES)
+def label(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def queries(count: int = 40) -> np.ndarray:
+    return embed.normalised(np.random.default_rng(1).standard_normal((count, DIM)).astype(np.float32))
+
+
+def test_recall_rises_with_effort_to_what_is_stored(database: Database, label: str) -> None:
+    opened, vectors = Index(database, label), Vectors.open(database.folder, RECIPES[label])
+    rows = [row for row in recall(opened, vectors, queries()) if row["k"] == 10]
+    name = opened.recipe.EFFORT
+    assert [row[name] for row in rows] == opened.efforts
+    found = [row["recall"] + row["drawn"] for row in rows]
+    assert found[-1] > found[0] - 0.02
+    assert found[-1] > {"ivf": 0.5, "filled": 0.9}.get(label, 0.95)
+
+
+def test_a_graph_at_full_effort_is_exact_search(database: Database) -> None:
+    vectors = Vectors.open(database.folder, GRAPH)
+    distances, ids = Index(database, "graph").search(queries(), 10, GRAPH.most_effort)
+    exact = exact_search(vectors, queries(), 10)
+    np.testing.assert_allclose(distances, exact[0], rtol=1e-4)
+    assert (ids == exact[1]).mean() > 0.99  # but for ties
+
+
+def test_the_graph_of_a_shard_is_faisss(database: Database, tmp_path: Path) -> None:
+    import faiss
+
+    one = GRAPH.model_copy(update={"shards": 1, "seed": 12_344})
+    tiny_database.build_index(database.folder, "one", one)
+    vectors = Vectors.open(database.folder, one)
+    [(block, ids)] = vectors.blocks(0)
+    plain: Any = faiss.IndexHNSWFlat(DIM, one.m)
+    plain.hnsw.efConstruction, plain.hnsw.efSearch = one.ef_construction, 5
+    threads = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(1)
+    plain.add(block)
+    faiss.omp_set_num_threads(threads)
+    expected = plain.search(queries(), 5)
+    found = Index(database, "one").search(queries(), 5, 5)
+    np.testing.assert_allclose(np.sort(found[0]), np.sort(expected[0]), rtol=1e-5)
+    assert (np.sort(found[1]) == np.sort(ids[expected[1]])).mean() > 0.99
+
+
+def test_parts_merge_to_the_whole(database: Database, label: str) -> None:
+    recipe = RECIPES[label]
+    count = recipe.shards or SHARDS
+    pieces = [Index(database, label, (n, count)) for n in range(count)]
+
+    class Raw:
+        def __init__(self, part: Index) -> None:
+            self.search = part.search_raw
+
+    assert sum(map(len, pieces)) == len(Index(database, label))
+    merged = Together([Raw(piece) for piece in pieces], recipe.largest_is_nearest).search(queries(), 4, recipe.effort)
+    whole = Index(database, label).search_raw(queries(), 4, recipe.effort)
+    np.testing.assert_array_equal(merged[0], whole[0])
+    np.testing.assert_array_equal(np.sort(merged[1]), np.sort(whole[1]))
+
+
+def test_served_parts_answer_as_the_index_of_this_process(database: Database) -> None:
+    whole = Retriever(database, Index(database, "graph"), CountEncoder())
+    asked = [Query(text=text, k=3, effort=effort) for text in ("some words", "others") for effort in (None, 3, 64)]
+    with ExitStack() as opened:
+        clients = []
+        for number in range(SHARDS):
+            part = Retriever(database, Index(database, "graph", (number, SHARDS)), CountEncoder())
+            server = opened.enter_context(Server(part, About(**part.describe())))
+            clients.append(opened.enter_context(Client(server.address)))
+        found = Fanout(clients).search(asked)
+    assert [one.effort for one in found] == [32, 3, 64] * 2
+    service_parts.assert_same(found, whole.search(asked))
+
+
+def test_a_budget_chooses_the_candidates_of_a_graph(database: Database) -> None:
+    retriever = Retriever(database, Index(database, "graph"), CountEncoder())
+    retriever.calibrate([16, 256], trials=2)
+    [little, much] = [retriever.search([Query(text="a", budget_s=budget)])[0] for budget in (1e-9, 1000.0)]
+    assert (little.effort, much.effort) == (1, GRAPH.most_effort)
+
+
+def test_what_is_stored_smaller_takes_less(folder: Path) -> None:
+    sizes = {
+        label: (folder / "indexes" / label / "merged" / "00000-graph.faiss").stat().st_size
+        for label in ("graph", "half", "int8")
+    }
+    assert sizes["graph"] > sizes["half"] > sizes["int8"]
+
+
+def test_bytes_of_a_vector_are_what_the_files_have(folder: Path, database: Database, label: str) -> None:
+    if label == "ivf":
+        pytest.skip("its centroids outweigh the codes of so few vectors")
+    opened = Index(database, label)
+    size = sum(path.stat().st_size for path in opened.folder.iterdir() if path.name != "manifest.json")
+    assert size / len(opened) == pytest.approx(opened.recipe.vector_bytes(DIM), rel=0.15)
+
+
+def test_nothing_is_made_twice_and_effort_is_no_identity(folder: Path, label: str) -> None:
+    recipe = RECIPES[label]
+    other = recipe.model_copy(update={recipe.EFFORT or "": 7})
+    assert not index.train(folder, label, other)
+    assert not index.add(folder, label, other, 1)
+    assert not index.merge(folder, label, other)
+
+
+def test_a_build_on_one_thread_is_the_same_each_time(folder: Path, tmp_path: Path) -> None:
+    import faiss
+
+    threads = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(1)
+    copy = Path(shutil.copytree(folder, tmp_path / "copy"))
+    made = []
+    for _ in range(2):
+        shutil.rmtree(copy / "indexes" / "graph")
+        tiny_database.build_index(copy, "graph", GRAPH)
+        made.append((copy / "indexes" / "graph" / "merged" / "00001-graph.faiss").read_bytes())
+    faiss.omp_set_num_threads(threads)
+    assert made[0] == made[1]
+
+
+def test_a_moved_database_is_read_where_it_is(folder: Path, database: Database, label: str, tmp_path: Path) -> None:
+    moved = Path(shutil.copytree(folder, tmp_path / "moved"))
+    found = Index(Database(moved), label).search(queries(), 3, 8)[1]
+    np.testing.assert_array_equal(found, Index(database, label).search(queries(), 3, 8)[1])
+
+
+def test_a_graph_with_a_changed_byte_is_refused(folder: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(folder, tmp_path / "copy"))
+    path = copy / "indexes" / "graph" / "merged" / "00001-graph.faiss"
+    data = bytearray(path.read_bytes())
+    data[100] ^= 1
+    path.unlink()  # which the shard's own folder may share
+    path.write_bytes(data)
+    with pytest.raises(UserError, match=r"00001-graph\.faiss: .*sha256 differs"):
+        Index(Database(copy), "graph")
+
+
+def test_an_effort_out_of_range_is_told_by_its_name(database: Database) -> None:
+    with pytest.raises(UserError, match="ef_search 9999999: must be from 1 to 4096"):
+        Index(database, "graph").search(queries(1), 1, 9_999_999)
+
+
+def test_a_manifest_without_a_type_is_of_ivf_pq(database: Database) -> None:
+    opened = Index(database, "ivf")
+    assert "type" not in opened.manifest["made_from"]
+    assert opened.recipe == tiny_database.INDEX.model_copy(update={"shards": SHARDS})
+
+
+# --- configuration ---
+
+
+def settings(**recipe: Any) -> IndexRecipe:
+    return DatabaseSettings.model_validate({"indexes": {"x": recipe}}).indexes["x"]
+
+
+def test_the_type_of_an_entry_chooses_its_recipe() -> None:
+    assert settings() == IvfPq()
+    assert settings(type="hnsw", m=4) == Hnsw(m=4)
+    assert DatabaseSettings().indexes == {"ivf": IvfPq()}
+    dumped = DatabaseSettings.model_validate({"indexes": {"x": {"type": "hnsw", "m": 4}}}).model_dump()
+    assert DatabaseSettings.model_validate(dumped).indexes["x"] == Hnsw(m=4)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "message"),
+    [
+        ({"type": "hsnw"}, r"indexes\.x\.type: unknown index type 'hsnw'; did you mean 'hnsw'\? known: .*ivf_pq"),
+        ({"type": "hnsw", "nlist": 4}, r"indexes\.x\.nlist: unknown key of hnsw 'nlist'"),
+        ({"efsearch": 4, "type": "hnsw"}, r"indexes\.x\.efsearch: .*did you mean 'ef_search'"),
+        ({"type": "hnsw", "ef_search": 0}, r"indexes\.x\.ef_search: must be greater than or equal to 1, not 0"),
+        ({"type": None}, r"indexes\.x\.type: unknown index type None"),
+        ({"type": "hnsw", "parts": 9}, r"indexes\.x\.parts: 9; the database has 2 shards"),
+    ],
+)
+def test_a_recipe_that_its_type_does_not_take_is_refused_at_its_place(recipe: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=rf"c\.yaml: databases\.d\.{message}"):
+        schema.parse_database({"indexes": {"x": recipe}}, "c.yaml", "d")
+
+
+@pytest.mark.parametrize("name", registry.names("index"))
+def test_every_type_says_what_its_jobs_need(name: str) -> None:
+    recipe = settings(type=name)
+    assert recipe.train_mb() >= 1000
+    assert recipe.add_mb(10**7) > recipe.add_mb(0) >= 1000
+    assert 1 <= recipe.effort <= recipe.most_effort
+    assert recipe.origin().keys().isdisjoint({"parts", recipe.EFFORT})
