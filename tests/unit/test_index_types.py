@@ -230,7 +230,7 @@ def test_the_type_of_an_entry_chooses_its_recipe() -> None:
     ("recipe", "message"),
     [
         ({"type": "hsnw"}, r"indexes\.x\.type: unknown index type 'hsnw'; did you mean 'hnsw'\? known: .*ivf_pq"),
-        ({"type": "hnsw", "nlist": 4}, r"indexes\.x\.nlist: unknown key of hnsw 'nlist'"),
+        ({"type": "hnsw", "nlist": 4}, r"indexes\.x\.nlist: unknown key 'nlist'"),
         ({"efsearch": 4, "type": "hnsw"}, r"indexes\.x\.efsearch: .*did you mean 'ef_search'"),
         ({"type": "hnsw", "ef_search": 0}, r"indexes\.x\.ef_search: must be greater than or equal to 1, not 0"),
         ({"type": None}, r"indexes\.x\.type: unknown index type None"),

@@ -40,7 +40,7 @@ def _of_its_type(data: Any) -> Any:
         raise SettingError("type", str(unknown("index type", name, known)))
     found = recipe_class(name)
     for key in sorted(data.keys() - found.model_fields):
-        raise SettingError(str(key), str(unknown(f"key of {name}", key, found.model_fields)))
+        raise SettingError(str(key), str(unknown("key", key, found.model_fields)))
     return found.model_validate(data)
 
 
