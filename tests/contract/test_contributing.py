@@ -48,6 +48,33 @@ with torch.no_grad():
 print(float((ours - theirs).abs().max()))
 """
 
+FLAT = """
+import sys
+from pathlib import Path
+import numpy as np
+import tiny_database as tiny
+from ragauge.retrieval.index import Index
+from ragauge.retrieval.indexes import Together
+from ragauge.retrieval.recall import recall
+from ragauge.retrieval.settings import DatabaseSettings
+from ragauge.retrieval.vectors import Vectors
+home = Path(sys.argv[1])
+home.mkdir()
+made = tiny.recipe(tiny.write_corpus(home / "c.jsonl"), tiny.write_tokenizer(home / "tokenizer"), 2)
+exact = DatabaseSettings(indexes={"exact": {"type": "flat", "metric": "inner_product"}}).indexes["exact"]
+index = tiny.build(home / "db", made, "exact", exact, parts=2)
+vectors = Vectors.open(home / "db", exact)
+own = np.concatenate([part.vectors for part in vectors.embeddings]).astype(np.float32)
+asked = np.random.default_rng(0).standard_normal((20, tiny.DIM)).astype(np.float32)
+distances, ids = index.search(asked, 7, 1)
+products = asked @ own.T
+np.testing.assert_allclose(distances, -np.sort(-products, axis=1)[:, :7], rtol=1e-4)
+np.testing.assert_allclose(np.take_along_axis(products, ids, 1), distances, rtol=1e-4)
+parts = [Index(index.database, "exact", (number, 2)) for number in range(2)]
+np.testing.assert_array_equal(Together(parts, True).search(asked, 7, 1)[0], distances)
+print(len(index), len(index.database), {row["recall"] for row in recall(index, vectors, asked)})
+"""
+
 
 @pytest.fixture(scope="module")
 def blocks(root: Path) -> list[tuple[str, str]]:
@@ -69,6 +96,7 @@ def extended(root: Path, blocks: list[tuple[str, str]], tmp_path_factory: pytest
         "models": {"tiny": {"source": f"path:{model}"}},
         "datasets": {"nq_open": {"data": str(questions)}},
         "methods": {},
+        "databases": {},
         "generation": {"max_new_tokens": 4},
     }
     for name, text in blocks:
@@ -83,7 +111,7 @@ def extended(root: Path, blocks: list[tuple[str, str]], tmp_path_factory: pytest
         folder / "local.yaml",
         experiment
         | {section: {label: experiment[section][label]} for section, label in here.items()}
-        | {"items": ["lost_in_the_middle"]},
+        | {"items": ["lost_in_the_middle"], "databases": {}},
     )
     return folder
 
@@ -122,7 +150,10 @@ def records(extended: Path) -> Path:
 
 def test_the_page_shows_one_new_file_for_each_kind(root: Path, blocks: list[tuple[str, str]]) -> None:
     added = {str(Path(name).parent) for name, _ in blocks if not (root / name).exists()}
-    package = {f"src/ragauge/{kind}" for kind in ("methods", "datasets", "metrics", "engines/families", "items")}
+    package = {
+        f"src/ragauge/{kind}"
+        for kind in ("methods", "datasets", "metrics", "engines/families", "items", "retrieval/indexes")
+    }
     assert added == package
 
 
@@ -134,6 +165,7 @@ def test_the_page_shows_one_new_file_for_each_kind(root: Path, blocks: list[tupl
         ("metrics", "answer_rate"),
         ("models", "smollm2-360m-instruct"),
         ("items", "lost_in_the_middle"),
+        ("indexes", "flat"),
     ],
 )
 def test_list_names_what_was_added(extended: Path, kind: str, name: str) -> None:
@@ -190,6 +222,12 @@ def test_the_metric_scores_records_and_plain_predictions(extended: Path, records
 
 def test_the_family_equals_transformers(extended: Path) -> None:
     assert float(python(extended, "-c", QWEN, "qwen").splitlines()[-1]) < 1e-4
+
+
+def test_the_index_type_is_brute_force(root: Path, extended: Path) -> None:
+    code = f"import sys; sys.path.append({str(root / 'tests')!r}){FLAT}"
+    held, chunks, recalls = python(extended, "-c", code, "flat").splitlines()[-1].split(maxsplit=2)
+    assert (held, recalls) == (chunks, "{1.0}")
 
 
 def test_the_items_rule_renders_it_from_records(extended: Path, records: Path) -> None:
