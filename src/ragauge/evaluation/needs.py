@@ -13,13 +13,14 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from ragauge import methods
+from ragauge import methods, registry
 from ragauge.cost import shapes, tokens
 from ragauge.cost.cycles import dtype_bytes, kv_bytes
 from ragauge.cost.flop import FLOP_PER_MAC, call_macs, parameters
 from ragauge.cost.roofline import floor_seconds, matmul_rate
 from ragauge.cost.shape import Shape
 from ragauge.cost.trace import Call
+from ragauge.datasets import Dataset
 from ragauge.engines import Limits, ShapeLM
 from ragauge.errors import UserError
 from ragauge.evaluation import needs_retrieval
@@ -47,25 +48,24 @@ OTHERS_GB = {
 
 @dataclass(frozen=True)
 class DataSet:
-    """What of a data set is known without it."""
+    """What of a data set is known without it, beside its number of questions."""
 
-    questions: int
     counts: str  # token counts of a mean question (`cost.tokens`)
     archive: str  # what is downloaded; data sets may share one
 
 
 ARCHIVES_GB = {"nq_open": 0.01, "musique": 0.04, "LongBench": 0.114, "wikipedia-sample": 0.03}
 DATASETS = {
-    "nq_open": DataSet(2655, "nq_open", "nq_open"),
-    "musique": DataSet(2417, "musique", "musique"),
-    "longbench_narrativeqa": DataSet(200, "longbench_narrativeqa", "LongBench"),
-    "longbench_qasper": DataSet(200, "longbench_qasper", "LongBench"),
-    "longbench_multifieldqa_en": DataSet(150, "longbench_multifieldqa_en", "LongBench"),
-    "longbench_hotpotqa": DataSet(200, "longbench_hotpotqa", "LongBench"),
-    "longbench_musique": DataSet(200, "longbench_musique", "LongBench"),
-    "wiki_single": DataSet(164, "nq_open", "wikipedia-sample"),
-    "wiki_multi": DataSet(45, "musique", "wikipedia-sample"),
-    "wiki_long": DataSet(164, "longbench_qasper", "wikipedia-sample"),
+    "nq_open": DataSet("nq_open", "nq_open"),
+    "musique": DataSet("musique", "musique"),
+    "longbench_narrativeqa": DataSet("longbench_narrativeqa", "LongBench"),
+    "longbench_qasper": DataSet("longbench_qasper", "LongBench"),
+    "longbench_multifieldqa_en": DataSet("longbench_multifieldqa_en", "LongBench"),
+    "longbench_hotpotqa": DataSet("longbench_hotpotqa", "LongBench"),
+    "longbench_musique": DataSet("longbench_musique", "LongBench"),
+    "wiki_single": DataSet("nq_open", "wikipedia-sample"),
+    "wiki_multi": DataSet("musique", "wikipedia-sample"),
+    "wiki_long": DataSet("longbench_qasper", "wikipedia-sample"),
 }
 
 
@@ -124,11 +124,20 @@ def _data(config: Config, label: str) -> DataSet:
     return DATASETS[name]
 
 
+def _questions(config: Config, label: str, limit: int | None) -> int:
+    """How many questions of a data set are asked."""
+    name = config.datasets[label].dataset
+    known: Any = registry.component("dataset", name, Dataset)
+    if known.questions is None and limit is None:
+        raise UserError(f"datasets.{label}: {name} does not state how many questions it has; set a limit")
+    return min(n for n in (known.questions, limit) if n is not None)
+
+
 def _job(config: Config, job: Answers) -> Job:
     """The needs of a job; where a finder reads the document, its shape and context count."""
     reader = config.models[job.model].finder or job.model
     data, shape = _data(config, job.dataset), shape_of(config, reader)
-    questions = min(data.questions, config.limit(job) or data.questions)
+    questions = _questions(config, job.dataset, config.limit(job))
     if shape is None:
         return Job(*job, questions, None, 0)
     entry, model = config.methods[job.variant], config.models[reader]
@@ -224,7 +233,7 @@ def _datasets(config: Config, jobs: Sequence[Job]) -> str:
         rows.append(
             [
                 f"`{label}`",
-                f"{min(data.questions, entry.limit or data.questions):,}",
+                f"{_questions(config, label, entry.limit):,}",
                 f"{min(counts.total, longest or counts.total):,}",
                 str(config.max_new_tokens(label)),
                 data.archive,

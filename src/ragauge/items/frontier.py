@@ -74,15 +74,7 @@ def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
 
 
 def _cell(runs: Runs, variant: Variant, quantity: str, measure: Measure) -> Cell:
-    keys: dict[str, Any] = {
-        "model": variant.model,
-        "dataset": variant.dataset,
-        "method": variant.row,
-        "variant": variant.name,
-        "top_k": variant.param("top_k") or "",
-        "metric": _metric(runs, variant),
-    }
-    return Cell(keys, quantity, measure)
+    return Cell(variant.keys | {"metric": _metric(runs, variant)}, quantity, measure)
 
 
 def _quality(runs: Runs, variant: Variant) -> Measure:

@@ -58,11 +58,10 @@ def predicted(runs: Runs, item: str, keys: Sequence[str], dataset: str) -> list[
         ) from error
 
 
-def paper_model(variant: Variant, runs: Runs, item: str = "superposition_table_1") -> str | None:
+def paper_model(variant: Variant, runs: Runs) -> str | None:
     """The paper's name of the variant's model, if it measured that model on that data set (NQ-Open or MuSiQue)."""
-    if runs.registered(variant.dataset) not in ("nq_open", "musique"):
-        return None
-    return named_model(identities(variant), item)
+    item = {"nq_open": "superposition_table_1", "musique": "superposition_table_2"}.get(runs.registered(variant.dataset))
+    return named_model(identities(variant), item) if item else None
 
 
 def named_model(names: Sequence[str], item: str) -> str | None:

@@ -61,6 +61,12 @@ class Variant:
         encoder = str(self.param("encoder")).rpartition("/")[2].rpartition(":")[2]
         return "contriever" if "contriever" in encoder.lower() else f"dense:{encoder}"
 
+    @property
+    def keys(self) -> dict[str, Any]:
+        """The keys of its rows in tables, of which each table has some."""
+        options = {name: self.param(name) or "" for name in ("top_k", "iterations")}
+        return {"model": self.model, "dataset": self.dataset, "method": self.row, "variant": self.name, **options}
+
     def param(self, name: str) -> Any:
         """An option's value; None where the method has none of that name."""
         return self.options.get(name)

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ragauge.items.superposition import _tables
 from ragauge.rendering import panels
 from ragauge.results.cells import Cell, frame, merge
 from ragauge.results.measures import find, standard
-from ragauge.results.publications import paper_model, published
+from ragauge.results.publications import published
 from ragauge.results.reads import ANY, Reads, defaults, every
 from ragauge.results.runs import Runs, Variant
 
@@ -49,16 +50,8 @@ def _drawn(runs: Runs, dataset: str, model: str) -> list[Variant]:
 
 
 def _cells(runs: Runs, variant: Variant) -> list[Cell]:
-    keys = {
-        "model": variant.model,
-        "dataset": variant.dataset,
-        "method": variant.row,
-        "variant": variant.name,
-        "top_k": variant.param("top_k") or "",
-    }
-    of_paper = paper_model(variant, runs)
     measures = standard(runs, variant)
-    return [Cell(keys, q, measures[q], paper_model=of_paper) for q in QUANTITIES]
+    return _tables.cells(runs, variant, {q: measures[q] for q in QUANTITIES})
 
 
 def _published() -> list[Cell]:

@@ -10,7 +10,7 @@ Does not show: published numbers, which the paper only draws; nor cost, which fa
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ragauge.rendering import panels
 from ragauge.results.cells import Cell, frame, noted
@@ -75,11 +75,5 @@ def _factor(variant: Variant) -> float:
 
 
 def _cell(runs: Runs, name: str, variant: Variant, factor: float, note: str = "") -> Cell:
-    keys: dict[str, Any] = {
-        "model": variant.model,
-        "dataset": variant.dataset,
-        "series": name,
-        "variant": variant.name,
-        "factor": f"{factor:g}",
-    }
+    keys = variant.keys | {"series": name, "factor": f"{factor:g}"}
     return Cell(keys, "accuracy", noted(quality(runs, variant), note))

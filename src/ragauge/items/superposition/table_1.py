@@ -15,10 +15,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ragauge.items.superposition import _tables
 from ragauge.rendering import panels
-from ragauge.results.cells import Cell, Measure, frame, merge, noted
+from ragauge.results.cells import Cell, frame, noted
 from ragauge.results.measures import difference, find, quality, standard
-from ragauge.results.publications import paper_model, predicted, published
+from ragauge.results.publications import paper_model
 from ragauge.results.reads import SMALLEST, Reads, defaults, others
 from ragauge.results.runs import RANKED, Runs, Variant
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 KEYS = ("model", "dataset", "method", "variant", "top_k")
 METHODS = ("naive", "bm25", "tfidf", "contriever", "attention_sort", "prompt_cache", "superposition")
 REFERENCES = ("closed_book", "oracle")
-PUBLISHED = {"accuracy": "accuracy", "compute_cycles": "compute_cycles", "theoretical_speedup": "theoretical_speedup"}
+QUANTITIES = ("accuracy", "compute_cycles", "theoretical_speedup")
 
 READS = Reads(
     answers=(others("superposition"), defaults("superposition", top_k=SMALLEST)),
@@ -41,10 +42,7 @@ READS = Reads(
 def table(runs: Runs) -> pd.DataFrame:
     """One line for each (model, data set, method, quantity)."""
     measured = [cell for group in runs.groups(multi_hop=False) for cell in _group(runs, *group)]
-    keys = ("model", "method")
-    printed = published("superposition_table_1", keys, PUBLISHED, "nq_open")
-    shapes = predicted(runs, "superposition_table_1", keys, "nq_open")
-    return frame(KEYS, merge(measured, printed, ("method",), shapes))
+    return frame(KEYS, _tables.beside_paper(runs, measured, "superposition_table_1", ("method",), QUANTITIES))
 
 
 def draw(table: pd.DataFrame) -> Figure:
@@ -58,24 +56,20 @@ def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
     best = chosen.get("superposition")
     cells: list[Cell] = []
     for row, variant in chosen.items():
-        keys = {"model": model, "dataset": dataset, "method": row}
         if variant is None:
-            reason = Measure(reason=runs.why_missing(dataset, model, row))
             of_paper = _any_paper_model(runs, dataset, model)
-            cells += [Cell(keys, quantity, reason, paper_model=of_paper) for quantity in PUBLISHED]
+            cells += _tables.not_run(runs, dataset, model, row, QUANTITIES, of_paper)
         else:
-            cells += _measured(runs, keys, variant, best)
+            cells += _measured(runs, variant, best)
     return cells
 
 
-def _measured(runs: Runs, keys: dict[str, str], variant: Variant, best: Variant | None) -> list[Cell]:
-    full = keys | {"variant": variant.name, "top_k": variant.param("top_k") or ""}
-    of_paper = paper_model(variant, runs)
+def _measured(runs: Runs, variant: Variant, best: Variant | None) -> list[Cell]:
     measures = standard(runs, variant)
     measures["accuracy"] = noted(measures["accuracy"], _choice(runs, variant))
     if best is not None and best is not variant:
         measures["superposition_gain"] = difference(runs, best, variant)
-    return [Cell(full, quantity, m, paper_model=of_paper) for quantity, m in measures.items()]
+    return _tables.cells(runs, variant, measures)
 
 
 def _rows(runs: Runs, dataset: str, model: str) -> list[str]:

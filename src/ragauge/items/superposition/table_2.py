@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ragauge.items.superposition import _tables
 from ragauge.rendering import panels
-from ragauge.results.cells import Cell, Measure, frame, merge
+from ragauge.results.cells import Cell, frame
 from ragauge.results.measures import quality, standard
-from ragauge.results.publications import paper_model, predicted, published
 from ragauge.results.reads import ANY, Reads, defaults, others
 from ragauge.results.runs import Runs, Variant
 
@@ -37,10 +37,8 @@ READS = Reads(
 def table(runs: Runs) -> pd.DataFrame:
     """One line for each (model, data set, method, iterations, top_k, quantity)."""
     measured = [cell for group in runs.groups(multi_hop=True) for cell in _group(runs, *group)]
-    keys = ("model", "method", "iterations", "top_k")
-    printed = published("superposition_table_2", keys, {q: q for q in QUANTITIES}, "musique")
-    shapes = predicted(runs, "superposition_table_2", keys, "musique")
-    return frame(KEYS, merge(measured, printed, keys[1:], shapes))
+    on = ("method", "iterations", "top_k")
+    return frame(KEYS, _tables.beside_paper(runs, measured, "superposition_table_2", on, QUANTITIES, "musique"))
 
 
 def draw(table: pd.DataFrame) -> Figure:
@@ -56,9 +54,7 @@ def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
     there = {v.method for v in present}
     for method in METHODS:
         if method not in there:
-            keys = {"model": model, "dataset": dataset, "method": method}
-            reason = Measure(reason=runs.why_missing(dataset, model, method))
-            cells += [Cell(keys, quantity, reason) for quantity in QUANTITIES]
+            cells += _tables.not_run(runs, dataset, model, method, QUANTITIES)
     return cells
 
 
@@ -74,21 +70,12 @@ def _order(variant: Variant) -> tuple[int, str, int, int]:
 
 
 def _measured(runs: Runs, variant: Variant) -> list[Cell]:
-    keys = {
-        "model": variant.model,
-        "dataset": variant.dataset,
-        "method": variant.row,
-        "variant": variant.name,
-        "iterations": variant.param("iterations") or "",
-        "top_k": variant.param("top_k") or "",
-    }
     measures = {
         "f1": quality(runs, variant, "f1"),
         "em": quality(runs, variant, "em"),
         **{q: m for q, m in standard(runs, variant).items() if q != "accuracy"},
     }
-    of_paper = paper_model(variant, runs, "superposition_table_2")
-    return [Cell(keys, quantity, m, paper_model=of_paper) for quantity, m in measures.items()]
+    return _tables.cells(runs, variant, measures)
 
 
 def _label(method: str, iterations: object, top_k: object) -> str:

@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ragauge.items.superposition import _tables
 from ragauge.rendering import panels
 from ragauge.results import timing
-from ragauge.results.cells import Cell, frame, merge
+from ragauge.results.cells import Cell, frame
 from ragauge.results.measures import find, standard
-from ragauge.results.publications import paper_model, predicted, published
 from ragauge.results.reads import ANY, Reads, defaults, every
 from ragauge.results.runs import Runs, Variant
 
@@ -29,12 +29,7 @@ if TYPE_CHECKING:
 KEYS = ("model", "dataset", "method", "variant", "top_k")
 RANKERS = ("bm25", "tfidf", "dense")
 METHODS = (*RANKERS, "superposition")
-PUBLISHED = {
-    "accuracy": "accuracy",
-    "compute_cycles": "compute_cycles",
-    "theoretical_speedup": "theoretical_speedup",
-    "cuda_speedup": "measured_speedup_cuda",
-}
+COLUMNS = ("accuracy", "compute_cycles", "theoretical_speedup", "cuda_speedup")
 
 READS = Reads(
     answers=(every("naive", *RANKERS), defaults("superposition", top_k=ANY)),
@@ -48,10 +43,7 @@ def table(runs: Runs) -> pd.DataFrame:
     """One line for each (model, data set, method, top_k, quantity)."""
     measured = [c for dataset, model in runs.groups(multi_hop=False) for c in _group(runs, dataset, model)]
     measured += timing.speedup_cells(runs, _keys)
-    keys = ("model", "method", "top_k")
-    printed = published("superposition_table_5", keys, PUBLISHED, "nq_open")
-    shapes = predicted(runs, "superposition_table_5", keys, "nq_open")
-    return frame(KEYS, merge(measured, printed, ("method", "top_k"), shapes))
+    return frame(KEYS, _tables.beside_paper(runs, measured, "superposition_table_5", ("method", "top_k"), COLUMNS))
 
 
 def draw(table: pd.DataFrame) -> Figure:
@@ -62,13 +54,7 @@ def draw(table: pd.DataFrame) -> Figure:
 
 def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
     found = [v for method in METHODS for v in find(runs, dataset, model, method) if _keys(v)]
-    return [cell for v in found for cell in _cells(runs, v)]
-
-
-def _cells(runs: Runs, variant: Variant) -> list[Cell]:
-    keys = {"model": variant.model, "dataset": variant.dataset, "variant": variant.name, **(_keys(variant) or {})}
-    of_paper = paper_model(variant, runs)
-    return [Cell(keys, quantity, m, paper_model=of_paper) for quantity, m in standard(runs, variant).items()]
+    return [cell for v in found for cell in _tables.cells(runs, v, standard(runs, v))]
 
 
 def _keys(variant: Variant) -> Mapping[str, Any] | None:

@@ -15,11 +15,12 @@ from collections.abc import Sequence
 from itertools import product
 from typing import TYPE_CHECKING
 
+from ragauge.items.superposition import _tables
 from ragauge.rendering import panels
-from ragauge.results.cells import Cell, Measure, frame, join, merge, noted
+from ragauge.results.cells import Cell, Measure, frame, noted
 from ragauge.results.costs import cost, critical_path_cycles, paper_cycles, speedup
 from ragauge.results.measures import find, naive, quality
-from ragauge.results.publications import CYCLES, paper_model, predicted, published
+from ragauge.results.publications import CYCLES
 from ragauge.results.reads import ANY, SMALLEST, Reads, defaults, every
 from ragauge.results.runs import Runs, Variant
 
@@ -48,9 +49,7 @@ READS = Reads(
 def table(runs: Runs) -> pd.DataFrame:
     """One line for each (model, data set, pruning, caching, parallelism, quantity)."""
     measured = [c for group in runs.groups(multi_hop=False) for c in _group(runs, *group)]
-    printed = published("superposition_table_6", ("model", *SWITCHES), {q: q for q in QUANTITIES}, "nq_open")
-    shapes = predicted(runs, "superposition_table_6", SWITCHES, "nq_open")
-    return frame(KEYS, merge(measured, printed, SWITCHES, shapes))
+    return frame(KEYS, _tables.beside_paper(runs, measured, "superposition_table_6", SWITCHES, QUANTITIES))
 
 
 def draw(table: pd.DataFrame) -> Figure:
@@ -88,15 +87,13 @@ def _switches(variant: Variant) -> Switches | None:
 
 
 def _cells(runs: Runs, dataset: str, model: str, wanted: Switches, usable: Sequence[Variant]) -> list[Cell]:
-    keys = {"model": model, "dataset": dataset, **dict(zip(SWITCHES, wanted, strict=True))}
+    switches = dict(zip(SWITCHES, wanted, strict=True))
     exact = next((v for v in usable if _switches(v) == wanted), None)
     source = exact or _most_switched_on([v for v in usable if v.prunes == wanted[0]])
     if source is None:
         reason = Measure(reason="not run: no superposition " + ("with" if wanted[0] else "without") + " path pruning")
-        return [Cell(keys, quantity, reason) for quantity in QUANTITIES]
-    measures = _measures(runs, source, wanted, exact is not None)
-    of_paper = paper_model(source, runs)
-    return [Cell(keys | {"variant": source.name}, q, m, paper_model=of_paper) for q, m in measures.items()]
+        return [Cell({"model": model, "dataset": dataset, **switches}, quantity, reason) for quantity in QUANTITIES]
+    return _tables.cells(runs, source, _measures(runs, source, wanted, exact is not None), **switches)
 
 
 def _most_switched_on(found: Sequence[Variant]) -> Variant | None:
@@ -126,4 +123,4 @@ def _measures(runs: Runs, source: Variant, wanted: Switches, exact: bool) -> dic
     origin = "" if exact else f"cycles folded from the trace of {source.name}"
     lossless = "" if exact else f"accuracy of {source.name}: caching and parallelization do not change answers"
     accuracy = noted(quality(runs, source), lossless)
-    return {"accuracy": accuracy, **{q: noted(m, join(origin)) for q, m in costs.items()}}
+    return {"accuracy": accuracy, **{q: noted(m, origin) for q, m in costs.items()}}

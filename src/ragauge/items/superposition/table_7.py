@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ragauge.items.superposition import _tables
 from ragauge.rendering import panels
 from ragauge.results import timing
-from ragauge.results.cells import Cell, Measure, frame, merge
+from ragauge.results.cells import Cell, frame
 from ragauge.results.measures import find, quality
-from ragauge.results.publications import paper_model, published
 from ragauge.results.reads import Reads, every
 from ragauge.results.runs import Runs, Variant
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 KEYS = ("model", "dataset", "method", "variant")
 METHODS = ("naive", "attention_sort", "prompt_cache")
-PUBLISHED = {"accuracy": "accuracy", "cuda_speedup": "measured_speedup_cuda"}
+COLUMNS = ("accuracy", "cuda_speedup")
 
 READS = Reads(answers=(every(*METHODS),), datasets="single_hop", latency="short")
 
@@ -35,8 +35,7 @@ def table(runs: Runs) -> pd.DataFrame:
     """One line for each (model, data set, method, quantity)."""
     measured = [c for group in runs.groups(multi_hop=False) for m in METHODS for c in _accuracy(runs, *group, m)]
     measured += timing.speedup_cells(runs, _keys)
-    printed = published("superposition_table_7", ("model", "method"), PUBLISHED, "nq_open")
-    return frame(KEYS, merge(measured, printed, on=("method",)))
+    return frame(KEYS, _tables.beside_paper(runs, measured, "superposition_table_7", ("method",), COLUMNS))
 
 
 def draw(table: pd.DataFrame) -> Figure:
@@ -47,12 +46,10 @@ def draw(table: pd.DataFrame) -> Figure:
 
 
 def _accuracy(runs: Runs, dataset: str, model: str, method: str) -> list[Cell]:
-    keys = {"model": model, "dataset": dataset, "method": method}
     variant = next(iter(find(runs, dataset, model, method)), None)
     if variant is None:
-        return [Cell(keys, "accuracy", Measure(reason=runs.why_missing(dataset, model, method)))]
-    named = keys | {"variant": variant.name}
-    return [Cell(named, "accuracy", quality(runs, variant), paper_model=paper_model(variant, runs))]
+        return _tables.not_run(runs, dataset, model, method, ["accuracy"])
+    return _tables.cells(runs, variant, {"accuracy": quality(runs, variant)})
 
 
 def _keys(variant: Variant) -> Mapping[str, Any] | None:
