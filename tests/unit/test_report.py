@@ -309,7 +309,7 @@ def test_every_measured_number_leads_to_its_records(small: Path, out: Path) -> N
     runs = ReadableRuns(small, settings())
     table = _items.by_paper(runs, out)["All papers"][0]
     assert table.name == "frontier"
-    place = table.header.index("quality")
+    place = [column.name for column in table.columns].index("quality")
     assert [row[place].records for row in table.rows] == [f"nq_open/{MODEL}/{name}" for name in METHODS]
     assert table.files == ["csv", "md", "tex", "svg", "pdf", "png"]
 

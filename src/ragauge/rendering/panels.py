@@ -26,6 +26,7 @@ class Axis:
 
     label: str
     log: bool = False
+    log_if_wide: bool = False  # logarithmic where the values span more than a factor of four
     base2: bool = False  # logarithmic with a tick at each value
     zero: bool = False  # a line at zero: the quantity is a difference
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 PAPER = "the paper's RETRO"  # the model of the paper's rows
 PERPLEXITY = panels.Axis("perplexity")
-SECONDS = panels.Axis("latency of a sequence (s)")
+SECONDS = panels.Axis("latency of a sequence (s)", log_if_wide=True)
 NONE = (math.nan, math.nan)
 KEY_IN, LETTER_IN, KEY_LINE_IN = 0.5, 0.058, 0.17  # of an entry of the legend: its marker, a letter, its height
 LETTER, LINE = 0.027, 0.065  # of small type in the units of a panel, where a name keeps clear of others
@@ -145,6 +145,11 @@ def by_line(points: Iterable[Point]) -> dict[str, list[Point]]:
     return lines
 
 
+def swept(points: Iterable[Point]) -> set[str]:
+    """The lines that have points at several x."""
+    return {name for name, line in by_line(points).items() if len({p.x for p in line}) > 1}
+
+
 def frontier(points: Sequence[Point]) -> list[Point]:
     """The points that no other one is at most as far from both axes as, in order of x."""
     best, kept = math.inf, []
@@ -198,7 +203,7 @@ def _panel(ax: Axes, points: Sequence[Point], looks: Mapping[str, tuple[str, str
 
 
 def _scale(ax: Axes, x: panels.Axis, y: panels.Axis, points: Sequence[Point]) -> None:
-    """The scales that the axes ask for; a logarithm also where seconds span more than a factor of four."""
+    """The scales that the axes ask for."""
     ax.margins(0.12)
     across, up = [p.x for p in points], [p.y for p in points]
     if x.base2:
@@ -210,7 +215,7 @@ def _scale(ax: Axes, x: panels.Axis, y: panels.Axis, points: Sequence[Point]) ->
 
 
 def _is_wide(axis: panels.Axis, values: Sequence[float]) -> bool:
-    return axis.label.endswith("(s)") and min(values) > 0 and max(values) / min(values) > 4
+    return axis.log_if_wide and min(values) > 0 and max(values) / min(values) > 4
 
 
 def _name(ax: Axes, points: Sequence[Point]) -> None:

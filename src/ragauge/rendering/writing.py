@@ -5,8 +5,9 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ragauge.io.records import replace_atomically
 from ragauge.rendering import style
@@ -45,8 +46,21 @@ def csv_text(table: pd.DataFrame) -> str:
     return str(table.to_csv(index=False, float_format="%.6g", lineterminator="\n"))
 
 
-def wide(table: pd.DataFrame) -> tuple[list[str], list[list[str]], list[str]]:
-    """The table as a reader wants it: (column names, rows of text, numbered notes).
+@dataclass(frozen=True)
+class Column:
+    """A column of a wide table."""
+
+    name: str
+    holds: Literal["key", "measured", "published", "n", "notes"]
+
+    @property
+    def title(self) -> str:
+        """What stands above it."""
+        return self.name.replace("_", " ") + (" (published)" if self.holds == "published" else "")
+
+
+def wide(table: pd.DataFrame) -> tuple[list[Column], list[list[str]], list[str]]:
+    """The table as a reader wants it: (columns, rows of text, numbered notes).
 
     One row for each set of keys, and for each quantity a measured and, where there is one, a published column.
     """
@@ -56,17 +70,18 @@ def wide(table: pd.DataFrame) -> tuple[list[str], list[list[str]], list[str]]:
     rows = []
     for names, part in table.groupby(keys, sort=False, dropna=False):
         cells = dict(zip(part["quantity"], part.to_dict("records"), strict=True))
-        texts = [_cell(cells.get(quantity), quantity, which) for quantity, which in columns]
+        texts = [_cell(cells.get(column.name), column) for column in columns]
         marks = [notes.setdefault(n, len(notes) + 1) for n in dict.fromkeys(part["note"]) if n]
         sizes = sorted({int(line["n"]) for line in cells.values() if line["n"]})
         rows.append([*map(_key_text, names), *texts, "/".join(map(str, sizes)), ", ".join(map(str, marks))])
-    header = [*keys, *(q if which == "measured" else f"{q} (published)" for q, which in columns), "n", "notes"]
-    return _without_empty([h.replace("_", " ") for h in header], rows), rows, list(notes)
+    header = [*(Column(key, "key") for key in keys), *columns, Column("n", "n"), Column("notes", "notes")]
+    return _without_empty(header, rows), rows, list(notes)
 
 
 def markdown(table: pd.DataFrame, about: str, footer: str) -> str:
     """The wide table as a GitHub table with its notes below."""
-    header, rows, notes = wide(table)
+    columns, rows, notes = wide(table)
+    header = [column.title for column in columns]
     title, _, rest = about.strip().partition("\n")
     lines = [f"# {title}", "", rest.strip(), ""] if rest.strip() else [f"# {title}", ""]
     lines += [_pipe(header), _pipe(["---"] * len(header)), *map(_pipe, rows)] if rows else ["No records yet."]
@@ -76,7 +91,8 @@ def markdown(table: pd.DataFrame, about: str, footer: str) -> str:
 
 def latex(item: str, table: pd.DataFrame, about: str, footer: str) -> str:
     """The wide table as a floating booktabs table; needs the packages booktabs and, for its width, graphicx."""
-    header, rows, notes = wide(table)
+    columns, rows, notes = wide(table)
+    header = [column.title for column in columns]
     title = about.strip().partition("\n")[0]
     small = " ".join([*(f"({i}) {note}." for i, note in enumerate(notes, 1)), footer])
     body = [" & ".join(map(_tex, row)) + r" \\" for row in rows]
@@ -112,17 +128,21 @@ def number(value: Any, quantity: str) -> str:
     return f"{value:.3f}".replace("-", "−")
 
 
-def _quantity_columns(table: pd.DataFrame) -> list[tuple[str, str]]:
+def _quantity_columns(table: pd.DataFrame) -> list[Column]:
     quantities = list(dict.fromkeys(table["quantity"]))
     printed = set(table[table["published"].notna()]["quantity"])
-    return [(q, w) for q in quantities for w in ("measured", "published") if w == "measured" or q in printed]
+    columns = []
+    for name in quantities:
+        columns += [Column(name, "measured"), *([Column(name, "published")] if name in printed else [])]
+    return columns
 
 
-def _cell(line: Mapping[Any, Any] | None, quantity: str, which: str) -> str:
+def _cell(line: Mapping[Any, Any] | None, column: Column) -> str:
     if line is None:
         return ""
-    text = number(line[which], quantity)
-    if which == "published" or not text:
+    quantity = column.name
+    text = number(line[column.holds], quantity)
+    if column.holds == "published" or not text:
         return text
     low, high = number(line["low"], quantity), number(line["high"], quantity)
     between = f" [{low}, {high}]" if low and high else ""
@@ -134,7 +154,7 @@ def _key_text(value: Any) -> str:
     return "" if value is None or value != value else str(value)
 
 
-def _without_empty(header: list[str], rows: list[list[str]]) -> list[str]:
+def _without_empty(header: list[Column], rows: list[list[str]]) -> list[Column]:
     """Drops, in place, the columns that hold nothing; returns the header that is left."""
     keep = [i for i in range(len(header)) if not rows or any(row[i] for row in rows)]
     for row in rows:

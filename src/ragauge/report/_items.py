@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from ragauge import registry
 from ragauge.errors import UserError
 from ragauge.rendering import render, writing
+from ragauge.rendering.writing import Column
 from ragauge.report._run import UNREADABLE, Problem, ReadableRuns
 from ragauge.results.cells import NUMBERS, VALUES
 
@@ -45,7 +46,7 @@ class Item:
     name: str
     title: str
     caption: list[str]  # paragraphs
-    header: list[str] = field(default_factory=list)
+    columns: list[Column] = field(default_factory=list)
     rows: list[list[Cell]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     footer: str = ""
@@ -79,9 +80,8 @@ def _fill_table(item: Item, runs: ReadableRuns, folder: Path) -> Iterator[Proble
     path = folder / f"{item.name}.csv"
     try:
         table = _read(path)
-        item.header, rows, item.notes = writing.wide(table)
-        keys = {name.replace("_", " ") for name in table.columns if name not in ("quantity", *VALUES)}
-        item.rows = [_cells(item.header, row, keys, _linked(runs)) for row in rows]
+        item.columns, rows, item.notes = writing.wide(table)
+        item.rows = [_cells(item.columns, row, _linked(runs)) for row in rows]
         item.footer = render.small_print(item.name, runs, table)
     except FileNotFoundError:
         yield Problem(f"Table of {item.name}", str(path), "not rendered: no such file", item.name)
@@ -128,19 +128,18 @@ def _linked(runs: ReadableRuns) -> set[str]:
     return {f"{v.dataset}/{v.model}/{v.name}" for v in runs.run}
 
 
-def _cells(header: Sequence[str], row: Sequence[str], keys: set[str], known: set[str]) -> list[Cell]:
+def _cells(columns: Sequence[Column], row: Sequence[str], known: set[str]) -> list[Cell]:
     """The cells of a row; its variant's name and measured numbers lead to that variant's records."""
-    named = dict(zip(header, row, strict=True))
-    variant = named.get("variant", "").partition(" − ")[0]
-    address = f"{named.get('dataset')}/{named.get('model')}/{variant}"
+    keys = {column.name: text for column, text in zip(columns, row, strict=True) if column.holds == "key"}
+    variant = keys.get("variant", "").partition(" − ")[0]
+    address = f"{keys.get('dataset')}/{keys.get('model')}/{variant}"
     records = address if address in known else None
-    return [_cell(name, text, name in keys, records) for name, text in zip(header, row, strict=True)]
+    return [_cell(column, text, records) for column, text in zip(columns, row, strict=True)]
 
 
-def _cell(name: str, text: str, key: bool, records: str | None) -> Cell:
-    number = bool(re.match(r"[−-]?\d", text))
-    measured = number and not key and name not in ("n", "notes") and not name.endswith("(published)")
-    return Cell(text, measured, records if text and (measured or name == "variant") else None)
+def _cell(column: Column, text: str, records: str | None) -> Cell:
+    measured = column.holds == "measured" and bool(text)
+    return Cell(text, measured, records if measured or (text and column.name == "variant") else None)
 
 
 def problems(sections: dict[str, list[Item]]) -> list[Problem]:

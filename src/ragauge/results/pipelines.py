@@ -20,8 +20,7 @@ from ragauge.io.specifications import PipelineSpecification
 from ragauge.results import pipeline_specifications as specifications
 from ragauge.results.runs import Runs
 
-HIDE = "hide"  # nprobe: as many lists as decoding hides; S3 in the paper and in tables
-Nprobe = int | Literal["hide"] | None  # None: nothing is searched, or the number is not known
+Nprobe = int | Literal["hide"] | None  # hide: as many lists as decoding hides; None: nothing is searched, or not known
 Task = Literal["perplexity", "generate"]
 Text = tuple[str, int]  # a sequence: its key and its tokens
 
@@ -37,6 +36,7 @@ LABELS: dict[str, Callable[[Any], str]] = {
     "bias": "bias {}".format,
     "read_ahead": lambda _: "neighbours not read ahead",
     "engine": lambda _: "ONNX Runtime",
+    "near_duplicates": lambda _: "near-duplicates kept",  # of the index; told where indexes are compared
 }
 
 
@@ -49,10 +49,18 @@ class Options:
     @classmethod
     def of(cls, settings: PipelineSettings) -> Options:
         """The options of a pipeline; without neighbours there is no way of reading them."""
-        names = list(LABELS) if settings.kind.reads_neighbours else ["engine"]
-        default = {name: type(settings).model_fields[name].default for name in names}
-        changed = [(name, getattr(settings, name)) for name in names if getattr(settings, name) != default[name]]
-        return cls(tuple(changed))
+        names = LABELS if settings.kind.reads_neighbours else ("engine",)
+        default = {name: key.default for name, key in type(settings).model_fields.items() if name in names}
+        given = {name: getattr(settings, name) for name in LABELS if name in default}
+        return cls(tuple((name, value) for name, value in given.items() if value != default[name]))
+
+    def having(self, name: str, value: Any) -> Options:
+        """These and another one."""
+        return Options((*self.changed, (name, value)))
+
+    def without(self, name: str) -> Options:
+        """These but one."""
+        return Options(tuple(option for option in self.changed if option[0] != name))
 
     def __bool__(self) -> bool:
         return bool(self.changed)

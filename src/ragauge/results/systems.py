@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any
 
 from ragauge.io.specifications import IndexFacts
-from ragauge.results.pipelines import HIDE, IndexName, Nprobe, Options, Pipeline, Task, pipelines
+from ragauge.results.pipelines import IndexName, Nprobe, Options, Pipeline, Task, pipelines
 from ragauge.results.runs import Runs
 
 KEYS = ("model", "dataset", "method", "interval", "nprobe", "index", "options", "variant")
@@ -64,7 +64,7 @@ class System:
             "dataset": self.dataset,
             "method": self.kind,
             "interval": self.interval if self.members[0].specification.schedule.every_window else "",
-            "nprobe": S3 if self.nprobe == HIDE else "" if self.nprobe is None else self.nprobe,
+            "nprobe": S3 if self.hides else "" if self.nprobe is None else self.nprobe,
             "index": self.index or "",
             "options": self.options,
             "variant": " + ".join(p.name for p in self.used),
@@ -73,7 +73,7 @@ class System:
     @property
     def hides(self) -> bool:
         """S3: whether nprobe is chosen so that decoding hides the search."""
-        return self.nprobe == HIDE
+        return self.nprobe == "hide"
 
     @property
     def lists(self) -> int | None:

@@ -42,7 +42,7 @@ def draw(table: pd.DataFrame) -> Figure:
     """Seconds against the interval on a base-2 scale, a line a schedule and nprobe."""
     points = piperag_panels.plane_points(table, "interval_tokens", "latency_s", _line, ("measured",))
     alike = [replace(p, kind="retro_plus") if p.kind == "retro" else p for p in points]
-    swept = {name for name, line in piperag_panels.by_line(alike).items() if len({p.x for p in line}) > 1}
+    swept = piperag_panels.swept(alike)
     shown = [p for p in alike if p.line in swept] or alike
     return piperag_panels.draw(shown, panels.Axis("interval m (tokens)", base2=True), piperag_panels.SECONDS)
 

@@ -9,9 +9,9 @@ ships. Indexes that were filled with drawn vectors have no more text in them and
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ragauge.io.specifications import IndexFacts
 from ragauge.items.piperag import _published
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SIZE = "database_chunks"
-KEPT = "near-duplicates kept"
+DUPLICATES = "near_duplicates"
 ONE_SIZE = "No system of this run asked databases of two sizes; the table has what there is."
 footer = pipelines_footer.footer
 
@@ -45,11 +45,16 @@ def draw(table: pd.DataFrame) -> Figure:
     """Perplexity against chunks, a line a system that was run over several sizes."""
     line = piperag_panels.with_interval_and_lists
     points = piperag_panels.plane_points(table, SIZE, "perplexity", line, ("measured",))
-    sizes = piperag_panels.by_line(points)
-    grown = {name for name, members in sizes.items() if len({p.x for p in members}) > 1}
-    shown = [p for p in points if p.line in grown or p.line.replace(f", {KEPT}", "") in grown]
+    dropping = piperag_panels.plane_points(table, SIZE, "perplexity", _line_without_duplicates, ("measured",))
+    grown = piperag_panels.swept(points)
+    shown = [p for p, other in zip(points, dropping, strict=True) if {p.line, other.line} & grown]
     axis = panels.Axis("chunks in the database", log=True)
     return piperag_panels.draw(shown, axis, piperag_panels.PERPLEXITY, nothing=ONE_SIZE)
+
+
+def _line_without_duplicates(row: Mapping[str, Any]) -> str:
+    """The line of the same system over indexes without near-duplicates."""
+    return piperag_panels.with_interval_and_lists({**row, "options": row["options"].without(DUPLICATES)})
 
 
 def _group(runs: Runs, group: Sequence[System]) -> list[Cell]:
@@ -62,8 +67,8 @@ def _group(runs: Runs, group: Sequence[System]) -> list[Cell]:
 
 def _cells(runs: Runs, group: Sequence[System], system: System, shared: set[Text]) -> Iterator[Cell]:
     facts = system.index_facts
-    kept = facts is not None and facts.settings.get("near_duplicates") == "keep"
-    keys = system.keys | {"options": ", ".join(filter(None, (str(system.options), KEPT if kept else "")))}
+    kept = facts is not None and facts.settings.get(DUPLICATES) == "keep"
+    keys = system.keys | {"options": system.options.having(DUPLICATES, "keep") if kept else system.options}
     for cell in sequences.quality(runs, group, system, shared):
         yield replace(cell, keys=keys)
     if facts is not None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from ragauge.cost import overlap
 from ragauge.cost.overlap import Speedup
 from ragauge.items.piperag import _published
-from ragauge.rendering import panels, pipelines_footer, piperag_panels
+from ragauge.rendering import pipelines_footer, piperag_panels
 from ragauge.results import sequences
 from ragauge.results.cells import Cell, Measure, Source, frame, noted
 from ragauge.results.reads import Reads
@@ -31,15 +31,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TRACED = "latency_as_traced_s"
-PROJECTIONS = {
-    f"latency_{part}_{times:g}x_s": Speedup(**{part: times})
-    for part in ("generation", "retrieval")
-    for times in (4.0, 16.0)
-}
-TITLES = {TRACED: "as traced"} | {
-    q: f"{'inference' if 'generation' in q else 'retrieval'} {q.rsplit('_', 2)[1].removesuffix('x')} times faster"
-    for q in PROJECTIONS
-}
+FASTER = [(part, times) for part in ("generation", "retrieval") for times in (4, 16)]
+PROJECTIONS = {f"latency_{part}_{times}x_s": Speedup(**{part: float(times)}) for part, times in FASTER}
+PARTS = {"generation": "inference", "retrieval": "retrieval"}
+TITLES = {TRACED: "as traced"}
+TITLES |= {f"latency_{part}_{times}x_s": f"{PARTS[part]} {times} times faster" for part, times in FASTER}
 NOTE = "projected, not measured"
 SHOWN = ("no_retrieval", "retrieve_once", "retro", "piperag")
 FITS = {"decode": "decode_fit_error_percent", "neighbours": "neighbours_fit_error_percent"}
@@ -62,7 +58,8 @@ def draw(table: pd.DataFrame) -> Figure:
         points += [replace(p, panel=f"{title}\n{p.panel}") for p in found]
     compared = {p.panel for p in points if p.kind in ("retro", "piperag")} or {p.panel for p in points}
     ordered = sorted((p for p in points if p.panel in compared), key=lambda p: p.panel.partition("\n")[2])
-    return piperag_panels.draw(ordered, panels.Axis("projected latency (s)"), piperag_panels.PERPLEXITY, frontiers=True)
+    across = replace(piperag_panels.SECONDS, label="projected latency (s)")
+    return piperag_panels.draw(ordered, across, piperag_panels.PERPLEXITY, frontiers=True)
 
 
 def _group(runs: Runs, group: Sequence[System]) -> Iterator[Cell]:
