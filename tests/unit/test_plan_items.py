@@ -1,0 +1,250 @@
+"""What the workflow makes for each table and figure, and that each shows the same from that alone."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import synthetic_cfic
+import synthetic_piperag
+import synthetic_run
+from ragauge import registry
+from ragauge.experiment.plan import Plan
+from ragauge.experiment.schema import Config, load
+from ragauge.results.reads import ANY, COMPARED, SMALLEST, Asked, Reads, defaults, every, others, timed
+from ragauge.results.runs import Runs
+
+MODEL, TRAINED = "smollm2-135m-instruct", "smollm2-cfic"
+SINGLE = {
+    *("naive", "closed_book", "oracle", "attention_sort", "prompt_cache"),
+    *(f"{ranker}_k{k}" for ranker in ("bm25", "tfidf", "dense") for k in (1, 2, 4)),
+}
+SWEPT = {f"superposition_k{k}" for k in (1, 2, 4)}
+CHANGED = {f"superposition_{name}" for name in ("left_aligned", "query", "attention", "none", "g4")}
+ITERATED = {"superposition_t2_k4", "superposition_t4_k1"}
+LONG = {
+    *("closed_book", "oracle", "full_article", "free_extraction"),
+    *("sliding_minilm", "paragraph_minilm", "sliding_bm25", "paragraph_bm25"),
+}
+CFIC = {"cfic", "cfic_k1", "cfic_k5", "cfic_d64", "cfic_d128"}
+ABLATED = {"cfic_no_prefix", "cfic_no_skip", "cfic_no_both"}
+LONG_KEPT = LONG - {"full_article"}
+MULTI = {"naive", "closed_book", "oracle", "prompt_cache", "superposition_k4"}
+
+# item -> the variants that it reads of a data set, of the model as it comes
+ANSWERS: dict[str, dict[str, set[str]]] = {
+    "superposition_table_1": {"wiki_single": SINGLE | {"superposition_k1"}},
+    "superposition_table_2": {"wiki_multi": MULTI | ITERATED},
+    "superposition_table_3": {"wiki_single": {"superposition_k1", "superposition_left_aligned"}},
+    "superposition_table_4": {
+        "wiki_single": {f"superposition_{name}" for name in ("k1", "query", "attention", "none")}
+    },
+    "superposition_table_5": {
+        "wiki_single": SINGLE - {"closed_book", "oracle", "attention_sort", "prompt_cache"} | SWEPT
+    },
+    "superposition_table_6": {"wiki_single": {"naive", "superposition_k1", "superposition_none"}},
+    "superposition_table_7": {"wiki_single": {"naive", "attention_sort", "prompt_cache"}},
+    "superposition_figure_1": {"wiki_single": SINGLE - {"closed_book", "oracle"} | SWEPT},
+    "superposition_figure_5": {
+        "wiki_single": {"naive"} | SWEPT | CHANGED,
+        "wiki_multi": {"naive", "superposition_k4"} | ITERATED,
+    },
+    "superposition_dataset_statistics": {"wiki_single": SINGLE | SWEPT | CHANGED, "wiki_multi": MULTI | ITERATED},
+    "cfic_table_1": {"wiki_long": LONG | CFIC | ABLATED},
+    "cfic_table_3": {"wiki_long": LONG | CFIC},
+    "cfic_table_4": {"wiki_long": {"full_article"} | CFIC | ABLATED},
+    "cfic_table_6": {"wiki_long": {"free_extraction"} | CFIC},
+    "cfic_table_7": {"wiki_long": LONG_KEPT | CFIC | ABLATED},
+    "cfic_table_8": {"wiki_long": {"free_extraction"} | CFIC},
+    "cfic_figure_3": {"wiki_long": CFIC},
+    "frontier": {
+        "wiki_single": SINGLE | SWEPT | CHANGED,
+        "wiki_multi": MULTI | ITERATED,
+        "wiki_long": LONG | CFIC | ABLATED,
+    },
+    "documents_reuse": {
+        "wiki_single": {"naive", "prompt_cache", "bm25_k1", "dense_k1"} | SWEPT,
+        "wiki_long": {"cfic", "cfic_k1", "free_extraction"},
+    },
+}
+OF_TRAINED = {"cfic_table_1", "cfic_table_3", "cfic_table_4", "cfic_table_7", "cfic_table_8", "cfic_figure_3"}
+OF_TRAINED |= {"frontier", "documents_reuse"}
+TIMES = {
+    **dict.fromkeys(("superposition_table_5", "superposition_table_7"), {"wiki_single"}),
+    **dict.fromkeys(("cfic_table_6", "cfic_table_8"), {"wiki_long"}),
+    **dict.fromkeys(("frontier", "documents_reuse"), {"wiki_single", "wiki_long"}),
+}
+PREDICTED = {f"superposition_table_{number}" for number in (1, 2, 5, 6)}
+SCHEDULES = ("no_retrieval", "retrieve_once", "random", "retro", "retro_plus", "piperag")
+ASKED = {
+    "piperag_table_1": ("no_retrieval", "retrieve_once", "retro", "piperag"),
+    "piperag_figure_4": SCHEDULES,
+    "piperag_figure_5": ("no_retrieval", "retro", "retro_plus", "piperag"),
+    "piperag_figure_6": SCHEDULES,
+    "piperag_figure_7": ("no_retrieval", "retrieve_once", "retro", "piperag"),
+    "piperag_figure_8": ("no_retrieval", "retro_plus", "piperag"),
+    "piperag_figure_10": ("retro", "retro_plus", "piperag"),
+    "piperag_control": SCHEDULES,
+}
+
+
+@pytest.fixture(scope="module")
+def config(root: Path) -> Config:
+    """The default experiment."""
+    return load(root / "config.yaml")
+
+
+@pytest.fixture(scope="module")
+def plan(config: Config) -> Plan:
+    return Plan(config)
+
+
+def test_every_item_is_expected_to_read_something() -> None:
+    assert set(registry.names("item")) == {*ANSWERS, *ASKED, "piperag_table_2"}
+
+
+@pytest.mark.parametrize("item", registry.names("item"))
+def test_an_items_inputs_are_what_it_reads_and_nothing_else(plan: Plan, config: Config, item: str) -> None:
+    expected: dict[str, set[str]] = {}
+    if item in ANSWERS:
+        places = {(dataset, MODEL, name) for dataset, names in ANSWERS[item].items() for name in names}
+        places |= {("wiki_long", TRAINED, "cfic")} if item in OF_TRAINED else set()
+        expected["answers"] = {f"results/default/answers/{d}/{m}/{name}.jsonl" for d, m, name in places}
+    if item in TIMES:
+        expected["latency"] = {f"results/default/latency/{dataset}/{MODEL}.json" for dataset in TIMES[item]}
+    if item in PREDICTED:
+        expected["predictions"] = {"results/default/predictions.json"}
+    if item in ASKED:
+        entries = {label: entry for label, entry in config.pipelines.items() if entry.schedule in ASKED[item]}
+        expected["pipelines"] = {f"results/default/pipelines/{label}.jsonl" for label in entries}
+        indexes = {entry.index for entry in entries.values() if entry.asks}
+        recall = "results/default/databases/wikipedia/indexes/{}/recall.json"
+        expected["recall"] = {recall.format(index) for index in indexes}
+    if item == "cfic_table_1":
+        expected["training"] = {"results/default/training/cfic/data/train.jsonl"}
+    if item == "piperag_table_2":
+        expected["staleness"] = {"results/default/staleness/wikipedia.json"}
+    assert {name: set(paths) for name, paths in plan.items.inputs(item).items()} == expected
+
+
+def test_judgements_are_read_where_a_judge_is_named(config: Config) -> None:
+    judged = config.model_copy(update={"judge": Config.model_fields["judge"].annotation.__args__[0](methods=["cfic"])})
+    inputs = {item: Plan(judged).items.inputs(item) for item in registry.names("item")}
+    read = [path for item in inputs.values() for path in item.get("judgements", [])]
+    assert set(read) == {f"results/default/judgements/wiki_long/{model}/cfic.jsonl" for model in (MODEL, TRAINED)}
+    assert [item for item, files in inputs.items() if "judgements" in files] == ["cfic_table_7"]
+
+
+# --- an item shows the same from what it reads alone ---
+
+
+@pytest.fixture(scope="module")
+def finished(config: Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Invented results of the whole default experiment."""
+    folder = tmp_path_factory.mktemp("finished")
+    draw = random.Random(0)
+    for job in config.answers():
+        entry = config.methods[job.variant]
+        right = [draw.random() < 0.5 for _ in range(4)]
+        if job.dataset == "wiki_long":
+            synthetic_cfic.write(folder, job.variant, entry.method, right, model=job.model, **entry.params)
+        else:
+            synthetic_run.write_variant(
+                folder, job.variant, entry.method, right, params=entry.params, dataset=job.dataset, model=job.model
+            )
+    for dataset in config.datasets:
+        synthetic_cfic.write_documents(folder, dataset, 4)
+    for protocol in config.protocols:
+        stages = {name: {"query": 0.1, "skip": draw.random(), "prompt": 0.2} for name in protocol.methods}
+        synthetic_cfic.write_latency(folder, stages, dataset=protocol.dataset)
+    for label, pipeline in config.pipelines.items():
+        options = {k: v for k, v in pipeline.model_dump(exclude_unset=True).items() if k not in ("schedule", "limit")}
+        synthetic_piperag.write(folder, label, pipeline.schedule, [2 + draw.random() for _ in range(3)], **options)
+    for index in config.databases["wikipedia"].indexes:
+        synthetic_piperag.write_recall(folder, index, vectors=1000 if index == "ivf" else 500)
+    synthetic_piperag.write_staleness(folder, [[1.0, 0.8], [0.9, 0.7]])
+    return folder
+
+
+@pytest.mark.parametrize("item", registry.names("item"))
+def test_an_item_shows_the_same_from_what_it_reads_alone(
+    plan: Plan, config: Config, finished: Path, tmp_path: Path, item: str
+) -> None:
+    for path in [path for paths in plan.items.inputs(item).values() for path in paths]:
+        made = Path(path).relative_to(plan.paths.results)
+        for beside in (finished / made).parent.glob(f"{made.stem}.*"):
+            target = tmp_path / beside.relative_to(finished)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(beside, target)
+    shutil.copytree(finished / "data", tmp_path / "data")  # comes with the answers
+    module: Any = registry.module("item", item)
+    whole, alone = (module.table(Runs(folder, config)) for folder in (finished, tmp_path))
+    assert whole["measured"].notna().any()
+    assert alone.to_csv(index=False) == whole.to_csv(index=False)
+
+
+# --- choosing ---
+
+
+def asked(variant: str, method: str = "superposition", changed: tuple[str, ...] = (), **options: Any) -> Asked:
+    return Asked("nq", "tiny", variant, method, {"top_k": 1, "saliency": "bayesian"} | options, changed, "single_hop")
+
+
+def names(reads: Reads, *candidates: Asked) -> list[str]:
+    return [one.variant for one in reads.select(candidates)]
+
+
+K1, K2 = asked("k1"), asked("k2", changed=("top_k",), top_k=2)
+QUERY = asked("query", changed=("saliency",), saliency="query")
+NAIVE = asked("naive", "naive")
+
+
+@pytest.mark.parametrize(
+    ("answers", "chosen"),
+    [
+        (every(), ["k2", "k1", "query", "naive"]),
+        (every("naive"), ["naive"]),
+        (others("naive"), ["k2", "k1", "query"]),
+        (timed(), []),
+        (defaults("superposition"), ["k1"]),
+        (defaults("superposition", top_k=ANY), ["k2", "k1"]),
+        (defaults("superposition", top_k=SMALLEST), ["k1"]),
+        (defaults("superposition", top_k=COMPARED, saliency=("bayesian", "query")), ["k1", "query"]),
+        (defaults("superposition", top_k=2), ["k2"]),
+    ],
+)
+def test_variants_are_chosen_by_method_and_options(answers: Any, chosen: list[str]) -> None:
+    assert names(Reads(answers=[answers]), K2, K1, QUERY, NAIVE) == chosen
+
+
+def test_where_nothing_can_be_compared_the_smallest_is_read() -> None:
+    compared = Reads(answers=[defaults("superposition", top_k=COMPARED)])
+    assert names(compared, K2, asked("k4", changed=("top_k",), top_k=4)) == ["k2"]
+    assert names(compared, NAIVE) == []
+
+
+def test_a_variant_that_is_read_for_two_reasons_is_read_once() -> None:
+    assert names(Reads(answers=[every(), every("naive")]), K1, NAIVE) == ["k1", "naive"]
+
+
+def test_models_that_are_fine_tuned_here_are_left_out_where_an_item_reads_none() -> None:
+    mine = Asked("nq", "mine", "naive", "naive", {}, (), "single_hop", trained=True)
+    assert names(Reads(answers=[every()], trained=False), mine, NAIVE) == ["naive"]
+
+
+@pytest.mark.parametrize(
+    ("datasets", "kinds"),
+    [
+        ("single_hop", ["single_hop"]),
+        ("short", ["single_hop", "multi_hop"]),
+        ("long", ["long"]),
+        ("any", ["single_hop", "multi_hop", "long"]),
+    ],
+)
+def test_answers_are_read_of_the_data_sets_of_a_kind(datasets: Any, kinds: list[Any]) -> None:
+    candidates = [Asked(kind, "tiny", "naive", "naive", {}, (), kind) for kind in ("single_hop", "multi_hop", "long")]
+    assert [one.kind for one in Reads(answers=[every()], datasets=datasets).select(candidates)] == kinds
