@@ -27,7 +27,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def forget() -> None:
-    for cached in (module.imports, module._path, module._text):
+    for cached in (module.imports, module._path, module._text, module._kept):
         cached.cache_clear()
 
 
@@ -47,6 +47,25 @@ def test_changes_with_code_alone(package: Path) -> None:
     (package / "c.py").write_text("VALUE = 2\n")
     forget()
     assert module.digest("ragauge.a") != before
+
+
+def test_help_texts_do_not_count(package: Path) -> None:
+    text = "add_argument('--k', help={!r}, default={})\n"
+    digests = []
+    for told, default in (("kept", 1), ('"kept" documents\'', 1), ("kept", 2)):
+        (package / "c.py").write_text(text.format(told, default))
+        forget()
+        digests.append(module.digest("ragauge.c"))
+    assert digests[0] == digests[1] != digests[2]
+
+
+def test_what_was_read_once_is_kept_for_other_processes(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = module.digest("ragauge.a")
+    monkeypatch.setattr(module.sys, "dont_write_bytecode", False)
+    module._keep(module._place(module.ROOT), module._kept(module.ROOT), 0)
+    forget()
+    monkeypatch.setattr(module.ast, "parse", None)  # nothing is parsed again
+    assert module.digest("ragauge.a") == first
 
 
 def test_what_cannot_change_a_result_does_not_count_unless_it_is_named(package: Path) -> None:

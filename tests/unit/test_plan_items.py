@@ -14,7 +14,7 @@ import synthetic_piperag
 import synthetic_run
 from ragauge import registry
 from ragauge.experiment.plan import Plan
-from ragauge.experiment.schema import Config, load
+from ragauge.experiment.schema import Config, Judge, load
 from ragauge.results.reads import ANY, COMPARED, SMALLEST, Asked, Reads, defaults, every, others, timed
 from ragauge.results.runs import Runs
 
@@ -74,9 +74,12 @@ ANSWERS: dict[str, dict[str, set[str]]] = {
 OF_TRAINED = {"cfic_table_1", "cfic_table_3", "cfic_table_4", "cfic_table_7", "cfic_table_8", "cfic_figure_3"}
 OF_TRAINED |= {"frontier", "documents_reuse"}
 TIMES = {
-    **dict.fromkeys(("superposition_table_5", "superposition_table_7"), {"wiki_single"}),
-    **dict.fromkeys(("cfic_table_6", "cfic_table_8"), {"wiki_long"}),
-    **dict.fromkeys(("frontier", "documents_reuse"), {"wiki_single", "wiki_long"}),
+    "superposition_table_5": {"wiki_single"},
+    "superposition_table_7": {"wiki_single"},
+    "cfic_table_6": {"wiki_long"},
+    "cfic_table_8": {"wiki_long"},
+    "frontier": {"wiki_single", "wiki_long"},
+    "documents_reuse": {"wiki_single", "wiki_long"},
 }
 PREDICTED = {f"superposition_table_{number}" for number in (1, 2, 5, 6)}
 SCHEDULES = ("no_retrieval", "retrieve_once", "random", "retro", "retro_plus", "piperag")
@@ -132,7 +135,7 @@ def test_an_items_inputs_are_what_it_reads_and_nothing_else(plan: Plan, config: 
 
 
 def test_judgements_are_read_where_a_judge_is_named(config: Config) -> None:
-    judged = config.model_copy(update={"judge": Config.model_fields["judge"].annotation.__args__[0](methods=["cfic"])})
+    judged = config.model_copy(update={"judge": Judge(methods=["cfic"])})
     inputs = {item: Plan(judged).items.inputs(item) for item in registry.names("item")}
     read = [path for item in inputs.values() for path in item.get("judgements", [])]
     assert set(read) == {f"results/default/judgements/wiki_long/{model}/cfic.jsonl" for model in (MODEL, TRAINED)}

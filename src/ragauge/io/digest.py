@@ -1,15 +1,21 @@
 """A digest of the code behind a result: of a module and all of ours that it imports, anywhere in its text.
 
 The workflow gives it to its rules as a parameter, and records hold it: a changed module then makes anew exactly what
-rests on it. Comments, docstrings and layout do not count, nor do modules that cannot change a result (`NO_PART`): a fix
-to the downloader must not discard hours of answers.
+rests on it. Comments, docstrings, help texts and layout do not count, nor do modules that cannot change a result
+(`NO_PART`): a fix to the downloader must not discard hours of answers.
 """
 
 from __future__ import annotations
 
 import ast
+import atexit
 import hashlib
+import json
+import os
+import re
+import sys
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -26,6 +32,12 @@ NO_PART = frozenset(
         *("assets.archive", "assets.hub", "assets.store", "assets.url", "assets.wheel"),
     )
 )
+
+MOST_KEPT = 3000  # sources whose text is kept between processes
+_READER = f"{sys.version_info} {Path(__file__).read_text(encoding='utf-8')}".encode()  # what a text depends on, too
+_STRING = r"""Constant\(value=(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")\)"""  # as `ast.dump` writes it
+_DOCSTRING = re.compile(rf"body=\[Expr\(value={_STRING}\)(?:, )?")
+_HELP = re.compile(rf"keyword\(arg='(?:help|description)', value={_STRING}\)(?:, )?")
 
 
 class _Text(NamedTuple):
@@ -90,12 +102,40 @@ def _text(module: str) -> _Text:
     path = _path(module)
     if path is None:
         raise ModuleNotFoundError(f"{module}: no such module below {ROOT}")
-    tree = ast.parse(path.read_bytes(), filename=str(path))
-    imported = list(_imported(tree.body))
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node, clean=False):
-            node.body = node.body[1:]
-    return _Text(hashlib.sha256(ast.dump(tree).encode()).hexdigest(), imported)
+    source = path.read_bytes()
+    known, key = _kept(ROOT), hashlib.sha256(source + _READER).hexdigest()
+    if key not in known:
+        tree = ast.parse(source, filename=str(path))
+        code = _HELP.sub("", _DOCSTRING.sub("body=[", ast.dump(tree)))
+        known[key] = _Text(hashlib.sha256(code.encode()).hexdigest(), list(_imported(tree.body)))
+    return _Text(*known[key])
+
+
+@cache
+def _kept(root: Path) -> dict[str, _Text]:
+    """What earlier processes found in sources, by their hash: parsing the package takes longer than planning a run."""
+    try:
+        kept = json.loads(_place(root).read_bytes())
+    except (OSError, ValueError):
+        kept = {}
+    known = kept if isinstance(kept, dict) and len(kept) < MOST_KEPT else {}
+    atexit.register(_keep, _place(root), known, len(known))
+    return known
+
+
+def _keep(place: Path, known: dict[str, _Text], before: int) -> None:
+    """Write what is known, as Python keeps compiled modules: if there is anything new and the folder can be written."""
+    if len(known) == before or sys.dont_write_bytecode:
+        return
+    with suppress(OSError):
+        place.parent.mkdir(exist_ok=True)
+        beside = place.with_suffix(f".{os.getpid()}")
+        beside.write_text(json.dumps(known))
+        beside.replace(place)
+
+
+def _place(root: Path) -> Path:
+    return root / PACKAGE / "__pycache__" / "digests.json"
 
 
 def _imported(statements: list[ast.stmt]) -> Iterator[tuple[str, list[str]]]:

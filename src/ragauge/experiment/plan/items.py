@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import ragauge
 from ragauge import methods, registry
@@ -32,7 +34,7 @@ class ItemPlan(Part):
     def inputs(self, item: str) -> dict[str, list[str]]:
         """The files that an item is rendered from, by what they are: what it says that it reads."""
         reads: Reads = registry.module("item", item).READS
-        chosen = [Answers(one.dataset, one.model, one.variant) for one in reads.select(self._asked())]
+        chosen = [Answers(one.dataset, one.model, one.variant) for one in reads.select(self._asked)]
         judged = set(self.config.judged()) if reads.judgements else set()
         pipelines = [label for label, entry in self.config.pipelines.items() if entry.schedule in reads.pipelines]
         trainings = self.config.training if reads.training_data else ()
@@ -89,24 +91,35 @@ class ItemPlan(Part):
             if entry.asks and self.config.databases[database].evaluation != "none":
                 yield self.paths.recall.format(database=database, index=entry.index)
 
-    def _asked(self) -> Iterator[Asked]:
+    @cached_property
+    def _asked(self) -> list[Asked]:
         """Every answer job as an item chooses from it."""
-        for job in self.config.answers():
-            variant, protocol = self.config.methods[job.variant], self.config.protocol(job.dataset)
-            options, defaults = variant.options, methods.options(variant.method)
-            yield Asked(
+        options = {name: variant.options for name, variant in self.config.methods.items()}
+        changed = {name: _changed(self.config.methods[name].method, options[name]) for name in options}
+        kinds = {label: self._kind(label) for label in self.config.datasets}
+        timed = {(protocol.dataset, name) for protocol in self.config.protocols for name in protocol.methods}
+        return [
+            Asked(
                 *job,
-                method=variant.method,
-                options=options,
-                changed=[name for name, value in options.items() if value != defaults[name]],
-                kind=self._kind(job.dataset),
+                method=self.config.methods[job.variant].method,
+                options=options[job.variant],
+                changed=changed[job.variant],
+                kind=kinds[job.dataset],
                 trained=bool(self.config.trainings(job.model)),
-                timed=protocol is not None and job.variant in protocol.methods,
+                timed=(job.dataset, job.variant) in timed,
             )
+            for job in self.config.answers()
+        ]
 
     def _kind(self, dataset: str) -> Kind:
         kind = AnswerPlan(self.config, self.cores).dataset_kind(dataset)
         return "long" if kind.long else "multi_hop" if kind.multi_hop else "single_hop"
+
+
+def _changed(method: str, options: Mapping[str, Any]) -> list[str]:
+    """The names of the options that are not at their defaults."""
+    defaults = methods.options(method)
+    return [name for name, value in options.items() if value != defaults[name]]
 
 
 def _metrics() -> list[str]:
