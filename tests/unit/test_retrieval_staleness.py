@@ -86,8 +86,8 @@ def test_staleness_begins_at_one_token(comparison: Comparison) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--tokens", "30"], "--tokens: 30 are too few for a query that is so stale; at least 80"),
-        (["--limit", "0"], "--limit: must be at least 1, not 0"),
+        (["--tokens", "30"], "--tokens: must be greater than or equal to 128, not '30'"),
+        (["--limit", "0"], "--limit: must be greater than or equal to 1, not '0'"),
         (["--tokens", "9999"], "none of its held-out texts has 9999 tokens"),
     ],
 )

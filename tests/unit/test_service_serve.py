@@ -128,12 +128,12 @@ def test_the_parts_answer_as_the_whole(folder: Path, retriever: Retriever) -> No
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--port", "70000"], "--port 70000: must be from 0 to 65535"),
-        (["--threads", "0"], "--threads 0: must be from 1"),
+        (["--port", "70000"], "--port: must be less than or equal to 65535, not '70000'"),
+        (["--threads", "0"], "--threads: must be greater than or equal to 1"),
         (["--tls-cert", "a.pem"], "--tls-cert and --tls-key: give both or neither"),
         (["--tls-cert", "a.pem", "--tls-key", "b.pem"], "TLS: a.pem and b.pem cannot be used: No such file"),
         (["--cores", "x"], "cores 'x': must be a list of cores"),
-        (["--max-concurrent", "0"], "--max-concurrent 0: must be from 1"),
+        (["--max-concurrent", "0"], "--max-concurrent: must be greater than or equal to 1"),
         (["--part", "0/3"], "part-0-of-3: no merged index"),
         (["--host", "203.0.113.1"], "cannot listen on 203.0.113.1:0"),
     ],

@@ -5,69 +5,77 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ragauge.errors import UserError
+from ragauge.verbs import _options as options
 
 if TYPE_CHECKING:
     from ragauge.retrieval.retriever import Retriever
+    from ragauge.retrieval.settings import StalenessSettings
     from ragauge.retrieval.staleness import Likeness
+
+ELSEWHERE = ("database",)  # keys that are no option, or one of another meaning
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `ragauge staleness`."""
+    from ragauge.retrieval.settings import StalenessSettings
+
     add = parser.add_argument
     add("--config", type=Path, metavar="FILE.yaml", help="take all settings from its entry --label of `staleness`")
     add("--label", help="of --config")
     add("--database", type=Path, required=True, metavar="FOLDER", help="the chunk database, with its held-out text")
-    add("--index", default="ivf", metavar="LABEL", help="of the database's indexes (ivf)")
-    add("--encoder", default="minilm", help="compares what was found: a name, a source or a folder (minilm)")
-    add("--engine", choices=("onnx", "torch"), default="onnx", help="what runs it (onnx)")
-    add("--nprobe", type=int, metavar="N", help="effort of a search; default: the index's own")
-    add("--tokens", type=int, default=1024, help="of a text (1024)")
-    add("--limit", type=int, help="texts; default: all")
-    add("--threads", type=int, metavar="N", help="of encoder and search; default: the libraries' own choice")
+    options.add_settings(parser, StalenessSettings, ELSEWHERE)
+    add("--threads", type=options.count, metavar="N", help="of encoder and search; default: the libraries' own choice")
     add("--out", type=Path, required=True, metavar="FILE.json")
 
 
 def run(args: argparse.Namespace) -> None:
     """Write one JSON file: what was compared by what, and each query's cosines."""
-    if args.config:
-        _configure(args)
-    for name in ("nprobe", "limit", "threads"):
-        value = getattr(args, name)
-        if value is not None and value < 1:
-            raise UserError(f"--{name}: must be at least 1, not {value}")
+    settings = _settings(args)
     from ragauge.cost.machine import provenance
     from ragauge.generation.evaluation import texts
     from ragauge.retrieval.embed import EncoderChoice
     from ragauge.retrieval.staleness import Comparison, compare
 
+    args.index = settings.index
     retriever = _retriever(args)
-    choice = EncoderChoice(args.encoder, args.engine, args.threads)
-    comparison = Comparison(retriever, retriever.database, choice.load(), args.nprobe)
-    asked = [(text.key, text.ids) for text in texts(retriever.database, args.tokens, args.limit)]
+    choice = EncoderChoice(settings.encoder, settings.engine, args.threads)
+    comparison = Comparison(retriever, retriever.database, choice.load(), settings.nprobe)
+    asked = [(text.key, text.ids) for text in texts(retriever.database, settings.tokens, settings.limit)]
     found = list(compare(comparison, asked))
     if not found:
         longest = max(comparison.stale_tokens) + retriever.database.chunk_tokens
-        raise UserError(f"--tokens: {args.tokens} are too few for a query that is so stale; at least {longest}")
+        raise UserError(f"--tokens: {settings.tokens} are too few for the stalest query; it takes at least {longest}")
     recipe = retriever.index.recipe
-    about = {"encoder": args.encoder, "encoder_sha256": choice.sha256, "nprobe": args.nprobe or recipe.effort}
-    about |= {"index": args.index, "filled": recipe.filled, "texts": len(asked), "tokens": args.tokens}
-    report = {**about, "stale_tokens": comparison.stale_tokens, "provenance": provenance()}
+    report = {
+        "encoder": settings.encoder,
+        "encoder_sha256": choice.sha256,
+        "nprobe": settings.nprobe or recipe.effort,
+        "index": settings.index,
+        "filled": recipe.filled,
+        "texts": len(asked),
+        "tokens": settings.tokens,
+        "stale_tokens": comparison.stale_tokens,
+        "provenance": provenance(),
+    }
     _write(args.out, report, found)
     print(args.out)
 
 
-def _configure(args: argparse.Namespace) -> None:
-    """Put the settings of a configuration's entry in the place of the options."""
-    from ragauge.errors import unknown
+def _settings(args: argparse.Namespace) -> StalenessSettings:
+    """Those of the configuration's entry, or of the options."""
+    from ragauge.experiment.reading import checked_options
+    from ragauge.retrieval.settings import StalenessSettings
+
+    if args.config is None:
+        stated = options.given(args, StalenessSettings, ELSEWHERE)
+        return checked_options(StalenessSettings, {"database": args.database.name, **stated})
     from ragauge.experiment import schema
 
     entries = schema.load(args.config).staleness
-    if args.label not in entries:
-        raise unknown("comparison", args.label, entries, f"{args.config}: staleness")
-    vars(args).update(entries[args.label].model_dump(exclude={"database"}))
+    return cast(StalenessSettings, options.pick(entries, args.label, "comparison", f"{args.config}: staleness"))
 
 
 def _retriever(args: argparse.Namespace) -> Retriever:

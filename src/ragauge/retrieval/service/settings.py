@@ -1,0 +1,21 @@
+"""How a retrieval server runs: the options of `ragauge serve`."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class ServerSettings(BaseModel):
+    """Address, threads, and the limits that one request and all of them together are held to."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    port: int = Field(50051, ge=0, le=65535, description="port to listen on; 0: the system chooses")
+    host: str = Field("127.0.0.1", description="address to listen on; this one can only be reached from this machine")
+    threads: int | None = Field(
+        None, ge=1, le=1024, description="of one search; default: all cores that the server may use"
+    )
+    grace: float = Field(30.0, ge=0, le=86400, description="seconds for requests under way when the server is stopped")
+    max_queries: int = Field(256, ge=1, le=65536, description="queries in one request")
+    max_concurrent: int = Field(64, ge=1, le=4096, description="requests under way")
+    max_message_bytes: int = Field(1 << 20, ge=1024, le=1 << 30, description="bytes of a request")
