@@ -105,5 +105,5 @@ def all_logits(lm: LM, ids: Sequence[int], positions: Sequence[float] | None = N
 
 def hidden(lm: LM, cache: Any, rows: Sequence[Row]) -> Tensor:
     """Hidden states of all new tokens of one pass, packed: (token, d_model)."""
-    states: Tensor = lm._forward(cache, rows, range(len(rows)), None)
+    states: Tensor = lm.decoder.weights.norm(lm.passes.forward(cache, rows, range(len(rows))))
     return states

@@ -21,6 +21,7 @@ from ragauge.errors import unknown
 PACKAGES = {
     "method": "ragauge.methods",
     "dataset": "ragauge.datasets",
+    "engine": "ragauge.engines.backends",
     "metric": "ragauge.metrics",
     "ranker": "ragauge.rankers",
     "reader": "ragauge.generation.readers",

@@ -124,3 +124,16 @@ def test_a_batch_of_rows_is_counted_as_its_rows():
     assert _fvcore_macs(step, torch.ones(3, 7, dtype=torch.long)) == call_macs(
         Call("documents", (7,) * 3, (0,) * 3, logits=(7,) * 3), shape
     )
+
+
+@pytest.mark.parametrize("layers", [(0, 1), (1, 3)])
+def test_a_range_of_layers_is_counted_as_a_model_of_these_layers(layers):
+    model, shape = FAMILIES["llama"]()
+    model.model.layers = model.model.layers[slice(*layers)]
+    for index, layer in enumerate(model.model.layers):
+        layer.self_attn.layer_idx = index
+    model.config.num_hidden_layers = layers[1] - layers[0]
+    step, ids = _Step(model, 9, 1), torch.ones(1, 5, dtype=torch.long)
+    call = Call("prompt", (5,), (9,), logits=(1,), layers=layers)
+    assert _fvcore_macs(step, ids) == call_macs(call, shape)
+    assert _torch_flop(step, ids) == flop([call], shape)

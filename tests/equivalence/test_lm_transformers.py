@@ -17,7 +17,7 @@ from torch import Tensor
 
 import lm_references as tiny
 from ragauge import assets
-from ragauge.engines import LM, Limits, decoder, load_lm
+from ragauge.engines import LM, Limits, kernels, load_lm
 from ragauge.engines.rope import alibi_slopes
 from ragauge.errors import UserError
 
@@ -104,11 +104,11 @@ def test_attention_means(pair: tuple[Any, LM]) -> None:
 def test_a_product_of_one_token_is_the_product_on_every_processor(
     rows: int, bias: bool, intel: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(decoder, "on_intel", lambda: intel)
+    monkeypatch.setattr(kernels, "on_intel", lambda: intel)
     x, weight, added = (torch.randn(*size).div(4).to(dtype) for size in ((1, 33), (rows, 33), (rows,)))
     expected = torch.nn.functional.linear(x.double(), weight.double(), added.double() if bias else None)
     within = {torch.float32: 1e-6, torch.bfloat16: 0.01}[dtype]  # half a unit in the last place of numbers up to 4
-    assert_close(decoder.project(x, weight, added if bias else None).double(), expected, within)
+    assert_close(kernels.project(x, weight, added if bias else None).double(), expected, within)
 
 
 @pytest.mark.parametrize("dtype", HALF, ids=str)

@@ -11,7 +11,7 @@ import torch
 
 from lm_references import VOCAB, all_logits, row, tokens
 from ragauge.cost.shape import Shape
-from ragauge.engines import LM, Extension, Limits, Row, engine, random_lm
+from ragauge.engines import LM, Extension, Limits, Row, Span, passes, random_lm
 from ragauge.engines.steps import StepsByCapacity
 from ragauge.errors import UserError
 
@@ -86,9 +86,9 @@ def test_chunks_and_batches_change_nothing(
     chunks: tuple[int, ...], observed: str, lm: LM, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = read_all(lm, observed)
-    names = ("BATCH_TOKENS", "ROPE_CHUNK", "ALIBI_CHUNK", "LOGIT_CHUNK")
+    names = ("BATCH_TOKENS", "ROPE_CHUNK", "MASK_CHUNK", "LOGIT_CHUNK")
     for name, value in zip(names, chunks, strict=True):
-        monkeypatch.setattr(engine, name, value)
+        monkeypatch.setattr(passes, name, value)
     parts = read_all(lm, observed)
     torch.testing.assert_close(parts.last_logits, whole.last_logits, atol=1e-5, rtol=0)
     for mine, theirs in zip(parts.logp + parts.attention, whole.logp + whole.attention, strict=True):
@@ -208,4 +208,4 @@ def test_generation_behind_joined_spans(shape: Shape, dtype: str) -> None:
 
 def test_a_row_knows_how_much_it_attends_to() -> None:
     assert Row([1], [0.0]).past_length == 0
-    assert row([1], 0, [engine.Span(0, 3), engine.Span(7, 9)]).past_length == 5
+    assert row([1], 0, [Span(0, 3), Span(7, 9)]).past_length == 5

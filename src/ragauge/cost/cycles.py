@@ -35,7 +35,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from ragauge.cost.flop import attention_macs, row_macs, trace_macs
+from ragauge.cost.flop import Layers, attention_macs, row_macs, trace_macs
 from ragauge.cost.shape import Shape
 from ragauge.cost.trace import Call, Trace, online
 from ragauge.errors import unknown
@@ -103,9 +103,9 @@ def with_queries_kept(trace: Iterable[Call], kept: int) -> Trace:
     return [_repeat_longest(call, kept) if call.stage == "query" else call for call in trace]
 
 
-def kv_bytes(shape: Shape, tokens: int, dtype: object) -> int:
+def kv_bytes(shape: Shape, tokens: int, dtype: object, layers: Layers = None) -> int:
     """Bytes of the cached keys and values of `tokens` tokens; `dtype` is a torch dtype or its name."""
-    return 2 * sum(shape.kv_heads) * shape.head_dim * tokens * dtype_bytes(dtype)
+    return 2 * sum(shape.kv_heads[slice(*layers or (None,))]) * shape.head_dim * tokens * dtype_bytes(dtype)
 
 
 def dtype_bytes(dtype: object) -> int:
@@ -133,7 +133,8 @@ def _published_rows(call: Call, shape: Shape) -> tuple[int, ...]:
     if call.macs is not None or not more:
         return rows
     cached = (
-        attention_macs(shape, n, p) - attention_macs(shape, n, 0) for n, p in zip(call.lengths, call.past, strict=True)
+        attention_macs(shape, n, p, layers=call.layers) - attention_macs(shape, n, 0, layers=call.layers)
+        for n, p in zip(call.lengths, call.past, strict=True)
     )
     return tuple(row + more * part for row, part in zip(rows, cached, strict=True))
 
@@ -148,7 +149,15 @@ def _mean(rows: tuple[int, ...]) -> int:
 
 def _repeat_longest(call: Call, count: int) -> Call:
     row = max(range(len(call.lengths)), key=lambda i: (call.lengths[i], call.past[i]))
-    logits = (call.logits[row],) * count if call.logits else ()
+
+    def repeated(values: tuple[int, ...]) -> tuple[int, ...]:
+        return (values[row],) * count if values else ()
+
     return replace(
-        call, lengths=(call.lengths[row],) * count, past=(call.past[row],) * count, logits=logits, parallel=False
+        call,
+        lengths=repeated(call.lengths),
+        past=repeated(call.past),
+        logits=repeated(call.logits),
+        again=repeated(call.again),
+        parallel=False,
     )

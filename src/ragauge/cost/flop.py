@@ -15,6 +15,9 @@ from ragauge.cost.trace import Call
 
 FLOP_PER_MAC = 2
 
+Layers = tuple[int, int] | None
+"""From the first to before the last of these layers alone; None: all."""
+
 
 def attention_weights(shape: Shape, layer: int) -> int:
     """Weights of the query, key, value and output projections of one layer; grouped heads share keys and values."""
@@ -28,9 +31,9 @@ def mlp_weights(shape: Shape, layer: int) -> int:
 
 
 @lru_cache(maxsize=64)  # every row of every call of a trace asks for it
-def layer_weights(shape: Shape) -> int:
-    """Weights of all layers' matrices, which is also the MACs of one token through them."""
-    return sum(attention_weights(shape, i) + mlp_weights(shape, i) for i in range(shape.layers))
+def layer_weights(shape: Shape, layers: Layers = None) -> int:
+    """Weights of all layers' matrices (or those of a range), which is also the MACs of one token through them."""
+    return sum(attention_weights(shape, i) + mlp_weights(shape, i) for i in range(*layers or (0, shape.layers)))
 
 
 def output_weights(shape: Shape) -> int:
@@ -38,13 +41,13 @@ def output_weights(shape: Shape) -> int:
     return shape.vocab * shape.d_model
 
 
-def attention_macs(shape: Shape, new: int, past: int, steps: int = 1) -> int:
+def attention_macs(shape: Shape, new: int, past: int, steps: int = 1, layers: Layers = None) -> int:
     """Query·key and probability·value products of `new` tokens a step, of which step s has `past + s * new` behind it.
 
     Dense: `heads * head_dim * n * (past + n)` for each of the two products, summed over layers and steps.
     """
     pairs = new * (steps * (past + new) + new * (steps * (steps - 1) // 2))
-    return 2 * pairs * sum(shape.heads) * shape.head_dim
+    return 2 * pairs * sum(shape.heads[slice(*layers or (None,))]) * shape.head_dim
 
 
 def row_macs(call: Call, shape: Shape) -> tuple[int, ...]:
@@ -53,8 +56,8 @@ def row_macs(call: Call, shape: Shape) -> tuple[int, ...]:
         return _divide(call.macs, call.lengths)
     logits = call.logits or (0,) * len(call.lengths)
     return tuple(
-        call.steps * (new * layer_weights(shape) + scored * output_weights(shape))
-        + attention_macs(shape, new, past, call.steps)
+        call.steps * (new * layer_weights(shape, call.layers) + scored * output_weights(shape))
+        + attention_macs(shape, new, past, call.steps, call.layers)
         for new, past, scored in zip(call.lengths, call.past, logits, strict=True)
     )
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ragauge.cost.cycles import QUERIES_ONCE, compute_cycles, dtype_bytes, kv_bytes, with_queries_kept
 from ragauge.cost.flop import flop, parameters
-from ragauge.cost.trace import Call, Trace, online
+from ragauge.cost.trace import Trace, online
 
 PLAIN = ("naive", "attention_sort", "closed_book", "oracle")  # methods that read one plain prompt, not segments
 
@@ -53,7 +53,7 @@ def cost_report(
         "flop": flop(online(trace), lm.shape),
         "offline_flop": flop(prepared, lm.shape),
         "kv_bytes": peak_bytes * dtype_bytes(dtype) // dtype_bytes(lm.dtype),
-        "offline_kv_bytes": kv_bytes(lm.shape, sum(_decoded(call) for call in prepared), dtype),
+        "offline_kv_bytes": kv_bytes(lm.shape, sum(call.cached for call in prepared), dtype),
         "dtype": dtype,
         "parameters": parameters(lm.shape),
         "tokens": prompt.token_counts(),
@@ -87,8 +87,3 @@ def _as_counted(name: str, method: Any, prompt: Any) -> tuple[Any, Any]:
     return method, replace(
         prompt, documents=documents, query=prompt.query[1:] or prompt.query, task=prompt.task[1:] or prompt.task
     )
-
-
-def _decoded(call: Call) -> int:
-    """Tokens that a call left in the decoder's cache; an encoder's leave none."""
-    return 0 if call.macs is not None else sum(call.lengths) * call.steps

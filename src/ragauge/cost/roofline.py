@@ -29,12 +29,12 @@ def call_bytes(call: Call, shape: Shape, dtype: object) -> int:
     """
     if call.macs is not None:
         return 0
-    return call.steps * weight_bytes(call, shape, dtype) + kv_bytes(shape, _kv_tokens(call), dtype)
+    return call.steps * weight_bytes(call, shape, dtype) + kv_bytes(shape, _kv_tokens(call), dtype, call.layers)
 
 
 def weight_bytes(call: Call, shape: Shape, dtype: object) -> int:
     """Bytes of the matrices that one step of a call reads; the output matrix only where logits are computed."""
-    count = layer_weights(shape) + (output_weights(shape) if any(call.logits) else 0)
+    count = layer_weights(shape, call.layers) + (output_weights(shape) if any(call.logits) else 0)
     return count * dtype_bytes(dtype)
 
 

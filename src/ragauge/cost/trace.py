@@ -26,6 +26,15 @@ class Call:
     macs: int | None = None  # multiply-accumulates, given outright, of a model other than the decoder (an encoder)
     seconds: float | None = None  # wall clock; None where nothing ran (shape-only decoders)
     loading_s: float | None = None  # of a result that was read from disk; `seconds` is what computing it had taken
+    layers: tuple[int, int] | None = None  # from the first to before the last of these alone; None: all
+    again: tuple[int, ...] = ()  # tokens of each row written over their own slots, which `past` leaves out; () is none
+
+    @property
+    def cached(self) -> int:
+        """Tokens that the call added to a cache; an encoder's call and one that goes on from a layer add none."""
+        if self.macs is not None or (self.layers and self.layers[0] > 0):
+            return 0
+        return sum(self.lengths) * self.steps - sum(self.again)
 
     def to_json(self) -> dict[str, Any]:
         """A dictionary without the fields that stand at their defaults."""
@@ -35,10 +44,10 @@ class Call:
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Call:
         """The inverse of `to_json`; raises TypeError on unknown keys and on values of another kind."""
-        listed = {"lengths", "past", "logits"}
-        values: dict[str, Any] = {k: tuple(v) if k in listed else v for k, v in data.items()}
+        listed = {"lengths", "past", "logits", "layers", "again"}
+        values: dict[str, Any] = {k: tuple(v) if k in listed and v is not None else v for k, v in data.items()}
         call = cls(**values)
-        counts = (*call.lengths, *call.past, *call.logits, call.steps)
+        counts = (*call.lengths, *call.past, *call.logits, *(call.layers or ()), *call.again, call.steps)
         times = (n for n in (call.macs, call.seconds, call.loading_s) if n is not None)
         if not isinstance(call.stage, str) or any(type(n) is not int for n in counts):
             raise TypeError(f"a call counts tokens of a stage; this one is {data}")

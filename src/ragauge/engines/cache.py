@@ -1,7 +1,8 @@
 """The key-value cache: one arena of tokens, in which every segment of a prompt is a span.
 
 Parallel paths share spans (the preamble, say) instead of copying them; a row of a batch names the spans that it
-attends to. Keys are stored rotated to their real-valued positions, so spans can be joined in any order.
+attends to. Keys are stored rotated to their real-valued positions, so spans can be joined in any order, and moved to
+other positions by rotating them on.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from ragauge.cost.shape import Shape
 from ragauge.engines.protocol import Span
+from ragauge.engines.rope import rotated_on
 
 
 class Content(NamedTuple):
@@ -47,6 +49,8 @@ class KVCache:
         self.positions = torch.empty(capacity, dtype=torch.float32, device=device)  # (token,), real-valued
         self.bias: Tensor | None = None  # (token,), fp32, added to every attention score of a key; None: all zero
         self.beside: Callable[..., Tensor | None] | None = None  # (layer, states, positions=): added after attention
+        self.head_positions: list[Tensor] | None = None  # a layer: (kv_head, slot); inf: no token
+        self.ragged = False  # some head keeps fewer tokens than others
         self._contents: list[Content] = []  # by slot; what has no name is not among them
 
     @property
@@ -67,6 +71,7 @@ class KVCache:
         grown = self._like(max(needed, self.capacity + self.capacity // 2))
         grown._fill(self, slice(0, self.length))
         self.k, self.v, self.positions, self.bias = grown.k, grown.v, grown.positions, grown.bias
+        self.head_positions = grown.head_positions
 
     def append(self, source: KVCache, span: Span) -> None:
         """Add a span of another cache's slots at the end of this one."""
@@ -80,6 +85,60 @@ class KVCache:
             self.bias = torch.zeros_like(self.positions)
         self.bias[span.start : span.stop] += value
 
+    @torch.inference_mode()
+    def move(self, span: Span, positions: Sequence[float]) -> None:
+        """Let a span's tokens stand at other positions, one a token, whatever they were read at.
+
+        Rotated keys are rotated on by the difference, k' = R(new - old) k, in fp32 and rounded once: move tokens from
+        where they were read, not in a chain. ALiBi's keys do not hold their position and stay as they are.
+        """
+        new = torch.tensor(list(positions), dtype=torch.float32, device=self.positions.device)
+        at = slice(span.start, span.stop)
+        for layer, k in enumerate(self.k):
+            old = (self.positions if self.head_positions is None else self.head_positions[layer])[..., at]
+            if self.shape.position == "rope":
+                k[:, at] = rotated_on(k[:, at], torch.where(old.isinf(), 0, new - old), self.shape)
+            if self.head_positions is not None:
+                self.head_positions[layer][:, at] = torch.where(old.isinf(), old, new)
+        self.positions[at] = new
+        self.forget(span)
+
+    @torch.inference_mode()
+    def keep_by_head(self, slots: Sequence[Sequence[Sequence[int]]], extra: int = 0) -> KVCache:
+        """A new cache in which every key-value head keeps slots of its own, side by side from slot 0 on.
+
+        Heads may keep different numbers of tokens; the cache is as long as the longest, the others' last slots are
+        hidden. What is read into it afterwards is in all heads.
+
+        Args:
+            slots: those to keep of each layer and key-value head: (layer, kv_head, kept).
+            extra: room for more tokens.
+
+        Raises:
+            ValueError: no head keeps a token, or the cache has score biases.
+        """
+        counts = [len(kept) for heads in slots for kept in heads]
+        if not max(counts, default=0) or self.bias is not None:
+            raise ValueError("heads keep at least a token, in a cache without biases")
+        kept_cache = self._like(max(counts) + extra)
+        kept_cache.length, kept_cache.ragged = max(counts), len(set(counts)) > 1 or self.ragged
+        kept_cache.positions.zero_()
+        kept_cache.head_positions = [
+            torch.full((len(heads), kept_cache.capacity), torch.inf, device=self.positions.device) for heads in slots
+        ]
+        for layer, heads in enumerate(slots):
+            mine = self.positions.expand(len(heads), -1) if self.head_positions is None else self.head_positions[layer]
+            kept_cache.k[layer].zero_()  # a hidden slot has the weight 0, and 0 x NaN is NaN
+            kept_cache.v[layer].zero_()
+            for head, kept in enumerate(heads):
+                for source, target in (
+                    (self.k[layer], kept_cache.k[layer]),
+                    (self.v[layer], kept_cache.v[layer]),
+                    (mine, kept_cache.head_positions[layer]),
+                ):
+                    target[head, : len(kept)] = source[head, list(kept)]
+        return kept_cache
+
     def truncate(self, length: int) -> None:
         """Forget all slots from `length` on, with their biases and names."""
         self.length = min(self.length, length)
@@ -92,9 +151,20 @@ class KVCache:
         first = min(spans).start
         self._contents += [Content(s.start, s.stop, name, s.start - first) for s in sorted(spans)]
 
+    def forget(self, span: Span) -> None:
+        """Forget the names of a span's slots, whose content is about to be another."""
+        kept = []
+        for c in self._contents:
+            if c.start < min(c.stop, span.start):
+                kept.append(c._replace(stop=min(c.stop, span.start)))
+            if max(c.start, span.stop) < c.stop:
+                first = max(c.start, span.stop)
+                kept.append(Content(first, c.stop, c.name, c.offset + first - c.start))
+        self._contents = kept
+
     def contents(self, spans: Sequence[Span]) -> list[tuple[str, int, int]] | None:
         """What the spans hold: (name, first token of it, last), in order; None where a slot has no name or a bias."""
-        if self.bias is not None:
+        if self.bias is not None or self.head_positions is not None:
             return None
         found = []
         for span in merge(spans):
@@ -124,6 +194,17 @@ class KVCache:
             joined._fill(self, slice(span.start, span.stop))
         return joined
 
+    def _fill_by_head(self, source: KVCache, slots: slice, stop: int) -> None:
+        """Append the source's positions by head, where either cache has any."""
+        if source.head_positions is None and self.head_positions is None:
+            return
+        by_head = source.head_positions or [source.positions.expand(k.shape[0], -1) for k in source.k]
+        if self.head_positions is None:
+            self.head_positions = [self.positions.expand(k.shape[0], -1).clone() for k in self.k]
+        for mine, theirs in zip(self.head_positions, by_head, strict=True):
+            mine[:, self.length : stop] = theirs[:, slots]
+        self.ragged = self.ragged or source.ragged
+
     def _like(self, capacity: int) -> KVCache:
         return KVCache(self.shape, capacity, self.k[0].dtype, self.positions.device)
 
@@ -136,6 +217,7 @@ class KVCache:
         if source.bias is not None:
             self.bias = torch.zeros_like(self.positions) if self.bias is None else self.bias
             self.bias[self.length : stop] = source.bias[slots]
+        self._fill_by_head(source, slots, stop)
         moved = self.length - slots.start
         self._contents += [
             Content(start + moved, last + moved, c.name, c.offset + start - c.start)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ragauge.cost.machine import cpu_model
+from ragauge.cost.flop import Layers
 from ragauge.cost.shape import Shape
 from ragauge.engines.cache import KVCache
+from ragauge.engines.kernels import project
 from ragauge.engines.layout import Layout
 from ragauge.engines.rope import alibi_bias, rotate, rotation
 
@@ -35,39 +35,6 @@ class Linear:
 
     def __call__(self, x: Tensor) -> Tensor:
         return project(x, self.weight, self.bias)
-
-
-def project(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """(token, in), (out, in) -> (token, out).
-
-    One token on a CPU is bound by memory, and which of torch's products reads a matrix fastest depends on the CPU.
-    """
-    if not torch.compiler.is_exporting() and x.shape[0] == 1 and weight.device.type == "cpu":
-        if weight.dtype == torch.bfloat16 and on_intel():
-            return _by_vector(x, weight, bias)
-        if weight.dtype == torch.float32 and not on_intel():
-            return _in_parts(x, weight, bias)
-    return F.linear(x, weight, bias)
-
-
-@cache
-def on_intel() -> bool:
-    """Whether the processor is Intel's, whose library multiplies a vector in fp32 with all threads."""
-    return cpu_model().startswith("Intel")
-
-
-def _by_vector(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """A matrix-vector product, which was never slower there than a matrix product with one row, and often faster."""
-    product = torch.mv(weight, x[0]) if bias is None else torch.addmv(bias, weight, x[0])
-    return product[None]
-
-
-def _in_parts(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """The rows in parts, side by side: elsewhere than on Intel's, a product reads the whole matrix with one thread."""
-    parts = math.gcd(weight.shape[0], 2 * torch.get_num_threads())
-    rows = weight.view(parts, -1, weight.shape[1])
-    product = torch.bmm(rows, x.t().expand(parts, -1, 1)).view(1, -1)
-    return product if bias is None else product + bias
 
 
 @dataclass(frozen=True)
@@ -128,25 +95,42 @@ class Decoder:
         self, ids: Tensor, positions: Tensor, cache: KVCache, layout: Layout, observe: Observer | None = None
     ) -> Tensor:
         """Normed hidden states (token, d_model) of packed new tokens (token,); their keys and values join the cache."""
+        return self.weights.norm(self.read(self.embedded(ids), positions, cache, layout, observe))
+
+    def read(
+        self,
+        x: Tensor,
+        positions: Tensor,
+        cache: KVCache,
+        layout: Layout,
+        observe: Observer | None = None,
+        layers: Layers = None,
+    ) -> Tensor:
+        """States (token, d_model) of packed tokens after all layers or a range of them, not normed; their keys and
+        values of these layers join the cache."""
         layout.put(positions, cache.positions, 0)
+        for by_head in cache.head_positions or ():
+            layout.put(positions.expand(by_head.shape[0], -1), by_head, 1)
         beside = None if cache.beside is None else partial(cache.beside, positions=positions)
-        x = self.through(self.embedded(ids), self._attention(positions, cache, layout, observe), beside)
+        x = self.through(x, self._attention(positions, cache, layout, observe), beside, layers)
         cache.length = layout.start + layout.tokens
-        return self.weights.norm(x)
+        return x
 
     def embedded(self, ids: Tensor) -> Tensor:
         """Token ids (token,) -> the states (token, d_model) that the first layer reads."""
         x = F.embedding(ids, self.weights.embedding)
         return x if self.weights.embedding_norm is None else self.weights.embedding_norm(x)
 
-    def through(self, x: Tensor, attend: Attend, beside: Beside | None = None) -> Tensor:
+    def through(self, x: Tensor, attend: Attend, beside: Beside | None = None, layers: Layers = None) -> Tensor:
         """States (token, d_model) through all layers, not normed.
 
         Args:
             attend: the self-attention: (layer, normed states) -> the heads' outputs side by side (token, width).
             beside: what is added between a layer's attention and its MLP: (layer, states) -> states or None.
+            layers: from the first to before the last of these alone; None: all.
         """
-        for index, layer in enumerate(self.weights.layers):
+        first, last = layers or (0, self.shape.layers)
+        for index, layer in enumerate(self.weights.layers[first:last], first):
             x = x + layer.out(attend(index, layer.attention_norm(x)))
             added = None if beside is None else beside(index, x)
             x = x if added is None else x + added
@@ -175,16 +159,18 @@ class Decoder:
 
     def _attention(self, positions: Tensor, cache: KVCache, layout: Layout, observe: Observer | None) -> Attend:
         """The attention of this pass as a function of (layer, normed states): what layers share is computed once."""
-        turn, bias = self.turn(positions), self._bias(positions, cache, layout)
+        turn, common = self.turn(positions), cache.head_positions is None  # else every layer keeps other slots
+        bias = self._bias(positions, cache, layout) if common else None
 
         def attend(index: int, normed: Tensor) -> Tensor:
             q, k, v = self.split(index, self.weights.layers[index].qkv(normed), turn)
             layout.put(k.transpose(0, 1), cache.k[index], 1)
             layout.put(v.transpose(0, 1), cache.v[index], 1)
             queries, keys = layout.pad(q), layout.keys(cache.k[index])
+            added = bias if common else self._bias(positions, cache, layout, index)
             if observe is not None:
-                observe(index, queries, keys, bias)
-            return layout.pack(attention(queries, keys, layout.keys(cache.v[index]), layout, bias))
+                observe(index, queries, keys, added)
+            return layout.pack(attention(queries, keys, layout.keys(cache.v[index]), layout, added))
 
         return attend
 
@@ -202,23 +188,36 @@ class Decoder:
             qk = rotate(qk, *turn)
         return qk[:, :heads], qk[:, heads:], v
 
-    def _bias(self, positions: Tensor, cache: KVCache, layout: Layout) -> Tensor | None:
+    def _bias(self, positions: Tensor, cache: KVCache, layout: Layout, layer: int | None = None) -> Tensor | None:
         """What is added to this pass's scores, (row, head, query, key) in fp32, -inf where the mask hides a key.
 
         None where nothing but the mask itself is.
+
+        Args:
+            layer: of a cache with slots by head, whose keys' positions and gaps are the layer's own.
         """
-        if self.slopes is None and cache.bias is None:
+        if self.slopes is None and cache.bias is None and not (layer is not None and cache.ragged):
             return None
         bias = torch.zeros((), device=positions.device)
         if cache.bias is not None:
             bias = layout.of_keys(cache.bias)[:, None, None, :].expand(-1, 1, layout.queries, -1)
+        hidden = None
+        at = layout.of_keys(cache.positions)
+        if layer is not None and cache.head_positions is not None:
+            at = layout.of_keys(cache.head_positions[layer])  # (row, kv_head, key)
+            at = at.repeat_interleave(self.shape.heads[layer] // at.shape[1], 1)
+            hidden = at.isinf()[:, :, None, :]  # (row, head, 1, key): the head keeps fewer tokens than another
+            at = at.masked_fill(at.isinf(), 0)
         if self.slopes is not None:
             queries = layout.pad(positions[:, None, None])[:, 0, :, 0]
-            bias = bias + alibi_bias(self.slopes, queries, layout.of_keys(cache.positions))
+            bias = bias + alibi_bias(self.slopes, queries, at)
         mask = layout.mask
         if layout.causal:
             mask = torch.ones(layout.queries, layout.queries, dtype=torch.bool, device=bias.device).tril()
-        return bias if mask is None else bias.masked_fill(~mask, float("-inf"))
+        bias = bias if mask is None else bias.masked_fill(~mask, float("-inf"))
+        if hidden is None:
+            return bias
+        return torch.where(hidden.expand(-1, -1, layout.queries, -1), float("-inf"), bias)
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, layout: Layout, bias: Tensor | None) -> Tensor:

@@ -75,10 +75,10 @@ class Layout:
         return cached.index_select(1, self.key_slots.flatten()).view(heads, rows, keys, dim).transpose(0, 1)
 
     def of_keys(self, values: Tensor) -> Tensor:
-        """One value a slot -> one a key: (slot,) -> (row, key)."""
+        """One value a slot -> one a key: (..., slot) -> (row, ..., key)."""
         if self.contiguous:
-            return values[: self.start + self.tokens].unsqueeze(0)
-        return values[self.key_slots]
+            return values[..., : self.start + self.tokens].unsqueeze(0)
+        return values[..., self.key_slots].movedim(-2, 0)
 
 
 def lay_out(rows: Sequence[Row], cache: KVCache) -> Layout:
@@ -117,6 +117,32 @@ def lay_out_tree(rows: Sequence[Row], cache: KVCache) -> Layout:
         mask[first:stop, start + first : start + stop].tril_()
         first = stop
     return Layout(start, (tokens,), (start,), True, None, None, mask[None, None])
+
+
+def lay_out_in_place(rows: Sequence[Row], cache: KVCache) -> Layout:
+    """One row whose tokens go to slots of their own, over the tokens there or to the next free slots.
+
+    The mask, (1, 1, token, key) over all slots, has those of the row's past and of the row itself whose position is not
+    beyond the token's: tokens read again have gaps between them, so that no triangle says it.
+    """
+    [row] = rows
+    assert row.slots is not None
+    device, length, again = cache.positions.device, cache.length, set(row.again)
+    free = [slot for slot in row.slots if slot not in again]
+    if free != list(range(length, length + len(free))) or len(set(row.slots)) < len(row.slots):
+        raise ValueError(f"slots {free}: neither of the row's past nor the next free ones from {length} on")
+    length += len(free)
+    slots = torch.tensor(list(row.slots), device=device)
+    seen = torch.zeros(length, dtype=torch.bool, device=device)
+    for span in row.past:
+        seen[span.start : span.stop] = True
+    seen[slots] = True
+    own = torch.tensor(list(row.positions), dtype=torch.float32, device=device)
+    at = cache.positions[:length].clone()
+    at[slots] = own
+    mask = seen & (at <= own[:, None])
+    tokens = len(row.ids)
+    return Layout(length - tokens, (tokens,), (length - tokens,), True, None, None, mask[None, None], slots)
 
 
 def _lower_right(new: int, past: int, device: torch.device) -> Tensor | None:

@@ -72,15 +72,28 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True)
 class Row:
-    """New tokens of one path and the cached spans that they attend to besides themselves."""
+    """Tokens of one path and the cached spans that they attend to besides themselves.
+
+    With `slots` they are written in place: each token's keys and values go to its slot, over those of a token of
+    `past` that is read again or to the next free ones, all other slots stay, and a token attends to those slots of
+    `past` and of the row whose position is not beyond its own. Such rows are read one after another.
+    """
 
     ids: Sequence[int]
-    positions: Sequence[float]  # one a token, real-valued
+    positions: Sequence[float]  # one a token, real-valued; ascending where `slots` are given
     past: tuple[Span, ...] = ()
+    slots: Sequence[int] | None = None  # one a token; None: the next free ones, causally in their order
+    states: Tensor | None = None  # (token, d_model) hidden states to go on from; None: the tokens' embeddings
 
     @property
     def past_length(self) -> int:
+        """Slots of the past, those of tokens read again among them."""
         return sum(map(len, self.past))
+
+    @property
+    def again(self) -> list[int]:
+        """The slots of `past` that are written again."""
+        return [slot for slot in self.slots or () if any(span.start <= slot < span.stop for span in self.past)]
 
 
 @dataclass(frozen=True)
@@ -92,6 +105,7 @@ class Extension:
     logp: tuple[Tensor, ...] = ()  # a row: log P(token j | before) for j >= 1: (token - 1,), fp32
     attention: tuple[Tensor, ...] = ()  # a row: mean weight of each key over layers, heads and observed queries: (key,)
     logits: tuple[Tensor, ...] = ()  # a row: of the tokens asked for by `logits_at`: (place, vocab)
+    states: tuple[Tensor, ...] = ()  # a row, where `layers` is given: states after the last of them (token, d_model)
 
 
 class Engine(Protocol):
@@ -128,6 +142,11 @@ class SpanEngine(Engine, Protocol):
     shape: Shape
 
     @property
+    def cache_bytes(self) -> int:
+        """Bytes of keys and values in all caches alive."""
+        ...
+
+    @property
     def finder(self) -> SpanEngine | None:
         """The engine that finds the evidence which this one answers from; None: it does both."""
         ...
@@ -153,6 +172,7 @@ class SpanEngine(Engine, Protocol):
         logits_at: Sequence[Sequence[int]] | None = None,
         attention: Observed | None = None,
         tree: bool = False,
+        layers: tuple[int, int] | None = None,
     ) -> Extension:
         """Read the rows' tokens, each row attending to its past spans and to itself, into the cache.
 
@@ -164,9 +184,12 @@ class SpanEngine(Engine, Protocol):
             logits_at: the tokens of each row, counted from 0, whose logits to return.
             tree: attend over the cache in place, rows side by side under a mask, instead of gathering each row's keys:
                 for rows that share a long past. Same result; attention weights are not available.
+            layers: read through the layers from the first to before the last of these alone; None: all of them. The
+                slots' keys and values of other layers stay as they are. `Row.states` goes on from such a call.
 
         Raises:
-            ValueError: `tree` with `attention`.
+            ValueError: arguments that exclude each other: `tree` or rows in place with `attention`; logits of layers
+                that end before the last one; slots that are neither in the row's past nor the next free ones.
             UserError: a row is empty or its last position is beyond the model's context.
         """
         ...

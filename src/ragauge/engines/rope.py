@@ -7,6 +7,8 @@ import math
 import torch
 from torch import Tensor
 
+from ragauge.cost.shape import Shape
+
 
 def rotation(positions: Tensor, dim: int, theta: float) -> tuple[Tensor, Tensor]:
     """Cosines and sines (token, 1, dim) of the rotary angles of real positions (token,), in fp32.
@@ -25,6 +27,16 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, -1), sin)
 
 
+def rotated_on(keys: Tensor, by: Tensor, shape: Shape) -> Tensor:
+    """Rotated keys (kv_head, token, dim) further by real distances (token,) or (kv_head, token), in fp32.
+
+    R(a) R(b) = R(a + b), so that this is what rotating the plain keys to the new positions would have given.
+    """
+    cos, sin = rotation(by.flatten() / shape.rope_scale, shape.head_dim, shape.rope_theta)
+    cos, sin = (x.view(*by.shape, -1) for x in (cos, sin))
+    return rotate(keys.float(), cos, sin).to(keys.dtype)
+
+
 def alibi_slopes(heads: int, bias_max: float = 8.0) -> tuple[float, ...]:
     """ALiBi's slope of each head (Press et al. 2022): a geometric series, interleaved where heads is no power of 2."""
     power = 2 ** math.ceil(math.log2(heads))
@@ -35,6 +47,10 @@ def alibi_slopes(heads: int, bias_max: float = 8.0) -> tuple[float, ...]:
 
 
 def alibi_bias(slopes: Tensor, query_positions: Tensor, key_positions: Tensor) -> Tensor:
-    """(head,), (row, query), (row, key) -> the bias (row, head, query, key) = -slope * distance, in fp32."""
-    distance = key_positions[:, None, None, :] - query_positions[:, None, :, None]
+    """(head,), (row, query), (row, key) -> the bias (row, head, query, key) = -slope * distance, in fp32.
+
+    Keys may stand at other positions in each head: (row, head, key).
+    """
+    keys = key_positions if key_positions.ndim == 3 else key_positions[:, None]
+    distance = keys[:, :, None, :] - query_positions[:, None, :, None]
     return slopes[None, :, None, None] * distance

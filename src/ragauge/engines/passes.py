@@ -1,0 +1,161 @@
+"""Rows of tokens through the torch decoder: batched by length, long ones in chunks, and what is asked of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ragauge.engines.cache import KVCache
+from ragauge.engines.decoder import Decoder
+from ragauge.engines.layout import Layout, lay_out, lay_out_in_place, lay_out_tree
+from ragauge.engines.observation import AttentionMean
+from ragauge.engines.protocol import Extension, Observed, Row, Span
+
+BATCH_TOKENS = 4096  # new tokens of one forward pass over several rows
+ROPE_CHUNK = 8192  # new tokens of one forward pass over one long row
+MASK_CHUNK = 512  # the same where the mask is a matrix of its own (head, query, key) in fp32: ALiBi, rows in place
+LOGIT_CHUNK = 512  # positions whose vocabulary logits are held at one time
+
+Arrangement = Callable[[Sequence[Row], KVCache], Layout]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What one call is to return besides spans, and how; see `SpanEngine.extend`."""
+
+    last_logits: bool = False
+    logp: bool = False
+    logits_at: Sequence[Sequence[int]] = ()  # a row; empty: of none
+    attention: Observed | None = None
+    tree: bool = False
+    layers: tuple[int, int] | None = None
+
+    @property
+    def spans_alone(self) -> bool:
+        """Whether nothing is asked but what the cache then holds (and log-probabilities, which a store keeps)."""
+        return not (self.last_logits or self.logits_at or self.attention or self.layers)
+
+
+class Passes:
+    """Forward passes of one decoder."""
+
+    def __init__(self, decoder: Decoder) -> None:
+        self.decoder, self.shape = decoder, decoder.shape
+        self.device = decoder.weights.embedding.device
+
+    def extend(self, cache: KVCache, rows: Sequence[Row], asked: Asked) -> Extension:
+        """Read the rows into the cache; see `SpanEngine.extend`."""
+        watch = None
+        if asked.attention:
+            first, last = asked.layers or (0, self.shape.layers)
+            watch = AttentionMean(last - first, asked.attention, rows, self.device)
+        spans: dict[int, Span] = {}
+        states: dict[int, Tensor] = {}
+        for batch in _batches(rows, self._chunk(rows)):
+            for index, part, span in self._batch(cache, rows, batch, watch, asked):
+                spans[index], states[index] = span, part
+        return self._answer(
+            rows, [spans[i] for i in range(len(rows))], [states[i] for i in range(len(rows))], asked, watch
+        )
+
+    def forward(
+        self,
+        cache: KVCache,
+        rows: Sequence[Row],
+        batch: Sequence[int],
+        watch: AttentionMean | None = None,
+        asked: Asked = Asked(),
+    ) -> Tensor:
+        """One pass: states (token, d_model) of the rows' tokens, packed."""
+        positions = torch.tensor([p for r in rows for p in r.positions], dtype=torch.float32, device=self.device)
+        layout = _arrangement(rows, asked)(rows, cache)
+        observe = watch.observer(layout, batch) if watch else None
+        if rows[0].states is None:
+            ids = torch.tensor([t for r in rows for t in r.ids], device=self.device)
+            x = self.decoder.embedded(ids)
+        else:
+            x = torch.cat([r.states for r in rows if r.states is not None])
+        return self.decoder.read(x, positions, cache, layout, observe, asked.layers)
+
+    def _chunk(self, rows: Sequence[Row]) -> int:
+        masked = self.shape.position == "alibi" or any(r.slots is not None for r in rows)
+        return MASK_CHUNK if masked else ROPE_CHUNK
+
+    def _batch(
+        self, cache: KVCache, rows: Sequence[Row], batch: Sequence[int], watch: AttentionMean | None, asked: Asked
+    ) -> Iterator[tuple[int, Tensor, Span]]:
+        """One batch of rows (or the chunks of one long row) through the decoder: (row index, states, span) of each."""
+        chunk, start = self._chunk(rows), cache.length
+        if len(batch) == 1:
+            row = rows[batch[0]]
+            pieces = _pieces(row, cache, chunk) if len(row.ids) > chunk else [row]
+            parts = [self.forward(cache, [piece], batch, watch, asked) for piece in pieces]
+            span = Span(start, cache.length) if row.slots is None else Span(min(row.slots), max(row.slots) + 1)
+            yield batch[0], torch.cat(parts) if len(parts) > 1 else parts[0], span
+            return
+        states = self.forward(cache, [rows[i] for i in batch], batch, watch, asked)
+        for index, part in zip(batch, states.split([len(rows[i].ids) for i in batch]), strict=True):
+            yield index, part, Span(start, start + part.shape[0])
+            start += part.shape[0]
+
+    def _answer(
+        self, rows: Sequence[Row], spans: list[Span], states: list[Tensor], asked: Asked, watch: AttentionMean | None
+    ) -> Extension:
+        whole = asked.layers is None or asked.layers[1] == self.shape.layers
+        final = [self.decoder.weights.norm(h) for h in states] if whole else []
+        return Extension(
+            tuple(spans),
+            self.decoder.logits(torch.stack([h[-1] for h in final])) if asked.last_logits else None,
+            self._logp(rows, final) if asked.logp else (),
+            watch.means() if watch else (),
+            tuple(self.decoder.logits(h[list(at)]) for h, at in zip(final, asked.logits_at, strict=True))
+            if any(asked.logits_at)
+            else (),
+            tuple(states) if asked.layers else (),
+        )
+
+    def _logp(self, rows: Sequence[Row], states: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """Log-probability of every token of a row but its first."""
+        before = torch.cat([h[:-1] for h in states])
+        targets = torch.tensor([t for r in rows for t in r.ids[1:]], dtype=torch.long, device=self.device)
+        parts = [
+            -F.cross_entropy(self.decoder.logits(h).float(), t, reduction="none")
+            for h, t in zip(before.split(LOGIT_CHUNK), targets.split(LOGIT_CHUNK), strict=True)
+        ]
+        return torch.cat(parts).split([len(r.ids) - 1 for r in rows])
+
+
+def _arrangement(rows: Sequence[Row], asked: Asked) -> Arrangement:
+    if rows[0].slots is not None:
+        return lay_out_in_place
+    return lay_out_tree if asked.tree else lay_out
+
+
+def _batches(rows: Sequence[Row], chunk: int) -> Iterator[list[int]]:
+    """Row indices by passes: rows of like length together, up to BATCH_TOKENS a pass; long rows, in place, alone."""
+    budget = min(BATCH_TOKENS, chunk)
+    if any(row.slots is not None for row in rows):
+        yield from ([index] for index in range(len(rows)))
+        return
+    batch: list[int] = []
+    for index in sorted(range(len(rows)), key=lambda i: len(rows[i].ids)):
+        if batch and sum(len(rows[i].ids) for i in batch) + len(rows[index].ids) > budget:
+            yield batch
+            batch = []
+        batch.append(index)
+    yield batch
+
+
+def _pieces(row: Row, cache: KVCache, chunk: int) -> Iterator[Row]:
+    """A long row as chunks, each attending to the row's past and to the chunks before it."""
+    first = cache.length
+    for start in range(0, len(row.ids), chunk):
+        done = (Span(first, cache.length),) if start else ()
+        part = slice(start, start + chunk)
+        slots = None if row.slots is None else row.slots[part]
+        states = None if row.states is None else row.states[part]
+        yield Row(row.ids[part], row.positions[part], (*row.past, *done), slots, states)

@@ -1,0 +1,270 @@
+"""What engines over key-value caches share: calls are checked, recorded in traces and, offline ones, kept on disk."""
+
+from __future__ import annotations
+
+import time
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from ragauge.cost.flop import call_macs
+from ragauge.cost.shape import Shape
+from ragauge.cost.trace import Call, Trace
+from ragauge.engines.cache import KVCache
+from ragauge.engines.kernels import for_decoding
+from ragauge.engines.passes import Asked
+from ragauge.engines.protocol import (
+    Capabilities,
+    Capability,
+    Extension,
+    Limits,
+    Observed,
+    Response,
+    Row,
+    Span,
+)
+from ragauge.errors import UserError
+
+if TYPE_CHECKING:
+    from ragauge.engines.store import DocumentStore
+
+Ended = Callable[[Sequence[int]], bool]
+
+
+class RecordedEngine(ABC):
+    """The span level over two operations, `compute` and `decode`, that an engine defines."""
+
+    able: ClassVar[Capabilities] = frozenset({Capability.SPANS, Capability.ATTENTION})  # besides a tokenizer's
+    timed: ClassVar[bool] = True  # calls take time; those of shapes alone do not
+
+    def __init__(self, shape: Shape, tokenizer: Any, dtype: torch.dtype, device: torch.device) -> None:
+        self.shape, self.tokenizer, self.dtype, self.device = shape, tokenizer, dtype, device
+        self.first_token_at: float | None = None  # time.perf_counter() when the last response's first token was known
+        self.peak_cache_bytes = 0  # since tracing began
+        self.documents: DocumentStore | None = None  # keeps offline calls on disk; None keeps none
+        self.finder: RecordedEngine | None = None  # finds the evidence that this one answers from; None does both
+        self._answering: RecordedEngine | None = None  # of a finder: whose traces its calls stand in
+        self._trace: Trace | None = None
+        self._caches: weakref.WeakSet[KVCache] = weakref.WeakSet()
+
+    # ---- what an engine defines
+
+    @abstractmethod
+    def compute(self, cache: KVCache, rows: Sequence[Row], asked: Asked) -> Extension:
+        """Read the rows into the cache, which has room for them, and return what is asked."""
+
+    @abstractmethod
+    def decode(self, cache: KVCache, ids: list[int], position: float, most: int, ended: Ended | None) -> list[int]:
+        """The response that begins with `ids`, whose last token is not in the cache yet, and ends as `ended` says.
+
+        Args:
+            position: of the response's first token.
+            most: tokens of the whole response.
+            ended: asked after each token; None: nothing ends it before `most`.
+        """
+
+    # ---- the protocol
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """See `Engine.capabilities`."""
+        return self.able | ({Capability.TEXT} if self.tokenizer is not None else set())
+
+    @property
+    def max_context(self) -> int:
+        """See `Engine.max_context`."""
+        return self.shape.max_context
+
+    def respond(self, prompt: Sequence[int] | str, limits: Limits, *, stage: str = "prompt") -> Response:
+        """See `Engine.respond`."""
+        ids = self.tokenizer(prompt)["input_ids"] if isinstance(prompt, str) else list(prompt)
+        cache = self.new_cache(len(ids) + limits.max_new_tokens)
+        read = self.extend(cache, [Row(ids, [float(i) for i in range(len(ids))])], stage=stage, last_logits=True)
+        assert read.last_logits is not None
+        return Response(self.generate(cache, read.last_logits[0], float(len(ids)), limits))
+
+    def found_by(self, finder: RecordedEngine) -> None:
+        """Have another decoder find evidence: its calls stand in this one's traces, its caches count with this one's.
+
+        Raises:
+            UserError: it has another vocabulary, so that tokens of a prompt would be other text to it.
+        """
+        if finder.tokenizer.get_vocab() != self.tokenizer.get_vocab():
+            raise UserError("the model that finds evidence has another vocabulary than the one that answers")
+        self.finder, finder._answering = finder, self
+
+    @torch.inference_mode()
+    def extend(
+        self,
+        cache: KVCache,
+        rows: Sequence[Row],
+        *,
+        stage: str,
+        offline: bool = False,
+        parallel: bool = False,
+        last_logits: bool = False,
+        logp: bool = False,
+        logits_at: Sequence[Sequence[int]] | None = None,
+        attention: Observed | None = None,
+        tree: bool = False,
+        layers: tuple[int, int] | None = None,
+    ) -> Extension:
+        """See `SpanEngine.extend`."""
+        asked = Asked(last_logits, logp, logits_at or [()] * len(rows), attention, tree, layers)
+        if not logits_at:
+            asked = replace(asked, logits_at=())
+        self._check(cache, rows, asked)
+        again = [slot for row in rows for slot in row.again]
+        cache.reserve(sum(len(r.ids) for r in rows) - len(again))
+        for slot in again:
+            cache.forget(Span(slot, slot + 1))
+        call = _call(rows, asked, stage, offline, parallel)
+        if self.documents and offline and asked.spans_alone and all(r.slots is None for r in rows):
+            return self._extend_stored(self.documents, cache, rows, asked, call)
+        started = time.perf_counter()
+        extension = self.compute(cache, rows, asked)
+        self._finish(call, started)
+        return extension
+
+    @torch.inference_mode()
+    def generate(self, cache: KVCache, logits: Tensor, position: float, limits: Limits) -> list[int]:
+        """See `SpanEngine.generate`."""
+        room = int(self.shape.max_context - position)
+        cache.reserve(limits.max_new_tokens)
+        past = cache.length
+        ids = [int(logits.argmax())]
+        self.first_token_at = started = time.perf_counter()
+        ended = None if limits.ignore_stop or not self.timed else partial(self._ended, limits=limits)
+        most = min(limits.max_new_tokens, room)
+        if len(ids) < most and not (ended and ended(ids)):
+            with for_decoding(self.device, self.dtype):
+                ids = self.decode(cache, ids, position, most, ended)
+        steps = cache.length - past
+        if steps:
+            self._finish(Call("decode", (1,), (past,), logits=(1,), steps=steps), started)
+        return ids[:-1] if not limits.ignore_stop and ids[-1] in self.shape.eos else ids
+
+    # ---- caches
+
+    def new_cache(self, capacity: int) -> KVCache:
+        """See `SpanEngine.new_cache`."""
+        return self.keep(KVCache(self.shape, capacity, self.dtype, self.device))
+
+    def join(self, cache: KVCache, spans: Sequence[Span], extra: int) -> KVCache:
+        """See `SpanEngine.join`."""
+        return self.keep(cache.select(spans, extra))
+
+    def keep(self, cache: KVCache) -> KVCache:
+        """Count a cache's bytes among the engine's for as long as it lives."""
+        self._caches.add(cache)
+        return cache
+
+    @property
+    def cache_bytes(self) -> int:
+        """Bytes of keys and values in all caches alive."""
+        return sum(c.bytes for c in self._caches) + (self.finder.cache_bytes if self.finder else 0)
+
+    # ---- traces
+
+    @contextmanager
+    def tracing(self) -> Iterator[Trace]:
+        """See `Engine.tracing`."""
+        outer, self._trace = self._trace, []
+        self.peak_cache_bytes = self.cache_bytes
+        try:
+            yield self._trace
+        finally:
+            self._trace = outer
+
+    def synchronize(self) -> None:
+        """Wait until the device has done all that it was asked to."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+    def note(self, call: Call) -> None:
+        """See `Engine.note`."""
+        if self._answering is not None:
+            own = call if self.shape == self._answering.shape else replace(call, macs=call_macs(call, self.shape))
+            self._answering.note(own)
+        elif self._trace is not None:
+            self._trace.append(call)
+
+    def _finish(self, call: Call, started: float) -> None:
+        if (self._answering or self)._trace is not None:
+            self.synchronize()
+            self._record(replace(call, seconds=time.perf_counter() - started) if self.timed else call)
+
+    def _record(self, call: Call) -> None:
+        whole = self._answering or self
+        whole.peak_cache_bytes = max(whole.peak_cache_bytes, whole.cache_bytes)
+        self.note(call)
+
+    # ---- within
+
+    def _extend_stored(
+        self, store: DocumentStore, cache: KVCache, rows: Sequence[Row], asked: Asked, call: Call
+    ) -> Extension:
+        """A call's result from the store where it has it, else computed and kept there."""
+        key = store.key(cache, rows, asked.tree)
+        found = store.load(key, cache, logp=asked.logp) if key else None
+        if found:
+            self._record(replace(call, seconds=found.computing_s, loading_s=found.loading_s))
+            return Extension(found.spans, logp=found.logp)
+        started = time.perf_counter()
+        extension = self.compute(cache, rows, asked)
+        self._finish(call, started)
+        if key:
+            store.save(key, cache, extension.spans, extension.logp, time.perf_counter() - started)
+        return extension
+
+    def _check(self, cache: KVCache, rows: Sequence[Row], asked: Asked) -> None:
+        if asked.tree and asked.attention:
+            raise ValueError("the attention of rows read as a tree cannot be observed")
+        scored = asked.last_logits or asked.logp or any(asked.logits_at)
+        if asked.layers and asked.layers[1] < self.shape.layers and scored:
+            raise ValueError("logits need the last layer")
+        in_place = any(row.slots is not None for row in rows)
+        if in_place and (asked.attention or asked.tree or cache.head_positions is not None):
+            raise ValueError("rows written in place: not as a tree, observed, or in a cache with slots by head")
+        for row in rows:
+            if row.slots is not None and list(row.positions) != sorted(row.positions):
+                raise ValueError("positions of a row in place must ascend")
+            if not len(row.ids):
+                raise UserError("a segment of the prompt has no tokens")
+            if row.positions[-1] >= self.shape.max_context:
+                raise UserError(
+                    f"the prompt reaches position {row.positions[-1]:.0f}; the model's context is "
+                    f"{self.shape.max_context} tokens"
+                )
+
+    def _ended(self, ids: Sequence[int], limits: Limits) -> bool:
+        if ids[-1] in self.shape.eos:
+            return True
+        text = self.tokenizer.decode(ids, skip_special_tokens=True) if limits.stop else ""
+        return any(s in text for s in limits.stop)
+
+
+def _call(rows: Sequence[Row], asked: Asked, stage: str, offline: bool, parallel: bool) -> Call:
+    """The record of a call."""
+    places = asked.logits_at or [()] * len(rows)
+    counts = [
+        asked.last_logits + len(at) + (len(r.ids) - 1 if asked.logp else 0) for r, at in zip(rows, places, strict=True)
+    ]
+    again = tuple(len(r.again) for r in rows)
+    return Call(
+        stage,
+        tuple(len(r.ids) for r in rows),
+        tuple(r.past_length - n for r, n in zip(rows, again, strict=True)),
+        offline,
+        parallel and len(rows) > 1,
+        tuple(counts) if asked.logp or asked.last_logits or asked.logits_at else (),
+        layers=asked.layers,
+        again=again if any(again) else (),
+    )

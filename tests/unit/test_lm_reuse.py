@@ -1,0 +1,373 @@
+"""Keys and values moved, written in place, kept by head and read by ranges of layers: equal to dense passes by hand."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+import tiny_models
+from ragauge.cost.flop import flop
+from ragauge.cost.trace import Call
+from ragauge.engines import LM, KVCache, Limits, Row, ShapeLM, Span
+
+FAMILIES = {
+    "llama": replace(tiny_models.LLAMA, rope_scale=1.5, heads=(4, 4, 4), kv_heads=(2, 2, 2), ffn=(48, 48, 48)),
+    "bloom": tiny_models.ALIBI,
+    "mpt": replace(
+        tiny_models.ALIBI, family="mpt", bias=False, norm_bias=False, embedding_norm=False, activation="gelu",
+        qkv_clip=0.5, kv_heads=(2, 2),
+    ),
+    "openelm": replace(
+        tiny_models.LLAMA, family="openelm", heads=(4, 6), kv_heads=(2, 3), ffn=(48, 64), qk_norm=True
+    ),
+}  # fmt: skip
+WITHIN = {"atol": 2e-5, "rtol": 1e-4}
+DOCUMENTS = (9, 6, 7)
+Seen = Callable[[int, int], Tensor]
+"""(layer, head) -> which keys each query sees: (query, key) bool."""
+
+
+@pytest.fixture(scope="module", params=sorted(FAMILIES))
+def lm(request: pytest.FixtureRequest) -> LM:
+    return tiny_models.tiny_lm(FAMILIES[request.param])
+
+
+def ids(count: int, seed: int = 0) -> list[int]:
+    draw = random.Random(seed)
+    return [draw.randrange(4, tiny_models.VOCAB) for _ in range(count)]
+
+
+def line(start: float, count: int, step: float = 1.0) -> list[float]:
+    return [start + step * j for j in range(count)]
+
+
+def read(lm: LM, cache: KVCache, row: Row, **asked: Any) -> Any:
+    return lm.extend(cache, [row], stage="prompt", **asked)
+
+
+def documents(lm: LM, room: int = 0) -> tuple[KVCache, list[Span]]:
+    """Documents read without sight of each other, each from position 0, then moved to stand one after another."""
+    cache, spans, at = lm.new_cache(sum(DOCUMENTS) + room), [], 0
+    for seed, count in enumerate(DOCUMENTS):
+        spans += read(lm, cache, Row(ids(count, seed), line(0, count))).spans
+        cache.move(spans[-1], line(at, count))
+        at += count
+    return cache, spans
+
+
+# ---- the reference: every layer by hand, over stored keys and values
+
+
+def by_hand(
+    lm: LM, x: Tensor, positions: Sequence[float], own: Sequence[int], cache: KVCache, seen: Seen,
+    layers: tuple[int, int] | None = None, at: Callable[[int, int], Tensor] | None = None,
+) -> Tensor:  # fmt: skip
+    """States (token, d_model) after the layers; the tokens' keys and values are written to the slots `own` of a copy.
+
+    `at(layer, kv_head)` are the keys' positions.
+    """
+    shape, weights = lm.shape, lm.decoder.weights
+    places = torch.tensor(positions, dtype=torch.float64)
+    slots = torch.tensor(own)
+    for index in range(*layers or (0, shape.layers)):
+        layer, heads, kv_heads = weights.layers[index], shape.heads[index], shape.kv_heads[index]
+        qkv = layer.qkv(layer.attention_norm(x))
+        if shape.qkv_clip:
+            qkv = qkv.clamp(-shape.qkv_clip, shape.qkv_clip)
+        q, k, v = qkv.view(len(x), -1, shape.head_dim).split([heads, kv_heads, kv_heads], 1)
+        if layer.q_norm:
+            q, k = layer.q_norm(q), layer.k_norm(k)
+        if shape.position == "rope":
+            q, k = (rotated(t, places / shape.rope_scale, shape.rope_theta) for t in (q, k))
+        keys, values = cache.k[index].clone(), cache.v[index].clone()
+        keys[:, slots], values[:, slots] = k.transpose(0, 1), v.transpose(0, 1)
+        mixed = []
+        for head in range(heads):
+            shared = head // (heads // kv_heads)
+            mask = seen(index, shared)
+            raw = q[:, head] @ keys[shared, : mask.shape[1]].T / shape.head_dim**0.5
+            if shape.position == "alibi":
+                key_places = cache.positions[: mask.shape[1]].double().clone() if at is None else at(index, shared)
+                key_places[slots] = places
+                raw = raw + shape.alibi_slopes[head] * (key_places[None] - places[:, None]).float()
+            mixed.append(raw.masked_fill(~mask, -torch.inf).softmax(-1) @ values[shared, : mask.shape[1]])
+        x = x + layer.out(torch.cat(mixed, -1))
+        x = x + mlp(lm, layer, layer.mlp_norm(x))
+    return x
+
+
+def rotated(x: Tensor, positions: Tensor, theta: float) -> Tensor:
+    """Each pair of a head's halves as a complex number, turned by the token's angle."""
+    half = x.shape[-1] // 2
+    angle = positions[:, None] * theta ** (-torch.arange(half, dtype=torch.float64) / half)
+    turned = (
+        torch.complex(x[..., :half].double(), x[..., half:].double())
+        * torch.polar(torch.ones(()).double(), angle)[:, None]
+    )
+    return torch.cat([turned.real, turned.imag], -1).float()
+
+
+def mlp(lm: LM, layer: Any, x: Tensor) -> Tensor:
+    inner = layer.up(x)
+    if lm.shape.gated:
+        gate, value = inner.chunk(2, -1)
+        return layer.down(F.silu(gate) * value)
+    return layer.down(F.gelu(inner, approximate="tanh" if lm.shape.activation == "gelu_tanh" else "none"))
+
+
+def embedded(lm: LM, tokens: Sequence[int]) -> Tensor:
+    weights = lm.decoder.weights
+    x = weights.embedding[torch.tensor(tokens)]
+    return weights.embedding_norm(x) if weights.embedding_norm else x
+
+
+def logits(lm: LM, states: Tensor) -> Tensor:
+    return F.linear(lm.decoder.weights.norm(states), lm.decoder.weights.head)
+
+
+# ---- moving
+
+
+@pytest.mark.parametrize("start", [0.0, 5.0, 230.75])
+def test_moved_keys_are_those_read_there(lm: LM, start: float) -> None:
+    moved, there = lm.new_cache(20), lm.new_cache(20)
+    tokens = ids(9)
+    read(lm, moved, Row(ids(3, 1), line(0, 3)))
+    [span] = read(lm, moved, Row(tokens, line(40, 9, 0.5))).spans
+    [placed] = read(lm, there, Row(tokens, line(start, 9, 0.5))).spans
+    moved.move(span, line(start, 9, 0.5))
+    for mine, theirs in zip(moved.k + moved.v, there.k + there.v, strict=True):
+        torch.testing.assert_close(mine[:, span.start : span.stop], theirs[:, placed.start : placed.stop], **WITHIN)
+    assert moved.positions[span.start : span.stop].tolist() == line(start, 9, 0.5)
+    assert moved.positions[:3].tolist() == line(0, 3)
+
+
+def test_a_move_rounds_once() -> None:
+    lm = tiny_models.tiny_lm(FAMILIES["llama"])
+    half = tiny_models.random_lm(lm.shape, dtype="bfloat16")
+    cache = half.new_cache(8)
+    read(half, cache, Row(ids(8), line(0, 8)))
+    k = [x.float() for x in cache.k]
+    cache.move(Span(0, 8), line(100, 8))
+    for mine, stored in zip(cache.k, k, strict=True):
+        exact = rotated(stored.transpose(0, 1), torch.full((8,), 100.0).double() / 1.5, 10000.0).transpose(0, 1)
+        torch.testing.assert_close(mine.float(), exact.bfloat16().float(), atol=0, rtol=2**-7)
+
+
+def test_moved_slots_have_no_name(lm: LM) -> None:
+    cache = lm.new_cache(9)
+    read(lm, cache, Row(ids(9), line(0, 9)))
+    cache.named([Span(0, 9)], "document")
+    cache.move(Span(3, 5), line(50, 2))
+    assert cache.contents([Span(0, 3), Span(5, 9)]) == [("document", 0, 3), ("document", 5, 9)]
+    assert cache.contents([Span(2, 4)]) is None
+    read(lm, cache, Row(ids(1), [8.0], (Span(0, 9),), [8]))
+    assert cache.contents([Span(8, 9)]) is None
+
+
+# ---- written in place
+
+
+@pytest.mark.parametrize("chosen", [(), (0, 9, 10, 15), (3, 8, 11, 21), tuple(range(22))])
+def test_tokens_read_again_in_place_and_new_ones_behind_them(lm: LM, chosen: tuple[int, ...]) -> None:
+    cache, spans = documents(lm, room=5)
+    context, total = [t for seed, n in enumerate(DOCUMENTS) for t in ids(n, seed)], sum(DOCUMENTS)
+    tokens = [context[i] for i in chosen] + ids(5, 7)
+    slots = [*chosen, *range(total, total + 5)]
+    places = [float(s) for s in slots]
+    before = cache.select([Span(0, total)], 5)
+    before.positions[total : total + 5] = torch.tensor(line(total, 5))
+    mask = torch.arange(total + 5)[None] <= torch.tensor(slots)[:, None]
+    expected = by_hand(lm, embedded(lm, tokens), places, slots, before, lambda layer, head: mask)
+    found = read(lm, cache, Row(tokens, places, tuple(spans), slots), last_logits=True, logits_at=[range(len(slots))])
+    torch.testing.assert_close(found.logits[0], logits(lm, expected), **WITHIN)
+    assert cache.length == total + 5
+    rest = [i for i in range(total) if i not in chosen]
+    for mine, theirs in zip(cache.k + cache.v, before.k + before.v, strict=True):
+        assert torch.equal(mine[:, rest], theirs[:, rest])
+
+
+@pytest.mark.parametrize("chunk", [512, 7])
+def test_everything_read_again_is_the_plain_prompt(lm: LM, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ragauge.engines.passes.MASK_CHUNK", chunk)
+    cache, spans = documents(lm, room=14)
+    tokens = [t for seed, n in enumerate(DOCUMENTS) for t in ids(n, seed)] + ids(4, 7)
+    again = read(lm, cache, Row(tokens, line(0, 26), tuple(spans), range(26)), last_logits=True, logp=True)
+    whole = lm.new_cache(36)
+    plain = read(lm, whole, Row(tokens, line(0, 26)), last_logits=True, logp=True)
+    torch.testing.assert_close(again.last_logits, plain.last_logits, **WITHIN)
+    torch.testing.assert_close(again.logp[0], plain.logp[0], **WITHIN)
+    limits = Limits(10, ignore_stop=True)
+    assert lm.generate(cache, again.last_logits[0], 26, limits) == lm.generate(whole, plain.last_logits[0], 26, limits)
+
+
+def test_a_row_in_place_sees_its_past_alone(lm: LM) -> None:
+    cache, spans = documents(lm, room=3)
+    row = Row(ids(3, 7), line(30, 3), (spans[0], spans[2]), range(22, 25))
+    found = read(lm, cache, row, last_logits=True)
+    apart = lm.join(cache, [spans[0], spans[2]], 3)
+    expected = read(lm, apart, Row(ids(3, 7), line(30, 3), (Span(0, 16),)), last_logits=True)
+    torch.testing.assert_close(found.last_logits, expected.last_logits, **WITHIN)
+
+
+def test_slots_that_are_neither_past_nor_free_are_refused(lm: LM) -> None:
+    cache, spans = documents(lm, room=5)
+    for past, slots in ((spans[:1], [12]), (spans, [23]), (spans, [22, 22]), (spans, [0, 0])):
+        with pytest.raises(ValueError, match="slots"):
+            read(lm, cache, Row(ids(len(slots)), line(40, len(slots)), tuple(past), slots))
+    with pytest.raises(ValueError, match="ascend"):
+        read(lm, cache, Row(ids(2), [5.0, 3.0], tuple(spans), [5, 3]))
+    for asked in ({"attention": "all"}, {"tree": True}):
+        with pytest.raises(ValueError, match="in place"):
+            read(lm, cache, Row(ids(1), [5.0], tuple(spans), [5]), **asked)
+
+
+# ---- ranges of layers
+
+
+def test_ranges_of_layers_one_after_another_are_a_pass(lm: LM) -> None:
+    tokens, plain, parts = ids(12), lm.new_cache(12), lm.new_cache(12)
+    expected = read(lm, plain, Row(tokens, line(0, 12)), last_logits=True)
+    first = read(lm, parts, Row(tokens, line(0, 12)), layers=(0, 1))
+    second = read(
+        lm, parts, Row(tokens, line(0, 12), (Span(0, 12),), range(12), first.states[0]),
+        layers=(1, lm.shape.layers), last_logits=True,
+    )  # fmt: skip
+    torch.testing.assert_close(second.last_logits, expected.last_logits, **WITHIN)
+    for mine, theirs in zip(parts.k + parts.v, plain.k + plain.v, strict=True):
+        torch.testing.assert_close(mine, theirs, **WITHIN)
+
+
+def test_first_layer_fresh_then_chosen_tokens(lm: LM) -> None:
+    """CacheBlend's: all tokens in the first layer, some of them and the question in the others."""
+    cache, spans = documents(lm, room=4)
+    tokens = [t for seed, n in enumerate(DOCUMENTS) for t in ids(n, seed)] + ids(4, 7)
+    stored = cache.select([Span(0, 22)], 4)
+    stored.positions[22:26] = torch.tensor(line(22, 4))
+    first = read(lm, cache, Row(tokens, line(0, 26), tuple(spans), range(26)), layers=(0, 1)).states[0]
+    chosen = [2, 9, 17, 22, 23, 24, 25]
+    blended = read(
+        lm, cache, Row([tokens[i] for i in chosen], [float(i) for i in chosen], (Span(0, 26),), chosen, first[chosen]),
+        layers=(1, lm.shape.layers), last_logits=True,
+    )  # fmt: skip
+    causal = torch.ones(26, 26, dtype=torch.bool).tril()
+    by_first = by_hand(lm, embedded(lm, tokens), line(0, 26), range(26), stored, lambda *_: causal, (0, 1))
+    torch.testing.assert_close(first, by_first, **WITHIN)
+    expected = by_hand(
+        lm, by_first[chosen], [float(i) for i in chosen], chosen, stored, lambda *_: causal[chosen],
+        (1, lm.shape.layers),
+    )  # fmt: skip
+    torch.testing.assert_close(blended.last_logits[0], logits(lm, expected)[-1], **WITHIN)
+
+
+def test_logits_need_the_last_layer(lm: LM) -> None:
+    with pytest.raises(ValueError, match="last layer"):
+        read(lm, lm.new_cache(3), Row(ids(3), line(0, 3)), layers=(0, 1), last_logits=True)
+
+
+# ---- slots by head
+
+
+def choice(lm: LM, ragged: bool) -> list[list[list[int]]]:
+    draw = random.Random(1)
+    return [
+        [sorted(draw.sample(range(22), draw.randrange(3, 12) if ragged else 8)) for _ in range(heads)]
+        for heads in lm.shape.kv_heads
+    ]
+
+
+@pytest.mark.parametrize("room", [1, 40])
+@pytest.mark.parametrize("ragged", [False, True])
+def test_heads_that_keep_other_tokens(lm: LM, ragged: bool, room: int) -> None:
+    """The question over what each head keeps is a dense pass in which each head sees that of the context alone."""
+    cache, spans = documents(lm, room=5)
+    kept = choice(lm, ragged)
+    small = lm.keep(cache.keep_by_head(kept, room))
+    length = max(len(slots) for heads in kept for slots in heads)
+    assert small.length == length
+    question, places = ids(5, 7), line(22.5, 5)
+    found = read(lm, small, Row(question, places, (Span(0, length),)), last_logits=True, attention="all")
+    tokens = torch.arange(27)
+
+    def seen(layer: int, head: int) -> Tensor:
+        new = (tokens[None] >= 22) & (tokens[None] <= 22 + torch.arange(5)[:, None])
+        return new | torch.isin(tokens, torch.tensor(kept[layer][head]))[None]
+
+    whole = cache.select(spans, 5)
+    expected = by_hand(lm, embedded(lm, question), places, range(22, 27), whole, seen)
+    torch.testing.assert_close(found.last_logits[0], logits(lm, expected)[-1], **WITHIN)
+    torch.testing.assert_close(found.attention[0].sum(), torch.tensor(1.0))
+    again = lm.join(small, [Span(0, small.length)], 3)
+    one = Row(ids(1, 9), [27.5], (Span(0, small.length),))
+    tail = read(lm, again, one, last_logits=True).last_logits
+    pair = lm.extend(small, [one, Row(ids(3, 4), line(30, 3), (Span(2, 9),))], stage="query", last_logits=True)
+    torch.testing.assert_close(pair.last_logits[0], tail[0], **WITHIN)
+    assert torch.isfinite(pair.last_logits).all()
+
+
+def test_kept_tokens_moved_together(lm: LM) -> None:
+    """FINCH's: each head's tokens stand side by side; equal to the same moves before they were kept."""
+    cache, _ = documents(lm)
+    kept = choice(lm, ragged=False)
+    kept = [[kept[0][0]] * len(heads) for heads in kept]
+    small = cache.keep_by_head(kept, 3)
+    small.move(Span(0, 8), line(0, 8))
+    spans = [Span(slot, slot + 1) for slot in kept[0][0]]
+    plain = lm.join(cache, spans, 3)
+    plain.move(Span(0, 8), line(0, 8))
+    row = Row(ids(3, 7), line(8, 3), (Span(0, 8),))
+    mine, theirs = (read(lm, c, row, last_logits=True).last_logits for c in (small, plain))
+    torch.testing.assert_close(mine, theirs, **WITHIN)
+
+
+def test_a_response_goes_on_over_slots_by_head(lm: LM) -> None:
+    cache, _ = documents(lm)
+    everything = [[list(range(22))] * heads for heads in lm.shape.kv_heads]
+    small, limits = cache.keep_by_head(everything), Limits(6, ignore_stop=True)
+    row = Row(ids(3, 7), line(22, 3), (Span(0, 22),))
+    responses = []
+    for each in (small, cache):
+        first = read(lm, each, row, last_logits=True).last_logits
+        responses.append(lm.generate(each, first[0], 25, limits))
+    assert responses[0] == responses[1]
+
+
+def test_no_token_left_is_refused(lm: LM) -> None:
+    cache, _ = documents(lm)
+    with pytest.raises(ValueError, match="at least a token"):
+        cache.keep_by_head([[[]] * heads for heads in lm.shape.kv_heads])
+
+
+# ---- traces
+
+
+def test_traces_say_layers_and_what_was_read_again(lm: LM) -> None:
+    traces = []
+    for engine in (lm, ShapeLM(lm.shape)):
+        cache = engine.new_cache(30)
+        engine.extend(cache, [Row(ids(22), line(0, 22))], stage="documents", offline=True)
+        with engine.tracing() as trace:
+            row = Row(ids(4), [5.0, 9.0, 22.0, 23.0], (Span(0, 22),), [5, 9, 22, 23])
+            engine.extend(cache, [row], stage="prompt", last_logits=True)
+            engine.extend(cache, [Row(ids(3), line(24, 3), (Span(0, 24),))], stage="prompt", layers=(0, 1))
+        assert cache.length == 27
+        traces.append([replace(call, seconds=None) for call in trace])
+    assert traces[0] == traces[1]
+    assert traces[0] == [
+        Call("prompt", (4,), (20,), logits=(1,), again=(2,)),
+        Call("prompt", (3,), (24,), layers=(0, 1)),
+    ]
+    assert [call.cached for call in traces[0]] == [2, 3]
+    plain = Call("prompt", (4,), (20,), logits=(1,))
+    assert flop(traces[0][:1], lm.shape) == flop([plain], lm.shape)
+    whole = Call("prompt", (3,), (24,))
+    parts = [replace(whole, layers=(0, 1)), replace(whole, layers=(1, lm.shape.layers))]
+    assert flop(parts, lm.shape) == flop([whole], lm.shape)
+    assert [Call.from_json(call.to_json()) for call in traces[0] + parts] == traces[0] + parts
