@@ -28,8 +28,9 @@ from ragauge.generation.retrofit.cross_weights import CrossWeights, cross_layers
 from ragauge.generation.scoring import read_through, token_nll
 from ragauge.generation.sources import Ask, Chance, Fresh, NoNeighbours, Prefetched, Source
 from ragauge.generation.windows import Windows
+from ragauge.training.retrofit.fit import Material, RetroFit
 from ragauge.training.retrofit.losses import cross_nll
-from ragauge.training.retrofit.retrofit import Material, Recipe, Trainer
+from ragauge.training.settings import RetrofitSettings
 from retro_parts import ExactRetriever, job, tokens
 
 IDS = tokens(150, 1)
@@ -312,26 +313,22 @@ def test_layers_are_spread_over_the_decoder(layers: int, count: int, chosen: tup
 def test_training_opens_the_gates_and_leaves_the_decoder_alone(tmp_path: Path) -> None:
     text, rest = tokens(256, 7), [tokens(256, seed) for seed in range(20, 31)]
     searcher = ExactRetriever([text, *([*text[:128], *text] if i % 2 else rest[i] for i in range(11))])
-    recipe = Recipe(minutes=0.001, batch=1, held_out=1, form="cross_attention", encoder_layers=1)
-    made = Trainer(tiny_models.tiny_lm(), Material(searcher, searcher, recipe), tmp_path, {"model": "tiny"})
+    recipe = RetrofitSettings(minutes=0.001, batch=1, held_out=1, form="cross_attention", encoder_layers=1)
+    made = RetroFit(tiny_models.tiny_lm(), Material(searcher, searcher, recipe), tmp_path, {"model": "tiny"})
     assert made.lm.decoder is not None
     before = [layer.qkv.weight.clone() for layer in made.lm.decoder.weights.layers]
-    made.run()
-    assert made.curve[0]["held_out_retrieved"] == pytest.approx(made.curve[0]["held_out_random"], abs=1e-5)
+    made.train()
+    assert made.progress.curve[0]["held_out_retrieved"] == pytest.approx(
+        made.progress.curve[0]["held_out_random"], abs=1e-5
+    )
     example = made.material.example(0)
     assert example is not None
     first = float(made.loss(example).detach())
     for _ in range(12):
-        made._learn([example])
+        made.learn_from([example])
     assert float(made.loss(example).detach()) < first
-    made._write()
+    made.save()
     trained = CrossWeights.load(made.path, made.lm)
     assert all(trained.weights[f"cross_{i}_gate"].detach().abs() > 0 for i in range(2))
     for old, layer in zip(before, made.lm.decoder.weights.layers, strict=True):
         torch.testing.assert_close(old, layer.qkv.weight, rtol=0, atol=0)
-
-
-@pytest.mark.parametrize("wrong", [{"form": "crossed"}, {"cross_layers": 0}, {"encoder_layers": 0}])
-def test_a_recipe_is_checked(wrong: dict[str, Any]) -> None:
-    with pytest.raises(UserError):
-        Recipe(**wrong)

@@ -68,7 +68,7 @@ def test_logits_are_torchs(torch_lm: LM, folder: Path, form: JointAttention, ste
     torch.testing.assert_close(*logits, atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize("family", [name for name in tiny_models.FAMILIES if name != "llama"])
+@pytest.mark.parametrize("family", ["bloom", "mpt", "openelm"])
 def test_every_family_is_exported(family: str, tmp_path: Path) -> None:
     decoder = tiny_models.tiny_lm(tiny_models.FAMILIES[family])
     export_model(decoder, tmp_path, {})

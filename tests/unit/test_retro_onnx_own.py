@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import torch
 from ragauge.cli import main
 from ragauge.errors import UserError
 from ragauge.generation.generation import generate
-from ragauge.generation.onnx.retro import OnnxRetroLM, export_retro, open_retro
+from ragauge.generation.onnx.retro import OnnxRetroLM, open_retro
 from ragauge.generation.reader import Checkpoint
 from ragauge.generation.readers.retro import RetroLM
 from ragauge.generation.retro_model import weights
@@ -29,15 +30,24 @@ DOCUMENTS = [tokens(300, 2), tokens(70, 3), tokens(400, 4)]  # neighbours of sev
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return export_retro(
-        random_retro(TINY), tmp_path_factory.mktemp("retro"), {"model_sha256": "random, seed 0", "vocabulary": 0}
-    )
+def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A database beside what `ragauge export` made of a tiny RETRO for its tokenizer."""
+    root = write_database(tmp_path_factory.mktemp("retro"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(weights, "PAPER", TINY)
+        of_database = ["--form", "retro", "--database", str(root / "db")]
+        assert main(["export", *of_database, "--out", str(root / "exported")]) == 0
+        yield root
+
+
+@pytest.fixture(scope="module")
+def folder(root: Path) -> Path:
+    return root / "exported"
 
 
 @pytest.fixture(scope="module")
 def lm(folder: Path) -> OnnxRetroLM:
-    return open_retro(Checkpoint(exported=folder, sha256="random, seed 0", threads=1))
+    return open_retro(Checkpoint(exported=folder, sha256="random, seed 0", vocabulary=259, threads=1))
 
 
 @pytest.fixture(scope="module")
@@ -83,13 +93,10 @@ def test_generation_gives_the_same_tokens_and_trace(lm: OnnxRetroLM, torch_lm: R
         assert found[0] == found[1]
 
 
-def test_scores_by_the_command_line_are_torchs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_generation_by_the_command_line_is_torchs(
+    root: Path, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    root = write_database(tmp_path)
-    monkeypatch.setattr(weights, "PAPER", TINY)
-    of_database, exported = ["--form", "retro", "--database", str(root / "db")], str(tmp_path / "exported")
-    assert main(["export", *of_database, "--out", exported]) == 0
+    of_database, exported = ["--form", "retro", "--database", str(root / "db")], str(folder)
     run = ["pipeline", *of_database, "--schedule", "random", "--task", "generate", "--tokens", "100", "--limit", "2"]
     written = []
     for engine in ([], ["--onnx", exported]):
@@ -117,8 +124,8 @@ def test_options_that_do_not_go_together(options: list[str], message: str, capsy
 
 def test_a_part_that_is_missing_is_named(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"about.json: cannot be read"):
-        open_retro(Checkpoint(exported=tmp_path, sha256="random, seed 0"))
+        open_retro(Checkpoint(exported=tmp_path, sha256="random, seed 0", vocabulary=259))
     for name in ("about.json", "lower.onnx", "lower.onnx.data"):
         (tmp_path / name).write_bytes((folder / name).read_bytes())
     with pytest.raises(UserError, match=r"encoder.onnx: no such file"):
-        open_retro(Checkpoint(exported=tmp_path, sha256="random, seed 0"))
+        open_retro(Checkpoint(exported=tmp_path, sha256="random, seed 0", vocabulary=259))

@@ -9,14 +9,16 @@ import pytest
 import torch
 
 import tiny_models
+from ragauge.cli import main
 from ragauge.errors import UserError
 from ragauge.generation.readers.joint import JointDecoding
 from ragauge.generation.retrofit.adapters import Adapters
 from ragauge.generation.scoring import token_nll
 from ragauge.generation.sources import Ask, Fresh
 from ragauge.generation.windows import Windows
+from ragauge.training.retrofit.fit import Material, RetroFit
 from ragauge.training.retrofit.losses import joint_nll
-from ragauge.training.retrofit.retrofit import Material, Recipe, Trainer
+from ragauge.training.settings import RetrofitSettings
 from retro_parts import ExactRetriever, tokens
 
 IDS = tokens(150, 1)
@@ -81,12 +83,29 @@ def test_files_are_checked(tmp_path: Path) -> None:
 # ---- training
 
 
-def trainer(folder: Path, **recipe: object) -> Trainer:
+def trainer(folder: Path, **recipe: object) -> RetroFit:
     """Documents that repeat one text: what follows a neighbour's chunk is what follows the query."""
     text, rest = tokens(256, 7), [tokens(64 * 4, seed) for seed in range(20, 31)]
     searcher = ExactRetriever([text, *([*text[:128], *text] if i % 2 else rest[i] for i in range(11))])
-    chosen = Recipe(**{"minutes": 0.05, "batch": 2, "held_out": 2, "curve_every_s": 1.0, "rank": 2, **recipe})  # type: ignore[arg-type]
-    return Trainer(tiny_models.tiny_lm(), Material(searcher, searcher, chosen), folder, {"model": "tiny"})
+    chosen = RetrofitSettings(**{"minutes": 0.01, "batch": 2, "held_out": 2, "curve_every_s": 0.2, "rank": 2, **recipe})  # type: ignore[arg-type]
+    return RetroFit(tiny_models.tiny_lm(), Material(searcher, searcher, chosen), folder, {"model": "tiny"})
+
+
+@pytest.mark.parametrize(
+    ("form", "losses"),
+    [
+        ("joint", [6.025836, 6.009964, 6.079902, 6.048239, 6.039431, 5.916592]),
+        ("cross_attention", [6.005742, 5.96989, 6.04995, 6.033908, 5.989625, 5.901273]),
+    ],
+)
+def test_a_training_has_the_losses_that_it_always_had(form: str, losses: list[float], tmp_path: Path) -> None:
+    """Of the first steps, as they were before forms and families shared one pass and one loop."""
+    made = trainer(tmp_path, form=form, minutes=1e6)
+    found = []
+    for _ in losses:
+        found.append(made.learn())
+        made.progress.step += 1
+    assert found == pytest.approx(losses, abs=2e-5)
 
 
 def test_training_lowers_the_loss_and_leaves_the_decoder_alone(tmp_path: Path) -> None:
@@ -97,7 +116,7 @@ def test_training_lowers_the_loss_and_leaves_the_decoder_alone(tmp_path: Path) -
     assert example is not None
     first = float(made.loss(example).detach())
     for _ in range(20):
-        made._learn([example])
+        made.learn_from([example])
     assert float(made.loss(example).detach()) < first
     for old, layer in zip(before, made.lm.decoder.weights.layers, strict=True):
         torch.testing.assert_close(old, layer.qkv.weight, rtol=0, atol=0)
@@ -105,30 +124,30 @@ def test_training_lowers_the_loss_and_leaves_the_decoder_alone(tmp_path: Path) -
 
 def test_training_ends_with_its_budget_and_goes_on_with_a_longer_one(tmp_path: Path) -> None:
     made = trainer(tmp_path)
-    path = made.run()
-    assert 3.0 <= made.spent_s < 10
+    path = made.train()
+    assert 0.6 <= made.progress.seconds < 10
     curve = [json.loads(line) for line in (tmp_path / "curve.jsonl").read_text().splitlines()]
     assert curve[0]["step"] == 0
-    assert curve[-1]["step"] == made.step > 0
+    assert curve[-1]["step"] == made.progress.step > 0
     assert {"held_out_retrieved", "held_out_random", "seconds"} <= set(curve[-1])
     path.unlink()  # as a workflow does before it makes a file anew
     same = trainer(tmp_path)
-    assert same.run() == path
+    assert same.train() == path
     assert path.is_file()
-    assert same.step == made.step  # nothing was left to do
-    longer = trainer(tmp_path, minutes=(made.spent_s + 0.5) / 60)
-    longer.run()
-    assert longer.step > made.step
-    assert longer.curve[: len(curve)] == curve
+    assert same.progress.step == made.progress.step  # nothing was left to do
+    longer = trainer(tmp_path, minutes=(made.progress.seconds + 0.5) / 60)
+    longer.train()
+    assert longer.progress.step > made.progress.step
+    assert longer.progress.curve[: len(curve)] == curve
 
 
 def test_a_folder_of_another_training_is_refused(tmp_path: Path) -> None:
-    trainer(tmp_path, minutes=0.001).run()
+    trainer(tmp_path, minutes=0.001).train()
     with pytest.raises(UserError, match="of another training"):
-        trainer(tmp_path, rank=3).run()
+        trainer(tmp_path, rank=3).train()
     (tmp_path / "state.pt").write_bytes(b"torn")
     with pytest.raises(UserError, match="cannot be read"):
-        trainer(tmp_path).run()
+        trainer(tmp_path).train()
 
 
 def test_a_text_is_no_neighbour_of_its_own(tmp_path: Path) -> None:
@@ -148,12 +167,23 @@ def test_a_text_is_no_neighbour_of_its_own(tmp_path: Path) -> None:
 
 def test_a_database_of_short_documents_cannot_be_trained_on(tmp_path: Path) -> None:
     searcher = ExactRetriever([tokens(100, i) for i in range(12)])
-    made = Trainer(tiny_models.tiny_lm(), Material(searcher, searcher, Recipe()), tmp_path, {})
+    made = RetroFit(tiny_models.tiny_lm(), Material(searcher, searcher, RetrofitSettings()), tmp_path, {})
     with pytest.raises(UserError, match="use a larger database"):
-        made.run()
+        made.train()
 
 
-@pytest.mark.parametrize("wrong", [{"minutes": 0}, {"batch": 0}, {"chunks": 1}, {"rate": -1.0}])
-def test_a_recipe_is_checked(wrong: dict[str, float]) -> None:
-    with pytest.raises(UserError, match="training"):
-        Recipe(**wrong)  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--minutes", "0"], "--minutes: must be greater than 0, not '0'"),
+        (["--batch", "0"], "--batch: must be greater than or equal to 1, not '0'"),
+        (["--chunks", "1"], "--chunks: must be greater than or equal to 2, not '1'"),
+        (["--rate", "-1"], "--rate: must be greater than 0, not '-1'"),
+        (["--cross-layers", "0"], "--cross-layers: must be greater than or equal to 1, not '0'"),
+        (["--encoder-layers", "x"], "--encoder-layers: must be a valid integer"),
+        ([], "give --index or --server"),
+    ],
+)
+def test_options_are_checked(options: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["retrofit", "--database", "d", "--out", "o", *options]) == 2
+    assert message in capsys.readouterr().err

@@ -22,7 +22,7 @@ from ragauge.engines import Row, load_lm
 from ragauge.errors import UserError
 from ragauge.evidence.sft import Encoded
 from ragauge.prompts import unit_steps
-from ragauge.training import engine, loop
+from ragauge.training import engine, finetuning
 from ragauge.training.batches import ResponseLoss, apart, pack
 from ragauge.training.settings import Training
 from tiny_checkpoint import write_checkpoint
@@ -43,7 +43,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def trained(folder: Path, out: str, **changes: Any) -> dict[str, Any]:
-    written = loop.train(settings(folder, **changes), folder / "data", folder / f"{out}-steps", folder / out, threads=1)
+    written = finetuning.train(
+        settings(folder, **changes), folder / "data", folder / f"{out}-steps", folder / out, threads=1
+    )
     assert written == folder / f"{out}.json"
     account: dict[str, Any] = json.loads(written.read_bytes())
     return account
@@ -63,7 +65,7 @@ def tensors(model: Path) -> dict[str, torch.Tensor]:
 
 
 def test_requests_in_one_pass_are_requests_in_passes_of_their_own(folder: Path) -> None:
-    model = loop.Material(settings(folder, gradient_checkpointing=False), folder / "data").model()
+    model = finetuning.Material(settings(folder, gradient_checkpointing=False), folder / "data").model()
     together = pack(ENCODED)
     model(together).backward()
     shared = [p.grad.clone() for p in model.parameters()]
@@ -92,21 +94,21 @@ def test_the_loss_is_that_of_the_decoder_that_will_be_asked(folder: Path) -> Non
     ids = [*one.document, *request, *response]
     read = lm.extend(lm.new_cache(len(ids)), [Row(ids, unit_steps(0, len(ids)))], stage="prompt", logp=True)
     expected = -read.logp[0][-len(response) :].mean()
-    model = loop.Material(settings(folder), folder / "data").model()
+    model = finetuning.Material(settings(folder), folder / "data").model()
     torch.testing.assert_close(model(pack(one)).detach(), expected, atol=1e-5, rtol=1e-5)
 
 
 def test_a_decoder_that_cannot_pick_its_logits_has_the_same_loss(folder: Path) -> None:
-    model = loop.Material(settings(folder), folder / "data").model()
+    model = finetuning.Material(settings(folder), folder / "data").model()
     expected = model(pack(ENCODED))
     model.picks = False
     torch.testing.assert_close(model(pack(ENCODED)), expected)
 
 
 def test_a_decoder_without_rotary_positions_reads_requests_apart(folder: Path) -> None:
-    material = loop.Material(settings(folder), folder / "data")
+    material = finetuning.Material(settings(folder), folder / "data")
     assert {len(e.requests) for e in material.train} == {2}
-    material = loop.Material(settings(folder), folder / "data")
+    material = finetuning.Material(settings(folder), folder / "data")
     material.shape = replace(material.shape, position="alibi")
     assert {len(e.requests) for e in material.train} == {1}
 
@@ -115,18 +117,18 @@ def test_a_decoder_without_rotary_positions_reads_requests_apart(folder: Path) -
 
 
 def test_every_document_comes_once_before_any_comes_again() -> None:
-    order = loop.Order(7, seed=0)
+    order = finetuning.Order(7, seed=0)
     first, second = [order[i] for i in range(7)], [order[7 + i] for i in range(7)]
     assert sorted(first) == sorted(second) == list(range(7))
     assert first != second
-    assert [loop.Order(7, seed=0)[i] for i in range(3, 7)] == first[3:]
-    assert [loop.Order(7, seed=1)[i] for i in range(7)] != first
+    assert [finetuning.Order(7, seed=0)[i] for i in range(3, 7)] == first[3:]
+    assert [finetuning.Order(7, seed=1)[i] for i in range(7)] != first
 
 
 def test_the_learning_rate_rises_and_stays() -> None:
     given = Training(model="m", lr=1.0, warmup_steps=3)
-    assert [loop.warmed_up(given, step) for step in (0, 1, 2, 3, 4, 500)] == [0.25, 0.5, 0.75, 1.0, 1.0, 1.0]
-    assert loop.warmed_up(Training(model="m", lr=0.5, warmup_steps=0), 0) == 0.5
+    assert [finetuning.warmed_up(given, step) for step in (0, 1, 2, 3, 4, 500)] == [0.25, 0.5, 0.75, 1.0, 1.0, 1.0]
+    assert finetuning.warmed_up(Training(model="m", lr=0.5, warmup_steps=0), 0) == 0.5
 
 
 def test_time_ends_a_training(folder: Path) -> None:
@@ -149,7 +151,7 @@ def test_the_loss_falls_and_the_checkpoint_is_the_model(folder: Path) -> None:
     from transformers import AutoModelForCausalLM
 
     theirs = AutoModelForCausalLM.from_pretrained(folder / "m", dtype=torch.float32)
-    encoded = loop.Material(settings(folder), folder / "data").held_out
+    encoded = finetuning.Material(settings(folder), folder / "data").held_out
     after = [float(ResponseLoss(theirs)(pack(e)).detach()) for e in encoded]
     assert sum(after) / len(after) == pytest.approx(held_out[-1], rel=1e-4)
     before, now = load_lm(str(folder / "model")), load_lm(f"path:{folder / 'm'}")

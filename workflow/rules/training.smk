@@ -56,7 +56,7 @@ rule sft_train:
     params:
         config=PATHS.settings,
         settings=PLAN.training.settings,
-        code=code_of("verbs.sft", "training.loop"),
+        code=code_of("verbs.sft", "training.finetuning"),
         data=PLAN.training.data_folder,
         checkpoints=f"{PATHS.training}/checkpoints",
     shell:

@@ -7,7 +7,7 @@ import os
 import shutil
 import socket
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +72,18 @@ def start(model: ResponseLoss, settings: Training) -> Engine:
     return Torch(model, settings)
 
 
+def update(optimizer: torch.optim.Optimizer, losses: Iterable[Tensor], count: int, clip: float) -> float:
+    """One update by the mean of `count` losses, each of which is freed before the next is made; the mean."""
+    total = 0.0
+    for loss in losses:
+        (loss / count).backward()
+        total += float(loss.detach())
+    torch.nn.utils.clip_grad_norm_([p for group in optimizer.param_groups for p in group["params"]], clip)
+    optimizer.step()
+    optimizer.zero_grad()
+    return total / count
+
+
 def _adamw(model: ResponseLoss, settings: Training) -> torch.optim.AdamW:
     return torch.optim.AdamW(model.parameters(), lr=settings.lr, eps=settings.eps, weight_decay=settings.weight_decay)
 
@@ -91,15 +103,7 @@ class Torch(Engine):
 
     def step(self, batches: Sequence[Batch], lr: float) -> float:
         _set_lr(self.optimizer, lr)
-        losses = []
-        for batch in batches:
-            loss = self.model(batch.to(self.device))
-            (loss / len(batches)).backward()
-            losses.append(float(loss.detach()))
-        torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.clip)
-        self.optimizer.step()
-        self.optimizer.zero_grad()
-        return sum(losses) / len(losses)
+        return update(self.optimizer, (self.model(batch.to(self.device)) for batch in batches), len(batches), self.clip)
 
     @torch.no_grad()
     def loss(self, batch: Batch) -> float:

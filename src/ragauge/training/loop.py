@@ -1,315 +1,73 @@
-"""The training loop: the order of the documents, the budget, checkpoints, the loss curve and what comes out."""
+"""The loop of every training: steps until the budget is spent, measured and saved on the way."""
 
 from __future__ import annotations
 
-import csv
-import io
-import json
-import logging
-import random
-import shutil
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
-from functools import cached_property
-from pathlib import Path
-from typing import Any
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
-import torch
-
-from ragauge import assets
-from ragauge.assets.store import contents
-from ragauge.assets.store import digest as sha256_of
-from ragauge.assets.tokenizer import load_tokenizer
-from ragauge.cost.machine import provenance
-from ragauge.engines.checkpoint import read_shape
-from ragauge.errors import UserError
-from ragauge.evidence import sft
-from ragauge.evidence.sft import Document, Encoded
-from ragauge.io.digest import digest
-from ragauge.io.folders import file_sha256
-from ragauge.io.records import replace_atomically
-from ragauge.training import data as sft_data
-from ragauge.training import engine as engines
-from ragauge.training.batches import Batch, ResponseLoss, apart, pack
-from ragauge.training.settings import Training
-
-logger = logging.getLogger(__name__)
-
-STATE = "state.json"  # of a folder of checkpoints: which one counts, and what was done until then
-
-
-@dataclass(frozen=True)
-class Point:
-    """A point of the loss curve."""
-
-    step: int  # optimizer steps done
-    split: str  # "train": the mean of the step's documents, before its update; "held_out"
-    loss: float  # nats a token of the response
-    lr: float
-    seconds: float  # of training until then, all runs together
+Point = TypeVar("Point")
 
 
 @dataclass
-class Progress:
-    """How far a training is; what a killed run goes on from, with the engine's checkpoint of the step."""
+class Progress(Generic[Point]):
+    """How far a training is; what a killed run goes on from, with its state of the step."""
 
-    fingerprint: str
-    step: int = 0
-    seconds: float = 0.0
+    fingerprint: str  # of all that the weights rest on but where training ends
+    step: int = 0  # optimizer steps done
+    seconds: float = 0.0  # of all runs together
     curve: list[Point] = field(default_factory=list)
 
-    def to_json(self) -> bytes:
-        return (json.dumps(asdict(self)) + "\n").encode()
 
+class Training(ABC, Generic[Point]):
+    """A training from its beginning, or from what a killed run left, to its budget's end."""
 
-def train(settings: Training, folder: Path, checkpoints: Path, out: Path, threads: int | None = None) -> Path | None:
-    """Fine-tune the settings' decoder on the data in a folder that `data.build` wrote.
+    def __init__(self, fingerprint: str) -> None:
+        self.progress: Progress[Point] = Progress(fingerprint)
 
-    Writes the decoder in the hub's layout to the folder `out`, `<out>.loss.csv` (the loss curve), and last
-    `<out>.json` (settings, data hashes, steps, seconds, machine, the curve again). A run that was killed goes on from
-    its last checkpoint with the documents that are next; the time that `minutes` bounds is that of all runs together.
+    @abstractmethod
+    def learn(self) -> float:
+        """Take the next step; its loss."""
 
-    Returns: `<out>.json`; None on processes but the first.
+    @abstractmethod
+    def measure(self, loss: float | None = None) -> None:
+        """Add points to the curve; `loss` is that of the step before."""
 
-    Raises:
-        UserError: data or a model that cannot be read, an engine that cannot run here, no document short enough.
-    """
-    if threads is not None:
-        torch.set_num_threads(threads)
-    material = Material(settings, folder)
-    trainer = Trainer(settings, material, engines.start(material.model(), settings), checkpoints)
-    trainer.resume()
-    trainer.run()
-    trainer.engine.leave()
-    if trainer.engine.rank:
-        return None
-    _write_model(material, trainer.weights(), out)
-    return _write_account(settings, material, trainer.progress, out)
+    @abstractmethod
+    def save(self) -> None:
+        """Keep what is needed to go on from here."""
 
+    @abstractmethod
+    def is_over(self) -> bool:
+        """Whether the budget of steps or time is spent; the same on every process."""
 
-class Material:
-    """What goes into a training: the decoder to begin with, and the documents as token ids."""
+    @abstractmethod
+    def is_measured(self) -> bool:
+        """Whether to measure after the step just taken."""
 
-    def __init__(self, settings: Training, folder: Path) -> None:
-        self.settings, self.folder = settings, folder
-        if missing := [n for n in (sft_data.TRAIN, sft_data.HELD_OUT) if not (folder / n).is_file()]:
-            raise UserError(f"{folder / missing[0]}: no such file; `ragauge sft data` writes it")
-        self.base = Path(assets.resolve(settings.model))
-        self.shape = read_shape(self.base)
-        self.tokenizer = load_tokenizer(self.base)
-        if not self.shape.eos:
-            raise UserError(f"{settings.model}: has no end-of-text token, which ends evidence")
-
-    @cached_property
-    def template(self) -> str:
-        """How prompts are wrapped, as for any model of the source."""
-        catalogued = self.settings.template or assets.describe(self.settings.model)["template"]
-        return catalogued or ("chat" if self.tokenizer.chat_template else "plain")
-
-    @cached_property
-    def train(self) -> list[Encoded]:
-        found = self._encoded(sft_data.read(self.folder / sft_data.TRAIN))
-        if not found:
-            raise UserError(
-                f"{self.folder}: no document is shorter than max_length ({self.settings.max_length} tokens)"
-            )
-        return found
-
-    @cached_property
-    def held_out(self) -> list[Encoded]:
-        path = self.folder / sft_data.HELD_OUT
-        return self._encoded(sft_data.read(path)) if path.stat().st_size else []
-
-    def _encoded(self, documents: Sequence[Document]) -> list[Encoded]:
-        """Each document's requests in one pass, or a pass each where positions cannot be given (ALiBi)."""
-        longest = min(self.settings.max_length, self.shape.max_context)
-        encoded = [sft.encode(d, self.tokenizer, self.template, self.shape.eos[0], longest) for d in documents]
-        shared = self.shape.position == "rope"
-        return [one for e in encoded if e.requests for one in ([e] if shared else apart(e))]
-
-    def model(self) -> ResponseLoss:
-        """The decoder under training, in fp32."""
-        from transformers import AutoModelForCausalLM
-
-        decoder = AutoModelForCausalLM.from_pretrained(
-            self.base, dtype=torch.float32, attn_implementation="sdpa", local_files_only=True, trust_remote_code=False
-        )
-        decoder.train()
-        if self.settings.gradient_checkpointing:
-            decoder.activation_checkpointing_enable({"use_reentrant": False})
-        return ResponseLoss(decoder)
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """Names all that the weights rest on but where training ends."""
-        settings = self.settings.model_dump(exclude={"steps", "minutes", "checkpoint_steps", "evaluate_steps"})
-        state = [settings, self.hashes, digest("ragauge.training.loop")]
-        return json.dumps(state, sort_keys=True)
-
-    @cached_property
-    def hashes(self) -> dict[str, str]:
-        names = (sft_data.TRAIN, sft_data.HELD_OUT)
-        return {"model": assets.describe(self.settings.model)["sha256"]} | {
-            name: file_sha256(self.folder / name) for name in names
-        }
-
-
-class Trainer:
-    """Steps from the beginning, or from a checkpoint, to the budget's end."""
-
-    def __init__(self, settings: Training, material: Material, engine: engines.Engine, checkpoints: Path) -> None:
-        self.settings, self.material, self.engine, self.checkpoints = settings, material, engine, checkpoints
-        self.progress = Progress(material.fingerprint)
-        self.dtype = torch.bfloat16 if settings.dtype == "bfloat16" else torch.float32
-
-    def resume(self) -> None:
-        """Go on from the checkpoint that counts; one of other settings, data or code is of no use and goes."""
-        try:
-            kept = json.loads((self.checkpoints / STATE).read_bytes())
-        except (OSError, ValueError):
-            kept = {}
-        if kept.get("fingerprint") == self.progress.fingerprint:
-            self.engine.load(self.checkpoints, _tag(kept["step"]))
-            self.progress = Progress(**{**kept, "curve": [Point(**point) for point in kept["curve"]]})
-            logger.info("going on after step %d", self.progress.step)
-        elif kept:
-            logger.warning("%s: is of other settings, data or code; training begins anew", self.checkpoints)
+    @abstractmethod
+    def is_saved(self) -> bool:
+        """Whether to save after the step just taken."""
 
     def run(self) -> None:
-        """Train to the budget's end; the last state is always a checkpoint."""
-        clock = _Clock(self.progress.seconds)
-        order = self._order()
-        if not self.progress.step:
-            self._evaluate(clock)
-        while not self.engine.agree(self._is_over(clock)):
-            lr = warmed_up(self.settings, self.progress.step)
-            loss = self.engine.step([self._batch(order, i) for i in range(self.settings.accumulation)], lr)
+        """Train to the budget's end; the last state is always saved."""
+        before, started = self.progress.seconds, time.perf_counter()
+
+        def elapse() -> None:
+            self.progress.seconds = before + time.perf_counter() - started
+
+        ends = self.is_over()
+        if not ends and not self.progress.curve:
+            self.measure()
+        while not ends:
+            loss = self.learn()
             self.progress.step += 1
-            self._note("train", loss, lr, clock)
-            ends = self.engine.agree(self._is_over(clock))
-            if ends or self.progress.step % self.settings.evaluate_steps == 0:
-                self._evaluate(clock)
-            if ends or self.progress.step % self.settings.checkpoint_steps == 0:
-                self._save(clock)
-
-    def weights(self) -> dict[str, Any]:
-        """The decoder's fp32 weights by name."""
-        return self.engine.weights(self.checkpoints, _tag(self.progress.step))
-
-    def _is_over(self, clock: _Clock) -> bool:
-        late = self.settings.minutes is not None and clock.seconds >= 60 * self.settings.minutes
-        return self.progress.step >= self.settings.steps or (late and self.progress.step > 0)
-
-    def _batch(self, order: Order, place: int) -> Batch:
-        """The batch at a place of the coming step, of this process."""
-        width = self.engine.processes
-        number = (self.progress.step * self.settings.accumulation + place) * width + self.engine.rank
-        return pack(self.material.train[order[number]], self.dtype)
-
-    def _order(self) -> Order:
-        return Order(len(self.material.train), self.settings.seed)
-
-    def _evaluate(self, clock: _Clock) -> None:
-        held_out = self.material.held_out
-        if held_out:
-            loss = sum(self.engine.loss(pack(encoded, self.dtype)) for encoded in held_out) / len(held_out)
-            self._note("held_out", loss, warmed_up(self.settings, self.progress.step), clock)
-
-    def _note(self, split: str, loss: float, lr: float, clock: _Clock) -> None:
-        self.progress.curve.append(Point(self.progress.step, split, loss, lr, round(clock.seconds, 3)))
-        if self.engine.rank == 0:
-            step, steps = self.progress.step, self.settings.steps
-            logger.info("step %d of %d: %s loss %.4f, %.0f s", step, steps, split, loss, clock.seconds)
-
-    def _save(self, clock: _Clock) -> None:
-        """Keep a checkpoint; the one before it goes when this one counts."""
-        tag = _tag(self.progress.step)
-        self.engine.save(self.checkpoints, tag)
-        self.progress.seconds = clock.seconds
-        if self.engine.rank == 0:
-            replace_atomically(self.checkpoints / STATE, self.progress.to_json())
-            for folder in self.checkpoints.iterdir():
-                if folder.is_dir() and folder.name != tag:
-                    shutil.rmtree(folder)
-
-
-class Order:
-    """The documents in the order of training: one random permutation after another, fixed by the seed."""
-
-    def __init__(self, count: int, seed: int) -> None:
-        self.count, self.seed = count, seed
-        self._epochs: dict[int, list[int]] = {}
-
-    def __getitem__(self, number: int) -> int:
-        epoch, place = divmod(number, self.count)
-        if epoch not in self._epochs:
-            drawn = list(range(self.count))
-            random.Random(f"{self.seed}/{epoch}").shuffle(drawn)
-            self._epochs = {epoch: drawn}
-        return self._epochs[epoch][place]
-
-
-class _Clock:
-    """Seconds of training, those of earlier runs included."""
-
-    def __init__(self, before: float) -> None:
-        self.before, self.started = before, time.perf_counter()
-
-    @property
-    def seconds(self) -> float:
-        return self.before + time.perf_counter() - self.started
-
-
-def warmed_up(settings: Training, step: int) -> float:
-    """The learning rate of a step, counted from 0: it rises in a line to `lr`, where it stays."""
-    return settings.lr * min(1.0, (step + 1) / (settings.warmup_steps + 1))
-
-
-def _tag(step: int) -> str:
-    return f"step-{step}"
-
-
-# --- what comes out ---
-
-
-def _write_model(material: Material, weights: dict[str, Any], out: Path) -> None:
-    """The decoder in the hub's layout, whole or not at all."""
-    staging = out.with_name(f".{out.name}.unfinished")
-    shutil.rmtree(staging, ignore_errors=True)
-    decoder: Any = material.model().decoder
-    decoder.load_state_dict(weights, assign=True)
-    decoder.save_pretrained(staging)
-    material.tokenizer.save_pretrained(staging)
-    shutil.rmtree(out, ignore_errors=True)
-    staging.rename(out)
-
-
-def _write_account(settings: Training, material: Material, progress: Progress, out: Path) -> Path:
-    replace_atomically(out.with_name(f"{out.name}.loss.csv"), _csv(progress.curve))
-    account = {
-        "settings": settings.model_dump(),
-        "template": material.template,
-        "steps": progress.step,
-        "seconds": round(progress.seconds, 1),
-        "documents": len(material.train),
-        "questions": sum(len(encoded.requests) for encoded in material.train),
-        "sha256": {**material.hashes, "weights": sha256_of(contents(out))},
-        "curve": [asdict(point) for point in progress.curve],
-        "provenance": provenance(),
-    }
-    path = out.with_name(f"{out.name}.json")
-    replace_atomically(path, (json.dumps(account, indent=1) + "\n").encode())
-    return path
-
-
-def _csv(curve: Sequence[Point]) -> bytes:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, fieldnames=list(Point.__dataclass_fields__), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(_rows(curve))
-    return text.getvalue().encode()
-
-
-def _rows(curve: Sequence[Point]) -> Iterator[dict[str, Any]]:
-    return (asdict(point) for point in curve)
+            elapse()
+            ends = self.is_over()
+            if ends or self.is_measured():
+                self.measure(loss)
+                elapse()
+                ends = ends or self.is_over()
+            if ends or self.is_saved():
+                self.save()

@@ -1,4 +1,4 @@
-"""What a fine-tuning is: the section `training` of an experiment's configuration."""
+"""What a training is: the section `training` of an experiment's configuration, and the options of RETRO-fit."""
 
 from __future__ import annotations
 
@@ -79,3 +79,25 @@ class Training(Data):
     def data(self) -> Data:
         """The settings that the data rest on, and no others."""
         return Data(**self.model_dump(include=set(Data.model_fields)))
+
+
+class RetrofitSettings(BaseModel):
+    """RETRO-fit: training a frozen decoder to use retrieved neighbours."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    form: Literal["joint", "cross_attention"] = Field("joint", description="how neighbours are read")
+    minutes: float = Field(8.0, gt=0, description="wall-clock time, all runs together")
+    rank: int = Field(8, ge=1, description="form joint: rank of the low-rank terms")
+    cross_layers: int = Field(3, ge=1, description="form cross_attention: layers of the decoder that get it")
+    encoder_layers: int = Field(
+        2, ge=1, description="form cross_attention: layers of the encoder, the decoder's first ones, copied"
+    )
+    rate: float = Field(2e-3, gt=0, description="learning rate after the warm-up")
+    warmup: int = Field(10, ge=1, description="steps over which the learning rate rises")
+    batch: int = Field(4, ge=1, description="texts per step")
+    chunks: int = Field(3, ge=2, description="chunks of a text")
+    k: int = Field(2, ge=1, description="neighbours per window")
+    held_out: int = Field(16, ge=1, description="texts of the curve")
+    curve_every_s: float = Field(60.0, gt=0, description="seconds between points of the curve")
+    seed: int = Field(0, description="of texts and first weights")

@@ -11,22 +11,16 @@ from ragauge.verbs import _options as options
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    from ragauge.training.settings import RetrofitSettings
+
     add = parser.add_argument
     add("--model", default="smollm2-135m-instruct", help="the decoder: name, source or folder")
     add("--dtype", default="float32", choices=("float32", "bfloat16"))
     add("--device", default="cpu", choices=options.DEVICES)
-    add("--database", type=Path, required=True, metavar="FOLDER", help="the chunk database that is trained on")
+    add("--database", type=Path, required=True, metavar="FOLDER", help="the chunk database to train on")
     add("--index", type=Path, metavar="FOLDER", help="start a server of this index for the length of the training")
-    add("--server", metavar="HOST:PORT", help="ask a server that runs already")
-    add("--form", default="joint", choices=("joint", "cross_attention"), help="how neighbours are read")
-    add("--minutes", type=float, default=8.0, help="of wall-clock time, all in all")
-    add("--rank", type=int, default=8, help="joint: of the low-rank terms")
-    add("--cross-layers", type=int, default=3, help="cross_attention: layers of the decoder that get it")
-    add("--encoder-layers", type=int, default=2, help="cross_attention: the decoder's first layers, copied")
-    add("--rate", type=float, default=2e-3, help="learning rate")
-    add("--batch", type=int, default=4, help="texts a step")
-    add("--held-out", type=int, default=16, help="texts of the curve")
-    add("--seed", type=int, default=0)
+    add("--server", metavar="HOST:PORT", help="ask a running server")
+    options.add_settings(parser, RetrofitSettings)
     add("--threads", type=options.count, help="default: torch's own choice")
     add("--out", type=Path, required=True, metavar="FOLDER", help="adapters.safetensors, curve.jsonl, state.pt")
 
@@ -35,26 +29,18 @@ def run(args: argparse.Namespace) -> None:
     from ragauge import assets
     from ragauge.engines import load_lm
     from ragauge.experiment.checks import check_source
+    from ragauge.experiment.reading import checked_options
     from ragauge.generation.evaluation import Chunks
     from ragauge.retrieval.database import Database
     from ragauge.retrieval.service.client import Client
     from ragauge.retrieval.service.process import running
-    from ragauge.training.retrofit.retrofit import Material, Recipe, Trainer
+    from ragauge.training.retrofit.fit import Material, RetroFit
+    from ragauge.training.settings import RetrofitSettings
 
+    settings = checked_options(RetrofitSettings, options.given(args, RetrofitSettings))
     check_source(args.model, "--model")
     if bool(args.index) == bool(args.server):
-        raise UserError("training asks a retriever: give --index or --server, one of the two")
-    recipe = Recipe(
-        args.minutes,
-        args.rank,
-        args.rate,
-        batch=args.batch,
-        held_out=args.held_out,
-        seed=args.seed,
-        form=args.form,
-        cross_layers=args.cross_layers,
-        encoder_layers=args.encoder_layers,
-    )
+        raise UserError("training asks a retriever: give --index or --server")
     database = Database(args.database)
     lm = load_lm(args.model, dtype=args.dtype, device=args.device, threads=args.threads)
     database.check_tokenizer(lm.tokenizer, args.model)
@@ -63,4 +49,4 @@ def run(args: argparse.Namespace) -> None:
     with ExitStack() as opened:
         address = args.server or opened.enter_context(running(args.index)).address
         client = opened.enter_context(Client(address))
-        print(Trainer(lm, Material(Chunks(database), client, recipe), args.out, about).run())
+        print(RetroFit(lm, Material(Chunks(database), client, settings), args.out, about).train())

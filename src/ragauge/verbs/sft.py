@@ -64,9 +64,9 @@ def _data(args: argparse.Namespace, settings: Training, limits: dict[str, int | 
 def _train(args: argparse.Namespace, settings: Training) -> None:
     if settings.processes > 1 and "RANK" not in os.environ:
         _start_processes(settings.processes)
-    from ragauge.training import loop
+    from ragauge.training import finetuning
 
-    if written := loop.train(settings, args.data, args.checkpoints, args.out, args.threads):
+    if written := finetuning.train(settings, args.data, args.checkpoints, args.out, args.threads):
         print(written)
 
 
