@@ -76,6 +76,21 @@ print(len(index), len(index.database), {row["recall"] for row in recall(index, v
 """
 
 
+SCHEDULE = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import tiny_models
+from ragauge.generation.cost import calls
+from ragauge.generation.evaluation import Text
+from ragauge.generation.pipeline import Pipeline
+from retro_parts import DOCUMENTS, ExactRetriever, job, tokens
+chosen = job("alternate", 16)
+pipeline = Pipeline(tiny_models.tiny_lm(), chosen, ExactRetriever(DOCUMENTS))
+print(len(pipeline.record(Text("0", 0, tuple(tokens(150, 10)))).neighbours))
+print(sum(call.stage == "neighbours" for call in calls(chosen.settings)))
+"""
+
+
 @pytest.fixture(scope="module")
 def blocks(root: Path) -> list[tuple[str, str]]:
     """(file, text) of every example, in the order of the page."""
@@ -97,6 +112,7 @@ def extended(root: Path, blocks: list[tuple[str, str]], tmp_path_factory: pytest
         "datasets": {"nq_open": {"data": str(questions)}},
         "methods": {},
         "databases": {},
+        "pipelines": {},
         "generation": {"max_new_tokens": 4},
     }
     for name, text in blocks:
@@ -111,7 +127,7 @@ def extended(root: Path, blocks: list[tuple[str, str]], tmp_path_factory: pytest
         folder / "local.yaml",
         experiment
         | {section: {label: experiment[section][label]} for section, label in here.items()}
-        | {"items": ["lost_in_the_middle"], "databases": {}},
+        | {"items": ["lost_in_the_middle"], "databases": {}, "pipelines": {}},
     )
     return folder
 
@@ -152,7 +168,15 @@ def test_the_page_shows_one_new_file_for_each_kind(root: Path, blocks: list[tupl
     added = {str(Path(name).parent) for name, _ in blocks if not (root / name).exists()}
     package = {
         f"src/ragauge/{kind}"
-        for kind in ("methods", "datasets", "metrics", "engines/families", "items", "retrieval/indexes")
+        for kind in (
+            "methods",
+            "datasets",
+            "metrics",
+            "engines/families",
+            "items",
+            "retrieval/indexes",
+            "generation/schedules",
+        )
     }
     assert added == package
 
@@ -228,6 +252,19 @@ def test_the_index_type_is_brute_force(root: Path, extended: Path) -> None:
     code = f"import sys; sys.path.append({str(root / 'tests')!r}){FLAT}"
     held, chunks, recalls = python(extended, "-c", code, "flat").splitlines()[-1].split(maxsplit=2)
     assert (held, recalls) == (chunks, "{1.0}")
+
+
+def test_the_schedule_is_run_planned_and_checked(root: Path, extended: Path) -> None:
+    assert python(extended, "-c", SCHEDULE, str(root / "tests")).split() == ["3", "3"]  # of six windows
+    assert "pipelines 1: alternate" in ragauge(extended, "validate", "config.yaml")
+    assert "no_retrieval,piperag" in ragauge(extended, "pipeline", "--help").replace("alternate,", "")
+    code = (
+        "from ragauge.errors import UserError\nfrom ragauge.experiment import reading\n"
+        "from ragauge.generation.settings import PipelineSettings\n"
+        "try:\n    reading.checked_options(PipelineSettings, {'schedule': 'alternate', 'interval': '64'})\n"
+        "except UserError as error:\n    print(error)"
+    )
+    assert python(extended, "-c", code).strip() == "--interval: schedule 'alternate' requires at most 32, not 64"
 
 
 def test_the_items_rule_renders_it_from_records(extended: Path, records: Path) -> None:

@@ -204,7 +204,7 @@ def sources(windows: Windows, reader: PreparingReader) -> dict[str, Source]:
     made: dict[str, Source] = {
         "none": NoNeighbours(),
         "fresh": Fresh(Ask(searcher), windows, reader.note),
-        "once": Fresh(Ask(searcher), windows, reader.note, once=True),
+        "once": Fresh(Ask(searcher), windows, reader.note, asks_at=lambda window: window == 0),
         "random": Chance(searcher, windows, np.random.default_rng(0)),
     }
     if windows.stale:

@@ -166,7 +166,7 @@ def test_a_reading_ahead_that_fails_ends_the_generation() -> None:
 
 def test_once_asks_once() -> None:
     searcher, lm = ExactRetriever(DOCUMENTS), tiny_models.tiny_lm()
-    source = Fresh(Ask(searcher), Windows(16), lm.note, once=True)
+    source = Fresh(Ask(searcher), Windows(16), lm.note, asks_at=lambda window: window == 0)
     with lm.tracing() as trace:
         generate(JointDecoding(lm).open(160, 256), PROMPT, 160, source, Windows(16))
     assert [q.tokens for q in searcher.queries] == [PROMPT]

@@ -98,7 +98,7 @@ def sources(windows: Windows, searcher: ExactRetriever) -> dict[str, Source]:
     made: dict[str, Source] = {
         "none": NoNeighbours(),
         "fresh": Fresh(Ask(searcher), windows, nothing),
-        "once": Fresh(Ask(searcher), windows, nothing, once=True),
+        "once": Fresh(Ask(searcher), windows, nothing, asks_at=lambda window: window == 0),
         "random": Chance(searcher, windows, np.random.default_rng(0)),
     }
     return made | ({"prefetched": Prefetched(Ask(searcher), windows, nothing)} if windows.stale else {})

@@ -24,6 +24,7 @@ from ragauge.cost import cold, gap
 from ragauge.cost.cycles import critical_path
 from ragauge.cost.flop import flop
 from ragauge.cost.machine import MAX_LOAD, PAUSE_S, Load, competing_load, measure, provenance
+from ragauge.cost.settings import TRIALS, WARMUP
 from ragauge.cost.trace import Trace, online, stage_seconds
 from ragauge.errors import UserError
 from ragauge.io.progress import bar
@@ -60,8 +61,8 @@ def run(
     lm: Any,
     *,
     limits: Any,
-    trials: int = 30,
-    warmup: int = 2,
+    trials: int = TRIALS,
+    warmup: int = WARMUP,
     seed: int = 0,
     dataset: str = "random tokens",
     naive: str | None = None,

@@ -76,12 +76,12 @@ def keys_at(model: type[BaseModel], path: Sequence[str]) -> list[str]:
     found: Any = model
     for part in path:
         found = _inside(found, part)
-    return [key for one in _alternatives(found) if _is_model(one) for key in one.model_fields]
+    return [key for one in alternatives(found) if _is_model(one) for key in one.model_fields]
 
 
 def _inside(annotation: Any, part: str) -> Any:
     """The type of what stands under a key, a label or a place in a list."""
-    for one in _alternatives(annotation):
+    for one in alternatives(annotation):
         origin, arguments = get_origin(one), get_args(one)
         if _is_model(one) and part in one.model_fields:
             return one.model_fields[part].annotation
@@ -92,11 +92,12 @@ def _inside(annotation: Any, part: str) -> Any:
     return None
 
 
-def _alternatives(annotation: Any) -> list[Any]:
+def alternatives(annotation: Any) -> list[Any]:
+    """The types that a value of an annotated one may have."""
     if get_origin(annotation) is Annotated:
-        return _alternatives(get_args(annotation)[0])
+        return alternatives(get_args(annotation)[0])
     if get_origin(annotation) in (Union, UnionType):
-        return [one for argument in get_args(annotation) for one in _alternatives(argument)]
+        return [one for argument in get_args(annotation) for one in alternatives(argument)]
     return [annotation]
 
 

@@ -22,6 +22,7 @@ from pydantic import (
 )
 
 from ragauge import registry
+from ragauge.cost.settings import LatencySettings
 from ragauge.experiment import checks
 from ragauge.experiment.defaults import NAMED_BY_KEY, completed
 from ragauge.experiment.reading import checked, read
@@ -139,39 +140,14 @@ class Generation(_Section):
     )
 
 
-class Latency(_Section):
-    """The latency protocol: methods interleaved, alone on the machine, medians over trials."""
-
-    methods: list[str] = Field(min_length=1, description="names of the variants that are timed")
-    dataset: str = Field(description="label of the data set whose token counts the prompts have")
-    trials: int = Field(30, ge=1, description="timed trials a variant")
-    warmup: int = Field(2, ge=0, description="untimed trials a variant before them")
-    new_tokens: int = Field(5, ge=1, description="tokens generated in a trial")
-    more_new_tokens: list[Annotated[int, Field(ge=1)]] = Field(
-        [], description="further numbers of tokens, each timed like the first; tables show the first"
-    )
-    threads: int | None = Field(None, ge=1, description="threads of the decoder; default: all cores")
-    documents: Literal["ready", "cold"] = Field(
-        "ready",
-        description=(
-            "ready: documents are in memory when the question comes; cold: they are also timed as they are computed, "
-            "kept on disk and read from there (docs/document-store.md)"
-        ),
-    )
-
-    @property
-    def all_new_tokens(self) -> list[int]:
-        """The numbers of tokens of a response, the tables' first."""
-        return [self.new_tokens, *self.more_new_tokens]
-
-
 def _one_or_several(protocols: Any) -> str:
     return "several protocols" if isinstance(protocols, list) else "one protocol"
 
 
 # The tags are what pydantic names the two forms by in the path of a mistake (`_UNWRITTEN`).
 Protocols = Annotated[
-    Annotated[Latency, Tag("one protocol")] | Annotated[list[Latency], Tag("several protocols"), Field(min_length=1)],
+    Annotated[LatencySettings, Tag("one protocol")]
+    | Annotated[list[LatencySettings], Tag("several protocols"), Field(min_length=1)],
     Discriminator(_one_or_several),
 ]
 
@@ -231,15 +207,15 @@ class Config(_Section):
         return self
 
     @property
-    def protocols(self) -> tuple[Latency, ...]:
+    def protocols(self) -> tuple[LatencySettings, ...]:
         """The latency protocols, each on a data set of its own."""
         return tuple(protocol for _, protocol in self.placed_protocols())
 
-    def protocol(self, dataset: str) -> Latency | None:
+    def protocol(self, dataset: str) -> LatencySettings | None:
         """The latency protocol of a data set (a label)."""
         return next((protocol for protocol in self.protocols if protocol.dataset == dataset), None)
 
-    def placed_protocols(self) -> Iterator[tuple[str, Latency]]:
+    def placed_protocols(self) -> Iterator[tuple[str, LatencySettings]]:
         """The path of each protocol's keys, and the protocol."""
         if isinstance(self.latency, list):
             yield from ((f"latency.{place}", protocol) for place, protocol in enumerate(self.latency))

@@ -23,7 +23,7 @@ def calls(entry: PipelineSettings) -> Iterator[Call]:
     """The decoder's calls on one sequence, neighbours of joint attention standing before what attends to them."""
     window, attended = -1, 0
     for start, stop, now in Windows(entry.interval).pieces(0, entry.tokens):
-        if now > window and _reads(entry, now):
+        if now > window and entry.kind.reads_at(now):
             attended = entry.neighbours * NEIGHBOUR
             yield Call("neighbours", (NEIGHBOUR,) * entry.neighbours, (1,) * entry.neighbours, parallel=True)
         window = now
@@ -87,11 +87,6 @@ def neighbour_macs(sizes: Sizes, lengths: tuple[int, ...], query: int = CHUNK) -
 def _layer(width: int, ffn: int) -> int:
     """Weights of self-attention and the gated MLP."""
     return 4 * width**2 + 3 * width * ffn
-
-
-def _reads(entry: PipelineSettings, window: int) -> bool:
-    """Whether neighbours are read at the start of a window."""
-    return entry.kind.reads_neighbours and (window == 0 or entry.kind.every_window)
 
 
 def report(entry: PipelineSettings, decoder: Shape | Sizes) -> dict[str, Any]:

@@ -112,20 +112,17 @@ class NoNeighbours:
 
 @dataclass
 class Fresh:
-    """Every window asks with its own tokens and waits (RETRO; RETRO+ where the interval is below 64).
-
-    With `once` the first window alone asks, and what it found stays.
-    """
+    """Windows ask with their own tokens and wait (RETRO; RETRO+ where the interval is below 64)."""
 
     ask: Ask
     windows: Windows
     note: Note
-    once: bool = False
+    asks_at: Callable[[int], bool] = lambda window: True  # where not, the neighbours of the window before stay
     asked: list[Neighbours] = field(default_factory=list)  # what was found, in order
 
     def neighbours(self, window: int, ids: Tokens, more: bool) -> Sequence[Tokens] | None:
         """See `Source.neighbours`."""
-        if self.once and window > 0:
+        if not self.asks_at(window):
             return None
         found, seconds = self.ask.search(self.ask.query(ids[self.windows.query(window)], self.windows.continuation))
         self.note(_call(RETRIEVAL, seconds))

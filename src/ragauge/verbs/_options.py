@@ -15,12 +15,13 @@ from ragauge.errors import UserError, unknown
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+    from ragauge.cost.settings import LatencySettings
     from ragauge.evaluation.inputs import Questions
-    from ragauge.experiment.schema import Config, DatasetEntry, Latency, Model, Variant
+    from ragauge.experiment.schema import Config, DatasetEntry, Model, Variant
     from ragauge.methods import Method
 
 DTYPES = ("float32", "bfloat16", "float16")
-TEMPLATES = ("chat", "alpaca", "plain")
+MODEL_OPTIONS = {"dtype", "device", "template", "max_context"}  # keys of a model that are options as well
 DEVICES = ("cpu", "cuda")
 
 
@@ -38,8 +39,6 @@ def add_settings(
         exclude: keys that are no option.
         choices: of keys whose type does not say them.
     """
-    from typing import Literal, get_args, get_origin
-
     from pydantic_core import PydanticUndefined
 
     for key, field in model.model_fields.items():
@@ -54,10 +53,21 @@ def add_settings(
             kept["help"] += f" ({field.default})"
         if field.annotation is bool:
             parser.add_argument(_option(key), action=argparse.BooleanOptionalAction, **kept)
-        elif get_origin(field.annotation) is Literal or key in choices:
-            parser.add_argument(_option(key), choices=tuple(choices.get(key, get_args(field.annotation))), **kept)
+        elif known := choices.get(key, _literals(field.annotation)):
+            parser.add_argument(_option(key), choices=tuple(known), **kept)
         else:
             parser.add_argument(_option(key), metavar=key.upper(), **kept)
+
+
+def _literals(annotation: Any) -> list[str]:
+    """The values of a type that names them all."""
+    from typing import Literal, get_args, get_origin
+
+    from ragauge.experiment.reading import alternatives
+
+    found = [one for one in alternatives(annotation) if one is not type(None)]
+    named = all(get_origin(one) is Literal for one in found)
+    return [value for one in found for value in get_args(one)] if named else []
 
 
 def _option(key: str) -> str:
@@ -99,13 +109,10 @@ def add_model(parser: argparse.ArgumentParser) -> None:
         required=True,
         help=("a name of the catalog, a source such as hf:org/name, or a folder; with --config, a label of it"),
     )
-    parser.add_argument("--dtype", choices=DTYPES, help="of weights and caches (float32)")
-    parser.add_argument("--device", choices=DEVICES, help="where the decoder runs (cpu)")
-    parser.add_argument("--threads", type=count, metavar="N", help="of the decoder; default: all cores")
-    parser.add_argument("--template", choices=TEMPLATES, help="how prompts are wrapped; default: the model's own")
-    parser.add_argument(
-        "--max-context", type=count, metavar="N", help="tokens to read, also beyond those it was trained on"
-    )
+    from ragauge.experiment.schema import Model
+
+    add_settings(parser, Model, set(Model.model_fields) - MODEL_OPTIONS)
+    parser.add_argument("--threads", type=count, metavar="N", help="threads of the decoder; default: all cores")
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
@@ -173,16 +180,16 @@ def rendered_run(args: argparse.Namespace) -> tuple[Config, Path, Path]:
 def model(args: argparse.Namespace, config: Config | None, known: bool = True) -> Model:
     """The model of --model: a label of the configuration, or a name or source; the options come before both."""
     from ragauge.experiment.checks import check_source
+    from ragauge.experiment.reading import checked_options
     from ragauge.experiment.schema import Model
 
-    options = ("dtype", "device", "template", "max_context")
-    given = {key: getattr(args, key) for key in options if getattr(args, key) is not None}
+    stated = {key: value for key, value in vars(args).items() if key in MODEL_OPTIONS}
     if config:
         chosen: Model = pick(config.models, args.model, "model", f"{args.config}: models")
-        return chosen.model_copy(update=given)
+        return checked_options(Model, chosen.model_dump() | stated)
     if known:
         check_source(args.model, "--model")
-    return Model(source=args.model, **given)
+    return checked_options(Model, {"source": args.model, **stated})
 
 
 def questions(args: argparse.Namespace, config: Config | None) -> Questions:
@@ -199,7 +206,7 @@ def questions(args: argparse.Namespace, config: Config | None) -> Questions:
     return Questions(entry.dataset, {"seed": seed, **entry.options, **options}, official, written)
 
 
-def protocol(dataset: str, config: Config | None) -> Latency | None:
+def protocol(dataset: str, config: Config | None) -> LatencySettings | None:
     """The configuration's latency protocol of that data set; the first one where that data set has none."""
     return (config.protocol(dataset) or first(*config.protocols)) if config else None
 

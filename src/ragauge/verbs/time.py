@@ -5,12 +5,22 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ragauge.errors import UserError
 from ragauge.verbs import _options as options
 
+if TYPE_CHECKING:
+    from ragauge.cost.settings import LatencySettings
+    from ragauge.experiment.schema import Config
+
+
+PROTOCOL_OPTIONS = {"trials", "warmup", "documents"}  # keys of a protocol that are options as they are
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    from ragauge.cost.settings import LatencySettings
+
     parser.add_argument("--methods", type=options.names, metavar="M,...", help="methods; with --config, variants of it")
     options.add_method_options(parser)
     options.add_questions(parser)
@@ -21,8 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help=("a model by its shape, on random tokens; --dataset then names token counts"),
     )
-    parser.add_argument("--trials", type=options.count, metavar="N", help="timed trials a method (30)")
-    parser.add_argument("--warmup", type=options.count, metavar="N", help="untimed trials a method before them (2)")
+    options.add_settings(parser, LatencySettings, set(LatencySettings.model_fields) - PROTOCOL_OPTIONS)
     parser.add_argument(
         "--new-tokens", type=options.counts, metavar="N,...", help="tokens generated in a trial, one run a number (5)"
     )
@@ -31,11 +40,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--machine", type=Path, metavar="FILE.json", help=("what `ragauge machine` wrote; measured anew by default")
-    )
-    parser.add_argument(
-        "--documents",
-        choices=("ready", "cold"),
-        help="cold: time them also as they are computed, kept on the disk of --out and read from there (ready)",
     )
     parser.add_argument("--allow-load", action="store_true", help="report although other processes were busy")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE.json")
@@ -46,21 +50,19 @@ def run(args: argparse.Namespace) -> None:
     from ragauge.evaluation import costing
 
     config = options.configuration(args)
-    protocol = options.protocol(args.dataset, config)
-    names = options.first(args.methods, protocol.methods if protocol else None)
-    if not names:
-        raise UserError("--methods: name the methods to time, as in --methods naive,superposition")
-    variants = {name: options.method(options.variant(args, name, config), name, config, args) for name in names}
-    cold = options.first(args.documents, protocol.documents if protocol else None) == "cold"
+    protocol = _protocol(args, config)
+    variants = {
+        name: options.method(options.variant(args, name, config), name, config, args) for name in protocol.methods
+    }
     common = {
-        "new_tokens": options.first(args.new_tokens, protocol.all_new_tokens if protocol else None, [5]),
-        "trials": options.first(args.trials, protocol.trials if protocol else None, 30),
-        "warmup": options.first(args.warmup, protocol.warmup if protocol else None, 2),
-        "threads": options.first(args.threads, protocol.threads if protocol else None),
+        "new_tokens": protocol.all_new_tokens,
+        "trials": protocol.trials,
+        "warmup": protocol.warmup,
+        "threads": protocol.threads,
         "machine": machine.read(args.machine) if args.machine else None,
         "allow_load": args.allow_load,
         "folder": args.out.parent,
-        "documents_cold": cold,
+        "documents_cold": protocol.documents == "cold",
     }
     model = options.model(args, config, known=not args.random_weights)
     if model.finder:
@@ -74,3 +76,19 @@ def run(args: argparse.Namespace) -> None:
         if one["refused"]:
             print(f"ragauge: warning: {args.out}: no summary: {one['refused']}", file=sys.stderr)
         print(gap.table(one))
+
+
+def _protocol(args: argparse.Namespace, config: Config | None) -> LatencySettings:
+    """The protocol of the configuration, if there is one, with what the options say in its place."""
+    from ragauge.cost.settings import LatencySettings
+    from ragauge.experiment.reading import checked_options
+
+    configured = options.protocol(args.dataset, config)
+    made = configured.model_dump() if configured else {"dataset": args.dataset}
+    stated = {"methods": args.methods, "threads": args.threads}
+    made |= {key: value for key, value in stated.items() if value} | options.given(args, LatencySettings, stated)
+    if args.new_tokens:
+        made |= {"new_tokens": args.new_tokens[0], "more_new_tokens": args.new_tokens[1:]}
+    if not made.get("methods"):
+        raise UserError("--methods: name the methods to time, as in --methods naive,superposition")
+    return checked_options(LatencySettings, made)

@@ -40,7 +40,7 @@ class Schedule(ABC):
 
     reads_neighbours: ClassVar[bool] = True  # False: the decoder alone
     asks_index: ClassVar[bool] = True  # False: needs no index and no server
-    every_window: ClassVar[bool] = True  # new neighbours in every window; False: none, or those of the first one
+    every_window: ClassVar[bool] = True  # new neighbours after the first window as well
     stale: ClassVar[bool] = False  # a window's query is that of the window before, so that it is sent ahead of time
 
     @classmethod
@@ -49,6 +49,11 @@ class Schedule(ABC):
         if settings.hides and not cls.stale:
             message = f"'hide' requires a schedule that searches ahead, such as 'piperag', not {settings.schedule!r}"
             raise SettingError("nprobe", message)
+
+    @classmethod
+    def reads_at(cls, window: int) -> bool:
+        """Whether a window gets neighbours of its own; where not, those of the window before stay."""
+        return cls.reads_neighbours and (window == 0 or cls.every_window)
 
     @abstractmethod
     def source(self, sequence: SequenceInputs) -> Source:

@@ -17,4 +17,4 @@ class RetrieveOnce(Schedule):
 
     def source(self, sequence: SequenceInputs) -> Fresh:
         """See `Schedule.source`."""
-        return Fresh(self.ask(sequence), self.windows, sequence.note, once=True)
+        return Fresh(self.ask(sequence), self.windows, sequence.note, self.reads_at)

@@ -29,4 +29,4 @@ class Retro(Schedule):
 
     def source(self, sequence: SequenceInputs) -> Fresh:
         """See `Schedule.source`."""
-        return Fresh(self.ask(sequence), self.windows, sequence.note)
+        return Fresh(self.ask(sequence), self.windows, sequence.note, self.reads_at)

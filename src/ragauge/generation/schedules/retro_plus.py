@@ -14,4 +14,4 @@ class RetroPlus(Schedule):
 
     def source(self, sequence: SequenceInputs) -> Fresh:
         """See `Schedule.source`."""
-        return Fresh(self.ask(sequence), self.windows, sequence.note)
+        return Fresh(self.ask(sequence), self.windows, sequence.note, self.reads_at)
