@@ -10,7 +10,7 @@ from typing import Any
 
 from ragauge import datasets, methods, registry
 from ragauge.experiment.plan.part import Labels, Part, code_of, manifest
-from ragauge.experiment.schema import Latency
+from ragauge.experiment.schema import LatencySettings
 from ragauge.training.settings import ENDPOINT
 
 
@@ -169,7 +169,7 @@ class AnswerPlan(Part):
     def _judge_is_here(self) -> bool:
         return self.config.judge is not None and self.config.judge.model != ENDPOINT
 
-    def _protocol(self, labels: Labels) -> Latency:
+    def _protocol(self, labels: Labels) -> LatencySettings:
         protocol = self.config.protocol(labels.dataset)
         assert protocol is not None, labels.dataset  # only timed data sets have such a job
         return protocol
