@@ -17,6 +17,7 @@ from contextlib import ExitStack
 import tiny_models
 from ragauge.generation.evaluation import Text
 from ragauge.generation.pipeline import Pipeline
+from ragauge.generation.readers.joint import JointDecoding
 from ragauge.retrieval.retriever import Neighbours, Query, Searcher
 from ragauge.retrieval.service.client import Client, RetrievalError
 from ragauge.retrieval.service.fanout import Fanout
@@ -27,7 +28,8 @@ TEXT = Text("0", 0, tuple(tokens(150, 10)))
 
 def generated(schedule: str, searcher: Searcher) -> dict[str, object]:
     """What a pipeline generates with a searcher, and with which neighbours."""
-    record = Pipeline(tiny_models.tiny_lm(), job(schedule, 16, "generate"), searcher).record(TEXT)
+    chosen = job(schedule, 16, "generate")
+    record = Pipeline(JointDecoding(tiny_models.tiny_lm(), chosen.form), chosen, searcher).record(TEXT)
     return {"generated": list(record.generated), "neighbours": json.loads(json.dumps(record.neighbours))}
 
 
