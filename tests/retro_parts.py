@@ -13,8 +13,8 @@ import numpy as np
 from ragauge.generation.pipeline import PipelineJob
 from ragauge.generation.settings import PipelineSettings
 from ragauge.generation.windows import CHUNK
+from ragauge.retrieval.chunking import DatabaseRecipe, build_shard, gather, mark
 from ragauge.retrieval.corpus import Corpus
-from ragauge.retrieval.database import Recipe, build_shard, gather, mark
 from ragauge.retrieval.retriever import Neighbours, Query
 from ragauge.retrieval.service.wire import About
 from tiny_checkpoint import write_checkpoint
@@ -41,7 +41,7 @@ def write_database(root: Path, **changes: int) -> Path:
         for name in ("Oslo", "Rome", "Lima")
     ]
     (root / "c.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    build_shard(root / "db", Recipe(Corpus((str(root / "c.jsonl"),)), str(model)), 0)
+    build_shard(root / "db", DatabaseRecipe(Corpus((str(root / "c.jsonl"),)), str(model)), 0)
     mark(root / "db", 1, 0)
     gather(root / "db", 1)
     return root

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ragauge.retrieval import database, embed, index
+from ragauge.retrieval import chunking, database, embed, index
+from ragauge.retrieval.chunking import DatabaseRecipe, Split
 from ragauge.retrieval.corpus import Corpus
-from ragauge.retrieval.database import Recipe, Split
 from ragauge.retrieval.indexes import IndexRecipe
 from ragauge.retrieval.indexes.ivf_pq import IvfPq
 from tiny_checkpoint import byte_tokenizer
@@ -62,25 +62,27 @@ def write_tokenizer(folder: Path) -> Path:
 
 def recipe(
     corpus: Path | str, tokenizer: Path, shards: int = 2, split: Split = TAIL, limit: int | None = None
-) -> Recipe:
-    return Recipe(Corpus((str(corpus),), limit=limit), str(tokenizer), CHUNK, split, shards)
+) -> DatabaseRecipe:
+    return DatabaseRecipe(Corpus((str(corpus),), limit=limit), str(tokenizer), CHUNK, split, shards)
 
 
 def gather(folder: Path, shards: int) -> None:
     """Mark near-duplicates in every shard and gather them."""
     for shard in range(shards):
-        database.mark(folder, shards, shard)
-    database.gather(folder, shards)
+        chunking.mark(folder, shards, shard)
+    chunking.gather(folder, shards)
 
 
-def build_chunks(folder: Path, made: Recipe) -> database.Database:
+def build_chunks(folder: Path, made: DatabaseRecipe) -> database.Database:
     for shard in range(made.shards):
-        database.build_shard(folder, made, shard)
+        chunking.build_shard(folder, made, shard)
     gather(folder, made.shards)
     return database.Database(folder)
 
 
-def build(folder: Path, made: Recipe, label: str = "ivf", settings: IndexRecipe = INDEX, parts: int = 1) -> index.Index:
+def build(
+    folder: Path, made: DatabaseRecipe, label: str = "ivf", settings: IndexRecipe = INDEX, parts: int = 1
+) -> index.Index:
     """Database, embeddings and index, the latter in parts as well where there are several."""
     chunks = build_chunks(folder, made)
     for shard in range(made.shards):

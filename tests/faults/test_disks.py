@@ -160,7 +160,7 @@ def test_databases_and_indexes(disk: Disk, target: str, tmp_path: Path) -> None:
     """Each stage of an index's making, with no room for what it writes."""
     pytest.importorskip("faiss")
     import tiny_database as tiny
-    from ragauge.retrieval import database, embed, index
+    from ragauge.retrieval import chunking, embed, index
 
     folder = disk.folder / "db"
     corpus, tokenizer = tiny.write_corpus(tmp_path / "c.jsonl"), tiny.write_tokenizer(tmp_path / "tokenizer")
@@ -169,9 +169,9 @@ def test_databases_and_indexes(disk: Disk, target: str, tmp_path: Path) -> None:
     whole = {path.name: path.read_bytes() for path in (folder / target).iterdir()}
     shutil.rmtree(folder / target)
     stages = {
-        "shard": lambda: database.build_shard(folder, recipe, 0),
-        "mark": lambda: database.mark(folder, 2, 1),
-        "gather": lambda: database.gather(folder, 2),
+        "shard": lambda: chunking.build_shard(folder, recipe, 0),
+        "mark": lambda: chunking.mark(folder, 2, 1),
+        "gather": lambda: chunking.gather(folder, 2),
         "embed": lambda: embed.build_embeddings(folder, 0, tiny.Choice()),
         "train": lambda: index.train(folder, "ivf", tiny.INDEX),
         "add": lambda: index.add(folder, "ivf", tiny.INDEX, 1),

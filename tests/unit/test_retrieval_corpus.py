@@ -12,12 +12,12 @@ import pytest
 
 from ragauge.errors import UserError
 from ragauge.retrieval import corpus
-from ragauge.retrieval.corpus import Corpus, Document, Share
+from ragauge.retrieval.corpus import Corpus, CorpusDocument, Share
 
 WHOLE = Share()
 
 
-def read(path: object, share: Share = WHOLE, **options: Any) -> list[Document]:
+def read(path: object, share: Share = WHOLE, **options: Any) -> list[CorpusDocument]:
     return list(Corpus((str(path),), **options).documents(share))
 
 
@@ -34,8 +34,8 @@ def test_json_lines_give_place_title_and_text(tmp_path: Path) -> None:
     path = tmp_path / "c.jsonl"
     path.write_text('{"body": "one\\u2028two", "title": "T"}\n\n{"body": "  "}\n{"body": "three"}\n')
     assert read(path, text_field="body") == [
-        Document(f"{path}:1", "T", "one\u2028two"),
-        Document(f"{path}:4", "", "three"),
+        CorpusDocument(f"{path}:1", "T", "one\u2028two"),
+        CorpusDocument(f"{path}:4", "", "three"),
     ]
 
 
@@ -74,7 +74,10 @@ def test_the_limit_counts_over_all_shards(tmp_path: Path) -> None:
 def test_wikiextractor_documents(tmp_path: Path) -> None:
     path = tmp_path / "w.txt"
     path.write_text('<doc id="1" title="A &amp; B">\nA & B\n\nIt is.\n</doc>\n<doc id="2" title="C">\nC\n</doc>\n')
-    assert read(path) == [Document(f"{path}:1", "A & B", "A & B\n\nIt is."), Document(f"{path}:6", "C", "C")]
+    assert read(path) == [
+        CorpusDocument(f"{path}:1", "A & B", "A & B\n\nIt is."),
+        CorpusDocument(f"{path}:6", "C", "C"),
+    ]
 
 
 def test_wikitext_articles_begin_at_their_titles(tmp_path: Path) -> None:

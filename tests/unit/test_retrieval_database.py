@@ -14,9 +14,10 @@ import pytest
 import tiny_database
 from ragauge.errors import UserError
 from ragauge.io import folders
-from ragauge.retrieval import database
-from ragauge.retrieval.corpus import Document
-from ragauge.retrieval.database import Database, Recipe, Shard, Split, shard_folder
+from ragauge.retrieval import chunking, database
+from ragauge.retrieval.chunking import DatabaseRecipe, Split
+from ragauge.retrieval.corpus import CorpusDocument
+from ragauge.retrieval.database import Database, Shard, shard_folder
 from ragauge.retrieval.near_duplicates import THRESHOLD, EvaluationText, exact_similarity, signatures
 from tiny_database import CHUNK
 
@@ -83,10 +84,10 @@ def test_the_tail_is_held_out(tmp_path: Path, corpus: Path, tokenizer: Path) -> 
 
 def test_whole_documents_are_held_out_by_their_text_alone() -> None:
     split = Split("documents", 0.3)
-    documents = [Document(f"x:{n}", "", f"text number {n}") for n in range(500)]
+    documents = [CorpusDocument(f"x:{n}", "", f"text number {n}") for n in range(500)]
     held = [not split(document)[0] for document in documents]
     assert 0.2 < np.mean(held) < 0.4
-    assert held == [not split(Document("elsewhere", "t", document.text))[0] for document in documents]
+    assert held == [not split(CorpusDocument("elsewhere", "t", document.text))[0] for document in documents]
     assert all(bool(a) != bool(b) for a, b in map(split, documents))
 
 
@@ -96,7 +97,7 @@ def test_near_duplicates_of_evaluation_text_are_marked(tmp_path: Path, tokenizer
     texts = [" ".join(words), " ".join(changed), " ".join(reversed(words)), " ".join(words[:100])]
     assert [exact_similarity(texts[0], text) >= THRESHOLD for text in texts] == [True, True, False, False]
     split = Split("documents", 0.5)
-    held = [split(Document("", "", text))[0] == "" for text in texts]
+    held = [split(CorpusDocument("", "", text))[0] == "" for text in texts]
     marked = EvaluationText([signatures(texts[:1])]).near_duplicates(signatures(texts))
     assert marked.tolist() == [True, True, False, False]
     path = write_texts(tmp_path / "c.jsonl", texts)
@@ -110,25 +111,25 @@ def test_near_duplicates_of_evaluation_text_are_marked(tmp_path: Path, tokenizer
 def test_a_finished_shard_is_left_and_a_changed_one_made_anew(tmp_path: Path, corpus: Path, tokenizer: Path) -> None:
     recipe = tiny_database.recipe(corpus, tokenizer)
     folder = tmp_path / "db"
-    assert database.build_shard(folder, recipe, 0)
-    assert not database.build_shard(folder, recipe, 0)
+    assert chunking.build_shard(folder, recipe, 0)
+    assert not chunking.build_shard(folder, recipe, 0)
     tiny_database.write_corpus(corpus, 12, seed=1)
-    assert database.build_shard(folder, recipe, 0)
-    assert database.build_shard(folder, tiny_database.recipe(corpus, tokenizer, split=Split("none")), 0)
+    assert chunking.build_shard(folder, recipe, 0)
+    assert chunking.build_shard(folder, tiny_database.recipe(corpus, tokenizer, split=Split("none")), 0)
 
 
 def test_a_killed_build_goes_on_at_the_shard(tmp_path: Path, corpus: Path, tokenizer: Path) -> None:
     recipe, folder = tiny_database.recipe(corpus, tokenizer, 3), tmp_path / "db"
     child = os.fork()
     if not child:
-        database.build_shard(folder, recipe, 0)
-        database._ShardWriter._write_line = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[method-assign,assignment]
-        database.build_shard(folder, recipe, 1)
+        chunking.build_shard(folder, recipe, 0)
+        chunking._ShardWriter._write_line = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[method-assign,assignment]
+        chunking.build_shard(folder, recipe, 1)
         os._exit(0)
     assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
     with pytest.raises(UserError, match="no shard of a chunk database"):
         tiny_database.gather(folder, 3)
-    assert [database.build_shard(folder, recipe, n) for n in range(3)] == [False, True, True]
+    assert [chunking.build_shard(folder, recipe, n) for n in range(3)] == [False, True, True]
     tiny_database.gather(folder, 3)
     undisturbed = tiny_database.build_chunks(tmp_path / "other", recipe)
     assert Database(folder).sha256 == undisturbed.sha256
@@ -137,16 +138,16 @@ def test_a_killed_build_goes_on_at_the_shard(tmp_path: Path, corpus: Path, token
 
 def test_memory_does_not_grow_with_the_corpus(tmp_path: Path, tokenizer: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     held = []
-    flush = database._ShardWriter._flush
+    flush = chunking._ShardWriter._flush
 
     def watched(writer: Any) -> None:
         held.append(len(writer._waiting))
         flush(writer)
 
-    monkeypatch.setattr(database._ShardWriter, "_flush", watched)
+    monkeypatch.setattr(chunking._ShardWriter, "_flush", watched)
     path = write_texts(tmp_path / "c.jsonl", ["a few words"] * 1000)
-    database.build_shard(tmp_path / "db", tiny_database.recipe(path, tokenizer, 1), 0)
-    assert max(held) == database.BATCH_DOCUMENTS
+    chunking.build_shard(tmp_path / "db", tiny_database.recipe(path, tokenizer, 1), 0)
+    assert max(held) == chunking.BATCH_DOCUMENTS
 
 
 @pytest.mark.parametrize("content", ["", "\n\n", '{"text": " "}\n'])
@@ -154,13 +155,13 @@ def test_an_empty_corpus_is_told(tmp_path: Path, tokenizer: Path, content: str) 
     path = tmp_path / "c.jsonl"
     path.write_text(content)
     with pytest.raises(UserError, match="shard 0 of 2 gets no text; use fewer shards"):
-        database.build_shard(tmp_path / "db", tiny_database.recipe(path, tokenizer), 0)
+        chunking.build_shard(tmp_path / "db", tiny_database.recipe(path, tokenizer), 0)
 
 
 def test_a_damaged_line_leaves_no_shard(tmp_path: Path, corpus: Path, tokenizer: Path) -> None:
     corpus.write_bytes(corpus.read_bytes() + b'{"text": "\xff"}\n')
     with pytest.raises(UserError, match=r"c\.jsonl:13"):
-        database.build_shard(tmp_path / "db", tiny_database.recipe(corpus, tokenizer, 1), 0)
+        chunking.build_shard(tmp_path / "db", tiny_database.recipe(corpus, tokenizer, 1), 0)
     assert [path.name for path in (tmp_path / "db").rglob("*.*")] == [".00000.lock"]
 
 
@@ -172,17 +173,17 @@ def test_near_duplicates_are_those_of_all_shards_evaluation_text(tmp_path: Path,
     split = Split("documents", 0.5)
     whole = tiny_database.build_chunks(tmp_path / "1", tiny_database.recipe(path, tokenizer, 1, split))
     recipe, folder = tiny_database.recipe(path, tokenizer, 3, split), tmp_path / "3"
-    assert all(database.build_shard(folder, recipe, n) for n in range(3))
-    assert all(database.mark(folder, 3, n) for n in (2, 0, 1))
-    assert not database.mark(folder, 3, 1)
-    database.gather(folder, 3)
+    assert all(chunking.build_shard(folder, recipe, n) for n in range(3))
+    assert all(chunking.mark(folder, 3, n) for n in (2, 0, 1))
+    assert not chunking.mark(folder, 3, 1)
+    chunking.gather(folder, 3)
     made = Database(folder)
     places = [sorted(each.describe(n)["place"] for n in each.near_duplicates) for each in (made, whole)]
     assert places[0] == places[1] != []
     assert made.counts == whole.counts
 
 
-def build(tmp_path: Path, corpus: Path, tokenizer: Path) -> tuple[Path, Recipe]:
+def build(tmp_path: Path, corpus: Path, tokenizer: Path) -> tuple[Path, DatabaseRecipe]:
     recipe = tiny_database.recipe(corpus, tokenizer)
     tiny_database.build_chunks(tmp_path / "db", recipe)
     return tmp_path / "db", recipe
@@ -214,19 +215,19 @@ def test_a_changed_shard_is_refused_where_hashes_are_asked_for(tmp_path: Path, c
 def test_shards_of_another_corpus_or_tokenizer_are_refused(tmp_path: Path, corpus: Path, tokenizer: Path) -> None:
     folder, recipe = build(tmp_path, corpus, tokenizer)
     tiny_database.write_corpus(corpus, 12, seed=3)
-    database.build_shard(folder, recipe, 1)
+    chunking.build_shard(folder, recipe, 1)
     with pytest.raises(UserError, match="not the shard that the database was gathered from"):
         Database(folder)
     other = tiny_database.byte_tokenizer()
     other.add_tokens(["another"])
     other.save_pretrained(tmp_path / "other")
     (tmp_path / "other" / "config.json").write_text((tokenizer / "config.json").read_text())
-    database.build_shard(folder, tiny_database.recipe(corpus, tmp_path / "other"), 1)
+    chunking.build_shard(folder, tiny_database.recipe(corpus, tmp_path / "other"), 1)
     with pytest.raises(UserError, match="of another tokenizer"):
-        database.gather(folder, 2)
-    database.build_shard(folder, recipe, 1)
+        chunking.gather(folder, 2)
+    chunking.build_shard(folder, recipe, 1)
     with pytest.raises(UserError, match="near-duplicates of other evaluation text than the shards hold now"):
-        database.gather(folder, 2)
+        chunking.gather(folder, 2)
     tiny_database.gather(folder, 2)
     with pytest.raises(UserError, match="its chunks are of the tokenizer"):
         Database(folder).check_tokenizer(other, "other")
@@ -245,8 +246,8 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(database._ShardWriter, "_write", full)
+    monkeypatch.setattr(chunking._ShardWriter, "_write", full)
     with pytest.raises(UserError, match="cannot be written: No space left on device"):
-        database.build_shard(tmp_path / "db", tiny_database.recipe(corpus, tokenizer), 0)
+        chunking.build_shard(tmp_path / "db", tiny_database.recipe(corpus, tokenizer), 0)
     with pytest.raises(UserError, match="no shard"):
         Shard.open(shard_folder(tmp_path / "db", 0))

@@ -15,7 +15,7 @@ import service_parts as parts
 import tiny_database
 import tiny_models
 from ragauge.cli import main
-from ragauge.retrieval import database, embed, index
+from ragauge.retrieval import chunking, embed, index
 from ragauge.retrieval.corpus import Corpus
 from ragauge.retrieval.indexes.ivf_pq import IvfPq
 from ragauge.retrieval.retriever import Query, Retriever
@@ -41,11 +41,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             file.write(json.dumps({"title": f"Page {i}", "text": " ".join(draw.choices(words, k=20))}) + "\n")
     made = home / "database"
     encoder = embed.EncoderChoice(str(tiny_models.encoder(home / "encoder")), "torch", 1)
-    recipe = database.Recipe(
-        Corpus((str(corpus),)), str(write_checkpoint(home / "model")), CHUNK, database.Split("none"), SHARDS
+    recipe = chunking.DatabaseRecipe(
+        Corpus((str(corpus),)), str(write_checkpoint(home / "model")), CHUNK, chunking.Split("none"), SHARDS
     )
     for shard in range(SHARDS):
-        database.build_shard(made, recipe, shard)
+        chunking.build_shard(made, recipe, shard)
     tiny_database.gather(made, SHARDS)
     for shard in range(SHARDS):
         embed.build_embeddings(made, shard, encoder)

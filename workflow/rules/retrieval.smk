@@ -23,7 +23,7 @@ rule chunks:
     params:
         config=PATHS.settings,
         settings=PLAN.retrieval.settings,
-        code=code_of("retrieval.database"),
+        code=code_of("retrieval.chunking"),
         folder=PLAN.retrieval.folder,
         shard=PLAN.retrieval.shard,
     shell:
@@ -48,7 +48,7 @@ rule near_duplicates:
         runtime=240,
     params:
         config=PATHS.settings,
-        code=code_of("retrieval.database"),
+        code=code_of("retrieval.chunking"),
         folder=PLAN.retrieval.folder,
         shard=PLAN.retrieval.shard,
     shell:
@@ -73,7 +73,7 @@ rule database:
         runtime=60,
     params:
         config=PATHS.settings,
-        code=code_of("retrieval.database"),
+        code=code_of("retrieval.chunking"),
         folder=PLAN.retrieval.folder,
     shell:
         "ragauge index gather --config {params.config} --database {wildcards.database}"

@@ -36,7 +36,7 @@ _HUB_SOURCE = re.compile(r"hf:(?P<path>[\w.-]+/[\w.-]+)(:(?P<name>[\w.-]+))?(@(?
 
 
 @dataclass(frozen=True)
-class Document:
+class CorpusDocument:
     """A text that chunks never leave."""
 
     place: str  # where it stands: file:line, or the hub's data set and number
@@ -64,7 +64,7 @@ class Corpus:
     text_field: str = "text"
     limit: int | None = None  # documents, from the first
 
-    def documents(self, share: Share) -> Iterator[Document]:
+    def documents(self, share: Share) -> Iterator[CorpusDocument]:
         """The documents of a shard, in the corpus's order; blank ones are passed over.
 
         Raises:
@@ -93,7 +93,7 @@ class Corpus:
             return parts[share.number :: share.of], True
         return parts, False
 
-    def _read(self, part: str, deal: _Deal) -> Iterator[Document]:
+    def _read(self, part: str, deal: _Deal) -> Iterator[CorpusDocument]:
         if part.startswith("hf:"):
             return _read_hub(part, self.text_field, deal)
         if part.endswith(".bz2"):
@@ -185,7 +185,7 @@ def _unreachable(source: str, error: Exception) -> UserError:
 # --- readers ---
 
 
-def _read_hub(source: str, text_field: str, deal: _Deal) -> Iterator[Document]:
+def _read_hub(source: str, text_field: str, deal: _Deal) -> Iterator[CorpusDocument]:
     from datasets import load_dataset
 
     named = _hub_fields(source)
@@ -215,7 +215,7 @@ def _own_files(stream: Any, deal: _Deal) -> tuple[Any, _Deal]:
     return stream.shard(share.of, share.number), _Deal(Share(), None)
 
 
-def _read_records(path: Path, text_field: str, deal: _Deal) -> Iterator[Document]:
+def _read_records(path: Path, text_field: str, deal: _Deal) -> Iterator[CorpusDocument]:
     for number, line in read_lines(path, MAX_DOCUMENT_BYTES):
         if deal.over:
             return
@@ -225,16 +225,16 @@ def _read_records(path: Path, text_field: str, deal: _Deal) -> Iterator[Document
                 yield document
 
 
-def _document(record: Mapping[str, Any], text_field: str, place: str) -> Document | None:
+def _document(record: Mapping[str, Any], text_field: str, place: str) -> CorpusDocument | None:
     """The document of a record; None where its text is blank."""
     text = record.get(text_field)
     if isinstance(text, str) and not text.strip():
         return None
     title = record.get("title")
-    return Document(place, title if isinstance(title, str) else "", field(record, text_field, str, place))
+    return CorpusDocument(place, title if isinstance(title, str) else "", field(record, text_field, str, place))
 
 
-def _read_export(path: Path, deal: _Deal) -> Iterator[Document]:
+def _read_export(path: Path, deal: _Deal) -> Iterator[CorpusDocument]:
     """The long articles of a MediaWiki export, their sections below one another."""
     from ragauge.datasets.wiki_long import article_text
     from ragauge.io.wikipedia import Article, clean_sections, read_long_pages
@@ -245,7 +245,7 @@ def _read_export(path: Path, deal: _Deal) -> Iterator[Document]:
         if deal.mine():
             text = article_text(Article(title, tuple(clean_sections(wikitext))))
             if text.strip():
-                yield Document(f"{path}: article {number}", title, text)
+                yield CorpusDocument(f"{path}: article {number}", title, text)
 
 
 @dataclass
@@ -268,11 +268,11 @@ class _Block:
     def blank(self) -> bool:
         return not any(line.strip() for line in self.lines)
 
-    def document(self) -> Document:
-        return Document(self.place, self.title, "\n".join(self.lines).strip())
+    def document(self) -> CorpusDocument:
+        return CorpusDocument(self.place, self.title, "\n".join(self.lines).strip())
 
 
-def _read_text(path: Path, deal: _Deal) -> Iterator[Document]:
+def _read_text(path: Path, deal: _Deal) -> Iterator[CorpusDocument]:
     for block in _blocks(path):
         if deal.over:
             return

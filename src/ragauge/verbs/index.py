@@ -14,7 +14,8 @@ from ragauge.verbs import _options as options
 if TYPE_CHECKING:
     import numpy as np
 
-    from ragauge.retrieval.database import Database, Recipe
+    from ragauge.retrieval.chunking import DatabaseRecipe
+    from ragauge.retrieval.database import Database
     from ragauge.retrieval.embed import EncoderChoice
     from ragauge.retrieval.settings import DatabaseSettings
 
@@ -99,19 +100,20 @@ def _build(args: argparse.Namespace, settings: DatabaseSettings) -> None:
 
 
 def _chunks(args: argparse.Namespace, settings: DatabaseSettings, shard: int) -> None:
-    from ragauge.retrieval.database import build_shard
+    from ragauge.retrieval.chunking import build_shard
 
     _tell(build_shard(args.out, _recipe(settings), _shard(shard, settings)), f"chunks of shard {shard}")
 
 
 def _mark(args: argparse.Namespace, settings: DatabaseSettings, shard: int) -> None:
-    from ragauge.retrieval.database import mark
+    from ragauge.retrieval.chunking import mark
 
     _tell(mark(args.out, settings.shards, _shard(shard, settings)), f"near-duplicates of shard {shard}")
 
 
 def _gather(args: argparse.Namespace, settings: DatabaseSettings) -> None:
-    from ragauge.retrieval.database import Database, gather
+    from ragauge.retrieval.chunking import gather
+    from ragauge.retrieval.database import Database
 
     _tell(gather(args.out, settings.shards), "gathered")
     logger.info("%s", ", ".join(f"{key} {value:,}" for key, value in Database(args.out).counts.items()))
@@ -217,11 +219,11 @@ def _label(args: argparse.Namespace, settings: DatabaseSettings) -> str:
     return _only(dict(settings.indexes), args.index, "index", "indexes", "--index")
 
 
-def _recipe(settings: DatabaseSettings) -> Recipe:
+def _recipe(settings: DatabaseSettings) -> DatabaseRecipe:
+    from ragauge.retrieval.chunking import DatabaseRecipe, Split
     from ragauge.retrieval.corpus import Corpus
-    from ragauge.retrieval.database import Recipe, Split
 
-    return Recipe(
+    return DatabaseRecipe(
         corpus=Corpus(settings.sources, settings.text_field, settings.limit),
         tokenizer=settings.tokenizer,
         chunk_tokens=settings.chunk_tokens,

@@ -1,0 +1,270 @@
+"""The making of a chunk database: documents are cut shard by shard, near-duplicates marked, and all shards gathered.
+
+A shard is made by one job, whatever the others do; then `mark`, again one job per shard, looks its documents up among
+the evaluation text of all shards, and `gather` names the shards and the near-duplicates, which an index leaves out, in
+order. What lies in the folders is described in `database`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO, Any, Literal
+
+import numpy as np
+
+from ragauge.errors import UserError
+from ragauge.io import folders
+from ragauge.io.progress import bar
+from ragauge.retrieval.corpus import Corpus, CorpusDocument, Share, as_json_line
+from ragauge.retrieval.database import (
+    DATABASE,
+    MARKED,
+    SHARD,
+    Shard,
+    encode,
+    load_tokenizer,
+    marked_folder,
+    shard_folder,
+    tokenizer_sha256,
+)
+from ragauge.retrieval.near_duplicates import EvaluationText, signatures
+
+BATCH_DOCUMENTS = 64  # tokenised together,
+BATCH_CHARACTERS = 1 << 22  # or fewer, where they are long
+
+
+@dataclass(frozen=True)
+class Split:
+    """What of each document is evaluation text and what goes into the database."""
+
+    kind: Literal["tail", "documents", "none"] = "tail"  # the last share of each document, a share of them, nothing
+    share: float = 0.2
+
+    def __call__(self, document: CorpusDocument) -> tuple[str, str]:
+        """The text for the database and the text for evaluation; either may be empty."""
+        if self.kind == "documents":
+            whole = _fraction(document.text) < self.share
+            return ("", document.text) if whole else (document.text, "")
+        if self.kind == "none":
+            return document.text, ""
+        cut = _word_end(document.text, round(len(document.text) * (1 - self.share)))
+        return document.text[:cut], document.text[cut:].strip()
+
+
+@dataclass(frozen=True)
+class DatabaseRecipe:
+    """How a database is made from its corpus. Everything in it is part of the database's identity."""
+
+    corpus: Corpus
+    tokenizer: str  # a model or a folder, as `assets.resolve` takes it
+    chunk_tokens: int = 64
+    split: Split = Split()
+    shards: int = 1
+
+
+def build_shard(database: Path, recipe: DatabaseRecipe, number: int) -> bool:
+    """Makes one shard, unless it is there already; returns whether it was made.
+
+    Memory: the tokenizer, and at most `BATCH_CHARACTERS` of text and one document at a time.
+
+    Raises:
+        UserError: the corpus cannot be read (file and line are named), it gives the shard no chunk, or the disk is
+            full.
+    """
+    share = Share(number, recipe.shards)
+    tokenizer = load_tokenizer(recipe.tokenizer)
+    made_from = {
+        "corpus": recipe.corpus.identity(share),
+        "tokenizer": tokenizer_sha256(tokenizer),
+        "chunk_tokens": recipe.chunk_tokens,
+        "split": asdict(recipe.split),
+    }
+
+    def make(folder: Path) -> dict[str, Any]:
+        with _ShardWriter(folder, recipe, tokenizer) as writer:
+            documents = recipe.corpus.documents(share)
+            for document in bar(f"cutting shard {number}", "document", iterable=documents):
+                writer.add(document)
+        if not writer.chunks:
+            sources = ", ".join(recipe.corpus.sources)
+            raise UserError(f"corpus {sources}: shard {number} of {recipe.shards} gets no text; use fewer shards")
+        return {"tokenizer_source": recipe.tokenizer, **writer.facts()}
+
+    return folders.build(shard_folder(database, number), SHARD, made_from, make)
+
+
+def mark(database: Path, shards: int, number: int) -> bool:
+    """Looks the documents of one shard up among the evaluation text of all; returns whether anything was to do.
+
+    Memory: the signatures of the evaluation text and one shard's.
+
+    Raises:
+        UserError: a shard is missing, cut short, or of another corpus, tokenizer or chunk size than the first.
+    """
+    parts = _shards(database, shards)
+
+    def make(folder: Path) -> dict[str, Any]:
+        evaluation = EvaluationText(part.evaluation_signatures for part in parts)
+        found = np.flatnonzero(evaluation.near_duplicates(parts[number].document_signatures))
+        found.astype(np.int64).tofile(folder / "documents.bin")
+        chunks = np.bincount(parts[number].chunk_documents, minlength=parts[number].documents)[found].sum()
+        return {"counts": {"near_duplicate_documents": len(found), "near_duplicate_chunks": int(chunks)}}
+
+    return folders.build(marked_folder(database, number), MARKED, _marked_from(parts, number), make)
+
+
+def gather(database: Path, shards: int) -> bool:
+    """Names the shards and their near-duplicates of evaluation text in order; returns whether anything was to do.
+
+    Memory: the numbers of the near-duplicates.
+
+    Raises:
+        UserError: a shard is missing, cut short, or of another corpus, tokenizer or chunk size than the first, or its
+            near-duplicates were marked against other shards.
+    """
+    parts = _shards(database, shards)
+    marked = [_marked(database, parts, number) for number in range(shards)]
+
+    def make(folder: Path) -> dict[str, Any]:
+        starts = np.cumsum([0, *(part.documents for part in parts)])
+        with open(folder / "near_duplicates.bin", "wb") as file:
+            for number, start in enumerate(starts[:-1]):
+                found = np.fromfile(marked_folder(database, number) / "documents.bin", dtype=np.int64)
+                file.write((start + found).tobytes())
+        return {
+            "counts": _totals([part.manifest for part in parts]) | _totals(marked),
+            "tokenizer": parts[0].manifest["made_from"]["tokenizer"],
+            "tokenizer_source": parts[0].manifest["tokenizer_source"],
+            "chunk_tokens": parts[0].chunk_tokens,
+            "corpus": folders.text_sha256([part.manifest["made_from"]["corpus"] for part in parts]),
+        }
+
+    return folders.build(database / "database", DATABASE, {"shards": [part.sha256 for part in parts]}, make)
+
+
+def _shards(database: Path, count: int) -> list[Shard]:
+    """All shards, which must be parts of one database."""
+    parts = [Shard.open(shard_folder(database, number)) for number in range(count)]
+    for part in parts[1:]:
+        part.check_like(parts[0])
+    return parts
+
+
+def _marked_from(parts: Sequence[Shard], number: int) -> dict[str, Any]:
+    """What a shard's near-duplicates depend on: its documents, and the evaluation text of all shards."""
+    return {"shard": parts[number].sha256, "shards": [part.sha256 for part in parts]}
+
+
+def _marked(database: Path, parts: Sequence[Shard], number: int) -> dict[str, Any]:
+    """The manifest of a shard's near-duplicates, after a look at what they were marked against."""
+    folder = marked_folder(database, number)
+    manifest = folders.read(folder, MARKED)
+    if manifest["made_from"] != _marked_from(parts, number):
+        raise UserError(f"{folder}: near-duplicates of other evaluation text than the shards hold now; mark them again")
+    return manifest
+
+
+class _ShardWriter:
+    """Takes documents and writes their chunks; holds one batch."""
+
+    def __init__(self, folder: Path, recipe: DatabaseRecipe, tokenizer: Any) -> None:
+        self.recipe = recipe
+        self.tokenizer = tokenizer
+        self.dtype = np.dtype(np.uint16 if len(tokenizer) <= 1 << 16 else np.int32)
+        self.chunks = self.documents = self.tokens = self.evaluation = self.read = 0
+        self._folder = folder
+        self._files: dict[str, IO[bytes]] = {}
+        self._waiting: list[tuple[CorpusDocument, str, str]] = []  # document, text for the database, for evaluation
+        self._characters = 0
+
+    def __enter__(self) -> _ShardWriter:
+        names = ("tokens.bin", "lengths.bin", "documents.bin", "documents.jsonl", "document_lines.bin")
+        for name in (*names, "evaluation.jsonl", "document_signatures.bin", "evaluation_signatures.bin"):
+            self._files[name] = open(self._folder / name, "wb")
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        try:
+            if kind is None:
+                self._flush()
+        finally:
+            for file in self._files.values():
+                file.close()
+
+    def add(self, document: CorpusDocument) -> None:
+        """Takes one document; writes a batch when there is one."""
+        self.read += 1
+        self._waiting.append((document, *self.recipe.split(document)))
+        self._characters += len(document.text)
+        if len(self._waiting) >= BATCH_DOCUMENTS or self._characters >= BATCH_CHARACTERS:
+            self._flush()
+
+    def facts(self) -> dict[str, Any]:
+        """What the manifest says of the shard."""
+        counts = {name: getattr(self, name) for name in ("read", "documents", "chunks", "tokens", "evaluation")}
+        return {"counts": counts, "token_dtype": self.dtype.name}
+
+    def _flush(self) -> None:
+        kept = [text for _, text, _ in self._waiting]
+        ids = encode(self.tokenizer, kept)
+        for (document, text, held_out), tokens in zip(self._waiting, ids, strict=True):
+            self._write_document(document, text, held_out, tokens)
+        self._waiting, self._characters = [], 0
+
+    def _write_document(self, document: CorpusDocument, text: str, held_out: str, tokens: Sequence[int]) -> None:
+        number = -1
+        if tokens:
+            number = self.documents
+            self._write_chunks(tokens)
+            self._write_line(document)
+            self._write("document_signatures.bin", signatures([text]))
+            self.documents += 1
+        if held_out:
+            self._write("evaluation.jsonl", _evaluation_line(document, held_out, number))
+            self._write("evaluation_signatures.bin", signatures([held_out]))
+            self.evaluation += 1
+
+    def _write_chunks(self, tokens: Sequence[int]) -> None:
+        size = self.recipe.chunk_tokens
+        count = -(-len(tokens) // size)
+        padded = np.zeros(count * size, dtype=self.dtype)
+        padded[: len(tokens)] = tokens
+        lengths = np.full(count, size, dtype=np.uint16)
+        lengths[-1] = len(tokens) - (count - 1) * size
+        self._write("tokens.bin", padded)
+        self._write("lengths.bin", lengths)
+        self._write("documents.bin", np.full(count, self.documents, dtype=np.int32))
+        self.chunks += count
+        self.tokens += len(tokens)
+
+    def _write_line(self, document: CorpusDocument) -> None:
+        start = self._files["documents.jsonl"].tell()
+        self._write("document_lines.bin", np.array([start], dtype=np.int64))
+        self._write("documents.jsonl", as_json_line(place=document.place, title=document.title).encode())
+
+    def _write(self, name: str, data: np.ndarray | bytes) -> None:
+        self._files[name].write(data if isinstance(data, bytes) else data.tobytes())
+
+
+def _evaluation_line(document: CorpusDocument, text: str, number: int) -> bytes:
+    return as_json_line(document=number, place=document.place, title=document.title, text=text).encode()
+
+
+def _totals(manifests: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """The sum of each count."""
+    return {name: sum(manifest["counts"][name] for manifest in manifests) for name in manifests[0]["counts"]}
+
+
+def _fraction(text: str) -> float:
+    """A number in [0, 1) that the text alone decides."""
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big") / (1 << 56)
+
+
+def _word_end(text: str, position: int) -> int:
+    """The end of the word at a position, or the end of the text."""
+    while position < len(text) and not text[position].isspace():
+        position += 1
+    return position
