@@ -16,7 +16,7 @@ from ragauge.generation.settings import PipelineSettings
 from ragauge.rendering import piperag_panels
 from ragauge.rendering.pipelines_footer import footer
 from ragauge.rendering.render import render
-from ragauge.report._run import ReadableRuns, problems
+from ragauge.report.reading import ReadableRuns, problems
 from ragauge.results.pipelines import pipelines
 from ragauge.results.provenance import describe
 from ragauge.results.runs import Runs

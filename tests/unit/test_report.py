@@ -21,8 +21,9 @@ from ragauge import report
 from ragauge.cli import main
 from ragauge.experiment import schema
 from ragauge.rendering.render import render
-from ragauge.report import _blocks, _items, _page
-from ragauge.report._run import ReadableRuns, problems
+from ragauge.report import blocks, page
+from ragauge.report.reading import ReadableRuns, problems
+from ragauge.report.rendered import by_paper
 from synthetic_run import MODEL, write_latency, write_variant
 
 HOSTILE = "</script><script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'>\u202e\x07\u2028&amp; -->"
@@ -147,16 +148,16 @@ def test_texts_of_data_sets_stay_text(small: Path, out: Path) -> None:
 
 
 def test_json_cannot_end_its_element() -> None:
-    text = _page.script_json({"a": HOSTILE, "b": [math.nan, -math.inf, 1.5], "c": "\ud800"})
+    text = page.script_json({"a": HOSTILE, "b": [math.nan, -math.inf, 1.5], "c": "\ud800"})
     assert not re.search("[<>&\u2028]", text)
     assert json.loads(text)["a"] == HOSTILE
     assert json.loads(text)["b"] == [None, None, 1.5]
 
 
 def test_control_characters_are_shown_as_pictures() -> None:
-    assert _page.shown("a\x00b\x1bc\x7f\n\t") == "a␀b␛c␡\n\t"
-    assert _page.shown({"a": math.nan}) == '{\n "a": null\n}'
-    assert str(_page.with_code("`x<y` & z")) == "<code>x&lt;y</code> &amp; z"
+    assert page.shown("a\x00b\x1bc\x7f\n\t") == "a␀b␛c␡\n\t"
+    assert page.shown({"a": math.nan}) == '{\n "a": null\n}'
+    assert str(page.with_code("`x<y` & z")) == "<code>x&lt;y</code> &amp; z"
 
 
 def test_numbers_are_those_of_the_csv(small: Path, out: Path) -> None:
@@ -209,7 +210,7 @@ def test_a_block_holds_the_records(small: Path, tmp_path: Path) -> None:
     elements = Elements(made(small, tmp_path / "out"))
     texts = {str(a.get("id")): t for a, t in zip(elements.named("script"), elements.scripts, strict=True)}
     block = unpacked(texts[f"records/nq_open/{MODEL}/naive"])
-    assert tuple(block) == _blocks.FIELDS
+    assert tuple(block) == blocks.FIELDS
     assert block["score"] == [0, 0, 1, 0, 0, 0]
     assert block["status"][4] == "failed"
     assert block["trace"][0] == [["prompt", False, False, 1, 2030, 0, 1, None, False]]
@@ -218,9 +219,9 @@ def test_a_block_holds_the_records(small: Path, tmp_path: Path) -> None:
 
 
 def test_long_evidence_is_cut_and_says_so() -> None:
-    cut = _blocks._cut("x" * 3500)
+    cut = blocks.shortened("x" * 3500)
     assert cut == "x" * 1000 + "… (2,500 more characters in the record)"
-    assert _blocks._cut("short") == "short"
+    assert blocks.shortened("short") == "short"
 
 
 def test_an_empty_run_has_a_page(tmp_path: Path) -> None:
@@ -246,8 +247,8 @@ def test_damaged_files_are_named_with_their_rule(small: Path, tmp_path: Path) ->
     found = problems(ReadableRuns(small, settings(latency=latency)))
     told = {(Path(problem.path).name, problem.rule): problem.why for problem in found}
     assert told["naive.jsonl", "answers"].startswith("cannot be read: line 6: not a record")
-    assert "method and machine are not known" in told["bm25_k1.jsonl", "answers"]
-    assert told["stranger.jsonl", "answers"].startswith("not of this experiment")
+    assert "method and machine are unknown" in told["bm25_k1.jsonl", "answers"]
+    assert told["stranger.jsonl", "answers"].startswith("not part of this experiment")
     assert told["empty.jsonl", "answers"] == "holds no record"
     assert told["foreign.jsonl", "answers"].startswith("cannot be read: line 1: not a record")
     assert told[f"{MODEL}.json", "latency"].startswith("cannot be read: cannot be read as JSON")
@@ -292,7 +293,7 @@ def test_foreign_tables_do_not_stop_the_page(small: Path, out: Path, text: str) 
     (out / "frontier.csv").write_text(text)
     (out / "superposition_table_1.svg").write_text("<svg><script>alert(1)</script>")
     page = made(small, out)
-    assert "Picture of superposition_table_1: cannot be read: it does not end as an SVG file" in page
+    assert "Picture of superposition_table_1: cannot be read: not a complete SVG file" in page
     assert "alert(1)" not in page
 
 
@@ -307,7 +308,7 @@ def test_numbers_that_are_none_leave_their_cells_empty(small: Path, out: Path) -
 
 def test_every_measured_number_leads_to_its_records(small: Path, out: Path) -> None:
     runs = ReadableRuns(small, settings())
-    table = _items.by_paper(runs, out)["All papers"][0]
+    table = by_paper(runs, out)["All papers"][0]
     assert table.name == "frontier"
     place = [column.name for column in table.columns].index("quality")
     assert [row[place].records for row in table.rows] == [f"nq_open/{MODEL}/{name}" for name in METHODS]

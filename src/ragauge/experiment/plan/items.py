@@ -70,7 +70,7 @@ class ItemPlan(Part):
 
     def page_code(self) -> str:
         """What writes the page. Metrics are found by name, and an item's change comes with its files."""
-        return code_of("report._page", *_metrics())
+        return code_of("report.page", *_metrics())
 
     def page_parts(self) -> list[str]:
         """What the page is put together from."""

@@ -1,4 +1,4 @@
-"""The page put together: one template, its style and scripts, and what they show, with nothing left to fetch.
+"""The page: one template, its style and scripts, and their data, with nothing left to fetch.
 
 Texts of data sets reach the page in two ways only: through Jinja2 with escaping, or as JSON whose `<`, `>` and `&` are
 written as escapes, which the scripts turn into text nodes. A policy in the page's head lets no other script run.
@@ -19,8 +19,8 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup, escape
 
 import ragauge
-from ragauge.report import _blocks, _items, _numbers, _run
-from ragauge.report._run import ReadableRuns
+from ragauge.report import blocks, numbers, reading, rendered
+from ragauge.report.reading import ReadableRuns
 from ragauge.results import provenance
 from ragauge.results.provenance import machine
 
@@ -32,7 +32,7 @@ _PICTURES |= {0x7F: "␡", **dict.fromkeys(range(0x80, 0xA0), "�")}
 
 def page(runs: ReadableRuns, folder: Path) -> str:
     """The page of a run; `folder` has its rendered items."""
-    sections = _items.by_paper(runs, folder)
+    sections = rendered.by_paper(runs, folder)
     scripts = {"d3": _d3(), "code": _code()}
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters.update(shown=shown, code=with_code)
@@ -41,7 +41,7 @@ def page(runs: ReadableRuns, folder: Path) -> str:
         version=ragauge.__version__,
         summary=_summary(runs),
         sections=sections,
-        problems=[*_run.problems(runs), *_items.problems(sections), *_no_provenance(folder)],
+        problems=[*reading.problems(runs), *rendered.problems(sections), *_no_provenance(folder)],
         provenance=provenance.describe(runs),
         settings=_settings(runs),
         policy=_policy(scripts.values()),
@@ -53,14 +53,14 @@ def page(runs: ReadableRuns, folder: Path) -> str:
 
 
 def script_json(data: Any) -> str:
-    """JSON that may stand in a script element: no text in it can end the element or open another."""
-    text = json.dumps(_blocks.finite(data), separators=(",", ":"), allow_nan=False)
+    """JSON that is safe in a script element: no text in it can end the element or open another."""
+    text = json.dumps(blocks.finite(data), separators=(",", ":"), allow_nan=False)
     return text.replace("<", r"\u003c").replace(">", r"\u003e").replace("&", r"\u0026")
 
 
 def shown(value: Any) -> str:
     """A value as text for the page, control characters as pictures of themselves."""
-    text = value if isinstance(value, str) else json.dumps(_blocks.finite(value), ensure_ascii=False, indent=1)
+    text = value if isinstance(value, str) else json.dumps(blocks.finite(value), ensure_ascii=False, indent=1)
     return text.translate(_PICTURES)
 
 
@@ -74,17 +74,17 @@ def with_code(text: str) -> Markup:
 def _payload(runs: ReadableRuns) -> dict[str, Any]:
     """What the scripts compute with."""
     return {
-        "groups": _numbers.groups(runs),
-        "kinds": {kind: {"name": name, "unit": unit} for kind, (name, unit) in _numbers.COSTS.items()},
-        "resamples": _numbers.RESAMPLES,
-        "call": _blocks.CALL,
+        "groups": numbers.groups(runs),
+        "kinds": {kind: {"name": name, "unit": unit} for kind, (name, unit) in numbers.COSTS.items()},
+        "resamples": numbers.RESAMPLES,
+        "call": blocks.CALL,
     }
 
 
 def _record_blocks(runs: ReadableRuns) -> dict[str, str]:
     datasets = dict.fromkeys(variant.dataset for variant in runs.run)
-    titles = {f"documents/{d}": _blocks.of_documents(runs.folder / "data" / f"{d}.jsonl") for d in datasets}
-    return {**titles, **{f"records/{v.dataset}/{v.model}/{v.name}": _blocks.of_variant(runs, v) for v in runs.run}}
+    titles = {f"documents/{d}": blocks.of_documents(runs.folder / "data" / f"{d}.jsonl") for d in datasets}
+    return {**titles, **{f"records/{v.dataset}/{v.model}/{v.name}": blocks.of_variant(runs, v) for v in runs.run}}
 
 
 def _summary(runs: ReadableRuns) -> dict[str, Any]:
@@ -117,10 +117,10 @@ def _settings(runs: ReadableRuns) -> str:
     return yaml.safe_dump(runs.config.model_dump(exclude_none=True), sort_keys=False) if runs.config else ""
 
 
-def _no_provenance(folder: Path) -> list[_run.Problem]:
+def _no_provenance(folder: Path) -> list[reading.Problem]:
     path = folder / "provenance.json"
     missing = not path.is_file()
-    return [_run.Problem("Provenance as a file", str(path), "no such file", "provenance")] if missing else []
+    return [reading.Problem("Provenance as a file", str(path), "no such file", "provenance")] if missing else []
 
 
 def _policy(scripts: Iterable[str]) -> str:

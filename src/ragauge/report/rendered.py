@@ -13,7 +13,7 @@ from ragauge import registry
 from ragauge.errors import UserError
 from ragauge.rendering import render, writing
 from ragauge.rendering.writing import Column
-from ragauge.report._run import UNREADABLE, Problem, ReadableRuns
+from ragauge.report.reading import UNREADABLE, Problem, ReadableRuns
 from ragauge.results.cells import NUMBERS, VALUES
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Item:
 
 
 def by_paper(runs: ReadableRuns, folder: Path) -> dict[str, list[Item]]:
-    """The items of the run below the paper they belong to; papers without any are left out."""
+    """The items of the run by paper; papers without any are left out."""
     names = runs.config.item_names() if runs.config else registry.names("item")
     sections: dict[str, list[Item]] = {title: [] for title in PAPERS.values()}
     for name in names:
@@ -90,7 +90,7 @@ def _fill_table(item: Item, runs: ReadableRuns, folder: Path) -> Iterator[Proble
 
 
 def _fill_picture(item: Item, folder: Path) -> Iterator[Problem]:
-    """The SVG as an image: whatever stands in the file, an image runs no script and shares no ids with the page."""
+    """The SVG as an image, which runs no script and shares no ids with the page, whatever the file holds."""
     path = folder / f"{item.name}.svg"
     try:
         data = path.read_bytes()
@@ -98,21 +98,21 @@ def _fill_picture(item: Item, folder: Path) -> Iterator[Problem]:
         yield Problem(f"Picture of {item.name}", str(path), f"not rendered: {error.strerror}", item.name)
         return
     if not re.search(rb"</svg>\s*$", data):
-        yield Problem(f"Picture of {item.name}", str(path), f"{UNREADABLE}it does not end as an SVG file", item.name)
+        yield Problem(f"Picture of {item.name}", str(path), f"{UNREADABLE}not a complete SVG file", item.name)
         return
     item.size = _size(data)
     item.picture = f"data:image/svg+xml;base64,{base64.b64encode(data).decode()}"
 
 
 def _size(svg: bytes) -> tuple[int, int] | None:
-    """Width and height at which the small type of a paper's figure is read at ease; None where the file has none."""
+    """Width and height at which the small type of a figure is easy to read; None where the file has no size."""
     found = [re.search(rb"<svg[^>]*\s%s=\"([\d.]+)pt\"" % side, svg[:4000]) for side in (b"width", b"height")]
     sides = [round(float(side[1]) * PIXELS_PER_POINT) for side in found if side]
     return (sides[0], sides[1]) if len(sides) == 2 else None
 
 
 def _read(path: Path) -> pd.DataFrame:
-    """The table that an item wrote; keys are text as they stand there."""
+    """The table that an item wrote, with its keys as text."""
     import pandas as pd
 
     table = pd.read_csv(path, dtype=str, keep_default_na=False)

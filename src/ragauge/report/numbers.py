@@ -1,4 +1,4 @@
-"""What the first screen computes with: measured numbers of every variant, and resamples that pair them."""
+"""What the first screen computes with: measured numbers of every variant, and resampled means that pair them."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _variant(runs: Runs, variant: Variant, timed: Mapping[str, Any] | None) -> N
 def _costs(
     runs: Runs, variant: Variant, ok: Sequence[Mapping[str, Any]], timed: Mapping[str, Any] | None
 ) -> dict[str, Numbers | None]:
-    """Each cost that was measured: what a user waits for (`online`, `low`, `high`), and what can be prepared."""
+    """Each cost that was measured: seconds or operations online (`online`, `low`, `high`), and offline."""
     prepared_s = _median(record["offline_s"] for record in ok)
     found: dict[str, Numbers | None] = {"compute_cycles": _cycles(runs, variant)}
     for kind in PROTOCOL:
@@ -116,7 +116,7 @@ def _cycles(runs: Runs, variant: Variant) -> Numbers | None:
 
 
 def _spread(seconds: Sequence[float | None], offline: float | None) -> Numbers | None:
-    """The median with its quartiles beside the median of what was prepared; None where no clock ran."""
+    """The median with its quartiles, and the median of offline work; None where nothing was timed."""
     known = sorted(s for s in seconds if s is not None and math.isfinite(s))
     if not known:
         return None
@@ -171,7 +171,7 @@ def _families(runs: Runs, variants: Sequence[Variant], rows: Sequence[Numbers], 
 
 
 def _price(row: Numbers, kind: str) -> float:
-    """The online cost of a variant; 0 where there is none that a logarithm can be taken of."""
+    """The online cost of a variant; 0 where there is no positive one."""
     entry = row["costs"].get(kind)
     return float(entry["online"]) if entry and entry["online"] > 0 else 0.0
 

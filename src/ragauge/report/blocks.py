@@ -1,4 +1,4 @@
-"""Records inside the page: a compressed block a variant, which the page opens when somebody asks for it."""
+"""Records inside the page: one compressed block per variant, which the page unpacks on demand."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def of_variant(runs: Runs, variant: Variant) -> str:
 
 
 def of_documents(path: Path) -> str:
-    """The titles of each question's documents by its key, from a data set's file; lines that hold none are left out."""
+    """The titles of each question's documents by key, from a data set's file; lines without any are skipped."""
     try:
         lines = path.read_bytes().split(b"\n")
     except OSError:
@@ -58,13 +58,13 @@ def of_documents(path: Path) -> str:
 
 
 def packed(data: Any) -> str:
-    """Data as base64 of gzip of JSON: characters that no HTML parser minds, the same on every run."""
+    """Data as base64 of gzip of JSON: safe inside HTML, and the same on every run."""
     text = json.dumps(finite(data), separators=(",", ":"), allow_nan=False)
     return base64.b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
 
 
 def finite(data: Any) -> Any:
-    """The data with null for each number that JSON does not know."""
+    """The data with null for each number that JSON cannot express."""
     if isinstance(data, float):
         return data if math.isfinite(data) else None
     if isinstance(data, Mapping):
@@ -75,7 +75,7 @@ def finite(data: Any) -> Any:
 def _row(record: Mapping[str, Any], score: float | None) -> dict[str, Any]:
     changed = {
         "score": score,
-        "evidence": [{**piece, "text": _cut(piece["text"])} for piece in record.get("evidence") or []],
+        "evidence": [{**piece, "text": shortened(piece["text"])} for piece in record.get("evidence") or []],
         "text": None if record["text"] == record["prediction"] else record["text"],
         "saliency": [_rounded(value) for value in record["saliency"]],
         "tokens": _token_counts(record["tokens"]),
@@ -85,13 +85,14 @@ def _row(record: Mapping[str, Any], score: float | None) -> dict[str, Any]:
     return {field: changed[field] if field in changed else record[field] for field in FIELDS}
 
 
-def _cut(text: str) -> str:
+def shortened(text: str) -> str:
+    """A piece of evidence as long as the page takes it; what is cut is counted."""
     more = len(text) - EVIDENCE_CHARACTERS
     return text if more <= 0 else f"{text[:EVIDENCE_CHARACTERS]}… ({more:,} more characters in the record)"
 
 
 def _call(call: Mapping[str, Any]) -> list[Any]:
-    """A model call in the words of CALL: its rows are counted, their tokens summed."""
+    """A model call as the values of CALL: rows counted, their tokens summed."""
     lengths, past = _numbers(call.get("lengths")), _numbers(call.get("past"))
     flags = [bool(call.get(name)) for name in ("offline", "parallel")]
     counts = [len(lengths), sum(lengths), max(past, default=0), call.get("steps", 1)]

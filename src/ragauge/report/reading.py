@@ -1,4 +1,4 @@
-"""A run as far as it can be read, and what is missing of it: no file of it can stop the report."""
+"""A run as far as it can be read, and what it lacks: no damaged file can stop the report."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ UNREADABLE = "cannot be read: "
 
 @dataclass(frozen=True)
 class Problem:
-    """Something that the report lacks or cannot vouch for."""
+    """Something that is missing from the report, or doubtful in it."""
 
     what: str
     path: str  # of the file
@@ -27,7 +27,7 @@ class Problem:
 
 
 class ReadableRuns(Runs):
-    """Runs without what cannot be read: such a variant counts as missing, with the reason."""
+    """Runs in which a variant that cannot be read counts as missing, with the reason."""
 
     @cached_property
     def variants(self) -> tuple[Variant, ...]:
@@ -52,7 +52,7 @@ def problems(runs: ReadableRuns) -> list[Problem]:
 
 
 def _readable(variant: Variant) -> Variant:
-    """The variant, or the same one marked as missing where a record of it cannot be read or used."""
+    """The variant, marked as missing if a record of it cannot be read or used."""
     try:
         if not variant.missing and not variant.records:
             return replace(variant, missing="holds no record")
@@ -81,9 +81,9 @@ def _doubts(variant: Variant, limit: int | None, foreign: bool) -> Iterator[str]
         yield variant.missing
         return
     if foreign:
-        yield "not of this experiment: the configuration does not ask for it; shown all the same"
+        yield "not part of this experiment: the configuration does not ask for it; shown nevertheless"
     if records.read_meta(variant.path) is None:
-        yield f"{records.meta_path(variant.path).name} is missing or no JSON: method and machine are not known"
+        yield f"{records.meta_path(variant.path).name} is missing or not JSON: method and machine are unknown"
     if limit and len(variant.records) < limit:
         yield f"holds {len(variant.records)} of up to {limit} questions asked for"
     if variant.failed:
@@ -112,7 +112,7 @@ def _data(runs: ReadableRuns) -> Iterator[Problem]:
     for dataset in dict.fromkeys(variant.dataset for variant in runs.run):
         path = runs.folder / "data" / f"{dataset}.jsonl"
         if not path.is_file():
-            yield Problem(f"Questions of {dataset}", str(path), "no such file: documents have no titles here", "data")
+            yield Problem(f"Questions of {dataset}", str(path), "no such file: no titles of documents", "data")
 
 
 def _pipelines(runs: ReadableRuns) -> Iterator[Problem]:
@@ -142,7 +142,7 @@ def _pipeline_doubts(pipeline: pipelines.Pipeline) -> Iterator[str]:
 
 
 def _latency(path: Path) -> Mapping[str, Any] | str:
-    """A latency file with its labels, or why it cannot be used."""
+    """A latency file, or why it cannot be used."""
     try:
         found = read_latency(path)
     except UserError as error:
@@ -153,5 +153,5 @@ def _latency(path: Path) -> Mapping[str, Any] | str:
     if not all(isinstance(found.get(key) or {}, dict) for key in ("protocol", "provenance")):
         return f"{UNREADABLE}`protocol` and `provenance` must be objects"
     if not all(isinstance(row.get(key) or 0.0, int | float) for row in rows for key in ("total_s", "first_token_s")):
-        return f"{UNREADABLE}a trial's seconds are no number"
+        return f"{UNREADABLE}a trial's seconds are not a number"
     return found
