@@ -25,6 +25,7 @@ from ragauge.engines import Limits, ShapeLM
 from ragauge.errors import UserError
 from ragauge.evaluation import needs_retrieval
 from ragauge.evaluation.costing import without_encoder
+from ragauge.experiment.plan import Plan
 from ragauge.experiment.schema import Answers, Config
 from ragauge.generation.windows import NEIGHBOUR
 from ragauge.methods import Method
@@ -364,11 +365,10 @@ PACKED_GB = {"smollm2-135m-instruct": 0.09}  # four bits a weight
 
 
 def _encoders(config: Config) -> set[str]:
-    used = {job.variant for job in config.answers()}
-    asked = (config.methods[name] for name in used if config.methods[name].method in ("dense", "chunks"))
-    ranking = {str(entry.params.get("encoder", "minilm")) for entry in asked if entry.params.get("ranker") != "bm25"}
-    embedding = {entry.encoder for entry in config.databases.values()}
-    return ranking | embedding | {entry.encoder for entry in config.staleness.values()}
+    """The text encoders of the methods that answer, of the databases and of the comparisons of stale queries."""
+    plan = Plan(config)
+    ranking = {asset for name in {job.variant for job in config.answers()} for asset in plan.answers.assets(name)}
+    return ranking | plan.retrieval.encoders()
 
 
 def _source(source: str) -> str:

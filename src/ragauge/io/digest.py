@@ -23,13 +23,15 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[2]  # the folder that holds the package
 PACKAGE = "ragauge"
 
-# What a result does not depend on: messages, progress, where files lie, and how assets get there, which are identified
-# by the hash of their content.
+# What a result does not depend on: messages, progress, where files lie, how assets get there, which are identified by
+# the hash of their content, and how a configuration is read, whose resolved settings are kept beside the result.
 NO_PART = frozenset(
     f"{PACKAGE}.{name}"
     for name in (
         *("cli", "errors", "io.digest", "io.folders", "io.progress"),
         *("assets.archive", "assets.hub", "assets.store", "assets.url", "assets.wheel"),
+        *(f"experiment{name}" for name in ("", ".checks", ".defaults", ".reading", ".schema", ".sweeps")),
+        "verbs._options",
     )
 )
 

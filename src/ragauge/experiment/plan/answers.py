@@ -21,7 +21,7 @@ class AnswerPlan(Part):
         """The assets that these jobs read."""
         yield from (model.source for model in self.config.models.values() if not model.training)
         yield from (asset for label in self.config.datasets for asset in self.dataset_kind(label).assets)
-        yield from (asset for name in self.config.methods for asset in self._assets(name))
+        yield from (asset for name in self.config.methods for asset in self.assets(name))
         if self.config.judge and self._judge_is_here:
             yield self.config.judge.model
 
@@ -102,7 +102,7 @@ class AnswerPlan(Part):
 
     def encoders(self, labels: Labels) -> list[str]:
         """The manifests of what a variant's method reads besides the model."""
-        return list(map(manifest, self._assets(labels.variant)))
+        return list(map(manifest, self.assets(labels.variant)))
 
     def settings(self, labels: Labels) -> dict[str, Any]:
         """Everything of the configuration that the records of a job depend on."""
@@ -127,7 +127,7 @@ class AnswerPlan(Part):
     def latency_encoders(self, labels: Labels) -> list[str]:
         """The manifests of what the timed methods read besides the model."""
         timed = self._protocol(labels).methods
-        return sorted({manifest(asset) for name in timed for asset in self._assets(name)})
+        return sorted({manifest(asset) for name in timed for asset in self.assets(name)})
 
     def latency_settings(self, labels: Labels) -> dict[str, Any]:
         """Everything of the configuration that the times of a model on a data set depend on."""
@@ -180,6 +180,7 @@ class AnswerPlan(Part):
     def _method_module(self, variant: str) -> str:
         return f"methods.{self.config.methods[variant].method}"
 
-    def _assets(self, variant: str) -> tuple[str, ...]:
+    def assets(self, variant: str) -> tuple[str, ...]:
+        """What a variant's method reads besides the model: names of the catalog, or sources."""
         entry = self.config.methods[variant]
         return methods.make(entry.method, **entry.params).assets()

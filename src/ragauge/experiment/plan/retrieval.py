@@ -18,9 +18,14 @@ class RetrievalPlan(Part):
     def sources(self) -> Iterator[str]:
         """The assets that these jobs read."""
         for database in self.config.databases.values():
-            yield from (database.tokenizer, database.encoder)
+            yield database.tokenizer
             yield from (source for source in database.sources if source in assets.entries())
-        yield from (compared.encoder for compared in self.config.staleness.values())
+        yield from self.encoders()
+
+    def encoders(self) -> set[str]:
+        """The text encoders of the databases and of the comparisons of stale queries: names, or sources."""
+        databases = {database.encoder for database in self.config.databases.values()}
+        return databases | {compared.encoder for compared in self.config.staleness.values()}
 
     # --- databases ---
 
