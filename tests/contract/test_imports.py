@@ -29,7 +29,7 @@ ALLOWED: dict[str, set[str]] = {
     "retrieval": {"assets", "datasets", "io", "rankers"},
     "evidence": {"engines", "prompts"},
     "methods": {"engines", "prompts", "cost", "rankers", "evidence"},
-    "generation": {"engines", "cost", "retrieval", "io", "assets", "results"},
+    "generation": {"engines", "cost", "retrieval", "io", "assets"},
     "training": {"engines", "generation", "evidence", "prompts", "retrieval", "io", "assets", "datasets", "cost"},
     "experiment": {
         *("assets", "datasets", "methods", "retrieval", "training", "generation", "cost", "evidence", "io"),

@@ -17,7 +17,7 @@ from ragauge.cli import main
 from ragauge.cost.overlap import PREFETCH, RETRIEVAL, ideal_s
 from ragauge.cost.trace import Call
 from ragauge.errors import UserError
-from ragauge.generation import comparison, pipeline
+from ragauge.generation import pipeline
 from ragauge.generation.evaluation import Chunks, Text, texts
 from ragauge.generation.performance import GenerationModel, fit
 from ragauge.generation.pipeline import Pipeline, PipelineJob
@@ -27,6 +27,7 @@ from ragauge.generation.sizes import Sizes
 from ragauge.generation.windows import Windows
 from ragauge.io.records import SequenceRecord, read_kind, read_meta
 from ragauge.io.specifications import PipelineSpecification
+from ragauge.results import comparison
 from ragauge.retrieval.database import Database
 from ragauge.retrieval.service.server import Server
 from ragauge.retrieval.service.wire import About

@@ -20,14 +20,14 @@ class LatencySettings(BaseModel):
     warmup: int = Field(WARMUP, ge=0, description="untimed trials per variant before them")
     new_tokens: int = Field(5, ge=1, description="tokens generated in a trial")
     more_new_tokens: list[Annotated[int, Field(ge=1)]] = Field(
-        [], description="further numbers of tokens, each timed like the first; tables show the first"
+        [], description="further response lengths to time; tables show new_tokens"
     )
     threads: int | None = Field(None, ge=1, description="threads of the decoder; default: all cores")
     documents: Literal["ready", "cold"] = Field(
         "ready",
         description=(
-            "ready: documents are in memory when the question comes; cold: they are also timed as they are computed, "
-            "kept on disk and read from there (docs/document-store.md)"
+            "ready: documents are in memory when the question arrives; cold: computing them, writing them to disk and "
+            "reading them back is timed as well (docs/document-store.md)"
         ),
     )
 

@@ -63,8 +63,8 @@ class Model(_Section):
         None,
         ge=1,
         description=(
-            "tokens that it is asked to read, also beyond those it was trained on, where its positions extrapolate "
-            "(RoPE, ALiBi); default: those it was trained on"
+            "longest context in tokens, which may exceed the trained one where positions extrapolate (RoPE, ALiBi); "
+            "default: the trained one"
         ),
     )
     resources: Resources = Field(Resources(), description="what a job with it takes")
@@ -76,11 +76,11 @@ class Model(_Section):
         ),
     )
     training: str | None = Field(
-        None, description="label of the training that makes it, in place of a source; it is asked and not timed"
+        None, description="label of the training that produces it, in place of a source; such a model is not timed"
     )
     finder: str | None = Field(
         None,
-        description="label of the model that finds the evidence which this one answers from; default: this one itself",
+        description="label of the model that finds the evidence that this one answers from; default: this model",
     )
     methods: list[str] | None = Field(None, description="names of the variants that run on it; default: all")
     datasets: list[str] | None = Field(None, description="labels of the data sets that it is asked; default: all")
@@ -97,13 +97,13 @@ class DatasetEntry(_Section):
         ),
     )
     limit: int | None = Field(None, ge=1, description="number of questions, from the first; default: all")
-    seed: int | None = Field(None, description="of the order of the documents; default: the experiment's seed")
+    seed: int | None = Field(None, description="seed of the order of the documents; default: the experiment's seed")
     max_new_tokens: int | None = Field(
         None, ge=1, description="tokens after which an answer ends; default: those of `generation`"
     )
     options: dict[str, Any] = Field({}, description="the data set's own options")
     jobs: int = Field(
-        1, ge=1, description="jobs that a variant's questions are dealt to; records are gathered in order"
+        1, ge=1, description="jobs that a variant's questions are split into; their records are gathered in order"
     )
 
 
@@ -136,7 +136,7 @@ class Generation(_Section):
     documents_gb: float = Field(
         0,
         ge=0,
-        description="disk for the keys and values of documents, which all variants of a model share; 0 keeps none",
+        description="disk space for keys and values of documents, shared by all variants of a model; 0: none are kept",
     )
 
 
@@ -179,21 +179,21 @@ class Config(_Section):
     """An experiment of ragauge."""
 
     run: Label = Field(description="name of the experiment: results/<run>/ and reports/<run>/")
-    seed: int = Field(0, description="of everything that is drawn: document orders, bootstrap samples")
+    seed: int = Field(0, description="seed of everything random: document orders, bootstrap samples")
     models: dict[Label, Model] = Field(min_length=1, description="the decoders, by label")
     datasets: dict[Label, DatasetEntry] = Field({}, description="the data sets, by label")
     methods: dict[Label, Variant] = Field({}, description="the method variants, one line each, by name")
     training: dict[Label, Training] = Field({}, description="the fine-tunings whose results are models, by label")
     databases: dict[Label, DatabaseSettings] = Field({}, description="the chunk databases and their indexes, by label")
-    pipelines: dict[Label, PipelineSettings] = Field({}, description="ways of generating with retrieval, by label")
+    pipelines: dict[Label, PipelineSettings] = Field({}, description="runs of generation with retrieval, by label")
     staleness: dict[Label, StalenessSettings] = Field(
         {}, description="comparisons of what stale and fresh queries find, by label"
     )
     generation: Generation = Generation()
     latency: Protocols | None = Field(
-        None, description="what is timed: one protocol, or a list of them, each on a data set of its own"
+        None, description="what is timed: one protocol, or a list of protocols on different data sets"
     )
-    judge: Judge | None = Field(None, description="who judges evidence; default: nobody")
+    judge: Judge | None = Field(None, description="who judges whether evidence supports answers; default: nobody")
     items: Literal["all"] | list[str] = Field("all", description="the tables and figures that are rendered")
 
     @model_validator(mode="before")

@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from ragauge.generation import comparison
+    from ragauge.results import comparison
 
     result = {}
     for path in args.files:

@@ -1,8 +1,8 @@
-"""What files of sequence records say of each other: perplexities, and paired tests on the same sequences.
+"""Files of sequence records compared: perplexities, and paired tests on the same sequences.
 
-The control of retrieval: neighbours that were retrieved must beat neighbours that were drawn at random from the same
-database, on held-out text, by an interval that excludes zero. A gain over the decoder alone does not show that: more
-text of the same kind can be a gain of its own.
+The control of retrieval: on held-out text, retrieved neighbours must beat neighbours drawn at random from the same
+database, by an interval that excludes zero. A gain over the decoder alone is no evidence: more text of the same kind
+can lower perplexity by itself.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ PROJECTIONS = tuple(overlap.Speedup(**{part: times}) for part in ("retrieval", "
 
 
 def records(path: Path) -> list[SequenceRecord]:
-    """The records of a file that ran; UserError where none did."""
+    """The records of a file that succeeded; UserError where none did."""
     found = [record for record in read_kind(path, SequenceRecord) if record.status == "ok"]
     if not found:
-        raise UserError(f"{path}: no sequence ran")
+        raise UserError(f"{path}: no sequence succeeded")
     return found
 
 
@@ -95,5 +95,5 @@ def control(retrieved: Path, random: Path) -> dict[str, Any]:
 def _nll(path: Path) -> dict[str, float]:
     found = {record.key: record.nll for record in records(path) if record.nll is not None}
     if not found:
-        raise UserError(f"{path}: holds generated text, no likelihoods; run it with --task perplexity")
+        raise UserError(f"{path}: holds generated text and no likelihoods; run it with --task perplexity")
     return found
