@@ -258,7 +258,7 @@ def test_a_damaged_file_of_judgements_is_named(small: Path) -> None:
     write_judgements(small, "cfic", ["supported"])
     path = next((small / "judgements").rglob("cfic.jsonl"))
     path.write_text("[1]\n")
-    with pytest.raises(UserError, match=r"cfic\.jsonl: holds a line that is no judgement"):
+    with pytest.raises(UserError, match=r"cfic\.jsonl: a line is not a judgement"):
         table("cfic_table_7", small)
 
 

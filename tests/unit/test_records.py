@@ -177,7 +177,7 @@ def test_a_partial_of_other_settings_is_discarded(
     out = tmp_path / "x.jsonl"
     interrupted(out, KEYS[:2], {"method": "bm25", "top_k": 4})
     assert run(out) == KEYS
-    assert "starting afresh: it is of another run: top_k is 4 there, 2 here" in caplog.text
+    assert "starting over: it belongs to another run: top_k is 4 there, 2 here" in caplog.text
     assert out.read_bytes() == undisturbed
 
 
@@ -195,7 +195,7 @@ def test_a_finished_file_without_provenance_is_kept(tmp_path: Path) -> None:
     for meta in (None, "{", "[]"):
         if meta:
             (tmp_path / "x.meta.json").write_text(meta)
-        with pytest.raises(UserError, match=r"unknown run \(x\.meta\.json is missing or no JSON\)"):
+        with pytest.raises(UserError, match=r"unknown run \(x\.meta\.json is missing or not valid JSON\)"):
             run(out)
     assert out.read_text() == "precious"
 
@@ -318,14 +318,14 @@ def test_what_the_parts_ran_on_stands_beside_them(tmp_path: Path) -> None:
 
 def test_parts_that_do_not_fit_are_refused_and_nothing_is_written(tmp_path: Path) -> None:
     paths, out = parts_of(tmp_path, 2), tmp_path / "all.jsonl"
-    with pytest.raises(UserError, match="question q0 is in another part too"):
+    with pytest.raises(UserError, match="question q0 is in another part as well"):
         records.gather([paths[0], paths[0]], out)
     other = tmp_path / "other.jsonl"
     run(other, KEYS[3:], settings={**SETTINGS, "top_k": 3})
-    with pytest.raises(UserError, match=r"other.jsonl: is of another run than .*: top_k is 3 there, 2 here"):
+    with pytest.raises(UserError, match=r"other.jsonl: from another run than .*: top_k is 3 there, 2 here"):
         records.gather([paths[0], other], out)
     records.meta_path(paths[1]).unlink()
-    with pytest.raises(UserError, match=r"1-of-2.jsonl: 1-of-2.meta.json is missing or no JSON; answer"):
+    with pytest.raises(UserError, match=r"1-of-2.jsonl: 1-of-2.meta.json is missing or not valid JSON; run"):
         records.gather(paths, out)
     with pytest.raises(UserError, match=r"none.jsonl: none.meta.json is missing"):
         records.gather([tmp_path / "none.jsonl"], out)

@@ -257,7 +257,7 @@ def test_damaged_files_are_named_with_their_rule(small: Path, tmp_path: Path) ->
 def test_a_trace_of_another_program_counts_as_unreadable(small: Path) -> None:
     write_question(small / "answers/nq_open" / MODEL / "naive.jsonl", {"trace": [{"span": 1}]})
     why = next(p.why for p in problems(ReadableRuns(small, settings())) if p.path.endswith("naive.jsonl"))
-    assert why.startswith("cannot be read: trace or shape of another kind")
+    assert why.startswith("cannot be read: unsupported trace or shape")
 
 
 @pytest.mark.parametrize(

@@ -106,13 +106,13 @@ def test_a_mediawiki_export_gives_articles(tmp_path: Path) -> None:
     [
         ("c.jsonl", b'{"text": "a"}\n{"text": \n', r"c\.jsonl:2: not a JSON line"),
         ("c.jsonl", b'{"text": "a"}\n{"text": "\xff"}\n', r"c\.jsonl:2: not a JSON line"),
-        ("c.jsonl", b'{"text": "a"}\n[1]\n', r"c\.jsonl:2: a line must be a JSON object"),
+        ("c.jsonl", b'{"text": "a"}\n[1]\n', r"c\.jsonl:2: must be a JSON object"),
         ("c.jsonl", b'{"text": 3}\n', r"c\.jsonl:1: field 'text' must be text"),
         ("c.jsonl", b'{"txt": "a"}\n', r"c\.jsonl:1: no field 'text'"),
         ("c.jsonl", b'{"text": "\\ud800"}\n', r"c\.jsonl:1: .*surrogate"),
-        ("c.jsonl.gz", gzip.compress(b'{"text": "a"}\n' * 9999)[:-30], r"c\.jsonl\.gz:\d+: the gzip file is cut off"),
+        ("c.jsonl.gz", gzip.compress(b'{"text": "a"}\n' * 9999)[:-30], r"c\.jsonl\.gz:\d+: gzip file truncated"),
         ("c.txt", b"fine\n\xc3(\n", r"c\.txt:2: not UTF-8 text"),
-        ("c.txt.gz", b"\x1f\x8bnothing", r"c\.txt\.gz:1: the gzip file is cut off or damaged"),
+        ("c.txt.gz", b"\x1f\x8bnothing", r"c\.txt\.gz:1: gzip file truncated or damaged"),
         ("c.txt", b'<doc id="1">\ntext\n', r"c\.txt:1: a document without </doc>"),
         ("c.txt", b'<doc id="1">\n</doc>\nstray\n', r"c\.txt:3: text outside"),
         ("c.txt", b'<doc id="1">\n<doc id="2">\n', r"c\.txt:2: <doc> inside"),
@@ -131,7 +131,7 @@ def test_an_endless_line_is_refused_before_it_is_read_whole(tmp_path: Path, monk
     monkeypatch.setattr(corpus, "MAX_DOCUMENT_BYTES", 100)
     path = tmp_path / "c.jsonl"
     path.write_text('{"text": "a"}\n{"text": "' + "b" * 200 + '"}\n')
-    with pytest.raises(UserError, match=r"c\.jsonl:2: a line of more than 100 bytes"):
+    with pytest.raises(UserError, match=r"c\.jsonl:2: line longer than 100 bytes"):
         read(path)
     path = tmp_path / "c.txt"
     path.write_text("a\n" * 80)

@@ -78,4 +78,4 @@ def test_records_with_a_damaged_specification_count_as_missing_and_say_so(tmp_pa
     records.meta_path(path).write_text(json.dumps({"specification": {"method": "naive"}}))
     runs = Runs(tmp_path)
     assert not runs.run
-    assert runs.variants[0].missing == "x.meta.json holds no specification: Field required"
+    assert runs.variants[0].missing == "x.meta.json holds no valid specification: Field required"

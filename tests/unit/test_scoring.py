@@ -57,12 +57,12 @@ def test_nothing_to_score_is_null(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "metric", "said"),
     [
-        ({"answers": ["x"]}, "em", "no field 'prediction', which em needs; there are answers"),
-        ({"prediction": "x"}, "f1", "no field 'answers', which f1 needs"),
+        ({"answers": ["x"]}, "em", "no field 'prediction', which em requires; it has answers"),
+        ({"prediction": "x"}, "f1", "no field 'answers', which f1 requires"),
         ({"prediction": None, "answers": ["x"]}, "em", "field 'prediction' must be text"),
         ({"prediction": "x", "answers": "x"}, "em", "field 'answers' must be a list of texts"),
         ({"prediction": "x", "answers": [1]}, "em", "field 'answers' must be a list of texts"),
-        ({"gold": [0], "kept": 3}, "kept_gold_recall", "field 'kept' must be a list of whole numbers"),
+        ({"gold": [0], "kept": 3}, "kept_gold_recall", "field 'kept' must be a list of integers"),
         ({"prediction": "x", "answers": ["x"]}, "kept_gold_recall", "no field 'gold'"),
     ],
 )
@@ -97,12 +97,12 @@ def test_comparison_on_shared_questions(tmp_path: Path) -> None:
 
 def test_files_that_cannot_be_compared(tmp_path: Path) -> None:
     a = records_file(tmp_path / "a.jsonl", {"1": "me"})
-    with pytest.raises(UserError, match="no question is in both"):
+    with pytest.raises(UserError, match="no question in common"):
         compare_files(a, records_file(tmp_path / "b.jsonl", {"2": "me"}))
-    with pytest.raises(UserError, match="'1' is another question there"):
+    with pytest.raises(UserError, match="'1' is a different question in each"):
         compare_files(a, records_file(tmp_path / "c.jsonl", {"1": "me"}, question="when"))
     (tmp_path / "d.jsonl").write_bytes(a.read_bytes() * 2)
-    with pytest.raises(UserError, match="'1' is there twice"):
+    with pytest.raises(UserError, match="duplicate key '1'"):
         compare_files(a, tmp_path / "d.jsonl")
     with pytest.raises(UserError, match="unknown metric 'bleu'"):
         compare_files(a, a, ["bleu"])

@@ -64,7 +64,7 @@ class Dataset(ABC):
 
     @property
     def name(self) -> str:
-        """The name it is asked for by: that of its file."""
+        """Its registered name, which is that of its file."""
         return type(self).__module__.rpartition(".")[2]
 
     @abstractmethod
@@ -80,7 +80,7 @@ class Dataset(ABC):
         """
 
     def default_path(self) -> Path:
-        """A local file in the official format, got on the first use. Raises UserError where it cannot be had."""
+        """A local file in the official format, fetched on first use. Raises UserError if it cannot be fetched."""
         return _from_hub(self.name, self.hub)
 
     def read(self, path: Path) -> Iterator[Example]:
@@ -92,12 +92,12 @@ class Dataset(ABC):
             check(example, place)
             first = lines.setdefault(example.key, number)
             if first != number:
-                raise UserError(f"{place}: the question of line {first} again (key {example.key!r})")
+                raise UserError(f"{place}: same question as line {first} (key {example.key!r})")
             yield example
 
 
 def out_of_reach(name: str, source: str, reason: object) -> UserError:
-    """The error for a data set whose own source does not answer, with what to do about it."""
+    """The error for a data set whose source is unreachable, with a remedy."""
     return UserError(
         f"data set {name!r} could not be loaded from {source} ({reason}); "
         "give a copy of its official file with --data FILE"
@@ -105,32 +105,32 @@ def out_of_reach(name: str, source: str, reason: object) -> UserError:
 
 
 def check(example: Example, place: str) -> None:
-    """Raise UserError where an example cannot be asked: no answer, no document, an empty one, gold out of range."""
+    """Raise UserError for an invalid example: no answer, no document, an empty document, gold out of range."""
     if not example.answers:
-        raise UserError(f"{place}: a question without answers: {example.question!r}")
+        raise UserError(f"{place}: question without answers: {example.question!r}")
     if not example.documents:
-        raise UserError(f"{place}: a question without documents: {example.question!r}")
+        raise UserError(f"{place}: question without documents: {example.question!r}")
     for index, document in enumerate(example.documents):
         if not document.text.strip():
             raise UserError(f"{place}: document {index} ({document.title!r}) is empty")
     for stretch in example.gold_stretches:
         if stretch.document not in example.gold or not _text_of(example, stretch).strip():
-            raise UserError(f"{place}: {stretch} is no stretch of a gold document's text")
+            raise UserError(f"{place}: {stretch} lies outside the text of a gold document")
     outside = [g for g in example.gold if not 0 <= g < len(example.documents)]
     if outside or len(set(example.gold)) != len(example.gold):
-        raise UserError(f"{place}: gold {list(example.gold)} must be different numbers below {len(example.documents)}")
+        raise UserError(f"{place}: gold {list(example.gold)} must be distinct indices below {len(example.documents)}")
 
 
 def shuffled_order(count: int, seed: int, key: str) -> list[int]:
     """A permutation of range(count), fixed by the seed and the example's key alone.
 
-    Drawn from a hash, so that it is the same under every Python and library version and whatever the limit is.
+    Derived from a hash, so that it depends neither on Python and library versions nor on the limit.
     """
     return sorted(range(count), key=lambda i: hashlib.sha256(f"{seed}/{key}/{i}".encode()).digest())
 
 
 def reordered(example: Example, order: Sequence[int]) -> Example:
-    """The example with its documents in another order: place i then holds the former document `order[i]`."""
+    """The example with its documents reordered: document i is the former document `order[i]`."""
     place_of = {former: place for place, former in enumerate(order)}
     documents = tuple(example.documents[former] for former in order)
     gold = tuple(sorted(place_of[g] for g in example.gold))
@@ -139,13 +139,13 @@ def reordered(example: Example, order: Sequence[int]) -> Example:
 
 
 def _text_of(example: Example, stretch: Stretch) -> str:
-    """What stands in a stretch; empty where it is none."""
+    """The text of a stretch; empty if it is out of range."""
     text = example.documents[stretch.document].text if 0 <= stretch.document < len(example.documents) else ""
     return text[stretch.start : stretch.stop] if 0 <= stretch.start < stretch.stop <= len(text) else ""
 
 
 def _from_hub(name: str, arguments: Mapping[str, Any]) -> Path:
-    """The records that `datasets.load_dataset(**arguments)` gives, kept as JSONL under ragauge's home."""
+    """The records of `datasets.load_dataset(**arguments)`, cached as JSONL in ragauge's home."""
     from ragauge.assets import store
 
     digest = hashlib.sha256(json.dumps(arguments, sort_keys=True).encode()).hexdigest()[:12]

@@ -15,7 +15,7 @@ from ragauge.io.records import replace_atomically
 
 
 def write_examples(path: Path, examples: Iterable[Example]) -> None:
-    """One JSON line an example; the file is there whole or not at all."""
+    """Write one JSON line per example, atomically."""
     lines = "".join(json.dumps(asdict(example), ensure_ascii=False) + "\n" for example in examples)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -52,10 +52,10 @@ def _example(record: Mapping[str, Any], place: str) -> Example:
 def _gold(record: Mapping[str, Any], place: str) -> list[int]:
     gold: list[int] = field(record, "gold", list, place)
     if any(type(number) is not int for number in gold):
-        raise UserError(f"{place}: field 'gold' must be a list of whole numbers")
+        raise UserError(f"{place}: field 'gold' must be a list of integers")
     return gold
 
 
 def _title(document: Mapping[str, Any], place: str) -> str:
-    """A document's title, which LongBench's have none of."""
+    """A document's title; empty in LongBench."""
     return "" if document.get("title") == "" else str(field(document, "title", str, place))

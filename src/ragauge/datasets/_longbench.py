@@ -38,7 +38,7 @@ class LongBench(Dataset):
 
     def __post_init__(self) -> None:
         if self.max_length is not None and (type(self.max_length) is not int or self.max_length < 1):
-            raise UserError(f"dataset {self.name}: max_length must be a whole number from 1, not {self.max_length!r}")
+            raise UserError(f"dataset {self.name}: max_length must be a positive integer, not {self.max_length!r}")
 
     def parse(self, record: Mapping[str, Any], place: str) -> Example:
         question, context = field(record, "input", str, place), field(record, "context", str, place)

@@ -26,7 +26,7 @@ class Musique(Dataset):
 
     def parse(self, record: Mapping[str, Any], place: str) -> Example:
         if not field(record, "answerable", bool, place):
-            raise UserError(f"{place}: not answerable, so of MuSiQue-Full; this data set is MuSiQue-Ans")
+            raise UserError(f"{place}: not answerable: from MuSiQue-Full, but this data set is MuSiQue-Ans")
         paragraphs = objects(record, "paragraphs", place)
         answers = (field(record, "answer", str, place), *strings(record, "answer_aliases", place))
         return Example(

@@ -40,7 +40,7 @@ class NQOpen(Dataset):
             raise UserError(f"dataset nq_open: shuffle must be true or false, not {self.shuffle!r}")
         place = self.gold_position
         if place is not None and (type(place) is not int or place < 0):
-            raise UserError(f"dataset nq_open: gold_position must be a whole number from 0, not {place!r}")
+            raise UserError(f"dataset nq_open: gold_position must be a non-negative integer, not {place!r}")
 
     def default_path(self) -> Path:
         from ragauge import assets
@@ -69,7 +69,9 @@ class NQOpen(Dataset):
         if self.gold_position is None:
             return order
         if len(example.gold) != 1:
-            raise UserError(f"{place}: gold_position needs one document with isgold, not {len(example.gold)}")
+            raise UserError(
+                f"{place}: gold_position requires exactly one document with isgold, not {len(example.gold)}"
+            )
         if self.gold_position >= count:
             raise UserError(f"{place}: gold_position {self.gold_position} is beyond the {count} documents")
         order.remove(example.gold[0])

@@ -1,1 +1,1 @@
-"""Asking methods questions: on real decoders, by the clock, and from shapes alone."""
+"""Running methods on questions: with real models, timed, and from shapes alone."""

@@ -1,4 +1,4 @@
-"""Costs of methods on a decoder: by the clock (on questions or on random tokens), or from the decoder's shape alone."""
+"""Costs of methods: timed on questions or on random tokens, or computed from the decoder's shape alone."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def time_model(
     """The latency protocol on the first `count` questions.
 
     Args:
-        new_tokens: the numbers of tokens that responses have, one run after another; the first one's is the result, the
-            others' are its `other_lengths`.
-        protocol: further arguments of `cost.latency.run`, and `folder`, on whose disk documents are kept meanwhile.
+        new_tokens: response lengths, timed one after another; the first gives the result, the others its
+            `other_lengths`.
+        protocol: further arguments of `cost.latency.run`, and `folder`, on whose disk documents are stored meanwhile.
     """
     common = specification(
         "naive", make("naive"), questions, model, max(new_tokens)
@@ -63,7 +63,7 @@ def time_shape(
     new_tokens: Sequence[int],
     **protocol: Any,
 ) -> dict[str, Any]:
-    """The latency protocol on random weights of the model's shape and random tokens, as the paper's released script.
+    """The latency protocol with random weights of the model's shape and random tokens, as in the released script.
 
     Args:
         counts: token counts of the prompt, by name or file (`cost.tokens.load`).
@@ -84,9 +84,9 @@ def _timed(
     documents_cold: bool = False,
     **protocol: Any,
 ) -> dict[str, Any]:
-    """The result for the first number of tokens, those for the others in it."""
+    """The result for the first response length; it holds those for the other lengths."""
     machine = protocol.pop("machine", None) or measure(device=lm.device.type)
-    on_disk = documents_cold or lm.device.type == "cpu"  # a GPU computes documents sooner than a disk takes them
+    on_disk = documents_cold or lm.device.type == "cpu"  # a GPU computes documents faster than a disk stores them
     disk = Disk(folder, lambda place: DocumentStore(place, "timed", UNBOUNDED)) if folder and on_disk else None
     naive = next((name for name, method in variants.items() if isinstance(method, Naive)), None)
     common: dict[str, Any] = {**protocol, "machine": machine, "naive": naive, "disk": disk}
@@ -99,7 +99,7 @@ def _timed(
 def project(
     name: str, method: Method, model: str, counts: str, new_tokens: int, accounting: str, dtype: str
 ) -> dict[str, Any]:
-    """What `method`, registered as `name`, costs on a model of this name or folder, from its shape alone."""
+    """The cost of `method`, registered as `name`, on a model given by name or folder, from its shape alone."""
     shape, prompt = _shape_and_prompt(model, counts, new_tokens)
     lm = ShapeLM(shape)
     reason = method.refusal(lm)
@@ -113,13 +113,13 @@ def project(
 
 
 def without_encoder(method: Method) -> Method:
-    """The method, a dense ranker as Contriever without its weights."""
+    """The method itself, or Contriever without its weights in place of a dense ranker."""
     return Contriever(method.top_k, method.path_caching) if isinstance(method, Dense) else method
 
 
 class Contriever(Ranked):
-    """Contriever without its weights: which documents it keeps does not matter to the cost, and encoding costs what
-    the paper has."""
+    """Contriever without its weights: the cost does not depend on which documents are kept, and encoding costs what the
+    paper states."""
 
     def rank(self, lm: SpanEngine, state: Any, prompt: Prompt) -> np.ndarray:
         return -np.arange(len(prompt.documents))
@@ -129,12 +129,12 @@ class Contriever(Ranked):
 
 
 def shape_of(model: str) -> Shape:
-    """The shape of a known model or of a local checkpoint; UserError with the choices where it is neither."""
+    """The shape of a known model or a local checkpoint; otherwise UserError naming the choices."""
     return read_shape(Path(model)) if Path(model).is_dir() else shapes.named(model)
 
 
 def _shape_and_prompt(model: str, counts: str, new_tokens: int) -> tuple[Shape, Prompt]:
-    """The model's shape and a prompt of random tokens with the named lengths, for which its context is made to do."""
+    """The model's shape, its context extended if needed, and a prompt of random tokens with the named lengths."""
     shape = shape_of(model)
     lengths = tokens.load(counts, vocab=shape.vocab)
     prompt = Prompt(**tokens.random_segments(lengths, shape.vocab))

@@ -1,4 +1,4 @@
-"""What a method is run on: the questions and the model, found, read and identified by their hashes."""
+"""The inputs of a run: questions and models, located, read and identified by their hashes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Questions:
     name: str  # the data set's, in the registry
     options: dict[str, Any]  # of the data set, its seed included
     official: Path | None = None  # a file in the official format; None is the data set's own source
-    written: Path | None = None  # what `ragauge data` wrote; comes before the official records
+    written: Path | None = None  # what `ragauge data` wrote; takes precedence over the official records
 
     @cached_property
     def dataset(self) -> Dataset:
@@ -33,11 +33,11 @@ class Questions:
 
     @cached_property
     def path(self) -> Path:
-        """The file that the questions are read from; made or downloaded where the data set has its own source."""
+        """The file that the questions are read from; built or downloaded if the data set has its own source."""
         return self.written or self.official or self.dataset.default_path()
 
     def examples(self, limit: int | None = None) -> list[Example]:
-        """The first questions (all where None). Raises UserError naming the line of a record that cannot be asked."""
+        """The first `limit` questions (None: all). Raises UserError naming the line of an invalid record."""
         if self.written:
             return read_examples(self.written)[:limit]
         return datasets.load(self.name, data=self.path, limit=limit, **self.options)
@@ -49,7 +49,7 @@ def specification(
     """Everything that the answers of `method`, registered as `name`, depend on.
 
     Args:
-        finder: the model that finds evidence, where it is not the one that answers; in the latter's dtype and place.
+        finder: the model that finds evidence, if it is another one; it runs in the dtype and on the device of `model`.
     """
     if not questions.path.is_file():
         raise UserError(f"{questions.path}: no such file")
@@ -75,7 +75,7 @@ def _weights(model: Model) -> dict[str, Any]:
 
 
 def template_of(source: str) -> str:
-    """What the catalog says of a model, else its tokenizer's own chat template where it has one."""
+    """The template that the catalog names, else `chat` if the tokenizer has a chat template, else `plain`."""
     catalogued = assets.describe(source)["template"]
     if catalogued:
         return str(catalogued)

@@ -1,4 +1,4 @@
-"""What Superposition Prompting's tables of compute cycles say of the paper's models, predicted from their shapes alone.
+"""The compute cycles of Superposition Prompting's tables, predicted from the shapes of the paper's models alone.
 
 Every row of Tables 1, 2, 5 and 6 is run by the method that the row names on a decoder without weights
 (`costing.project`), with the token counts of the model's tokenizer (`cost.tokens`), under two accountings:

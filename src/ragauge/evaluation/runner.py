@@ -27,12 +27,12 @@ from ragauge.methods import Evidence as Piece
 from ragauge.prompts import Prompt, Source, build_prompt
 from ragauge.prompts.templates import wrapper
 
-FAILURES = (UserError, MemoryError, torch.OutOfMemoryError)  # of one question; anything else is a defect
+FAILURES = (UserError, MemoryError, torch.OutOfMemoryError)  # of one question; anything else is a bug
 
 
 @dataclass(frozen=True)
 class DocumentFolder:
-    """A folder that keeps documents' keys and values for other runs, up to a size."""
+    """A folder that keeps the keys and values of documents for later runs, up to a size."""
 
     path: Path
     max_bytes: int
@@ -55,15 +55,15 @@ def run(
     overwrite: bool = False,
     documents: DocumentFolder | None = None,
 ) -> Path:
-    """Answer every example that `out` does not hold yet; a killed run goes on where it was.
+    """Answer every example that `out` does not hold yet; a killed run resumes where it stopped.
 
-    A question that cannot be asked is recorded as failed with its reason and the run goes on.
+    A question that cannot be answered is recorded as failed with the reason, and the run continues.
 
     Args:
-        documents: where what is read offline is kept for other runs; it changes no answer.
+        documents: where keys and values computed offline are kept for other runs; answers do not change.
 
     Raises:
-        UserError: the model cannot be loaded or run the method; `out` holds another run's records or is not writable.
+        UserError: the model cannot be loaded or run the method; `out` holds records of another run or is not writable.
     """
     fingerprint = specification.model_dump() | {"code": code(specification.method)}
     with Writer(out, fingerprint, [e.key for e in examples], overwrite) as writer:
@@ -125,7 +125,7 @@ def ask(lm: LM, method: Method, example: Example, specification: AnswerSpecifica
 
 
 def limits(specification: AnswerSpecification) -> Limits:
-    """How long an answer may become."""
+    """The limits of a response."""
     return Limits() if specification.max_new_tokens is None else Limits(max_new_tokens=specification.max_new_tokens)
 
 
@@ -135,8 +135,8 @@ def prompt_of(
     """The example's prompt under the specification's template and instruction.
 
     Args:
-        context: the model's, in tokens; a prompt in LongBench's form is made to fit it, and the data set's option
-            `max_length` where that is less.
+        context: the model's, in tokens; prompts in LongBench's form are truncated to it, or to the data set's option
+            `max_length` if that is less.
     """
     longest = [context - limits(specification).max_new_tokens] if context else []
     if specification.dataset_options.get("max_length"):
@@ -157,7 +157,7 @@ def prompt_of(
 
 
 def _evidence(piece: Piece, example: Example) -> Evidence:
-    """A piece of evidence as it is recorded, compared with its document, which a record does not hold."""
+    """The record of a piece of evidence, compared with its document, which records do not hold."""
     if piece.document is None:
         return Evidence(**asdict(piece), verbatim=False)
     stands = example.documents[piece.document].text[piece.start : piece.stop]
@@ -165,7 +165,7 @@ def _evidence(piece: Piece, example: Example) -> Evidence:
 
 
 def _evidence_tokens(answer: Answer, tokenizer: Any) -> dict[str, int]:
-    """The volume of the evidence, where the method looks for any."""
+    """The length of the evidence, for methods that search for evidence."""
     if answer.evidence is None:
         return {}
     texts = [piece.text for piece in answer.evidence]
@@ -178,7 +178,7 @@ def timed(lm: LM, method: Method, prompt: Prompt, limits: Limits) -> tuple[Answe
         state = method.prepare(lm, prompt)
         started, prepared = time.perf_counter(), len(trace)
         answer = method.answer(lm, state, prompt, limits)
-    late = elapsed(c for c in trace[prepared:] if c.offline)  # read lazily, but not what the user waits for
+    late = elapsed(c for c in trace[prepared:] if c.offline)  # offline work done lazily: users do not wait for it
     assert lm.first_token_at is not None
     return answer, list(trace), lm.first_token_at - started - late
 
@@ -190,7 +190,7 @@ def _load(
     wrapper(specification.template, lm.tokenizer)  # a template that does not fit would fail every question
     if specification.finder:
         if not method.finds:
-            raise UserError(f"{specification.method}: no model finds evidence for it; leave out the finder")
+            raise UserError(f"{specification.method}: does not search for evidence, so it takes no finder")
         lm.found_by(_decoder(_of_finder(specification, specification.finder), threads, documents))
     reason = method.refusal(lm)
     if reason:
@@ -212,7 +212,7 @@ def _decoder(specification: AnswerSpecification, threads: int | None, documents:
 
 
 def _meta(specification: AnswerSpecification, variant: str, threads: int | None) -> dict[str, Any]:
-    """What is kept beside the records; the shape is read without the weights, which need not have been loaded."""
+    """The metadata beside the records; the shape comes from the configuration, as weights may not have been loaded."""
     from ragauge.cost.machine import provenance
 
     return {

@@ -1,4 +1,4 @@
-"""JSON lines of others: objects line by line, plain or gzipped, and their fields, each checked and named in errors."""
+"""Reading JSON lines, plain or gzipped, and checking their fields; errors name file, line and field."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import IO, Any, cast
 from ragauge.errors import UserError
 
 _HALF_PAIR = re.compile(r"[\ud800-\udfff]")  # JSON can escape what UTF-8 cannot hold
-_JSON_TYPES = {str: "text", bool: "true or false", int: "a whole number", list: "a list", dict: "an object"}
+_JSON_TYPES = {str: "text", bool: "true or false", int: "an integer", list: "a list", dict: "an object"}
 
 
 def read_jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The JSON objects of a file, plain or gzipped, with their line numbers (from 1). Blank lines are passed over.
+    """The JSON objects of a file, plain or gzipped, with their line numbers (from 1). Blank lines are skipped.
 
     Lines end at the byte 0x0A alone: U+2028 and its like are legal inside a JSON string.
 
@@ -44,22 +44,22 @@ def read_lines(path: Path, max_bytes: int = -1) -> Iterator[tuple[int, bytes]]:
             while line := file.readline(max_bytes):
                 number += 1
                 if len(line) == max_bytes and not line.endswith(b"\n"):
-                    raise UserError(f"{path}:{number}: a line of more than {max_bytes:,} bytes")
+                    raise UserError(f"{path}:{number}: line longer than {max_bytes:,} bytes")
                 yield number, line
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise UserError(f"{path}:{number + 1}: the gzip file is cut off or damaged here ({error})") from error
+        raise UserError(f"{path}:{number + 1}: gzip file truncated or damaged here ({error})") from error
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
 def json_object(line: bytes, place: str) -> dict[str, Any]:
-    """The JSON object of one line; raises UserError with the place where it is none or no UTF-8."""
+    """The JSON object of one line; raises UserError naming the place if it is not a JSON object in UTF-8."""
     try:
         value = json.loads(line)
     except (ValueError, RecursionError) as error:  # ValueError covers malformed JSON and malformed UTF-8
         raise UserError(f"{place}: not a JSON line: {error}") from error
     if not isinstance(value, dict):
-        raise UserError(f"{place}: a line must be a JSON object, not {_shown(value)}")
+        raise UserError(f"{place}: must be a JSON object, not {_shown(value)}")
     return value
 
 
@@ -107,7 +107,7 @@ def _check_text(value: str, name: str, place: str) -> None:
     if not value.strip():
         raise UserError(f"{place}: field {name!r} is empty")
     if _HALF_PAIR.search(value):
-        raise UserError(f"{place}: field {name!r} holds half a surrogate pair, which is no text")
+        raise UserError(f"{place}: field {name!r} contains an unpaired surrogate, which is not valid text")
 
 
 def _shown(value: Any) -> str:

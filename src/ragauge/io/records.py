@@ -218,7 +218,7 @@ class Writer:
         """
         missing = [key for key in self._keys if key not in self._records]
         if missing:
-            raise RuntimeError(f"{self.out}: {len(missing)} questions are not done, the first is {missing[0]}")
+            raise RuntimeError(f"{self.out}: {len(missing)} questions are unanswered, the first is {missing[0]}")
         lines = [self._records[key] for key in self._keys]
         with _told(self.out):
             if not self._is_finished(lines):
@@ -248,7 +248,7 @@ class Writer:
         """Which other run the finished file is of; None where it is of this one."""
         meta = read_meta(self.out)
         if meta is None:
-            return f"an unknown run ({meta_path(self.out).name} is missing or no JSON)"
+            return f"an unknown run ({meta_path(self.out).name} is missing or not valid JSON)"
         difference = _difference(meta.get("fingerprint") or {}, self._fingerprint)
         return f"another run: {difference}" if difference else None
 
@@ -259,7 +259,7 @@ class Writer:
         *whole, _torn = self.partial.read_bytes().split(b"\n")
         difference = _difference(_header(whole), self._fingerprint)
         if difference:
-            logger.warning("%s: starting afresh: it is of another run: %s", self.partial, difference)
+            logger.warning("%s: starting over: it belongs to another run: %s", self.partial, difference)
             return {}
         return _lines_by_key(whole[1:], self.partial, 2, self._kind)
 
@@ -300,7 +300,7 @@ def gather(parts: Sequence[Path], out: Path) -> None:
             content = part.read_bytes()
         found = _lines_by_key(content.split(b"\n"), part, 1, Record)
         if double := sorted(set(found) & set(lines)):
-            raise UserError(f"{part}: question {double[0]} is in another part too")
+            raise UserError(f"{part}: question {double[0]} is in another part as well")
         lines |= found
     with Writer(out, metas[0]["fingerprint"], list(lines), overwrite=True) as writer:
         writer.keep(lines)
@@ -311,9 +311,9 @@ def _meta_of(part: Path, first: Path) -> dict[str, Any]:
     """What stands beside a part; raises UserError where nothing does, or what is of another run than the first's."""
     meta, other = read_meta(part), read_meta(first)
     if meta is None or other is None or not meta.get("fingerprint"):
-        raise UserError(f"{part}: {meta_path(part).name} is missing or no JSON; answer this part again")
+        raise UserError(f"{part}: {meta_path(part).name} is missing or not valid JSON; run this part again")
     if difference := _difference(meta["fingerprint"], other.get("fingerprint") or {}):
-        raise UserError(f"{part}: is of another run than {first}: {difference}")
+        raise UserError(f"{part}: from another run than {first}: {difference}")
     return meta
 
 

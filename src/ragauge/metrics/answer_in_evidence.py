@@ -1,4 +1,4 @@
-"""Recall of the answer: whether what was found says it, whatever the model then answers."""
+"""Recall of the answer: whether the evidence contains it, regardless of what the model answers."""
 
 from __future__ import annotations
 

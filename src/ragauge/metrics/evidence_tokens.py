@@ -1,4 +1,4 @@
-"""The volume of the evidence, which baselines of equal volume are compared at."""
+"""The length of the evidence, at which baselines are compared."""
 
 from __future__ import annotations
 

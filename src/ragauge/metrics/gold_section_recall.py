@@ -1,4 +1,4 @@
-"""Recall of the gold sections: whether evidence was looked for in the right places."""
+"""Recall of the gold sections: whether the evidence was found in the right places."""
 
 from __future__ import annotations
 

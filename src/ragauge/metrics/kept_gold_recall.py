@@ -1,4 +1,4 @@
-"""The share of the gold documents that a method's pruning kept: what its ranking is worth, whatever the model says."""
+"""The share of the gold documents that a method kept: the quality of its ranking, regardless of the answer."""
 
 from __future__ import annotations
 

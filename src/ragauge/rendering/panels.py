@@ -194,7 +194,7 @@ def _scale(ax: Axes, dots: pd.DataFrame, x: Axis) -> None:
 
 
 def _number(value: Any) -> float | None:
-    """The value as a finite float, None where it is none (keys are text or numbers)."""
+    """The value as a finite float, None if it is not one (keys are text or numbers)."""
     try:
         number = float(value)
     except (TypeError, ValueError):
@@ -205,7 +205,7 @@ def _number(value: Any) -> float | None:
 def blocks(table: pd.DataFrame) -> list[Block]:
     """The measured (model, data set) pairs in the table's order, then all other published models as one block.
 
-    What was predicted of a published number stands beside it there.
+    Predictions of published numbers are drawn beside them.
     """
     others = table["status"].isin([Status.PUBLISHED_ONLY, Status.PREDICTED]) & table["published"].notna()
     mine = table[~others]
@@ -228,7 +228,7 @@ def interval(ax: Axes, x: float, y: float, low: float, high: float, colour: str,
 
 
 def method_label(method: str) -> str:
-    """The method as a reader knows it."""
+    """The method's name in tables and legends."""
     return style.method_style(method)[0]
 
 
@@ -239,7 +239,7 @@ def method_handles(methods: Iterable[str]) -> list[Any]:
 
 
 def log_axis(ax: Axes, values: Sequence[float], which: str = "x") -> None:
-    """A logarithmic axis with plain numbers at 1, 2, 5 or powers of ten, whatever its span is."""
+    """A logarithmic axis labelled with plain numbers at 1, 2, 5 or powers of ten, depending on its span."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     finite = [v for v in values if v and math.isfinite(v) and v > 0]

@@ -139,7 +139,7 @@ def method_order(name: str) -> int:
 
 
 def marker_size(marker: str) -> float:
-    """Points; a star needs more room than a disc to look as large."""
+    """In points; stars are drawn larger to look as large as discs."""
     return 6.2 if marker == "*" else MARKER_PT
 
 
@@ -150,7 +150,7 @@ def series_style(index: int) -> tuple[str, str]:
 
 @contextmanager
 def theme() -> Iterator[None]:
-    """The settings above, for as long as a figure is drawn or written; the caller's own stay as they were."""
+    """The settings above, for as long as a figure is drawn or written; the caller's are restored."""
     import matplotlib as mpl
 
     with mpl.rc_context(RC):
@@ -173,7 +173,7 @@ def figure(width_in: float, height_in: float) -> Figure:
 
 
 def empty(message: str) -> Figure:
-    """A figure that says in words why it is empty."""
+    """A placeholder that states why there is nothing to draw."""
     with theme():
         made = figure(COLUMN_IN, 1.4)
         axes = made.subplots()

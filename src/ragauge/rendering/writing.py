@@ -1,4 +1,4 @@
-"""Writing an item: CSV, Markdown, LaTeX (booktabs), SVG, PDF and PNG; each whole or not at all, none with a date."""
+"""Writing an item: CSV, Markdown, LaTeX (booktabs), SVG, PDF and PNG, atomically and without timestamps."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ class Column:
 
     @property
     def title(self) -> str:
-        """What stands above it."""
+        """Its heading."""
         return self.name.replace("_", " ") + (" (published)" if self.holds == "published" else "")
 
 
 def wide(table: pd.DataFrame) -> tuple[list[Column], list[list[str]], list[str]]:
-    """The table as a reader wants it: (columns, rows of text, numbered notes).
+    """The table for readers: (columns, rows of text, numbered notes).
 
     One row for each set of keys, and for each quantity a measured and, where there is one, a published column.
     """
@@ -117,7 +117,7 @@ def latex(item: str, table: pd.DataFrame, about: str, footer: str) -> str:
 
 
 def number(value: Any, quantity: str) -> str:
-    """A number as its quantity is read: cycles in powers of ten, speedups in three digits, shares in three decimals."""
+    """A number formatted by its quantity: cycles in powers of ten, speedups in 3 digits, shares in 3 decimals."""
     if value is None or value == "" or not math.isfinite(float(value)):
         return ""
     value = float(value)

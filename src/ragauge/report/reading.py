@@ -61,7 +61,7 @@ def _readable(variant: Variant) -> Variant:
         told = str(error).removeprefix(f"{variant.path}:").strip()
         return replace(variant, missing=f"{UNREADABLE}{'line ' if told[:1].isdigit() else ''}{told}")
     except (TypeError, ValueError, KeyError, AttributeError) as error:  # a trace or shape of another program
-        return replace(variant, missing=f"{UNREADABLE}trace or shape of another kind: {error}")
+        return replace(variant, missing=f"{UNREADABLE}unsupported trace or shape: {error}")
     return variant
 
 

@@ -1,4 +1,4 @@
-"""What stands behind a run's numbers: settings, data and code of every file of records, and their machines."""
+"""The provenance of a run's numbers: settings, data, code and machine of every file of records."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def machine(provenance: Mapping[str, Any], device: str | None = None) -> str:
 
 
 class _Machines:
-    """Machines and environments, numbered as they come; the time of day tells none apart."""
+    """Distinct machines and environments, numbered in order of appearance; timestamps are ignored."""
 
     def __init__(self) -> None:
         self.known: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""The papers' numbers, as `published/` holds them, and what was predicted of them from models' shapes."""
+"""The papers' numbers from `published/`, and the predictions of them from the shapes of the models."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def predicted(runs: Runs, item: str, keys: Sequence[str], dataset: str) -> list[
         ]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UserError(
-            f"{runs.folder / 'predictions.json'}: a row that `ragauge predict` does not write: {error!r}"
+            f"{runs.folder / 'predictions.json'}: not a row of `ragauge predict`: {error!r}"
         ) from error
 
 

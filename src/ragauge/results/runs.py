@@ -123,7 +123,7 @@ class Variant:
         try:
             return {k: [Call.from_json(call) for call in trace] for k, trace in ok.items() if trace}
         except (TypeError, AttributeError) as error:
-            raise UserError(f"{self.path}: trace or shape of another kind: {error}") from error
+            raise UserError(f"{self.path}: unsupported trace or shape: {error}") from error
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,7 +178,7 @@ class Runs:
         return [v for v in self.run if (v.dataset, v.model) == (dataset, model)]
 
     def why_missing(self, dataset: str, model: str, row: str) -> str:
-        """What to say of a method that has no records there."""
+        """Why a method has no records there."""
         asked = [v for v in self.variants if (v.dataset, v.model, v.row) == (dataset, model, row) and v.missing]
         return (
             f"not run: {asked[0].missing} for variant {asked[0].name}" if asked else "not run: not in this experiment"
@@ -231,7 +231,7 @@ class Runs:
                 made = specification(meta)
             except ValidationError as error:
                 damage = error.errors()[0]["msg"]
-                yield replace(asked, missing=f"{records.meta_path(path).name} holds no specification: {damage}")
+                yield replace(asked, missing=f"{records.meta_path(path).name} holds no valid specification: {damage}")
                 continue
             if made is None:
                 yield replace(asked, meta=meta, missing=None)
@@ -257,7 +257,7 @@ def read_latency(path: Path) -> dict[str, Any]:
 
 
 def identities(variant: Variant) -> list[str]:
-    """The names a model may be known by: its label and its source, without what precedes the last / or :."""
+    """The names a model may be known by, in lower case: its label and its source, each without prefixes."""
     names = [variant.model, variant.specification.model if variant.specification else ""]
     return [n.rpartition("/")[2].rpartition(":")[2].lower() for n in names if n]
 

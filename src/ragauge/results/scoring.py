@@ -1,4 +1,4 @@
-"""What `ragauge score` and `ragauge compare` say: metrics over files of records, with their uncertainty."""
+"""Metrics of files of records with their uncertainty, for `ragauge score` and `ragauge compare`."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ def _objects(value: Any) -> bool:
 _TYPES = {
     "prediction": ("text", lambda v: isinstance(v, str)),
     "answers": ("a list of texts", lambda v: isinstance(v, list) and all(isinstance(x, str) for x in v)),
-    "kept": ("a list of whole numbers", lambda v: isinstance(v, list) and all(type(x) is int for x in v)),
+    "kept": ("a list of integers", lambda v: isinstance(v, list) and all(type(x) is int for x in v)),
     "evidence": ("a list of objects, or null", lambda v: v is None or _objects(v)),
     "gold_stretches": ("a list of objects", lambda v: _objects(v)),
     "tokens": ("an object", lambda v: isinstance(v, dict)),
-    "gold": ("a list of whole numbers", lambda v: isinstance(v, list) and all(type(x) is int for x in v)),
+    "gold": ("a list of integers", lambda v: isinstance(v, list) and all(type(x) is int for x in v)),
 }
 
 
 def score_file(
     path: Path, metric: str, *, prediction_key: str = "prediction", answers_key: str = "answers", seed: int = 0
 ) -> dict[str, Any]:
-    """A metric over a file of JSON lines: our records, or anybody's predictions beside their answers.
+    """A metric over a file of JSON lines: our records, or any predictions with their answers.
 
     Args:
         path: `.jsonl` or `.jsonl.gz`.
@@ -82,10 +82,10 @@ def compare_files(a: Path, b: Path, metric_names: Sequence[str] | None = None, *
     first, second = _by_key(a), _by_key(b)
     shared = [key for key in first if key in second]
     if not shared:
-        raise UserError(f"{a} and {b}: no question is in both")
+        raise UserError(f"{a} and {b}: no question in common")
     for key in shared:
         if first[key].question != second[key].question:
-            raise UserError(f"{a} and {b}: {key!r} is another question there: they are of different data sets")
+            raise UserError(f"{a} and {b}: {key!r} is a different question in each: the files are of different data sets")
     pairs = [(first[key].model_dump(), second[key].model_dump()) for key in shared]
     compared = {name: _compare(name, pairs, seed) for name in metric_names or metrics.names()}
     return {
@@ -118,22 +118,22 @@ def _by_key(path: Path) -> dict[str, Record]:
     found: dict[str, Record] = {}
     for record in records.read(path):
         if record.key in found:
-            raise UserError(f"{path}: the key {record.key!r} is there twice")
+            raise UserError(f"{path}: duplicate key {record.key!r}")
         found[record.key] = record
     return found
 
 
 def _score_line(metric: str, line: Mapping[str, Any], names: Mapping[str, str], place: str) -> float | None:
-    """The score of one JSON line, whose fields may bear other names than a record's."""
+    """The score of one JSON line, whose fields may have other names than those of a record."""
     try:
         return metrics.score(metric, _Line(line, names, place))
     except KeyError as error:
         missing = names.get(error.args[0], error.args[0])
-        raise UserError(f"{place}: no field {missing!r}, which {metric} needs; there are {', '.join(line)}") from error
+        raise UserError(f"{place}: no field {missing!r}, which {metric} requires; it has {', '.join(line)}") from error
 
 
 class _Line(Mapping[str, Any]):
-    """A JSON line under a record's field names; a field's type is checked when a metric reads it, no other's is."""
+    """A JSON line under a record's field names; only fields that a metric reads are type-checked."""
 
     def __init__(self, line: Mapping[str, Any], names: Mapping[str, str], place: str) -> None:
         self._line, self._names, self._place = line, names, place

@@ -34,7 +34,7 @@ def bootstrap_interval(
 
 
 def paired_test(a: ArrayLike, b: ArrayLike, seed: int = 0, level: float = 0.95, n: int = RESAMPLES) -> dict[str, float]:
-    """How far two methods differ on the same questions, and whether chance alone could do it.
+    """The difference of two methods on the same questions, and whether it is significant.
 
     Args:
         a, b: (question,) scores of the two methods, question by question.
@@ -91,7 +91,7 @@ def median_ratio_interval(
 
 
 def frontier_probability(costs: ArrayLike, values: ArrayLike, seed: int = 0, n: int = RESAMPLES) -> np.ndarray:
-    """The probability of each method to be on the frontier of cost and quality, over resampled questions.
+    """The probability that each method is on the frontier of cost and quality, over resampled questions.
 
     A method is on the frontier unless another one is at least as cheap and at least as good, and better in one of
     the two. Methods of equal cost and quality share their place.
@@ -137,7 +137,7 @@ def hypervolume(costs: ArrayLike, qualities: ArrayLike, limits: tuple[float, flo
     """The best quality that a family of methods reaches at a cost, averaged over the costs between two limits.
 
     It is the area below the family's frontier over log cost, divided by the width: the hypervolume indicator (Zitzler
-    and Thiele, 1999) of two objectives, in the unit of quality. Where the family has nothing that cheap it counts 0.
+    and Thiele, 1999) of two objectives, in the unit of quality. Costs at which the family has no method count 0.
 
     Args:
         costs: (method,) positive, lower is better.
@@ -161,7 +161,7 @@ def hypervolume_interval(
 ) -> tuple[float, float]:
     """Percentile bootstrap interval of `hypervolume` over resampled questions.
 
-    The best of several methods that chance moves is better than each: over few questions the interval leans upwards.
+    The maximum over several noisy methods is biased upwards: over few questions the interval is too.
 
     Args:
         costs: (method,) known costs, positive.
@@ -224,7 +224,7 @@ def _tied(price: np.ndarray, quality: np.ndarray) -> np.ndarray:
 
 
 def _slack(values: np.ndarray) -> float:
-    """A difference that rounding alone makes."""
+    """A tolerance for rounding."""
     return 1e-12 * max(1.0, float(np.abs(values).max()))
 
 

@@ -1,4 +1,4 @@
-"""Measured speedups from the latency files: medians of one machine's trials, never set against another machine's."""
+"""Measured speedups from the latency files: medians of one machine's trials, not compared across machines."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def quartiles(values: Sequence[float], note: str = "", source: Source = Source.L
 
 
 def seconds(latency: Mapping[str, Any], name: str, key: str = "total_s") -> list[float]:
-    """The times of a variant's trials that other processes did not disturb."""
+    """The times of a variant's undisturbed trials."""
     rows = [r for r in latency.get("rows") or () if r.get("variant") == name and not r.get("disturbed")]
     return [float(r[key]) for r in rows if r.get(key) is not None and math.isfinite(r[key])]
 

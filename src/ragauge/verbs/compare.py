@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> None:
 
 def _row(name: str, found: Mapping[str, Any]) -> str:
     if not found["n"]:
-        return f"{name:24} applies to no question of both"
+        return f"{name:24} does not apply to any shared question"
     means = " ".join(f"{found[key]:8.3f}" for key in ("a", "b", "difference"))
     interval = f"[{found['low']:.3f}, {found['high']:.3f}]"
     return f"{name:24} {means} {interval:>18} {found['p']:8.4f} {found['n']:6}"

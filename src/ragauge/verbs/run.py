@@ -1,4 +1,4 @@
-"""Answer the questions of a data set under a method; goes on where a killed run was."""
+"""Answer the questions of a data set with a method; resumes after a kill."""
 
 from __future__ import annotations
 
@@ -19,24 +19,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_questions(parser)
     options.add_materialised(parser)
     parser.add_argument("--limit", type=options.count, metavar="N", help="answer the first N questions only")
-    parser.add_argument(
-        "--part", type=options.part, metavar="I/N", help="answer the I-th of N parts of them, counted from 0"
-    )
+    parser.add_argument("--part", type=options.part, metavar="I/N", help="answer part I of N, counted from 0")
     options.add_model(parser)
-    parser.add_argument(
-        "--finder", metavar="MODEL", help="the model that finds the evidence which --model answers from"
-    )
+    parser.add_argument("--finder", metavar="MODEL", help="the model that finds the evidence that --model answers from")
     parser.add_argument(
         "--max-new-tokens",
         type=options.count,
         metavar="N",
-        help="tokens after which an answer ends (the data set's, or 100)",
+        help="maximum tokens of an answer (default: the data set's, or 100)",
     )
     parser.add_argument("--overwrite", action="store_true", help="replace the records of another run")
     parser.add_argument(
-        "--documents", type=Path, metavar="FOLDER", help="keep documents' keys and values there, for other runs too"
+        "--documents",
+        type=Path,
+        metavar="FOLDER",
+        help="store the keys and values of documents there, for later runs too",
     )
-    parser.add_argument("--documents-gb", type=options.size, metavar="X", help="how much of them (4)")
+    parser.add_argument(
+        "--documents-gb", type=options.size, metavar="X", help="size limit of that folder in GB (default: 4)"
+    )
     parser.add_argument("--out", type=Path, required=True, metavar="FILE.jsonl")
 
 

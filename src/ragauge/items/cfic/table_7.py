@@ -120,7 +120,7 @@ def judgements(runs: Runs, variant: Variant) -> dict[str, Mapping[str, Any]]:
         except (ValueError, RecursionError):
             continue
         except (KeyError, TypeError) as error:
-            raise UserError(f"{path}: holds a line that is no judgement: {error!r}") from error
+            raise UserError(f"{path}: a line is not a judgement: {error!r}") from error
     return found
 
 
