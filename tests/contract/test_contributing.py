@@ -47,6 +47,34 @@ with torch.no_grad():
     theirs = model(torch.tensor([ids])).logits[0, -1]
 print(float((ours - theirs).abs().max()))
 """
+READS_NEIGHBOURS = """
+import sys, torch
+from pathlib import Path
+from ragauge.engines import load_lm
+from ragauge.generation.onnx.decoder import OnnxLM, export_model
+from ragauge.generation.reader import Checkpoint
+from ragauge.generation.readers.joint import JointDecoding
+from ragauge.generation.retrofit.adapters import Adapters
+from ragauge.generation.windows import Windows
+from ragauge.training.engine import update
+from ragauge.training.retrofit.losses import joint_nll
+lm, ids, neighbour = load_lm(sys.argv[1]), list(range(20, 120)), list(range(60, 150))
+adapters = Adapters(lm.decoder.weights)
+optimizer = torch.optim.AdamW(adapters.parameters(), lr=0.01)
+losses = [
+    update(optimizer, [joint_nll(lm.decoder, adapters, ids, [[neighbour]], Windows()).mean()], 1, clip=1.0)
+    for _ in range(3)
+]
+print(losses[0] - losses[-1])
+logits, out = [], Path(sys.argv[1] + "-exported")
+export_model(lm, out, {})
+for model in (OnnxLM(out, Checkpoint(threads=1)), JointDecoding(lm)):
+    reader = model.open(100, 128)
+    reader.read(ids[:64])
+    reader.attach([neighbour])
+    logits.append(reader.read(ids[64:]))
+print(float((logits[0] - logits[1]).abs().max()))
+"""
 
 FLAT = """
 import sys
@@ -245,8 +273,11 @@ def test_the_metric_scores_records_and_plain_predictions(extended: Path, records
     assert json.loads(ragauge(extended, "score", "--metric", "answer_rate", "said.jsonl", "--json"))["mean"] == 0.5
 
 
-def test_the_family_equals_transformers(extended: Path) -> None:
+def test_the_family_equals_transformers_trains_retrofit_and_exports(extended: Path) -> None:
     assert float(python(extended, "-c", QWEN, "qwen").splitlines()[-1]) < 1e-4
+    learnt, error = map(float, python(extended, "-c", READS_NEIGHBOURS, "qwen").splitlines()[-2:])
+    assert learnt > 0
+    assert error < 1e-4
 
 
 def test_the_index_type_is_brute_force(root: Path, extended: Path) -> None:

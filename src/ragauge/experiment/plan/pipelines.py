@@ -66,9 +66,10 @@ class PipelinePlan(Part):
         return " ".join(f"{option} {path}" for option, path in given.items() if path)
 
     def code(self, labels: Labels) -> str:
-        """What runs a pipeline. A schedule is found by its name, so no import shows it."""
-        schedule = registry.module_name("schedule", self._pipeline(labels).schedule)
-        return code_of("verbs.pipeline", schedule.removeprefix("ragauge."))
+        """What runs a pipeline. Schedules and readers are found by their names, so no import shows them."""
+        entry = self._pipeline(labels)
+        found = registry.module_name("schedule", entry.schedule), registry.module_name("reader", entry.form)
+        return code_of("verbs.pipeline", *(module.removeprefix("ragauge.") for module in found))
 
     def settings(self, labels: Labels) -> dict[str, Any]:
         """Everything of the configuration that the records depend on, but for how many there are."""
