@@ -26,7 +26,7 @@ LETTER, LINE = 0.027, 0.065  # of small type in the units of a panel, where a na
 
 @dataclass(frozen=True)
 class Point:
-    """A place of a panel with the interval of each coordinate; NaN where there is none."""
+    """A point of a panel, with an interval for each coordinate; NaN where there is none."""
 
     panel: str
     line: str  # the text of the legend
@@ -40,7 +40,7 @@ class Point:
 
 
 def rows(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """The rows of a table: its keys, and each quantity's line under the quantity's name."""
+    """The rows of a table: their keys, and the line of each quantity by its name."""
     found: dict[tuple[Any, ...], dict[str, Any]] = {}
     for line in table.to_dict("records"):
         keys = {str(k): line[k] for k in KEYS}
@@ -57,9 +57,8 @@ def value(row: Mapping[str, Any], quantity: str, which: str = "measured") -> flo
 def bounds(row: Mapping[str, Any], quantity: str) -> tuple[float, float]:
     """The interval of a row's number; NaN where there is none.
 
-    Perplexities differ far more between texts than between systems, which all read the same texts. So a perplexity is
-    drawn with the interval of its paired difference from no retrieval, where the table has one. The table has
-    its own.
+    Perplexities differ far more between texts than between systems, which all read the same texts. A perplexity is
+    therefore drawn with the interval of its paired difference from no retrieval, where the table has one.
     """
     if quantity != "perplexity":
         return value(row, quantity, "low"), value(row, quantity, "high")
@@ -76,7 +75,7 @@ def panel(row: Mapping[str, Any], published: bool) -> str:
 
 
 def panels_of(row: Mapping[str, Any], others: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The panels of a measured row: its own, and of a system that asks no index those of all indexes beside it."""
+    """The panels of a measured row: its own, or those of all indexes for a system that asks none."""
     beside = [o for o in others if o["index"] and (o["model"], o["dataset"]) == (row["model"], row["dataset"])]
     if row["index"] or not beside:
         return [panel(row, False)]
@@ -151,7 +150,7 @@ def swept(points: Iterable[Point]) -> set[str]:
 
 
 def frontier(points: Sequence[Point]) -> list[Point]:
-    """The points that no other one is at most as far from both axes as, in order of x."""
+    """The points that no other one dominates (lower is better in both coordinates), in order of x."""
     best, kept = math.inf, []
     for point in sorted(points, key=lambda p: (p.x, p.y)):
         if point.y < best:
@@ -219,7 +218,7 @@ def _is_wide(axis: panels.Axis, values: Sequence[float]) -> bool:
 
 
 def _name(ax: Axes, points: Sequence[Point]) -> None:
-    """Texts beside points, in one of four places that no other text has; left out where there is none."""
+    """Names beside points, each in the first of four places that is free; left out where none is."""
     ax.get_xlim(), ax.get_ylim()  # settles the limits that the transformation reads
     to_axes = ax.transData + ax.transAxes.inverted()
     taken = [(*to_axes.transform((p.x, p.y)), 0.0, 0.0) for p in points]  # left, bottom, width, height
@@ -248,7 +247,7 @@ def _overlap(a: Sequence[float], b: Sequence[float]) -> bool:
 
 
 def _looks(points: Sequence[Point]) -> dict[str, tuple[str, str]]:
-    """Colour and marker of each line: its schedule's, paler with another marker for each further line of that one."""
+    """Colour and marker of each line: those of its schedule, paler and with another marker for each further line."""
     names: dict[str, str] = {}
     for point in points:
         names.setdefault(point.line, point.kind)
@@ -275,7 +274,7 @@ def _paler(colour: str, share: float) -> str:
 
 
 def _named(row: Mapping[str, Any]) -> str:
-    """What tells a point apart from others of its line: interval and nprobe."""
+    """What distinguishes a point from others of its line: interval and nprobe."""
     told = []
     if row["interval"] and row["method"] in ("retro_plus", "piperag"):
         told.append(f"m{row['interval']}")

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from statistics import median, quantiles
 
+from ragauge.cost import overlap
 from ragauge.cost.machine import MAX_LOAD
-from ragauge.cost.trace import Trace
 from ragauge.results.cells import Cell, Measure, join, noted
 from ragauge.results.pipelines import Pipeline, Task, Text
 from ragauge.results.runs import Runs
@@ -54,9 +54,15 @@ def latency(system: System) -> Measure:
     return _of_trials(system, lambda p: p.trials_s)
 
 
-def folded(system: System, fold: Callable[[Trace], float]) -> Measure:
-    """The median over sequences of a fold of their traces."""
-    return _of_trials(system, lambda p: [fold(trace) for trace in p.traces])
+def waited(system: System) -> Measure:
+    """Median seconds for which the generation of a sequence stood still."""
+    return _of_trials(system, lambda p: [overlap.waited_s(trace) for trace in p.traces])
+
+
+def ideal_overlap(system: System, *, retrieval: float = 1.0, generation: float = 1.0) -> Measure:
+    """Median seconds of a sequence if its traced parts overlapped ideally, each so many times faster."""
+    faster = overlap.Speedup(retrieval, generation)
+    return _of_trials(system, lambda p: [overlap.ideal_s(trace, faster) for trace in p.traces])
 
 
 def speedup(runs: Runs, base: System | None, system: System) -> Measure:

@@ -1,13 +1,13 @@
-"""Ours: what decides about RETRO-fit, retrieved neighbours against random ones.
+"""Ours: the control of RETRO-fit, retrieved neighbours against random ones.
 
-Shows every way of reading neighbours that was scored: joint attention and gated cross-attention, as they come and after
-training. Left, the paired difference of log-likelihood between retrieved neighbours and random ones of the same
-database, read in the same way: only an interval below zero shows that retrieval helps. Right, the difference from the
-decoder without neighbours, of retrieved and of random ones: what both gain alike is no gain of retrieval. Rows with
-"own article passed over" take no neighbour from the article that the text was cut from.
+Shows every way of reading neighbours that was scored: joint attention and gated cross-attention, untrained and
+trained. Left, the paired difference of log-likelihood between retrieved and random neighbours from the same database,
+read in the same way: retrieval helps only if the interval lies below zero. Right, the difference from the decoder
+without neighbours, for retrieved and for random ones: a gain that both share is not due to retrieval. Rows with "own
+article passed over" exclude neighbours from the article that the text was cut from.
 
-Does not show: the paper's perplexities, which are of another model that was trained from scratch; the training curves,
-which lie beside the trained weights.
+Does not show: the paper's perplexities, which are of a model trained from scratch; the training curves, which are
+stored with the trained weights.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def table(runs: Runs) -> pd.DataFrame:
 
 
 def draw(table: pd.DataFrame) -> Figure:
-    """A row a system, retrieved and random neighbours of one form below each other."""
+    """One row per system; retrieved and random neighbours of one form are adjacent."""
     shown = table[table["quantity"].isin(list(AXES))]
     names = [
         f"{panels.method_label(method)}, {options or UNTRAINED}"

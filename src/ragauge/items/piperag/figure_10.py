@@ -1,10 +1,10 @@
 """PipeRAG, Figure 10: RETRO+ and PipeRAG interval by interval.
 
 Shows the seconds of a sequence at each interval, at the same nprobe: RETRO+ waits for each retrieval, PipeRAG asks one
-window ahead; `waited_s` is what either stood still. Their paired difference of log-likelihood is what a stale query
-costs.
+window ahead; `waited_s` is the time either stood still. Their paired difference of log-likelihood is the cost of a
+stale query.
 
-Does not show: the frontier of both (Figure 8), nor the paper's points, which it only draws.
+Does not show: the frontier of both (Figure 8), nor the paper's points, for which it prints no numbers.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ragauge.cost import overlap
 from ragauge.rendering import panels, pipelines_footer, piperag_panels
 from ragauge.results import sequences
 from ragauge.results.cells import Cell, Measure, frame, noted
@@ -39,7 +38,7 @@ def table(runs: Runs) -> pd.DataFrame:
 
 
 def draw(table: pd.DataFrame) -> Figure:
-    """Seconds against the interval on a base-2 scale, a line a schedule and nprobe."""
+    """Seconds against the interval on a base-2 scale, one line per schedule and nprobe."""
     points = piperag_panels.plane_points(table, "interval_tokens", "latency_s", _line, ("measured",))
     alike = [replace(p, kind="retro_plus") if p.kind == "retro" else p for p in points]
     swept = piperag_panels.swept(alike)
@@ -57,7 +56,7 @@ def _group(runs: Runs, group: Sequence[System]) -> Iterator[Cell]:
     for system in (s for s in group if s.kind in SHOWN):
         yield Cell(system.keys, "interval_tokens", Measure(float(system.interval), n=1))
         yield Cell(system.keys, "latency_s", sequences.latency(system))
-        yield Cell(system.keys, "waited_s", sequences.folded(system, overlap.waited_s))
+        yield Cell(system.keys, "waited_s", sequences.waited(system))
         fresh = _fresh(group, system)
         if system.kind == "piperag" and fresh is not None:
             measure = sequences.difference(runs, system.scored, fresh.scored)

@@ -1,10 +1,10 @@
 """PipeRAG, Figure 4: the size of the database against perplexity.
 
 Shows the perplexity of each schedule over indexes of the first shards of a database, against the chunks that they hold;
-with and without near-duplicates of the evaluation text as lines of their own.
+with and without near-duplicates of the evaluation text are separate lines.
 
-Does not show: the paper's curves, which it only draws; the table has the perplexities of the logs that its repository
-ships. Indexes that were filled with drawn vectors have no more text in them and are left out.
+Does not show: the paper's curves, for which it prints no numbers; the table has the perplexities in the logs that its
+repository ships. Indexes that were filled with drawn vectors hold no more text and are left out.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ragauge.io.specifications import IndexFacts
 from ragauge.items.piperag import _published
 from ragauge.rendering import panels, pipelines_footer, piperag_panels
 from ragauge.results import sequences
@@ -42,7 +41,7 @@ def table(runs: Runs) -> pd.DataFrame:
 
 
 def draw(table: pd.DataFrame) -> Figure:
-    """Perplexity against chunks, a line a system that was run over several sizes."""
+    """Perplexity against chunks, one line per system that was run over several sizes."""
     line = piperag_panels.with_interval_and_lists
     points = piperag_panels.plane_points(table, SIZE, "perplexity", line, ("measured",))
     dropping = piperag_panels.plane_points(table, SIZE, "perplexity", _line_without_duplicates, ("measured",))
@@ -58,7 +57,7 @@ def _line_without_duplicates(row: Mapping[str, Any]) -> str:
 
 
 def _group(runs: Runs, group: Sequence[System]) -> list[Cell]:
-    """The systems over each index that holds nothing but text; what asks none stands beside."""
+    """The systems over each index that holds nothing but text; and those that ask none."""
     shown = [s for s in group if s.kind in ("no_retrieval", "random")]
     shown += [s for s in group if s.index and not s.index.filled]
     shared = sequences.shared_keys(shown)
@@ -71,12 +70,9 @@ def _cells(runs: Runs, group: Sequence[System], system: System, shared: set[Text
     keys = system.keys | {"options": system.options.having(DUPLICATES, "keep") if kept else system.options}
     for cell in sequences.quality(runs, group, system, shared):
         yield replace(cell, keys=keys)
-    if facts is not None:
-        yield Cell(keys, SIZE, _size(facts))
-
-
-def _size(facts: IndexFacts) -> Measure:
-    if facts.vectors is None:
-        return Measure(reason="not known: no recall.json of this index")
-    shards = facts.settings.get("shards")
-    return Measure(float(facts.vectors), n=1, note=f"the first {shards} shards" if shards else "")
+    if facts is not None and facts.vectors is None:
+        yield Cell(keys, SIZE, Measure(reason="not known: no recall.json of this index"))
+    elif facts is not None:
+        shards = facts.settings.get("shards")
+        note = f"the first {shards} shards" if shards else ""
+        yield Cell(keys, SIZE, Measure(float(facts.vectors or 0), n=1, note=note))

@@ -1,10 +1,10 @@
 """PipeRAG, Figure 5: nprobe and retrieval interval against perplexity.
 
-Shows the perplexity of RETRO, RETRO+ and PipeRAG against the inverted lists that a search scans, a line an interval.
+Shows the perplexity of RETRO, RETRO+ and PipeRAG against the inverted lists that a search scans, one line per interval.
 S3 has no nprobe of its own and is not drawn.
 
-Does not show: latency (Figure 6). The paper only draws its curves; the shaded panels are of the logs that its
-repository ships, at 512 tokens, where nprobe was varied.
+Does not show: latency (Figure 6). The paper prints no numbers for its curves; the shaded panels show the logs that
+its repository ships, at 512 tokens, where nprobe was varied.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _line(table: pd.DataFrame) -> Callable[[Mapping[str, Any]], str]:
 
 
 def _swept(group: Sequence[System]) -> list[System]:
-    """What was scored, or is to be, over the indexes on which nprobe was varied; over all where it was on none."""
+    """What was scored, or is to be, over the indexes on which nprobe was varied; over all if on none."""
     searched = [s for s in group if s.kind in KINDS and s.lists is not None and s.index and not s.index.filled]
     scored = [s for s in searched if s.scored is not None or s.asked("perplexity")]
     lists: dict[IndexName | None, set[int | None]] = {}

@@ -1,12 +1,13 @@
 """PipeRAG, Figure 6: perplexity against latency, with the control.
 
-Shows every system that was both scored and timed, and the frontier of each schedule: what nothing of its kind beats in
-both. Below them the two claims of the text, over all pairs of a RETRO and a PipeRAG: the largest speedup at equal or
-lower perplexity, and the largest gain of perplexity at equal or lower latency; each is the luckiest of its pairs.
-`retrieved_minus_random_nats` is the control: retrieved neighbours must beat random ones of the same database on the
-same sequences by an interval below zero. Where they do not, a gain over no retrieval is not one of retrieval.
+Shows every system that was both scored and timed, and the frontier of each schedule: the systems that no other of its
+kind beats in both. Below them are the two claims of the text, over all pairs of a RETRO and a PipeRAG: the largest
+speedup at equal or lower perplexity, and the largest gain of perplexity at equal or lower latency; each is the luckiest
+of its pairs. `retrieved_minus_random_nats` is the control: retrieved neighbours must beat random ones of the same
+database on the same sequences by an interval below zero. Where they do not, a gain over no retrieval is not due to
+retrieval.
 
-Does not show: the paper's points, which it only draws; Table 1 has three of them a data set.
+Does not show: the paper's points, for which it prints no numbers; Table 1 has three of them per data set.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def table(runs: Runs) -> pd.DataFrame:
 
 
 def draw(table: pd.DataFrame) -> Figure:
-    """Perplexity against seconds, a frontier a schedule."""
+    """Perplexity against seconds, one frontier per schedule."""
     sources = ("measured", "published")
     points = piperag_panels.plane_points(table, "latency_s", "perplexity", piperag_panels.method, sources)
     return piperag_panels.draw(points, piperag_panels.SECONDS, piperag_panels.PERPLEXITY, frontiers=True)

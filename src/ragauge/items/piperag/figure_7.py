@@ -3,9 +3,9 @@
 Shows perplexity against seconds as they would be if either part alone were faster. A projection is a fold over the
 measured trace: for PipeRAG the longer of retrieval and generation in each window, the first retrieval added; for RETRO
 the sum of both. `latency_as_traced_s` is the same fold with nothing faster, `over_ideal` the measured seconds over it.
-Beside them the errors of the lines that S3 rests on.
+Beside them are the errors of the fitted lines that S3 relies on.
 
-Does not show: a measurement of faster parts. The paper's points are only drawn, and its performance model predicts
+Does not show: a measurement of faster parts. The paper prints no numbers, and its performance model predicts
 from profiles, where these folds start from what ran.
 """
 
@@ -13,11 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ragauge.cost import overlap
-from ragauge.cost.overlap import Speedup
 from ragauge.items.piperag import _published
 from ragauge.rendering import pipelines_footer, piperag_panels
 from ragauge.results import sequences
@@ -32,10 +29,7 @@ if TYPE_CHECKING:
 
 TRACED = "latency_as_traced_s"
 FASTER = [(part, times) for part in ("generation", "retrieval") for times in (4, 16)]
-PROJECTIONS = {f"latency_{part}_{times}x_s": Speedup(**{part: float(times)}) for part, times in FASTER}
 PARTS = {"generation": "inference", "retrieval": "retrieval"}
-TITLES = {TRACED: "as traced"}
-TITLES |= {f"latency_{part}_{times}x_s": f"{PARTS[part]} {times} times faster" for part, times in FASTER}
 NOTE = "projected, not measured"
 SHOWN = ("no_retrieval", "retrieve_once", "retro", "piperag")
 FITS = {"decode": "decode_fit_error_percent", "neighbours": "neighbours_fit_error_percent"}
@@ -51,9 +45,10 @@ def table(runs: Runs) -> pd.DataFrame:
 
 
 def draw(table: pd.DataFrame) -> Figure:
-    """A panel a projection, a frontier a schedule."""
+    """One panel per projection, one frontier per schedule."""
     points = []
-    for quantity, title in TITLES.items():
+    projected = {_quantity(part, times): f"{PARTS[part]} {times} times faster" for part, times in FASTER}
+    for quantity, title in {TRACED: "as traced", **projected}.items():
         found = piperag_panels.plane_points(table, quantity, "perplexity", piperag_panels.method, ("measured",))
         points += [replace(p, panel=f"{title}\n{p.panel}") for p in found]
     compared = {p.panel for p in points if p.kind in ("retro", "piperag")} or {p.panel for p in points}
@@ -67,24 +62,28 @@ def _group(runs: Runs, group: Sequence[System]) -> Iterator[Cell]:
     shared = sequences.shared_keys(shown)
     for system in shown:
         yield from sequences.quality(runs, group, system, shared)
-        yield Cell(system.keys, TRACED, sequences.folded(system, overlap.ideal_s))
+        yield Cell(system.keys, TRACED, sequences.ideal_overlap(system))
         yield Cell(system.keys, "over_ideal", _over_ideal(system))
-        for quantity, faster in PROJECTIONS.items():
-            projected = sequences.folded(system, partial(overlap.ideal_s, faster=faster))
-            yield Cell(system.keys, quantity, replace(noted(projected, NOTE), source=Source.PROJECTION))
+        for part, times in FASTER:
+            projected = sequences.ideal_overlap(system, **{part: times})
+            yield Cell(system.keys, _quantity(part, times), replace(noted(projected, NOTE), source=Source.PROJECTION))
         yield from _fits(system)
+
+
+def _quantity(part: str, times: int) -> str:
+    return f"latency_{part}_{times}x_s"
 
 
 def _over_ideal(system: System) -> Measure:
     """Measured seconds over the ideal overlap of the same trial's trace: 1 is a perfect overlap."""
-    ideal, measured = sequences.folded(system, overlap.ideal_s), sequences.latency(system)
+    ideal, measured = sequences.ideal_overlap(system), sequences.latency(system)
     if ideal.value is None or measured.value is None:
         return Measure(reason=ideal.reason)
     return Measure(measured.value / ideal.value, n=ideal.n)
 
 
 def _fits(system: System) -> Iterator[Cell]:
-    """The median errors of the lines that S3 chose its lists by, from the run's own meta file."""
+    """The median errors of the fitted lines by which S3 chose nprobe, as the run recorded them."""
     model: Mapping[str, Any] = (system.timed.meta.get("performance_model") or {}) if system.timed else {}
     for part, quantity in FITS.items():
         if part in model:

@@ -4,7 +4,7 @@ Shows perplexity against the seconds of a sequence for both at every interval an
 of each, and the largest speedup of PipeRAG over a RETRO+ of no lower perplexity: what remains of its gain when the
 baseline has flexible intervals too.
 
-Does not show: the paper's points, which it only draws.
+Does not show: the paper's points, for which it prints no numbers.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def table(runs: Runs) -> pd.DataFrame:
 
 
 def draw(table: pd.DataFrame) -> Figure:
-    """Perplexity against seconds, a frontier a schedule."""
+    """Perplexity against seconds, one frontier per schedule."""
     points = piperag_panels.plane_points(table, "latency_s", "perplexity", piperag_panels.method, ("measured",))
     return piperag_panels.draw(points, piperag_panels.SECONDS, piperag_panels.PERPLEXITY, frontiers=True)
 

@@ -1,8 +1,8 @@
 """PipeRAG, Table 1: performance-driven retrieval (S3) beside no retrieval, one retrieval and RETRO.
 
 Shows perplexity and the median seconds of a generated sequence, how many times those of no retrieval they are, the
-ideal overlap of the sequence's own trace, and the lists that S3 chose. RETRO is the one of most lists. A share of time
-over no retrieval stands beside the paper's.
+ideal overlap of the sequence's own trace, and the lists that S3 chose. RETRO is the one that scans most lists. The
+time over no retrieval in per cent stands beside the paper's.
 
 Does not show: other intervals and nprobe (Figures 5 and 6). The paper's seconds are of another model, database and
 machine and have no ratio.
@@ -15,7 +15,6 @@ from dataclasses import replace
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from ragauge.cost import overlap
 from ragauge.items.piperag import _published
 from ragauge.rendering import panels, pipelines_footer, piperag_panels
 from ragauge.results import sequences
@@ -50,7 +49,7 @@ def draw(table: pd.DataFrame) -> Figure:
 
 
 def _by_index(table: pd.DataFrame) -> pd.DataFrame:
-    """The lines with a filled index in the name of their data set; what asks no index stands beside each."""
+    """The lines with a filled index in the name of their data set; what asks no index is repeated beside each."""
     import pandas as pd
 
     parts = []
@@ -91,8 +90,8 @@ def _row(runs: Runs, base: System | None, system: System, shared: set[Text]) -> 
     measures = {
         "perplexity": sequences.perplexity(runs, system, shared),
         "latency_s": sequences.latency(system),
-        "ideal_overlap_s": sequences.folded(system, overlap.ideal_s),
-        "waited_s": sequences.folded(system, overlap.waited_s),
+        "ideal_overlap_s": sequences.ideal_overlap(system),
+        "waited_s": sequences.waited(system),
     }
     cells = [Cell(system.keys, quantity, measure) for quantity, measure in measures.items()]
     scanned = system.chosen
@@ -106,7 +105,7 @@ def _row(runs: Runs, base: System | None, system: System, shared: set[Text]) -> 
 
 
 def _overhead(runs: Runs, base: System | None, system: System) -> Cell:
-    """Per cent of time over no retrieval; beside S3's the larger of the two that the paper's text names."""
+    """Per cent of time over no retrieval; S3's beside the larger of the two in the paper's text."""
     ratio = sequences.speedup(runs, system, base) if base is not None else Measure(reason="not run: no_retrieval")
     least, most = (_published.statement(f"s3_latency_overhead_{end}") for end in ("min", "max"))
     printed, note = (most, f"the paper's text: {least:g} to {most:g} per cent") if system.hides else (None, "")

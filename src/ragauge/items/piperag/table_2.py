@@ -1,6 +1,6 @@
-"""PipeRAG, Table 2: what a stale query finds beside what a fresh one finds.
+"""PipeRAG, Table 2: how alike the chunks are that stale and fresh queries find.
 
-Shows the cosine of the nearest chunks of a query and of the same query some tokens earlier, by how many tokens, over
+Shows the cosine of the chunks nearest to a query and to the same query some tokens earlier, by number of tokens, over
 held-out text; `same_chunk` is the share of queries for which the two are one chunk.
 
 Does not show: what staleness costs in perplexity (Figure 10). The paper compares with another encoder over corpora of
@@ -44,7 +44,7 @@ def table(runs: Runs) -> pd.DataFrame:
 
 
 def draw(table: pd.DataFrame) -> Figure:
-    """Cosine against stale tokens on a base-2 scale; a panel an encoder, measured and published."""
+    """Cosine against stale tokens on a base-2 scale; one panel per encoder, measured and published."""
     points = [
         _point(line, float(line["stale_tokens"]), line[source], source == "measured")
         for line in table[table["quantity"] == COSINE].to_dict("records")
@@ -62,7 +62,7 @@ def _point(line: Mapping[Any, Any], x: float, y: float, mine: bool) -> piperag_p
 
 
 def _paper() -> list[dict[str, str]]:
-    """Its lines; zero stale tokens are the query itself."""
+    """The lines of its table but those of zero stale tokens, the query itself."""
     return [row for row in read_csv("piperag_table_2") if row["stale_tokens"] != "0"]
 
 
