@@ -217,6 +217,13 @@ def test_schema_is_the_committed_one_and_describes_every_key(root: Path) -> None
         assert not undescribed, section
 
 
+@pytest.mark.parametrize("name", ["reference_retrofit", "reference_piperag_bf16"])
+def test_reference_runs_of_pipelines_ask_no_question(root: Path, name: str) -> None:
+    checked = schema.load(root / "configs" / f"{name}.yaml")
+    assert checked.pipelines
+    assert (checked.datasets, checked.methods) == ({}, {})
+
+
 @pytest.mark.parametrize("name", ["config.yaml", "configs/smoke.yaml", "configs/paper.yaml", "configs/gpu.yaml"])
 def test_shipped_configurations_are_valid(root: Path, name: str) -> None:
     checked = schema.load(root / name)

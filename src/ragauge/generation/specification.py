@@ -25,17 +25,19 @@ def specify(
 
     Args:
         model, database: their labels.
-        index: the index that is asked; its own nprobe stands for one that the pipeline does not name.
+        index: the index that is asked; its own effort stands for an nprobe that the pipeline does not name.
         engine: dtype, device, threads and cores; the engine's name is the pipeline's.
         adapters_sha256: hash of weights that were trained to read neighbours.
     """
-    found = {"nprobe": index.settings.get("nprobe")} if index and settings.nprobe is None else {}
+    asked, found = index if settings.asks else None, {}
+    if asked and settings.nprobe is None:
+        found = {"nprobe": asked.settings.get("nprobe") if asked.effort is None else asked.effort}
     return PipelineSpecification(
         pipeline=settings.model_dump() | {"model": model, "database": database} | found,
         schedule=ScheduleFacts(**{fact: getattr(settings.kind, fact) for fact in ScheduleFacts.model_fields}),
         model=model,
         database=database,
-        index=index if settings.asks else None,
+        index=asked,
         adapters_sha256=adapters_sha256,
         engine={"name": settings.engine, **engine},
     )
@@ -56,6 +58,7 @@ def index_facts(folder: Path) -> IndexFacts:
             type=recipe.type,
             settings=recipe.model_dump(exclude={"type", "parts"}),
             vectors=manifest["vectors"],
+            effort=recipe.effort,
             filled=recipe.filled,
         )
     except (OSError, ValueError, KeyError, TypeError) as error:

@@ -158,8 +158,7 @@ def _specification(chosen: Chosen, adapters_sha256: str | None) -> PipelineSpeci
     index = index_facts(chosen.index) if chosen.index else served
     engine = {"dtype": model.dtype, "device": model.device, "threads": settings.threads, "cores": settings.cores}
     labels = {"model": chosen.model_label, "database": chosen.database_label}
-    asked = index if settings.asks else None
-    return specify(settings, **labels, index=asked, engine=engine, adapters_sha256=adapters_sha256)
+    return specify(settings, **labels, index=index, engine=engine, adapters_sha256=adapters_sha256)
 
 
 def _job(args: argparse.Namespace, chosen: Chosen, database: Any, adapters: Path | None) -> PipelineJob:
