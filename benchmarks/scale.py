@@ -29,7 +29,7 @@ from ragauge.cost.capacity import BY_SHARD, STEPS, Job
 from ragauge.retrieval.corpus import Corpus, Share
 from ragauge.retrieval.database import Shard, shard_folder
 from ragauge.retrieval.embed import Embeddings
-from ragauge.retrieval.indexes.ivf_pq import IvfPq
+from ragauge.retrieval.indexes import DEFAULT_TYPE, recipe_class
 
 # Runs the command line and tells the most memory that it held. What the kernel tells of a child counts the memory of
 # the process that started it, too.
@@ -46,14 +46,13 @@ INDEX = {"nlist": "64", "pq_bytes": "64", "train_vectors": "2500"}
 
 def main() -> None:
     args = _arguments()
-    index = IvfPq(**{key: int(value) for key, value in args.set_index.items()})
+    index = recipe_class(args.set_index["type"]).model_validate(args.set_index, strict=False)
     with tempfile.TemporaryDirectory(dir=args.folder) as folder, machine.competing_load() as load:
         jobs = list(_builds(Path(folder), args))
         dim = Embeddings.open(Path(folder) / f"{args.times[0]}-{args.times[0]}", 0).dim
     _write(args.out, jobs)
     facts = {
-        "nlist": index.nlist,
-        "iterations": index.iterations,
+        **index.model_dump(include={"type", "nlist", "iterations"}),
         "dim": dim,
         "flop_per_s": machine.measure(threads=1)["matmul_flop_per_s"]["float32"]["median"],
         "corpus": [Path(name).name for name in args.corpus],
@@ -87,7 +86,7 @@ def _build(database: Path, corpus: Path, times: int, shards: int, args: argparse
             chunks, documents, held_out = _counts(database, range(shards) if shard is None else [shard])
             if step == "mark":
                 held_out = _counts(database, range(shards))[2]  # a shard's documents are looked up among all
-            worked = min(chunks, int(args.set_index["train_vectors"])) if step == "train" else chunks
+            worked = min(chunks, int(args.set_index.get("train_vectors", chunks))) if step == "train" else chunks
             disk = _bytes(database) - before
             yield Job(times, shards, step, worked, documents, held_out, seconds, cpu_s, peak_mb, disk)
             print(f"{times}x in {shards}: {step:7} {worked:7,} chunks {seconds:7.1f} s {peak_mb:6.0f} MB", flush=True)
@@ -146,9 +145,10 @@ def _arguments() -> argparse.Namespace:
     add("--times", type=int, nargs="+", default=[1, 2, 4], help="sizes of the corpus, and so many shards (1 2 4)")
     add("--folder", type=Path, help="where the builds go, and are removed (the system's)")
     add("--set", type=_pair, action="append", default=[], metavar="KEY=VALUE", help="a key of the database")
-    add("--set-index", type=_pair, action="append", default=[], metavar="KEY=VALUE", help="a number of its index")
+    add("--set-index", type=_pair, action="append", default=[], metavar="KEY=VALUE", help="a key of its index")
     args = parser.parse_args()
-    args.set, args.set_index = dict(args.set), INDEX | dict(args.set_index)
+    args.set, stated = dict(args.set), {"type": DEFAULT_TYPE, **dict(args.set_index)}
+    args.set_index = (INDEX if stated["type"] == DEFAULT_TYPE else {}) | stated
     return args
 
 

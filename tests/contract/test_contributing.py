@@ -238,6 +238,8 @@ def test_the_workflow_plans_what_was_added(extended: Path) -> None:
     jobs = dict(re.findall(r"^(\w+) +(\d+)$", output, re.MULTILINE))
     assert jobs["lost_in_the_middle"] == "1"
     assert jobs["answers"] == "4"  # two data sets under two models
+    built = [jobs[rule] for rule in ("index_training", "index_codes", "index", "index_recall")]
+    assert built == ["2", "4", "2", "2"]  # the added type's index and a graph, of two shards each
 
 
 def test_the_method_answers_from_the_documents_it_says(records: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,19 @@ def test_twice_the_nodes_take_half_the_time_of_steps_by_shard() -> None:
     one, two = (capacity.plan(capacity.rates(JOBS), INDEX, target(chunks=8e6, nodes=n)) for n in (1, 2))
     for a, b in zip(one, two, strict=True):
         assert b.hours == pytest.approx(a.hours / (2 if a.step in BY_SHARD else 1))
+
+
+def test_an_index_without_lists_holds_its_shard_in_memory() -> None:
+    graph = Measured(nlist=None, iterations=0, dim=384, flop_per_s=50e9)
+    jobs = [replace(job, peak_mb=100 + job.chunks / 10) if job.step == "add" else job for job in JOBS]
+    few, many = (
+        {s.step: s for s in capacity.plan(capacity.rates(jobs, in_memory=True), graph, target(shard_chunks=n))}
+        for n in (1e5, 1e6)
+    )
+    assert (few["add"].job_gb, many["add"].job_gb) == pytest.approx((0.1 + 10, 0.1 + 100))
+    assert few["embed"].job_gb == many["embed"].job_gb
+    lists = capacity.plan(capacity.rates(jobs, in_memory=True), graph, target(nlist=16_384))
+    assert [step.job_hours for step in lists] == [few[step.step].job_hours for step in lists]
 
 
 def test_more_lists_cost_their_matrix_products() -> None:

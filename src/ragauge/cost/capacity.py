@@ -16,6 +16,8 @@ added and in every iteration of k-means:
     seconds more = 2 * vectors * dim * (lists - measured lists) / matrix rate of one core
 
 Training was measured on one number of vectors. More of them take as many times the seconds, and 4 * dim bytes each.
+An index without lists (HNSW) trains nothing and holds a shard in memory while it adds it, so that the memory of `add`
+is fitted to the chunks; its seconds grow slightly faster than the fit says, with the logarithm of the shard.
 
 The fit is linear in the load, so a plan says how many times larger its jobs are than the largest measured one.
 """
@@ -96,7 +98,7 @@ class Rate:
 class Measured:
     """The index that was measured, and the machine."""
 
-    nlist: int
+    nlist: int | None  # None: an index without lists, whose shards are built in memory
     iterations: int
     dim: int
     flop_per_s: float  # fp32 matrix products on one core
@@ -155,22 +157,35 @@ def read(path: Path) -> list[Job]:
     return jobs
 
 
-def rates(jobs: Iterable[Job]) -> dict[str, Rate]:
-    """The fit of every step that has jobs."""
-    jobs = list(jobs)
-    return {step: _rate([job for job in jobs if job.step == step]) for step in STEPS if step in {j.step for j in jobs}}
+def rates(jobs: Iterable[Job], in_memory: bool = False) -> dict[str, Rate]:
+    """The fit of every step that has jobs.
+
+    Args:
+        in_memory: the index holds a shard in memory while it adds it.
+    """
+    by_step: dict[str, list[Job]] = {}
+    for job in jobs:
+        by_step.setdefault(job.step, []).append(job)
+    return {step: _rate(by_step[step], in_memory and step == "add") for step in STEPS if step in by_step}
 
 
-def _rate(jobs: Sequence[Job]) -> Rate:
-    peaks, chunks = [job.peak_mb for job in jobs], [job.chunks for job in jobs]
-    held_out = [job.held_out for job in jobs]
+def _rate(jobs: Sequence[Job], in_memory: bool) -> Rate:
+    chunks = [job.chunks for job in jobs]
     return Rate(
         Line.through([job.load for job in jobs], [job.seconds for job in jobs]),
-        Line.through(held_out, peaks) if jobs[0].step == "mark" else Line(max(peaks), 0.0),
+        _memory(jobs, in_memory),
         Line.through(chunks, [job.disk_bytes for job in jobs]),
         max(job.load for job in jobs),
         sum(job.documents for job in jobs) / sum(chunks),
     )
+
+
+def _memory(jobs: Sequence[Job], in_memory: bool) -> Line:
+    """Megabytes: of `mark` by held-out texts, of what is built in memory by chunks, else constant."""
+    peaks = [job.peak_mb for job in jobs]
+    if jobs[0].step == "mark":
+        return Line.through([job.held_out for job in jobs], peaks)
+    return Line.through([job.chunks for job in jobs], peaks) if in_memory else Line(max(peaks), 0.0)
 
 
 def plan(fitted: dict[str, Rate], measured: Measured, target: Target) -> list[Plan]:
@@ -182,8 +197,8 @@ def _plan(step: str, rate: Rate, measured: Measured, target: Target) -> Plan:
     jobs = target.shards if step in BY_SHARD else 1
     vectors = min(target.train_vectors, target.chunks) if step == "train" else target.chunks / jobs
     load = vectors * rate.documents + target.held_out if step == "mark" else vectors
-    seconds, memory = rate.seconds(load), rate.memory_mb(target.held_out) * 1e6 / GB
-    if step == "train" and vectors > rate.largest:
+    seconds, memory = rate.seconds(load), rate.memory_mb(target.held_out if step == "mark" else vectors) * 1e6 / GB
+    if step == "train" and vectors > rate.largest and measured.nlist is not None:
         seconds *= vectors / rate.largest
         memory += 4 * measured.dim * (vectors - rate.largest) / GB
     job_h = (seconds + _more_lists(step, vectors, measured, target)) / 3600
@@ -202,6 +217,8 @@ def _plan(step: str, rate: Rate, measured: Measured, target: Target) -> Plan:
 
 def _more_lists(step: str, vectors: float, measured: Measured, target: Target) -> float:
     """Seconds of one core for the centroids that the measured index did not have."""
+    if measured.nlist is None:
+        return 0.0
     passes = {"train": measured.iterations, "add": 1}.get(step, 0)
     return 2 * passes * vectors * measured.dim * max(0, target.nlist - measured.nlist) / measured.flop_per_s
 

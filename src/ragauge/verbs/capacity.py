@@ -36,9 +36,9 @@ def run(args: argparse.Namespace) -> None:
 
     names = ("chunks", "held_out", "shard_chunks", "nodes", "cores", "nlist", "train_vectors")
     target = capacity.Target(**{name: getattr(args, name) for name in names})
-    steps = capacity.plan(
-        capacity.rates(capacity.read(args.measured)), _measured(args.measured.with_suffix(".json")), target
-    )
+    measured = _measured(args.measured.with_suffix(".json"))
+    fitted = capacity.rates(capacity.read(args.measured), in_memory=measured.nlist is None)
+    steps = capacity.plan(fitted, measured, target)
     if args.json:
         options.show({step.step: asdict(step) for step in steps}, as_json=True)
     else:
@@ -47,11 +47,13 @@ def run(args: argparse.Namespace) -> None:
 
 def _measured(path: Path) -> Measured:
     from ragauge.cost.capacity import Measured
+    from ragauge.retrieval.indexes import DEFAULT_TYPE
 
     try:
         facts = json.loads(path.read_bytes())
-        return Measured(int(facts["nlist"]), int(facts["iterations"]), int(facts["dim"]), float(facts["flop_per_s"]))
+        lists = None if facts.get("type", DEFAULT_TYPE) != DEFAULT_TYPE else int(facts["nlist"])
+        return Measured(lists, int(facts.get("iterations", 0)), int(facts["dim"]), float(facts["flop_per_s"]))
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UserError(f"{path}: not what benchmarks/scale.py writes: {error!r}") from error

@@ -12,7 +12,7 @@ from ragauge import registry
 from ragauge.errors import SettingError, unknown
 from ragauge.retrieval.indexes._base import DEFAULT_TYPE, IndexRecipe, Searchable, Together
 
-__all__ = ["DEFAULT_TYPE", "AnyIndexRecipe", "IndexRecipe", "Searchable", "Together", "recipe_of"]
+__all__ = ["DEFAULT_TYPE", "AnyIndexRecipe", "IndexRecipe", "Searchable", "Together", "recipe_class", "recipe_of"]
 
 
 def recipe_class(name: str) -> type[IndexRecipe]:
