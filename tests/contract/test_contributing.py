@@ -140,7 +140,7 @@ def extended(root: Path, blocks: list[tuple[str, str]], tmp_path_factory: pytest
         "models": {"tiny": {"source": f"path:{model}"}},
         "datasets": {"nq_open": {"data": str(questions)}},
         "methods": {},
-        "databases": {},
+        "databases": {"graphs": {"indexes": {"graph": {"type": "hnsw", "parts": 2}}}},
         "pipelines": {},
         "generation": {"max_new_tokens": 4},
     }
