@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragauge.cost.reuse import Seconds, break_even_hit_rate, break_even_questions, break_even_reuses
+from ragauge.results.reuse import Seconds, break_even_hit_rate, break_even_questions, break_even_reuses
 
 HAND = Seconds(computing_s=4.0, saving_s=1.5, loading_s=0.5, online_s=1.0)
 TIMES = st.integers(0, 40).map(lambda quarters: quarters / 4)

@@ -17,12 +17,12 @@ import statistics
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ragauge.cost.reuse import Seconds, break_even_hit_rate, break_even_questions, break_even_reuses
 from ragauge.rendering import panels, style
 from ragauge.results import timing
 from ragauge.results.cells import Cell, Measure, frame, noted
 from ragauge.results.measures import quality
 from ragauge.results.reads import Reads, timed
+from ragauge.results.reuse import Seconds, break_even_hit_rate, break_even_questions, break_even_reuses
 from ragauge.results.runs import Runs
 
 if TYPE_CHECKING:

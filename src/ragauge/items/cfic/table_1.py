@@ -13,9 +13,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from ragauge.io.jsonl import read_jsonl
 from ragauge.items.cfic import _shared
 from ragauge.rendering import panels
+from ragauge.results import materials
 from ragauge.results.cells import Cell, Measure, Status, frame, mean, noted
 from ragauge.results.publications import LONGBENCH, read_csv
 from ragauge.results.reads import Reads, every
@@ -81,10 +81,10 @@ def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
 
 def _words(runs: Runs, dataset: str, asked: set[str]) -> Measure:
     """Mean words of the documents of the questions asked, as white space parts them (LongBench's `length`)."""
-    path = runs.folder / "data" / f"{dataset}.jsonl"
-    if not path.is_file():
-        return Measure(reason=f"no {path.name} beside the records: their documents are not at hand")
-    texts = ([d["text"] for d in line["documents"]] for _, line in read_jsonl(path) if line["key"] in asked)
+    documents = materials.documents(runs, dataset)
+    if documents is None:
+        return Measure(reason=f"no {dataset}.jsonl beside the records: their documents are not at hand")
+    texts = (found for key, found in documents.items() if key in asked)
     return mean([float(sum(len(text.split()) for text in of_one)) for of_one in texts], runs.seed)
 
 
@@ -95,16 +95,14 @@ def _trainings(runs: Runs) -> list[str]:
 def _training(runs: Runs, label: str) -> list[Cell]:
     """Spans with a question, and the mean words of the stretches of articles that they were drawn from."""
     keys = {"model": runs.config.training[label].model if runs.config else "", "dataset": SFT}
-    path = runs.folder / "training" / label / "data" / "train.jsonl"
-    printed = _printed()[SFT]
-    if not path.is_file():
+    spans, printed = materials.training_spans(runs, label), _printed()[SFT]
+    if spans is None:
         return [
             Cell(keys, q, Measure(reason=f"not run: training {label} left no data"), printed[q]) for q in QUANTITIES
         ]
-    spans = [(len(line.get("spans") or ()), len(str(line.get("text", "")).split())) for _, line in read_jsonl(path)]
     pairs = sum(count for count, _ in spans)
     note = f"training {label}: a smaller set than the paper's"
-    lengths = [float(words) for count, words in spans for _ in range(count)]
+    lengths = [float(len(text.split())) for count, text in spans for _ in range(count)]
     values = (Measure(float(pairs), n=pairs), mean(lengths, runs.seed))
     return [Cell(keys, q, noted(m, note), printed[q]) for q, m in zip(QUANTITIES, values, strict=True)]
 

@@ -11,13 +11,11 @@ questions; below 100 for evidence that was cut out of the document is then the j
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ragauge.errors import UserError
 from ragauge.items.cfic import _shared
 from ragauge.rendering import panels
+from ragauge.results import materials
 from ragauge.results.cells import Cell, Measure, frame, mean
 from ragauge.results.measures import evidence_quality
 from ragauge.results.publications import read_csv
@@ -95,7 +93,7 @@ def _cells(runs: Runs, variant: Variant) -> list[Cell]:
 
 def _support(runs: Runs, variant: Variant) -> dict[str, Measure]:
     """The share of each judgement, over the questions that the judge gave one of them."""
-    judged = judgements(runs, variant)
+    judged = materials.judgements(runs, variant)
     found = {key: line["label"] for key, line in judged.items() if line.get("label") in LABELS}
     if not found:
         reason = "no judgement could be read from the judge's replies" if judged else NO_JUDGE
@@ -104,24 +102,6 @@ def _support(runs: Runs, variant: Variant) -> dict[str, Measure]:
     failed = f"; {len(judged) - len(found)} questions without a judgement" if len(found) < len(judged) else ""
     values = {label: [float(given == label) for given in found.values()] for label in LABELS}
     return {label: mean(of, runs.seed, f"judged by {judges}{failed}") for label, of in values.items()}
-
-
-def judgements(runs: Runs, variant: Variant) -> dict[str, Mapping[str, Any]]:
-    """The judgements of a variant's evidence by question, the last of each; empty where there are none.
-
-    A line that a kill has torn is passed over, as `ragauge judge` does when it goes on.
-    """
-    path = runs.folder / "judgements" / variant.dataset / variant.model / f"{variant.name}.jsonl"
-    found = {}
-    for line in path.read_bytes().split(b"\n") if path.is_file() else ():
-        try:
-            judgement = json.loads(line)
-            found[judgement["key"]] = judgement
-        except (ValueError, RecursionError):
-            continue
-        except (KeyError, TypeError) as error:
-            raise UserError(f"{path}: a line is not a judgement: {error!r}") from error
-    return found
 
 
 def _published() -> list[Cell]:

@@ -1,0 +1,53 @@
+"""What lies beside the records of a run: the questions' documents, training data and judgements of evidence."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ragauge.errors import UserError
+from ragauge.io.jsonl import read_jsonl
+from ragauge.results.runs import Runs, Variant
+
+
+def documents(runs: Runs, dataset: str) -> dict[str, list[str]] | None:
+    """The texts of the documents of each question, by its key; None if the run does not hold the data set."""
+    path = runs.folder / "data" / f"{dataset}.jsonl"
+    if not path.is_file():
+        return None
+    return {line["key"]: [document["text"] for document in line["documents"]] for _, line in read_jsonl(path)}
+
+
+def training_spans(runs: Runs, training: str) -> list[tuple[int, str]] | None:
+    """(spans with a question, text) of each stretch of an article that a training reads; None if there is no data."""
+    path = runs.folder / "training" / training / "data" / "train.jsonl"
+    if not path.is_file():
+        return None
+    return [(len(line.get("spans") or ()), str(line.get("text", ""))) for _, line in read_jsonl(path)]
+
+
+def judgements(runs: Runs, variant: Variant) -> dict[str, Mapping[str, Any]]:
+    """The judgements of a variant's evidence by question, the last of each; empty if there are none.
+
+    Truncated lines, which a kill may leave, are skipped.
+
+    Raises:
+        UserError: a line is JSON but not a judgement.
+    """
+    path = runs.folder / "judgements" / variant.dataset / variant.model / f"{variant.name}.jsonl"
+    return _judgements(path) if path.is_file() else {}
+
+
+def _judgements(path: Path) -> dict[str, Mapping[str, Any]]:
+    found = {}
+    for line in path.read_bytes().split(b"\n"):
+        try:
+            judgement = json.loads(line)
+            found[judgement["key"]] = judgement
+        except (ValueError, RecursionError):
+            continue
+        except (KeyError, TypeError) as error:
+            raise UserError(f"{path}: a line is not a judgement: {error!r}") from error
+    return found
