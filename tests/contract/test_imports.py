@@ -41,7 +41,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "results": {"io", "metrics", "cost", "datasets", "experiment", "methods", "generation"},
     "rendering": {"results", "io"},
-    "items": {"results", "rendering", "metrics", "cost", "io"},
+    "items": {"results", "rendering"},
     "report": {"io", "items", "rendering", "results"},
 }
 
