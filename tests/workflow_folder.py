@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,25 @@ import pytest
 INSTALLED = str(Path(sys.executable).parent)
 SNAKEMAKE = shutil.which("snakemake", path=f"{INSTALLED}{os.pathsep}{os.environ.get('PATH', '')}")
 needs_snakemake = pytest.mark.skipif(SNAKEMAKE is None, reason="snakemake is not installed")
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What `snakemake -n` says that it would do."""
+
+    output: str
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """The number of jobs of each rule."""
+        table = self.output.partition("\ntotal ")[0].rpartition("job  ")[2]
+        return {name: int(count) for name, count in re.findall(r"^(\w+) +(\d+)$", table, re.MULTILINE)}
+
+    @property
+    def resources(self) -> list[tuple[str, dict[str, str]]]:
+        """The rule and the resources of each job."""
+        found = re.findall(r"^(?:local)?rule (\w+):\n(?: .*\n)*? +resources: (.*)$", self.output, re.MULTILINE)
+        return [(rule, dict(part.split("=", 1) for part in line.split(", "))) for rule, line in found]
 
 
 def copy_workflow(root: Path, folder: Path) -> Path:

@@ -3,33 +3,25 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from ragauge import registry
 from ragauge.experiment.schema import load
-from workflow_folder import copy_workflow, needs_snakemake, snakemake
+from workflow_folder import Planned, needs_snakemake, snakemake
 
 pytestmark = needs_snakemake
 
 
-@pytest.fixture(scope="module")
-def checkout(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The workflow's files in a folder of their own, where nothing has been run."""
-    return copy_workflow(root, tmp_path_factory.mktemp("checkout"))
-
-
-def planned(output: str) -> dict[str, int]:
-    table = output.partition("\ntotal ")[0].rpartition("job  ")[2]
-    return {name: int(count) for name, count in re.findall(r"^(\w+) +(\d+)$", table, re.MULTILINE)}
+Plan = Callable[..., Planned]
+SMOKE = ("--configfile", "configs/smoke.yaml")
 
 
 @pytest.mark.parametrize("name", ["config.yaml", "configs/smoke.yaml", "configs/paper.yaml", "configs/gpu.yaml"])
-def test_an_experiment_plans_every_job_once(checkout: Path, name: str) -> None:
-    done = snakemake(checkout, "-n", "--configfile", name)
-    assert done.returncode == 0, done.stderr
-    jobs = planned(done.stdout + done.stderr)
+def test_an_experiment_plans_every_job_once(plan: Plan, checkout: Path, name: str) -> None:
+    jobs = plan("--configfile", name).counts
     experiment = load(checkout / name)
     assert jobs["answers"] == len(list(experiment.answers()))
     assert jobs["data"] == len(experiment.datasets)
@@ -39,25 +31,41 @@ def test_an_experiment_plans_every_job_once(checkout: Path, name: str) -> None:
     assert all(jobs[item] == 1 for item in registry.names("item"))
 
 
-def test_a_judge_that_is_named_judges_before_its_table_is_made(checkout: Path) -> None:
+@pytest.mark.parametrize(
+    ("item", "jobs"),
+    [
+        ("superposition_table_3", {"asset": 2, "data": 1, "answers": 2}),
+        ("cfic_table_4", {"asset": 2, "data": 1, "answers": 10, "sft_data": 1, "sft_train": 1}),
+        ("superposition_table_7", {"asset": 3, "data": 1, "machine": 1, "latency": 1, "answers": 3}),
+    ],
+)
+def test_an_item_plans_what_it_reads_and_nothing_else(plan: Plan, item: str, jobs: dict[str, int]) -> None:
+    assert plan(item, "--configfile", "config.yaml").counts == jobs | {item: 1}
+
+
+def test_an_item_of_pipelines_plans_no_answers(plan: Plan) -> None:
+    jobs = plan("piperag_figure_8", *SMOKE).counts
+    assert jobs["pipeline"] > 0
+    assert not {"answers", "latency", "sft_train", "staleness"} & jobs.keys()
+
+
+def test_a_judge_that_is_named_judges_before_its_table_is_made(plan: Plan, checkout: Path) -> None:
     judge = "judge={methods: [cfic, free_extraction], model: smollm2-135m-instruct}"
-    done = snakemake(checkout, "-n", "-p", "--configfile", "configs/smoke.yaml", "--config", judge)
-    assert done.returncode == 0, done.stderr
-    output = done.stdout + done.stderr
+    planned = plan(*SMOKE, "--config", judge)
+    output = planned.output
     jobs = load(checkout / "configs/smoke.yaml").answers()
-    assert planned(output)["judgements"] == sum(job.variant in ("cfic", "free_extraction") for job in jobs)
+    assert planned.counts["judgements"] == sum(job.variant in ("cfic", "free_extraction") for job in jobs)
     assert "--model smollm2-135m-instruct --dtype float32 --device cpu" in output
 
 
-def test_decoders_are_exported_once_for_all_pipelines_that_run_their_onnx(checkout: Path) -> None:
+def test_decoders_are_exported_once_for_all_pipelines_that_run_their_onnx(plan: Plan, checkout: Path) -> None:
     onnx = "schedule: random, engine: onnx"
     models = "models={smollm2-135m-instruct: {dtype: float32}}"
     trained = f"trained: {{{onnx}, retrofit_minutes: 1.0}}"
     pipelines = f"pipelines={{one: {{{onnx}}}, two: {{{onnx}, interval: 32}}, {trained}, torch: {{schedule: random}}}}"
-    done = snakemake(checkout, "-n", "-p", "--configfile", "configs/smoke.yaml", "--config", models, pipelines)
-    assert done.returncode == 0, done.stderr
-    output = done.stdout + done.stderr
-    jobs = planned(output)
+    planned = plan(*SMOKE, "--config", models, pipelines)
+    output = planned.output
+    jobs = planned.counts
     assert jobs["export"] == 2
     assert jobs["retrofit"] == 1
     exported = re.findall(r"--onnx results/smoke/onnx/(\S+)", output)
@@ -66,30 +74,32 @@ def test_decoders_are_exported_once_for_all_pipelines_that_run_their_onnx(checko
     ]
 
 
-def test_retro_is_exported_once_for_a_database(checkout: Path) -> None:
+def test_retro_is_exported_once_for_a_database(plan: Plan, checkout: Path) -> None:
     onnx = "schedule: random, engine: onnx, form: retro, task: generate"
     pipelines = f"pipelines={{one: {{{onnx}}}, two: {{{onnx}, interval: 32}}}}"
     models = "models={smollm2-135m-instruct: {dtype: float32}}"
-    done = snakemake(checkout, "-n", "-p", "--configfile", "configs/smoke.yaml", "--config", models, pipelines)
-    assert done.returncode == 0, done.stderr
-    output = done.stdout + done.stderr
-    jobs = planned(output)
+    planned = plan(*SMOKE, "--config", models, pipelines)
+    output = planned.output
+    jobs = planned.counts
     assert jobs["export_retro"] == 1
     assert "export" not in jobs
     assert "ragauge export --form retro --seed 0 --database results/smoke/databases/wikipedia" in output
     assert re.findall(r"--onnx results/smoke/onnx/(\S+)", output) == ["retro/wikipedia/random"] * 2
 
 
-def test_a_key_is_changed_on_the_command_line(checkout: Path) -> None:
-    change = ["--config", "generation={max_new_tokens: 9}", "datasets={wiki_single: {limit: 3}}"]
-    done = snakemake(checkout, "-n", *change)
-    assert done.returncode == 0, done.stderr
+def test_a_key_is_changed_on_the_command_line(plan: Plan) -> None:
+    planned = plan("superposition_table_3", "--config", "methods={superposition_left_aligned: {top_k: 2}}")
+    assert planned.counts["answers"] == 2
+    assert "--method superposition_k2 " in planned.output
 
 
-def test_every_item_is_a_rule_named_after_it(checkout: Path) -> None:
+def test_every_item_is_a_rule_named_and_described_after_it(checkout: Path) -> None:
     done = snakemake(checkout, "--list-rules")
     assert done.returncode == 0, done.stderr
-    assert set(registry.names("item")) <= set((done.stdout + done.stderr).split())
+    listed = (done.stdout + done.stderr).splitlines()
+    for item in registry.names("item"):
+        about = registry.module("item", item).__doc__ or ""
+        assert f"{item} ({about.splitlines()[0]})" in listed
 
 
 @pytest.mark.parametrize(

@@ -3,35 +3,42 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
 
 import workflow_folder
+from workflow_folder import Planned
 
-ON_GPUS = {"answers", "judgements", "latency", "machine", "pipeline", "retrofit", "sft_train"}
-ALONE = {"index_training", "latency", "machine", "retrofit"}
+Plan = Callable[..., Planned]
+SMOKE = ("--configfile", "configs/smoke.yaml")
+JUDGE = "judge={methods: [cfic], model: smollm2-135m-instruct, device: cuda}"
+TRAINING = "training={cfic: {device: cuda}}"
+RETROFIT = "pipelines={trained: {schedule: retro, task: generate, retrofit_minutes: 1.0}}"
 
 
 def rules(root: Path) -> dict[str, str]:
-    """The text of every rule that is no variation of another."""
-    found = {}
-    for path in sorted((root / "workflow" / "rules").glob("*.smk")):
-        found |= dict(re.findall(r"^rule (\w+):\n((?:(?: .*)?\n)*)", path.read_text(encoding="utf-8"), re.MULTILINE))
-    return found
+    """The text of each file of rules."""
+    return {path.stem: path.read_text(encoding="utf-8") for path in (root / "workflow" / "rules").glob("*.smk")}
 
 
-def test_every_rule_says_its_cores_memory_and_minutes(root: Path) -> None:
-    assert len(rules(root)) > 10
-    for name, text in rules(root).items():
-        for said in (r"\n    threads: ", r"\n        mem_mb=(grown\(|PLAN\.[\w.]+_mb,)", r"\n        runtime="):
-            assert re.search(said, text), (name, said)
+@workflow_folder.needs_snakemake
+def test_every_job_says_its_memory_and_minutes(plan: Plan) -> None:
+    jobs = [(rule, asked) for rule, asked in plan(*SMOKE).resources if rule != "all"]
+    assert len(jobs) > 50
+    assert all(int(asked["mem_mb"]) >= 1000 and int(asked["runtime"]) >= 10 for _, asked in jobs)
 
 
-def test_the_rules_of_models_say_their_gpus_and_the_timed_ones_ask_for_a_node(root: Path) -> None:
-    assert {name for name, text in rules(root).items() if "\n        gpu=" in text} == ON_GPUS
-    assert {name for name, text in rules(root).items() if "slurm_extra=ALONE" in text} == ALONE
+@workflow_folder.needs_snakemake
+def test_jobs_of_models_ask_for_gpus_and_timed_ones_for_a_node(plan: Plan) -> None:
+    models = "models={smollm2-135m-instruct: {device: cuda}, smollm2-cfic: {device: cuda}}"
+    jobs = plan(*SMOKE, "--config", models, JUDGE, TRAINING, RETROFIT).resources
+    on_gpus = {rule for rule, asked in jobs if asked.get("gpu", "0") != "0"}
+    assert on_gpus == {"answers", "judgements", "latency", "machine", "pipeline", "retrofit", "sft_train"}
+    alone = {rule for rule, asked in jobs if asked.get("slurm_extra") == "--exclusive"}
+    assert alone == {"index_training", "latency", "machine", "pipeline", "retrofit"}
 
 
 @pytest.mark.parametrize("profile", ["default", "slurm"])

@@ -1,0 +1,30 @@
+"""Plans of the workflow, each made once for all tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from workflow_folder import Planned, copy_workflow, snakemake
+
+
+@pytest.fixture(scope="session")
+def checkout(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The workflow's files in a folder of their own, where nothing has been run."""
+    return copy_workflow(root, tmp_path_factory.mktemp("checkout"))
+
+
+@pytest.fixture(scope="session")
+def plan(checkout: Path) -> Callable[..., Planned]:
+    """What `snakemake -n` plans with these arguments."""
+
+    @cache
+    def planned(*arguments: str) -> Planned:
+        done = snakemake(checkout, "-n", "-p", *arguments)
+        assert done.returncode == 0, done.stderr
+        return Planned(done.stdout + done.stderr)
+
+    return planned
