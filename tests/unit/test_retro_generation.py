@@ -218,7 +218,7 @@ def test_chance_draws_from_other_documents_and_the_same_for_the_same_seed() -> N
     assert draws[0] == draws[1] != draws[2]
     chunks = [DOCUMENTS[2][start : start + 128] for start in range(0, 400, 64)]
     assert all(text in chunks for draw in draws for text in draw)
-    with pytest.raises(UserError, match="passed over"):
+    with pytest.raises(UserError, match="excluded documents"):
         Chance(searcher, Windows(), np.random.default_rng(0), exclude=frozenset({0, 1, 2})).neighbours(0, [], False)
 
 

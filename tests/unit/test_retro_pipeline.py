@@ -31,7 +31,7 @@ from ragauge.results import comparison
 from ragauge.retrieval.database import Database
 from ragauge.retrieval.service.server import Server
 from ragauge.retrieval.service.wire import About
-from retro_parts import ExactRetriever, job, tokens, write_database
+from retro_parts import EXACT, ExactRetriever, job, tokens, write_database
 
 DOCUMENTS = [tokens(300, 2), tokens(130, 3), tokens(400, 4)]
 TEXTS = [Text(f"{n}", n, tuple(DOCUMENTS[n][20:60] + tokens(110, 10 + n))) for n in range(3)]
@@ -403,6 +403,19 @@ def test_a_pipeline_of_a_configuration(folder: Path, tmp_path: Path, capsys: pyt
     assert "does not take --adapters" in capsys.readouterr().err
     assert main([*common, "--pipeline", "chanc"]) == 2
     assert "did you mean 'chance'" in capsys.readouterr().err
+
+
+def test_a_server_is_asked_by_the_command_line(folder: Path, tmp_path: Path) -> None:
+    database, out = Database(folder / "db"), tmp_path / "s.jsonl"
+    about = replace(EXACT, tokenizer=database.manifest["tokenizer"])
+    with Server(ExactRetriever(DOCUMENTS), about) as server:
+        asked = ["--schedule", "piperag", "--interval", "16", "--nprobe", "4", "--server", server.address]
+        assert command(folder, out, *asked, "--task", "generate", "--no-read-ahead") == 0
+    assert all(record.status == "ok" and record.neighbours for record in read_kind(out, SequenceRecord))
+    told = PipelineSpecification.model_validate(read_meta(out)["specification"])  # type: ignore[index]
+    assert told.index is not None
+    assert (told.index.type, told.pipeline["nprobe"], told.pipeline["read_ahead"]) == ("server", 4, False)
+    assert told.schedule.stale
 
 
 def test_what_two_threads_read_at_once_is_all_in_the_trace() -> None:

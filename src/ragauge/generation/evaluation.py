@@ -21,8 +21,9 @@ class Text:
 
 
 def texts(database: Database, tokens: int, limit: int | None = None) -> list[Text]:
-    """Stretches of exactly `tokens` tokens of the database's held-out text, each document's first ones before all
-    second ones, so that a limit takes from as many documents as it can.
+    """Stretches of exactly `tokens` tokens of the database's held-out text.
+
+    The first of every document comes before the second of any, so that a limit covers as many documents as possible.
 
     Raises:
         UserError: no held-out text is that long.
@@ -30,7 +31,7 @@ def texts(database: Database, tokens: int, limit: int | None = None) -> list[Tex
     ranked = sorted(_stretches(database, tokens), key=lambda found: found[0])
     if not ranked:
         longest = f"{database.folder}: none of its held-out texts has {tokens} tokens"
-        raise UserError(f"{longest}; ask for fewer, or hold out a larger share")
+        raise UserError(f"{longest}; use fewer tokens, or hold out a larger share")
     return [text for _, text in ranked[:limit]]
 
 

@@ -1,9 +1,9 @@
-"""Where a window's neighbours come from: nowhere, a fresh or a stale query, the first query alone, or chance.
+"""Where a window's neighbours come from: nowhere, a fresh query, a stale query sent ahead of time, or chance.
 
-A source is asked once a window, in order, as the sequence grows; it answers with the neighbours' tokens, or with None
-where those of the window before stay. What it takes is written into the trace: `retrieval` is waited for, `prefetch`
-ran beside the decoding of the window before, `neighbours_ahead` is their reading where that ran there too, and `wait`
-is what was left to wait for both.
+A source is asked once per window, in order, as the sequence grows; it returns the neighbours' tokens, or None where
+those of the window before stay. The trace records its cost: `retrieval` blocks decoding, `prefetch` ran concurrently
+with the window before, `neighbours_ahead` is reading neighbours there as well, and `wait` is the time that decoding
+then waited for both.
 """
 
 from __future__ import annotations
@@ -235,7 +235,7 @@ class Chance:
             document, tokens = self.passages.passage(int(self.rng.integers(len(self.passages))), 1)
             if document not in self.exclude:
                 return tokens
-        raise UserError("random neighbours: nearly all chunks of the database belong to documents that are passed over")
+        raise UserError("random neighbours: nearly all chunks of the database belong to excluded documents")
 
 
 def _call(stage: str, seconds: float) -> Call:
