@@ -86,7 +86,8 @@ def _protocol(args: argparse.Namespace, config: Config | None) -> LatencySetting
     configured = options.protocol(args.dataset, config)
     made = configured.model_dump() if configured else {"dataset": args.dataset}
     stated = {"methods": args.methods, "threads": args.threads}
-    made |= {key: value for key, value in stated.items() if value} | options.given(args, LatencySettings, stated)
+    apart = {*stated, "new_tokens"}
+    made |= {key: value for key, value in stated.items() if value} | options.given(args, LatencySettings, apart)
     if args.new_tokens:
         made |= {"new_tokens": args.new_tokens[0], "more_new_tokens": args.new_tokens[1:]}
     if not made.get("methods"):
