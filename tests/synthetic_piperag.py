@@ -10,10 +10,9 @@ from typing import Any
 
 from ragauge.cost.trace import Call
 from ragauge.generation.settings import PipelineSettings
-from ragauge.generation.specification import specify
+from ragauge.generation.specification import facts_of, specify
 from ragauge.generation.windows import CHUNK
 from ragauge.io.records import SequenceRecord
-from ragauge.io.specifications import IndexFacts
 from synthetic_run import MODEL, PROVENANCE
 
 DATABASE, INDEX = "wikipedia", "ivf"
@@ -49,7 +48,7 @@ def write(
     settings = PipelineSettings(schedule=schedule, **{"tokens": TOKENS, "trials": 3} | options)  # type: ignore[arg-type]
     path = write_records(folder, name, settings, values, search_s=search_s, lists=lists, load_share=load_share)
     told = RECIPE | (recipe or {})
-    index = IndexFacts(label=settings.index, type="ivf_pq", settings=told, vectors=vectors, filled=told["filled"])
+    index = facts_of(settings.index, told, vectors)
     engine = {"dtype": "float32", "device": "cpu", "threads": None, "cores": "0"}
     labels = {"model": MODEL, "database": DATABASE}
     specification = specify(settings, **labels, index=index, engine=engine, adapters_sha256=adapters_sha256)

@@ -512,6 +512,15 @@ def test_pipelines_of_one_label_over_indexes_of_different_size_are_different_sys
     assert [str(system.index) for system in systems(runs(tmp_path))] == ["ivf", "ivf (filled: 1,000,000)"]
 
 
+def test_the_effort_of_a_search_is_that_of_the_index_by_its_type(tmp_path: Path) -> None:
+    write(tmp_path, "graph", "retro", NATS, index="graph", recipe={"type": "hnsw", "ef_search": 24, "nprobe": None})
+    write(tmp_path, "lists", "retro", NATS)
+    assert {system.index.label: system.nprobe for system in systems(runs(tmp_path)) if system.index} == {
+        "graph": 24,
+        "ivf": 8,
+    }
+
+
 def test_an_engine_is_told_before_it_has_run(tmp_path: Path) -> None:
     config = {**CONFIG, "pipelines": {"torch": {"schedule": "retro"}, "onnx": {"schedule": "retro", "engine": "onnx"}}}
     found = {p.name: str(p.options) for p in pipelines(runs(tmp_path, config))}

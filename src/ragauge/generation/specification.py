@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ragauge.errors import UserError
 from ragauge.generation.settings import PipelineSettings
 from ragauge.io.specifications import IndexFacts, PipelineSpecification, ScheduleFacts
-from ragauge.retrieval.indexes import recipe_of
+from ragauge.retrieval.indexes import DEFAULT_TYPE, recipe_class, recipe_of
 
 
 def specify(
@@ -31,7 +32,7 @@ def specify(
     """
     asked, found = index if settings.asks else None, {}
     if asked and settings.nprobe is None:
-        found = {"nprobe": asked.settings.get("nprobe") if asked.effort is None else asked.effort}
+        found = {"nprobe": asked.effort}
     return PipelineSpecification(
         pipeline=settings.model_dump() | {"model": model, "database": database} | found,
         schedule=ScheduleFacts(**{fact: getattr(settings.kind, fact) for fact in ScheduleFacts.model_fields}),
@@ -40,6 +41,20 @@ def specify(
         index=asked,
         adapters_sha256=adapters_sha256,
         engine={"name": settings.engine, **engine},
+    )
+
+
+def facts_of(label: str, recipe: Mapping[str, Any], vectors: int | None) -> IndexFacts:
+    """What an index is by its recipe, as far as that is known; a recipe without a type is of IVF-PQ."""
+    kind = recipe.get("type", DEFAULT_TYPE)
+    effort = recipe_class(kind).EFFORT
+    return IndexFacts(
+        label=label,
+        type=kind,
+        settings={key: value for key, value in recipe.items() if key != "type"},
+        vectors=vectors,
+        filled=recipe.get("filled"),
+        effort=recipe.get(effort) if effort else None,
     )
 
 
@@ -52,14 +67,9 @@ def index_facts(folder: Path) -> IndexFacts:
     path = folder / "merged" / "manifest.json"
     try:
         manifest: dict[str, Any] = json.loads(path.read_bytes())
-        recipe = recipe_of(manifest)
-        return IndexFacts(
-            label=folder.name,
-            type=recipe.type,
-            settings=recipe.model_dump(exclude={"type", "parts"}),
-            vectors=manifest["vectors"],
-            effort=recipe.effort,
-            filled=recipe.filled,
-        )
+        settings = recipe_of(manifest).model_dump(exclude={"parts"})
+        whole = len(list(folder.parent.parent.glob("embeddings/*/manifest.json")))  # shards of the database
+        settings["shards"] = None if settings["shards"] == whole else settings["shards"]
+        return facts_of(folder.name, settings, manifest["vectors"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path}: cannot be read as the manifest of an index ({type(error).__name__})") from None

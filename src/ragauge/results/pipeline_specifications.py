@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from ragauge.errors import UserError
 from ragauge.generation.settings import PipelineSettings
-from ragauge.generation.specification import specify
+from ragauge.generation.specification import facts_of, specify
 from ragauge.io import records
 from ragauge.io.specifications import IndexFacts, PipelineSpecification
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from ragauge.results.runs import Runs
 
 UNNAMED = "held-out text"  # the database of older records whose label is not known
-OLDER_TYPE = "ivf_pq"  # of an index whose recipe does not say
 Found = Mapping[str, tuple[Path, Mapping[str, Any]]]  # file of records and metadata, by label
 Labels = Mapping[str | None, str]  # of databases, by their hash
 
@@ -124,8 +123,7 @@ def index_facts(runs: Runs, database: str, label: str) -> IndexFacts:
         entry = runs.config.databases.get(database) if runs.config else None
         given = entry.indexes.get(label) if entry else None
         recipe = given.model_dump() if given else {}
-    filled, vectors, kind = recipe.get("filled"), report.get("vectors"), recipe.get("type", OLDER_TYPE)
-    return IndexFacts(label=label, type=kind, settings=recipe, vectors=vectors, filled=filled)
+    return facts_of(label, recipe, report.get("vectors"))
 
 
 def _written(specification: Any, path: Path) -> PipelineSpecification:
