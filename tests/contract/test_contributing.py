@@ -140,7 +140,7 @@ def extended(root: Path, blocks: list[tuple[str, str]], tmp_path_factory: pytest
         "models": {"tiny": {"source": f"path:{model}"}},
         "datasets": {"nq_open": {"data": str(questions)}},
         "methods": {},
-        "databases": {"graphs": {"indexes": {"graph": {"type": "hnsw", "parts": 2}}}},
+        "databases": {},
         "pipelines": {},
         "generation": {"max_new_tokens": 4},
     }
@@ -150,6 +150,7 @@ def extended(root: Path, blocks: list[tuple[str, str]], tmp_path_factory: pytest
                 experiment[section] |= line
         else:
             _add(folder / name, text)
+    experiment["databases"]["graphs"] = {"indexes": {"graph": {"type": "hnsw", "parts": 2}}}
     _write(folder / "config.yaml", experiment)
     here = {"models": "tiny", "datasets": "nq_open"}  # what can be run without a download
     _write(
