@@ -29,7 +29,7 @@ TEXT = Text("0", 0, tuple(tokens(150, 10)))
 def generated(schedule: str, searcher: Searcher) -> dict[str, object]:
     """What a pipeline generates with a searcher, and with which neighbours."""
     chosen = job(schedule, 16, "generate")
-    record = Pipeline(JointDecoding(tiny_models.tiny_lm(), chosen.form), chosen, searcher).record(TEXT)
+    record = Pipeline(JointDecoding(tiny_models.tiny_lm(), form=chosen.form), chosen, searcher).record(TEXT)
     return {"generated": list(record.generated), "neighbours": json.loads(json.dumps(record.neighbours))}
 
 

@@ -114,7 +114,7 @@ from ragauge.generation.pipeline import Pipeline
 from ragauge.generation.readers.joint import JointDecoding
 from retro_parts import DOCUMENTS, ExactRetriever, job, tokens
 chosen = job("alternate", 16)
-pipeline = Pipeline(JointDecoding(tiny_models.tiny_lm(), chosen.form), chosen, ExactRetriever(DOCUMENTS))
+pipeline = Pipeline(JointDecoding(tiny_models.tiny_lm(), form=chosen.form), chosen, ExactRetriever(DOCUMENTS))
 print(len(pipeline.record(Text("0", 0, tuple(tokens(150, 10)))).neighbours))
 print(sum(call.stage == "neighbours" for call in calls(chosen.settings)))
 """

@@ -129,7 +129,7 @@ def test_reading_ahead_changes_no_token_and_tells_its_seconds(interval: int) -> 
 def test_reading_ahead_changes_no_score(form: JointAttention) -> None:
     lm, windows, ids, scores = tiny_models.tiny_lm(), Windows(16, stale=True), [*PROMPT, *tokens(80, 5)], []
     for ahead in (True, False):
-        reader = JointDecoding(lm, form).open(len(ids), 256)
+        reader = JointDecoding(lm, form=form).open(len(ids), 256)
         source = Prefetched(Ask(ExactRetriever(DOCUMENTS)), windows, reader.note, reader.prepare if ahead else None)
         scores.append(token_nll(reader, ids, source, windows))
         source.close()

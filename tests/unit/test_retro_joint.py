@@ -78,7 +78,7 @@ def attached(searcher: ExactRetriever, windows: Windows, count: int) -> list[lis
 @pytest.mark.parametrize("shape", sorted(tiny_models.SHAPES))
 def test_windows_equal_one_dense_pass(shape: str, form: JointAttention) -> None:
     lm, windows, searcher = tiny_models.tiny_lm(tiny_models.SHAPES[shape]), Windows(32), ExactRetriever(DOCUMENTS)
-    reader = JointDecoding(lm, form).open(len(IDS), 256)
+    reader = JointDecoding(lm, form=form).open(len(IDS), 256)
     source = Fresh(Ask(searcher), windows, reader.note)
     logits = torch.cat([part for _, _, part in read_through(reader, IDS, len(IDS), source, windows)])
     expected = dense_logits(lm, form, IDS, attached(searcher, windows, 1 + windows.of(len(IDS) - 1)), windows)

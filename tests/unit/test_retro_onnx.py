@@ -61,7 +61,7 @@ def opened(folder: Path, form: JointAttention | None = None, **trained: str) -> 
 @pytest.mark.parametrize("step", [7, 300])
 def test_logits_are_torchs(torch_lm: LM, folder: Path, form: JointAttention, step: int) -> None:
     windows, logits = Windows(16), []
-    for reader in (opened(folder, form).open(300, 256), JointDecoding(torch_lm, form).open(300, 256)):
+    for reader in (opened(folder, form).open(300, 256), JointDecoding(torch_lm, form=form).open(300, 256)):
         source = Fresh(Ask(ExactRetriever(DOCUMENTS)), windows, reader.note)
         stops = [*range(step, 300, step), 300]
         logits.append(torch.cat([part for s in stops for *_, part in read_through(reader, IDS, s, source, windows)]))
@@ -74,7 +74,7 @@ def test_every_family_is_exported(family: str, tmp_path: Path) -> None:
     export_model(decoder, tmp_path, {})
     logits = []
     form = JointAttention(40)
-    for model in (OnnxLM(tmp_path, Checkpoint(threads=1), form), JointDecoding(decoder, form)):
+    for model in (OnnxLM(tmp_path, Checkpoint(threads=1), form), JointDecoding(decoder, form=form)):
         reader = model.open(120, 256)
         source = Fresh(Ask(ExactRetriever(DOCUMENTS)), Windows(16), reader.note)
         logits.append(torch.cat([part for *_, part in read_through(reader, IDS, 120, source, Windows(16))]))

@@ -114,6 +114,7 @@ def test_generation_by_the_command_line_is_torchs(
         (["--form", "retro"], "--form retro: requires --database"),
         (["--form", "retro", "--database", "x", "--adapters", "y"], "--adapters: not valid with form 'retro'"),
         (["--weights", "x"], "--weights: not valid with form 'joint'"),
+        (["--form", "cross_attention"], "--form cross_attention: cannot be exported to ONNX"),
         (["--adapters", "nowhere"], "--adapters: no such file: nowhere"),
     ],
 )

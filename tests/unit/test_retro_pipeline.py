@@ -39,7 +39,7 @@ TEXTS = [Text(f"{n}", n, tuple(DOCUMENTS[n][20:60] + tokens(110, 10 + n))) for n
 
 def made(chosen: PipelineJob, searcher: ExactRetriever | None = None) -> Pipeline:
     searcher = searcher or ExactRetriever(DOCUMENTS)
-    return Pipeline(JointDecoding(tiny_models.tiny_lm(), chosen.form), chosen, searcher, searcher)
+    return Pipeline(JointDecoding(tiny_models.tiny_lm(), form=chosen.form), chosen, searcher, searcher)
 
 
 @pytest.mark.parametrize("task", ["perplexity", "generate"])

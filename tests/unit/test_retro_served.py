@@ -24,7 +24,7 @@ JOB = job("piperag", 16, "generate")
 
 
 def made(searcher: object, chosen: PipelineJob = JOB) -> Pipeline:
-    return Pipeline(JointDecoding(tiny_models.tiny_lm(), chosen.form), chosen, searcher)
+    return Pipeline(JointDecoding(tiny_models.tiny_lm(), form=chosen.form), chosen, searcher)
 
 
 @pytest.mark.parametrize("kind", ["retro", "piperag"])

@@ -69,6 +69,10 @@ class NeighbourReader(ABC):
             UserError: weights that are missing, damaged, or of another model or form.
         """
 
+    def export(self, checkpoint: Checkpoint, folder: Path) -> Path:
+        """Write the graphs that `load` opens from `checkpoint.exported`, where the form's engines include ONNX."""
+        raise NotImplementedError
+
     def origin(self, checkpoint: Checkpoint) -> tuple[str, str]:
         """(name, hash) of the weights. Raises UserError where they cannot be had."""
         from ragauge import assets

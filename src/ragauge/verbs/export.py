@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from ragauge import registry
 from ragauge.errors import UserError
+
+if TYPE_CHECKING:
+    from ragauge.generation.reader import Checkpoint, NeighbourReader
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--form", default="joint", choices=("joint", "retro"), help="retro: export RETRO in place of --model")
+    add("--form", default="joint", choices=registry.names("reader"), help="retro: export RETRO in place of --model")
     add("--model", default="smollm2-135m-instruct", help="the decoder: name, source or folder; exported in float32")
     add(
         "--adapters",
@@ -25,45 +30,37 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    _check(args)
-    print(_retro(args) if args.form == "retro" else _decoder(args))
+    from ragauge.generation.readers import reader_of
+
+    form = reader_of(args.form)
+    _check(args, form)
+    print(form.export(_checkpoint(args, form), args.out))
 
 
-def _check(args: argparse.Namespace) -> None:
-    if args.form == "retro" and not args.database:
-        raise UserError("--form retro: requires --database, whose tokenizer sets the vocabulary")
-    of_other = {"--adapters": args.adapters} if args.form == "retro" else {"--weights": args.weights}
+def _check(args: argparse.Namespace, form: NeighbourReader) -> None:
+    if "onnx" not in form.engines:
+        raise UserError(f"--form {args.form}: cannot be exported to ONNX")
+    if form.own_model and not args.database:
+        raise UserError(f"--form {args.form}: requires --database, whose tokenizer sets the vocabulary")
+    of_other = {"--adapters": args.adapters} if form.own_model else {"--weights": args.weights}
     for option in (option for option, value in of_other.items() if value):
         raise UserError(f"{option}: not valid with form {args.form!r}")
     if args.adapters and not args.adapters.is_file():
         raise UserError(f"--adapters: no such file: {args.adapters}")
 
 
-def _decoder(args: argparse.Namespace) -> Path:
-    from ragauge import assets
-    from ragauge.engines import load_lm
+def _checkpoint(args: argparse.Namespace, form: NeighbourReader) -> Checkpoint:
+    """What is exported."""
+    from dataclasses import replace
+
     from ragauge.experiment.checks import check_source
-    from ragauge.generation.onnx.decoder import export_model
-    from ragauge.generation.retrofit.adapters import Adapters
+    from ragauge.generation.reader import Checkpoint
     from ragauge.io.folders import file_sha256
-
-    check_source(args.model, "--model")
-    lm = load_lm(args.model)
-    sha256 = assets.describe(args.model)["sha256"]
-    adapted = Adapters.load(args.adapters, lm, sha256).merged(lm) if args.adapters else None
-    about = {
-        "model": args.model,
-        "model_sha256": sha256,
-        "adapters_sha256": file_sha256(args.adapters) if args.adapters else None,
-    }
-    return export_model(lm, args.out, about, adapted)
-
-
-def _retro(args: argparse.Namespace) -> Path:
-    from ragauge.generation.onnx.retro import export_retro
-    from ragauge.generation.retro_model.weights import make_retro, origin
     from ragauge.retrieval.database import Database
 
-    vocabulary = Database(args.database).vocabulary
-    about = {"model": "retro", "model_sha256": origin(args.weights, args.seed), "vocabulary": vocabulary}
-    return export_retro(make_retro(args.weights, args.seed, vocabulary), args.out, about)
+    if not form.own_model:
+        check_source(args.model, "--model")
+    vocabulary = Database(args.database).vocabulary if args.database else 0
+    made = Checkpoint(args.model, adapters=args.adapters, weights=args.weights, seed=args.seed, vocabulary=vocabulary)
+    adapters_sha256 = file_sha256(args.adapters) if args.adapters else None
+    return replace(made, sha256=form.origin(made)[1], adapters_sha256=adapters_sha256)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import ClassVar
 
 import torch
@@ -46,16 +47,29 @@ class JointAttention(NeighbourReader):
             from ragauge.generation.onnx.decoder import open_exported
 
             return open_exported(checkpoint, self)
-        lm, adapted = checkpoint.decoder(), None
-        if checkpoint.adapters is not None:
-            adapted = Adapters.load(checkpoint.adapters, lm, checkpoint.sha256).merged(lm)
-        return JointDecoding(lm, self, adapted)
+        return JointDecoding(*_in_torch(checkpoint), self)
+
+    def export(self, checkpoint: Checkpoint, folder: Path) -> Path:
+        """See `NeighbourReader.export`."""
+        from ragauge.generation.onnx.decoder import export_model
+
+        lm, adapted = _in_torch(checkpoint)
+        about = {"model": checkpoint.model, "model_sha256": checkpoint.sha256}
+        return export_model(lm, folder, about | {"adapters_sha256": checkpoint.adapters_sha256}, adapted)
+
+
+def _in_torch(checkpoint: Checkpoint) -> tuple[LM, LM | None]:
+    """The decoder, and the same with trained adapters where there are any."""
+    lm = checkpoint.decoder()
+    if checkpoint.adapters is None:
+        return lm, None
+    return lm, Adapters.load(checkpoint.adapters, lm, checkpoint.sha256).merged(lm)
 
 
 class JointDecoding(Decoding):
     """A decoder that reads neighbours itself, or as `adapted` does: the same decoder with trained adapters."""
 
-    def __init__(self, lm: LM, form: JointAttention | None = None, adapted: LM | None = None) -> None:
+    def __init__(self, lm: LM, adapted: LM | None = None, form: JointAttention | None = None) -> None:
         super().__init__(lm)
         self.form, self.adapted = form or JointAttention(), adapted
 

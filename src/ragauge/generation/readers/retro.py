@@ -10,6 +10,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -41,6 +42,14 @@ class OwnEncoder(NeighbourReader):
             torch.set_num_threads(checkpoint.threads)
         model = make_retro(checkpoint.weights, checkpoint.seed, checkpoint.vocabulary, checkpoint.device)
         return RetroLM(model.to(DTYPES[checkpoint.dtype]), checkpoint.tokenizer)
+
+    def export(self, checkpoint: Checkpoint, folder: Path) -> Path:
+        """See `NeighbourReader.export`."""
+        from ragauge.generation.onnx.retro import export_retro
+
+        model = make_retro(checkpoint.weights, checkpoint.seed, checkpoint.vocabulary)
+        about = {"model": "retro", "model_sha256": checkpoint.sha256, "vocabulary": checkpoint.vocabulary}
+        return export_retro(model, folder, about)
 
     def origin(self, checkpoint: Checkpoint) -> tuple[str, str]:
         """See `NeighbourReader.origin`."""
