@@ -27,6 +27,33 @@ HOTPOT = {
     },
     "supporting_facts": {"title": ["Vienna", "Danube", "Vienna"], "sent_id": [0, 0, 1]},
 }
+ENGINE = """
+import sys
+from ragauge import engines, methods
+from ragauge.errors import UserError
+from ragauge.prompts import build_prompt
+source = sys.argv[1]
+theirs, ours = engines.load(source, "transformers"), engines.load(source)
+prompt = build_prompt(
+    "Which river?", [("Graz", "A city."), ("Vienna", "By the Danube.")],
+    instruction="Answer.", template="plain", tokenizer=theirs.tokenizer,
+)
+limits = engines.Limits(8, ignore_stop=True)
+naive = methods.make("naive")
+with theirs.tracing() as trace:
+    print(naive.answer(theirs, None, prompt, limits).ids == naive.answer(ours, None, prompt, limits).ids)
+print([(call.stage, len(call.lengths)) for call in trace], len(theirs.respond("Danube", limits).token_s))
+print(naive.refusal(theirs), "|", methods.make("prompt_cache").refusal(theirs))
+inner = {"inner": "first_documents", "inner_options": {"top_k": 1}}
+reversed_first = methods.make("reversed_documents", **inner)
+print(reversed_first.answer(theirs, None, prompt, limits).kept)
+around = methods.make("reversed_documents", inner="bm25")
+print(around.inner_options, around.refusal(theirs))
+try:
+    methods.make("reversed_documents", "x", inner="first_documents", inner_options={"top_k": 0})
+except UserError as error:
+    print(error)
+"""
 QWEN = """
 import sys, torch, transformers
 from ragauge.engines import Row, Span, load_lm
@@ -152,7 +179,7 @@ def extended(root: Path, blocks: list[tuple[str, str]], tmp_path_factory: pytest
             _add(folder / name, text)
     experiment["databases"]["graphs"] = {"indexes": {"graph": {"type": "hnsw", "parts": 2}}}
     _write(folder / "config.yaml", experiment)
-    here = {"models": "tiny", "datasets": "nq_open"}  # what can be run without a download
+    here = {"models": "tiny", "datasets": "nq_open", "methods": "first_k2"}  # what can be run without a download
     _write(
         folder / "local.yaml",
         experiment
@@ -177,7 +204,7 @@ def python(folder: Path, *arguments: str) -> str:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"  # jobs call `ragauge`
     env = {**os.environ, "PATH": path, "PYTHONPATH": str(folder / "src"), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [sys.executable, *arguments], cwd=folder, env=env, capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, *arguments], cwd=folder, env=env, capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -202,6 +229,7 @@ def test_the_page_shows_one_new_file_for_each_kind(root: Path, blocks: list[tupl
             "methods",
             "datasets",
             "metrics",
+            "engines/backends",
             "engines/families",
             "items",
             "retrieval/indexes",
@@ -230,7 +258,7 @@ def test_validate_plans_what_was_added(extended: Path) -> None:
     plan = ragauge(extended, "validate", "config.yaml")
     assert "models    tiny, smollm2-360m-instruct" in plan
     assert "data set  hotpotqa: 20 questions" in plan
-    assert "methods   1 variants: first_k2" in plan
+    assert "methods   2 variants: first_k2, first_k2_reversed" in plan
     assert "lost_in_the_middle" in plan
 
 
@@ -238,7 +266,7 @@ def test_the_workflow_plans_what_was_added(extended: Path) -> None:
     output = python(extended, "-m", "snakemake", "-n")
     jobs = dict(re.findall(r"^(\w+) +(\d+)$", output, re.MULTILINE))
     assert jobs["lost_in_the_middle"] == "1"
-    assert jobs["answers"] == "4"  # two data sets under two models
+    assert jobs["answers"] == "8"  # two variants, two data sets, two models
     built = [jobs[rule] for rule in ("index_training", "index_codes", "index", "index_recall")]
     assert built == ["2", "4", "2", "2"]  # the added type's index and a graph, of two shards each
 
@@ -274,6 +302,16 @@ def test_the_metric_scores_records_and_plain_predictions(extended: Path, records
     assert scored["n"] == 4
     (extended / "said.jsonl").write_text('{"prediction": "The Danube"}\n{"prediction": "the"}\n')
     assert json.loads(ragauge(extended, "score", "--metric", "answer_rate", "said.jsonl", "--json"))["mean"] == 0.5
+
+
+def test_a_text_engine_and_a_wrapper_are_one_file_each(extended: Path) -> None:
+    printed = python(extended, "-c", ENGINE, str(extended / "tiny")).splitlines()
+    same, trace, refusals, kept, options, error = printed[-6:]
+    assert (same, trace) == ("True", "[('prompt', 1)] 8")
+    assert refusals == "None | requires an engine with key-value caches"
+    assert kept == "(1,)"
+    assert options == ("{'top_k': 1, 'path_caching': True} requires an engine with key-value caches")
+    assert error.startswith("x.inner.top_k: Input should be greater than or equal to 1")
 
 
 def test_the_family_equals_transformers_trains_retrofit_and_exports(extended: Path) -> None:

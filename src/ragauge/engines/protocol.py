@@ -204,3 +204,13 @@ class SpanEngine(Engine, Protocol):
         Returns: the new token ids; an end-of-text id is left out, a token that completes a stop string is kept.
         """
         ...
+
+
+def read_and_generate(engine: SpanEngine, prompt: Sequence[int] | str, limits: Limits, stage: str) -> Response:
+    """The text level over the span level: the whole prompt as one row in a cache of its own."""
+    ids = engine.tokenizer(prompt)["input_ids"] if isinstance(prompt, str) else list(prompt)
+    cache = engine.new_cache(len(ids) + limits.max_new_tokens)
+    row = Row(ids, [float(i) for i in range(len(ids))])
+    read = engine.extend(cache, [row], stage=stage, last_logits=True)
+    assert read.last_logits is not None
+    return Response(engine.generate(cache, read.last_logits[0], float(len(ids)), limits))

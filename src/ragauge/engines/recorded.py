@@ -29,6 +29,7 @@ from ragauge.engines.protocol import (
     Response,
     Row,
     Span,
+    read_and_generate,
 )
 from ragauge.errors import UserError
 
@@ -84,11 +85,7 @@ class RecordedEngine(ABC):
 
     def respond(self, prompt: Sequence[int] | str, limits: Limits, *, stage: str = "prompt") -> Response:
         """See `Engine.respond`."""
-        ids = self.tokenizer(prompt)["input_ids"] if isinstance(prompt, str) else list(prompt)
-        cache = self.new_cache(len(ids) + limits.max_new_tokens)
-        read = self.extend(cache, [Row(ids, [float(i) for i in range(len(ids))])], stage=stage, last_logits=True)
-        assert read.last_logits is not None
-        return Response(self.generate(cache, read.last_logits[0], float(len(ids)), limits))
+        return read_and_generate(self, prompt, limits, stage)
 
     def found_by(self, finder: RecordedEngine) -> None:
         """Have another decoder find evidence: its calls stand in this one's traces, its caches count with this one's.

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -109,29 +109,6 @@ class Decoding(ABC):
     @abstractmethod
     def open(self, tokens: int, neighbour_tokens: int = 0) -> Reader:
         """See `Model.open`."""
-
-
-class Traced:
-    """A decoder beside `ragauge.engines` that records its calls."""
-
-    _trace: Trace | None = None
-
-    def synchronize(self) -> None:
-        """Wait until the device has done all that it was asked to; nothing where calls return with their results."""
-
-    @contextmanager
-    def tracing(self) -> Iterator[Trace]:
-        """Record every call made inside the block into the list it yields."""
-        outer, self._trace = self._trace, []
-        try:
-            yield self._trace
-        finally:
-            self._trace = outer
-
-    def note(self, call: Call) -> None:
-        """Add a call to the trace."""
-        if self._trace is not None:
-            self._trace.append(call)
 
 
 class Reader(Protocol):

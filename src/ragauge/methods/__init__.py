@@ -30,7 +30,7 @@ def make(name: str, where: str = "", **options: Any) -> Method:
             raise unknown(f"option of {name}", option, types, where)
         _check(value, types[option], f"{where or name}.{option}")
     method: Method = kind(**options)
-    return method
+    return method.checked(where or name)
 
 
 def options(name: str, where: str = "", **given: Any) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 from ragauge.engines.protocol import Capabilities, Engine, Limits, Row, SpanEngine, mismatch
 from ragauge.prompts import Prompt, unit_steps
@@ -62,6 +62,14 @@ class Method(ABC):
             UserError: the prompt is longer than the model's context.
         """
 
+    def checked(self, where: str = "") -> Self:
+        """This method, its options completed by what only it knows of them; called by `make` once.
+
+        Raises:
+            UserError: options that exclude each other; `where` is the place in a configuration.
+        """
+        return self
+
     def required(self) -> Capabilities:
         """What these options require of an engine."""
         return self.requires
@@ -73,7 +81,7 @@ class Method(ABC):
     def unsupported(self, lm: SpanEngine) -> str | None:
         """Why the method cannot run on this model, for a reason of its shape or tokenizer; None where it can.
 
-        Called on engines that have what is required, `refusal` does both.
+        Asked of engines that have what is required; `refusal` checks both.
         """
         return None
 

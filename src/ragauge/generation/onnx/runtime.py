@@ -11,8 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ragauge.engines.traced import Traced
 from ragauge.errors import UserError
-from ragauge.generation.reader import Checkpoint, Traced
+from ragauge.generation.reader import Checkpoint
 from ragauge.io.graphs import open_session
 from ragauge.io.records import replace_atomically
 

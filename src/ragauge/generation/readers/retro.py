@@ -18,7 +18,8 @@ from torch import Tensor
 
 from ragauge.cost.trace import Call
 from ragauge.engines import DTYPES
-from ragauge.generation.reader import Checkpoint, Model, NeighbourReader, Prepare, Tokens, Traced
+from ragauge.engines.traced import Traced
+from ragauge.generation.reader import Checkpoint, Model, NeighbourReader, Prepare, Tokens
 from ragauge.generation.retro_model.architecture import Retro
 from ragauge.generation.retro_model.weights import make_retro, origin
 from ragauge.generation.windows import CHUNK

@@ -1,0 +1,31 @@
+"""A record of calls, for engines and readers that make theirs outside of key-value caches of this package."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ragauge.cost.trace import Call, Trace
+
+
+class Traced:
+    """Calls are recorded while `tracing`."""
+
+    _trace: Trace | None = None
+
+    def synchronize(self) -> None:
+        """Wait until the device has done all that it was asked to; nothing where calls return with their results."""
+
+    @contextmanager
+    def tracing(self) -> Iterator[Trace]:
+        """Record every call made inside the block into the list it yields."""
+        outer, self._trace = self._trace, []
+        try:
+            yield self._trace
+        finally:
+            self._trace = outer
+
+    def note(self, call: Call) -> None:
+        """Add a call to the trace."""
+        if self._trace is not None:
+            self._trace.append(call)

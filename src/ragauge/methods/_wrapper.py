@@ -1,0 +1,79 @@
+"""Methods around methods: an option names another method, which this one runs on what it changes.
+
+A wrapper overrides `prepare` or `answer` and hands the wrapped method a prompt, a state or an engine of its own making;
+what it does not override is the wrapped method's. `EngineAround` is an engine that hands every call on, to derive from
+where calls are to change (a cache compressed before generation, say).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Self
+
+from ragauge.engines.protocol import (
+    Capabilities,
+    Limits,
+    Response,
+    SpanEngine,
+    read_and_generate,
+)
+from ragauge.errors import UserError
+from ragauge.methods._base import Answer, Method
+from ragauge.prompts import Prompt
+
+
+@dataclass(frozen=True)
+class Wrapper(Method):
+    """A method around another one. What either requires or reads, both together do."""
+
+    inner: str = "naive"  # the wrapped method
+    inner_options: dict[str, Any] = field(default_factory=dict)  # of the wrapped method; `make` fills in its defaults
+
+    @cached_property
+    def wrapped(self) -> Method:
+        """The wrapped method."""
+        return self._wrapped("")
+
+    def checked(self, where: str = "") -> Self:
+        from ragauge import methods
+
+        wrapped = self._wrapped(where)
+        if isinstance(wrapped, type(self)):
+            raise UserError(f"{where}.inner: {self.inner!r} is this method itself")
+        return replace(self, inner_options=methods.options(self.inner, f"{where}.inner", **self.inner_options))
+
+    def required(self) -> Capabilities:
+        return self.requires | self.wrapped.required()
+
+    def assets(self) -> tuple[str, ...]:
+        return self.wrapped.assets()
+
+    def unsupported(self, lm: SpanEngine) -> str | None:
+        return self.wrapped.unsupported(lm)
+
+    def prepare(self, lm: SpanEngine, prompt: Prompt) -> Any:
+        return self.wrapped.prepare(lm, prompt)
+
+    def answer(self, lm: SpanEngine, state: Any, prompt: Prompt, limits: Limits) -> Answer:
+        return self.wrapped.answer(lm, state, prompt, limits)
+
+    def _wrapped(self, where: str) -> Method:
+        from ragauge import methods
+
+        return methods.make(self.inner, f"{where}.inner" if where else "", **self.inner_options)
+
+
+class EngineAround:
+    """An engine that hands every call on to another one; its own text level goes through its own span level."""
+
+    def __init__(self, engine: SpanEngine) -> None:
+        self.engine = engine
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.engine, name)
+
+    def respond(self, prompt: Sequence[int] | str, limits: Limits, *, stage: str = "prompt") -> Response:
+        """See `Engine.respond`."""
+        return read_and_generate(self, prompt, limits, stage)
