@@ -8,8 +8,6 @@ known is ready before the clock starts; the question, the task and the response 
 from __future__ import annotations
 
 import gc
-import json
-import os
 import random
 import statistics
 import time
@@ -17,7 +15,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from ragauge.cost import cold, gap
@@ -134,18 +131,6 @@ def run(
         "rows": bench.rows,
         "documents": {"state": cold.STATE, "rows": bench.documents} if documents_cold else None,
     }
-
-
-def save(result: Mapping[str, Any], path: Path) -> None:
-    """Write a result as JSON in one step: the file is there whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.partial")
-    try:
-        partial.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        os.replace(partial, path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
 
 
 def summarise(rows: Sequence[Mapping[str, Any]], disturbed: bool = False) -> dict[str, dict[str, dict[str, float]]]:

@@ -9,14 +9,13 @@ that it showed.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ragauge.cost.cycles import dtype_bytes, kv_bytes
 from ragauge.cost.flop import FLOP_PER_MAC, call_macs, layer_weights, output_weights
 from ragauge.cost.shape import Shape
-from ragauge.cost.trace import Call, online
+from ragauge.cost.trace import Call
 from ragauge.errors import unknown
 
 Machine = Mapping[str, Any]
@@ -43,19 +42,6 @@ def floor_seconds(call: Call, shape: Shape, dtype: object, machine: Machine) -> 
     compute_s = FLOP_PER_MAC * call_macs(call, shape) / matmul_rate(machine, dtype)
     memory_s = call_bytes(call, shape, dtype) / machine["bandwidth_bytes_per_s"]["high"]
     return max(compute_s, memory_s)
-
-
-def stage_floor_seconds(trace: Iterable[Call], shape: Shape, dtype: object, machine: Machine) -> dict[str, float]:
-    """Least seconds of the online calls of each stage, in the order of the stages' first calls."""
-    stages: dict[str, float] = defaultdict(float)
-    for call in online(trace):
-        stages[call.stage] += floor_seconds(call, shape, dtype, machine)
-    return dict(stages)
-
-
-def trace_floor_seconds(trace: Iterable[Call], shape: Shape, dtype: object, machine: Machine) -> float:
-    """Least seconds of a trace's online calls, all rows of parallel calls done by this one machine."""
-    return sum(stage_floor_seconds(trace, shape, dtype, machine).values())
 
 
 def matmul_rate(machine: Machine, dtype: object) -> float:

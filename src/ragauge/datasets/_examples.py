@@ -11,17 +11,13 @@ from typing import Any
 from ragauge.datasets._base import Document, Example, Stretch, check
 from ragauge.errors import UserError
 from ragauge.io.jsonl import field, objects, read_jsonl, strings
-from ragauge.io.records import replace_atomically
+from ragauge.io.records import write_file
 
 
 def write_examples(path: Path, examples: Iterable[Example]) -> None:
     """Write one JSON line per example, atomically."""
     lines = "".join(json.dumps(asdict(example), ensure_ascii=False) + "\n" for example in examples)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        replace_atomically(path, lines.encode())
-    except OSError as error:
-        raise UserError(f"{path}: cannot be written: {error.strerror or error}") from error
+    write_file(path, lines.encode())
 
 
 def read_examples(path: Path) -> list[Example]:

@@ -375,6 +375,19 @@ def replace_atomically(path: Path, content: bytes) -> None:
     _sync_folder(path.parent)
 
 
+def write_file(path: Path, content: bytes) -> None:
+    """As `replace_atomically`, with the folders above the file.
+
+    Raises:
+        UserError: it cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_atomically(path, content)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
 def _write_line(file: IO[bytes], line: str) -> None:
     """Append a line and wait for the disk; where that fails, take back what was written of it."""
     start = file.seek(0, os.SEEK_END)

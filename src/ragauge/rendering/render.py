@@ -43,11 +43,10 @@ def write_provenance(config: Any, results_dir: Path, out_dir: Path) -> Path:
     """Write `provenance.json` below `out_dir`: settings, data, code and machine of everything in `results_dir`."""
     import json
 
-    from ragauge.io.records import replace_atomically
+    from ragauge.io.records import write_file
     from ragauge.results.provenance import describe
 
     path = Path(out_dir) / "provenance.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps(describe(Runs(Path(results_dir), config)), indent=1, ensure_ascii=False)
-    replace_atomically(path, f"{text}\n".encode())
+    write_file(path, f"{text}\n".encode())
     return path

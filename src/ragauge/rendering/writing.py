@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ragauge.io.records import replace_atomically
+from ragauge.io.records import write_file
 from ragauge.rendering import style
 from ragauge.results.cells import VALUES
 
@@ -28,7 +28,6 @@ _TEX |= {"\\": r"\textbackslash{}", "·": r"$\cdot$", "×": r"$\times$", "–": 
 
 def write(item: str, table: pd.DataFrame, figure: Figure, about: str, footer: str, out_dir: Path) -> list[Path]:
     """Write `<item>.{csv,md,tex,svg,pdf,png}` below `out_dir`; returns their paths."""
-    out_dir.mkdir(parents=True, exist_ok=True)
     contents = {
         "csv": csv_text(table).encode(),
         "md": markdown(table, about, footer).encode(),
@@ -37,7 +36,7 @@ def write(item: str, table: pd.DataFrame, figure: Figure, about: str, footer: st
     }
     paths = {out_dir / f"{item}.{kind}": data for kind, data in contents.items()}
     for path, data in paths.items():
-        replace_atomically(path, data)
+        write_file(path, data)
     return list(paths)
 
 

@@ -17,16 +17,11 @@ def write(config: Any, results_dir: Path, out_dir: Path) -> Path:
     Raises:
         UserError: the page cannot be written there.
     """
-    from ragauge.errors import UserError
-    from ragauge.io.records import replace_atomically
+    from ragauge.io.records import write_file
     from ragauge.report import page
     from ragauge.report.reading import ReadableRuns
 
     path = Path(out_dir) / "index.html"
     text = page.page(ReadableRuns(Path(results_dir), config), Path(out_dir))
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        replace_atomically(path, text.encode("utf-8", "replace"))  # half a surrogate pair is not valid UTF-8
-    except OSError as error:
-        raise UserError(f"{path}: cannot be written: {error.strerror or error}") from error
+    write_file(path, text.encode("utf-8", "replace"))  # half a surrogate pair is not valid UTF-8
     return path

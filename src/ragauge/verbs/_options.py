@@ -267,13 +267,9 @@ def first(*values: Any) -> Any:
 
 
 def write_json(path: Path, data: Any) -> None:
-    from ragauge.io.records import replace_atomically
+    from ragauge.io.records import write_file
 
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        replace_atomically(path, (json.dumps(data, indent=1, ensure_ascii=False, default=str) + "\n").encode())
-    except OSError as error:
-        raise UserError(f"{path}: cannot be written: {error.strerror or error}") from error
+    write_file(path, (json.dumps(data, indent=1, ensure_ascii=False, default=str) + "\n").encode())
 
 
 def show(result: Any, as_json: bool) -> None:

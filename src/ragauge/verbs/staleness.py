@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from ragauge.errors import UserError
 from ragauge.verbs import _options as options
@@ -13,7 +12,6 @@ from ragauge.verbs import _options as options
 if TYPE_CHECKING:
     from ragauge.retrieval.retriever import Retriever
     from ragauge.retrieval.settings import StalenessSettings
-    from ragauge.retrieval.staleness import Likeness
 
 ELSEWHERE = ("database",)  # keys that are no option, or one of another meaning
 
@@ -33,6 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Write one JSON file: what was compared by what, and each query's cosines."""
+    from dataclasses import asdict
+
     settings = _settings(args)
     from ragauge.cost.machine import provenance
     from ragauge.generation.evaluation import texts
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> None:
         "stale_tokens": comparison.stale_tokens,
         "provenance": provenance(),
     }
-    _write(args.out, report, found)
+    options.write_json(args.out, {**report, "queries": [asdict(one) for one in found]})
     print(args.out)
 
 
@@ -87,16 +87,3 @@ def _retriever(args: argparse.Namespace) -> Retriever:
     return Retriever.open(
         args.database, args.index, encoder=made["encoder"], engine=made["engine"], threads=args.threads
     )
-
-
-def _write(path: Path, report: dict[str, Any], found: list[Likeness]) -> None:
-    from dataclasses import asdict
-
-    from ragauge.io.records import replace_atomically
-
-    text = json.dumps({**report, "queries": [asdict(one) for one in found]}, ensure_ascii=False)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        replace_atomically(path, f"{text}\n".encode())
-    except OSError as error:
-        raise UserError(f"{path}: cannot be written: {error.strerror or error}") from error

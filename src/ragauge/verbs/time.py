@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from ragauge.cost import gap, latency, machine
+    from ragauge.cost import gap, machine
     from ragauge.evaluation import costing
 
     config = options.configuration(args)
@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> None:
         result = costing.time_shape(variants, args.dataset, model, **common)
     else:
         result = costing.time_model(variants, options.questions(args, config), args.prompts, model, **common)
-    latency.save(result, args.out)
+    options.write_json(args.out, result)
     for one in (result, *result["other_lengths"]):
         if one["refused"]:
             print(f"ragauge: warning: {args.out}: no summary: {one['refused']}", file=sys.stderr)

@@ -9,10 +9,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
-import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from ragauge.retrieval.vectors import Vectors
 
 DEFAULT_TYPE = "ivf_pq"
@@ -128,6 +129,8 @@ class Together:
 
     def search(self, vectors: np.ndarray, k: int, effort: int) -> tuple[np.ndarray, np.ndarray]:
         """As `Searchable` says, with that effort in each part."""
+        import numpy as np
+
         found = [part.search(vectors, k, effort) for part in self._parts]
         distances, ids = (np.concatenate([one[i] for one in found], axis=1) for i in range(2))
         order = np.lexsort((ids, np.where(ids < 0, np.inf, self._sign * distances)), axis=1)[:, :k]

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-import numpy as np
 from pydantic import Field
 
 from ragauge.errors import UserError
@@ -14,6 +13,8 @@ from ragauge.retrieval.indexes import _faiss
 from ragauge.retrieval.indexes._base import ID_BYTES, IndexRecipe
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from ragauge.retrieval.vectors import Vectors
 
 POINTS_PER_LIST = 39  # training vectors a centroid that faiss asks for
