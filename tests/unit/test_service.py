@@ -22,9 +22,8 @@ import service_parts as parts
 from ragauge.errors import UserError
 from ragauge.retrieval.retriever import Query
 from ragauge.retrieval.service import proto, wire
-from ragauge.retrieval.service.client import Client, RetrievalError
+from ragauge.retrieval.service.client import Client, RetrievalError, call_of
 from ragauge.retrieval.service.proto import ragauge_pb2 as pb
-from ragauge.retrieval.service.proto import ragauge_pb2_grpc
 from ragauge.retrieval.service.server import Server, is_loopback
 from ragauge.retrieval.service.wire import Limits
 
@@ -44,10 +43,10 @@ def client(server: Server) -> Iterator[Client]:
 
 
 @pytest.fixture(scope="module")
-def strict() -> Iterator[ragauge_pb2_grpc.RetrievalStub]:
-    """The calls of a server with narrow limits, without a client of ours before them."""
+def strict() -> Iterator[grpc.UnaryUnaryMultiCallable]:
+    """The searches of a server with narrow limits, without a client of ours before them."""
     with Server(parts.Toy(), parts.ABOUT, limits=LIMITS) as running, grpc.insecure_channel(running.address) as channel:
-        yield ragauge_pb2_grpc.RetrievalStub(channel)
+        yield call_of(channel, "Search", pb.SearchReply)
 
 
 def test_the_generated_modules_are_those_of_the_proto_file(tmp_path: Path) -> None:
@@ -55,7 +54,7 @@ def test_the_generated_modules_are_those_of_the_proto_file(tmp_path: Path) -> No
     subprocess.run([sys.executable, "-m", "ragauge.retrieval.service.proto", str(tmp_path)], check=True)
     folder = Path(proto.__file__).parent
     generated = sorted((tmp_path / "ragauge" / "retrieval" / "service" / "proto").iterdir())
-    assert [path.name for path in generated] == ["ragauge_pb2.py", "ragauge_pb2.pyi", "ragauge_pb2_grpc.py"]
+    assert [path.name for path in generated] == ["ragauge_pb2.py", "ragauge_pb2.pyi"]
     for path in generated:
         assert path.read_text() == (folder / path.name).read_text(), (
             f"run `{sys.executable} -m ragauge.retrieval.service.proto`"
@@ -148,19 +147,19 @@ def tokens(*ids: int) -> dict[str, Any]:
     ],
 )
 def test_a_field_out_of_bounds_is_named_with_its_value_and_range(
-    strict: ragauge_pb2_grpc.RetrievalStub, queries: list[dict[str, Any]], message: str
+    strict: grpc.UnaryUnaryMultiCallable, queries: list[dict[str, Any]], message: str
 ) -> None:
     request = pb.SearchRequest(request_id="r", queries=[pb.Query(**query) for query in queries])
     with pytest.raises(grpc.RpcError) as caught:
-        strict.Search(request, timeout=5)
+        strict(request, timeout=5)
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert caught.value.details().startswith(message)
 
 
 @pytest.mark.parametrize("name", ["", "x" * 129])
-def test_a_request_without_a_proper_name_is_refused(strict: ragauge_pb2_grpc.RetrievalStub, name: str) -> None:
+def test_a_request_without_a_proper_name_is_refused(strict: grpc.UnaryUnaryMultiCallable, name: str) -> None:
     with pytest.raises(grpc.RpcError, match=rf"request_id: {len(name)} characters; must be from 1 to 128"):
-        strict.Search(pb.SearchRequest(request_id=name, queries=[pb.Query(**GOOD)]), timeout=5)
+        strict(pb.SearchRequest(request_id=name, queries=[pb.Query(**GOOD)]), timeout=5)
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -232,9 +231,9 @@ def test_a_reply_that_does_not_fit_is_an_error(reply: pb.SearchReply, message: s
     def answer(request: pb.SearchRequest, _: grpc.ServicerContext) -> pb.SearchReply:
         return pb.SearchReply(request_id=reply.request_id or request.request_id, results=reply.results)
 
-    servicer = type("Odd", (ragauge_pb2_grpc.RetrievalServicer,), {"Search": staticmethod(answer)})
+    handler = grpc.unary_unary_rpc_method_handler(answer, pb.SearchRequest.FromString, pb.SearchReply.SerializeToString)
     server = grpc.server(ThreadPoolExecutor(1))
-    ragauge_pb2_grpc.add_RetrievalServicer_to_server(servicer(), server)
+    server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(wire.SERVICE, {"Search": handler})])
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     try:

@@ -12,17 +12,18 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
 import grpc
+from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from ragauge.errors import UserError
 from ragauge.retrieval.retriever import Neighbours, Query
 from ragauge.retrieval.service import wire
 from ragauge.retrieval.service.proto import ragauge_pb2 as pb
-from ragauge.retrieval.service.proto import ragauge_pb2_grpc
 from ragauge.retrieval.service.wire import About
 
 DEADLINE_S = 10.0
@@ -78,7 +79,9 @@ class Client:
             raise UserError(f"retrieval retries: {retries}; must be a number from 0")
         self.address, self.deadline_s, self.retries = address, deadline_s, retries
         self._channel = _channel(address, tls_ca)
-        self._stub = ragauge_pb2_grpc.RetrievalStub(self._channel)
+        self._search = call_of(self._channel, "Search", pb.SearchReply)
+        self._describe = call_of(self._channel, "Describe", pb.Description)
+        self._detokenize = call_of(self._channel, "Detokenize", pb.DetokenizeReply)
         self._numbers, self._name = itertools.count(1), uuid.uuid4().hex[:12]
 
     def search(self, queries: Sequence[Query]) -> list[Neighbours]:
@@ -92,17 +95,17 @@ class Client:
     def start(self, queries: Sequence[Query]) -> Pending:
         """Send a search and return at once; its deadline begins now."""
         request = wire.request(f"{self._name}-{next(self._numbers)}", queries)
-        return Pending(self, request, self._stub.Search.future)
+        return Pending(self, request, self._search.future)
 
     def describe(self) -> About:
         """What the server holds. Raises RetrievalError as `search` does."""
-        call = _Call(self, "describe", pb.DescribeRequest(), self._stub.Describe.future)
+        call = _Call(self, "describe", pb.DescribeRequest(), self._describe.future)
         return wire.about(call.result())
 
     def detokenize(self, sequences: Sequence[Sequence[int]]) -> list[str]:
         """Tokens of the server's database as text, one for each sequence. Raises RetrievalError as `search` does."""
         request = pb.DetokenizeRequest(sequences=[pb.Tokens(ids=sequence) for sequence in sequences])
-        return list(_Call(self, "detokenize", request, self._stub.Detokenize.future).result().texts)
+        return list(_Call(self, "detokenize", request, self._detokenize.future).result().texts)
 
     def wait_until_ready(self, limit_s: float) -> None:
         """Return when the server reports that it serves. Raises RetrievalError when it does not within `limit_s`."""
@@ -222,6 +225,11 @@ def _check_address(address: str) -> None:
     found = ADDRESS.fullmatch(address)
     if found is None or not 0 < int(found[2]) < 65536:
         raise UserError(f"retrieval address {address!r}: must be host:port, as in 127.0.0.1:50051")
+
+
+def call_of(channel: grpc.Channel, name: str, reply: type[Message]) -> grpc.UnaryUnaryMultiCallable:
+    """A call of the service by its name in ragauge.proto: from its request to a message of the type `reply`."""
+    return channel.unary_unary(f"/{wire.SERVICE}/{name}", methodcaller("SerializeToString"), reply.FromString)
 
 
 def _channel(address: str, tls_ca: Path | None) -> grpc.Channel:

@@ -13,7 +13,7 @@ def main(folder: Path) -> int:
     """Write the modules below `folder`, at the place that the package has in it; returns protoc's exit code."""
     from grpc_tools import protoc
 
-    outputs = [f"--{kind}={folder}" for kind in ("python_out", "pyi_out", "grpc_python_out")]
+    outputs = [f"--{kind}={folder}" for kind in ("python_out", "pyi_out")]
     return int(protoc.main(["protoc", f"--proto_path={ROOT}", *outputs, str(SOURCE)]))
 
 
