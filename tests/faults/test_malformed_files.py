@@ -28,7 +28,6 @@ import damage
 from damage import Damage, bounded, damaged, damaged_document, damaged_lines
 from ragauge import datasets, metrics
 from ragauge.assets import archive, gguf, store
-from ragauge.datasets import _examples
 from ragauge.errors import UserError
 from ragauge.io import records
 from ragauge.io.records import Record, Writer
@@ -208,8 +207,8 @@ def test_data_sets(name: str, tmp_path: Path) -> None:
 @reader
 def written_questions(folder: Path) -> Reader:
     path = folder / "written.jsonl"
-    _examples.write(path, datasets.load("nq_open", data=write_questions(folder / "nq.jsonl")))
-    return Reader(path, partial(_examples.read, path), damaged_lines, files=60)
+    datasets.write_examples(path, datasets.load("nq_open", data=write_questions(folder / "nq.jsonl")))
+    return Reader(path, partial(datasets.read_examples, path), damaged_lines, files=60)
 
 
 @reader

@@ -15,6 +15,7 @@ from ragauge.experiment.schema import parse
 from ragauge.generation.cost import calls
 from ragauge.generation.evaluation import Text
 from ragauge.generation.pipeline import Pipeline
+from ragauge.generation.readers.joint import JointDecoding
 from ragauge.generation.settings import PipelineSettings
 from ragauge.retrieval.settings import DatabaseSettings
 from retro_parts import ExactRetriever, job, tokens
@@ -70,7 +71,7 @@ def test_a_corpus_that_is_not_known_before_it_is_read_has_no_numbers() -> None:
 @pytest.mark.parametrize("task", ["perplexity", "generate"])
 def test_a_pipelines_calls_are_those_of_a_real_one(kind: Any, task: Any) -> None:
     retriever = ExactRetriever([tokens(300, 2), tokens(400, 4)])
-    record = Pipeline(tiny_models.tiny_lm(), job(kind, 32, task), retriever, retriever).record(
+    record = Pipeline(JointDecoding(tiny_models.tiny_lm()), job(kind, 32, task), retriever, retriever).record(
         Text("0", 0, tuple(tokens(150, 7)))
     )
     real = [call for call in record.trace if call["stage"] in ("read", "decode")]
