@@ -179,12 +179,13 @@ def extended(root: Path, blocks: list[tuple[str, str]], tmp_path_factory: pytest
             _add(folder / name, text)
     experiment["databases"]["graphs"] = {"indexes": {"graph": {"type": "hnsw", "parts": 2}}}
     _write(folder / "config.yaml", experiment)
-    here = {"models": "tiny", "datasets": "nq_open", "methods": "first_k2"}  # what can be run without a download
+    here = {"datasets": "nq_open", "methods": "first_k2"}  # what can be run without a download
+    models = {label: experiment["models"][label] | {"source": f"path:{model}"} for label in ("tiny", "by_transformers")}
     _write(
         folder / "local.yaml",
         experiment
         | {section: {label: experiment[section][label]} for section, label in here.items()}
-        | {"items": ["lost_in_the_middle"], "databases": {}, "pipelines": {}},
+        | {"models": models, "items": ["lost_in_the_middle"], "databases": {}, "pipelines": {}},
     )
     return folder
 
@@ -256,7 +257,7 @@ def test_list_names_what_was_added(extended: Path, kind: str, name: str) -> None
 
 def test_validate_plans_what_was_added(extended: Path) -> None:
     plan = ragauge(extended, "validate", "config.yaml")
-    assert "models    tiny, smollm2-360m-instruct" in plan
+    assert "models    tiny, smollm2-360m-instruct, by_transformers" in plan
     assert "data set  hotpotqa: 20 questions" in plan
     assert "methods   2 variants: first_k2, first_k2_reversed" in plan
     assert "lost_in_the_middle" in plan
@@ -266,7 +267,7 @@ def test_the_workflow_plans_what_was_added(extended: Path) -> None:
     output = python(extended, "-m", "snakemake", "-n")
     jobs = dict(re.findall(r"^(\w+) +(\d+)$", output, re.MULTILINE))
     assert jobs["lost_in_the_middle"] == "1"
-    assert jobs["answers"] == "8"  # two variants, two data sets, two models
+    assert jobs["answers"] == "12"  # two variants, two data sets, three models
     built = [jobs[rule] for rule in ("index_training", "index_codes", "index", "index_recall")]
     assert built == ["2", "4", "2", "2"]  # the added type's index and a graph, of two shards each
 
@@ -312,6 +313,43 @@ def test_a_text_engine_and_a_wrapper_are_one_file_each(extended: Path) -> None:
     assert kept == "(1,)"
     assert options == ("{'top_k': 1, 'path_caching': True} requires an engine with key-value caches")
     assert error.startswith("x.inner.top_k: Input should be greater than or equal to 1")
+
+
+def test_the_engine_answers_through_the_configuration(extended: Path, records: Path) -> None:
+    theirs = records.parent.with_name("by_transformers") / records.name
+    own, other = (
+        [json.loads(line)["text"] for line in path.read_text(encoding="utf-8").splitlines()]
+        for path in (records, theirs)
+    )
+    assert own == other
+    meta = json.loads(theirs.with_name(f"{theirs.stem}.meta.json").read_text())
+    assert meta["fingerprint"]["engine"]["name"] == "transformers"
+
+
+def test_a_method_that_the_engine_cannot_run_is_refused_by_the_configuration(extended: Path) -> None:
+    text = yaml.safe_load((extended / "config.yaml").read_text())
+    text["methods"]["sp_k1"] = {"method": "superposition"}
+    _write(extended / "refused.yaml", text)
+    code = "import sys; from ragauge.cli import main; sys.exit(main(['validate', 'refused.yaml']) != 2)"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=extended,
+        env={**os.environ, "PYTHONPATH": str(extended / "src")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr.strip().endswith(
+        "refused.yaml: methods.sp_k1 on models.by_transformers: requires an engine with key-value caches; "
+        "engine 'transformers' has a tokenizer and weights"
+    )
+
+
+def test_the_needs_of_a_wrapper_are_known(extended: Path) -> None:
+    text = yaml.safe_load((extended / "config.yaml").read_text())
+    here = {"models": {"mpt-7b-instruct": {}}, "datasets": {"nq_open": {"limit": 2}}, "databases": {}, "pipelines": {}}
+    _write(extended / "needs.yaml", text | here)
+    assert "`first_k2_reversed`" in ragauge(extended, "needs", "needs.yaml")
 
 
 def test_the_family_equals_transformers_trains_retrofit_and_exports(extended: Path) -> None:

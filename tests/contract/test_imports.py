@@ -32,7 +32,7 @@ ALLOWED: dict[str, set[str]] = {
     "generation": {"engines", "cost", "retrieval", "io", "assets"},
     "training": {"engines", "generation", "evidence", "prompts", "retrieval", "io", "assets", "datasets", "cost"},
     "experiment": {
-        *("assets", "datasets", "methods", "retrieval", "training", "generation", "cost", "evidence", "io"),
+        *("assets", "datasets", "engines", "methods", "retrieval", "training", "generation", "cost", "evidence", "io"),
         *("results",),  # `results.reads` alone, which is data
     },
     "evaluation": {

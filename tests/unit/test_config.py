@@ -55,6 +55,17 @@ MISTAKES = [
     ("models/smollm2-135m-instruct", {"datasets": ["nq"]}, "datasets: unknown data set 'nq'; known: musique, nq_open"),
     ("models/smollm2-135m-instruct", {"max_context": 0}, "max_context: must be greater than or equal to 1, not 0"),
     ("models/smollm2-135m-instruct", {"dtype": "fp32"}, "c.yaml: models.smollm2-135m-instruct.dtype: must be "),
+    (
+        "models/smollm2-135m-instruct",
+        {"engine": "trch"},
+        "models.smollm2-135m-instruct.engine: unknown engine 'trch'; ",
+    ),
+    (
+        "models/smollm2-135m-instruct",
+        {"engine": "shapes"},
+        "c.yaml: methods.naive on models.smollm2-135m-instruct: requires an engine with a tokenizer and weights; "
+        "engine 'shapes' has key-value caches and observable attention",
+    ),
     ("models/smollm2-135m-instruct", {"dtpe": "x"}, "unknown key 'dtpe'; did you mean 'dtype'?"),
     ("datasets/nq_opn", {}, "c.yaml: datasets.nq_opn.dataset: unknown dataset 'nq_opn'; did you mean 'nq_open'?"),
     ("datasets/nq_open", {"limit": 0}, "c.yaml: datasets.nq_open.limit: must be greater than or equal to 1, not 0"),

@@ -11,7 +11,7 @@ import torch
 
 from lm_references import VOCAB, all_logits, row, tokens
 from ragauge.cost.shape import Shape
-from ragauge.engines import LM, Extension, Limits, Row, Span, passes, random_lm
+from ragauge.engines import LM, Extension, Limits, Row, ShapeLM, Span, passes, random_lm
 from ragauge.engines.steps import StepsByCapacity
 from ragauge.errors import UserError
 
@@ -46,6 +46,21 @@ def respond(lm: LM, limits: Limits, prompt: int = 12) -> list[int]:
     cache = lm.new_cache(prompt)
     read = lm.extend(cache, [row(tokens(prompt))], stage="prompt", last_logits=True)
     return lm.generate(cache, read.last_logits[0], prompt, limits)
+
+
+def test_a_response_times_its_tokens(lm: LM) -> None:
+    for limits in (Limits(6, stop=(), ignore_stop=True), Limits(6, stop=())):
+        response = lm.respond(tokens(12), limits)
+        assert response.ids == respond(lm, limits)
+        assert len(response.token_s) == len(response.ids)
+        assert list(response.token_s) == sorted(response.token_s)
+        assert response.token_s[0] > 0
+        assert response.logp == ()  # not asked for
+
+
+def test_an_engine_without_weights_neither_times_nor_scores_tokens() -> None:
+    response = ShapeLM(ROPE).respond(tokens(12), Limits(6), logp=True)
+    assert (len(response.ids), response.token_s, response.logp) == (6, (), ())
 
 
 # ---- reading

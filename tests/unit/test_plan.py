@@ -181,7 +181,7 @@ def codes(plan: Plan) -> dict[str, str]:
     """The digests of the code behind some jobs, by what they make."""
     answers: dict[str, Callable[[], str]] = {
         "questions": lambda: plan.answers.dataset_code(of(dataset="wiki_single")),
-        "answers": lambda: plan.answers.code(of(variant="superposition_k1")),
+        "answers": lambda: plan.answers.code(of(model="smollm2-135m-instruct", variant="superposition_k1")),
         "latency": lambda: plan.answers.latency_code(of(dataset="wiki_single")),
         "pipeline": lambda: plan.pipelines.code(of(pipeline="piperag_64")),
         "item": lambda: plan.items.code("superposition_table_1"),

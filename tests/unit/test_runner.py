@@ -281,7 +281,7 @@ def test_a_finished_run_touches_nothing_and_loads_no_model(
     def unwanted(*args: Any, **options: Any) -> LM:
         raise AssertionError("the model was loaded")
 
-    monkeypatch.setattr(runner, "load_lm", unwanted)
+    monkeypatch.setattr(runner.engines, "load", unwanted)
     assert main(command) == 0
     assert contents(tmp_path) == before
 

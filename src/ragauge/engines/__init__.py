@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ragauge import registry
 from ragauge.engines.protocol import (
+    ANSWERING,
     Capabilities,
     Capability,
     Engine,
@@ -19,16 +20,18 @@ from ragauge.engines.protocol import (
     Span,
     SpanEngine,
     mismatch,
+    named,
 )
 
 if TYPE_CHECKING:
-    from ragauge.engines.backends.shapes import ShapeLM
-    from ragauge.engines.backends.torch import DTYPES, LM, random_lm
-    from ragauge.engines.backends.torch import load as load_lm
     from ragauge.engines.cache import KVCache
     from ragauge.engines.decoder import Decoder
+    from ragauge.engines.lm import DTYPES, LM, random_lm
+    from ragauge.engines.lm import load as load_lm
+    from ragauge.engines.shape_lm import ShapeLM
 
 __all__ = [
+    "ANSWERING",
     "DTYPES",
     "LM",
     "Capabilities",
@@ -43,9 +46,11 @@ __all__ = [
     "ShapeLM",
     "Span",
     "SpanEngine",
+    "capabilities",
     "load",
     "load_lm",
     "mismatch",
+    "named",
     "random_lm",
 ]
 
@@ -54,12 +59,17 @@ def __getattr__(name: str) -> Any:
     """The names above that need torch."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from ragauge.engines import cache, decoder
-    from ragauge.engines.backends import shapes, torch
+    from ragauge.engines import cache, decoder, lm, shape_lm
 
     if name == "load_lm":
-        return torch.load
-    return next(getattr(module, name) for module in (cache, decoder, shapes, torch) if hasattr(module, name))
+        return lm.load
+    return next(getattr(module, name) for module in (cache, decoder, lm, shape_lm) if hasattr(module, name))
+
+
+def capabilities(engine: str, where: str = "") -> Capabilities:
+    """What an engine of `backends/` can do, by its name; raises UserError on an unknown one. Loads no model."""
+    can: Capabilities = registry.module("engine", engine, where).CAPABILITIES
+    return can
 
 
 def load(

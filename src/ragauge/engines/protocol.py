@@ -8,6 +8,7 @@ observed attention. A method states what it requires (`Method.required`), an eng
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -36,10 +37,18 @@ class Capability(Enum):
 Capabilities = frozenset[Capability]
 
 
+ANSWERING: Capabilities = frozenset({Capability.TEXT, Capability.WEIGHTS})  # what every method needs to answer
+
+
 def mismatch(required: Capabilities, capabilities: Capabilities) -> str | None:
     """What an engine lacks of what is required, as one line; None where it lacks nothing."""
-    lacking = [c.value for c in Capability if c in required - capabilities]
-    return f"requires an engine with {' and '.join(lacking)}" if lacking else None
+    lacking = required - capabilities
+    return f"requires an engine with {named(lacking)}" if lacking else None
+
+
+def named(capabilities: Capabilities) -> str:
+    """Capabilities in words."""
+    return " and ".join(c.value for c in Capability if c in capabilities) or "none of these"
 
 
 @dataclass(frozen=True)
@@ -56,8 +65,8 @@ class Response:
     """What an engine generated after a prompt."""
 
     ids: list[int]
-    token_s: tuple[float, ...] = ()  # seconds from the request to each token, where the engine times them
-    logp: tuple[float, ...] = ()  # log-probability of each token, where the engine gives them
+    token_s: tuple[float, ...] = ()  # seconds from the request until each token was known, where the engine times them
+    logp: tuple[float, ...] = ()  # log-probability of each token, where asked for and the engine gives them
 
 
 class Span(NamedTuple):
@@ -123,8 +132,18 @@ class Engine(Protocol):
         """Tokens that prompt and response may have together."""
         ...
 
-    def respond(self, prompt: Sequence[int] | str, limits: Limits, *, stage: str = "prompt") -> Response:
-        """Read a prompt and generate after it, greedily; raises UserError where it is longer than the context."""
+    def respond(
+        self, prompt: Sequence[int] | str, limits: Limits, *, stage: str = "prompt", logp: bool = False
+    ) -> Response:
+        """Read a prompt and generate after it, greedily.
+
+        Args:
+            stage: the name of the call in the trace.
+            logp: also return the tokens' log-probabilities, which may take a call of their own.
+
+        Raises:
+            UserError: the prompt is longer than the context.
+        """
         ...
 
     def tracing(self) -> AbstractContextManager[Trace]:
@@ -140,6 +159,7 @@ class SpanEngine(Engine, Protocol):
     """The span level, of engines with `Capability.SPANS`."""
 
     shape: Shape
+    token_at: list[float]  # time.perf_counter() when each of the last response's tokens was known; may be empty
 
     @property
     def cache_bytes(self) -> int:
@@ -206,11 +226,21 @@ class SpanEngine(Engine, Protocol):
         ...
 
 
-def read_and_generate(engine: SpanEngine, prompt: Sequence[int] | str, limits: Limits, stage: str) -> Response:
+def read_and_generate(
+    engine: SpanEngine, prompt: Sequence[int] | str, limits: Limits, stage: str, logp: bool = False
+) -> Response:
     """The text level over the span level: the whole prompt as one row in a cache of its own."""
+    started = time.perf_counter()
     ids = engine.tokenizer(prompt)["input_ids"] if isinstance(prompt, str) else list(prompt)
     cache = engine.new_cache(len(ids) + limits.max_new_tokens)
     row = Row(ids, [float(i) for i in range(len(ids))])
     read = engine.extend(cache, [row], stage=stage, last_logits=True)
     assert read.last_logits is not None
-    return Response(engine.generate(cache, read.last_logits[0], float(len(ids)), limits))
+    response = engine.generate(cache, read.last_logits[0], float(len(ids)), limits)
+    times = tuple(at - started for at in engine.token_at[: len(response)])
+    if not (logp and response and Capability.WEIGHTS in engine.capabilities):
+        return Response(response, times)
+    again = Row(response, [float(len(ids) + i) for i in range(len(response))], read.spans)
+    [later] = engine.extend(cache, [again], stage="logp", logp=True).logp
+    first = read.last_logits[0].float().log_softmax(-1)[response[0]]
+    return Response(response, times, (float(first), *later.tolist()))

@@ -42,12 +42,13 @@ Ended = Callable[[Sequence[int]], bool]
 class RecordedEngine(ABC):
     """The span level over two operations, `compute` and `decode`, that an engine defines."""
 
-    able: ClassVar[Capabilities] = frozenset({Capability.SPANS, Capability.ATTENTION})  # besides a tokenizer's
+    able: ClassVar[Capabilities] = frozenset({Capability.SPANS, Capability.ATTENTION})  # with a tokenizer or without
     timed: ClassVar[bool] = True  # calls take time; those of shapes alone do not
 
     def __init__(self, shape: Shape, tokenizer: Any, dtype: torch.dtype, device: torch.device) -> None:
         self.shape, self.tokenizer, self.dtype, self.device = shape, tokenizer, dtype, device
         self.first_token_at: float | None = None  # time.perf_counter() when the last response's first token was known
+        self.token_at: list[float] = []  # the same of each of its tokens; none where calls take no time
         self.peak_cache_bytes = 0  # since tracing began
         self.documents: DocumentStore | None = None  # keeps offline calls on disk; None keeps none
         self.finder: RecordedEngine | None = None  # finds the evidence that this one answers from; None does both
@@ -76,16 +77,18 @@ class RecordedEngine(ABC):
     @property
     def capabilities(self) -> Capabilities:
         """See `Engine.capabilities`."""
-        return self.able | ({Capability.TEXT} if self.tokenizer is not None else set())
+        return self.able - {Capability.TEXT} | ({Capability.TEXT} if self.tokenizer is not None else set())
 
     @property
     def max_context(self) -> int:
         """See `Engine.max_context`."""
         return self.shape.max_context
 
-    def respond(self, prompt: Sequence[int] | str, limits: Limits, *, stage: str = "prompt") -> Response:
+    def respond(
+        self, prompt: Sequence[int] | str, limits: Limits, *, stage: str = "prompt", logp: bool = False
+    ) -> Response:
         """See `Engine.respond`."""
-        return read_and_generate(self, prompt, limits, stage)
+        return read_and_generate(self, prompt, limits, stage, logp)
 
     def found_by(self, finder: RecordedEngine) -> None:
         """Have another decoder find evidence: its calls stand in this one's traces, its caches count with this one's.
@@ -138,11 +141,13 @@ class RecordedEngine(ABC):
         past = cache.length
         ids = [int(logits.argmax())]
         self.first_token_at = started = time.perf_counter()
-        ended = None if limits.ignore_stop or not self.timed else partial(self._ended, limits=limits)
+        self.token_at = [started] if self.timed else []
+        ended = partial(self._ended, limits=limits) if self._watches(limits) else None
         most = min(limits.max_new_tokens, room)
         if len(ids) < most and not (ended and ended(ids)):
             with for_decoding(self.device, self.dtype):
                 ids = self.decode(cache, ids, position, most, ended)
+        self._clock(ids)
         steps = cache.length - past
         if steps:
             self._finish(Call("decode", (1,), (past,), logits=(1,), steps=steps), started)
@@ -241,7 +246,19 @@ class RecordedEngine(ABC):
                     f"{self.shape.max_context} tokens"
                 )
 
+    def _watches(self, limits: Limits) -> bool:
+        """Whether each token is looked at: not where a GPU decodes a fixed number and the host waits once for all."""
+        return self.timed and not (limits.ignore_stop and self.device.type == "cuda")
+
+    def _clock(self, ids: Sequence[int]) -> None:
+        """Tokens of the response that are new are known now."""
+        if self.timed:
+            self.token_at += [time.perf_counter()] * (len(ids) - len(self.token_at))
+
     def _ended(self, ids: Sequence[int], limits: Limits) -> bool:
+        self._clock(ids)
+        if limits.ignore_stop:
+            return False
         if ids[-1] in self.shape.eos:
             return True
         text = self.tokenizer.decode(ids, skip_special_tokens=True) if limits.stop else ""

@@ -63,7 +63,7 @@ def specification(
         finder=FinderFacts(**_weights(finder), max_context=finder.max_context) if finder else None,
         template=model.template or template_of(model.source),
         instruction=questions.dataset.preamble,
-        engine=EngineFacts(dtype=model.dtype, device=model.device, max_context=model.max_context),
+        engine=EngineFacts(name=model.engine, dtype=model.dtype, device=model.device, max_context=model.max_context),
         max_new_tokens=max_new_tokens,
     )
 

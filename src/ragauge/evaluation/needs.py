@@ -8,6 +8,7 @@ calls count nothing.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -143,7 +144,7 @@ def _job(config: Config, job: Answers) -> Job:
         return Job(*job, questions, None, 0)
     entry, model = config.methods[job.variant], config.models[reader]
     longest = config.datasets[job.dataset].options.get("max_length") or model.max_context or shape.max_context
-    params = tuple(sorted(entry.params.items()))
+    params = json.dumps(entry.params, sort_keys=True)  # hashable, whatever options hold
     new_tokens = config.max_new_tokens(job.dataset)
     seconds, kv = _question(entry.method, params, shape, data.counts, longest, new_tokens, model.dtype)
     return Job(*job, questions, questions * seconds, kv)
@@ -165,7 +166,7 @@ def _generation(config: Config, label: str) -> Generation:
 @cache
 def _question(
     name: str,
-    params: tuple[tuple[str, Any], ...],
+    params: str,
     shape: Shape,
     counts: str,
     longest: int,
@@ -175,7 +176,7 @@ def _question(
     """(floor in seconds, most bytes of keys and values) of one mean question, offline calls included."""
     prompt = _prompt(shape, counts, longest - new_tokens)
     lm = ShapeLM(shapes.with_context(shape, sum(map(len, prompt.documents)) + 4096))
-    method = _projected(methods.make(name, **dict(params)), lm)
+    method = _projected(methods.make(name, **json.loads(params)), lm)
     with lm.tracing() as trace:
         method.answer(lm, method.prepare(lm, prompt), prompt, Limits(new_tokens, ignore_stop=True))
     kv = lm.peak_cache_bytes * dtype_bytes(dtype) // dtype_bytes(lm.dtype)

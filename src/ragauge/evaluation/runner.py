@@ -7,15 +7,16 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
-from ragauge import assets, registry
+from ragauge import assets, engines, registry
 from ragauge.cost.trace import Trace, elapsed, online, seconds
 from ragauge.datasets import Example
-from ragauge.engines import LM, Limits, load_lm
+from ragauge.engines import Capability, Engine, Limits, SpanEngine
 from ragauge.engines.checkpoint import read_shape
+from ragauge.engines.recorded import RecordedEngine
 from ragauge.engines.store import DocumentStore
 from ragauge.errors import UserError
 from ragauge.io.digest import digest
@@ -40,7 +41,7 @@ class DocumentFolder:
     def store(self, specification: AnswerSpecification) -> DocumentStore:
         """The store for the decoder that answers. Call it once the number of threads is set."""
         weights, engine = specification.model_sha256 or specification.model, specification.engine
-        decoder = f"{weights} {engine.dtype} {engine.device} {digest('ragauge.engines')}"
+        decoder = f"{weights} {engine.name} {engine.dtype} {engine.device} {digest('ragauge.engines')}"
         return DocumentStore(self.path, decoder, self.max_bytes)
 
 
@@ -65,24 +66,32 @@ def run(
     Raises:
         UserError: the model cannot be loaded or run the method; `out` holds records of another run or is not writable.
     """
-    fingerprint = specification.model_dump() | {"code": code(specification.method)}
-    with Writer(out, fingerprint, [e.key for e in examples], overwrite) as writer:
+    with Writer(out, fingerprint(specification), [e.key for e in examples], overwrite) as writer:
         todo = [e for e in examples if e.key not in writer.done]
         if todo:
-            lm = _load(specification, method, threads, documents)
+            engine = _load(specification, method, threads, documents)
             asked = f"{specification.dataset} {variant}"
             for example in bar(asked, "question", len(examples), len(writer.done), iterable=todo):
-                writer.append(ask(lm, method, example, specification))
+                writer.append(ask(engine, method, example, specification))
         writer.finish(_meta(specification, variant, threads))
     return out
 
 
-def code(method: str) -> str:
-    """The digest of the modules that a method's answers depend on."""
-    return digest(__name__, registry.module_name("method", method), without={"ragauge.cost.machine"})
+def fingerprint(specification: AnswerSpecification) -> dict[str, Any]:
+    """What tells these records from those of another run; without an engine's name they are torch's."""
+    stated = specification.model_dump()
+    if specification.engine.name == "torch":
+        del stated["engine"]["name"]
+    return stated | {"code": code(specification.method, specification.engine.name)}
 
 
-def ask(lm: LM, method: Method, example: Example, specification: AnswerSpecification) -> Record:
+def code(method: str, engine: str = "torch") -> str:
+    """The digest of the modules that a method's answers on an engine depend on."""
+    modules = (registry.module_name("method", method), registry.module_name("engine", engine))
+    return digest(__name__, *modules, without={"ragauge.cost.machine"})
+
+
+def ask(engine: Engine, method: Method, example: Example, specification: AnswerSpecification) -> Record:
     """One question's record."""
     base: dict[str, Any] = {
         "key": example.key,
@@ -94,8 +103,8 @@ def ask(lm: LM, method: Method, example: Example, specification: AnswerSpecifica
     }
     prompt: Prompt | None = None
     try:
-        prompt = prompt_of(example, specification, lm.tokenizer, lm.shape.max_context)
-        answer, trace, first_token_s = timed(lm, method, prompt, limits(specification))
+        prompt = prompt_of(example, specification, engine.tokenizer, engine.max_context)
+        answer, trace, first_token_s = timed(engine, method, prompt, limits(specification))
     except FAILURES as error:
         return Record(
             **base,
@@ -104,12 +113,12 @@ def ask(lm: LM, method: Method, example: Example, specification: AnswerSpecifica
             prompt_sha256=prompt.sha256 if prompt else "",
             tokens=prompt.token_counts() if prompt else {},
         )
-    text = lm.tokenizer.decode(answer.ids, skip_special_tokens=True)
+    text = engine.tokenizer.decode(answer.ids, skip_special_tokens=True)
     return Record(
         **base,
         status="ok",
         prompt_sha256=prompt.sha256,
-        tokens={**prompt.token_counts(), **_evidence_tokens(answer, lm.tokenizer), "generated": len(answer.ids)},
+        tokens={**prompt.token_counts(), **_evidence_tokens(answer, engine.tokenizer), "generated": len(answer.ids)},
         kept=list(answer.kept),
         saliency=list(answer.saliency),
         evidence=None if answer.evidence is None else [_evidence(piece, example) for piece in answer.evidence],
@@ -117,7 +126,7 @@ def ask(lm: LM, method: Method, example: Example, specification: AnswerSpecifica
         text=text,
         prediction=text.split("\n")[0],
         trace=[call.to_json() for call in trace],
-        cache_bytes=lm.peak_cache_bytes,
+        cache_bytes=engine.peak_cache_bytes,
         offline_s=seconds(c for c in trace if c.offline),
         online_s=seconds(online(trace)),
         first_token_s=first_token_s,
@@ -172,30 +181,32 @@ def _evidence_tokens(answer: Answer, tokenizer: Any) -> dict[str, int]:
     return {"evidence": sum(len(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in texts)}
 
 
-def timed(lm: LM, method: Method, prompt: Prompt, limits: Limits) -> tuple[Answer, Trace, float]:
+def timed(engine: Engine, method: Method, prompt: Prompt, limits: Limits) -> tuple[Answer, Trace, float]:
     """(answer, trace, online seconds until the first token)."""
-    with lm.tracing() as trace:
-        state = method.prepare(lm, prompt)
+    asked = cast(SpanEngine, engine)  # as far as the method requires
+    with engine.tracing() as trace:
+        state = method.prepare(asked, prompt)
         started, prepared = time.perf_counter(), len(trace)
-        answer = method.answer(lm, state, prompt, limits)
+        answer = method.answer(asked, state, prompt, limits)
     late = elapsed(c for c in trace[prepared:] if c.offline)  # offline work done lazily: users do not wait for it
-    assert lm.first_token_at is not None
-    return answer, list(trace), lm.first_token_at - started - late
+    assert engine.first_token_at is not None
+    return answer, list(trace), engine.first_token_at - started - late
 
 
 def _load(
     specification: AnswerSpecification, method: Method, threads: int | None, documents: DocumentFolder | None
-) -> LM:
-    lm = _decoder(specification, threads, documents)
-    wrapper(specification.template, lm.tokenizer)  # a template that does not fit would fail every question
+) -> Engine:
+    engine = _engine(specification, threads, documents)
+    wrapper(specification.template, engine.tokenizer)  # a template that does not fit would fail every question
     if specification.finder:
         if not method.finds:
             raise UserError(f"{specification.method}: does not search for evidence, so it takes no finder")
-        lm.found_by(_decoder(_of_finder(specification, specification.finder), threads, documents))
-    reason = method.refusal(lm)
+        finder = _engine(_of_finder(specification, specification.finder), threads, documents)
+        cast(RecordedEngine, engine).found_by(cast(RecordedEngine, finder))
+    reason = method.refusal(engine)
     if reason:
         raise UserError(f"{specification.method} on {specification.model}: {reason}")
-    return lm
+    return engine
 
 
 def _of_finder(specification: AnswerSpecification, finder: FinderFacts) -> AnswerSpecification:
@@ -205,10 +216,12 @@ def _of_finder(specification: AnswerSpecification, finder: FinderFacts) -> Answe
     return specification.model_copy(update=model | {"engine": engine, "finder": None})
 
 
-def _decoder(specification: AnswerSpecification, threads: int | None, documents: DocumentFolder | None) -> LM:
-    lm = load_lm(specification.model, threads=threads, **specification.engine.model_dump())
-    lm.documents = documents.store(specification) if documents else None
-    return lm
+def _engine(specification: AnswerSpecification, threads: int | None, documents: DocumentFolder | None) -> Engine:
+    facts = specification.engine.model_dump(exclude={"name"})
+    engine = engines.load(specification.model, specification.engine.name, threads=threads, **facts)
+    if documents and Capability.SPANS in engine.capabilities:
+        cast(RecordedEngine, engine).documents = documents.store(specification)
+    return engine
 
 
 def _meta(specification: AnswerSpecification, variant: str, threads: int | None) -> dict[str, Any]:
@@ -221,5 +234,15 @@ def _meta(specification: AnswerSpecification, variant: str, threads: int | None)
         "provenance": provenance(),
         "threads": threads,
         "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-        "shape": asdict(read_shape(Path(assets.resolve(specification.model)))),
+        "shape": _shape(specification),
     }
+
+
+def _shape(specification: AnswerSpecification) -> dict[str, Any] | None:
+    """The decoder's shape; None of an engine without caches on a family that has none here."""
+    try:
+        return asdict(read_shape(Path(assets.resolve(specification.model))))
+    except UserError:
+        if Capability.SPANS in engines.capabilities(specification.engine.name):
+            raise
+        return None

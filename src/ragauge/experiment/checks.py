@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ragauge import registry
+from ragauge import engines, registry
 from ragauge.errors import SettingError, UserError, unknown
 from ragauge.generation.settings import PipelineSettings, check_dtype
 from ragauge.training.settings import ENDPOINT
 
 if TYPE_CHECKING:
     from ragauge.experiment.schema import Config, DatasetEntry, Model
+    from ragauge.methods import Method
     from ragauge.retrieval.settings import DatabaseSettings
     from ragauge.training.settings import Training
 
@@ -27,6 +28,7 @@ def check(config: Config) -> None:
     for label, entry in config.datasets.items():
         _check_dataset(config, label, entry, f"datasets.{label}")
     _check_methods(config)
+    _check_engines(config)
     for label, database in config.databases.items():
         check_database(database, f"databases.{label}")
     for label, pipeline in config.pipelines.items():
@@ -49,6 +51,13 @@ def check_source(source: str, where: str, kind: str = "model") -> None:
     known = [name for name, entry in entries().items() if entry.kind == kind]
     if not (source in known or source.startswith(SOURCE_PREFIXES) or Path(source).exists()):
         raise unknown(kind, source, [*known, *(f"{prefix}..." for prefix in SOURCE_PREFIXES)], where)
+
+
+def check_engine(method: Method, engine: str, where: str) -> None:
+    """Raise UserError where an engine (its name) lacks what a method needs to answer."""
+    able = engines.capabilities(engine, where)
+    if lacking := engines.mismatch(engines.ANSWERING | method.required(), able):
+        raise UserError(f"{where}: {lacking}; engine {engine!r} has {engines.named(able)}")
 
 
 def check_training(training: Training, where: str) -> None:
@@ -77,8 +86,12 @@ def _check_model(config: Config, model: Model, where: str) -> None:
         _known("training", model.training, config.training, f"{where}.training")
     if model.finder is not None:
         _known("model", model.finder, config.models, f"{where}.finder")
-        if config.models[model.finder].finder is not None:
+        finder = config.models[model.finder]
+        if finder.finder is not None:
             raise UserError(f"{where}.finder: {model.finder} has a finder itself")
+        if finder.engine != model.engine:
+            raise UserError(f"{where}.finder: {model.finder} has engine {finder.engine!r}, not {model.engine!r}")
+    _known("engine", model.engine, registry.names("engine"), f"{where}.engine")
     _all_known("variant", model.methods, config.methods, f"{where}.methods")
     _all_known("data set", model.datasets, config.datasets, f"{where}.datasets")
     check_source(model.source, f"{where}.source")
@@ -106,13 +119,26 @@ def _check_methods(config: Config) -> None:
         _all_known("data set", variant.datasets, config.datasets, f"{where}.datasets")
 
 
+def _check_engines(config: Config) -> None:
+    from ragauge import methods
+
+    pairs = dict.fromkeys((job.variant, job.model) for job in config.answers())
+    for name, model in pairs:
+        variant = config.methods[name]
+        method = methods.make(variant.method, **variant.params)
+        check_engine(method, config.models[model].engine, f"methods.{name} on models.{model}")
+
+
 def _check_pipeline(config: Config, pipeline: PipelineSettings, where: str) -> None:
     if pipeline.model is not None:
         _known("model", pipeline.model, config.models, f"{where}.model")
     if pipeline.adapters and pipeline.engine == "onnx":
         raise UserError(f"{where}.adapters: not valid with engine 'onnx', which exports those of retrofit_minutes")
+    model = config.pipeline_model(pipeline)
+    if config.models[model].engine != "torch":
+        raise UserError(f"{where}.model: {model} has engine {config.models[model].engine!r}; pipelines require 'torch'")
     try:
-        check_dtype(pipeline, config.models[config.pipeline_model(pipeline)].dtype)
+        check_dtype(pipeline, config.models[model].dtype)
     except SettingError as error:
         raise UserError(f"{where}.{error}") from None
     if not config.databases:

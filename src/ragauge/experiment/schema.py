@@ -57,6 +57,9 @@ class Model(_Section):
             "a name of the catalog, hf:org/name, pypi:name==version, https://... or path:/folder; default: the key"
         )
     )
+    engine: str = Field(
+        "torch", description="what reads the prompts and generates (engines/backends/); only torch's models are timed"
+    )
     dtype: Dtype = Field("float32", description="type of weights, activations and cached keys and values")
     device: Literal["cpu", "cuda"] = Field("cpu", description="where the decoder runs")
     max_context: int | None = Field(
@@ -250,10 +253,13 @@ class Config(_Section):
         return min((limit for limit in limits if limit is not None), default=None)
 
     def timed(self) -> Iterator[tuple[str, str]]:
-        """The (data set, model) pairs that are timed: a model trained here, or with a finder, is as fast as without."""
+        """The (data set, model) pairs that are timed: a model trained here, or with a finder, is as fast as without.
+
+        Models of other engines than torch are left out: the protocol times calls on caches.
+        """
         for protocol in self.protocols:
             for label, model in self.models.items():
-                other = model.training is not None or model.finder is not None
+                other = model.training is not None or model.finder is not None or model.engine != "torch"
                 if not other and (model.datasets is None or protocol.dataset in model.datasets):
                     yield protocol.dataset, label
 

@@ -19,6 +19,7 @@ class _Section(BaseModel):
 class EngineFacts(_Section):
     """What the model runs on, as far as answers depend on it."""
 
+    name: str = Field("torch", description="registered name of the engine")
     dtype: str | None = Field(None, description="null: not recorded")
     device: str | None = Field(None, description="null: not recorded")
     max_context: int | None = Field(None, description="in place of the one that the model was trained on")

@@ -74,6 +74,8 @@ class EngineAround:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.engine, name)
 
-    def respond(self, prompt: Sequence[int] | str, limits: Limits, *, stage: str = "prompt") -> Response:
+    def respond(
+        self, prompt: Sequence[int] | str, limits: Limits, *, stage: str = "prompt", logp: bool = False
+    ) -> Response:
         """See `Engine.respond`."""
-        return read_and_generate(self, prompt, limits, stage)
+        return read_and_generate(self, prompt, limits, stage, logp)

@@ -289,7 +289,7 @@ def _converted(fingerprint: Mapping[str, Any]) -> AnswerSpecification | None:
     if "method" not in fingerprint or "options" not in fingerprint:
         return None
     known = {k: v for k, v in fingerprint.items() if k in AnswerSpecification.model_fields and v is not None}
-    engine = {k: fingerprint.get(k) for k in EngineFacts.model_fields}
+    engine = {k: fingerprint[k] for k in EngineFacts.model_fields if k in fingerprint}
     options = {**defaults(str(fingerprint["method"])), **_mapping(fingerprint, "options")}
     return AnswerSpecification.model_validate(known | {"engine": engine, "options": options})
 

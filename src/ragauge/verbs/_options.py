@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ragauge.methods import Method
 
 DTYPES = ("float32", "bfloat16", "float16")
-MODEL_OPTIONS = {"dtype", "device", "template", "max_context"}  # keys of a model that are options as well
+MODEL_OPTIONS = {"engine", "dtype", "device", "template", "max_context"}  # keys of a model that are options as well
 DEVICES = ("cpu", "cuda")
 
 
@@ -103,7 +103,7 @@ def add_method_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a parameter of the method")
 
 
-def add_model(parser: argparse.ArgumentParser) -> None:
+def add_model(parser: argparse.ArgumentParser, exclude: Collection[str] = ()) -> None:
     parser.add_argument(
         "--model",
         required=True,
@@ -111,7 +111,7 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     )
     from ragauge.experiment.schema import Model
 
-    add_settings(parser, Model, set(Model.model_fields) - MODEL_OPTIONS)
+    add_settings(parser, Model, set(Model.model_fields) - MODEL_OPTIONS | set(exclude), engine=registry.names("engine"))
     parser.add_argument("--threads", type=count, metavar="N", help="threads of the decoder; default: all cores")
 
 

@@ -42,12 +42,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    from ragauge.experiment.checks import check_engine
+
     config = options.configuration(args)
     variant = options.variant(args, args.method, config)
     model = options.model(args, config)
     questions = options.questions(args, config)
     limit = options.first(args.limit, options.limit(args, config))
     method = options.method(variant, args.method, config, args)
+    check_engine(method, model.engine, f"{args.method} on {args.model}")
     examples = _part(questions.examples(limit), args.part)
     from ragauge.evaluation import inputs, runner
 

@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_method_options(parser)
     options.add_questions(parser)
     options.add_materialised(parser)
-    options.add_model(parser)
+    options.add_model(parser, {"engine"})
     parser.add_argument(
         "--random-weights",
         action="store_true",
@@ -67,6 +67,8 @@ def run(args: argparse.Namespace) -> None:
     model = options.model(args, config, known=not args.random_weights)
     if model.finder:
         raise UserError(f"--model: {args.model} answers from what another model finds, which is not timed")
+    if model.engine != "torch":
+        raise UserError(f"--model: {args.model} has engine {model.engine!r}; only models of 'torch' are timed")
     if args.random_weights:
         result = costing.time_shape(variants, args.dataset, model, **common)
     else:

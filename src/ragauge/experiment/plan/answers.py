@@ -67,6 +67,7 @@ class AnswerPlan(Part):
         """What the configuration says of a model, but for where it is used."""
         entry = self.config.models[model]
         unset = {key for key in ("max_context", "finder") if getattr(entry, key) is None}
+        unset |= {"engine"} if entry.engine == "torch" else set()
         settings = entry.model_dump(exclude={"training", "methods", "datasets", "resources"} | unset)
         finder = self.config.models.get(entry.finder or "")
         return settings | ({"finder": finder.model_dump(include={"source", "max_context"})} if finder else {})
@@ -116,7 +117,12 @@ class AnswerPlan(Part):
 
     def code(self, labels: Labels) -> str:
         """What answers: the runner and the method."""
-        return code_of("evaluation.inputs", "evaluation.runner", self._method_module(labels.variant))
+        return code_of(
+            "evaluation.inputs",
+            "evaluation.runner",
+            self._method_module(labels.variant),
+            f"engines.backends.{self.config.models[labels.model].engine}",
+        )
 
     # --- latency ---
 

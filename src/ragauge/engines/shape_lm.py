@@ -1,0 +1,56 @@
+"""An engine without weights: the same calls, recorded by their shapes alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from ragauge.cost.shape import Shape
+from ragauge.engines.backends import shapes as backend
+from ragauge.engines.cache import KVCache
+from ragauge.engines.passes import Asked
+from ragauge.engines.protocol import Capabilities, Extension, Row, Span
+from ragauge.engines.recorded import Ended, RecordedEngine
+
+
+class ShapeLM(RecordedEngine):
+    """Every score is zero, every token 0.
+
+    Attention falls with depth into the prompt, so steeply that a document outweighs all that follow it: sorting by
+    attention then never settles, and its trace is that of all its rounds, as on almost every real prompt.
+    """
+
+    able: ClassVar[Capabilities] = backend.CAPABILITIES
+    timed: ClassVar[bool] = False
+
+    def __init__(self, shape: Shape, tokenizer: Any = None) -> None:
+        super().__init__(shape, tokenizer, torch.float32, torch.device("meta"))
+
+    def compute(self, cache: KVCache, rows: Sequence[Row], asked: Asked) -> Extension:
+        """See `RecordedEngine.compute`."""
+        spans = []
+        for row in rows:
+            start, new = cache.length, len(row.ids) - len(row.again)
+            cache.length += new
+            spans.append(Span(start, cache.length) if row.slots is None else Span(min(row.slots), max(row.slots) + 1))
+        return Extension(
+            tuple(spans),
+            torch.zeros(len(rows), 1) if asked.last_logits else None,
+            tuple(torch.zeros(len(r.ids) - 1) for r in rows) if asked.logp else (),
+            tuple(_falling(r.past_length + len(r.ids)) for r in rows) if asked.attention else (),
+            tuple(torch.zeros(len(at), 1) for at in asked.logits_at) if any(asked.logits_at) else (),
+            tuple(torch.empty(len(r.ids), self.shape.d_model, device="meta") for r in rows) if asked.layers else (),
+        )
+
+    def decode(self, cache: KVCache, ids: list[int], position: float, most: int, ended: Ended | None) -> list[int]:
+        """See `RecordedEngine.decode`: nothing ends a response before `most` tokens."""
+        cache.length += most - len(ids)
+        return [*ids, *[0] * (most - len(ids))]
+
+
+def _falling(keys: int) -> Tensor:
+    """(key,): each entry more than all that follow it together. In fp64, in which that holds for about 900 keys."""
+    return 0.45 ** torch.arange(keys, dtype=torch.float64)
