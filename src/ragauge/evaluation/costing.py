@@ -121,7 +121,7 @@ class Contriever(Ranked):
     """Contriever without its weights: the cost does not depend on which documents are kept, and encoding costs what the
     paper states."""
 
-    def rank(self, lm: SpanEngine, state: Any, prompt: Prompt) -> np.ndarray:
+    def rank(self, engine: SpanEngine, state: Any, prompt: Prompt) -> np.ndarray:
         return -np.arange(len(prompt.documents))
 
     def query_macs(self, prompt: Prompt) -> int:

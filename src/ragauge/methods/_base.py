@@ -51,11 +51,11 @@ class Method(ABC):
     finds: ClassVar[bool] = False  # looks for evidence by a decoder, which may be another one than answers
     requires: ClassVar[Capabilities] = frozenset()  # of the engine, whatever the options are; empty: the text level
 
-    def prepare(self, lm: SpanEngine, prompt: Prompt) -> Any:  # noqa: B027 (most methods prepare nothing)
+    def prepare(self, engine: SpanEngine, prompt: Prompt) -> Any:  # noqa: B027 (most methods prepare nothing)
         """The state that can be computed before the question is known; None where there is none."""
 
     @abstractmethod
-    def answer(self, lm: SpanEngine, state: Any, prompt: Prompt, limits: Limits) -> Answer:
+    def answer(self, engine: SpanEngine, state: Any, prompt: Prompt, limits: Limits) -> Answer:
         """Answer the prompt's question.
 
         Raises:
@@ -78,21 +78,21 @@ class Method(ABC):
         """Names or sources of the text encoders and the like that these options read besides the model."""
         return ()
 
-    def unsupported(self, lm: SpanEngine) -> str | None:
+    def unsupported(self, engine: SpanEngine) -> str | None:
         """Why the method cannot run on this model, for a reason of its shape or tokenizer; None where it can.
 
         Asked of engines that have what is required; `refusal` checks both.
         """
         return None
 
-    def refusal(self, lm: Engine) -> str | None:
+    def refusal(self, engine: Engine) -> str | None:
         """Why the method cannot run on this engine, in one line; None where it can."""
-        return mismatch(self.required(), lm.capabilities) or self.unsupported(cast(SpanEngine, lm))
+        return mismatch(self.required(), engine.capabilities) or self.unsupported(cast(SpanEngine, engine))
 
 
-def read_plain(lm: Engine, segments: Sequence[Sequence[int]], limits: Limits) -> list[int]:
+def read_plain(engine: Engine, segments: Sequence[Sequence[int]], limits: Limits) -> list[int]:
     """Read the segments one after another as a plain prompt, nothing cached, and generate."""
-    return lm.respond([token for segment in segments for token in segment], limits).ids
+    return engine.respond([token for segment in segments for token in segment], limits).ids
 
 
 def plain_row(ids: Sequence[int]) -> Row:
@@ -100,7 +100,9 @@ def plain_row(ids: Sequence[int]) -> Row:
     return Row(ids, unit_steps(0, len(ids)))
 
 
-def generate(lm: SpanEngine, cache: KVCache, last_logits: Tensor | None, position: float, limits: Limits) -> list[int]:
+def generate(
+    engine: SpanEngine, cache: KVCache, last_logits: Tensor | None, position: float, limits: Limits
+) -> list[int]:
     """Generate from `position` on after everything in the cache, given the logits (1, vocab) of its last token."""
     assert last_logits is not None
-    return lm.generate(cache, last_logits[0], position, limits)
+    return engine.generate(cache, last_logits[0], position, limits)

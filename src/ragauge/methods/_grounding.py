@@ -58,12 +58,12 @@ class Grounding:
     cache: KVCache
     length: int  # slots of the opening and the text
 
-    def ask(self, lm: SpanEngine, prompt: Prompt) -> Context:
+    def ask(self, engine: SpanEngine, prompt: Prompt) -> Context:
         """Read the request for evidence after the text, in place of the last one."""
-        request = after_document(lm.tokenizer, prompt.question, prompt.task)
+        request = after_document(engine.tokenizer, prompt.question, prompt.task)
         self.cache.truncate(self.length)
         row = Row(request, unit_steps(self.length, len(request)), (Span(0, self.length),))
-        logits = lm.extend(self.cache, [row], stage="query", last_logits=True).last_logits
+        logits = engine.extend(self.cache, [row], stage="query", last_logits=True).last_logits
         assert logits is not None
         return Context(self.cache, Span(0, self.cache.length), logits[0], float(self.cache.length))
 
@@ -72,28 +72,28 @@ FINDING = frozenset({Capability.TEXT, Capability.WEIGHTS, Capability.SPANS})
 """What finding evidence by a decoder's own words requires."""
 
 
-def finder_of(lm: SpanEngine) -> SpanEngine:
+def finder_of(engine: SpanEngine) -> SpanEngine:
     """The decoder that finds the evidence which this one answers from."""
-    return lm.finder or lm
+    return engine.finder or engine
 
 
-def why_not(lm: SpanEngine) -> str | None:
+def why_not(engine: SpanEngine) -> str | None:
     """Why no evidence can be found by this decoder's own words; None where it can."""
-    if not lm.tokenizer.is_fast:
+    if not engine.tokenizer.is_fast:
         return "the model's tokenizer does not say which characters a token stands for"
-    has_end = finder_of(lm).shape.eos
+    has_end = finder_of(engine).shape.eos
     return None if has_end else "the model has no end-of-text token, whose probability ends evidence"
 
 
-def sentences_of(lm: Engine, sources: Sequence[Source], truncated: int = 0) -> Text:
+def sentences_of(engine: Engine, sources: Sequence[Source], truncated: int = 0) -> Text:
     """The sources as one text; raises UserError where it has no sentence."""
-    ids, sentences = tokenize(sources, lm.tokenizer)
+    ids, sentences = tokenize(sources, engine.tokenizer)
     if not sentences:
         raise UserError("the document has no sentence")
     return Text(ids, sentences, tuple(sources), truncated)
 
 
-def read_documents(lm: SpanEngine, prompt: Prompt, *, positions: int, slots: int, lower: str) -> Grounding:
+def read_documents(engine: SpanEngine, prompt: Prompt, *, positions: int, slots: int, lower: str) -> Grounding:
     """Read a prompt's documents as one text, once for all questions; beyond the context it loses its middle.
 
     Args:
@@ -104,33 +104,33 @@ def read_documents(lm: SpanEngine, prompt: Prompt, *, positions: int, slots: int
     Raises:
         UserError: the text has no sentence, or the context no room for it.
     """
-    opening = before_document(lm.tokenizer, prompt.opening)
-    context = lm.shape.max_context
+    opening = before_document(engine.tokenizer, prompt.opening)
+    context = engine.shape.max_context
     free = QUESTION_ROOM + max(positions, min(EVIDENCE_ROOM, context // 8))
     room = context - len(opening) - len(prompt.task) - free
     if room < 2:
         raise UserError(f"the model's context of {context} tokens has no room for a document; lower {lower}")
-    text = sentences_of(lm, *cut_middle(prompt.sources, lm.tokenizer, room // 2, room - room // 2))
+    text = sentences_of(engine, *cut_middle(prompt.sources, engine.tokenizer, room // 2, room - room // 2))
     read = [*opening, *text.ids]
-    cache = lm.new_cache(len(read) + len(prompt.task) + QUESTION_ROOM + slots)
-    read_in_chunks(lm, cache, read)
+    cache = engine.new_cache(len(read) + len(prompt.task) + QUESTION_ROOM + slots)
+    read_in_chunks(engine, cache, read)
     return Grounding(text, cache, cache.length)
 
 
-def read_in_chunks(lm: SpanEngine, cache: KVCache, ids: Sequence[int]) -> None:
+def read_in_chunks(engine: SpanEngine, cache: KVCache, ids: Sequence[int]) -> None:
     """Read a long text in memory that grows linearly with it."""
     for start in range(0, len(ids), CHUNK):
         chunk = ids[start : start + CHUNK]
         past = (Span(0, start),) if start else ()
-        lm.extend(cache, [Row(chunk, unit_steps(start, len(chunk)), past)], stage="documents", offline=True)
+        engine.extend(cache, [Row(chunk, unit_steps(start, len(chunk)), past)], stage="documents", offline=True)
 
 
-def answer_from(lm: Engine, prompt: Prompt, evidence: Sequence[Evidence], truncated: int, limits: Limits) -> Answer:
+def answer_from(engine: Engine, prompt: Prompt, evidence: Sequence[Evidence], truncated: int, limits: Limits) -> Answer:
     """The answer generated from these pieces of evidence in place of the documents, in the data set's own prompt.
 
     Where there is no piece, it is generated from none: the record's evidence is then empty.
     """
     text = "\n".join(piece.text for piece in evidence) + prompt.document_end
-    ids = read_plain(lm, [prompt.preamble, token_ids(lm.tokenizer, text), prompt.query, prompt.task], limits)
+    ids = read_plain(engine, [prompt.preamble, token_ids(engine.tokenizer, text), prompt.query, prompt.task], limits)
     kept = tuple(sorted({piece.document for piece in evidence if piece.document is not None}))
     return Answer(ids, kept, evidence=tuple(evidence), truncated=truncated)

@@ -39,34 +39,34 @@ class Ranked(Method):
         return frozenset({Capability.SPANS}) if self.path_caching else frozenset()
 
     @abstractmethod
-    def rank(self, lm: SpanEngine, state: Any, prompt: Prompt) -> np.ndarray:
+    def rank(self, engine: SpanEngine, state: Any, prompt: Prompt) -> np.ndarray:
         """Scores of the documents for the question: (document,), higher is better."""
 
-    def prepare(self, lm: SpanEngine, prompt: Prompt) -> RankedState:
+    def prepare(self, engine: SpanEngine, prompt: Prompt) -> RankedState:
         if self.library:
             importlib.import_module(self.library)
         if not self.path_caching:
             return RankedState(None)
         graph = PromptGraph([Segment(PREAMBLE, prompt.preamble, unit_steps(0, len(prompt.preamble)))])
-        reading = Reading(lm, graph, lm.new_cache(len(prompt.preamble) + ROOM))
+        reading = Reading(engine, graph, engine.new_cache(len(prompt.preamble) + ROOM))
         reading.read([PREAMBLE], stage="preamble", offline=True)
         return RankedState(reading)
 
-    def answer(self, lm: SpanEngine, state: RankedState, prompt: Prompt, limits: Limits) -> Answer:
-        scores = self._timed_rank(lm, state, prompt)
+    def answer(self, engine: SpanEngine, state: RankedState, prompt: Prompt, limits: Limits) -> Answer:
+        scores = self._timed_rank(engine, state, prompt)
         order = sorted(range(len(scores)), key=lambda i: -scores[i])[: self.top_k]
         if state.reading is None:
             segments = [prompt.preamble, *(prompt.documents[i] for i in order), prompt.query, prompt.task]
-            ids = read_plain(lm, segments, limits)
+            ids = read_plain(engine, segments, limits)
         else:
             ids = _answer_after(state.reading, order, prompt, limits)
         return Answer(ids, tuple(order), tuple(float(s) for s in scores))
 
-    def _timed_rank(self, lm: SpanEngine, state: RankedState, prompt: Prompt) -> np.ndarray:
+    def _timed_rank(self, engine: SpanEngine, state: RankedState, prompt: Prompt) -> np.ndarray:
         started = time.perf_counter()
-        scores = self.rank(lm, state, prompt)
+        scores = self.rank(engine, state, prompt)
         seconds = time.perf_counter() - started
-        lm.note(Call("rank", (), (), macs=self.query_macs(prompt), seconds=seconds))
+        engine.note(Call("rank", (), (), macs=self.query_macs(prompt), seconds=seconds))
         return scores
 
     def query_macs(self, prompt: Prompt) -> int:

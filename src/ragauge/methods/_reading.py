@@ -18,9 +18,9 @@ class Reading:
     """Reads segments of a graph, in any order that has ancestors first; each attends to its ancestors' spans."""
 
     def __init__(
-        self, lm: SpanEngine, graph: PromptGraph, cache: KVCache, spans: dict[Name, Span] | None = None
+        self, engine: SpanEngine, graph: PromptGraph, cache: KVCache, spans: dict[Name, Span] | None = None
     ) -> None:
-        self.lm, self.graph, self.cache = lm, graph, cache
+        self.engine, self.graph, self.cache = engine, graph, cache
         self.spans = dict(spans or {})
 
     def rewind(self) -> None:
@@ -31,7 +31,7 @@ class Reading:
     def again(self) -> Reading:
         """A reading that goes on from here and leaves this one fit to go on from again."""
         self.rewind()
-        return Reading(self.lm, self.graph.copy(), self.cache, self.spans)
+        return Reading(self.engine, self.graph.copy(), self.cache, self.spans)
 
     def read(
         self,
@@ -47,7 +47,7 @@ class Reading:
         """Read segments that do not see each other: in one call, or one by one where not `parallel`."""
         groups = [names] if parallel else [[name] for name in names]
         parts = [
-            self.lm.extend(
+            self.engine.extend(
                 self.cache,
                 [self._row(name) for name in group],
                 stage=stage,
@@ -73,24 +73,24 @@ class Reading:
         kept = sorted((self.spans[name], name) for name in names)
         if sum(len(span) for span, _ in kept) == self.cache.length:
             return self
-        cache = self.lm.join(self.cache, [span for span, _ in kept], room)
+        cache = self.engine.join(self.cache, [span for span, _ in kept], room)
         at, spans = 0, {}
         for span, name in kept:
             spans[name] = Span(at, at + len(span))
             at += len(span)
-        return Reading(self.lm, self.graph, cache, spans)
+        return Reading(self.engine, self.graph, cache, spans)
 
     def generate(self, name: Name, limits: Limits) -> list[int]:
         """Read the last segment and generate after it."""
         read = self.read([name], stage="task", last_logits=True)
-        return generate(self.lm, self.cache, read.last_logits, self.graph[name].positions[-1] + 1, limits)
+        return generate(self.engine, self.cache, read.last_logits, self.graph[name].positions[-1] + 1, limits)
 
     def past_of(self, name: Name) -> tuple[Name, ...]:
         """The segments in the cache that this one attends to: its ancestors, pruned ones left out."""
         return tuple(a for a in self.graph.ancestors(name) if a in self.spans)
 
     def _row(self, name: Name) -> Row:
-        segment, context = self.graph[name], self.lm.shape.max_context
+        segment, context = self.graph[name], self.engine.shape.max_context
         tokens = len(segment.ids)
         if tokens > context:  # squeezed positions could hide it
             raise UserError(f"{name[0]} {name[1]} has {tokens} tokens; the model's context is {context} tokens")

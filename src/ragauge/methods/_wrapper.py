@@ -50,14 +50,14 @@ class Wrapper(Method):
     def assets(self) -> tuple[str, ...]:
         return self.wrapped.assets()
 
-    def unsupported(self, lm: SpanEngine) -> str | None:
-        return self.wrapped.unsupported(lm)
+    def unsupported(self, engine: SpanEngine) -> str | None:
+        return self.wrapped.unsupported(engine)
 
-    def prepare(self, lm: SpanEngine, prompt: Prompt) -> Any:
-        return self.wrapped.prepare(lm, prompt)
+    def prepare(self, engine: SpanEngine, prompt: Prompt) -> Any:
+        return self.wrapped.prepare(engine, prompt)
 
-    def answer(self, lm: SpanEngine, state: Any, prompt: Prompt, limits: Limits) -> Answer:
-        return self.wrapped.answer(lm, state, prompt, limits)
+    def answer(self, engine: SpanEngine, state: Any, prompt: Prompt, limits: Limits) -> Answer:
+        return self.wrapped.answer(engine, state, prompt, limits)
 
     def _wrapped(self, where: str) -> Method:
         from ragauge import methods

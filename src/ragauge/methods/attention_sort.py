@@ -32,31 +32,31 @@ class AttentionSort(Method):
 
     rounds: Annotated[int, Field(ge=1)] = 3  # prompts read in all; the last one answers
 
-    def answer(self, lm: SpanEngine, state: Any, prompt: Prompt, limits: Limits) -> Answer:
+    def answer(self, engine: SpanEngine, state: Any, prompt: Prompt, limits: Limits) -> Answer:
         order = list(range(len(prompt.documents)))
         segments = [prompt.preamble, *prompt.documents, prompt.query, prompt.task]
-        cache = lm.new_cache(sum(map(len, segments)) + limits.max_new_tokens)
+        cache = engine.new_cache(sum(map(len, segments)) + limits.max_new_tokens)
         for left in reversed(range(self.rounds)):
-            logits, weights = _read(lm, cache, prompt, order, stage="sort" if left else "prompt")
+            logits, weights = _read(engine, cache, prompt, order, stage="sort" if left else "prompt")
             ranked = sorted(order, key=weights.__getitem__)
             settled = (
-                ranked == order and Capability.WEIGHTS in lm.capabilities
+                ranked == order and Capability.WEIGHTS in engine.capabilities
             )  # without weights no order is known: cost all rounds
             if settled or not left:
                 break
             order = ranked
-        ids = generate(lm, cache, logits, sum(map(len, segments)), limits)
+        ids = generate(engine, cache, logits, sum(map(len, segments)), limits)
         return Answer(ids, tuple(order), tuple(weights))
 
 
 def _read(
-    lm: SpanEngine, cache: KVCache, prompt: Prompt, order: Sequence[int], stage: str
+    engine: SpanEngine, cache: KVCache, prompt: Prompt, order: Sequence[int], stage: str
 ) -> tuple[Tensor | None, list[float]]:
     """Read the documents in this order: (logits, attention on each document in the prompt's own order)."""
     cache.truncate(0)
     segments = [prompt.preamble, *(prompt.documents[i] for i in order), prompt.query, prompt.task]
     row = plain_row([token for segment in segments for token in segment])
-    read = lm.extend(cache, [row], stage=stage, last_logits=True, attention="last")
+    read = engine.extend(cache, [row], stage=stage, last_logits=True, attention="last")
     edges = list(accumulate(map(len, segments)))
     weights = [0.0] * len(order)
     for document, (start, stop) in zip(order, pairwise(edges), strict=False):

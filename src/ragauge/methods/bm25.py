@@ -18,7 +18,7 @@ class BM25(Ranked):
 
     library: ClassVar[str | None] = "bm25s"
 
-    def rank(self, lm: SpanEngine, state: RankedState, prompt: Prompt) -> np.ndarray:
+    def rank(self, engine: SpanEngine, state: RankedState, prompt: Prompt) -> np.ndarray:
         from ragauge.rankers.bm25 import rank
 
         return rank(prompt.question, prompt.document_texts)

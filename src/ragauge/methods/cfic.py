@@ -37,20 +37,20 @@ class CFIC(Method):
     skip: bool = True
     search: Literal["beam", "first_token"] = "beam"  # "first_token" is the released code's greedy choice
 
-    def unsupported(self, lm: SpanEngine) -> str | None:
-        return why_not(lm)
+    def unsupported(self, engine: SpanEngine) -> str | None:
+        return why_not(engine)
 
-    def prepare(self, lm: SpanEngine, prompt: Prompt) -> Prepared:
+    def prepare(self, engine: SpanEngine, prompt: Prompt) -> Prepared:
         row = LONGEST + self.d  # a prefix and what follows it
-        reading = read_documents(finder_of(lm), prompt, positions=row, slots=row + self.top_k * row, lower="d")
+        reading = read_documents(finder_of(engine), prompt, positions=row, slots=row + self.top_k * row, lower="d")
         return Prepared(reading, Trie(reading.text.sentence_ids))
 
-    def answer(self, lm: SpanEngine, state: Prepared, prompt: Prompt, limits: Limits) -> Answer:
-        return answer_from(lm, prompt, self.find(lm, state, prompt), state.reading.text.truncated, limits)
+    def answer(self, engine: SpanEngine, state: Prepared, prompt: Prompt, limits: Limits) -> Answer:
+        return answer_from(engine, prompt, self.find(engine, state, prompt), state.reading.text.truncated, limits)
 
-    def find(self, lm: SpanEngine, state: Prepared, prompt: Prompt) -> tuple[Evidence, ...]:
+    def find(self, engine: SpanEngine, state: Prepared, prompt: Prompt) -> tuple[Evidence, ...]:
         """The evidence for the prompt's question, in document order."""
-        finder, text = finder_of(lm), state.reading.text
+        finder, text = finder_of(engine), state.reading.text
         context = state.reading.ask(finder, prompt)
         if self.prefix:
             found = prefix.search(finder, context, state.trie, self.top_k, self.search)

@@ -42,39 +42,41 @@ class Chunks(Method):
     def assets(self) -> tuple[str, ...]:
         return (self.encoder,) if self.ranker == "dense" else ()
 
-    def unsupported(self, lm: Engine) -> str | None:
+    def unsupported(self, engine: Engine) -> str | None:
         return (
-            None if lm.tokenizer.is_fast else "the model's tokenizer does not say which characters a token stands for"
+            None
+            if engine.tokenizer.is_fast
+            else "the model's tokenizer does not say which characters a token stands for"
         )
 
-    def prepare(self, lm: Engine, prompt: Prompt) -> Cut:
-        text = sentences_of(lm, prompt.sources)
+    def prepare(self, engine: Engine, prompt: Prompt) -> Cut:
+        text = sentences_of(engine, prompt.sources)
         ranges = CUTTERS[self.chunking](text.sources, text.sentences, self.words)
         texts = [chunks.text_of(chunk, text.sources, text.sentences) for chunk in ranges]
         if self.ranker == "bm25":
             importlib.import_module("bm25s")  # not when the first question is timed
             return Cut(text, ranges, texts)
-        return Cut(text, ranges, texts, self._embed(lm, texts, query=False))
+        return Cut(text, ranges, texts, self._embed(engine, texts, query=False))
 
-    def answer(self, lm: Engine, state: Cut, prompt: Prompt, limits: Limits) -> Answer:
-        scores = self._scores(lm, state, prompt.question)
+    def answer(self, engine: Engine, state: Cut, prompt: Prompt, limits: Limits) -> Answer:
+        scores = self._scores(engine, state, prompt.question)
         ranked = [state.chunks[i] for i in np.argsort(-scores, kind="stable")]
         evidence = state.text.evidence(chunks.within(ranked, state.text.sentences, self.volume))
-        return answer_from(lm, prompt, evidence, 0, limits)
+        return answer_from(engine, prompt, evidence, 0, limits)
 
-    def _scores(self, lm: Engine, state: Cut, question: str) -> np.ndarray:
+    def _scores(self, engine: Engine, state: Cut, question: str) -> np.ndarray:
         """Scores of the chunks for a question: (chunk,); of equal ones the earlier comes first."""
         if state.vectors is not None:
-            scores: np.ndarray = state.vectors @ self._embed(lm, [question], query=True)[0]
+            scores: np.ndarray = state.vectors @ self._embed(engine, [question], query=True)[0]
             return scores
         from ragauge.rankers.bm25 import rank
 
         started = time.perf_counter()
         counted = rank(question, state.texts)
-        lm.note(Call("rank", (), (), macs=0, seconds=time.perf_counter() - started))
+        engine.note(Call("rank", (), (), macs=0, seconds=time.perf_counter() - started))
         return counted
 
-    def _embed(self, lm: Engine, texts: Sequence[str], query: bool) -> np.ndarray:
+    def _embed(self, engine: Engine, texts: Sequence[str], query: bool) -> np.ndarray:
         """Embeddings (text, dim); those of chunks can be computed before the question is known."""
         from ragauge.rankers.dense import load_encoder
 
@@ -83,7 +85,7 @@ class Chunks(Method):
         vectors = model.encode(texts, query=query)
         seconds = time.perf_counter() - started
         macs = sum(model.macs(tokens) for tokens in model.count_tokens(texts, query=query))
-        lm.note(Call("rank", (), (), offline=not query, macs=macs, seconds=seconds))
+        engine.note(Call("rank", (), (), offline=not query, macs=macs, seconds=seconds))
         return vectors
 
 

@@ -14,5 +14,5 @@ from ragauge.prompts import Prompt
 class ClosedBook(Method):
     """The question alone, without the instruction that speaks of search results: what the model knows by heart."""
 
-    def answer(self, lm: Engine, state: Any, prompt: Prompt, limits: Limits) -> Answer:
-        return Answer(read_plain(lm, [prompt.opening, prompt.query, prompt.task], limits))
+    def answer(self, engine: Engine, state: Any, prompt: Prompt, limits: Limits) -> Answer:
+        return Answer(read_plain(engine, [prompt.opening, prompt.query, prompt.task], limits))

@@ -23,19 +23,19 @@ class Dense(Ranked):
     def assets(self) -> tuple[str, ...]:
         return (self.encoder,)
 
-    def prepare(self, lm: SpanEngine, prompt: Prompt) -> RankedState:
+    def prepare(self, engine: SpanEngine, prompt: Prompt) -> RankedState:
         from ragauge.rankers.dense import load_encoder
 
-        state = super().prepare(lm, prompt)
+        state = super().prepare(engine, prompt)
         load_encoder(self.encoder)  # not when the first question is timed
-        return replace(state, vectors=self._embed(lm, prompt)) if self.path_caching else state
+        return replace(state, vectors=self._embed(engine, prompt)) if self.path_caching else state
 
-    def answer(self, lm: SpanEngine, state: RankedState, prompt: Prompt, limits: Limits) -> Answer:
+    def answer(self, engine: SpanEngine, state: RankedState, prompt: Prompt, limits: Limits) -> Answer:
         if state.vectors is None:
-            state = replace(state, vectors=self._embed(lm, prompt))
-        return super().answer(lm, state, prompt, limits)
+            state = replace(state, vectors=self._embed(engine, prompt))
+        return super().answer(engine, state, prompt, limits)
 
-    def _embed(self, lm: SpanEngine, prompt: Prompt) -> np.ndarray:
+    def _embed(self, engine: SpanEngine, prompt: Prompt) -> np.ndarray:
         """The documents' embeddings: (document, dim)."""
         from ragauge.rankers.dense import load_encoder
 
@@ -43,10 +43,10 @@ class Dense(Ranked):
         vectors = model.encode(prompt.document_texts)
         macs = sum(model.macs(tokens) for tokens in model.count_tokens(prompt.document_texts))
         seconds = time.perf_counter() - started
-        lm.note(Call("rank", (), (), offline=self.path_caching, macs=macs, seconds=seconds))
+        engine.note(Call("rank", (), (), offline=self.path_caching, macs=macs, seconds=seconds))
         return vectors
 
-    def rank(self, lm: SpanEngine, state: RankedState, prompt: Prompt) -> np.ndarray:
+    def rank(self, engine: SpanEngine, state: RankedState, prompt: Prompt) -> np.ndarray:
         from ragauge.rankers.dense import load_encoder
 
         vector: np.ndarray = load_encoder(self.encoder).encode([prompt.question], query=True)[0]

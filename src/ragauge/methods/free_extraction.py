@@ -28,20 +28,20 @@ class FreeExtraction(Method):
 
     volume: Annotated[int, Field(ge=1)] = 256  # tokens of evidence at most
 
-    def unsupported(self, lm: SpanEngine) -> str | None:
-        return why_not(lm)
+    def unsupported(self, engine: SpanEngine) -> str | None:
+        return why_not(engine)
 
-    def prepare(self, lm: SpanEngine, prompt: Prompt) -> Grounding:
-        return read_documents(finder_of(lm), prompt, positions=self.volume, slots=self.volume, lower="volume")
+    def prepare(self, engine: SpanEngine, prompt: Prompt) -> Grounding:
+        return read_documents(finder_of(engine), prompt, positions=self.volume, slots=self.volume, lower="volume")
 
-    def answer(self, lm: SpanEngine, state: Grounding, prompt: Prompt, limits: Limits) -> Answer:
-        finder = finder_of(lm)
+    def answer(self, engine: SpanEngine, state: Grounding, prompt: Prompt, limits: Limits) -> Answer:
+        finder = finder_of(engine)
         context = state.ask(finder, prompt)
         at_most = Limits(self.volume, stop=(), ignore_stop=False)
         ids = generate(finder, context.cache, context.logits[None], context.position, at_most)
-        written: str = lm.tokenizer.decode(ids, skip_special_tokens=True)
+        written: str = engine.tokenizer.decode(ids, skip_special_tokens=True)
         evidence = [_placed(sentence, prompt.sources) for sentence in _sentences(written)]
-        return answer_from(lm, prompt, evidence, state.text.truncated, limits)
+        return answer_from(engine, prompt, evidence, state.text.truncated, limits)
 
 
 def _sentences(text: str) -> list[str]:

@@ -18,28 +18,28 @@ SLACK = 8  # tokens that two stretches may come to more by themselves than they 
 class FullArticle(Method):
     """All documents in one plain prompt, nothing cached, with LongBench's middle truncation; all of it is evidence."""
 
-    def answer(self, lm: Engine, state: Any, prompt: Prompt, limits: Limits) -> Answer:
+    def answer(self, engine: Engine, state: Any, prompt: Prompt, limits: Limits) -> Answer:
         around = [prompt.preamble, prompt.query, prompt.task]
-        room = lm.max_context - limits.max_new_tokens - sum(map(len, around))
+        room = engine.max_context - limits.max_new_tokens - sum(map(len, around))
         documents, shown, truncated = prompt.documents, prompt.cut or prompt.sources, prompt.truncated
         if sum(map(len, documents)) > room:
-            documents, shown, truncated = _cut(lm, prompt, room)
-        ids = read_plain(lm, [prompt.preamble, *documents, prompt.query, prompt.task], limits)
+            documents, shown, truncated = _cut(engine, prompt, room)
+        ids = read_plain(engine, [prompt.preamble, *documents, prompt.query, prompt.task], limits)
         evidence = tuple(Evidence(s.document, s.offset, s.offset + len(s.text), s.text) for s in shown)
         kept = tuple(sorted({source.document for source in shown}))
         return Answer(ids, kept, evidence=evidence, truncated=truncated)
 
 
-def _cut(lm: Engine, prompt: Prompt, room: int) -> tuple[list[list[int]], tuple[Source, ...], int]:
+def _cut(engine: Engine, prompt: Prompt, room: int) -> tuple[list[list[int]], tuple[Source, ...], int]:
     """Token ids of the documents' beginning and end in `room` tokens, these stretches, and how much is left out."""
-    if lm.tokenizer is None:
+    if engine.tokenizer is None:
         tokens = sum(map(len, prompt.documents))
         raise UserError(
             f"the documents have {tokens} tokens, the context room for {room}; to cut them needs their text"
         )
-    ends = len(token_ids(lm.tokenizer, prompt.document_end)) if prompt.document_end else 0
+    ends = len(token_ids(engine.tokenizer, prompt.document_end)) if prompt.document_end else 0
     half = (room - SLACK) // 2 - ends
     if half < 1:
-        raise UserError(f"the model's context of {lm.max_context} tokens has no room for a document")
-    shown, truncated = cut_middle(prompt.sources, lm.tokenizer, half, half)
-    return [token_ids(lm.tokenizer, source.shown + prompt.document_end) for source in shown], shown, truncated
+        raise UserError(f"the model's context of {engine.max_context} tokens has no room for a document")
+    shown, truncated = cut_middle(prompt.sources, engine.tokenizer, half, half)
+    return [token_ids(engine.tokenizer, source.shown + prompt.document_end) for source in shown], shown, truncated

@@ -14,6 +14,6 @@ from ragauge.prompts import Prompt
 class Naive(Method):
     """All documents in the order given, one plain prompt, nothing cached (the paper's baseline of every speedup)."""
 
-    def answer(self, lm: Engine, state: Any, prompt: Prompt, limits: Limits) -> Answer:
-        ids = read_plain(lm, [prompt.preamble, *prompt.documents, prompt.query, prompt.task], limits)
+    def answer(self, engine: Engine, state: Any, prompt: Prompt, limits: Limits) -> Answer:
+        ids = read_plain(engine, [prompt.preamble, *prompt.documents, prompt.query, prompt.task], limits)
         return Answer(ids, kept=tuple(range(len(prompt.documents))))

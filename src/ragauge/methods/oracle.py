@@ -19,11 +19,11 @@ class Oracle(Method):
     Where the data set says which stretches of them hold the answer (`wiki_long`: a section), of these alone.
     """
 
-    def answer(self, lm: Engine, state: Any, prompt: Prompt, limits: Limits) -> Answer:
+    def answer(self, engine: Engine, state: Any, prompt: Prompt, limits: Limits) -> Answer:
         if not prompt.gold:
             raise UserError("the question names no gold document, which the oracle reads")
         if prompt.gold_sources:
             pieces = [Evidence(s.document, s.offset, s.offset + len(s.text), s.text) for s in prompt.gold_sources]
-            return answer_from(lm, prompt, pieces, 0, limits)
+            return answer_from(engine, prompt, pieces, 0, limits)
         documents = [prompt.documents[i] for i in prompt.gold]
-        return Answer(read_plain(lm, [prompt.preamble, *documents, prompt.query, prompt.task], limits), prompt.gold)
+        return Answer(read_plain(engine, [prompt.preamble, *documents, prompt.query, prompt.task], limits), prompt.gold)

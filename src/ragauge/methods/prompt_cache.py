@@ -20,7 +20,7 @@ class PromptCache(Method):
 
     requires: ClassVar[Capabilities] = frozenset({Capability.SPANS})
 
-    def prepare(self, lm: SpanEngine, prompt: Prompt) -> Reading:
+    def prepare(self, engine: SpanEngine, prompt: Prompt) -> Reading:
         start = len(prompt.preamble)
         positions, _ = LAYOUTS["left_aligned"]([len(d) for d in prompt.documents], start)
         graph = PromptGraph([Segment(PREAMBLE, prompt.preamble, unit_steps(0, start))])
@@ -28,12 +28,12 @@ class PromptCache(Method):
         for name, ids, at in zip(names, prompt.documents, positions, strict=True):
             graph.add(Segment(name, ids, at))
         tokens = start + sum(map(len, prompt.documents))
-        reading = Reading(lm, graph, lm.new_cache(tokens + ROOM))
+        reading = Reading(engine, graph, engine.new_cache(tokens + ROOM))
         reading.read([PREAMBLE], stage="preamble", offline=True)
         reading.read(names, stage="documents", offline=True)
         return reading
 
-    def answer(self, lm: SpanEngine, state: Reading, prompt: Prompt, limits: Limits) -> Answer:
+    def answer(self, engine: SpanEngine, state: Reading, prompt: Prompt, limits: Limits) -> Answer:
         reading = state.again()
         start = len(prompt.preamble) + max(map(len, prompt.documents))
         ids = [*prompt.query, *prompt.task]

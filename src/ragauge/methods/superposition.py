@@ -55,11 +55,11 @@ class Superposition(Method):
     def prunes(self) -> bool:
         return self.path_pruning and self.saliency != "none"
 
-    def prepare(self, lm: SpanEngine, prompt: Prompt) -> _Round | None:
-        return self._first_round(lm, prompt, offline=True) if self.path_caching else None
+    def prepare(self, engine: SpanEngine, prompt: Prompt) -> _Round | None:
+        return self._first_round(engine, prompt, offline=True) if self.path_caching else None
 
-    def answer(self, lm: SpanEngine, state: _Round | None, prompt: Prompt, limits: Limits) -> Answer:
-        current = state.again() if state else self._first_round(lm, prompt, offline=False)
+    def answer(self, engine: SpanEngine, state: _Round | None, prompt: Prompt, limits: Limits) -> Answer:
+        current = state.again() if state else self._first_round(engine, prompt, offline=False)
         kept: list[int] = []
         saliency: list[float | None] = [None] * len(prompt.documents)
         for iteration in range(self.iterations):
@@ -77,11 +77,11 @@ class Superposition(Method):
 
     # ---- rounds
 
-    def _first_round(self, lm: SpanEngine, prompt: Prompt, offline: bool) -> _Round:
+    def _first_round(self, engine: SpanEngine, prompt: Prompt, offline: bool) -> _Round:
         paths = split_paths(len(prompt.documents), self.factor)
         graph = PromptGraph([Segment(PREAMBLE, prompt.preamble, unit_steps(0, len(prompt.preamble)))])
         tokens = len(prompt.preamble) + sum(map(len, prompt.documents))
-        reading = Reading(lm, graph, lm.new_cache(tokens + len(paths) * ROOM_A_PATH + ROOM))
+        reading = Reading(engine, graph, engine.new_cache(tokens + len(paths) * ROOM_A_PATH + ROOM))
         reading.read([PREAMBLE], stage="preamble", offline=offline)
         return self._read_documents(reading, paths, [PREAMBLE], len(prompt.preamble), prompt, offline)
 

@@ -18,7 +18,7 @@ class TFIDF(Ranked):
 
     library: ClassVar[str | None] = "sklearn.feature_extraction.text"
 
-    def rank(self, lm: SpanEngine, state: RankedState, prompt: Prompt) -> np.ndarray:
+    def rank(self, engine: SpanEngine, state: RankedState, prompt: Prompt) -> np.ndarray:
         from ragauge.rankers.tfidf import rank
 
         return rank(prompt.question, prompt.document_texts)
