@@ -47,7 +47,7 @@ def test_list_models_names_the_default_model(capsys: pytest.CaptureFixture[str])
         (replaced(RUN, "--dataset", "nq_opn"), "--dataset: unknown dataset 'nq_opn'; did you mean 'nq_open'?"),
         (replaced(RUN, "--model", "smollm"), "--model: unknown model 'smollm';"),
         ([*RUN, "--set", "top_k"], "--set 'top_k': must be key=value"),
-        ([*RUN, "--set", "top_k=["], "--set 'top_k=[': the value is no YAML scalar"),
+        ([*RUN, "--set", "top_k=["], "--set 'top_k=[': the value is not valid YAML"),
         ([*RUN, "--set", "no_such=1"], "'no_such'"),
         ([*RUN, "--data", "no-such.jsonl"], "no-such.jsonl"),
         ([*RUN, "--option", "gold_position=-1"], "gold_position must be a non-negative integer, not -1"),

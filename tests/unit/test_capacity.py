@@ -150,10 +150,10 @@ def test_the_page_holds_what_the_command_prints(root: Path, capsys: pytest.Captu
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda text: text.replace("embed,1000", "embed,many"), r"scale\.csv:8: no job of a build"),
+        (lambda text: text.replace("embed,1000", "embed,many"), r"scale\.csv:8: not a job of a build"),
         (lambda text: text.replace(",embed,", ",dance,"), r"scale\.csv:8: unknown step 'dance'; known: chunks"),
         (lambda text: "\n".join(text.splitlines()[:7]), "no job of add, embed, merge, train"),
-        (lambda text: "x\n1\n", r"scale\.csv:2: no job of a build"),
+        (lambda text: "x\n1\n", r"scale\.csv:2: not a job of a build"),
     ],
 )
 def test_a_table_that_is_none_is_named(tmp_path: Path, change: object, message: str) -> None:

@@ -88,8 +88,8 @@ def test_a_killed_maker_leaves_nothing_in_the_way(tmp_path: Path) -> None:
         (lambda folder: (folder / "file").unlink(), "missing from its test folder"),
         (lambda folder: (folder / "file").write_bytes(b"cont"), "4 bytes where its test folder has 7: cut short"),
         (lambda folder: (folder / "file").write_bytes(b"CONTENT"), "sha256 differs"),
-        (lambda folder: (folder / "manifest.json").write_text("{"), "no manifest of a test folder"),
-        (lambda folder: (folder / "manifest.json").write_text("[]"), "is needed here"),
+        (lambda folder: (folder / "manifest.json").write_text("{"), "not a manifest of a test folder"),
+        (lambda folder: (folder / "manifest.json").write_text("[]"), "must be a test folder, not 'list'"),
     ],
 )
 def test_damage_is_told(tmp_path: Path, damage: Any, message: str) -> None:

@@ -142,7 +142,7 @@ def test_an_endless_line_is_refused_before_it_is_read_whole(tmp_path: Path, monk
 @pytest.mark.parametrize("source", ["nowhere.jsonl", "hf:no-organisation", "a.csv"])
 def test_an_unknown_source_is_told_with_the_choices(tmp_path: Path, source: str) -> None:
     (tmp_path / "a.csv").write_text("x")
-    with pytest.raises(UserError, match=r"no such file|not of the form|not a kind of file"):
+    with pytest.raises(UserError, match=r"no such file|not of the form|unsupported file type"):
         read(source if source.startswith("hf:") else tmp_path / source)
 
 

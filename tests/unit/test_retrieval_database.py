@@ -18,7 +18,7 @@ from ragauge.retrieval import chunking, database
 from ragauge.retrieval.chunking import DatabaseRecipe, Split
 from ragauge.retrieval.corpus import CorpusDocument
 from ragauge.retrieval.database import Database, Shard, shard_folder
-from ragauge.retrieval.near_duplicates import THRESHOLD, EvaluationText, exact_similarity, signatures
+from ragauge.retrieval.near_duplicates import GRAM_WORDS, THRESHOLD, EvaluationText, signatures
 from tiny_database import CHUNK
 
 
@@ -89,6 +89,15 @@ def test_whole_documents_are_held_out_by_their_text_alone() -> None:
     assert 0.2 < np.mean(held) < 0.4
     assert held == [not split(CorpusDocument("elsewhere", "t", document.text))[0] for document in documents]
     assert all(bool(a) != bool(b) for a, b in map(split, documents))
+
+
+def exact_similarity(a: str, b: str) -> float:
+    """The Jaccard similarity of the word 13-grams of two texts that are long enough to have some."""
+    left, right = (
+        {tuple(words[i : i + GRAM_WORDS]) for i in range(len(words) - GRAM_WORDS + 1)}
+        for words in (a.split(), b.split())
+    )
+    return len(left & right) / len(left | right)
 
 
 def test_near_duplicates_of_evaluation_text_are_marked(tmp_path: Path, tokenizer: Path) -> None:

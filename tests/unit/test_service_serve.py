@@ -180,4 +180,4 @@ def test_another_host_without_tls_is_warned_of(
     monkeypatch.setattr(process, "serve", lambda *_: None)
     given = options(folder, "--no-calibrate", "--host", host, "--port", "0")
     assert main(["serve", "--index", str(folder / "indexes" / "ivf"), *given]) == 0
-    assert ("without TLS anybody reads along" in caplog.text) == warned
+    assert ("without TLS: the traffic can be read" in caplog.text) == warned

@@ -7,8 +7,8 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,7 +61,7 @@ class Store:
         if self.offline:
             raise NotFetchedError(f"{target.name}: not fetched yet")
         try:
-            with self.lock(target):
+            with locked(target, lambda: self.say(f"{target.name}: waiting for another process that fetches it")):
                 if not self.whole(target):
                     replace(target, fill)
         except OSError as error:
@@ -77,12 +77,6 @@ class Store:
         if damaged:
             self.say(f"{folder / damaged[0]}: not as it was fetched; made anew")
         return not damaged
-
-    @contextmanager
-    def lock(self, target: Path) -> Iterator[None]:
-        """Holds the lock of one asset across processes; the system lets go of it when its holder dies."""
-        with locked(target, lambda: self.say(f"{target.name}: waiting for another process that fetches it")):
-            yield
 
     def say(self, text: str) -> None:
         """One line of progress on stderr."""

@@ -137,7 +137,7 @@ class Plan:
 
 
 def read(path: Path) -> list[Job]:
-    """The jobs of a table of `benchmarks/scale.py`; raises UserError with the line that is none."""
+    """The jobs of a table of `benchmarks/scale.py`; raises UserError naming the first invalid line."""
     kinds = {field.name: {"int": int, "float": float, "str": str}[str(field.type)] for field in fields(Job)}
     try:
         with path.open(encoding="utf-8", newline="") as file:
@@ -149,7 +149,7 @@ def read(path: Path) -> list[Job]:
         try:
             jobs.append(Job(**{name: kind(row[name]) for name, kind in kinds.items()}))
         except (KeyError, TypeError, ValueError) as error:
-            raise UserError(f"{path}:{number}: no job of a build: {error}") from error
+            raise UserError(f"{path}:{number}: not a job of a build: {error}") from error
         if jobs[-1].step not in STEPS:
             raise UserError(f"{path}:{number}: unknown step {jobs[-1].step!r}; known: {', '.join(STEPS)}")
     if missing := sorted(set(STEPS) - {job.step for job in jobs}):

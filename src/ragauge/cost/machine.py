@@ -108,7 +108,7 @@ def read(path: Path) -> dict[str, Any]:
     for name, rate in (products if isinstance(products, dict) else {"": None}).items():
         _check_rate(rate, f"{path}: matmul_flop_per_s.{name}")
     if not _is_number(found.get("load_share", 0.0)):
-        raise UserError(f"{path}: load_share: {found['load_share']!r} is no number")
+        raise UserError(f"{path}: load_share: {found['load_share']!r} is not a number")
     return found
 
 

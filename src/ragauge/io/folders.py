@@ -147,10 +147,10 @@ def _manifest(folder: Path, kind: str) -> dict[str, Any]:
     except OSError as error:
         raise UserError(f"{folder}: no {kind} ({MANIFEST}: {error.strerror or error})") from error
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{path}: no manifest of a {kind}: {error}") from error
+        raise UserError(f"{path}: not a manifest of a {kind}: {error}") from error
     if not isinstance(manifest, dict) or manifest.get("kind") != kind:
         found = manifest.get("kind") if isinstance(manifest, dict) else type(manifest).__name__
-        raise UserError(f"{path}: a {kind} is needed here, this is {found!r}")
+        raise UserError(f"{path}: must be a {kind}, not {found!r}")
     if manifest.get("format") != FORMAT or not isinstance(manifest.get("files"), dict):
         raise UserError(f"{path}: {kind} of format {manifest.get('format')!r}; this version reads {FORMAT}: rebuild it")
     if manifest.pop("seal", None) != text_sha256(manifest):

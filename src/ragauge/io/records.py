@@ -326,11 +326,7 @@ def _gathered_meta(metas: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def read(path: Path) -> list[Record]:
-    """The records of a finished file of answers.
-
-    Raises:
-        UserError: no such file, or a line that is no record; the line is named.
-    """
+    """The records of a finished file of answers, as `read_kind` reads them."""
     return read_kind(path, Record)
 
 
@@ -338,7 +334,7 @@ def read_kind(path: Path, kind: type[AnyRecord]) -> list[AnyRecord]:
     """The records of a finished file, of the kind that it holds.
 
     Raises:
-        UserError: no such file, or a line that is no record; the line is named.
+        UserError: no such file, or a line that is not a record; the line is named.
     """
     with _told(path):
         lines = path.read_bytes().split(b"\n")

@@ -223,7 +223,8 @@ class _ShardWriter:
             self._write("document_signatures.bin", signatures([text]))
             self.documents += 1
         if held_out:
-            self._write("evaluation.jsonl", _evaluation_line(document, held_out, number))
+            line = as_json_line(document=number, place=document.place, title=document.title, text=held_out)
+            self._write("evaluation.jsonl", line.encode())
             self._write("evaluation_signatures.bin", signatures([held_out]))
             self.evaluation += 1
 
@@ -247,10 +248,6 @@ class _ShardWriter:
 
     def _write(self, name: str, data: np.ndarray | bytes) -> None:
         self._files[name].write(data if isinstance(data, bytes) else data.tobytes())
-
-
-def _evaluation_line(document: CorpusDocument, text: str, number: int) -> bytes:
-    return as_json_line(document=number, place=document.place, title=document.title, text=text).encode()
 
 
 def _totals(manifests: Sequence[Mapping[str, Any]]) -> dict[str, int]:

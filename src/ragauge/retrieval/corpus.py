@@ -17,6 +17,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from glob import glob
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -125,7 +126,7 @@ class _Deal:
     def mine(self) -> bool:
         """Whether the next document of the stream belongs to this shard."""
         self.seen += 1
-        return not (self.limit is not None and self.seen > self.limit) and (
+        return (self.limit is None or self.seen <= self.limit) and (
             (self.seen - 1) % self.share.of == self.share.number
         )
 
@@ -137,8 +138,7 @@ def _resolve(source: str) -> list[str]:
     """A source as files, or as one hub data set."""
     source = HUB.get(source, source)
     if source.startswith("hf:"):
-        if not _HUB_SOURCE.fullmatch(source):
-            raise UserError(f"corpus {source!r}: not of the form hf:org/name:configuration@revision")
+        _hub_fields(source)  # refuses another form
         return [source]
     if source in assets.entries() or source.startswith(("pypi:", "https://", "path:")):
         return [str(assets.resolve(source))]
@@ -147,7 +147,7 @@ def _resolve(source: str) -> list[str]:
         raise UserError(f"corpus {source!r}: no such file; known: {', '.join(HUB)}, wikipedia-sample, files, hf:...")
     for path in paths:
         if not path.endswith(SUFFIXES):
-            raise UserError(f"corpus {path}: not a kind of file that is read: {', '.join(SUFFIXES)}")
+            raise UserError(f"corpus {path}: unsupported file type; supported: {', '.join(SUFFIXES)}")
     return paths
 
 
@@ -159,7 +159,7 @@ def _identity(part: str) -> dict[str, str]:
 
 def _hub_fields(source: str) -> dict[str, str | None]:
     found = _HUB_SOURCE.fullmatch(source)
-    if found is None:  # _resolve has refused it
+    if found is None:
         raise UserError(f"corpus {source!r}: not of the form hf:org/name:configuration@revision")
     return found.groupdict()
 
@@ -288,16 +288,11 @@ def _blocks(path: Path) -> Iterator[_Block]:
     lines = _text_lines(path)
     for place, line in lines:
         if line.strip():
-            rest = _after((place, line), lines)
+            rest = chain([(place, line)], lines)
             if line.startswith("<doc "):
                 return _doc_blocks(rest)
             return _blocks_by(rest, _WIKITEXT_TITLE if _WIKITEXT_TITLE.fullmatch(line) else None)
     return iter(())
-
-
-def _after(first: tuple[str, str], lines: Iterator[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    yield first
-    yield from lines
 
 
 def _text_lines(path: Path) -> Iterator[tuple[str, str]]:

@@ -6,7 +6,8 @@ document is 0.8 or higher, estimated by MinHash, is taken out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from itertools import chain
 
 import numpy as np
 
@@ -27,12 +28,6 @@ def signatures(texts: Sequence[str]) -> np.ndarray:
     return np.array(rows, dtype=np.uint32).reshape(len(rows), PERMUTATIONS)
 
 
-def exact_similarity(a: str, b: str) -> float:
-    """The Jaccard similarity that signatures estimate."""
-    left, right = set(_grams(a)), set(_grams(b))
-    return len(left & right) / len(left | right)
-
-
 class EvaluationText:
     """The signatures of evaluation text, to be asked whether a document is like any of it.
 
@@ -45,7 +40,7 @@ class EvaluationText:
 
         self._table = MinHashLSH(params=(BANDS, ROWS), num_perm=PERMUTATIONS)
         self._rows: list[np.ndarray] = []
-        for row in _rows(parts):
+        for row in chain.from_iterable(parts):
             self._table.insert(len(self._rows), _sketch(row))
             self._rows.append(np.array(row))
 
@@ -56,11 +51,6 @@ class EvaluationText:
     def _is_like(self, row: np.ndarray) -> bool:
         candidates = self._table.query(_sketch(row))
         return any(np.mean(self._rows[i] == row) >= THRESHOLD for i in candidates)
-
-
-def _rows(parts: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
-    for part in parts:
-        yield from part
 
 
 def _sketch(row: np.ndarray) -> object:

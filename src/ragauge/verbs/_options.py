@@ -255,7 +255,7 @@ def settings(pairs: Sequence[str], option: str) -> dict[str, Any]:
         try:
             settings[key] = yaml.safe_load(value)
         except yaml.YAMLError:
-            raise UserError(f"{option} {pair!r}: the value is no YAML scalar; put it in quotes") from None
+            raise UserError(f"{option} {pair!r}: the value is not valid YAML; put it in quotes") from None
     return settings
 
 

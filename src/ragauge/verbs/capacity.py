@@ -1,4 +1,4 @@
-"""Say what a chunk database of any size takes in jobs, hours, memory and disk, from measured builds of small ones."""
+"""Estimate the jobs, hours, memory and disk of a chunk database of any size from measured builds of small ones."""
 
 from __future__ import annotations
 

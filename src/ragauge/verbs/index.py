@@ -1,4 +1,4 @@
-"""Build a chunk database and its indexes, whole or one step at a time; goes on where a killed build was."""
+"""Build a chunk database and its indexes, whole or one step at a time; resumes an interrupted build."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def _verify(args: argparse.Namespace, settings: DatabaseSettings) -> None:
         Embeddings.open(args.out, shard, verify=True)
     for label in settings.indexes:
         Index(database, label, verify=True)
-    print(f"{args.out}: {len(database):,} chunks and {len(settings.indexes)} indexes are whole")
+    print(f"{args.out}: {len(database):,} chunks and {len(settings.indexes)} indexes are intact")
 
 
 # --- what steps share ---

@@ -1,8 +1,8 @@
-"""Have a language model judge whether the evidence of records supports the answers; goes on where a killed run was.
+"""Have a language model judge whether the evidence of records supports the answers; resumes an interrupted run.
 
 The judge is the model behind the OpenAI-compatible endpoint that RAGAUGE_JUDGE_URL, RAGAUGE_JUDGE_MODEL and
-RAGAUGE_JUDGE_KEY describe, or with --model one on this machine. What it does not answer, or not to the point, is
-recorded as such and asked again by the next run.
+RAGAUGE_JUDGE_KEY describe, or with --model one on this machine. Missing and unusable answers are
+recorded as such and asked for again by the next run.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ ENVIRONMENT = "RAGAUGE_JUDGE"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `ragauge judge`."""
     parser.add_argument("records", type=Path, metavar="FILE.jsonl", help="records of a method that looks for evidence")
     parser.add_argument("--model", help="a judge on this machine: a catalogued model, a source or a folder")
     parser.add_argument("--dtype", default="float32", choices=options.DTYPES)
@@ -31,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--threads", type=options.count, metavar="N", help="of a judge on this machine; default: all cores"
     )
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE.jsonl", help="a line a record")
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE.jsonl", help="one line per record")
 
 
 def run(args: argparse.Namespace) -> None:

@@ -1,4 +1,4 @@
-"""Name the components of a kind, one a line."""
+"""List the components of a kind, one per line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Say what an experiment takes before it is run: downloads, memory, disk and GPU hours at the least, as Markdown."""
+"""Estimate an experiment's downloads, memory, disk and minimum GPU hours before it is run, as Markdown."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from pathlib import Path
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `ragauge needs`."""
     parser.add_argument("config", type=Path, metavar="CONFIG")
 
 

@@ -1,4 +1,4 @@
-"""Generate or score held-out text with retrieval under one schedule; goes on where a killed run was."""
+"""Generate or score held-out text with retrieval under one schedule; resumes an interrupted run."""
 
 from __future__ import annotations
 

@@ -12,7 +12,6 @@ from ragauge.verbs import _options as options
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `ragauge predict`."""
     parser.add_argument("--out", type=Path, required=True, metavar="FILE.json")
 
 

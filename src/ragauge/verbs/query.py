@@ -19,7 +19,6 @@ SHOWN = 300  # characters of a neighbour and of its continuation
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `ragauge query`."""
     add = parser.add_argument
     add("--server", action="append", required=True, metavar="HOST:PORT", help="a server; one for each part")
     content = parser.add_mutually_exclusive_group(required=True)

@@ -1,4 +1,4 @@
-"""Train a frozen decoder to use retrieved neighbours (RETRO-fit); goes on where it was cut off."""
+"""Train a frozen decoder to use retrieved neighbours (RETRO-fit); resumes an interrupted run."""
 
 from __future__ import annotations
 

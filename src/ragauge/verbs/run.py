@@ -1,4 +1,4 @@
-"""Answer the questions of a data set with a method; resumes after a kill."""
+"""Answer the questions of a data set with a method; resumes an interrupted run."""
 
 from __future__ import annotations
 

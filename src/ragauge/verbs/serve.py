@@ -22,7 +22,6 @@ logger = logging.getLogger(__name__)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `ragauge serve`."""
     from ragauge.retrieval.service.settings import ServerSettings
 
     add = parser.add_argument
@@ -70,7 +69,9 @@ def run(args: argparse.Namespace) -> None:
         detokenize=retriever.database.tokenizer.batch_decode,
     )
     if tls is None and not server.is_loopback(settings.host):
-        logger.warning("warning: %s is not this machine alone, and without TLS anybody reads along", served.address)
+        logger.warning(
+            "warning: %s accepts connections from other machines without TLS: the traffic can be read", served.address
+        )
     serve(served, settings.grace, args.while_stdin_open)
 
 

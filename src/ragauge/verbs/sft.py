@@ -1,4 +1,4 @@
-"""Build the data for CFIC's fine-tuning, or fine-tune a model on it; both go on where a killed run was."""
+"""Build the data for CFIC's fine-tuning, or fine-tune a model on it; both resume an interrupted run."""
 
 from __future__ import annotations
 

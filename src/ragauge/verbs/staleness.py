@@ -17,7 +17,6 @@ ELSEWHERE = ("database",)  # keys that are no option, or one of another meaning
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `ragauge staleness`."""
     from ragauge.retrieval.settings import StalenessSettings
 
     add = parser.add_argument

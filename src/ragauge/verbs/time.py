@@ -39,9 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--prompts", type=options.count, default=3, metavar="N", help=("different prompts that share the trials (3)")
     )
     parser.add_argument(
-        "--machine", type=Path, metavar="FILE.json", help=("what `ragauge machine` wrote; measured anew by default")
+        "--machine", type=Path, metavar="FILE.json", help=("what `ragauge machine` wrote; default: measure now")
     )
-    parser.add_argument("--allow-load", action="store_true", help="report although other processes were busy")
+    parser.add_argument("--allow-load", action="store_true", help="report times even if other processes were busy")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE.json")
 
 

@@ -69,7 +69,7 @@ class Client:
             tls_ca: PEM file of the certificates that the server's is checked against; without it, no TLS.
 
         Raises:
-            UserError: an address that is none, a deadline that is not above 0, a negative number of retries, or a
+            UserError: an invalid address, a deadline that is not above 0, a negative number of retries, or a
                 certificate file that cannot be read. No connection is made before the first call.
         """
         _check_address(address)
@@ -109,11 +109,11 @@ class Client:
 
     def wait_until_ready(self, limit_s: float) -> None:
         """Return when the server reports that it serves. Raises RetrievalError when it does not within `limit_s`."""
-        stub = health_pb2_grpc.HealthStub(self._channel)
+        stub: Any = health_pb2_grpc.HealthStub(self._channel)
         request = health_pb2.HealthCheckRequest(service=wire.SERVICE)
         end = time.monotonic() + limit_s
         try:
-            while _health(stub, request, end - time.monotonic()) != SERVING:
+            while stub.Check(request, timeout=end - time.monotonic(), wait_for_ready=True).status != SERVING:
                 time.sleep(RETRY_PAUSE_S)
         except grpc.RpcError as error:
             raise self.error("health", error, limit_s) from error
@@ -214,11 +214,6 @@ class Pending(_Call):
 def _with_network(found: Neighbours, seconds: float) -> Neighbours:
     """The neighbours with what the server's stages leave of the round trip: transport and encoding of messages."""
     return replace(found, seconds={**found.seconds, "network": max(0.0, seconds - sum(found.seconds.values()))})
-
-
-def _health(stub: Any, request: health_pb2.HealthCheckRequest, timeout_s: float) -> int:
-    """The status that a server reports, once it can be reached."""
-    return int(stub.Check(request, timeout=timeout_s, wait_for_ready=True).status)
 
 
 def _check_address(address: str) -> None:

@@ -69,7 +69,7 @@ class Fanout:
             logger.warning("partial answer: %s", error)
         larger = self._about[next(iter(answers))].metric == "inner_product"
         merged = [merge(parts, query.k, larger) for query, *parts in zip(queries, *answers.values(), strict=True)]
-        return [_labelled(found, tuple(lost)) for found in merged] if lost else merged
+        return [PartialNeighbours(**vars(found), missing=tuple(lost)) for found in merged] if lost else merged
 
     def _collect(
         self, pending: Sequence[tuple[Client, Pending]]
@@ -136,7 +136,3 @@ def _check_disjoint(parts: Sequence[np.ndarray]) -> None:
         raise MismatchError(
             f"chunk {held[counts > 1][0]} is held by two retrieval servers: their parts must be disjoint"
         )
-
-
-def _labelled(found: Neighbours, missing: tuple[str, ...]) -> PartialNeighbours:
-    return PartialNeighbours(**vars(found), missing=missing)

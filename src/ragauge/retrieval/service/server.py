@@ -262,7 +262,7 @@ def _parsed(kind: type[Request], data: bytes) -> Request:
         return kind.FromString(data)
     except DecodeError:
         raise RefusedError(
-            grpc.StatusCode.INVALID_ARGUMENT, f"the message of {len(data)} bytes is no {kind.DESCRIPTOR.full_name}"
+            grpc.StatusCode.INVALID_ARGUMENT, f"the message of {len(data)} bytes is not a {kind.DESCRIPTOR.full_name}"
         ) from None
 
 
