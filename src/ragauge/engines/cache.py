@@ -28,7 +28,7 @@ class Content(NamedTuple):
 
 
 def merge(spans: Iterable[Span]) -> tuple[Span, ...]:
-    """The same slots in the same order, neighbouring spans made one and empty ones dropped."""
+    """The same slots in the same order, with adjacent spans merged and empty ones dropped."""
     merged: list[Span] = []
     for span in spans:
         if merged and merged[-1].stop == span.start:
@@ -64,7 +64,7 @@ class KVCache:
         return self.length * per_token
 
     def reserve(self, tokens: int) -> None:
-        """Make room for `tokens` more; a copy of everything when the arena must grow, so reserve early."""
+        """Make room for `tokens` more; growing copies the whole cache, so reserve early."""
         needed = self.length + tokens
         if needed <= self.capacity:
             return
@@ -87,10 +87,10 @@ class KVCache:
 
     @torch.inference_mode()
     def move(self, span: Span, positions: Sequence[float]) -> None:
-        """Let a span's tokens stand at other positions, one a token, whatever they were read at.
+        """Move a span's tokens to other positions, one per token.
 
-        Rotated keys are rotated on by the difference, k' = R(new - old) k, in fp32 and rounded once: move tokens from
-        where they were read, not in a chain. ALiBi's keys do not hold their position and stay as they are.
+        Rotated keys are rotated further by the difference, k' = R(new - old) k, in fp32 and rounded once; repeated
+        moves accumulate rounding errors. ALiBi's keys do not encode their position and are unchanged.
         """
         new = torch.tensor(list(positions), dtype=torch.float32, device=self.positions.device)
         at = slice(span.start, span.stop)
@@ -105,10 +105,10 @@ class KVCache:
 
     @torch.inference_mode()
     def keep_by_head(self, slots: Sequence[Sequence[Sequence[int]]], extra: int = 0) -> KVCache:
-        """A new cache in which every key-value head keeps slots of its own, side by side from slot 0 on.
+        """A new cache in which every key-value head keeps its own choice of slots, compacted from slot 0 on.
 
-        Heads may keep different numbers of tokens; the cache is as long as the longest, the others' last slots are
-        hidden. What is read into it afterwards is in all heads.
+        Heads may keep different numbers of tokens: the cache is as long as the longest head, and the unused slots of
+        the others are masked. Tokens read into it later are in all heads.
 
         Args:
             slots: those to keep of each layer and key-value head: (layer, kv_head, kept).
@@ -119,7 +119,7 @@ class KVCache:
         """
         counts = [len(kept) for heads in slots for kept in heads]
         if not max(counts, default=0) or self.bias is not None:
-            raise ValueError("heads keep at least a token, in a cache without biases")
+            raise ValueError("keep_by_head requires at least one kept token and a cache without score biases")
         kept_cache = self._like(max(counts) + extra)
         kept_cache.length, kept_cache.ragged = max(counts), len(set(counts)) > 1 or self.ragged
         kept_cache.positions.zero_()

@@ -191,7 +191,7 @@ class Decoder:
     def _bias(self, positions: Tensor, cache: KVCache, layout: Layout, layer: int | None = None) -> Tensor | None:
         """What is added to this pass's scores, (row, head, query, key) in fp32, -inf where the mask hides a key.
 
-        None where nothing but the mask itself is.
+        None where there is no bias besides the mask.
 
         Args:
             layer: of a cache with slots by head, whose keys' positions and gaps are the layer's own.
@@ -241,7 +241,7 @@ def _grouped(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
 def biased_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
     """`attention` under a bias of scores (row, head, query, key).
 
-    In half precision the bias is added to fp32 scores: in bf16 ALiBi's alone errs by 2 at position 1,000.
+    In half precision the bias is added to fp32 scores: in bf16, ALiBi's bias alone is off by 2 at position 1,000.
     """
     if q.dtype == torch.float32:
         return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, enable_gqa=q.shape[1] != k.shape[1])

@@ -1,7 +1,7 @@
-"""Which of a library's matrix products is used: the one place that knows about processors.
+"""Which matrix product kernel is used: the only processor-specific code.
 
-`project` is every linear layer's product; `for_decoding` surrounds steps of one token. Any choice gives the same
-values but for the last bits.
+`project` is the product of every linear layer; `for_decoding` wraps single-token steps. Results of the choices differ
+in rounding only.
 """
 
 from __future__ import annotations

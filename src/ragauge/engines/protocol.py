@@ -41,7 +41,7 @@ ANSWERING: Capabilities = frozenset({Capability.TEXT, Capability.WEIGHTS})  # wh
 
 
 def mismatch(required: Capabilities, capabilities: Capabilities) -> str | None:
-    """What an engine lacks of what is required, as one line; None where it lacks nothing."""
+    """Which required capabilities an engine lacks, as one line; None if it has them all."""
     lacking = required - capabilities
     return f"requires an engine with {named(lacking)}" if lacking else None
 
@@ -83,9 +83,9 @@ class Span(NamedTuple):
 class Row:
     """Tokens of one path and the cached spans that they attend to besides themselves.
 
-    With `slots` they are written in place: each token's keys and values go to its slot, over those of a token of
-    `past` that is read again or to the next free ones, all other slots stay, and a token attends to those slots of
-    `past` and of the row whose position is not beyond its own. Such rows are read one after another.
+    With `slots` the tokens are written in place: each token's keys and values go to its slot, which either holds a
+    token of `past` that is being recomputed or is the next free one. Other slots are unchanged. A token attends to the
+    slots of `past` and of the row whose position is at most its own. Such rows are read one after another.
     """
 
     ids: Sequence[int]
@@ -96,7 +96,7 @@ class Row:
 
     @property
     def past_length(self) -> int:
-        """Slots of the past, those of tokens read again among them."""
+        """Slots of the past, including those of tokens read again."""
         return sum(map(len, self.past))
 
     @property
@@ -107,7 +107,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Extension:
-    """What one call returned; fields that were not asked for are empty."""
+    """What one call returned; fields not asked for are empty."""
 
     spans: tuple[Span, ...]  # where each row's tokens are in the cache
     last_logits: Tensor | None = None  # (row, vocab)

@@ -1,4 +1,4 @@
-"""What engines over key-value caches share: calls are checked, recorded in traces and, offline ones, kept on disk."""
+"""What engines with key-value caches share: calls are checked and traced; offline ones can be stored on disk."""
 
 from __future__ import annotations
 
@@ -64,12 +64,12 @@ class RecordedEngine(ABC):
 
     @abstractmethod
     def decode(self, cache: KVCache, ids: list[int], position: float, most: int, ended: Ended | None) -> list[int]:
-        """The response that begins with `ids`, whose last token is not in the cache yet, and ends as `ended` says.
+        """The response that continues `ids`, whose last token is not in the cache yet.
 
         Args:
             position: of the response's first token.
             most: tokens of the whole response.
-            ended: asked after each token; None: nothing ends it before `most`.
+            ended: called after each token, true where the response ends; None: it has exactly `most` tokens.
         """
 
     # ---- the protocol
@@ -91,10 +91,10 @@ class RecordedEngine(ABC):
         return read_and_generate(self, prompt, limits, stage, logp)
 
     def found_by(self, finder: RecordedEngine) -> None:
-        """Have another decoder find evidence: its calls stand in this one's traces, its caches count with this one's.
+        """Let another decoder find evidence: its calls and caches count in this one's traces and bytes.
 
         Raises:
-            UserError: it has another vocabulary, so that tokens of a prompt would be other text to it.
+            UserError: its vocabulary differs, so that a prompt's tokens would be different text to it.
         """
         if finder.tokenizer.get_vocab() != self.tokenizer.get_vocab():
             raise UserError("the model that finds evidence has another vocabulary than the one that answers")
@@ -213,7 +213,7 @@ class RecordedEngine(ABC):
     def _extend_stored(
         self, store: DocumentStore, cache: KVCache, rows: Sequence[Row], asked: Asked, call: Call
     ) -> Extension:
-        """A call's result from the store where it has it, else computed and kept there."""
+        """A call's result: loaded from the store, or computed and stored."""
         key = store.key(cache, rows, asked.tree)
         found = store.load(key, cache, logp=asked.logp) if key else None
         if found:
@@ -247,11 +247,11 @@ class RecordedEngine(ABC):
                 )
 
     def _watches(self, limits: Limits) -> bool:
-        """Whether each token is looked at: not where a GPU decodes a fixed number and the host waits once for all."""
+        """Whether `ended` is called after each token: not for a fixed number on a GPU, where the host waits once."""
         return self.timed and not (limits.ignore_stop and self.device.type == "cuda")
 
     def _clock(self, ids: Sequence[int]) -> None:
-        """Tokens of the response that are new are known now."""
+        """Record the time at which the response's new tokens became known."""
         if self.timed:
             self.token_at += [time.perf_counter()] * (len(ids) - len(self.token_at))
 

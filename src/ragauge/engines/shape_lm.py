@@ -19,8 +19,8 @@ from ragauge.engines.recorded import Ended, RecordedEngine
 class ShapeLM(RecordedEngine):
     """Every score is zero, every token 0.
 
-    Attention falls with depth into the prompt, so steeply that a document outweighs all that follow it: sorting by
-    attention then never settles, and its trace is that of all its rounds, as on almost every real prompt.
+    Observed attention decreases along the prompt, so steeply that each document outweighs all later ones together:
+    attention sort then never converges early, and its trace has all rounds, as on almost every real prompt.
     """
 
     able: ClassVar[Capabilities] = backend.CAPABILITIES

@@ -1,9 +1,9 @@
 """Decoding in steps of one shape, at one place in memory: what a CUDA graph needs to be replayed token after token.
 
-One token of a small decoder is hundreds of kernels that take less time than launching them. Here every step attends to
-a cache of fixed capacity under a mask, takes its token, position and slot from tensors, and leaves the next ones there,
-so that the host has nothing to say between two tokens. On CUDA the step is captured once for a capacity; elsewhere it
-is run as it is, which the tests do to hold it equal to `LM.generate`'s own step.
+Decoding one token with a small decoder launches hundreds of kernels, and launching them takes longer than running them.
+Here every step attends to a cache of fixed capacity under a mask, reads its token, position and slot from tensors, and
+writes the next ones there, so that the host does nothing between two tokens. On CUDA the step is captured once per
+capacity; elsewhere it runs eagerly, which tests use to compare it with `LM.generate`'s own step.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class StepsByCapacity:
     def ready(self, tokens: int) -> bool:
         """Whether there are steps with room for so many tokens; they are captured now where they are new.
 
-        A device that cannot capture them, for want of memory or by its driver, is said once and not asked again.
+        If the device cannot capture them (memory, driver), one warning is logged and decoding goes on without.
         """
         if self._works:
             try:
@@ -127,7 +127,7 @@ class StepsByCapacity:
             ids: the response so far; its last token was not read yet.
             position: of the response's first token.
             most: tokens of the whole response.
-            ended: asked after each token; None: nothing ends it, and the host waits once, for all tokens together.
+            ended: called after each token; None: no early end, and the host waits once for all tokens.
         """
         past, count = cache.length, most - len(ids)
         steps = self._of(past + count)

@@ -1,8 +1,8 @@
-"""Keys and values of documents kept on disk, for documents that are asked about again and again.
+"""Keys and values of documents stored on disk, for documents that are used again and again.
 
 An entry is what one offline call added to a cache. It is found by what the call read: token ids, positions, the
-contents of the past that its rows attend to, and the decoder itself. So a hit gives, bit for bit, what computing it
-anew would have given. Entries are safetensors files, mapped into memory when they are read.
+contents of the past that its rows attend to, and the decoder itself. So a hit is bit-identical to recomputing it.
+Entries are safetensors files, mapped into memory when they are read.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Stored:
-    """What an entry gave: it stands in the cache already."""
+    """What an entry held; its tokens have been appended to the cache."""
 
     spans: tuple[Span, ...]  # one a row
     logp: tuple[Tensor, ...]  # as of Extension; empty where it was not asked for
@@ -66,7 +66,7 @@ class DocumentStore:
     def key(self, cache: KVCache, rows: Sequence[Row], tree: bool = False) -> str | None:
         """The name of what a call on `rows` would add to the cache; None where their past has no name.
 
-        Rows read together are one call, and so is the way they are read: both change the last bits.
+        Which rows are read together, and whether as a tree, is part of the name: both affect rounding.
         """
         total = hashlib.sha256(f"{self.decoder} {tree}".encode())
         for row in rows:
@@ -100,7 +100,7 @@ class DocumentStore:
     def save(self, key: str, cache: KVCache, spans: Sequence[Span], logp: Sequence[Tensor], seconds: float) -> None:
         """Keep what a call added: `spans`, which lie side by side at the end of the cache.
 
-        A disk that is full costs the entry, not the answer.
+        A full disk loses the entry, not the answer.
         """
         cache.named(spans, key)
         first, last = min(spans).start, max(spans).stop

@@ -1,4 +1,4 @@
-"""Chunks of a text, as the baselines of CFIC cut it: runs of whole sentences, so that no chunk cuts one in two."""
+"""Chunks of a text for CFIC's baselines: runs of whole sentences."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BLANK_LINE = re.compile(r"\n[^\S\n]*\n")
 def sliding_windows(sources: Sequence[Source], sentences: Sequence[Sentence], words: int) -> list[Range]:
     """From every sentence on, as many sentences of its document as have at most `words` words together.
 
-    A sentence that is longer stands alone; a window that ends where the one before it ended is part of that one and
+    A longer sentence is a window of its own; a window that ends where the previous one ended is contained in it and
     left out.
     """
     counts, windows = word_counts(sources, sentences), list[Range]()
@@ -82,7 +82,7 @@ def word_counts(sources: Sequence[Source], sentences: Sequence[Sentence]) -> lis
 
 
 def text_of(chunk: Range, sources: Sequence[Source], sentences: Sequence[Sentence]) -> str:
-    """What a chunk says, without white space at its ends."""
+    """A chunk's text, without white space at its ends."""
     first, last = sentences[chunk[0]], sentences[chunk[1]]
     return sources[first.source].text[first.start : last.stop].strip()
 

@@ -23,12 +23,12 @@ LONGEST_REPLY = 8 << 20  # bytes
 
 
 class EndpointError(UserError):
-    """The endpoint gave no usable text, however often it was asked."""
+    """The endpoint returned no usable text in any attempt."""
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A model that answers chats, asked again with growing pauses while it is away, busy or talks rubbish."""
+    """A model that answers chats; requests are retried with growing pauses while it is down, busy or invalid."""
 
     url: str  # up to and without "/chat/completions", such as http://localhost:8000/v1
     model: str
@@ -65,7 +65,7 @@ class Endpoint:
             messages: each with `role` and `content`.
 
         Raises:
-            EndpointError: every attempt failed, or one failed in a way that asking again does not mend.
+            EndpointError: every attempt failed, or one failed with an error that a retry cannot fix.
         """
         body = {"model": self.model, "messages": list(messages), "max_tokens": max_tokens, "temperature": temperature}
         pause = self.pause_s
@@ -96,7 +96,7 @@ class Endpoint:
 
 
 class _NoRedirect(HTTPRedirectHandler):
-    """A redirect is an error: followed, it would turn the question into a GET and hand the key to another host."""
+    """A redirect is an error: following it would turn the POST into a GET and send the key to another host."""
 
     def redirect_request(
         self, req: Request, fp: IO[bytes], code: int, msg: str, headers: Message, newurl: str
@@ -125,7 +125,7 @@ def _problem(error: Exception) -> str:
 
 
 def _mends(error: Exception) -> bool:
-    """Whether the same request may fare better a little later."""
+    """Whether a retry of the same request may succeed."""
     return not isinstance(error, HTTPError) or error.code >= 500 or error.code in RETRIED
 
 

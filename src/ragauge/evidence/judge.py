@@ -51,7 +51,7 @@ class Judge(ABC):
 
 
 class EndpointJudge(Judge):
-    """A model behind an OpenAI-compatible endpoint. One that keeps failing is asked no more: retries take time."""
+    """A model behind an OpenAI-compatible endpoint; after repeated failures it is not asked again."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint, self.name = endpoint, endpoint.model
@@ -85,7 +85,7 @@ class LocalJudge(Judge):
 
 @dataclass(frozen=True)
 class Judgement:
-    """What became of one question; without a label the reason says why."""
+    """The outcome of one question; if there is no label, the reason says why."""
 
     key: str
     judge: str
@@ -122,6 +122,6 @@ def fingerprint(judge: Judge, asked: str) -> str:
 
 
 def verdict(reply: str) -> str | None:
-    """The one label that a reply says; None where it says none or several."""
+    """The label in a reply; None where there is none, or more than one."""
     said = {LABELS[before or un] for before, un in _VERDICT.findall(" ".join(reply.lower().replace("-", " ").split()))}
     return said.pop() if len(said) == 1 else None

@@ -77,9 +77,9 @@ class _FreeText:
 def search(lm: SpanEngine, context: Context, trie: Trie, k: int, rule: Rule = "beam") -> Search:
     """The `k` sentences whose prefixes have the highest mean log-probability.
 
-    A beam of `k` candidates; one that belongs to a single sentence grows no further and keeps its place by its score.
-    Identical sentences are told apart by nothing that the model could say: each is a result of its own with the same
-    score, earlier ones first, and all ties go to what stands earlier in the document.
+    A beam of `k` candidates; one that identifies a single sentence grows no further and competes by its score.
+    Identical sentences cannot be told apart by their tokens: each is a separate result with the same score. All ties go
+    to the earlier sentence in the document.
 
     Args:
         rule: "first_token" is the released code's: the k likeliest first tokens, each followed greedily, ranked by the

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-# Asks a model that was not trained for it. The last line stands at the beginning of the response, so that a sentence
-# follows on it as it follows on another one in the document: after a space.
+# For models that were not trained for it. The last line opens the response, so that a sentence follows it as it follows
+# another sentence in the document: after a space.
 INSTRUCTION = "Read the document below. It holds the answer to a question.\n\n"
 REQUEST = "\n\nQuestion: {question}\nCopy the sentences of the document that answer the question."
 CUE = "Evidence:"

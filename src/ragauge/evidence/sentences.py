@@ -32,7 +32,7 @@ def split(text: str) -> list[tuple[int, int]]:
     """Character spans (start, stop) of the sentences, in order: together they are the text, character by character.
 
     White space belongs to the sentence before it, that at the beginning of the text to the first one. A blank line
-    ends a sentence, so headings and list items that stand alone are sentences. White space alone has none.
+    ends a sentence, so headings and list items that stand alone are sentences. A blank text has no sentences.
     """
     starts = []
     for start, stop in _boundaries(text):
@@ -45,9 +45,9 @@ def split(text: str) -> list[tuple[int, int]]:
 def _boundaries(text: str) -> Iterator[tuple[int, int]]:
     """Spans of the sentences as the splitter finds them.
 
-    It keeps together what stands between a pair of quotation marks or brackets. Where one of a pair is missing, or is
-    no quotation mark at all (the letter of "ra‘ad"), half a document is one sentence until some apostrophe ends it.
-    So a long one is split once more as if it held no such marks.
+    It does not split inside quotation marks or brackets. Where one of a pair is missing, or is not a quotation mark at
+    all (as in "ra‘ad"), half a document can become one sentence. So a long sentence is split once more with these marks
+    ignored.
     """
     for start, stop in _library_boundaries(text):
         if stop - start <= LONGEST:

@@ -50,7 +50,7 @@ class Document:
     spans: tuple[Asked, ...] = ()
 
     def span_text(self, span: Asked) -> str:
-        """What stands in a span, without white space at its ends."""
+        """A span's text, without white space at its ends."""
         return self.text[span.start : span.stop].strip()
 
 
@@ -164,7 +164,7 @@ class LocalWriter(Writer):
 class EndpointWriter(Writer):
     """A model behind an endpoint, asked span by span.
 
-    A span that gets no reply goes without a question; where no span gets one the endpoint's error is raised.
+    A span without a reply has no question; if no span gets a reply, the endpoint's error is raised.
     """
 
     endpoint: Endpoint
@@ -209,7 +209,7 @@ def problem(question: str, span: str, title: str) -> str | None:
 
 
 def _copied(words: Sequence[str], span: Sequence[str]) -> float:
-    """The part of the runs of three words that stand in the span too."""
+    """The share of a question's three-word runs that also occur in the span."""
     there = set(zip(span, span[1:], span[2:], strict=False))
     runs = list(zip(words, words[1:], words[2:], strict=False))
     return sum(run in there for run in runs) / max(1, len(runs))

@@ -1,4 +1,4 @@
-"""What a method is: two verbs on a decoder, `prepare` before the question is known and `answer` after."""
+"""What a method is: two verbs on an engine, `prepare` before the question is known and `answer` after."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ class Answer:
 class Method(ABC):
     """An inference method. Its fields are its options; a variant is a set of them.
 
-    `prepare` reads the prompt's preamble and documents only; what it returns serves any number of questions about
-    them and is left as it was by `answer`, caches of tokens read since aside.
+    `prepare` reads the prompt's preamble and documents only. The state that it returns can be used for any number of
+    questions about them: `answer` does not change it, apart from tokens cached after it.
     """
 
     finds: ClassVar[bool] = False  # looks for evidence by a decoder, which may be another one than answers

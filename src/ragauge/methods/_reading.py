@@ -24,12 +24,12 @@ class Reading:
         self.spans = dict(spans or {})
 
     def rewind(self) -> None:
-        """Forget what other readings of the cache, and biases, added to it after this one's last segment."""
+        """Remove biases, and tokens that other readings of the cache appended after this one's last segment."""
         self.cache.truncate(max((span.stop for span in self.spans.values()), default=0))
         self.cache.bias = None
 
     def again(self) -> Reading:
-        """A reading that goes on from here and leaves this one fit to go on from again."""
+        """A copy that continues from here; this reading can be continued again later."""
         self.rewind()
         return Reading(self.engine, self.graph.copy(), self.cache, self.spans)
 
@@ -69,7 +69,7 @@ class Reading:
         )
 
     def keep(self, names: Iterable[Name], room: int) -> Reading:
-        """A reading of these segments alone, in a cache with room for more; the same cache where all of it is kept."""
+        """A reading of these segments only, in a cache with room for more; the same cache if everything is kept."""
         kept = sorted((self.spans[name], name) for name in names)
         if sum(len(span) for span, _ in kept) == self.cache.length:
             return self

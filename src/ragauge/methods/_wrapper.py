@@ -1,8 +1,8 @@
 """Methods around methods: an option names another method, which this one runs on what it changes.
 
-A wrapper overrides `prepare` or `answer` and hands the wrapped method a prompt, a state or an engine of its own making;
-what it does not override is the wrapped method's. `EngineAround` is an engine that hands every call on, to derive from
-where calls are to change (a cache compressed before generation, say).
+A wrapper overrides `prepare` or `answer` and passes the wrapped method a modified prompt, state or engine; what it does
+not override is forwarded. `EngineAround` forwards every call to another engine; derive from it to change some of them
+(to compress the cache before generation, for example).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ragauge.prompts import Prompt
 
 @dataclass(frozen=True)
 class Wrapper(Method):
-    """A method around another one. What either requires or reads, both together do."""
+    """A method around another one; it requires and reads whatever either of them does."""
 
     inner: str = "naive"  # the wrapped method
     inner_options: dict[str, Any] = field(default_factory=dict)  # of the wrapped method; `make` fills in its defaults
@@ -66,7 +66,7 @@ class Wrapper(Method):
 
 
 class EngineAround:
-    """An engine that hands every call on to another one; its own text level goes through its own span level."""
+    """An engine that forwards every call to another one; its text level uses its own span level."""
 
     def __init__(self, engine: SpanEngine) -> None:
         self.engine = engine

@@ -1,4 +1,4 @@
-"""Chunk and rank: the baselines that CFIC does without."""
+"""Chunk and rank: CFIC's chunking baselines."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ CUTTERS = {"sliding_window": chunks.sliding_windows, "paragraph": chunks.paragra
 class Chunks(Method):
     """The documents are cut into chunks, a ranker scores them, the answer is generated from the best.
 
-    `volume` makes evidence comparable with that of other methods: the best chunks are taken until so many tokens are
-    reached, the last one up to a sentence end. The default is what CFIC gives on average in the paper (230 and 233
-    tokens, Table 6), rounded up.
+    `volume` makes evidence comparable across methods: the best chunks are taken up to that many tokens, the last one
+    cut at a sentence end. The default is what CFIC gives on average in the paper (230 and 233 tokens, Table 6), rounded
+    up.
     """
 
     requires: ClassVar[Capabilities] = frozenset({Capability.TEXT, Capability.WEIGHTS})

@@ -12,7 +12,7 @@ from ragauge.prompts import Prompt
 
 @dataclass(frozen=True)
 class ClosedBook(Method):
-    """The question alone, without the instruction that speaks of search results: what the model knows by heart."""
+    """The question alone, without the instruction, which mentions search results: what the model has memorised."""
 
     def answer(self, engine: Engine, state: Any, prompt: Prompt, limits: Limits) -> Answer:
         return Answer(read_plain(engine, [prompt.opening, prompt.query, prompt.task], limits))

@@ -1,4 +1,4 @@
-"""Evidence that a long-context model writes down freely, as CFIC's chunking-free baselines do."""
+"""Evidence that a long-context model generates without constraints, as CFIC's chunking-free baselines do."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class FreeExtraction(Method):
     """CFIC's request to the same cached document, answered by greedy decoding that nothing constrains.
 
     Vicuna, LongChat and LongAlpaca in the paper's Table 3; on CFIC's own model it is CFIC without its two decoding
-    strategies in Table 6. Every sentence that was generated is a piece of evidence; one that stands in no document,
-    character by character, has no place. The answer is generated from all of them, as they were written.
+    strategies in Table 6. Every generated sentence is a piece of evidence; one that occurs verbatim in no document has
+    no position. The answer is generated from all of them, as generated.
     """
 
     finds: ClassVar[bool] = True

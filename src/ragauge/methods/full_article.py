@@ -11,7 +11,7 @@ from ragauge.evidence.request import token_ids
 from ragauge.methods._base import Answer, Evidence, Method, read_plain
 from ragauge.prompts import Prompt, Source, cut_middle
 
-SLACK = 8  # tokens that two stretches may come to more by themselves than they came to in the whole
+SLACK = 8  # tokens by which two stretches tokenised separately may exceed their share of the whole
 
 
 @dataclass(frozen=True)

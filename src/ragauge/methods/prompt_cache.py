@@ -13,7 +13,7 @@ from ragauge.prompts import LAYOUTS, PREAMBLE, TASK, Prompt, PromptGraph, Segmen
 
 @dataclass(frozen=True)
 class PromptCache(Method):
-    """Every document is a module of its own, cached without sight of the preamble; one query sees all of them.
+    """Every document is a module of its own, cached without attending to the preamble; the query attends to all.
 
     Documents are left-aligned after the preamble and none is dropped.
     """

@@ -30,7 +30,7 @@ class Superposition(Method):
 
     Section 3 of the paper. The graph is the fork-join: preamble -> document i -> query i -> task. Path caching reads
     the documents before the query is known, path parallelization reads all paths in one batch, path pruning keeps
-    the `top_k` most salient. The first two never change what is answered. With `iterations` > 1 (section 3.5,
+    the `top_k` most salient. The first two never change the answer. With `iterations` > 1 (section 3.5,
     for questions of several hops) the kept documents join the prefix of the next round over the remaining ones;
     only the first round can be cached. `factor` is the superposition factor of Figure 5: adjacent documents are joined
     until there are that many paths.

@@ -1,4 +1,4 @@
-"""Prompts: their words, their segments, the graph that says which segment sees which, and the tokens' positions."""
+"""Prompts: templates, segments, the graph of which segment attends to which, and token positions."""
 
 from ragauge.prompts.graph import PREAMBLE, TASK, Name, PromptGraph, Segment, chain, unit_steps
 from ragauge.prompts.positions import LAYOUTS

@@ -1,4 +1,4 @@
-"""Where the tokens of parallel paths stand (Superposition Prompting, section 3.2)."""
+"""Positions of the tokens of parallel paths (Superposition Prompting, section 3.2)."""
 
 from __future__ import annotations
 

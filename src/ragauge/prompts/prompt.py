@@ -105,7 +105,7 @@ def build_prompt(
     return prompt
 
 
-SLACK = 4  # tokens that stretches of a text may come to more than they came to within it
+SLACK = 4  # tokens by which stretches tokenised separately may exceed their share of the whole text
 
 
 def _halves(context: int, before: int, after: int) -> tuple[int, int]:

@@ -2,8 +2,8 @@
 
 Contriever (Izacard et al., 2022) pools by mean and compares by dot product, all-MiniLM-L6-v2 by cosine, BGE and
 LLM-Embedder take the first token: the checkpoint's folder says which (a sentence-transformers `modules.json` names its
-modules). What is written before a query or a text, as some encoders were trained with, is in the catalog, so an
-encoder is chosen by name alone.
+modules). The prefixes of queries and texts that some encoders were trained with are in the catalog, so an encoder is
+chosen by name alone.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def rank(query: str, documents: Sequence[str], *, encoder: str = "minilm") -> np
 
 
 def _modules(path: Path) -> tuple[str, bool]:
-    """How a checkpoint pools, and whether it normalises: what its sentence-transformers modules say.
+    """How a checkpoint pools, and whether it normalises, by its sentence-transformers modules.
 
     A plain transformer, which has none, pools by mean. Raises UnsupportedError where a module does what this encoder
     does not.
