@@ -341,7 +341,7 @@ def test_a_response_goes_on_over_slots_by_head(lm: LM) -> None:
 
 def test_no_token_left_is_refused(lm: LM) -> None:
     cache, _ = documents(lm)
-    with pytest.raises(ValueError, match="at least a token"):
+    with pytest.raises(ValueError, match="at least one kept token"):
         cache.keep_by_head([[[]] * heads for heads in lm.shape.kv_heads])
 
 
