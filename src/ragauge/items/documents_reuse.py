@@ -15,20 +15,16 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ragauge.rendering import panels, style
+from ragauge.rendering.style import Axes, Figure
 from ragauge.results import timing
-from ragauge.results.cells import Cell, Measure, frame, noted
+from ragauge.results.cells import Cell, Measure, Table, frame, noted
 from ragauge.results.measures import quality
 from ragauge.results.reads import Reads, timed
 from ragauge.results.reuse import Seconds, break_even_hit_rate, break_even_questions, break_even_reuses
 from ragauge.results.runs import Runs
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 KEYS = ("model", "dataset", "method", "variant", "hit_rate")
 HIT_RATES = tuple(percent / 100 for percent in range(0, 101, 10))
@@ -41,12 +37,12 @@ Keys = Mapping[str, Any]
 READS = Reads(answers=(timed(),), latency="any")
 
 
-def table(runs: Runs) -> pd.DataFrame:
+def table(runs: Runs) -> Table:
     """One line for each (model, data set, variant, quantity), the mean latency at each hit rate."""
     return frame(KEYS, (cell for latency in runs.latencies for cell in _protocol(runs, latency)))
 
 
-def draw(table: pd.DataFrame) -> Figure:
+def draw(table: Table) -> Figure:
     """A panel a model and data set: mean latency against the hit rate, naive as a dashed line."""
     shown = table[(table["quantity"] == LATENCY) & table["measured"].notna()]
     groups = list(shown.groupby(["model", "dataset"], sort=False))
@@ -117,7 +113,7 @@ def _or_never(value: float | None, n: int, never: str) -> Measure:
     return Measure(n=n, note=f"never: {never}") if value is None else Measure(float(value), n=n)
 
 
-def _panel(ax: Axes, part: pd.DataFrame) -> None:
+def _panel(ax: Axes, part: Table) -> None:
     ax.grid(axis="both")
     for _, line in part.groupby("variant", sort=False):
         method = str(line["method"].iloc[0])

@@ -14,21 +14,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ragauge.rendering import panels, style
+from ragauge.rendering.style import Axes, Figure
 from ragauge.results import timing
-from ragauge.results.cells import Cell, Measure, Source, frame, join, noted
+from ragauge.results.cells import Cell, Measure, Source, Table, frame, join, noted
 from ragauge.results.costs import cost, costs, online_cycles
 from ragauge.results.measures import quality, scored
 from ragauge.results.reads import Reads, every
 from ragauge.results.runs import Runs, Variant
 from ragauge.results.timing import quartiles
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 KEYS = ("model", "dataset", "method", "variant", "top_k", "metric")
 LIKELY = 0.5  # probability of being on the frontier from which a point is drawn in full and named
@@ -38,12 +34,12 @@ COSTS = {"online_cycles": "compute cycles (online MACs)", "online_latency_s": "o
 READS = Reads(answers=(every(),), latency="any")
 
 
-def table(runs: Runs) -> pd.DataFrame:
+def table(runs: Runs) -> Table:
     """One line for each (variant, quantity): quality, both costs, and the probability of being on each frontier."""
     return frame(KEYS, [cell for group in runs.groups() for cell in _group(runs, *group)])
 
 
-def draw(table: pd.DataFrame) -> Figure:
+def draw(table: Table) -> Figure:
     """A row of panels a (model, data set): quality against cycles, and against latency."""
     groups = list(table.groupby(["model", "dataset"], sort=False))
     if not groups:
@@ -130,7 +126,7 @@ def _by_question(variant: Variant, price: Measure, shared: Sequence[str], quanti
     return [own.get(key, price.value or 0.0) for key in shared]
 
 
-def _panel(ax: Axes, part: pd.DataFrame, quantity: str) -> None:
+def _panel(ax: Axes, part: Table, quantity: str) -> None:
     cells = {(c["variant"], c["quantity"]): c for c in part.to_dict("records")}
     name = f"frontier_probability_{quantity.removeprefix('online_').removesuffix('_s')}"
     drawn = [

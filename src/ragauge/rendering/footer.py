@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from ragauge.rendering.style import counted
-from ragauge.results.cells import Source
+from ragauge.results.cells import Source, Table
 from ragauge.results.provenance import machine
 from ragauge.results.runs import Runs, Variant
 
-if TYPE_CHECKING:
-    import pandas as pd
 
-
-def footer(runs: Runs, table: pd.DataFrame) -> str:
+def footer(runs: Runs, table: Table) -> str:
     """One line: models with precision, data sets with the number of questions, intervals, machine, versions."""
     used = [v for v in runs.run if _in(table, v)]
     timed = _timed(runs, table)
@@ -28,14 +24,14 @@ def footer(runs: Runs, table: pd.DataFrame) -> str:
     return "; ".join(p for p in parts if p) + "."
 
 
-def _in(table: pd.DataFrame, variant: Variant) -> bool:
+def _in(table: Table, variant: Variant) -> bool:
     rows = table[(table["model"] == variant.model) & (table["dataset"] == variant.dataset)]
     if "variant" in rows.columns and (rows["variant"] != "").any():
         rows = rows[rows["variant"].map(lambda names: variant.name in str(names).split(" − "))]
     return bool(rows["measured"].notna().any())
 
 
-def _timed(runs: Runs, table: pd.DataFrame) -> str:
+def _timed(runs: Runs, table: Table) -> str:
     """Where the measured times of the table were taken, if it holds any."""
     clocked = table[(table["source"] == Source.LATENCY) & table["measured"].notna()]
     told = []

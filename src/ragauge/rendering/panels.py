@@ -5,16 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ragauge.rendering import style
-from ragauge.results.cells import Status
+from ragauge.rendering.style import Axes, Figure
+from ragauge.results.cells import Status, Table
 from ragauge.results.publications import LONGBENCH
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 ROW_IN = 0.165  # height of one row of a dot plot
 NOTHING = "Nothing to draw yet: no records of this run, and no published numbers for this item."
@@ -36,13 +32,11 @@ class Block:
     """One panel of rows: what was measured for one model on one data set, or what the paper's models have."""
 
     title: str
-    table: pd.DataFrame
+    table: Table
     published: bool
 
 
-def dots(
-    table: pd.DataFrame, styles: Iterable[str], axes: Mapping[str, Axis], names: Sequence[str] | None = None
-) -> Figure:
+def dots(table: Table, styles: Iterable[str], axes: Mapping[str, Axis], names: Sequence[str] | None = None) -> Figure:
     """A column of panels a quantity, a row of panels a block; one line a name, measured points with intervals.
 
     Args:
@@ -71,7 +65,7 @@ def dots(
         return figure
 
 
-def grid(table: pd.DataFrame, quantity: str, axis: Axis, styles: Iterable[str], names: Iterable[str]) -> Figure:
+def grid(table: Table, quantity: str, axis: Axis, styles: Iterable[str], names: Iterable[str]) -> Figure:
     """One quantity of several data sets: a column a data set, a row of panels a model, the paper's models last.
 
     Args:
@@ -101,7 +95,7 @@ def grid(table: pd.DataFrame, quantity: str, axis: Axis, styles: Iterable[str], 
         return figure
 
 
-def points(table: pd.DataFrame, keys: Sequence[str], x: str, y: str) -> pd.DataFrame:
+def points(table: Table, keys: Sequence[str], x: str, y: str) -> Table:
     """The points of a plane: one line a (row, source) that has both coordinates.
 
     Args:
@@ -130,7 +124,7 @@ def points(table: pd.DataFrame, keys: Sequence[str], x: str, y: str) -> pd.DataF
     return pd.DataFrame(rows, columns=["model", "dataset", "published", "line", "order", "x", "y", "low", "high"])
 
 
-def planes(dots: pd.DataFrame, x: Axis, y: Axis) -> Figure:
+def planes(dots: Table, x: Axis, y: Axis) -> Figure:
     """Small multiples, one a model and data set: lines over `order` (or x), measured first, published shaded."""
     if dots.empty:
         return style.empty(NOTHING)
@@ -157,7 +151,7 @@ def planes(dots: pd.DataFrame, x: Axis, y: Axis) -> Figure:
         return figure
 
 
-def plane(ax: Axes, part: pd.DataFrame, styles: Mapping[str, tuple[str, str, str]], x: Axis) -> None:
+def plane(ax: Axes, part: Table, styles: Mapping[str, tuple[str, str, str]], x: Axis) -> None:
     """One panel: each line's points in order, with their intervals."""
     ax.grid(axis="both")
     for name, line in part.groupby("line", sort=False):
@@ -186,7 +180,7 @@ def _title(published: Any, model: Any, dataset: Any) -> str:
     return f"{'published: ' if published else ''}{model}\n{dataset}"
 
 
-def _scale(ax: Axes, dots: pd.DataFrame, x: Axis) -> None:
+def _scale(ax: Axes, dots: Table, x: Axis) -> None:
     if x.base2:
         base2_axis(ax, list(dots["x"]))
     elif x.log:
@@ -202,7 +196,7 @@ def _number(value: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def blocks(table: pd.DataFrame) -> list[Block]:
+def blocks(table: Table) -> list[Block]:
     """The measured (model, data set) pairs in the table's order, then all other published models as one block.
 
     Predictions of published numbers are drawn beside them.
@@ -272,7 +266,7 @@ def _plain(value: float) -> str:
     return f"{value:g}"
 
 
-def _by_model(shown: pd.DataFrame) -> list[Block]:
+def _by_model(shown: Table) -> list[Block]:
     """A block for each model of ours, then one of the paper's models, in the order of our data sets."""
     others = (shown["status"] == Status.PUBLISHED_ONLY) & shown["published"].notna()
     mine, printed = shown[~others], shown[others]

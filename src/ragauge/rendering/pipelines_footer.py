@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from ragauge.rendering.style import counted
+from ragauge.results.cells import Table
 from ragauge.results.pipelines import IndexName, Pipeline, pipelines
 from ragauge.results.provenance import machine
 from ragauge.results.runs import Runs
@@ -13,11 +13,8 @@ from ragauge.results.sequences import AGAINST_NONE
 from ragauge.results.staleness import comparisons
 from ragauge.results.systems import systems
 
-if TYPE_CHECKING:
-    import pandas as pd
 
-
-def footer(runs: Runs, table: pd.DataFrame) -> str:
+def footer(runs: Runs, table: Table) -> str:
     """One line: decoder, sequences, trials, threads and cores, filled indexes, intervals, machine, versions."""
     measured = table[table["measured"].notna()]
     variants = set(measured["variant"])
@@ -40,7 +37,7 @@ def footer(runs: Runs, table: pd.DataFrame) -> str:
     return "; ".join(part for part in parts if part) + "."
 
 
-def of_comparisons(runs: Runs, table: pd.DataFrame) -> str:
+def of_comparisons(runs: Runs, table: Table) -> str:
     """One line on what stale queries found: encoders, queries, texts, intervals, machine."""
     made = [(comparison, comparison.report) for comparison in comparisons(runs) if comparison.report is not None]
     if not made:

@@ -5,16 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ragauge.rendering import panels, style
+from ragauge.rendering.style import Axes, Figure
+from ragauge.results.cells import Table
 from ragauge.results.sequences import AGAINST_NONE
 from ragauge.results.systems import KEYS, S3
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 PAPER = "the paper's RETRO"  # the model of the paper's rows
 PERPLEXITY = panels.Axis("perplexity")
@@ -39,7 +36,7 @@ class Point:
     text: str = ""  # written beside it
 
 
-def rows(table: pd.DataFrame) -> list[dict[str, Any]]:
+def rows(table: Table) -> list[dict[str, Any]]:
     """The rows of a table: their keys, and the line of each quantity by its name."""
     found: dict[tuple[Any, ...], dict[str, Any]] = {}
     for line in table.to_dict("records"):
@@ -83,7 +80,7 @@ def panels_of(row: Mapping[str, Any], others: Iterable[Mapping[str, Any]]) -> li
 
 
 def plane_points(
-    table: pd.DataFrame, x: str, y: str, label: Callable[[Mapping[str, Any]], str], sources: Iterable[str]
+    table: Table, x: str, y: str, label: Callable[[Mapping[str, Any]], str], sources: Iterable[str]
 ) -> list[Point]:
     """The rows that have both quantities, measured or published."""
     found = []

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ragauge import registry
 from ragauge.rendering import footer
+from ragauge.results.cells import Table
 from ragauge.results.runs import Runs
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 def render(item: str, config: Any, results_dir: Path, out_dir: Path) -> list[Path]:
@@ -34,7 +32,7 @@ def render(item: str, config: Any, results_dir: Path, out_dir: Path) -> list[Pat
     return writing.write(item, table, figure, about, small_print(item, runs, table), Path(out_dir))
 
 
-def small_print(item: str, runs: Runs, table: pd.DataFrame) -> str:
+def small_print(item: str, runs: Runs, table: Table) -> str:
     """The line below an item's table and figure: its own `footer`, or that of questions that were answered."""
     return str(getattr(registry.module("item", item), "footer", footer.footer)(runs, table))
 

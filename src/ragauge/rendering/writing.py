@@ -7,15 +7,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from ragauge.io.records import write_file
 from ragauge.rendering import style
-from ragauge.results.cells import VALUES
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
+from ragauge.rendering.style import Figure
+from ragauge.results.cells import VALUES, Table
 
 METADATA: dict[str, dict[str, None]] = {
     "svg": {"Date": None, "Creator": None},
@@ -26,7 +23,7 @@ _TEX = {"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "$": r"\$", "{": r"\{", 
 _TEX |= {"\\": r"\textbackslash{}", "·": r"$\cdot$", "×": r"$\times$", "–": "--", "−": "$-$", "…": r"\ldots{}"}
 
 
-def write(item: str, table: pd.DataFrame, figure: Figure, about: str, footer: str, out_dir: Path) -> list[Path]:
+def write(item: str, table: Table, figure: Figure, about: str, footer: str, out_dir: Path) -> list[Path]:
     """Write `<item>.{csv,md,tex,svg,pdf,png}` below `out_dir`; returns their paths."""
     contents = {
         "csv": csv_text(table).encode(),
@@ -40,7 +37,7 @@ def write(item: str, table: pd.DataFrame, figure: Figure, about: str, footer: st
     return list(paths)
 
 
-def csv_text(table: pd.DataFrame) -> str:
+def csv_text(table: Table) -> str:
     """The table as CSV: six significant digits, empty where there is no number."""
     return str(table.to_csv(index=False, float_format="%.6g", lineterminator="\n"))
 
@@ -58,7 +55,7 @@ class Column:
         return self.name.replace("_", " ") + (" (published)" if self.holds == "published" else "")
 
 
-def wide(table: pd.DataFrame) -> tuple[list[Column], list[list[str]], list[str]]:
+def wide(table: Table) -> tuple[list[Column], list[list[str]], list[str]]:
     """The table for readers: (columns, rows of text, numbered notes).
 
     One row for each set of keys, and for each quantity a measured and, where there is one, a published column.
@@ -77,7 +74,7 @@ def wide(table: pd.DataFrame) -> tuple[list[Column], list[list[str]], list[str]]
     return _without_empty(header, rows), rows, list(notes)
 
 
-def markdown(table: pd.DataFrame, about: str, footer: str) -> str:
+def markdown(table: Table, about: str, footer: str) -> str:
     """The wide table as a GitHub table with its notes below."""
     columns, rows, notes = wide(table)
     header = [column.title for column in columns]
@@ -88,7 +85,7 @@ def markdown(table: pd.DataFrame, about: str, footer: str) -> str:
     return "\n".join([*lines, "", footer, ""])
 
 
-def latex(item: str, table: pd.DataFrame, about: str, footer: str) -> str:
+def latex(item: str, table: Table, about: str, footer: str) -> str:
     """The wide table as a floating booktabs table; needs the packages booktabs and, for its width, graphicx."""
     columns, rows, notes = wide(table)
     header = [column.title for column in columns]
@@ -127,7 +124,7 @@ def number(value: Any, quantity: str) -> str:
     return f"{value:.3f}".replace("-", "−")
 
 
-def _quantity_columns(table: pd.DataFrame) -> list[Column]:
+def _quantity_columns(table: Table) -> list[Column]:
     quantities = list(dict.fromkeys(table["quantity"]))
     printed = set(table[table["published"].notna()]["quantity"])
     columns = []

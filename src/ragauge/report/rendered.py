@@ -7,17 +7,13 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ragauge import registry
 from ragauge.errors import UserError
 from ragauge.rendering import render, writing
 from ragauge.rendering.writing import Column
 from ragauge.report.reading import UNREADABLE, Problem, ReadableRuns
-from ragauge.results.cells import NUMBERS, VALUES
-
-if TYPE_CHECKING:
-    import pandas as pd
+from ragauge.results.cells import NUMBERS, VALUES, Table
 
 # prefix of an item -> the section it stands in
 PAPERS = {
@@ -111,7 +107,7 @@ def _size(svg: bytes) -> tuple[int, int] | None:
     return (sides[0], sides[1]) if len(sides) == 2 else None
 
 
-def _read(path: Path) -> pd.DataFrame:
+def _read(path: Path) -> Table:
     """The table that an item wrote, with its keys as text."""
     import pandas as pd
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ragauge.results.stats import bootstrap_interval
 
 if TYPE_CHECKING:
     import pandas as pd
 
+Table: TypeAlias = "pd.DataFrame"  # what `frame` makes
 NUMBERS = ("published", "measured", "low", "high", "n", "p", "ratio")
 VALUES = (*NUMBERS, "note", "status", "source")  # the columns of a table after its keys and `quantity`
 OTHER_MODEL = "published for another model"
@@ -89,7 +90,7 @@ class Cell:
         return value / self.published
 
 
-def frame(keys: Sequence[str], cells: Iterable[Cell]) -> pd.DataFrame:
+def frame(keys: Sequence[str], cells: Iterable[Cell]) -> Table:
     """One line a cell: keys, quantity, then VALUES. The ratio is measured / published."""
     import pandas as pd
 

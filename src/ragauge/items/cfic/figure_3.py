@@ -9,19 +9,16 @@ grows with d (Table 3 has it for one d).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ragauge.items.cfic import _shared
 from ragauge.rendering import panels
-from ragauge.results.cells import Cell, Measure, frame
+from ragauge.rendering.style import Figure
+from ragauge.results.cells import Cell, Measure, Table, frame
 from ragauge.results.measures import quality, scored
 from ragauge.results.publications import LONGBENCH, read_csv
 from ragauge.results.reads import ANY, Reads, defaults
 from ragauge.results.runs import Runs, Variant
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
 
 KEYS = ("model", "dataset", "series", "d", "variant")
 LINES = {"f1": "F1", _shared.SECTION: "gold section found"}
@@ -30,13 +27,13 @@ PAPER = "the paper's 7B model"
 READS = Reads(answers=(defaults("cfic", top_k=ANY, d=ANY),), datasets="long")
 
 
-def table(runs: Runs) -> pd.DataFrame:
+def table(runs: Runs) -> Table:
     """One line for each (model, data set, k, d, quantity)."""
     measured = [cell for group in runs.groups(long=True) for cell in _group(runs, *group)]
     return frame(KEYS, measured + _published())
 
 
-def draw(table: pd.DataFrame) -> Figure:
+def draw(table: Table) -> Figure:
     """F1 and the recall of gold sections against d on a base-2 scale."""
     import pandas as pd
 

@@ -11,19 +11,15 @@ Does not show: what of a document is beyond the model's context (the records' `t
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from ragauge.items.cfic import _shared
 from ragauge.rendering import panels
+from ragauge.rendering.style import Figure
 from ragauge.results import materials
-from ragauge.results.cells import Cell, Measure, Status, frame, mean, noted
+from ragauge.results.cells import Cell, Measure, Status, Table, frame, mean, noted
 from ragauge.results.publications import LONGBENCH, read_csv
 from ragauge.results.reads import Reads, every
 from ragauge.results.runs import Runs
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
 
 KEYS = ("model", "dataset")
 QUANTITIES = ("samples", "average_words")
@@ -33,7 +29,7 @@ SFT = "sft"  # the paper's name of its training data
 READS = Reads(answers=(every(),), datasets="long", training_data=True)
 
 
-def table(runs: Runs) -> pd.DataFrame:
+def table(runs: Runs) -> Table:
     """One line for each (model, data set, statistic); words do not depend on the model, tokens do."""
     measured = [cell for group in runs.groups(long=True) for cell in _group(runs, *group)]
     measured += [cell for label in sorted(_trainings(runs)) for cell in _training(runs, label)]
@@ -48,7 +44,7 @@ def table(runs: Runs) -> pd.DataFrame:
     return frame(KEYS, cells)
 
 
-def draw(table: pd.DataFrame) -> Figure:
+def draw(table: Table) -> Figure:
     """Words and tokens of a document, measured and published."""
     import pandas as pd
 

@@ -12,19 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ragauge.items.cfic import _shared
 from ragauge.items.cfic._shared import Row
 from ragauge.rendering import panels
-from ragauge.results.cells import Cell, frame, merge
+from ragauge.rendering.style import Figure
+from ragauge.results.cells import Cell, Table, frame, merge
 from ragauge.results.publications import read_csv
 from ragauge.results.reads import ANY, Reads, defaults, others
 from ragauge.results.runs import Runs, Variant, identities
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
 
 KEYS = ("model", "dataset", "method", "chunking", "finder", "variant")
 ON = ("method", "chunking", "finder")
@@ -41,13 +38,13 @@ SHORT = {"sliding_window": "windows", "paragraph": "paragraphs", "": ""}
 READS = Reads(answers=(others("cfic"), defaults("cfic", top_k=ANY, d=ANY)), datasets="long")
 
 
-def table(runs: Runs) -> pd.DataFrame:
+def table(runs: Runs) -> Table:
     """One line for each (model, data set, method, chunking, finder, quantity)."""
     measured = [cell for group in runs.groups(long=True) for cell in _group(runs, *group)]
     return frame(KEYS, merge(measured, _published(), on=ON))
 
 
-def draw(table: pd.DataFrame) -> Figure:
+def draw(table: Table) -> Figure:
     """F1 of every method, a column a data set."""
     names = [_name(*values) for values in table[["method", "chunking", "finder", "model"]].itertuples(index=False)]
     return panels.grid(table, "f1", panels.Axis("F1"), table["method"], names)

@@ -12,17 +12,14 @@ Does not show: time (Table 6), nor other k and d (Table 8, Figure 3).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ragauge.items.cfic import _shared
 from ragauge.rendering import panels
-from ragauge.results.cells import Cell, Measure, frame, merge, noted
+from ragauge.rendering.style import Figure
+from ragauge.results.cells import Cell, Measure, Table, frame, merge, noted
 from ragauge.results.reads import ANY, Reads, defaults, every
 from ragauge.results.runs import Runs, Variant
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
 
 KEYS = ("model", "dataset", "setting", "variant")
 # setting -> CFIC's options that it changes
@@ -42,14 +39,14 @@ READS = Reads(
 )
 
 
-def table(runs: Runs) -> pd.DataFrame:
+def table(runs: Runs) -> Table:
     """One line for each (model, data set, setting, quantity)."""
     measured = [cell for group in runs.groups(long=True) for cell in _group(runs, *group)]
     printed = _shared.published_f1("cfic_table_4", {"setting": "variant"})
     return frame(KEYS, merge(measured, printed, on=("setting",)))
 
 
-def draw(table: pd.DataFrame) -> Figure:
+def draw(table: Table) -> Figure:
     """F1 under each setting, a column a data set."""
     names = [panels.method_label(setting) for setting in table["setting"]]
     return panels.grid(table, "f1", panels.Axis("F1"), table["setting"], names)

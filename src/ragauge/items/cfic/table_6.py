@@ -11,20 +11,16 @@ are those of its 7B model on its GPU and have no ratio; it does not say in which
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ragauge.items.cfic import _shared, _timing
 from ragauge.rendering import style
-from ragauge.results.cells import Cell, Measure, frame, mean
+from ragauge.rendering.style import Axes, Figure
+from ragauge.results.cells import Cell, Measure, Table, frame, mean
 from ragauge.results.measures import evidence_quality
 from ragauge.results.publications import LONGBENCH, read_csv
 from ragauge.results.reads import ANY, Reads, defaults, every
 from ragauge.results.runs import Runs, Variant
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 KEYS = ("model", "dataset", "system", "variant")
 LATENCY = "decoding_latency_ms"
@@ -53,13 +49,13 @@ READS = Reads(
 )
 
 
-def table(runs: Runs) -> pd.DataFrame:
+def table(runs: Runs) -> Table:
     """One line for each (model, data set, system, quantity); a stage is a system of its own, as in the paper."""
     measured = [cell for group in _timing.groups(runs) for cell in _group(runs, *group)]
     return frame(KEYS, measured + _published())
 
 
-def draw(table: pd.DataFrame) -> Figure:
+def draw(table: Table) -> Figure:
     """A bar a system, in its stages; a panel a model and data set, the paper's shaded."""
     timed = table[(table["quantity"] == LATENCY) & (table["measured"].notna() | table["published"].notna())]
     panels = list(timed.groupby(["model", "dataset"], sort=False))
@@ -143,7 +139,7 @@ def _published() -> list[Cell]:
     return cells
 
 
-def _panel(ax: Axes, part: pd.DataFrame, key: Any) -> None:
+def _panel(ax: Axes, part: Table, key: Any) -> None:
     model, dataset = key
     column = "published" if part["measured"].isna().all() else "measured"
     values = dict(zip(part["system"], part[column], strict=True))

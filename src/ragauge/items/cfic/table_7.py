@@ -11,20 +11,15 @@ questions; below 100 for evidence that was cut out of the document is then the j
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ragauge.items.cfic import _shared
 from ragauge.rendering import panels
+from ragauge.rendering.style import Figure
 from ragauge.results import materials
-from ragauge.results.cells import Cell, Measure, frame, mean
+from ragauge.results.cells import Cell, Measure, Table, frame, mean
 from ragauge.results.measures import evidence_quality
 from ragauge.results.publications import read_csv
 from ragauge.results.reads import Reads, others
 from ragauge.results.runs import Runs, Variant
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
 
 KEYS = ("model", "dataset", "system", "variant")
 FAITHFULNESS = "faithfulness"
@@ -37,13 +32,13 @@ NO_JUDGE = "not judged: no judgements of this variant; `ragauge judge` makes the
 READS = Reads(answers=(others("full_article", "naive"),), datasets="long", judgements=True)
 
 
-def table(runs: Runs) -> pd.DataFrame:
+def table(runs: Runs) -> Table:
     """One line for each (model, data set, system, quantity); shares, where the paper prints per cent."""
     measured = [cell for group in runs.groups(long=True) for v in _ordered(runs, *group) for cell in _cells(runs, v)]
     return frame(KEYS, measured + _published())
 
 
-def draw(table: pd.DataFrame) -> Figure:
+def draw(table: Table) -> Figure:
     """Faithfulness and support, a line a method."""
     axes = {
         FAITHFULNESS: panels.Axis("evidence in the document"),
@@ -55,12 +50,12 @@ def draw(table: pd.DataFrame) -> Figure:
     return panels.dots(table, [s.partition(",")[0] for s in systems], axes, [_name(s) for s in systems])
 
 
-def _first(table: pd.DataFrame) -> set[str]:
+def _first(table: Table) -> set[str]:
     """The variant that stands for each system; the table has all of them."""
     return set(table.drop_duplicates(["model", "dataset", "system"])["variant"])
 
 
-def _judged(table: pd.DataFrame) -> bool:
+def _judged(table: Table) -> bool:
     """Whether there is a judgement to draw, a published one counted."""
     part = table[table["quantity"] == "supported"]
     return bool(part["measured"].notna().any() or part["published"].notna().any())

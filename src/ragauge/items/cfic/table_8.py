@@ -10,20 +10,16 @@ Does not show: d (Figure 3). The paper's times are of another model on another m
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ragauge.items.cfic import _shared, _timing
 from ragauge.rendering import panels, style
-from ragauge.results.cells import OTHER_MODEL, Cell, Measure, frame, noted
+from ragauge.rendering.style import Axes, Figure
+from ragauge.results.cells import OTHER_MODEL, Cell, Measure, Table, frame, noted
 from ragauge.results.measures import quality
 from ragauge.results.publications import LONGBENCH, read_csv
 from ragauge.results.reads import ANY, Reads, defaults, every
 from ragauge.results.runs import Runs, Variant
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 KEYS = ("model", "dataset", "series", "k", "variant")
 LATENCY, WITHOUT = "decoding_latency_ms", "latency_without_strategies_ms"
@@ -34,13 +30,13 @@ F1, TIME = panels.Axis("F1"), panels.Axis("ms to the evidence")
 READS = Reads(answers=(every("free_extraction"), defaults("cfic", top_k=ANY, d=ANY)), datasets="long", latency="long")
 
 
-def table(runs: Runs) -> pd.DataFrame:
+def table(runs: Runs) -> Table:
     """One line for each (model, data set, k, quantity)."""
     measured = [cell for group in runs.groups(long=True) for cell in _group(runs, *group)]
     return frame(KEYS, measured + _published())
 
 
-def draw(table: pd.DataFrame) -> Figure:
+def draw(table: Table) -> Figure:
     """F1 above, milliseconds below, against k; a column a model and data set."""
     import pandas as pd
 
@@ -67,13 +63,13 @@ def draw(table: pd.DataFrame) -> Figure:
         return figure
 
 
-def _swept(points: pd.DataFrame) -> pd.DataFrame:
+def _swept(points: Table) -> Table:
     """The points of the groups in which k was varied."""
     several = points.groupby(["published", "model", "dataset"])["x"].transform("nunique") > 1
     return points[several]
 
 
-def _panel(ax: Axes, points: pd.DataFrame, styles: Mapping[str, tuple[str, str, str]], axis: panels.Axis) -> None:
+def _panel(ax: Axes, points: Table, styles: Mapping[str, tuple[str, str, str]], axis: panels.Axis) -> None:
     from matplotlib.ticker import MaxNLocator
 
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))

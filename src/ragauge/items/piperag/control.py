@@ -12,19 +12,14 @@ stored with the trained weights.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ragauge.rendering import panels, pipelines_footer
+from ragauge.rendering.style import Figure
 from ragauge.results import sequences
-from ragauge.results.cells import Cell, frame
+from ragauge.results.cells import Cell, Table, frame
 from ragauge.results.reads import Reads
 from ragauge.results.runs import Runs
 from ragauge.results.sequences import AGAINST_NONE, AGAINST_RANDOM
 from ragauge.results.systems import KEYS, KINDS, groups, systems
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
 
 UNTRAINED = "joint attention, untrained"
 AXES = {
@@ -36,7 +31,7 @@ footer = pipelines_footer.footer
 READS = Reads(pipelines=KINDS)
 
 
-def table(runs: Runs) -> pd.DataFrame:
+def table(runs: Runs) -> Table:
     """One line for each (model, data set, system, quantity)."""
     cells: list[Cell] = []
     for group in groups(systems(runs)):
@@ -47,7 +42,7 @@ def table(runs: Runs) -> pd.DataFrame:
     return frame(KEYS, cells)
 
 
-def draw(table: pd.DataFrame) -> Figure:
+def draw(table: Table) -> Figure:
     """One row per system; retrieved and random neighbours of one form are adjacent."""
     shown = table[table["quantity"].isin(list(AXES))]
     names = [

@@ -11,18 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ragauge.rendering import panels, pipelines_footer, piperag_panels
+from ragauge.rendering.style import Figure
 from ragauge.results import sequences
-from ragauge.results.cells import Cell, Measure, frame, noted
+from ragauge.results.cells import Cell, Measure, Table, frame, noted
 from ragauge.results.reads import Reads
 from ragauge.results.runs import Runs
 from ragauge.results.systems import KEYS, System, groups, systems
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
 
 SHOWN = ("retro", "retro_plus", "piperag")
 STALE = "stale_minus_fresh_nats"
@@ -31,13 +28,13 @@ footer = pipelines_footer.footer
 READS = Reads(pipelines=SHOWN)
 
 
-def table(runs: Runs) -> pd.DataFrame:
+def table(runs: Runs) -> Table:
     """One line for each (model, data set, system, interval, quantity)."""
     cells = [cell for group in groups(systems(runs)) for cell in _group(runs, group)]
     return frame(KEYS, cells)
 
 
-def draw(table: pd.DataFrame) -> Figure:
+def draw(table: Table) -> Figure:
     """Seconds against the interval on a base-2 scale, one line per schedule and nprobe."""
     points = piperag_panels.plane_points(table, "interval_tokens", "latency_s", _line, ("measured",))
     alike = [replace(p, kind="retro_plus") if p.kind == "retro" else p for p in points]

@@ -11,20 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ragauge.items.piperag import _published
 from ragauge.rendering import panels, pipelines_footer, piperag_panels
+from ragauge.rendering.style import Figure
 from ragauge.results import sequences
-from ragauge.results.cells import Cell, Measure, frame
+from ragauge.results.cells import Cell, Measure, Table, frame
 from ragauge.results.pipelines import Text
 from ragauge.results.reads import Reads
 from ragauge.results.runs import Runs
 from ragauge.results.systems import KEYS, KINDS, System, groups, systems
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
 
 SIZE = "database_chunks"
 DUPLICATES = "near_duplicates"
@@ -34,13 +31,13 @@ footer = pipelines_footer.footer
 READS = Reads(pipelines=KINDS)
 
 
-def table(runs: Runs) -> pd.DataFrame:
+def table(runs: Runs) -> Table:
     """One line for each (model, data set, system, index, quantity)."""
     cells = [cell for group in groups(systems(runs)) for cell in _group(runs, group)]
     return frame(KEYS, cells + _published.logged(swept=False))
 
 
-def draw(table: pd.DataFrame) -> Figure:
+def draw(table: Table) -> Figure:
     """Perplexity against chunks, one line per system that was run over several sizes."""
     line = piperag_panels.with_interval_and_lists
     points = piperag_panels.plane_points(table, SIZE, "perplexity", line, ("measured",))

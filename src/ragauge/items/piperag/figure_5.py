@@ -10,20 +10,17 @@ its repository ships, at 512 tokens, where nprobe was varied.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ragauge.items.piperag import _published
 from ragauge.rendering import panels, pipelines_footer, piperag_panels
+from ragauge.rendering.style import Figure
 from ragauge.results import sequences
-from ragauge.results.cells import Cell, Measure, frame
+from ragauge.results.cells import Cell, Measure, Table, frame
 from ragauge.results.pipelines import IndexName
 from ragauge.results.reads import Reads
 from ragauge.results.runs import Runs
 from ragauge.results.systems import KEYS, System, groups, systems
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
 
 LISTS = "nprobe_lists"
 KINDS = ("retro", "retro_plus", "piperag")
@@ -32,19 +29,19 @@ footer = pipelines_footer.footer
 READS = Reads(pipelines=("no_retrieval", *KINDS))
 
 
-def table(runs: Runs) -> pd.DataFrame:
+def table(runs: Runs) -> Table:
     """One line for each (model, data set, system, interval, nprobe, quantity)."""
     cells = [cell for group in groups(systems(runs)) for cell in _group(runs, group)]
     return frame(KEYS, cells + _published_cells())
 
 
-def draw(table: pd.DataFrame) -> Figure:
+def draw(table: Table) -> Figure:
     """Perplexity against nprobe on a base-2 scale."""
     points = piperag_panels.plane_points(table, LISTS, "perplexity", _line(table), ("measured", "published"))
     return piperag_panels.draw(points, panels.Axis("nprobe (lists scanned)", base2=True), piperag_panels.PERPLEXITY)
 
 
-def _line(table: pd.DataFrame) -> Callable[[Mapping[str, Any]], str]:
+def _line(table: Table) -> Callable[[Mapping[str, Any]], str]:
     """The text of a row's line, with the index where several were searched."""
     indexes = set(table[table["measured"].notna()]["index"])
 

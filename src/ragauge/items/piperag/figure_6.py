@@ -13,31 +13,28 @@ Does not show: the paper's points, for which it prints no numbers; Table 1 has t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from ragauge.items.piperag import _claims, _published
 from ragauge.rendering import pipelines_footer, piperag_panels
+from ragauge.rendering.style import Figure
 from ragauge.results import sequences
-from ragauge.results.cells import Cell, frame
+from ragauge.results.cells import Cell, Table, frame
 from ragauge.results.reads import Reads
 from ragauge.results.runs import Runs
 from ragauge.results.systems import KEYS, KINDS, System, groups, systems
 
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
 footer = pipelines_footer.footer
 
 READS = Reads(pipelines=KINDS)
 
 
-def table(runs: Runs) -> pd.DataFrame:
+def table(runs: Runs) -> Table:
     """One line for each (model, data set, system, quantity), then the claims of the text."""
     cells = [cell for group in groups(systems(runs)) for cell in _group(runs, group)]
     return frame(KEYS, cells + _published.table_1())
 
 
-def draw(table: pd.DataFrame) -> Figure:
+def draw(table: Table) -> Figure:
     """Perplexity against seconds, one frontier per schedule."""
     sources = ("measured", "published")
     points = piperag_panels.plane_points(table, "latency_s", "perplexity", piperag_panels.method, sources)

@@ -13,19 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ragauge.items.piperag import _published
 from ragauge.rendering import pipelines_footer, piperag_panels
+from ragauge.rendering.style import Figure
 from ragauge.results import sequences
-from ragauge.results.cells import Cell, Measure, Source, frame, noted
+from ragauge.results.cells import Cell, Measure, Source, Table, frame, noted
 from ragauge.results.reads import Reads
 from ragauge.results.runs import Runs
 from ragauge.results.systems import KEYS, System, groups, systems
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
 
 TRACED = "latency_as_traced_s"
 FASTER = [(part, times) for part in ("generation", "retrieval") for times in (4, 16)]
@@ -38,13 +35,13 @@ footer = pipelines_footer.footer
 READS = Reads(pipelines=SHOWN)
 
 
-def table(runs: Runs) -> pd.DataFrame:
+def table(runs: Runs) -> Table:
     """One line for each (model, data set, system, projection)."""
     cells = [cell for group in groups(systems(runs)) for cell in _group(runs, group)]
     return frame(KEYS, cells + _published_cells())
 
 
-def draw(table: pd.DataFrame) -> Figure:
+def draw(table: Table) -> Figure:
     """One panel per projection, one frontier per schedule."""
     points = []
     projected = {_quantity(part, times): f"{PARTS[part]} {times} times faster" for part, times in FASTER}

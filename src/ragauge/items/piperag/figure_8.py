@@ -10,19 +10,15 @@ Does not show: the paper's points, for which it prints no numbers.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from ragauge.items.piperag import _claims
 from ragauge.rendering import pipelines_footer, piperag_panels
+from ragauge.rendering.style import Figure
 from ragauge.results import sequences
-from ragauge.results.cells import Cell, frame
+from ragauge.results.cells import Cell, Table, frame
 from ragauge.results.reads import Reads
 from ragauge.results.runs import Runs
 from ragauge.results.systems import KEYS, System, groups, systems
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
 
 SHOWN = ("no_retrieval", "retro_plus", "piperag")
 footer = pipelines_footer.footer
@@ -30,13 +26,13 @@ footer = pipelines_footer.footer
 READS = Reads(pipelines=SHOWN)
 
 
-def table(runs: Runs) -> pd.DataFrame:
+def table(runs: Runs) -> Table:
     """One line for each (model, data set, system, quantity)."""
     cells = [cell for group in groups(systems(runs)) for cell in _group(runs, group)]
     return frame(KEYS, cells)
 
 
-def draw(table: pd.DataFrame) -> Figure:
+def draw(table: Table) -> Figure:
     """Perplexity against seconds, one frontier per schedule."""
     points = piperag_panels.plane_points(table, "latency_s", "perplexity", piperag_panels.method, ("measured",))
     return piperag_panels.draw(points, piperag_panels.SECONDS, piperag_panels.PERPLEXITY, frontiers=True)

@@ -13,20 +13,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ragauge.items.piperag import _published
 from ragauge.rendering import panels, pipelines_footer, piperag_panels
+from ragauge.rendering.style import Figure
 from ragauge.results import sequences
-from ragauge.results.cells import Cell, Measure, frame, noted
+from ragauge.results.cells import Cell, Measure, Table, frame, noted
 from ragauge.results.pipelines import Text
 from ragauge.results.reads import Reads
 from ragauge.results.runs import Runs
 from ragauge.results.systems import KEYS, System, groups, systems
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
 
 AXES = {"perplexity": panels.Axis("perplexity"), "latency_s": panels.Axis("latency of a sequence (s)")}
 OVERHEAD = "latency_over_no_retrieval_percent"
@@ -35,20 +32,20 @@ footer = pipelines_footer.footer
 READS = Reads(pipelines=("no_retrieval", "retrieve_once", "retro", "piperag"))
 
 
-def table(runs: Runs) -> pd.DataFrame:
+def table(runs: Runs) -> Table:
     """One line for each (model, data set, system, quantity)."""
     cells = [cell for group in groups(systems(runs)) for cell in _group(runs, group)]
     return frame(KEYS, cells + _published.table_1())
 
 
-def draw(table: pd.DataFrame) -> Figure:
+def draw(table: Table) -> Figure:
     """Perplexity and latency as points with intervals."""
     shown = _by_index(table)
     names = [_row_name(line) for line in shown.to_dict("records")]
     return panels.dots(shown, shown["method"], AXES, names)
 
 
-def _by_index(table: pd.DataFrame) -> pd.DataFrame:
+def _by_index(table: Table) -> Table:
     """The lines with a filled index in the name of their data set; what asks no index is repeated beside each."""
     import pandas as pd
 

@@ -12,18 +12,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ragauge.rendering import panels, pipelines_footer, piperag_panels
-from ragauge.results.cells import Cell, Measure, frame, mean
+from ragauge.rendering.style import Figure
+from ragauge.results.cells import Cell, Measure, Table, frame, mean
 from ragauge.results.publications import read_csv
 from ragauge.results.reads import Reads
 from ragauge.results.runs import Runs
 from ragauge.results.staleness import Comparison, Likeness, comparisons
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
 
 KEYS = ("model", "dataset", "index", "nprobe", "stale_tokens", "variant")  # model: the encoder that compares
 ENCODER = "msmarco-bert-base-dot-v5"
@@ -34,7 +31,7 @@ footer = pipelines_footer.of_comparisons
 READS = Reads(staleness=True)
 
 
-def table(runs: Runs) -> pd.DataFrame:
+def table(runs: Runs) -> Table:
     """One line for each (encoder, data set, index, stale tokens, quantity), then the paper's."""
     printed = {(row["dataset"], int(row["stale_tokens"])): float(row["cosine_similarity"]) for row in _paper()}
     cells = [cell for comparison in comparisons(runs) for cell in _measured(runs, comparison, printed)]
@@ -43,7 +40,7 @@ def table(runs: Runs) -> pd.DataFrame:
     return frame(KEYS, cells + [_published(dataset, stale, value) for (dataset, stale), value in rest.items()])
 
 
-def draw(table: pd.DataFrame) -> Figure:
+def draw(table: Table) -> Figure:
     """Cosine against stale tokens on a base-2 scale; one panel per encoder, measured and published."""
     points = [
         _point(line, float(line["stale_tokens"]), line[source], source == "measured")

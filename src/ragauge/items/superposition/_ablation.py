@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ragauge.rendering import panels
-from ragauge.results.cells import Cell, Measure, frame, merge
+from ragauge.rendering.style import Figure
+from ragauge.results.cells import Cell, Measure, Table, frame, merge
 from ragauge.results.measures import difference, find, quality
 from ragauge.results.publications import paper_model, published
 from ragauge.results.runs import Runs, Variant
 
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
 
-
-def table(
-    runs: Runs, item: str, option: str, settings: Sequence[str], pairs: Sequence[tuple[str, str]]
-) -> pd.DataFrame:
+def table(runs: Runs, item: str, option: str, settings: Sequence[str], pairs: Sequence[tuple[str, str]]) -> Table:
     """Accuracy under each setting of `option`, at every top_k run, and the paired differences `better - worse`."""
     cells = []
     for dataset, model in runs.groups(multi_hop=False):
@@ -29,7 +24,7 @@ def table(
     return frame(("model", "dataset", option, "variant", "top_k"), merge(cells, printed, on=(option,)))
 
 
-def draw(table: pd.DataFrame, option: str) -> Figure:
+def draw(table: Table, option: str) -> Figure:
     """Accuracy under each setting beside the paired differences."""
     names = [f"{row[0]}, k={row[1]}" if row[1] else row[0] for row in table[[option, "top_k"]].itertuples(index=False)]
     axes = {"accuracy": panels.Axis("accuracy"), "accuracy_difference": panels.Axis("paired difference", zero=True)}

@@ -10,17 +10,12 @@ tokenizer, and its MuSiQue gap (149.6) is not the difference of its two lengths 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ragauge.rendering import panels
-from ragauge.results.cells import Cell, Measure, frame, mean
+from ragauge.rendering.style import Figure
+from ragauge.results.cells import Cell, Measure, Table, frame, mean
 from ragauge.results.publications import read_csv
 from ragauge.results.reads import Reads, every
 from ragauge.results.runs import Runs
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
 
 KEYS = ("model", "dataset")
 QUANTITIES = ("average_document_tokens", "average_longest_document_tokens", "average_left_align_gap_tokens")
@@ -29,7 +24,7 @@ PAPER = "the paper's tokenizer"
 READS = Reads(answers=(every(),), datasets="short")
 
 
-def table(runs: Runs) -> pd.DataFrame:
+def table(runs: Runs) -> Table:
     """One line for each (model, data set, statistic); the model stands for its tokenizer."""
     measured = [cell for group in runs.groups(long=False) for cell in _group(runs, *group)]
     note = Measure(note="published; the paper does not name the tokenizer")
@@ -41,7 +36,7 @@ def table(runs: Runs) -> pd.DataFrame:
     return frame(KEYS, measured + printed)
 
 
-def draw(table: pd.DataFrame) -> Figure:
+def draw(table: Table) -> Figure:
     """Tokens, a point a statistic."""
     names = [f"{panels.method_label(q)} · {d}" if m == PAPER else panels.method_label(q) for m, d, q in _rows(table)]
     return panels.dots(table.assign(quantity="tokens"), table["quantity"], {"tokens": panels.Axis("tokens")}, names)
@@ -68,5 +63,5 @@ def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
     return [Cell({"model": model, "dataset": dataset}, q, mean(of, runs.seed, nothing=none)) for q, of in values]
 
 
-def _rows(table: pd.DataFrame) -> list[tuple[str, str, str]]:
+def _rows(table: Table) -> list[tuple[str, str, str]]:
     return [(row["model"], row["dataset"], row["quantity"]) for row in table.to_dict("records")]

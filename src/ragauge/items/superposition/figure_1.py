@@ -8,19 +8,14 @@ Does not show: time. The speedup is that of compute cycles under the paper's rul
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ragauge.items.superposition import _tables
 from ragauge.rendering import panels
-from ragauge.results.cells import Cell, frame, merge
+from ragauge.rendering.style import Figure
+from ragauge.results.cells import Cell, Table, frame, merge
 from ragauge.results.measures import find, standard
 from ragauge.results.publications import published
 from ragauge.results.reads import ANY, Reads, defaults, every
 from ragauge.results.runs import Runs, Variant
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
 
 KEYS = ("model", "dataset", "method", "variant", "top_k")
 METHODS = ("naive", "bm25", "tfidf", "dense", "attention_sort", "prompt_cache", "superposition")
@@ -32,13 +27,13 @@ READS = Reads(
 )
 
 
-def table(runs: Runs) -> pd.DataFrame:
+def table(runs: Runs) -> Table:
     """One line for each (model, data set, method, top_k, quantity)."""
     measured = [c for group in runs.groups(multi_hop=False) for v in _drawn(runs, *group) for c in _cells(runs, v)]
     return frame(KEYS, merge(measured, _published(), on=("method", "top_k")))
 
 
-def draw(table: pd.DataFrame) -> Figure:
+def draw(table: Table) -> Figure:
     """Small multiples, one a model and data set."""
     points = panels.points(table, KEYS, "theoretical_speedup", "accuracy")
     return panels.planes(points, panels.Axis("theoretical speedup over naive", log=True), panels.Axis("accuracy"))

@@ -10,17 +10,13 @@ Does not show: published numbers, which the paper only draws; nor cost, which fa
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from ragauge.rendering import panels
-from ragauge.results.cells import Cell, frame, noted
+from ragauge.rendering.style import Figure
+from ragauge.results.cells import Cell, Table, frame, noted
 from ragauge.results.measures import find, naive, quality
 from ragauge.results.reads import Reads, every
 from ragauge.results.runs import Runs, Variant, defaults
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
 
 KEYS = ("model", "dataset", "series", "variant", "factor")
 LOSSLESS = ("path_caching", "path_parallelization")
@@ -28,12 +24,12 @@ LOSSLESS = ("path_caching", "path_parallelization")
 READS = Reads(answers=(every("naive", "superposition"),), datasets="short")
 
 
-def table(runs: Runs) -> pd.DataFrame:
+def table(runs: Runs) -> Table:
     """One line for each (model, data set, series, factor)."""
     return frame(KEYS, [c for group in runs.groups(long=False) for c in _group(runs, *group)])
 
 
-def draw(table: pd.DataFrame) -> Figure:
+def draw(table: Table) -> Figure:
     """Accuracy against the factor on a base-2 scale."""
     points = panels.points(table, KEYS, "factor", "accuracy")
     return panels.planes(

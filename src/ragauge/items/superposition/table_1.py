@@ -13,19 +13,14 @@ favours the rankers. Cycles count prompt processing alone, not the generated tok
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ragauge.items.superposition import _tables
 from ragauge.rendering import panels
-from ragauge.results.cells import Cell, frame, noted
+from ragauge.rendering.style import Figure
+from ragauge.results.cells import Cell, Table, frame, noted
 from ragauge.results.measures import difference, find, quality, standard
 from ragauge.results.publications import paper_model
 from ragauge.results.reads import SMALLEST, Reads, defaults, others
 from ragauge.results.runs import RANKED, Runs, Variant
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
 
 KEYS = ("model", "dataset", "method", "variant", "top_k")
 METHODS = ("naive", "bm25", "tfidf", "contriever", "attention_sort", "prompt_cache", "superposition")
@@ -39,13 +34,13 @@ READS = Reads(
 )
 
 
-def table(runs: Runs) -> pd.DataFrame:
+def table(runs: Runs) -> Table:
     """One line for each (model, data set, method, quantity)."""
     measured = [cell for group in runs.groups(multi_hop=False) for cell in _group(runs, *group)]
     return frame(KEYS, _tables.beside_paper(runs, measured, "superposition_table_1", ("method",), QUANTITIES))
 
 
-def draw(table: pd.DataFrame) -> Figure:
+def draw(table: Table) -> Figure:
     """Accuracy and theoretical speedup as points with intervals, the paper's models in a panel of their own."""
     axes = {"accuracy": panels.Axis("accuracy"), "theoretical_speedup": panels.Axis("theoretical speedup", log=True)}
     return panels.dots(table, table["method"], axes)

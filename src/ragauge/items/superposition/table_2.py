@@ -10,18 +10,13 @@ Does not show: time. F1 and exact match are those of MuSiQue's official evaluati
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ragauge.items.superposition import _tables
 from ragauge.rendering import panels
-from ragauge.results.cells import Cell, frame
+from ragauge.rendering.style import Figure
+from ragauge.results.cells import Cell, Table, frame
 from ragauge.results.measures import quality, standard
 from ragauge.results.reads import ANY, Reads, defaults, others
 from ragauge.results.runs import Runs, Variant
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
 
 KEYS = ("model", "dataset", "method", "variant", "iterations", "top_k")
 QUANTITIES = ("f1", "em", "compute_cycles", "theoretical_speedup")
@@ -34,14 +29,14 @@ READS = Reads(
 )
 
 
-def table(runs: Runs) -> pd.DataFrame:
+def table(runs: Runs) -> Table:
     """One line for each (model, data set, method, iterations, top_k, quantity)."""
     measured = [cell for group in runs.groups(multi_hop=True) for cell in _group(runs, *group)]
     on = ("method", "iterations", "top_k")
     return frame(KEYS, _tables.beside_paper(runs, measured, "superposition_table_2", on, QUANTITIES, "musique"))
 
 
-def draw(table: pd.DataFrame) -> Figure:
+def draw(table: Table) -> Figure:
     """F1 and theoretical speedup as points with intervals."""
     axes = {"f1": panels.Axis("F1"), "theoretical_speedup": panels.Axis("theoretical speedup", log=True)}
     labels = [_label(*key) for key in table[["method", "iterations", "top_k"]].itertuples(index=False)]

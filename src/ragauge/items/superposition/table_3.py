@@ -10,26 +10,22 @@ top_k=1.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ragauge.items.superposition import _ablation
+from ragauge.rendering.style import Figure
+from ragauge.results.cells import Table
 from ragauge.results.reads import COMPARED, Reads, defaults
 from ragauge.results.runs import Runs
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
 
 POSITIONS = ("left_aligned", "equilibrium")
 
 READS = Reads(answers=(defaults("superposition", top_k=COMPARED, positions=POSITIONS),), datasets="single_hop")
 
 
-def table(runs: Runs) -> pd.DataFrame:
+def table(runs: Runs) -> Table:
     """One line for each (model, data set, positions, top_k) and for each paired difference."""
     return _ablation.table(runs, "superposition_table_3", "positions", POSITIONS, [("equilibrium", "left_aligned")])
 
 
-def draw(table: pd.DataFrame) -> Figure:
+def draw(table: Table) -> Figure:
     """Accuracy under both assignments, and their difference."""
     return _ablation.draw(table, "positions")

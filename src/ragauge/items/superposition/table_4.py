@@ -10,15 +10,11 @@ numbers stand beside top_k=1; its "none" is not its unpruned row of Table 6, and
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ragauge.items.superposition import _ablation
+from ragauge.rendering.style import Figure
+from ragauge.results.cells import Table
 from ragauge.results.reads import ANY, COMPARED, Reads, defaults
 from ragauge.results.runs import Runs
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
 
 SALIENCIES = ("none", "attention", "query", "bayesian")
 
@@ -31,12 +27,12 @@ READS = Reads(
 )
 
 
-def table(runs: Runs) -> pd.DataFrame:
+def table(runs: Runs) -> Table:
     """One line for each (model, data set, saliency, top_k) and for each paired difference."""
     pairs = [("bayesian", other) for other in SALIENCIES if other != "bayesian"]
     return _ablation.table(runs, "superposition_table_4", "saliency", SALIENCIES, pairs)
 
 
-def draw(table: pd.DataFrame) -> Figure:
+def draw(table: Table) -> Figure:
     """Accuracy under each saliency, and the paired differences."""
     return _ablation.draw(table, "saliency")

@@ -12,19 +12,16 @@ stand beside each other but have no ratio.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ragauge.items.superposition import _tables
 from ragauge.rendering import panels
+from ragauge.rendering.style import Figure
 from ragauge.results import timing
-from ragauge.results.cells import Cell, frame
+from ragauge.results.cells import Cell, Table, frame
 from ragauge.results.measures import find, standard
 from ragauge.results.reads import ANY, Reads, defaults, every
 from ragauge.results.runs import Runs, Variant
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
 
 KEYS = ("model", "dataset", "method", "variant", "top_k")
 RANKERS = ("bm25", "tfidf", "dense")
@@ -39,14 +36,14 @@ READS = Reads(
 )
 
 
-def table(runs: Runs) -> pd.DataFrame:
+def table(runs: Runs) -> Table:
     """One line for each (model, data set, method, top_k, quantity)."""
     measured = [c for dataset, model in runs.groups(multi_hop=False) for c in _group(runs, dataset, model)]
     measured += timing.speedup_cells(runs, _keys)
     return frame(KEYS, _tables.beside_paper(runs, measured, "superposition_table_5", ("method", "top_k"), COLUMNS))
 
 
-def draw(table: pd.DataFrame) -> Figure:
+def draw(table: Table) -> Figure:
     """Accuracy against top_k, a line a method."""
     points = panels.points(table, KEYS, "top_k", "accuracy")
     return panels.planes(points, panels.Axis("top-k (documents kept)", base2=True), panels.Axis("accuracy"))

@@ -13,20 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product
-from typing import TYPE_CHECKING
 
 from ragauge.items.superposition import _tables
 from ragauge.rendering import panels
-from ragauge.results.cells import Cell, Measure, frame, noted
+from ragauge.rendering.style import Figure
+from ragauge.results.cells import Cell, Measure, Table, frame, noted
 from ragauge.results.costs import cost, critical_path_cycles, paper_cycles, speedup
 from ragauge.results.measures import find, naive, quality
 from ragauge.results.publications import CYCLES
 from ragauge.results.reads import ANY, SMALLEST, Reads, defaults, every
 from ragauge.results.runs import Runs, Variant
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
 
 SWITCHES = ("pruning", "caching", "parallelism")
 KEYS = ("model", "dataset", *SWITCHES, "variant")
@@ -46,13 +42,13 @@ READS = Reads(
 )
 
 
-def table(runs: Runs) -> pd.DataFrame:
+def table(runs: Runs) -> Table:
     """One line for each (model, data set, pruning, caching, parallelism, quantity)."""
     measured = [c for group in runs.groups(multi_hop=False) for c in _group(runs, *group)]
     return frame(KEYS, _tables.beside_paper(runs, measured, "superposition_table_6", SWITCHES, QUANTITIES))
 
 
-def draw(table: pd.DataFrame) -> Figure:
+def draw(table: Table) -> Figure:
     """Accuracy and theoretical speedup of the eight combinations."""
     axes = {"accuracy": panels.Axis("accuracy"), "theoretical_speedup": panels.Axis("theoretical speedup", log=True)}
     names = [_name(row) for row in table[list(SWITCHES)].itertuples(index=False)]

@@ -10,19 +10,16 @@ Does not show: superposition and the rankers (Table 5 holds their measured speed
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ragauge.items.superposition import _tables
 from ragauge.rendering import panels
+from ragauge.rendering.style import Figure
 from ragauge.results import timing
-from ragauge.results.cells import Cell, frame
+from ragauge.results.cells import Cell, Table, frame
 from ragauge.results.measures import find, quality
 from ragauge.results.reads import Reads, every
 from ragauge.results.runs import Runs, Variant
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
 
 KEYS = ("model", "dataset", "method", "variant")
 METHODS = ("naive", "attention_sort", "prompt_cache")
@@ -31,14 +28,14 @@ COLUMNS = ("accuracy", "cuda_speedup")
 READS = Reads(answers=(every(*METHODS),), datasets="single_hop", latency="short")
 
 
-def table(runs: Runs) -> pd.DataFrame:
+def table(runs: Runs) -> Table:
     """One line for each (model, data set, method, quantity)."""
     measured = [c for group in runs.groups(multi_hop=False) for m in METHODS for c in _accuracy(runs, *group, m)]
     measured += timing.speedup_cells(runs, _keys)
     return frame(KEYS, _tables.beside_paper(runs, measured, "superposition_table_7", ("method",), COLUMNS))
 
 
-def draw(table: pd.DataFrame) -> Figure:
+def draw(table: Table) -> Figure:
     """Accuracy and measured speedups; a panel a device."""
     devices = sorted(q for q in table["quantity"].unique() if q.startswith("measured_speedup"))
     timed = {q: panels.Axis(f"measured speedup ({q.rpartition('_')[2].upper()})", log=True) for q in devices}
