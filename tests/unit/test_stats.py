@@ -12,7 +12,6 @@ from ragauge.results import stats
 from ragauge.results.stats import (
     bootstrap_interval,
     frontier_probability,
-    frontier_standing,
     hypervolume,
     hypervolume_interval,
     mean_ratio_interval,
@@ -124,18 +123,16 @@ def test_frontiers_of_misfits(costs: Any, values: Any) -> None:
         frontier_probability(costs, values)
 
 
-def test_ties_are_told_from_places_of_ones_own() -> None:
+def test_methods_of_one_cost_and_quality_share_their_place() -> None:
     good, bad = np.ones(20), np.zeros(20)
-    probability, tied = frontier_standing([1, 1, 2, 3], [bad, bad, good, good])
-    np.testing.assert_array_equal(probability, [1, 1, 1, 0])
-    np.testing.assert_array_equal(tied, [1, 1, 0, 0])
+    found = frontier_probability([1, 1, 2, 3], [bad, bad, good, good])
+    np.testing.assert_array_equal(found, [1, 1, 1, 0])
 
 
 def test_a_tie_by_chance_counts_as_often_as_chance_has_it() -> None:
     """Two methods of one cost tie where the one question that tells them apart is not drawn."""
-    probability, tied = frontier_standing([1, 1], [np.zeros(10), np.array([1.0] + [0.0] * 9)])
-    np.testing.assert_allclose(probability, [0.9**10, 1], atol=0.02)
-    np.testing.assert_allclose(tied, [0.9**10, 0.9**10], atol=0.02)
+    found = frontier_probability([1, 1], [np.zeros(10), np.array([1.0] + [0.0] * 9)])
+    np.testing.assert_allclose(found, [0.9**10, 1], atol=0.02)
 
 
 def test_hypervolume_of_clear_cases() -> None:

@@ -61,11 +61,11 @@ def draw(table: Table) -> Figure:
 def _protocol(runs: Runs, latency: Mapping[str, Any]) -> Iterator[Cell]:
     """The cells of one latency file."""
     row = {"model": latency["model"], "dataset": latency["dataset"]}
-    trials = (latency.get("documents") or {}).get("rows") or []
+    trials = (latency.get("documents") or {}).get("rows")
     naive = _naive_s(runs, latency)
-    for name in dict.fromkeys(str(trial.get("variant")) for trial in latency.get("rows") or ()):
+    for name in timing.variants(latency):
         keys = {**row, "method": runs.named(latency["model"], name).row, "variant": name}
-        mine = [trial for trial in trials if trial.get("variant") == name and not trial.get("disturbed")]
+        mine = timing.trials(trials, name)
         online = timing.seconds(latency, name)
         if latency.get("refused"):
             yield Cell(keys, LATENCY, Measure(reason=f"timing refused: {latency['refused']}"))
@@ -103,7 +103,7 @@ def _seconds(trials: list[Mapping[str, Any]], online: list[float]) -> Seconds:
 
 def _naive_s(runs: Runs, latency: Mapping[str, Any]) -> tuple[str, float | None]:
     """The plain prompt's variant in a latency file and its median seconds, where it was timed."""
-    for name in dict.fromkeys(str(trial.get("variant")) for trial in latency.get("rows") or ()):
+    for name in timing.variants(latency):
         if runs.named(latency["model"], name).method == "naive" and (times := timing.seconds(latency, name)):
             return name, statistics.median(times)
     return "", None

@@ -24,7 +24,6 @@ from ragauge.results.costs import cost, costs, online_cycles
 from ragauge.results.measures import quality, scored
 from ragauge.results.reads import Reads, every
 from ragauge.results.runs import Runs, Variant
-from ragauge.results.timing import quartiles
 
 KEYS = ("model", "dataset", "method", "variant", "top_k", "metric")
 LIKELY = 0.5  # probability of being on the frontier from which a point is drawn in full and named
@@ -60,9 +59,9 @@ def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
     variants = [v for v in runs.of(dataset, model) if len(v.failed) < len(v.records)]
     prices = {
         "online_cycles": [cost(runs, v, online_cycles) for v in variants],
-        "online_latency_s": _latencies(runs, model, variants),
+        "online_latency_s": _latencies(runs, dataset, model, variants),
     }
-    cells = [cell for v in variants for cell in [_cell(runs, v, "quality", _quality(runs, v))]]
+    cells = [_cell(runs, v, "quality", _quality(runs, v)) for v in variants]
     for quantity, measures in prices.items():
         cells += [_cell(runs, v, quantity, m) for v, m in zip(variants, measures, strict=True)]
         cells += _on_frontier(runs, variants, measures, quantity)
@@ -83,25 +82,25 @@ def _metric(runs: Runs, variant: Variant) -> str:
     return {"best_subspan_em": "best EM subspan", "f1": "F1", "em": "EM"}.get(metric, metric.replace("_", " "))
 
 
-def _latencies(runs: Runs, model: str, variants: Sequence[Variant]) -> list[Measure]:
+def _latencies(runs: Runs, dataset: str, model: str, variants: Sequence[Variant]) -> list[Measure]:
     """Of the protocol for all variants, or of the answering run for all: the two are never on one plane."""
-    names = (variants[0].dataset, runs.registered(variants[0].dataset)) if variants else ()
-    usable = [t for t in runs.latencies if t["model"] == model and not t.get("refused")]
-    timed = next((t for t in usable if t["dataset"] in names), None)
-    return [_protocol_latency(timed, v) if timed else _answering_latency(v) for v in variants]
+    timed = timing.find(runs, dataset, model)
+    if timed is None or timed.get("refused"):
+        return [_answering_latency(v) for v in variants]
+    return [_protocol_latency(timed, v) for v in variants]
 
 
 def _protocol_latency(latency: Mapping[str, Any], variant: Variant) -> Measure:
     values = timing.seconds(latency, variant.name)
     note = f"latency protocol on prompts of {latency['dataset']}"
-    return quartiles(values, join(note, timing.described(latency))) if values else Measure(reason="not timed")
+    return timing.quartiles(values, join(note, timing.described(latency))) if values else Measure(reason="not timed")
 
 
 def _answering_latency(variant: Variant) -> Measure:
     values = [r["online_s"] for k, r in variant.records.items() if k not in variant.failed and r["online_s"]]
     note = "latency of the answering run, not of the latency protocol"
     known = [v for v in values if v == v]
-    return quartiles(known, note, Source.RECORDS) if known else Measure(reason="no clock")
+    return timing.quartiles(known, note, Source.RECORDS) if known else Measure(reason="no clock")
 
 
 def _on_frontier(runs: Runs, variants: Sequence[Variant], prices: Sequence[Measure], quantity: str) -> list[Cell]:
@@ -190,4 +189,4 @@ def _steps(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 def _known(*cells: Mapping[Any, Any]) -> bool:
-    return all(c["measured"] is not None and c["measured"] == c["measured"] for c in cells)
+    return all(math.isfinite(cell["measured"]) for cell in cells)

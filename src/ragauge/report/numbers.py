@@ -58,12 +58,10 @@ def _group(runs: Runs, dataset: str, model: str) -> Numbers:
 
 def _timed(runs: Runs, dataset: str, model: str) -> tuple[Mapping[str, Any] | None, str | None]:
     """The latency file of the model on prompts of the data set, and in words why there is none."""
-    of_model = [latency for latency in runs.latencies if latency["model"] == model]
-    for latency in of_model:
-        if latency["dataset"] in (dataset, runs.registered(dataset)):
-            refused = latency.get("refused")
-            return (None, f"the timing of {model} was refused: {refused}") if refused else (latency, None)
-    if of_model:
+    if latency := timing.find(runs, dataset, model):
+        refused = latency.get("refused")
+        return (None, f"the timing of {model} was refused: {refused}") if refused else (latency, None)
+    if any(latency["model"] == model for latency in runs.latencies):
         return None, f"{model} was timed on prompts of another data set"
     return None, f"there is no latency file of {model}"
 

@@ -11,7 +11,10 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from ragauge.datasets import Dataset
 
 Kind = Literal["single_hop", "multi_hop", "long"]  # of a data set
 Datasets = Literal["single_hop", "multi_hop", "short", "long", "any"]  # short: single-hop or multi-hop
@@ -118,6 +121,13 @@ class Reads:
         read = [one for group in groups.values() for answers in self.answers for one in answers.select(group)]
         places = {(one.dataset, one.model, one.variant) for one in read}
         return [one for group in groups.values() for one in group if (one.dataset, one.model, one.variant) in places]
+
+
+def kind_of(dataset: type[Dataset] | None) -> Kind:
+    """The kind of a data set's class; single-hop where there is none."""
+    if dataset is None or not (dataset.long or dataset.multi_hop):
+        return "single_hop"
+    return "long" if dataset.long else "multi_hop"
 
 
 def of_kind(kind: Kind, datasets: Datasets) -> bool:

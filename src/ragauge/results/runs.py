@@ -23,6 +23,7 @@ from ragauge.datasets import Dataset
 from ragauge.errors import UserError
 from ragauge.io import records
 from ragauge.io.specifications import AnswerSpecification, EngineFacts
+from ragauge.results.reads import Datasets, Kind, kind_of, of_kind
 
 if TYPE_CHECKING:
     from ragauge.experiment.schema import Config
@@ -151,27 +152,14 @@ class Runs:
         """The variants that have records."""
         return tuple(v for v in self.variants if not v.missing)
 
-    def groups(self, multi_hop: bool | None = None, long: bool | None = None) -> list[tuple[str, str]]:
-        """The (data set, model) pairs with records, of one kind of data set if asked; `multi_hop` asks for short ones.
+    def groups(self, datasets: Datasets = "any") -> list[tuple[str, str]]:
+        """The (data set, model) pairs with records, of these data sets."""
+        pairs = dict.fromkeys((v.dataset, v.model) for v in self.run)
+        return [pair for pair in pairs if of_kind(self.kind(pair[0]), datasets)]
 
-        Args:
-            multi_hop: whether a question needs several of its (many, short) documents.
-            long: whether a question is asked of one long document.
-        """
-        long = False if multi_hop is not None else long
-        pairs = list(dict.fromkeys((v.dataset, v.model) for v in self.run))
-        pairs = [p for p in pairs if long is None or self.is_long(p[0]) == long]
-        return [p for p in pairs if multi_hop is None or self.is_multi_hop(p[0]) == multi_hop]
-
-    def is_long(self, dataset: str) -> bool:
-        """Whether a question is asked of one long document, as in LongBench: the data sets of CFIC's items."""
-        known = self.facts(dataset)
-        return known is not None and known.long
-
-    def is_multi_hop(self, dataset: str) -> bool:
-        """Whether a question needs several documents."""
-        known = self.facts(dataset)
-        return known is not None and known.multi_hop
+    def kind(self, dataset: str) -> Kind:
+        """The kind of a data set by its label."""
+        return kind_of(self.facts(dataset))
 
     def of(self, dataset: str, model: str) -> list[Variant]:
         """The variants with records of one pair."""

@@ -108,29 +108,12 @@ def frontier_probability(costs: ArrayLike, values: ArrayLike, seed: int = 0, n: 
     Raises:
         ValueError: the shapes do not fit, there is no question, or a number is not finite.
     """
-    return frontier_standing(costs, values, seed, n)[0]
-
-
-def frontier_standing(
-    costs: ArrayLike, values: ArrayLike, seed: int = 0, n: int = RESAMPLES
-) -> tuple[np.ndarray, np.ndarray]:
-    """`frontier_probability`, and how much of it a method shares.
-
-    Args: those of `frontier_probability`, and its errors.
-
-    Returns:
-        `probability` (method,) of being on the frontier; `tied` (method,), the probability of being on it beside
-        another method of the same cost and quality. `tied <= probability`.
-    """
     price, quality = _frontier_points(costs, values)
     rng = np.random.default_rng(seed)
-    on, shared = np.zeros(len(quality)), np.zeros(len(quality))
+    on = np.zeros(len(quality))
     for rows in _resamples(rng, quality.shape[1], n, width=2 * len(quality)):
-        prices, qualities = price[:, rows].mean(axis=2), quality[:, rows].mean(axis=2)
-        standing = _on_frontier(prices, qualities)
-        on += standing.sum(axis=1)
-        shared += (standing & _tied(prices, qualities)).sum(axis=1)
-    return on / n, shared / n
+        on += _on_frontier(price[:, rows].mean(axis=2), quality[:, rows].mean(axis=2)).sum(axis=1)
+    return on / n
 
 
 def hypervolume(costs: ArrayLike, qualities: ArrayLike, limits: tuple[float, float]) -> float:
@@ -214,13 +197,6 @@ def _on_frontier(price: np.ndarray, quality: np.ndarray) -> np.ndarray:
     no_worse = (cheaper >= -_slack(price)) & (better >= -_slack(quality))  # positive: the other is ahead
     ahead = (cheaper > _slack(price)) | (better > _slack(quality))
     return ~(no_worse & ahead).any(axis=1)
-
-
-def _tied(price: np.ndarray, quality: np.ndarray) -> np.ndarray:
-    """(method, resample) bool: another method has this one's cost and quality. Arguments as `_on_frontier`'s."""
-    same = np.abs(price[:, None] - price[None]) <= _slack(price)
-    same &= np.abs(quality[:, None] - quality[None]) <= _slack(quality)
-    return same.sum(axis=1) > 1
 
 
 def _slack(values: np.ndarray) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ragauge.results.cells import Cell, Measure, Source, join
@@ -25,14 +25,16 @@ def speedup_cells(runs: Runs, keys: Callable[[Variant], Mapping[str, Any] | None
     cells = []
     for latency in runs.latencies:
         protocol = latency.get("protocol") or {}
-        if runs.is_long(latency["dataset"]):
+        if runs.kind(latency["dataset"]) == "long":
             continue  # of CFIC's items, which show seconds
         device = str(protocol.get("device") or "unknown").partition(":")[0]
-        for name in dict.fromkeys(str(row.get("variant")) for row in latency.get("rows") or ()):
+        for name in variants(latency):
             found = keys(runs.named(latency["model"], name))
             if found is not None:
                 row = {"model": latency["model"], "dataset": latency["dataset"], "variant": name, **found}
-                of_paper = named_model([latency["model"].lower()], "superposition_table_7") if device == "cuda" else None
+                of_paper = (
+                    named_model([latency["model"].lower()], "superposition_table_7") if device == "cuda" else None
+                )
                 cells.append(Cell(row, f"{TIMED}_{device}", speedup(runs, latency, name), paper_model=of_paper))
     return cells
 
@@ -41,7 +43,7 @@ def speedup(runs: Runs, latency: Mapping[str, Any], name: str) -> Measure:
     """Median total seconds of naive over those of the variant, in the same interleaved run."""
     if latency.get("refused"):
         return Measure(reason=f"timing refused: {latency['refused']}")
-    base = next((n for n in _variants(latency) if runs.named(latency["model"], n).method == "naive"), None)
+    base = next((n for n in variants(latency) if runs.named(latency["model"], n).method == "naive"), None)
     slow, fast = seconds(latency, base or ""), seconds(latency, name)
     if not slow or not fast:
         return Measure(reason="naive was not timed" if not slow else "no undisturbed trial")
@@ -62,10 +64,27 @@ def quartiles(values: Sequence[float], note: str = "", source: Source = Source.L
     return Measure(median, low, high, len(values), note=join(note, QUARTILES), source=source)
 
 
+def find(runs: Runs, dataset: str, model: str) -> Mapping[str, Any] | None:
+    """The latency file of a model on prompts of a data set, one that was not refused where there are several."""
+    names = (dataset, runs.registered(dataset))
+    found = [t for t in runs.latencies if t["model"] == model and t["dataset"] in names]
+    return min(found, key=lambda latency: bool(latency.get("refused")), default=None)
+
+
+def variants(latency: Mapping[str, Any]) -> list[str]:
+    """The names of the variants that were timed."""
+    return list(dict.fromkeys(str(row.get("variant")) for row in latency.get("rows") or ()))
+
+
+def trials(rows: Iterable[Mapping[str, Any]] | None, name: str) -> list[Mapping[str, Any]]:
+    """A variant's undisturbed trials among the rows of a latency file."""
+    return [row for row in rows or () if row.get("variant") == name and not row.get("disturbed")]
+
+
 def seconds(latency: Mapping[str, Any], name: str, key: str = "total_s") -> list[float]:
     """The times of a variant's undisturbed trials."""
-    rows = [r for r in latency.get("rows") or () if r.get("variant") == name and not r.get("disturbed")]
-    return [float(r[key]) for r in rows if r.get(key) is not None and math.isfinite(r[key])]
+    given = [row.get(key) for row in trials(latency.get("rows"), name)]
+    return [float(s) for s in given if s is not None and math.isfinite(s)]
 
 
 def described(latency: Mapping[str, Any]) -> str:
@@ -76,7 +95,3 @@ def described(latency: Mapping[str, Any]) -> str:
         f"medians of {protocol.get('trials', '?')} trials, {protocol.get('new_tokens', '?')} generated tokens",
         f"{protocol.get('dtype', '')} on {place}".strip(),
     )
-
-
-def _variants(latency: Mapping[str, Any]) -> list[str]:
-    return list(dict.fromkeys(str(row.get("variant")) for row in latency.get("rows") or ()))

@@ -14,7 +14,7 @@ from ragauge import methods, registry
 from ragauge.experiment.plan.answers import AnswerPlan
 from ragauge.experiment.plan.part import Part, code_of
 from ragauge.experiment.schema import Answers
-from ragauge.results.reads import Asked, Datasets, Kind, Reads, of_kind
+from ragauge.results.reads import Asked, Datasets, Kind, Reads, kind_of, of_kind
 
 FILES = {"table": "csv", "figure": "svg", "pdf": "pdf", "png": "png", "latex": "tex", "markdown": "md"}
 ALL_PAPERS = "All papers"
@@ -112,8 +112,7 @@ class ItemPlan(Part):
         ]
 
     def _kind(self, dataset: str) -> Kind:
-        kind = AnswerPlan(self.config, self.cores).dataset_kind(dataset)
-        return "long" if kind.long else "multi_hop" if kind.multi_hop else "single_hop"
+        return kind_of(AnswerPlan(self.config, self.cores).dataset_kind(dataset))
 
 
 def _changed(method: str, options: Mapping[str, Any]) -> list[str]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ragauge.items.cfic import _shared
+from ragauge.results import timing
 from ragauge.results.cells import Measure
 from ragauge.results.runs import Runs, Variant
 from ragauge.results.timing import TIMED, described, quartiles, ratio
@@ -17,26 +18,19 @@ ANSWER = "prompt"  # the stage that reads the evidence and the question for the 
 def groups(runs: Runs) -> list[tuple[str, str]]:
     """The (data set, model) pairs of long documents with records or with times of CFIC; fine-tuned models are as fast
     as their base and are left out."""
-    asked = [(d, m) for d, m in runs.groups(long=True) if _shared.base_of(runs, m) is None]
+    asked = [(d, m) for d, m in runs.groups("long") if _shared.base_of(runs, m) is None]
     timed = [(t["dataset"], t["model"]) for t in runs.latencies if any(v.method == "cfic" for v in variants(runs, t))]
     return list(dict.fromkeys(asked + timed))
 
 
-def find(runs: Runs, dataset: str, model: str) -> Mapping[str, Any] | None:
-    """The latency file of a data set and a model."""
-    names = (dataset, runs.registered(dataset))
-    return next((t for t in runs.latencies if t["model"] == model and t["dataset"] in names), None)
-
-
 def variants(runs: Runs, latency: Mapping[str, Any]) -> list[Variant]:
     """The variants that were timed."""
-    names = dict.fromkeys(str(line.get("variant")) for line in latency.get("rows") or ())
-    return [runs.named(latency["model"], name) for name in names]
+    return [runs.named(latency["model"], name) for name in timing.variants(latency)]
 
 
 def why_not(runs: Runs, dataset: str, model: str) -> str:
     """Why there are no times; empty where there are."""
-    latency = find(runs, dataset, model)
+    latency = timing.find(runs, dataset, model)
     if latency is None:
         return f"not timed: no file of the latency rule for {dataset}"
     return f"timing refused: {latency['refused']}" if latency.get("refused") else ""
@@ -47,7 +41,7 @@ def finding(runs: Runs, dataset: str, variant: Variant, stage: str | None = None
 
     Everything before the first token of the answer, less the reading of the prompt that it is generated from.
     """
-    latency, reason = find(runs, dataset, variant.model), why_not(runs, dataset, variant.model)
+    latency, reason = timing.find(runs, dataset, variant.model), why_not(runs, dataset, variant.model)
     if latency is None or reason:
         return Measure(reason=reason)
     if variant.name not in {v.name for v in variants(runs, latency)}:
@@ -60,12 +54,13 @@ def finding(runs: Runs, dataset: str, variant: Variant, stage: str | None = None
 
 def milliseconds(latency: Mapping[str, Any], name: str, stage: str | None = None) -> list[float]:
     """Each undisturbed trial's milliseconds until the evidence was known, or of one stage."""
-    return [1000 * seconds for line in _trials(latency, name) for seconds in [_seconds(line, stage)]]
+    trials = [trial for trial in timing.trials(latency.get("rows"), name) if trial.get("stages")]
+    return [1000 * _seconds(trial, stage) for trial in trials]
 
 
 def speedup(runs: Runs, dataset: str, slow: Variant, fast: Variant) -> tuple[str, Measure]:
     """(`measured_speedup_<device>`, slow over fast until the evidence is known), in the same interleaved trials."""
-    latency, reason = find(runs, dataset, fast.model), why_not(runs, dataset, fast.model)
+    latency, reason = timing.find(runs, dataset, fast.model), why_not(runs, dataset, fast.model)
     device = str(((latency or {}).get("protocol") or {}).get("device") or "cpu").partition(":")[0]
     if latency is None or reason:
         return f"{TIMED}_{device}", Measure(reason=reason)
@@ -75,12 +70,6 @@ def speedup(runs: Runs, dataset: str, slow: Variant, fast: Variant) -> tuple[str
     return f"{TIMED}_{device}", ratio(a, b, runs.seed, n=min(len(a), len(b)))
 
 
-def _trials(latency: Mapping[str, Any], name: str) -> Iterator[Mapping[str, Any]]:
-    for line in latency.get("rows") or ():
-        if line.get("variant") == name and not line.get("disturbed") and line.get("stages"):
-            yield line
-
-
-def _seconds(line: Mapping[str, Any], stage: str | None) -> float:
-    stages = line["stages"]
-    return float(line["first_token_s"] - stages.get(ANSWER, 0.0) if stage is None else stages.get(stage, 0.0))
+def _seconds(trial: Mapping[str, Any], stage: str | None) -> float:
+    stages = trial["stages"]
+    return float(trial["first_token_s"] - stages.get(ANSWER, 0.0) if stage is None else stages.get(stage, 0.0))

@@ -29,7 +29,7 @@ READS = Reads(answers=(defaults("cfic", top_k=ANY, d=ANY),), datasets="long")
 
 def table(runs: Runs) -> Table:
     """One line for each (model, data set, k, d, quantity)."""
-    measured = [cell for group in runs.groups(long=True) for cell in _group(runs, *group)]
+    measured = [cell for group in runs.groups(READS.datasets) for cell in _group(runs, *group)]
     return frame(KEYS, measured + _published())
 
 

@@ -31,7 +31,7 @@ READS = Reads(answers=(every(),), datasets="long", training_data=True)
 
 def table(runs: Runs) -> Table:
     """One line for each (model, data set, statistic); words do not depend on the model, tokens do."""
-    measured = [cell for group in runs.groups(long=True) for cell in _group(runs, *group)]
+    measured = [cell for group in runs.groups(READS.datasets) for cell in _group(runs, *group)]
     measured += [cell for label in sorted(_trainings(runs)) for cell in _training(runs, label)]
     beside = {runs.registered(cell.keys["dataset"]) for cell in measured if cell.published is not None}
     rest = [name for name in _printed() if _label(name) not in beside]

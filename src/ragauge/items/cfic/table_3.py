@@ -40,7 +40,7 @@ READS = Reads(answers=(others("cfic"), defaults("cfic", top_k=ANY, d=ANY)), data
 
 def table(runs: Runs) -> Table:
     """One line for each (model, data set, method, chunking, finder, quantity)."""
-    measured = [cell for group in runs.groups(long=True) for cell in _group(runs, *group)]
+    measured = [cell for group in runs.groups(READS.datasets) for cell in _group(runs, *group)]
     return frame(KEYS, merge(measured, _published(), on=ON))
 
 

@@ -16,6 +16,7 @@ from typing import Any
 from ragauge.items.cfic import _shared, _timing
 from ragauge.rendering import style
 from ragauge.rendering.style import Axes, Figure
+from ragauge.results import timing
 from ragauge.results.cells import Cell, Measure, Table, frame, mean
 from ragauge.results.measures import evidence_quality
 from ragauge.results.publications import LONGBENCH, read_csv
@@ -94,7 +95,7 @@ def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
 
 def _systems(runs: Runs, dataset: str, model: str) -> tuple[Variant | None, Variant | None]:
     """CFIC and free generation: those that were timed, else those with records."""
-    latency, asked = _timing.find(runs, dataset, model), {v.name: v for v in runs.of(dataset, model)}
+    latency, asked = timing.find(runs, dataset, model), {v.name: v for v in runs.of(dataset, model)}
     names = sorted(v.name for v in _timing.variants(runs, latency)) if latency else []
     timed = [asked.get(name) or runs.named(model, name) for name in names]
     cfic = _shared.as_published(timed) or _shared.as_published(asked.values())

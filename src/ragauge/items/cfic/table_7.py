@@ -34,7 +34,9 @@ READS = Reads(answers=(others("full_article", "naive"),), datasets="long", judge
 
 def table(runs: Runs) -> Table:
     """One line for each (model, data set, system, quantity); shares, where the paper prints per cent."""
-    measured = [cell for group in runs.groups(long=True) for v in _ordered(runs, *group) for cell in _cells(runs, v)]
+    measured = [
+        cell for group in runs.groups(READS.datasets) for v in _ordered(runs, *group) for cell in _cells(runs, v)
+    ]
     return frame(KEYS, measured + _published())
 
 

@@ -32,7 +32,7 @@ READS = Reads(answers=(every("free_extraction"), defaults("cfic", top_k=ANY, d=A
 
 def table(runs: Runs) -> Table:
     """One line for each (model, data set, k, quantity)."""
-    measured = [cell for group in runs.groups(long=True) for cell in _group(runs, *group)]
+    measured = [cell for group in runs.groups(READS.datasets) for cell in _group(runs, *group)]
     return frame(KEYS, measured + _published())
 
 

@@ -16,7 +16,7 @@ from ragauge.results.runs import Runs, Variant
 def table(runs: Runs, item: str, option: str, settings: Sequence[str], pairs: Sequence[tuple[str, str]]) -> Table:
     """Accuracy under each setting of `option`, at every top_k run, and the paired differences `better - worse`."""
     cells = []
-    for dataset, model in runs.groups(multi_hop=False):
+    for dataset, model in runs.groups("single_hop"):
         for top_k in _top_ks(runs, dataset, model, option, settings):
             cells += _cells(runs, (dataset, model), option, settings, pairs, top_k)
     printed = published(item, ("model", option), {"accuracy": "accuracy"}, "nq_open")

@@ -29,7 +29,7 @@ READS = Reads(
 
 def table(runs: Runs) -> Table:
     """One line for each (model, data set, method, top_k, quantity)."""
-    measured = [c for group in runs.groups(multi_hop=False) for v in _drawn(runs, *group) for c in _cells(runs, v)]
+    measured = [c for group in runs.groups(READS.datasets) for v in _drawn(runs, *group) for c in _cells(runs, v)]
     return frame(KEYS, merge(measured, _published(), on=("method", "top_k")))
 
 

@@ -26,7 +26,7 @@ READS = Reads(answers=(every("naive", "superposition"),), datasets="short")
 
 def table(runs: Runs) -> Table:
     """One line for each (model, data set, series, factor)."""
-    return frame(KEYS, [c for group in runs.groups(long=False) for c in _group(runs, *group)])
+    return frame(KEYS, [c for group in runs.groups(READS.datasets) for c in _group(runs, *group)])
 
 
 def draw(table: Table) -> Figure:

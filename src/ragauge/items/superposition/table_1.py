@@ -36,7 +36,7 @@ READS = Reads(
 
 def table(runs: Runs) -> Table:
     """One line for each (model, data set, method, quantity)."""
-    measured = [cell for group in runs.groups(multi_hop=False) for cell in _group(runs, *group)]
+    measured = [cell for group in runs.groups(READS.datasets) for cell in _group(runs, *group)]
     return frame(KEYS, _tables.beside_paper(runs, measured, "superposition_table_1", ("method",), QUANTITIES))
 
 

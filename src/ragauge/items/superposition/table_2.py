@@ -31,7 +31,7 @@ READS = Reads(
 
 def table(runs: Runs) -> Table:
     """One line for each (model, data set, method, iterations, top_k, quantity)."""
-    measured = [cell for group in runs.groups(multi_hop=True) for cell in _group(runs, *group)]
+    measured = [cell for group in runs.groups(READS.datasets) for cell in _group(runs, *group)]
     on = ("method", "iterations", "top_k")
     return frame(KEYS, _tables.beside_paper(runs, measured, "superposition_table_2", on, QUANTITIES, "musique"))
 

@@ -38,7 +38,7 @@ READS = Reads(
 
 def table(runs: Runs) -> Table:
     """One line for each (model, data set, method, top_k, quantity)."""
-    measured = [c for dataset, model in runs.groups(multi_hop=False) for c in _group(runs, dataset, model)]
+    measured = [c for dataset, model in runs.groups(READS.datasets) for c in _group(runs, dataset, model)]
     measured += timing.speedup_cells(runs, _keys)
     return frame(KEYS, _tables.beside_paper(runs, measured, "superposition_table_5", ("method", "top_k"), COLUMNS))
 

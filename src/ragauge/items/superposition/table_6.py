@@ -44,7 +44,7 @@ READS = Reads(
 
 def table(runs: Runs) -> Table:
     """One line for each (model, data set, pruning, caching, parallelism, quantity)."""
-    measured = [c for group in runs.groups(multi_hop=False) for c in _group(runs, *group)]
+    measured = [c for group in runs.groups(READS.datasets) for c in _group(runs, *group)]
     return frame(KEYS, _tables.beside_paper(runs, measured, "superposition_table_6", SWITCHES, QUANTITIES))
 
 

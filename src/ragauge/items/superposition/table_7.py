@@ -30,7 +30,7 @@ READS = Reads(answers=(every(*METHODS),), datasets="single_hop", latency="short"
 
 def table(runs: Runs) -> Table:
     """One line for each (model, data set, method, quantity)."""
-    measured = [c for group in runs.groups(multi_hop=False) for m in METHODS for c in _accuracy(runs, *group, m)]
+    measured = [c for group in runs.groups(READS.datasets) for m in METHODS for c in _accuracy(runs, *group, m)]
     measured += timing.speedup_cells(runs, _keys)
     return frame(KEYS, _tables.beside_paper(runs, measured, "superposition_table_7", ("method",), COLUMNS))
 
