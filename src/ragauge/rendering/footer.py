@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from ragauge.rendering.style import counted
 from ragauge.results.cells import Source, Table
-from ragauge.results.provenance import machine
+from ragauge.results.provenance import commit, machine
 from ragauge.results.runs import Runs, Variant
 
 
@@ -18,10 +19,30 @@ def footer(runs: Runs, table: Table) -> str:
         return "Nothing measured yet." if table.empty else "Nothing measured here: published numbers alone."
     if not used:
         return f"{timed}."
-    models = _join(f"{v.model} ({v.dtype or 'dtype not recorded'})" for v in used)
-    asked = _join(_questions(runs, used, dataset) for dataset in dict.fromkeys(v.dataset for v in used))
-    parts = [f"Measured: {models}", asked, "intervals: bootstrap 95%", _machines(used), _versions(used), timed]
-    return "; ".join(p for p in parts if p) + "."
+    models = listed(f"{v.model} ({v.dtype or 'dtype not recorded'})" for v in used)
+    asked = listed(_questions(runs, used, dataset) for dataset in dict.fromkeys(v.dataset for v in used))
+    blocks = [(v.meta.get("provenance") or {}, v.device) for v in used]
+    return sentence(f"Measured: {models}", asked, "intervals: bootstrap 95%", *machine_and_versions(blocks), timed)
+
+
+def sentence(*parts: str) -> str:
+    """The parts of a small print, empty ones left out."""
+    return "; ".join(part for part in parts if part) + "."
+
+
+def listed(texts: Iterable[str]) -> str:
+    """Texts in one line, each once, empty ones left out."""
+    return ", ".join(dict.fromkeys(text for text in texts if text))
+
+
+def machine_and_versions(blocks: Sequence[tuple[Mapping[str, Any], str | None]]) -> tuple[str, str]:
+    """Where numbers were measured and with which torch and code, from their provenance blocks, each with its device."""
+    names = listed(machine(block, device) for block, device in blocks)
+    versions: list[str] = []
+    for block, _ in blocks:
+        torch = (block.get("packages") or {}).get("torch")
+        versions += [f"torch {torch}" if torch else "", commit(block)]
+    return f"machine: {names}" if names else "machine not recorded", listed(versions)
 
 
 def _in(table: Table, variant: Variant) -> bool:
@@ -40,7 +61,7 @@ def _timed(runs: Runs, table: Table) -> str:
         if ((clocked["model"] == latency["model"]) & (clocked["dataset"] == latency["dataset"])).any():
             place = machine(latency.get("provenance") or {}, protocol.get("device")) or "a machine not recorded"
             told.append(f"{latency['model']} ({protocol.get('dtype') or 'dtype not recorded'}) on {place}")
-    return f"times: {_join(told)}" if told else ""
+    return f"times: {listed(told)}" if told else ""
 
 
 def _questions(runs: Runs, used: list[Variant], dataset: str) -> str:
@@ -51,23 +72,3 @@ def _questions(runs: Runs, used: list[Variant], dataset: str) -> str:
     whole = facts.questions if facts else None
     subset = f"a subset of {whole:,}" if whole and counts[-1] < whole else "a subset" if entry and entry.limit else ""
     return f"{dataset}: {shown}" + (f" ({subset})" if subset else "")
-
-
-def _machines(used: list[Variant]) -> str:
-    names = _join(machine(v.meta.get("provenance") or {}, v.device) for v in used)
-    return f"machine: {names}" if names else "machine not recorded"
-
-
-def _versions(used: list[Variant]) -> str:
-    found = []
-    for variant in used:
-        provenance = variant.meta.get("provenance") or {}
-        torch, git = (provenance.get("packages") or {}).get("torch"), provenance.get("git") or {}
-        found.append(f"torch {torch}" if torch else "")
-        if git.get("commit"):
-            found.append(f"commit {git['commit'][:9]}" + (" with changes" if git.get("dirty") else ""))
-    return _join(found)
-
-
-def _join(texts: Iterable[str]) -> str:
-    return ", ".join(dict.fromkeys(t for t in texts if t))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
+from ragauge.rendering.footer import listed, machine_and_versions, sentence
 from ragauge.rendering.style import counted
 from ragauge.results.cells import Table
 from ragauge.results.pipelines import IndexName, Pipeline, pipelines
@@ -24,17 +23,17 @@ def footer(runs: Runs, table: Table) -> str:
     if not used:
         return "Nothing measured yet." if table.empty else "Nothing measured here: published numbers alone."
     paired = (measured["quantity"] == AGAINST_NONE).any()
-    parts = [
-        f"Measured: {_join(_model(p) for p in used)}",
-        _join(_read(p) for p in used if p.settings.task == "perplexity"),
-        _join(_generated(p) for p in used if p.settings.task == "generate"),
+    blocks = [(p.meta.get("provenance") or {}, p.engine.get("device")) for p in used]
+    return sentence(
+        f"Measured: {listed(_model(p) for p in used)}",
+        listed(_read(p) for p in used if p.settings.task == "perplexity"),
+        listed(_generated(p) for p in used if p.settings.task == "generate"),
         _disturbed(used),
-        _join(_filled(system.index) for system in shown),
+        listed(_filled(system.index) for system in shown),
         "intervals: bootstrap 95% over sequences, of seconds the quartiles of the trials",
         "in the figure those of a perplexity are of its paired difference from no retrieval" if paired else "",
-        *_machine(used),
-    ]
-    return "; ".join(part for part in parts if part) + "."
+        *machine_and_versions(blocks),
+    )
 
 
 def of_comparisons(runs: Runs, table: Table) -> str:
@@ -42,19 +41,18 @@ def of_comparisons(runs: Runs, table: Table) -> str:
     made = [(comparison, comparison.report) for comparison in comparisons(runs) if comparison.report is not None]
     if not made:
         return "Nothing measured here: published numbers alone."
-    texts = _join(
+    texts = listed(
         f"{len(report.queries)} queries in {counted(report.texts, 'text')} of {report.tokens} tokens"
         f" held out of {comparison.database}"
         for comparison, report in made
     )
-    parts = [
-        f"Measured: chunks compared by {_join(comparison.encoder for comparison, _ in made)}",
+    return sentence(
+        f"Measured: chunks compared by {listed(comparison.encoder for comparison, _ in made)}",
         texts,
-        _join(_filled(comparison.index) for comparison, _ in made),
+        listed(_filled(comparison.index) for comparison, _ in made),
         "intervals: bootstrap 95% over queries",
-        "machine: " + (_join(machine(report.provenance or {}) for _, report in made) or "not recorded"),
-    ]
-    return "; ".join(part for part in parts if part) + "."
+        "machine: " + (listed(machine(report.provenance or {}) for _, report in made) or "not recorded"),
+    )
 
 
 def _model(pipeline: Pipeline) -> str:
@@ -89,19 +87,3 @@ def _filled(index: IndexName | None) -> str:
     if index is None or not index.filled:
         return ""
     return f"index {index.label}: filled to {index.filled:,} vectors drawn around real ones"
-
-
-def _machine(used: list[Pipeline]) -> list[str]:
-    blocks = [(p.meta.get("provenance") or {}, p.engine.get("device")) for p in used]
-    names = _join(machine(block, device) for block, device in blocks)
-    versions = []
-    for block, _ in blocks:
-        torch, git = (block.get("packages") or {}).get("torch"), block.get("git") or {}
-        versions.append(f"torch {torch}" if torch else "")
-        if git.get("commit"):
-            versions.append(f"commit {git['commit'][:9]}" + (" with changes" if git.get("dirty") else ""))
-    return [f"machine: {names}" if names else "machine not recorded", _join(versions)]
-
-
-def _join(texts: Iterable[str]) -> str:
-    return ", ".join(dict.fromkeys(text for text in texts if text))

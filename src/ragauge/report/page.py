@@ -22,7 +22,7 @@ import ragauge
 from ragauge.report import blocks, numbers, reading, rendered
 from ragauge.report.reading import ReadableRuns
 from ragauge.results import provenance
-from ragauge.results.provenance import machine
+from ragauge.results.provenance import commit, machine
 
 SCRIPTS = ("text.js", "frontier.js", "chooser.js", "records.js")
 # C0 and C1 controls as pictures; tab and line ends are text
@@ -97,7 +97,7 @@ def _summary(runs: ReadableRuns) -> dict[str, Any]:
         "questions": questions,
         "asked": {d: e.limit for d, e in runs.config.datasets.items()} if runs.config else {},
         "machines": list(dict.fromkeys(filter(None, map(_machine, runs.run)))),
-        "code": list(dict.fromkeys(filter(None, map(_code_version, runs.run)))),
+        "code": list(dict.fromkeys(filter(None, (commit(v.meta.get("provenance") or {}) for v in runs.run)))),
     }
 
 
@@ -106,11 +106,6 @@ def _machine(variant: Any) -> str:
     memory = provenance.get("memory_bytes")
     place = machine(provenance, variant.device)
     return f"{place}, {memory / 1e9:.0f} GB memory" if place and memory else place
-
-
-def _code_version(variant: Any) -> str:
-    git = (variant.meta.get("provenance") or {}).get("git") or {}
-    return f"commit {git['commit'][:9]}{' with changes' if git.get('dirty') else ''}" if git.get("commit") else ""
 
 
 def _settings(runs: ReadableRuns) -> str:

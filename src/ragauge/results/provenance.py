@@ -13,12 +13,12 @@ from ragauge.results.runs import Runs, Variant
 def describe(runs: Runs) -> dict[str, Any]:
     """The provenance of a run as JSON: `answers` (one a variant), `latency` (one a model), `pipelines` (one each),
     `machines` (each once)."""
-    machines = _Machines()
+    machines: list[dict[str, Any]] = []
     return {
         "answers": [_answers(variant, machines) for variant in runs.run],
         "latency": [_latency(result, machines) for result in runs.latencies],
         "pipelines": [_pipeline(each, machines) for each in pipelines.pipelines(runs) if not each.missing],
-        "machines": machines.known,
+        "machines": machines,
     }
 
 
@@ -31,56 +31,52 @@ def machine(provenance: Mapping[str, Any], device: str | None = None) -> str:
     return f"{cpu}, {threads} {'thread' if threads == 1 else 'threads'}" if cpu and threads else str(cpu or "")
 
 
-class _Machines:
-    """Distinct machines and environments, numbered in order of appearance; timestamps are ignored."""
-
-    def __init__(self) -> None:
-        self.known: list[dict[str, Any]] = []
-
-    def number(self, provenance: Mapping[str, Any]) -> int:
-        timeless = {k: v for k, v in provenance.items() if k != "time"}
-        if timeless not in self.known:
-            self.known.append(timeless)
-        return self.known.index(timeless)
+def commit(provenance: Mapping[str, Any]) -> str:
+    """The commit of the code in a provenance block; empty where it is not known."""
+    git = provenance.get("git") or {}
+    return f"commit {git['commit'][:9]}{' with changes' if git.get('dirty') else ''}" if git.get("commit") else ""
 
 
-def _answers(variant: Variant, machines: _Machines) -> dict[str, Any]:
-    provenance = dict(variant.meta.get("provenance") or {})
+def _when_and_where(meta: Mapping[str, Any], machines: list[dict[str, Any]]) -> dict[str, Any]:
+    """When a file was finished, and the number of its machine and environment, which joins `machines` if it is new."""
+    provenance = dict(meta.get("provenance") or {})
+    finished = provenance.pop("time", None)
+    if provenance not in machines:
+        machines.append(provenance)
+    return {"finished": finished, "machine": machines.index(provenance)}
+
+
+def _answers(variant: Variant, machines: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "dataset": variant.dataset,
         "model": variant.model,
         "variant": variant.name,
         "questions": len(variant.records),
         "failed": len(variant.failed),
-        "finished": provenance.get("time"),
-        "machine": machines.number(provenance),
+        **_when_and_where(variant.meta, machines),
         "peak_memory_bytes": variant.meta.get("peak_memory_bytes"),
         "settings": variant.specification.model_dump() if variant.specification else None,
         "code": (variant.meta.get("fingerprint") or {}).get("code"),
     }
 
 
-def _pipeline(pipeline: Pipeline, machines: _Machines) -> dict[str, Any]:
-    provenance = dict(pipeline.meta.get("provenance") or {})
+def _pipeline(pipeline: Pipeline, machines: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "pipeline": pipeline.name,
         "dataset": pipeline.specification.database,
         "model": pipeline.specification.model,
         "sequences": len(pipeline.all_records),
-        "finished": provenance.get("time"),
-        "machine": machines.number(provenance),
+        **_when_and_where(pipeline.meta, machines),
         "cores": pipeline.engine.get("cores"),
         "load_share": pipeline.load_share,
         "settings": pipeline.meta.get("fingerprint"),
     }
 
 
-def _latency(result: Mapping[str, Any], machines: _Machines) -> dict[str, Any]:
-    provenance = dict(result.get("provenance") or {})
+def _latency(result: Mapping[str, Any], machines: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "model": result["model"],
         "dataset": result["dataset"],
-        "finished": provenance.get("time"),
-        "machine": machines.number(provenance),
+        **_when_and_where(result, machines),
         **{key: result.get(key) for key in ("protocol", "load", "refused", "unsupported")},
     }
