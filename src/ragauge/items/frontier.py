@@ -24,6 +24,7 @@ from ragauge.results.costs import cost, costs, online_cycles
 from ragauge.results.measures import quality, scored
 from ragauge.results.reads import Reads, every
 from ragauge.results.runs import Runs, Variant
+from ragauge.results.stats import frontier_probability
 
 KEYS = ("model", "dataset", "method", "variant", "top_k", "metric")
 LIKELY = 0.5  # probability of being on the frontier from which a point is drawn in full and named
@@ -61,7 +62,7 @@ def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
         "online_cycles": [cost(runs, v, online_cycles) for v in variants],
         "online_latency_s": _latencies(runs, dataset, model, variants),
     }
-    cells = [_cell(runs, v, "quality", _quality(runs, v)) for v in variants]
+    cells = [_cell(runs, v, "quality", noted(quality(runs, v), f"quality is {_metric(runs, v)}")) for v in variants]
     for quantity, measures in prices.items():
         cells += [_cell(runs, v, quantity, m) for v, m in zip(variants, measures, strict=True)]
         cells += _on_frontier(runs, variants, measures, quantity)
@@ -70,10 +71,6 @@ def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
 
 def _cell(runs: Runs, variant: Variant, quantity: str, measure: Measure) -> Cell:
     return Cell(variant.keys | {"metric": _metric(runs, variant)}, quantity, measure)
-
-
-def _quality(runs: Runs, variant: Variant) -> Measure:
-    return noted(quality(runs, variant), f"quality is {_metric(runs, variant)}")
 
 
 def _metric(runs: Runs, variant: Variant) -> str:
@@ -105,8 +102,6 @@ def _answering_latency(variant: Variant) -> Measure:
 
 def _on_frontier(runs: Runs, variants: Sequence[Variant], prices: Sequence[Measure], quantity: str) -> list[Cell]:
     """The bootstrap probability of each variant that has a price, over the questions that all of those share."""
-    from ragauge.results.stats import frontier_probability
-
     pairs = zip(variants, prices, strict=True)
     priced = [(v, m) for v, m in pairs if m.value is not None and v.method not in REFERENCES]
     scores = [scored(runs, v) for v, _ in priced]

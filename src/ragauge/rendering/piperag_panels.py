@@ -30,8 +30,8 @@ class Point:
     kind: str  # whose colour and marker it has
     x: float
     y: float
-    x_interval: tuple[float, float] = (math.nan, math.nan)
-    y_interval: tuple[float, float] = (math.nan, math.nan)
+    x_interval: tuple[float, float] = NONE
+    y_interval: tuple[float, float] = NONE
     published: bool = False
     text: str = ""  # written beside it
 
@@ -227,16 +227,15 @@ def _name(ax: Axes, points: Sequence[Point]) -> None:
             box = (left, up + 0.015 if above else up - 0.015 - LINE, *size)
             if box[0] >= 0 and box[0] + box[2] <= 1 and not any(_overlap(box, other) for other in taken):
                 taken.append(box)
-                look: dict[str, Any] = {
-                    "fontsize": style.SMALL_PT - 1.2,
-                    "color": style.INK,
-                    "va": "bottom",
-                    "zorder": 5,
-                }
-                behind = {"facecolor": "white", "alpha": 0.7, "edgecolor": "none", "pad": 0.3}
-                text = ax.text(left, box[1], point.text, transform=ax.transAxes, bbox=behind, **look)
-                text.set_in_layout(False)
+                _write(ax, left, box[1], point.text)
                 break
+
+
+def _write(ax: Axes, left: float, bottom: float, text: str) -> None:
+    behind = {"facecolor": "white", "alpha": 0.7, "edgecolor": "none", "pad": 0.3}
+    size, at = style.SMALL_PT - 1.2, ax.transAxes
+    made = ax.text(left, bottom, text, transform=at, bbox=behind, fontsize=size, color=style.INK, va="bottom", zorder=5)
+    made.set_in_layout(False)
 
 
 def _overlap(a: Sequence[float], b: Sequence[float]) -> bool:

@@ -13,6 +13,7 @@ from ragauge.results import timing
 from ragauge.results.costs import cost, costs, offline_cycles, online_cycles, weight_bytes
 from ragauge.results.measures import quality, scored
 from ragauge.results.runs import Runs, Variant
+from ragauge.results.stats import hypervolume, hypervolume_interval, resampled_means
 
 RESAMPLES = 1000  # of the questions, embedded in the page: it recomputes standings for any reuse of documents
 SHARED = 0.8  # part of the longest variant's questions that a variant must have answered to be paired with it
@@ -132,8 +133,6 @@ def _pair(runs: Runs, variants: Sequence[Variant], rows: Sequence[Numbers]) -> i
 
     A variant that answered far fewer questions than the others is left out, lest all are compared on its few.
     """
-    from ragauge.results.stats import resampled_means
-
     scores = [scored(runs, variant) for variant in variants]
     most = max(map(len, scores), default=0)
     able = [i for i, given in enumerate(scores) if given and len(given) >= SHARED * most]
@@ -149,8 +148,6 @@ def _pair(runs: Runs, variants: Sequence[Variant], rows: Sequence[Numbers]) -> i
 
 def _families(runs: Runs, variants: Sequence[Variant], rows: Sequence[Numbers], kind: str) -> list[Numbers]:
     """The hypervolume of each method's variants between the least and the greatest online cost of all, best first."""
-    from ragauge.results.stats import hypervolume, hypervolume_interval
-
     usable = [i for i, row in enumerate(rows) if row["resampled"] and not row["reference"] and _price(row, kind)]
     prices = [_price(rows[i], kind) for i in usable]
     if len(set(prices)) < 2:

@@ -77,7 +77,8 @@ def _fill_table(item: Item, runs: ReadableRuns, folder: Path) -> Iterator[Proble
     try:
         table = _read(path)
         item.columns, rows, item.notes = writing.wide(table)
-        item.rows = [_cells(item.columns, row, _linked(runs)) for row in rows]
+        linked = {f"{v.dataset}/{v.model}/{v.name}" for v in runs.run}
+        item.rows = [_cells(item.columns, row, linked) for row in rows]
         item.footer = render.small_print(item.name, runs, table)
     except FileNotFoundError:
         yield Problem(f"Table of {item.name}", str(path), "not rendered: no such file", item.name)
@@ -118,10 +119,6 @@ def _read(path: Path) -> Table:
     for name in NUMBERS:
         table[name] = pd.to_numeric(table[name].replace("", None), errors="coerce")
     return table.assign(n=table["n"].fillna(0).astype(int))
-
-
-def _linked(runs: ReadableRuns) -> set[str]:
-    return {f"{v.dataset}/{v.model}/{v.name}" for v in runs.run}
 
 
 def _cells(columns: Sequence[Column], row: Sequence[str], known: set[str]) -> list[Cell]:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from ragauge.cost import cycles
 from ragauge.cost.flop import parameters
+from ragauge.cost.trace import Trace
 from ragauge.results.cells import Measure, mean
 from ragauge.results.runs import Runs, Variant
 from ragauge.results.stats import mean_ratio_interval
@@ -22,40 +23,27 @@ def paper_cycles(variant: Variant, key: str, *, caching: bool = True, parallel: 
     `caching` and `parallel` are off where Table 6 has them off: offline work then counts, and rows of a parallel call
     add up. NaN without a shape.
     """
-    if variant.shape is None:
-        return math.nan
     record, trace = variant.records[key], variant.traces[key]
     one_hop = variant.param("iterations") == 1 and not variant.is_multi_hop
     if variant.method == "superposition" and variant.prunes and parallel and one_hop:
         trace = cycles.with_queries_kept(trace, max(1, min(int(variant.param("top_k")), len(record.get("kept") or []))))
-    trace = trace if caching else cycles.uncached(trace)
-    trace = trace if parallel else cycles.sequential(trace)
-    return float(cycles.compute_cycles(trace, variant.shape, accounting="published"))
+    return _cycles(variant, _switched(trace, caching, parallel), "published")
 
 
 def critical_path_cycles(variant: Variant, key: str, *, caching: bool = True, parallel: bool = True) -> float:
     """MACs of one question on the critical path to the first token, as it ran here; options as in `paper_cycles`."""
-    if variant.shape is None:
-        return math.nan
     trace = cycles.without_decoding(variant.traces[key])
-    trace = trace if caching else cycles.uncached(trace)
-    trace = trace if parallel else cycles.sequential(trace)
-    return float(cycles.compute_cycles(trace, variant.shape, accounting="critical_path"))
+    return _cycles(variant, _switched(trace, caching, parallel))
 
 
 def online_cycles(variant: Variant, key: str) -> float:
     """MACs of one question that its user waited for as it ran here, generated tokens included. NaN without a shape."""
-    if variant.shape is None:
-        return math.nan
-    return float(cycles.compute_cycles(variant.traces[key], variant.shape, accounting="critical_path"))
+    return _cycles(variant, variant.traces[key])
 
 
 def offline_cycles(variant: Variant, key: str) -> float:
     """MACs of what could be prepared before one question was known. NaN without a shape."""
-    if variant.shape is None:
-        return math.nan
-    prepared = cycles.uncached([call for call in variant.traces[key] if call.offline])
-    return float(cycles.compute_cycles(prepared, variant.shape, accounting="critical_path"))
+    return _cycles(variant, cycles.uncached([call for call in variant.traces[key] if call.offline]))
 
 
 def weight_bytes(variant: Variant) -> int | None:
@@ -93,6 +81,18 @@ def speedup(
         return Measure(reason=_no_cost(variant) if not mine else "no question in common with naive")
     a, b = [base[k] for k in shared], [mine[k] for k in shared]
     return Measure(sum(a) / sum(b), *mean_ratio_interval(a, b, runs.seed), len(shared))
+
+
+def _switched(trace: Trace, caching: bool, parallel: bool) -> Trace:
+    """The trace as it were without caching or without parallel rows."""
+    trace = trace if caching else cycles.uncached(trace)
+    return trace if parallel else cycles.sequential(trace)
+
+
+def _cycles(variant: Variant, trace: Trace, accounting: str = "critical_path") -> float:
+    if variant.shape is None:
+        return math.nan
+    return float(cycles.compute_cycles(trace, variant.shape, accounting=accounting))
 
 
 def _no_cost(variant: Variant) -> str:

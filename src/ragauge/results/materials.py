@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from ragauge.errors import UserError
@@ -37,12 +36,8 @@ def judgements(runs: Runs, variant: Variant) -> dict[str, Mapping[str, Any]]:
         UserError: a line is JSON but not a judgement.
     """
     path = runs.folder / "judgements" / variant.dataset / variant.model / f"{variant.name}.jsonl"
-    return _judgements(path) if path.is_file() else {}
-
-
-def _judgements(path: Path) -> dict[str, Mapping[str, Any]]:
-    found = {}
-    for line in path.read_bytes().split(b"\n"):
+    found: dict[str, Mapping[str, Any]] = {}
+    for line in path.read_bytes().split(b"\n") if path.is_file() else ():
         try:
             judgement = json.loads(line)
             found[judgement["key"]] = judgement

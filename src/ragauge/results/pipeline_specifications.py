@@ -6,10 +6,9 @@ from the configuration and the report of their index.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -18,9 +17,7 @@ from ragauge.generation.settings import PipelineSettings
 from ragauge.generation.specification import facts_of, specify
 from ragauge.io import records
 from ragauge.io.specifications import IndexFacts, PipelineSpecification
-
-if TYPE_CHECKING:
-    from ragauge.results.runs import Runs
+from ragauge.results.runs import Runs, json_object
 
 UNNAMED = "held-out text"  # the database of older records whose label is not known
 Found = Mapping[str, tuple[Path, Mapping[str, Any]]]  # file of records and metadata, by label
@@ -117,7 +114,7 @@ def index_facts(runs: Runs, database: str, label: str) -> IndexFacts:
         UserError: the file cannot be read.
     """
     path = runs.folder / "databases" / database / "indexes" / label / "recall.json"
-    report = _json(path) if path.exists() else {}
+    report = json_object(path) if path.exists() else {}
     recipe = report.get("settings")
     if not isinstance(recipe, dict):
         entry = runs.config.databases.get(database) if runs.config else None
@@ -155,11 +152,3 @@ def _database(runs: Runs, name: str, told: Mapping[str, Any]) -> str | None:
 def _label(source: str) -> str:
     """The last part of a source such as hf:org/name."""
     return source.rpartition("/")[2].rpartition(":")[2]
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        report = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
-        raise UserError(f"{path}: cannot be read as JSON: {error}") from error
-    return report if isinstance(report, dict) else {}

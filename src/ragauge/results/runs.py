@@ -142,7 +142,8 @@ class Runs:
     def variants(self) -> tuple[Variant, ...]:
         """The variants with records, then those configured without; in the configuration's order, then by name."""
         found = {(v.dataset, v.model, v.name): v for v in self._found()}
-        asked = {(v.dataset, v.model, v.name): v for v in self._asked()}
+        jobs = self.config.answers() if self.config else ()
+        asked = {(j.dataset, j.model, j.variant): self._unrun(j.variant, j.dataset, j.model) for j in jobs}
         order = {key: place for place, key in enumerate(asked)}
         merged = asked | found
         return tuple(merged[key] for key in sorted(merged, key=lambda key: (order.get(key, len(order)), key)))
@@ -203,18 +204,18 @@ class Runs:
     def predictions(self) -> tuple[Mapping[str, Any], ...]:
         """The rows of predictions.json (`ragauge predict`); none where there is no such file."""
         path = self.folder / "predictions.json"
-        return tuple(_json_object(path).get("rows") or ()) if path.exists() else ()
+        return tuple(json_object(path).get("rows") or ()) if path.exists() else ()
 
     def named(self, model: str, name: str) -> Variant:
         """The variant of a name, as the records of the model or of another one have it, else the configuration."""
         known = sorted((v for v in self.variants if v.name == name), key=lambda v: (v.model != model, bool(v.missing)))
-        return known[0] if known else _unrun(self.config, self.folder, name, "", model)
+        return known[0] if known else self._unrun(name, "", model)
 
     def _found(self) -> Iterator[Variant]:
         for path in sorted((self.folder / "answers").glob("*/*/*.jsonl")):
             dataset, model, name = path.parts[-3], path.parts[-2], path.stem
             meta = records.read_meta(path) or {}
-            asked = _unrun(self.config, self.folder, name, dataset, model)
+            asked = self._unrun(name, dataset, model)
             try:
                 made = specification(meta)
             except ValidationError as error:
@@ -226,9 +227,13 @@ class Runs:
             else:
                 yield Variant(name, dataset, model, made.method, made.options, made, meta, path)
 
-    def _asked(self) -> Iterator[Variant]:
-        for job in self.config.answers() if self.config else ():
-            yield _unrun(self.config, self.folder, job.variant, job.dataset, job.model)
+    def _unrun(self, name: str, dataset: str, model: str) -> Variant:
+        """A variant without records; a name that the configuration does not have is a method at its defaults."""
+        entry = self.config.methods.get(name) if self.config else None
+        method, given = (entry.method, entry.params) if entry else (name, {})
+        path = self.folder / "answers" / dataset / model / f"{name}.jsonl"
+        missing = "unfinished" if path.with_name(path.name + ".partial").exists() else "no records"
+        return Variant(name, dataset, model, method, {**defaults(method), **given}, None, {}, path, missing)
 
 
 def dataset_class(name: str) -> type[Dataset] | None:
@@ -241,7 +246,7 @@ def dataset_class(name: str) -> type[Dataset] | None:
 
 def read_latency(path: Path) -> dict[str, Any]:
     """A latency file with the labels of the model and of the data set whose questions were timed."""
-    return {**_json_object(path), "model": path.stem, "dataset": path.parent.name}
+    return {**json_object(path), "model": path.stem, "dataset": path.parent.name}
 
 
 def identities(variant: Variant) -> list[str]:
@@ -282,23 +287,13 @@ def _converted(fingerprint: Mapping[str, Any]) -> AnswerSpecification | None:
     return AnswerSpecification.model_validate(known | {"engine": engine, "options": options})
 
 
-def _unrun(config: Config | None, folder: Path, name: str, dataset: str, model: str) -> Variant:
-    """A variant without records; a name that the configuration does not have is a method at its defaults."""
-    entry = config.methods.get(name) if config else None
-    path = folder / "answers" / dataset / model / f"{name}.jsonl"
-    unfinished = path.with_name(path.name + ".partial").exists()
-    method, given = (entry.method, entry.params) if entry else (name, {})
-    options = {**defaults(method), **given}
-    missing = "unfinished" if unfinished else "no records"
-    return Variant(name, dataset, model, method, options, None, {}, path, missing)
-
-
 def _mapping(data: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     value = data.get(key)
     return value if isinstance(value, Mapping) else {}
 
 
-def _json_object(path: Path) -> dict[str, Any]:
+def json_object(path: Path) -> dict[str, Any]:
+    """A file that holds one JSON object; UserError where it cannot be read or holds something else."""
     try:
         value = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:

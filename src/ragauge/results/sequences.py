@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from statistics import median, quantiles
 
 from ragauge.cost import overlap
@@ -12,6 +11,7 @@ from ragauge.cost.machine import MAX_LOAD
 from ragauge.results.cells import Cell, Measure, join, noted
 from ragauge.results.pipelines import Pipeline, Task, Text
 from ragauge.results.runs import Runs
+from ragauge.results.stats import bootstrap_interval, median_ratio_interval, paired_test
 from ragauge.results.systems import System
 
 AGAINST_NONE = "minus_no_retrieval_nats"
@@ -26,8 +26,6 @@ def shared_keys(found: Iterable[System]) -> set[Text]:
 
 def perplexity(runs: Runs, system: System, keys: set[Text] | None = None) -> Measure:
     """exp of the mean negative log-likelihood of a token; the interval is over sequences, which have equal lengths."""
-    from ragauge.results.stats import bootstrap_interval
-
     if system.scored is None:
         return Measure(reason=_not_run(system, "perplexity"))
     known = system.scored.nll
@@ -67,8 +65,6 @@ def ideal_overlap(system: System, *, retrieval: float = 1.0, generation: float =
 
 def speedup(runs: Runs, base: System | None, system: System) -> Measure:
     """How many times the base's median seconds are the system's; the interval resamples the trials of both."""
-    from ragauge.results.stats import median_ratio_interval
-
     if system.timed is None:
         return Measure(reason=_not_run(system, "generate"))
     if base is None or base.timed is None:
@@ -84,8 +80,6 @@ def speedup(runs: Runs, base: System | None, system: System) -> Measure:
 
 def difference(runs: Runs, better: Pipeline | None, worse: Pipeline | None) -> Measure:
     """Paired difference in nats a token, over the sequences that both scored; below zero the first is better."""
-    from ragauge.results.stats import paired_test
-
     if better is None or worse is None:
         return Measure(reason="not run: one of the two was not scored")
     shared = [key for key in better.nll if key in worse.nll]

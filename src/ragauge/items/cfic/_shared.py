@@ -81,12 +81,13 @@ def base_of(runs: Runs, model: str) -> str | None:
     return next((label for label, pair in pairs.items() if pair == (answers, finds)), answers)
 
 
-def paper_row(variant: Variant, runs: Runs) -> tuple[str | None, str | None]:
-    """The paper's model and data set, if it answered that data set's questions with that model."""
-    known = [GENERATORS[name] for name in identities(variant) if name in GENERATORS]
-    if paper_dataset(runs, variant.dataset) is None or not known:
-        return None, None
-    return known[0], runs.registered(variant.dataset)
+def cells(runs: Runs, variant: Variant, keys: Mapping[str, Any], measures: Mapping[str, Measure]) -> list[Cell]:
+    """The cells of a variant's row, of the paper's row if it answered that data set's questions with that model."""
+    generator = next((GENERATORS[name] for name in identities(variant) if name in GENERATORS), None)
+    answered = generator and paper_dataset(runs, variant.dataset) is not None
+    paper = (generator, runs.registered(variant.dataset)) if answered else (None, None)
+    row = {**keys, "variant": variant.name}
+    return [Cell(row, quantity, measure, None, *paper) for quantity, measure in measures.items()]
 
 
 def paper_dataset(runs: Runs, dataset: str) -> str | None:

@@ -32,7 +32,8 @@ READS = Reads(answers=(every(),), datasets="long", training_data=True)
 def table(runs: Runs) -> Table:
     """One line for each (model, data set, statistic); words do not depend on the model, tokens do."""
     measured = [cell for group in runs.groups(READS.datasets) for cell in _group(runs, *group)]
-    measured += [cell for label in sorted(_trainings(runs)) for cell in _training(runs, label)]
+    trainings = sorted(runs.config.training) if runs.config else []
+    measured += [cell for label in trainings for cell in _training(runs, label)]
     beside = {runs.registered(cell.keys["dataset"]) for cell in measured if cell.published is not None}
     rest = [name for name in _printed() if _label(name) not in beside]
     note = Measure(note="published; this data set is not in the run")
@@ -82,10 +83,6 @@ def _words(runs: Runs, dataset: str, asked: set[str]) -> Measure:
         return Measure(reason=f"no {dataset}.jsonl beside the records: their documents are not at hand")
     texts = (found for key, found in documents.items() if key in asked)
     return mean([float(sum(len(text.split()) for text in of_one)) for of_one in texts], runs.seed)
-
-
-def _trainings(runs: Runs) -> list[str]:
-    return list(runs.config.training) if runs.config else []
 
 
 def _training(runs: Runs, label: str) -> list[Cell]:

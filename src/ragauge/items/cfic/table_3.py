@@ -77,11 +77,10 @@ def _measured(runs: Runs, row: Row, variant: Variant, best: Variant | None) -> l
         measures = _shared.with_size(variant, measures)
     elif best is not None:
         measures |= _shared.differences(runs, best, variant, "cfic_gain")
-    keys = _keys(variant.dataset, variant.model, row) | {"variant": variant.name}
+    keys = _keys(variant.dataset, variant.model, row)
     known = [paper for name in identities(variant) for start, paper in EXTRACTORS.items() if name.startswith(start)]
     keys |= {"finder": known[0]} if known and row.method == "free_extraction" else {}
-    paper_model, paper_dataset = _shared.paper_row(variant, runs)
-    return [Cell(keys, quantity, m, None, paper_model, paper_dataset) for quantity, m in measures.items()]
+    return _shared.cells(runs, variant, keys, measures)
 
 
 def _missing(runs: Runs, dataset: str, model: str, row: Row) -> Cell:

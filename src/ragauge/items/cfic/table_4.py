@@ -65,10 +65,7 @@ def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
             continue
         variant = found[setting]
         measures = _measures(runs, model, setting, variant, full)
-        paper_model, paper_dataset = _shared.paper_row(variant, runs)
-        cells += [
-            Cell(keys | {"variant": variant.name}, q, m, None, paper_model, paper_dataset) for q, m in measures.items()
-        ]
+        cells += _shared.cells(runs, variant, keys, measures)
     return cells
 
 
@@ -76,16 +73,13 @@ def _found(runs: Runs, dataset: str, model: str, full: Variant | None) -> Mappin
     """The variant of each setting, all at the k and d of CFIC itself."""
     here = runs.of(dataset, model)
     base = _shared.base_of(runs, model)
-    alike = [v for v in here if v.method == "cfic" and (full is None or _shared.size(v) == _shared.size(full))]
+    size = _shared.size(full) if full else None
+    alike = [v for v in here if v.method == "cfic" and size in (None, _shared.size(v))]
     found = {s: v for s, options in OPTIONS.items() for v in reversed(alike) if _shared.is_cfic(v, **options)}
-    untrained = [v for v in runs.of(dataset, base or model) if _shared.is_cfic(v) and full and _same_size(v, full)]
+    untrained = [v for v in runs.of(dataset, base or model) if _shared.is_cfic(v) and _shared.size(v) == size]
     found |= {"without_sft": untrained[0]} if untrained else {}
     article = next((v for v in here if _shared.row(v).method == "full_article"), None)
     return found | ({"full_article": article} if article else {})
-
-
-def _same_size(a: Variant, b: Variant) -> bool:
-    return _shared.size(a) == _shared.size(b)
 
 
 def _measures(runs: Runs, model: str, setting: str, variant: Variant, full: Variant | None) -> dict[str, Measure]:

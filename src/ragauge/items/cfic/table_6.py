@@ -27,12 +27,8 @@ KEYS = ("model", "dataset", "system", "variant")
 LATENCY = "decoding_latency_ms"
 FREE = "without_decoding_strategies"
 PAPER = "the paper's 7B models"
-PUBLISHED = {"input_tokens": "input_tokens", "output_tokens": "output_tokens", LATENCY: LATENCY}
-NAMES = {
-    "cfic": "CFIC",
-    FREE: "without strategies",
-    "longalpaca_7b": "LongAlpaca",
-}
+QUANTITIES = ("input_tokens", "output_tokens", LATENCY)
+NAMES = {"cfic": "CFIC", FREE: "without strategies", "longalpaca_7b": "LongAlpaca"}
 STAGES = {"query": "#BBBBBB", "prefix": "#0072B2", "skip": "#E69F00", "rest": "#E4E4E4", "free": "#666633"}
 LEGEND = {
     "query": "reading the question",
@@ -134,7 +130,7 @@ def _published() -> list[Cell]:
     for line in read_csv("cfic_table_6"):
         keys = {"model": PAPER, "dataset": LONGBENCH + line["dataset"], "system": line["system"]}
         note = Measure(note="published; of another model on another machine")
-        cells += [Cell(keys, q, note, float(line[column])) for column, q in PUBLISHED.items() if line[column]]
+        cells += [Cell(keys, q, note, float(line[q])) for q in QUANTITIES if line[q]]
         if line["system"] == "cfic":
             cells.append(Cell(keys, "prefix_steps", note, float(steps[line["dataset"]])))
     return cells

@@ -30,6 +30,10 @@ PARTS = {"generation": "inference", "retrieval": "retrieval"}
 NOTE = "projected, not measured"
 SHOWN = ("no_retrieval", "retrieve_once", "retro", "piperag")
 FITS = {"decode": "decode_fit_error_percent", "neighbours": "neighbours_fit_error_percent"}
+STATEMENTS = {
+    "predicted_latency_median_error_percent": "performance_model_median_error",
+    "onnx_with_cache_over_torch": "onnx_with_cache_speedup_over_pytorch",
+}
 footer = pipelines_footer.footer
 
 READS = Reads(pipelines=SHOWN)
@@ -92,6 +96,4 @@ def _published_cells() -> list[Cell]:
     """What the text says of its performance model and of ONNX; `benchmarks/pipeline.py` measures both here."""
     keys = _published.row("the paper's text", "piperag")
     note = Measure(note="not run in an experiment: benchmarks/pipeline.py measures it; published for another model")
-    names = {"predicted_latency_median_error_percent": "performance_model_median_error"}
-    names["onnx_with_cache_over_torch"] = "onnx_with_cache_speedup_over_pytorch"
-    return [Cell(keys, quantity, note, _published.statement(name)) for quantity, name in names.items()]
+    return [Cell(keys, quantity, note, _published.statement(name)) for quantity, name in STATEMENTS.items()]

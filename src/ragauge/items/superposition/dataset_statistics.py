@@ -38,7 +38,8 @@ def table(runs: Runs) -> Table:
 
 def draw(table: Table) -> Figure:
     """Tokens, a point a statistic."""
-    names = [f"{panels.method_label(q)} · {d}" if m == PAPER else panels.method_label(q) for m, d, q in _rows(table)]
+    rows = table[["model", "dataset", "quantity"]].itertuples(index=False)
+    names = [f"{panels.method_label(q)} · {d}" if m == PAPER else panels.method_label(q) for m, d, q in rows]
     return panels.dots(table.assign(quantity="tokens"), table["quantity"], {"tokens": panels.Axis("tokens")}, names)
 
 
@@ -61,7 +62,3 @@ def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
     values = zip(QUANTITIES, (means, longest, gaps), strict=True)
     none = "no record holds document lengths"
     return [Cell({"model": model, "dataset": dataset}, q, mean(of, runs.seed, nothing=none)) for q, of in values]
-
-
-def _rows(table: Table) -> list[tuple[str, str, str]]:
-    return [(row["model"], row["dataset"], row["quantity"]) for row in table.to_dict("records")]

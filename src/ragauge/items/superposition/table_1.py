@@ -52,7 +52,7 @@ def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
     cells: list[Cell] = []
     for row, variant in chosen.items():
         if variant is None:
-            of_paper = _any_paper_model(runs, dataset, model)
+            of_paper = next((paper_model(v, runs) for v in runs.of(dataset, model)), None)
             cells += _tables.not_run(runs, dataset, model, row, QUANTITIES, of_paper)
         else:
             cells += _measured(runs, variant, best)
@@ -94,7 +94,3 @@ def _choice(runs: Runs, variant: Variant) -> str:
     if variant.method not in RANKED or len(tried) < 2:
         return ""
     return f"top_k: the best of {', '.join(map(str, tried))} on these questions"
-
-
-def _any_paper_model(runs: Runs, dataset: str, model: str) -> str | None:
-    return next((paper_model(v, runs) for v in runs.of(dataset, model)), None)

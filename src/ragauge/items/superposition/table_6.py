@@ -12,6 +12,7 @@ Does not show: time, nor what batching costs in memory.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import product
 
 from ragauge.items.superposition import _tables
@@ -99,13 +100,8 @@ def _most_switched_on(found: Sequence[Variant]) -> Variant | None:
 
 def _measures(runs: Runs, source: Variant, wanted: Switches, exact: bool) -> dict[str, Measure]:
     _, caching, parallel = wanted
-
-    def fold(variant: Variant, key: str) -> float:
-        return paper_cycles(variant, key, caching=caching, parallel=parallel)
-
-    def critical_path(variant: Variant, key: str) -> float:
-        return critical_path_cycles(variant, key, caching=caching, parallel=parallel)
-
+    fold = partial(paper_cycles, caching=caching, parallel=parallel)
+    critical_path = partial(critical_path_cycles, caching=caching, parallel=parallel)
     switched = _switches(source) or wanted
     if (caching and not switched[1]) or (parallel and not switched[2]):
         costs = dict.fromkeys(CYCLES, Measure(reason=f"not in the trace of {source.name}"))
