@@ -43,7 +43,7 @@ def page(runs: ReadableRuns, folder: Path) -> str:
         sections=sections,
         problems=[*reading.problems(runs), *rendered.problems(sections), *_no_provenance(folder)],
         provenance=provenance.describe(runs),
-        settings=_settings(runs),
+        settings=yaml.safe_dump(runs.config.model_dump(exclude_none=True), sort_keys=False) if runs.config else "",
         policy=_policy(scripts.values()),
         style=Markup(_own("page.css")),
         scripts={name: Markup(text) for name, text in scripts.items()},
@@ -106,10 +106,6 @@ def _machine(variant: Any) -> str:
     memory = provenance.get("memory_bytes")
     place = machine(provenance, variant.device)
     return f"{place}, {memory / 1e9:.0f} GB memory" if place and memory else place
-
-
-def _settings(runs: ReadableRuns) -> str:
-    return yaml.safe_dump(runs.config.model_dump(exclude_none=True), sort_keys=False) if runs.config else ""
 
 
 def _no_provenance(folder: Path) -> list[reading.Problem]:

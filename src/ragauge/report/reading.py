@@ -35,13 +35,14 @@ class ReadableRuns(Runs):
 
     @cached_property
     def latencies(self) -> tuple[Mapping[str, Any], ...]:
-        return tuple(found for found in self._latency_files().values() if not isinstance(found, str))
+        return tuple(found for found in self._latency_files.values() if not isinstance(found, str))
 
     @cached_property
     def damaged_latencies(self) -> dict[Path, str]:
         """Latency files that cannot be read, each with the reason."""
-        return {path: found for path, found in self._latency_files().items() if isinstance(found, str)}
+        return {path: found for path, found in self._latency_files.items() if isinstance(found, str)}
 
+    @cached_property
     def _latency_files(self) -> dict[Path, Mapping[str, Any] | str]:
         return {path: _latency(path) for path in self.latency_paths}
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from ragauge.errors import UserError
 from ragauge.generation.settings import PipelineSettings
@@ -20,6 +20,8 @@ from ragauge.io.specifications import IndexFacts, PipelineSpecification
 from ragauge.results.runs import Runs, json_object
 
 UNNAMED = "held-out text"  # the database of older records whose label is not known
+OTHER_VERSION = "specification of another version"
+Model = TypeVar("Model", bound=BaseModel)
 Found = Mapping[str, tuple[Path, Mapping[str, Any]]]  # file of records and metadata, by label
 Labels = Mapping[str | None, str]  # of databases, by their hash
 
@@ -36,7 +38,7 @@ def of_records(runs: Runs, found: Found) -> Iterator[tuple[str, PipelineSpecific
     for name, (path, meta) in found.items():
         entry = runs.config.pipelines.get(name) if runs.config else None
         if "specification" in meta:
-            yield name, _written(meta["specification"], path)
+            yield name, _validated(PipelineSpecification, meta["specification"], path, OTHER_VERSION)
         elif name in older:
             yield name, converted(runs, name, path, meta, known)
         elif entry is not None:
@@ -93,11 +95,7 @@ def settings(options: Mapping[str, Any], path: Path) -> PipelineSettings:
     Raises:
         UserError: they are of another version.
     """
-    try:
-        return PipelineSettings.model_validate(options)
-    except ValidationError as error:
-        told = f"not the settings of a pipeline: {first_problem(error)}"
-        raise UserError(f"{records.meta_path(path)}: {told}") from error
+    return _validated(PipelineSettings, options, path, "not the settings of a pipeline")
 
 
 def first_problem(error: ValidationError) -> str:
@@ -123,12 +121,12 @@ def index_facts(runs: Runs, database: str, label: str) -> IndexFacts:
     return facts_of(label, recipe, report.get("vectors"))
 
 
-def _written(specification: Any, path: Path) -> PipelineSpecification:
+def _validated(kind: type[Model], given: Any, path: Path, otherwise: str) -> Model:
+    """What stands beside the records at `path`, as a model; UserError that begins with `otherwise` if it is none."""
     try:
-        return PipelineSpecification.model_validate(specification)
+        return kind.model_validate(given)
     except ValidationError as error:
-        told = f"specification of another version: {first_problem(error)}"
-        raise UserError(f"{records.meta_path(path)}: {told}") from error
+        raise UserError(f"{records.meta_path(path)}: {otherwise}: {first_problem(error)}") from error
 
 
 def _is_older(meta: Mapping[str, Any]) -> bool:

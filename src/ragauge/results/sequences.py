@@ -35,8 +35,9 @@ def perplexity(runs: Runs, system: System, keys: set[Text] | None = None) -> Mea
     note = f"on the {len(nll)} sequences that all systems share" if len(nll) < len(known) else ""
     note = "the systems share no sequence" if keys is not None and not keys else note
     note = join(note, _failed(system.scored), _of_proxy(system))
-    low, high = bootstrap_interval(nll, seed=runs.seed) if len(nll) > 1 else (math.nan, math.nan)
-    return Measure(math.exp(sum(nll) / len(nll)), _known(math.exp(low)), _known(math.exp(high)), len(nll), note=note)
+    value = math.exp(sum(nll) / len(nll))
+    low, high = map(math.exp, bootstrap_interval(nll, seed=runs.seed)) if len(nll) > 1 else (None, None)
+    return Measure(value, low, high, len(nll), note=note)
 
 
 def quality(runs: Runs, group: Iterable[System], system: System, shared: set[Text]) -> Iterator[Cell]:
@@ -148,7 +149,3 @@ def _of_proxy(system: System) -> str:
         return f"perplexity with index {label}"
     where = "" if other.index == system.index else f" and index {label}"
     return f"perplexity at nprobe {other.lists}{where}; S3 chose {median(system.chosen):g} in the middle"
-
-
-def _known(value: float) -> float | None:
-    return None if math.isnan(value) else value

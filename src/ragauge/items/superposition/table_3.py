@@ -23,7 +23,7 @@ READS = Reads(answers=(defaults("superposition", top_k=COMPARED, positions=POSIT
 
 def table(runs: Runs) -> Table:
     """One line for each (model, data set, positions, top_k) and for each paired difference."""
-    return _ablation.table(runs, "superposition_table_3", "positions", POSITIONS, [("equilibrium", "left_aligned")])
+    return _ablation.table(runs, "superposition_table_3", "positions", POSITIONS)
 
 
 def draw(table: Table) -> Figure:

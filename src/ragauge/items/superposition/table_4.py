@@ -29,8 +29,7 @@ READS = Reads(
 
 def table(runs: Runs) -> Table:
     """One line for each (model, data set, saliency, top_k) and for each paired difference."""
-    pairs = [("bayesian", other) for other in SALIENCIES if other != "bayesian"]
-    return _ablation.table(runs, "superposition_table_4", "saliency", SALIENCIES, pairs)
+    return _ablation.table(runs, "superposition_table_4", "saliency", SALIENCIES)
 
 
 def draw(table: Table) -> Figure:
