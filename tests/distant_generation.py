@@ -17,7 +17,7 @@ from contextlib import ExitStack
 import tiny_models
 from ragauge.generation.evaluation import Text
 from ragauge.generation.pipeline import Pipeline
-from ragauge.generation.readers.joint import JointDecoding
+from ragauge.generation.retrofit.joint import JointDecoding
 from ragauge.retrieval.retriever import Neighbours, Query, Searcher
 from ragauge.retrieval.service.client import Client, RetrievalError
 from ragauge.retrieval.service.fanout import Fanout

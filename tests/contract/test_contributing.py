@@ -79,8 +79,8 @@ import sys, torch
 from pathlib import Path
 from ragauge.engines import load_lm
 from ragauge.generation.onnx.decoder import OnnxLM, export_model
-from ragauge.generation.reader import Checkpoint
-from ragauge.generation.readers.joint import JointDecoding
+from ragauge.generation.readers import Checkpoint
+from ragauge.generation.retrofit.joint import JointDecoding
 from ragauge.generation.retrofit.adapters import Adapters
 from ragauge.generation.windows import Windows
 from ragauge.training.engine import update
@@ -138,7 +138,7 @@ import tiny_models
 from ragauge.generation.cost import calls
 from ragauge.generation.evaluation import Text
 from ragauge.generation.pipeline import Pipeline
-from ragauge.generation.readers.joint import JointDecoding
+from ragauge.generation.retrofit.joint import JointDecoding
 from retro_parts import DOCUMENTS, ExactRetriever, job, tokens
 chosen = job("alternate", 16)
 pipeline = Pipeline(JointDecoding(tiny_models.tiny_lm(), form=chosen.form), chosen, ExactRetriever(DOCUMENTS))

@@ -15,7 +15,7 @@ from ragauge.experiment.schema import parse
 from ragauge.generation.cost import calls
 from ragauge.generation.evaluation import Text
 from ragauge.generation.pipeline import Pipeline
-from ragauge.generation.readers.joint import JointDecoding
+from ragauge.generation.retrofit.joint import JointDecoding
 from ragauge.generation.settings import PipelineSettings
 from ragauge.retrieval.settings import DatabaseSettings
 from retro_parts import ExactRetriever, job, tokens

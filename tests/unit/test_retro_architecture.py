@@ -12,8 +12,8 @@ from transformers.models.t5.modeling_t5 import T5Attention
 
 from ragauge.errors import UserError
 from ragauge.generation.generation import generate
-from ragauge.generation.readers.retro import RetroLM
 from ragauge.generation.retro_model.architecture import Retro, buckets
+from ragauge.generation.retro_model.reader import RetroLM
 from ragauge.generation.retro_model.weights import load_retro, random_retro
 from ragauge.generation.scoring import read_through
 from ragauge.generation.sizes import PAPER, Sizes

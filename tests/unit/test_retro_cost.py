@@ -17,7 +17,7 @@ from ragauge.cost.trace import Call
 from ragauge.generation.cost import neighbour_macs, report, retro_calls, token_macs
 from ragauge.generation.evaluation import Text
 from ragauge.generation.pipeline import Pipeline
-from ragauge.generation.readers.retro import RetroLM
+from ragauge.generation.retro_model.reader import RetroLM
 from ragauge.generation.retro_model.weights import random_retro
 from ragauge.generation.settings import PipelineSettings
 from ragauge.generation.sizes import PAPER, Sizes

@@ -20,11 +20,13 @@ from ragauge.errors import UserError
 from ragauge.generation.evaluation import Text
 from ragauge.generation.generation import generate
 from ragauge.generation.pipeline import Pipeline
-from ragauge.generation.reader import Checkpoint, PreparingReader
-from ragauge.generation.readers.cross_attention import CrossAttention, CrossDecoding
-from ragauge.generation.readers.joint import JointDecoding
+from ragauge.generation.reader import PreparingReader
+from ragauge.generation.readers import Checkpoint
+from ragauge.generation.readers.cross_attention import CrossAttention
 from ragauge.generation.retrofit.adapters import Adapters
+from ragauge.generation.retrofit.cross_attention import CrossDecoding
 from ragauge.generation.retrofit.cross_weights import CrossWeights, cross_layers
+from ragauge.generation.retrofit.joint import JointDecoding
 from ragauge.generation.scoring import read_through, token_nll
 from ragauge.generation.sources import Ask, Chance, Fresh, NoNeighbours, Prefetched, Source
 from ragauge.generation.windows import Windows

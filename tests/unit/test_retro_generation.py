@@ -15,7 +15,8 @@ from ragauge.cost.trace import Trace
 from ragauge.errors import UserError
 from ragauge.generation.generation import generate
 from ragauge.generation.reader import Prepared
-from ragauge.generation.readers.joint import JointAttention, JointDecoding, JointReader
+from ragauge.generation.readers.joint import JointAttention
+from ragauge.generation.retrofit.joint import JointDecoding, JointReader
 from ragauge.generation.scoring import token_nll
 from ragauge.generation.sources import Ask, Chance, Fresh, Prefetched, fetched_tokens
 from ragauge.generation.windows import Windows

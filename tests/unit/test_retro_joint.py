@@ -16,7 +16,8 @@ from ragauge.engines import LM, Row
 from ragauge.errors import UserError
 from ragauge.generation.generation import generate
 from ragauge.generation.reader import Kept
-from ragauge.generation.readers.joint import JointAttention, JointDecoding
+from ragauge.generation.readers.joint import JointAttention
+from ragauge.generation.retrofit.joint import JointDecoding
 from ragauge.generation.scoring import read_through, token_nll
 from ragauge.generation.sources import Ask, Chance, Fresh, NoNeighbours, Prefetched, Source
 from ragauge.generation.windows import Windows

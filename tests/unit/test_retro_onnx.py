@@ -14,9 +14,10 @@ from ragauge.engines import LM, load_lm, random_lm
 from ragauge.errors import UserError
 from ragauge.generation.generation import generate
 from ragauge.generation.onnx.decoder import OnnxLM, export, export_model
-from ragauge.generation.reader import Checkpoint
-from ragauge.generation.readers.joint import JointAttention, JointDecoding
+from ragauge.generation.readers import Checkpoint
+from ragauge.generation.readers.joint import JointAttention
 from ragauge.generation.retrofit.adapters import Adapters
+from ragauge.generation.retrofit.joint import JointDecoding
 from ragauge.generation.scoring import read_through
 from ragauge.generation.sources import Ask, Chance, Fresh, NoNeighbours, Prefetched
 from ragauge.generation.windows import Windows

@@ -12,9 +12,9 @@ from ragauge.cli import main
 from ragauge.errors import UserError
 from ragauge.generation.generation import generate
 from ragauge.generation.onnx.retro import OnnxRetroLM, open_retro
-from ragauge.generation.reader import Checkpoint
-from ragauge.generation.readers.retro import RetroLM
+from ragauge.generation.readers import Checkpoint
 from ragauge.generation.retro_model import weights
+from ragauge.generation.retro_model.reader import RetroLM
 from ragauge.generation.retro_model.weights import random_retro
 from ragauge.generation.scoring import read_through
 from ragauge.generation.sizes import Sizes

@@ -21,8 +21,8 @@ from ragauge.generation import pipeline
 from ragauge.generation.evaluation import Chunks, Text, texts
 from ragauge.generation.performance import GenerationModel, fit
 from ragauge.generation.pipeline import Pipeline, PipelineJob
-from ragauge.generation.readers.joint import JointDecoding
 from ragauge.generation.retro_model.weights import random_retro
+from ragauge.generation.retrofit.joint import JointDecoding
 from ragauge.generation.sizes import Sizes
 from ragauge.generation.windows import Windows
 from ragauge.io.records import SequenceRecord, read_kind, read_meta

@@ -12,7 +12,7 @@ import tiny_models
 from ragauge.generation import pipeline
 from ragauge.generation.evaluation import Text
 from ragauge.generation.pipeline import Pipeline, PipelineJob
-from ragauge.generation.readers.joint import JointDecoding
+from ragauge.generation.retrofit.joint import JointDecoding
 from ragauge.io.records import SequenceRecord, read_kind
 from ragauge.retrieval.retriever import Neighbours, Query
 from ragauge.retrieval.service.client import Client, RetrievalError

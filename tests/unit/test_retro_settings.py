@@ -55,9 +55,12 @@ def test_a_key_is_its_schedule_and_every_schedule_can_be_configured(kind: str) -
         ),
         (
             {"retro": {"form": "cross_attention", "retrofit_minutes": 8.0, "engine": "onnx"}},
-            "pipelines.retro.engine: 'onnx' supports the forms joint and retro, not 'cross_attention'",
+            "pipelines.retro.engine: 'onnx' does not run form 'cross_attention'; known: torch",
         ),
-        ({"retro": {"form": "cross"}}, "c.yaml: pipelines.retro.form: must be"),
+        (
+            {"retro": {"form": "cross"}},
+            "c.yaml: pipelines.retro.form: unknown reader 'cross'; known: cross_attention, joint, retro",
+        ),
         ({"retro": {"index": "iv"}}, "unknown index 'iv'; did you mean 'ivf'?"),
         ({"retro": {"model": "llama"}}, "c.yaml: pipelines.retro.model: unknown model 'llama'"),
         ({"retro": {"database": "wikis"}}, "did you mean 'wiki'?"),
@@ -67,7 +70,7 @@ def test_a_key_is_its_schedule_and_every_schedule_can_be_configured(kind: str) -
         ({"retro": {"weights": "w.pt"}}, "pipelines.retro.weights: only valid with form 'retro', not 'joint'"),
         (
             {"retro": {"form": "retro", "task": "generate", "retrofit_minutes": 8.0}},
-            "pipelines.retro.retrofit_minutes: not valid with form 'retro'",
+            "pipelines.retro.retrofit_minutes: only valid with form 'cross_attention' or 'joint', not 'retro'",
         ),
     ],
 )

@@ -11,8 +11,8 @@ import torch
 import tiny_models
 from ragauge.cli import main
 from ragauge.errors import UserError
-from ragauge.generation.readers.joint import JointDecoding
 from ragauge.generation.retrofit.adapters import Adapters
+from ragauge.generation.retrofit.joint import JointDecoding
 from ragauge.generation.scoring import token_nll
 from ragauge.generation.sources import Ask, Fresh
 from ragauge.generation.windows import Windows

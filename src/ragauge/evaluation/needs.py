@@ -153,7 +153,7 @@ def _job(config: Config, job: Answers) -> Job:
 def _generation(config: Config, label: str) -> Generation:
     entry = config.pipelines[label]
     model, database = config.pipeline_model(entry), config.pipeline_database(entry)
-    shape = shapes.named("retro") if entry.form == "retro" else shape_of(config, model)
+    shape = shapes.named(entry.reader.own_model) if entry.reader.own_model else shape_of(config, model)
     dtype = config.models[model].dtype
     seconds, kv = None, 0
     if shape is not None:

@@ -20,8 +20,8 @@ from ragauge.cost.trace import Trace
 from ragauge.generation.evaluation import Text
 from ragauge.generation.generation import generate
 from ragauge.generation.performance import GenerationModel
-from ragauge.generation.reader import Model, NeighbourReader, Reader
-from ragauge.generation.readers import reader_of
+from ragauge.generation.reader import Model, Reader
+from ragauge.generation.readers import NeighbourReader, reader_of
 from ragauge.generation.schedules import Schedule, SequenceInputs
 from ragauge.generation.scoring import token_nll
 from ragauge.generation.settings import PipelineSettings, check_dtype
@@ -140,7 +140,7 @@ class Pipeline:
     def warm_up(self, text: Text) -> None:
         """Generate once untimed; the performance model is fitted to the first such trace, searches at nprobe 1."""
         if self.job.settings.hides and self.generation is None:
-            self.generation = GenerationModel.of(self.generate(text)[2], self.job.settings.form == "joint")
+            self.generation = GenerationModel.of(self.generate(text)[2], self.job.form.in_cache)
         elif self.job.settings.trials > 1:
             self.generate(text)
 

@@ -6,14 +6,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from pathlib import Path
 from threading import Lock
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from torch import Tensor
 
 from ragauge.cost.trace import Call, Trace
-from ragauge.engines import LM, KVCache, Limits, Row, Span, load_lm
+from ragauge.engines import LM, KVCache, Limits, Row, Span
 
 Tokens = Sequence[int]
 State = TypeVar("State")
@@ -30,55 +29,6 @@ class Prepared:
 
 Prepare = Callable[[Sequence[Tokens], int], Prepared]
 """Reads the neighbours of the window that begins after so many tokens, without changing what is attended to now."""
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """Which weights a model that reads neighbours is loaded with, and where it runs."""
-
-    model: str = ""  # name, source or folder of the decoder
-    sha256: str | None = None  # of the decoder's weights
-    dtype: str = "float32"
-    device: str = "cpu"
-    threads: int | None = None
-    adapters: Path | None = None  # what `ragauge retrofit` trained
-    adapters_sha256: str | None = None
-    exported: Path | None = None  # what `ragauge export` wrote: run it by ONNX Runtime
-    weights: Path | None = None  # RETRO's own tensors; None: random ones, by the seed
-    seed: int = 0
-    vocabulary: int = 0  # of the database's tokenizer
-    tokenizer: Any = None  # the database's
-
-    def decoder(self) -> LM:
-        """The decoder in torch."""
-        return load_lm(self.model, dtype=self.dtype, device=self.device, threads=self.threads)
-
-
-class NeighbourReader(ABC):
-    """A form of reading neighbours: a frozen dataclass whose fields are its options. Its file's name is its name."""
-
-    engines: ClassVar[tuple[str, ...]]  # what can run it: "torch", "onnx"
-    needs_training: ClassVar[bool] = False  # whether it reads nothing before `ragauge retrofit` trained it
-    own_model: ClassVar[bool] = False  # whether it is a model of its own in place of a decoder made to read neighbours
-
-    @abstractmethod
-    def load(self, checkpoint: Checkpoint) -> Model:
-        """The model that opens sequences.
-
-        Raises:
-            UserError: weights that are missing, damaged, or of another model or form.
-        """
-
-    def export(self, checkpoint: Checkpoint, folder: Path) -> Path:
-        """Write the graphs that `load` opens from `checkpoint.exported`, where the form's engines include ONNX."""
-        raise NotImplementedError
-
-    def origin(self, checkpoint: Checkpoint) -> tuple[str, str]:
-        """(name, hash) of the weights. Raises UserError where they cannot be had."""
-        from ragauge import assets
-
-        assets.resolve(checkpoint.model)
-        return checkpoint.model, assets.describe(checkpoint.model)["sha256"]
 
 
 class Model(Protocol):

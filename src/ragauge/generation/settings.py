@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from ragauge import registry
 from ragauge.errors import SettingError, UserError
+from ragauge.generation import readers
+from ragauge.generation.readers import NeighbourReader, check_options
 from ragauge.generation.windows import CHUNK, Windows
 
 if TYPE_CHECKING:
@@ -48,12 +51,13 @@ class PipelineSettings(BaseModel):
     characters: int | None = Field(
         None, ge=1, description="ask with the query's last characters, as the released code does; default: with tokens"
     )
-    form: Literal["joint", "cross_attention", "retro"] = Field(
+    form: str = Field(
         "joint",
         description=(
             "how neighbours are read; cross_attention must be trained first; retro replaces the model by RETRO, at the "
             "sizes of its paper, with its own encoder of neighbours"
         ),
+        json_schema_extra={"enum": list(registry.names("reader"))},
     )
     weights: str | None = Field(
         None,
@@ -96,20 +100,17 @@ class PipelineSettings(BaseModel):
     def _check_form(self) -> None:
         if self.retrofit_minutes is not None and self.adapters is not None:
             raise SettingError("adapters", "give these or retrofit_minutes, not both")
-        if self.form == "retro" and (self.retrofit_minutes or self.adapters):
-            key = "adapters" if self.adapters else "retrofit_minutes"
-            raise SettingError(key, "not valid with form 'retro', which needs no RETRO-fit")
-        if self.form == "cross_attention" and not (self.retrofit_minutes or self.adapters):
-            raise SettingError("form", "'cross_attention' must be trained first; give retrofit_minutes or adapters")
-        if self.form == "cross_attention" and self.engine == "onnx":
-            raise SettingError("engine", "'onnx' supports the forms joint and retro, not 'cross_attention'")
-        if self.weights is not None and self.form != "retro":
-            raise SettingError("weights", f"only valid with form 'retro', not {self.form!r}")
-        if self.form == "retro" and self.weights is None and self.task == "perplexity":
-            raise SettingError("task", "'perplexity' is meaningless with random weights; give weights")
-        for key in ("reach", "bias") if self.form != "joint" else ():
-            if getattr(self, key) != type(self).model_fields[key].default:
-                raise SettingError(key, f"only valid with form 'joint', not {self.form!r}")
+        reader, of_every = self.reader, type(self).model_fields
+        check_options(self.form, {key for key in of_every if getattr(self, key) != of_every[key].default})
+        reader.check(self)
+
+    @property
+    def reader(self) -> type[NeighbourReader]:
+        """The class of the form, whose attributes say what it takes."""
+        try:
+            return readers.kind(self.form)
+        except UserError as error:
+            raise SettingError("form", str(error)) from None
 
     @property
     def kind(self) -> type[Schedule]:

@@ -10,7 +10,7 @@ from ragauge import registry
 from ragauge.errors import UserError
 
 if TYPE_CHECKING:
-    from ragauge.generation.reader import Checkpoint, NeighbourReader
+    from ragauge.generation.readers import Checkpoint, NeighbourReader
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,7 +54,7 @@ def _checkpoint(args: argparse.Namespace, form: NeighbourReader) -> Checkpoint:
     from dataclasses import replace
 
     from ragauge.experiment.checks import check_source
-    from ragauge.generation.reader import Checkpoint
+    from ragauge.generation.readers import Checkpoint
     from ragauge.io.folders import file_sha256
     from ragauge.retrieval.database import Database
 

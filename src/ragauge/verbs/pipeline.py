@@ -16,7 +16,7 @@ from ragauge.verbs import _options as options
 if TYPE_CHECKING:
     from ragauge.experiment.schema import Model
     from ragauge.generation.pipeline import Pipeline, PipelineJob
-    from ragauge.generation.reader import Checkpoint
+    from ragauge.generation.readers import Checkpoint
     from ragauge.generation.settings import PipelineSettings
     from ragauge.io.specifications import PipelineSpecification
     from ragauge.retrieval.service.client import Client
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 # Keys of a configuration that are labels, or that other options stand for.
 ELSEWHERE = {"model", "database", "index", "engine", "retrieval_cores", "retrofit_minutes", "adapters", "weights"}
+CHOICES = {"schedule": registry.names("schedule"), "form": registry.names("reader")}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--config", type=Path, metavar="FILE.yaml", help="an experiment; options stated beside it come first")
     add("--pipeline", metavar="LABEL", help="the pipeline of --config")
-    options.add_settings(parser, PipelineSettings, ELSEWHERE, schedule=registry.names("schedule"))
+    options.add_settings(parser, PipelineSettings, ELSEWHERE, **CHOICES)
     add("--model", default="smollm2-135m-instruct", help="the decoder: name, source or folder")
     add("--dtype", default="float32", choices=options.DTYPES, help="type of the decoder's weights and cache")
     add("--device", default="cpu", choices=options.DEVICES, help="where the decoder runs")
@@ -163,8 +164,7 @@ def _specification(chosen: Chosen, adapters_sha256: str | None) -> PipelineSpeci
 
 def _job(args: argparse.Namespace, chosen: Chosen, database: Any, adapters: Path | None) -> PipelineJob:
     from ragauge.generation.pipeline import PipelineJob
-    from ragauge.generation.reader import Checkpoint
-    from ragauge.generation.readers import reader_of
+    from ragauge.generation.readers import Checkpoint, reader_of
     from ragauge.io.digest import digest
     from ragauge.io.folders import file_sha256
 
@@ -193,7 +193,7 @@ def _job(args: argparse.Namespace, chosen: Chosen, database: Any, adapters: Path
 
 def _checkpoint(args: argparse.Namespace, job: PipelineJob, adapters: Path | None, database: Any) -> Checkpoint:
     """The weights that the job names."""
-    from ragauge.generation.reader import Checkpoint
+    from ragauge.generation.readers import Checkpoint
 
     return Checkpoint(
         job.model,

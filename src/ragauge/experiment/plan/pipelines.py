@@ -56,7 +56,7 @@ class PipelinePlan(Part):
         entry, database = self._pipeline(labels), self._database(labels)
         if entry.engine != "onnx":
             return []
-        if entry.form == "retro":
+        if entry.reader.own_model:
             return self.paths.export_retro.format(database=database, checkpoint=_checkpoint(entry))
         weights = f"{database}/{entry.index}/{entry.retrofit_minutes}" if entry.retrofit_minutes else UNTRAINED
         return self.paths.export.format(model=self.config.pipeline_model(entry), weights=weights)
@@ -133,7 +133,7 @@ class PipelinePlan(Part):
 
     def retro_weights(self, labels: Labels) -> str | list[str]:
         """The file that a checkpoint's name is of; nothing for random weights."""
-        retro = [entry for entry in self.config.pipelines.values() if entry.form == "retro"]
+        retro = [entry for entry in self.config.pipelines.values() if entry.reader.own_model]
         return {_checkpoint(entry): entry.weights for entry in retro}[labels.checkpoint] or []
 
     def export_retro_options(self, labels: Labels) -> str:

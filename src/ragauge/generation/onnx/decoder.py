@@ -37,7 +37,8 @@ from ragauge.generation.onnx.runtime import (
     past_sizes,
     write_origin,
 )
-from ragauge.generation.reader import Checkpoint, Kept, Prepared, PreparingReader, Tokens
+from ragauge.generation.reader import Kept, Prepared, PreparingReader, Tokens
+from ragauge.generation.readers import Checkpoint
 from ragauge.generation.readers.joint import JointAttention
 from ragauge.io.graphs import write_graph
 

@@ -26,9 +26,10 @@ from ragauge.generation.onnx.runtime import (
     past_sizes,
     write_origin,
 )
-from ragauge.generation.reader import Checkpoint, Tokens
-from ragauge.generation.readers.retro import OwnReader
+from ragauge.generation.reader import Tokens
+from ragauge.generation.readers import Checkpoint
 from ragauge.generation.retro_model.architecture import Attention, Layer, Retro
+from ragauge.generation.retro_model.reader import OwnReader
 from ragauge.generation.windows import CHUNK
 from ragauge.io.graphs import write_graph
 

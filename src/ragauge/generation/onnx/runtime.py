@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ragauge.engines.traced import Traced
 from ragauge.errors import UserError
-from ragauge.generation.reader import Checkpoint
+from ragauge.generation.readers import Checkpoint
 from ragauge.io.graphs import open_session
 from ragauge.io.records import replace_atomically
 

@@ -4,7 +4,7 @@ Borgeaud et al., 2022, with the choices of Norlund et al., 2023, whose checkpoin
 GELU, learned relative bias and unscaled attention. Layer 5 of the decoder (from 0) is the first with cross-attention;
 its states after self-attention condition the encoder, whose output layers 5, 8 and 11 attend to.
 
-`weights.py` gives it random weights, for latency, or those of a user's checkpoint; `readers/retro.py` reads with it.
+`weights.py` gives it random weights, for latency, or those of a user's checkpoint; `reader.py` reads with it.
 """
 
 from __future__ import annotations

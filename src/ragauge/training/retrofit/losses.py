@@ -1,6 +1,6 @@
 """Both forms of RETRO-fit as one pass that gradients can flow through: a sequence with all windows' neighbours.
 
-The same functions as `readers/joint.py` and `readers/cross_attention.py`, which write into a cache in place, window by
+The same functions as `generation.retrofit.joint` and `cross_attention`, which write into a cache in place, window by
 window; tests hold them together. The layers are the decoder's own, whatever its family.
 
 Joint attention: sequence and neighbours are tokens of one pass. At each layer a neighbour attends to the sequence's

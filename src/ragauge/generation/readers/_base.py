@@ -1,0 +1,89 @@
+"""What all forms of reading neighbours share. A form is a file here with one class below `NeighbourReader`."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ragauge.errors import SettingError
+
+if TYPE_CHECKING:
+    from ragauge.engines import LM
+    from ragauge.generation.reader import Model
+    from ragauge.generation.settings import PipelineSettings
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Which weights a model that reads neighbours is loaded with, and where it runs."""
+
+    model: str = ""  # name, source or folder of the decoder
+    sha256: str | None = None  # of the decoder's weights
+    dtype: str = "float32"
+    device: str = "cpu"
+    threads: int | None = None
+    adapters: Path | None = None  # what `ragauge retrofit` trained
+    adapters_sha256: str | None = None
+    exported: Path | None = None  # what `ragauge export` wrote: run it by ONNX Runtime
+    weights: Path | None = None  # RETRO's own tensors; None: random ones, by the seed
+    seed: int = 0
+    vocabulary: int = 0  # of the database's tokenizer
+    tokenizer: Any = None  # the database's
+
+    def decoder(self) -> LM:
+        """The decoder in torch."""
+        from ragauge.engines import load_lm
+
+        return load_lm(self.model, dtype=self.dtype, device=self.device, threads=self.threads)
+
+
+class NeighbourReader(ABC):
+    """A form of reading neighbours: a frozen dataclass whose fields are its options. Its file's name is its name.
+
+    Importing it imports no torch: configuration, plan and costs ask it for what the class variables say.
+    """
+
+    engines: ClassVar[tuple[str, ...]]  # what can run it: "torch", "onnx"
+    needs_training: ClassVar[bool] = False  # whether it reads nothing before `ragauge retrofit` trained it
+    own_model: ClassVar[str | None] = None  # a model, and shape, of its own in place of a decoder that RETRO-fit trains
+    in_cache: ClassVar[bool] = False  # whether neighbours are slots of the cache, among those that a step attends to
+
+    @classmethod
+    def options(cls) -> set[str]:
+        """Keys of `PipelineSettings` that are of this form, and not of every one."""
+        own = {field.name for field in fields(cls) if field.init}  # type: ignore[arg-type]
+        return own | ({"weights"} if cls.own_model else {"retrofit_minutes", "adapters"})
+
+    @classmethod
+    def check(cls, settings: PipelineSettings) -> None:
+        """Raise SettingError where a setting does not go with this form."""
+        trained = settings.retrofit_minutes is not None or settings.adapters is not None
+        if cls.needs_training and not trained:
+            message = f"{settings.form!r} must be trained first; give retrofit_minutes or adapters"
+            raise SettingError("form", message)
+        if settings.engine not in cls.engines:
+            message = f"{settings.engine!r} does not run form {settings.form!r}; known: {', '.join(cls.engines)}"
+            raise SettingError("engine", message)
+        if cls.own_model and settings.weights is None and settings.task == "perplexity":
+            raise SettingError("task", "'perplexity' is meaningless with random weights; give weights")
+
+    @abstractmethod
+    def load(self, checkpoint: Checkpoint) -> Model:
+        """The model that opens sequences.
+
+        Raises:
+            UserError: weights that are missing, damaged, or of another model or form.
+        """
+
+    def export(self, checkpoint: Checkpoint, folder: Path) -> Path:
+        """Write the graphs that `load` opens from `checkpoint.exported`, where the form's engines include ONNX."""
+        raise NotImplementedError
+
+    def origin(self, checkpoint: Checkpoint) -> tuple[str, str]:
+        """(name, hash) of the weights. Raises UserError where they cannot be had."""
+        from ragauge import assets
+
+        assets.resolve(checkpoint.model)
+        return checkpoint.model, assets.describe(checkpoint.model)["sha256"]
