@@ -58,7 +58,7 @@ class Model(_Section):
         )
     )
     engine: str = Field(
-        "torch", description="what reads the prompts and generates (engines/backends/); only torch's models are timed"
+        "torch", description="the engine that runs the model; only models of the engine torch are timed"
     )
     dtype: Dtype = Field("float32", description="type of weights, activations and cached keys and values")
     device: Literal["cpu", "cuda"] = Field("cpu", description="where the decoder runs")
@@ -70,7 +70,7 @@ class Model(_Section):
             "default: the trained one"
         ),
     )
-    resources: Resources = Field(Resources(), description="what a job with it takes")
+    resources: Resources = Field(Resources(), description="resources of a job with this model")
     template: Literal["chat", "alpaca", "plain"] | None = Field(
         None,
         description=(
@@ -166,7 +166,7 @@ class Judge(_Section):
             "that RAGAUGE_JUDGE_URL, RAGAUGE_JUDGE_MODEL and RAGAUGE_JUDGE_KEY describe"
         ),
     )
-    dtype: Dtype = Field("float32", description="of a judge on this machine")
+    dtype: Dtype = Field("float32", description="type of a local judge's weights")
     device: Literal["cpu", "cuda"] = Field("cpu", description="where a judge on this machine runs")
 
 

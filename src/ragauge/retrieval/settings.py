@@ -32,7 +32,8 @@ class DatabaseSettings(_Section):
     chunk_tokens: int = Field(64, ge=1, le=1 << 15, description="tokens of a chunk")
     shards: int = Field(2, ge=1, description="parts that are made by jobs of their own")
     evaluation: Literal["tail", "documents", "none"] = Field(
-        "tail", description="what is held out: the last share of each document, a share of the documents, nothing"
+        "tail",
+        description="held-out text: the last share of each document (tail), a share of the documents, or none",
     )
     evaluation_share: float = Field(0.2, gt=0, lt=1, description="the share that is held out")
     encoder: str = Field("minilm", description="the text encoder of the vectors: a name of the catalog, or a source")
@@ -40,8 +41,8 @@ class DatabaseSettings(_Section):
     dtype: Literal["float32", "bfloat16"] = Field(
         "float32",
         description=(
-            "of the encoder's matrix products; bfloat16 requires the engine torch, and is faster on a processor with "
-            "instructions for it"
+            "type of the encoder's matrix products; bfloat16 requires the engine torch, and is faster on a "
+            "processor with instructions for it"
         ),
     )
     indexes: dict[Label, AnyIndexRecipe] = Field(
@@ -71,7 +72,7 @@ class StalenessSettings(_Section):
     database: str = Field(description="label of the chunk database; default: the key")
     index: str = Field("ivf", description="label of the database's index that is asked")
     encoder: str = Field("minilm", description="compares the chunks that are found: a name of the catalog, or a source")
-    engine: Literal["onnx", "torch"] = Field("onnx", description="what runs that encoder")
+    engine: Literal["onnx", "torch"] = Field("onnx", description="what runs the encoder")
     nprobe: int | None = Field(None, ge=1, description="effort of a search, as nprobe of IVF; default: the index's own")
-    tokens: int = Field(1024, ge=128, description="of a held-out text")
+    tokens: int = Field(1024, ge=128, description="tokens per held-out text")
     limit: int | None = Field(None, ge=1, description="texts; default: all of the held-out text")

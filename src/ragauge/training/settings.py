@@ -26,7 +26,7 @@ class Data(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     model: str = Field(description="the decoder to begin with: a name of the catalog, or a source as in `models`")
-    seed: int = Field(0, description="of the documents, the spans and the order of training")
+    seed: int = Field(0, description="seed of the documents, the spans and the training order")
     corpora: list[str] = Field(
         ["wikipedia-sample"],
         min_length=1,
@@ -59,7 +59,7 @@ class Training(Data):
     processes: int = Field(1, ge=1, description="processes: GPUs on device cuda")
     device: Literal["cpu", "cuda"] = Field("cpu", description="where it trains")
     dtype: Literal["float32", "bfloat16"] = Field(
-        "bfloat16", description="of the passes; the optimizer's weights are float32"
+        "bfloat16", description="type of forward and backward passes; the optimizer's weights are float32"
     )
     steps: int = Field(600, ge=1, description="optimizer steps")
     minutes: float | None = Field(
@@ -100,4 +100,4 @@ class RetrofitSettings(BaseModel):
     k: int = Field(2, ge=1, description="neighbours per window")
     held_out: int = Field(16, ge=1, description="texts of the curve")
     curve_every_s: float = Field(60.0, gt=0, description="seconds between points of the curve")
-    seed: int = Field(0, description="of texts and first weights")
+    seed: int = Field(0, description="seed of the texts and the initial weights")

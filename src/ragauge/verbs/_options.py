@@ -91,7 +91,7 @@ def add_questions(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data", type=Path, metavar="FILE", help=("the data set in its official format (.jsonl, .jsonl.gz)")
     )
-    parser.add_argument("--seed", type=int, help="of the order of the documents (0)")
+    parser.add_argument("--seed", type=int, help="seed of the document order (0)")
     parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="an option of the data set")
 
 

@@ -17,14 +17,26 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What was measured, what is to be built, and on what."""
     add = parser.add_argument
-    add("--measured", type=Path, required=True, metavar="FILE.csv", help="of benchmarks/scale.py; FILE.json beside it")
-    add("--chunks", type=options.count, required=True, metavar="N", help="of the database that is to be built")
-    add("--held-out", type=options.count, default=100_000, metavar="N", help="texts that it holds out (100,000)")
-    add("--shard-chunks", type=options.count, default=10_000_000, metavar="N", help="of a shard (10,000,000)")
-    add("--nodes", type=options.count, default=1, metavar="N")
-    add("--cores", type=options.count, default=64, metavar="N", help="of a node (64)")
+    add(
+        "--measured",
+        type=Path,
+        required=True,
+        metavar="FILE.csv",
+        help="table that benchmarks/scale.py wrote, with FILE.json beside it",
+    )
+    add("--chunks", type=options.count, required=True, metavar="N", help="chunks of the planned database")
+    add("--held-out", type=options.count, default=100_000, metavar="N", help="held-out texts (100,000)")
+    add("--shard-chunks", type=options.count, default=10_000_000, metavar="N", help="chunks per shard (10,000,000)")
+    add("--nodes", type=options.count, default=1, metavar="N", help="nodes that build at the same time (1)")
+    add("--cores", type=options.count, default=64, metavar="N", help="cores per node (64)")
     add("--nlist", type=options.count, default=16_384, metavar="N", help="inverted lists of the index (16,384)")
-    add("--train-vectors", type=options.count, default=1_000_000, metavar="N", help="that it is trained on (1,000,000)")
+    add(
+        "--train-vectors",
+        type=options.count,
+        default=1_000_000,
+        metavar="N",
+        help="vectors that the index is trained on (1,000,000)",
+    )
     options.add_json(parser)
 
 

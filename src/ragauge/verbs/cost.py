@@ -12,8 +12,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", required=True, help="a model whose shape is known, or a local checkpoint")
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--method", help="a method that answers questions")
-    what.add_argument("--schedule", help="of retrieval while text is generated or scored, as in a pipeline")
-    parser.add_argument("--top-k", type=options.count, metavar="K", help="the same as --set top_k=K")
+    what.add_argument("--schedule", help="a retrieval schedule of generation, as in a pipeline")
+    parser.add_argument("--top-k", type=options.count, metavar="K", help="short for --set top_k=K")
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="a parameter of the method or the schedule"
     )
@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--new-tokens", type=options.count, default=1, metavar="N", help="tokens generated (1)")
     parser.add_argument("--accounting", default="critical_path", help="critical_path, total or published")
     parser.add_argument(
-        "--dtype", choices=options.DTYPES, default="bfloat16", help="of cached keys and values (bfloat16)"
+        "--dtype", choices=options.DTYPES, default="bfloat16", help="type of cached keys and values (bfloat16)"
     )
     options.add_json(parser)
 

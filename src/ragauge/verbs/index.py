@@ -44,15 +44,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         step = steps.add_parser(name, help=text, description=text, allow_abbrev=False)
         add = step.add_argument
         add("--config", type=Path, metavar="FILE.yaml", help="an experiment with a section `databases`")
-        add("--database", metavar="LABEL", help="of the experiment's databases; default: its only one")
+        add("--database", metavar="LABEL", help="one of the experiment's databases; default: its only one")
         add("--set", action="append", default=[], metavar="KEY=VALUE", help="a key of the database")
         add("--set-index", action="append", default=[], metavar="KEY=VALUE", help="a key of its index or indexes")
         add("--threads", type=options.count, metavar="N", help="default: all cores")
-        add("--out", type=Path, required=True, metavar="FOLDER", help="of the database")
+        add("--out", type=Path, required=True, metavar="FOLDER", help="folder of the database")
         if name in BY_SHARD:
             add("--shard", type=int, required=True, metavar="I", help="counted from 0")
         if name in BY_INDEX:
-            add("--index", metavar="LABEL", help="of the database's indexes; default: its only one")
+            add("--index", metavar="LABEL", help="one of the database's indexes; default: its only one")
         if name == "merge":
             add("--part", type=options.part, metavar="I/N", help="every N-th shard from the I-th on, counted from 0")
         if name == "recall":

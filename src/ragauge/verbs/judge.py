@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dtype", default="float32", choices=options.DTYPES)
     parser.add_argument("--device", default="cpu", choices=options.DEVICES)
     parser.add_argument(
-        "--threads", type=options.count, metavar="N", help="of a judge on this machine; default: all cores"
+        "--threads", type=options.count, metavar="N", help="threads of a local judge; default: all cores"
     )
     parser.add_argument("--out", type=Path, required=True, metavar="FILE.jsonl", help="one line per record")
 

@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--server", action="append", required=True, metavar="HOST:PORT", help="a server; one for each part")
     content = parser.add_mutually_exclusive_group(required=True)
     content.add_argument("--text", help="what to look for")
-    content.add_argument("--tokens", metavar="ID,...", help="the same as ids of the database's tokenizer")
+    content.add_argument("--tokens", metavar="ID,...", help="the query as token ids of the database's tokenizer")
     add("--k", type=int, default=2, help="neighbours (2)")
     effort = parser.add_mutually_exclusive_group()
     effort.add_argument(

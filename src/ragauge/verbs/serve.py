@@ -26,7 +26,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     add = parser.add_argument
     add("--index", type=Path, required=True, metavar="FOLDER", help="<database>/indexes/<label>")
-    add("--part", type=options.part, metavar="I/N", help="of the N that the index was merged into, counted from 0")
+    add(
+        "--part",
+        type=options.part,
+        metavar="I/N",
+        help="serve part I of the N that the index was merged into, counted from 0",
+    )
     add("--encoder", default="minilm", help="the text encoder of the index: a name, a source or a folder (minilm)")
     add("--engine", choices=("onnx", "torch"), default="onnx", help="what runs the encoder (onnx)")
     add("--verify", action="store_true", help="hash every file first")

@@ -33,7 +33,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     train.add_argument("--checkpoints", type=Path, required=True, metavar="FOLDER", help="what a killed run left")
     for action in (data, train):
         action.add_argument("--config", type=Path, metavar="FILE.yaml", help="an experiment with a section `training`")
-        action.add_argument("--training", metavar="LABEL", help="of the experiment's trainings; default: its only one")
+        action.add_argument(
+            "--training", metavar="LABEL", help="one of the experiment's trainings; default: its only one"
+        )
         action.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a key of the training")
         action.add_argument("--threads", type=options.count, metavar="N")
         action.add_argument("--out", type=Path, required=True, metavar="FOLDER")

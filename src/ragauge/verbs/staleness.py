@@ -21,10 +21,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     add = parser.add_argument
     add("--config", type=Path, metavar="FILE.yaml", help="take all settings from its entry --label of `staleness`")
-    add("--label", help="of --config")
+    add("--label", help="the entry of --config")
     add("--database", type=Path, required=True, metavar="FOLDER", help="the chunk database, with its held-out text")
     options.add_settings(parser, StalenessSettings, ELSEWHERE)
-    add("--threads", type=options.count, metavar="N", help="of encoder and search; default: the libraries' own choice")
+    add(
+        "--threads",
+        type=options.count,
+        metavar="N",
+        help="threads of the encoder and of a search; default: the libraries' own choice",
+    )
     add("--out", type=Path, required=True, metavar="FILE.json")
 
 

@@ -52,7 +52,7 @@ class IndexRecipe(BaseModel):
         description="total vectors, reached by drawing around the chunks' own; every figure from such an index says so",
     )
     parts: int = Field(1, ge=1, description="servers that share the index, each with a part of its shards")
-    seed: int = Field(0, ge=0, description="of training and of drawn vectors")
+    seed: int = Field(0, ge=0, description="seed of training and of drawn vectors")
 
     @property
     def largest_is_nearest(self) -> bool:

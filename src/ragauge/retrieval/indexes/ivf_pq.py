@@ -32,7 +32,7 @@ class IvfPq(IndexRecipe):
     pq_bytes: int = Field(64, ge=1, le=4096, description="bytes of a code; must divide the vectors' width")
     nprobe: int = Field(8, ge=1, description="lists scanned where a query does not say")
     train_vectors: int = Field(100_000, ge=1, description="vectors that it is trained on, at most")
-    iterations: int = Field(10, ge=1, description="of k-means")
+    iterations: int = Field(10, ge=1, description="k-means iterations")
 
     @property
     def effort(self) -> int:

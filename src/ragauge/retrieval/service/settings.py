@@ -13,7 +13,7 @@ class ServerSettings(BaseModel):
     port: int = Field(50051, ge=0, le=65535, description="port to listen on; 0: the system chooses")
     host: str = Field("127.0.0.1", description="address to listen on; this one can only be reached from this machine")
     threads: int | None = Field(
-        None, ge=1, le=1024, description="of one search; default: all cores that the server may use"
+        None, ge=1, le=1024, description="threads per search; default: all cores available to the server"
     )
     grace: float = Field(30.0, ge=0, le=86400, description="seconds for requests under way when the server is stopped")
     max_queries: int = Field(256, ge=1, le=65536, description="queries in one request")
