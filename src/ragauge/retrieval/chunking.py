@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -187,12 +188,11 @@ class _ShardWriter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        try:
+        with ExitStack() as closing:  # closes each file even where the disk refuses the last bytes of another
+            for file in self._files.values():
+                closing.callback(file.close)
             if kind is None:
                 self._flush()
-        finally:
-            for file in self._files.values():
-                file.close()
 
     def add(self, document: CorpusDocument) -> None:
         """Takes one document; writes a batch when there is one."""
