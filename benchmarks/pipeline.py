@@ -103,8 +103,8 @@ def _ways(args: argparse.Namespace, client: Any) -> dict[str, Pipeline | Transfo
     from ragauge.engines import load_lm
     from ragauge.generation.onnx.decoder import OnnxLM
     from ragauge.generation.pipeline import Pipeline, PipelineJob
-    from ragauge.generation.reader import Checkpoint
-    from ragauge.generation.readers.joint import JointDecoding
+    from ragauge.generation.readers import Checkpoint
+    from ragauge.generation.retrofit.joint import JointDecoding
     from ragauge.generation.settings import PipelineSettings
 
     torch_lm = load_lm(args.model, threads=args.threads, dtype=args.dtype)
@@ -137,7 +137,7 @@ def _ways(args: argparse.Namespace, client: Any) -> dict[str, Pipeline | Transfo
 
 def _crossed(lm: LM) -> Model:
     """The decoder with cross-attention that was not trained: it takes the time that it takes trained."""
-    from ragauge.generation.readers.cross_attention import CrossDecoding
+    from ragauge.generation.retrofit.cross_attention import CrossDecoding
     from ragauge.generation.retrofit.cross_weights import CrossWeights, cross_layers
 
     assert lm.decoder is not None

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import re
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -118,3 +121,13 @@ def test_the_workflow_calls_the_command_line_alone(root: Path) -> None:
         text = path.read_text()
         assert not re.search(r"^\s*(run|script|notebook):", text, re.MULTILINE), path
         assert not re.search(r"\blambda\b", text), path
+
+
+@pytest.mark.parametrize(
+    "script", sorted(Path(__file__).parents[2].glob("benchmarks/*.py")), ids=lambda path: path.stem
+)
+def test_benchmarks_import_what_there_is(script: Path) -> None:
+    imports = [node for node in ast.walk(ast.parse(script.read_text())) if isinstance(node, ast.ImportFrom)]
+    names = {(node.module or "", alias.name) for node in imports for alias in node.names}
+    for module, name in sorted(n for n in names if n[0].startswith("ragauge")):
+        assert hasattr(importlib.import_module(module), name) or find_spec(f"{module}.{name}"), f"{module}.{name}"
