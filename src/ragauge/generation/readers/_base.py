@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ragauge.errors import SettingError
+from ragauge.errors import SettingError, UnsupportedError
 
 if TYPE_CHECKING:
     from ragauge.engines import LM
@@ -79,7 +79,7 @@ class NeighbourReader(ABC):
 
     def export(self, checkpoint: Checkpoint, folder: Path) -> Path:
         """Write the graphs that `load` opens from `checkpoint.exported`, where the form's engines include ONNX."""
-        raise NotImplementedError
+        raise UnsupportedError(f"form {type(self).__name__} cannot be exported to ONNX")
 
     def origin(self, checkpoint: Checkpoint) -> tuple[str, str]:
         """(name, hash) of the weights. Raises UserError where they cannot be had."""
