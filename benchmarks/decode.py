@@ -9,23 +9,21 @@ uncompiled ("eager" PyTorch) with both of its CPU attentions: sdpa, its default,
 from __future__ import annotations
 
 import argparse
-import gc
 import random
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM, DynamicCache
 
+from _common import Task, interleaved, load_line
 from ragauge import assets
 from ragauge.cost.latency import spread
-from ragauge.cost.machine import MAX_LOAD, Load, competing_load, cpu_model
+from ragauge.cost.machine import cpu_model
 from ragauge.engines import DTYPES, LM, Limits, Row, load_lm
 
 OURS, ATTENTIONS = "ragauge", ("sdpa", "eager")
-Task = Callable[[], object]
 
 
 @dataclass(frozen=True)
@@ -116,31 +114,13 @@ def _their_prefill(model: Any, ids: list[int]) -> Task:
 
 def _report(title: str, tasks: Mapping[str, Task], trials: int, scale: float) -> None:
     """Time the tasks and print median, quartiles and ratio of each, and how busy others kept the machine."""
-    seconds, load = _interleaved(tasks, trials)
+    seconds, load = interleaved(tasks, trials)
     found = {name: spread([scale * value for value in values]) for name, values in seconds.items()}
     print(f"\n{title}")
     for name, times in found.items():
         ratio = "" if name == OURS else f"   {times['median'] / found[OURS]['median']:.2f} times ours"
         print(f"  {name:20} {times['median']:8.4g}  [{times['q1']:.4g}, {times['q3']:.4g}]{ratio}")
-    verdict = "" if load.share <= MAX_LOAD else ": too busy, these times are not to be reported"
-    print(f"  competing load {load.share:.1%} of the CPU time (allowed: {MAX_LOAD:.0%}){verdict}")
-
-
-def _interleaved(tasks: Mapping[str, Task], trials: int) -> tuple[dict[str, list[float]], Load]:
-    """(seconds of each trial by name, competing load over all of them), after one untimed run of each."""
-    for task in tasks.values():
-        task()
-    seconds: dict[str, list[float]] = {name: [] for name in tasks}
-    order, draw = list(tasks), random.Random(0)
-    gc.collect()
-    with competing_load() as load:
-        for _ in range(trials):
-            draw.shuffle(order)
-            for name in order:
-                started = time.perf_counter()
-                tasks[name]()
-                seconds[name].append(time.perf_counter() - started)
-    return seconds, load
+    print(f"  {load_line(load)}")
 
 
 def _arguments() -> argparse.Namespace:

@@ -1,0 +1,101 @@
+"""Every target of the benchmarks, and the verdict on a measured value.
+
+    python benchmarks/targets.py        the table of targets, as it stands in benchmarks/README.md
+
+A script measures a value, calls `Verdicts.check` with the target's name, and ends with `_common.finish`, which prints
+the result as one JSON object where `--json` is given.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+LATENCY = "`online_latency.py`"
+PEERS, BATCH, STARTUP, EMBEDDING, GPU = (f"`{name}.py`" for name in ("peers", "batch", "startup", "embedding", "gpu"))
+
+
+@dataclass(frozen=True)
+class Target:
+    """A limit on one measured value."""
+
+    what: str  # the value, with its unit unless it is a ratio
+    limit: float
+    printed_by: str  # the command that prints the verdict
+    at_least: bool = False  # else at most
+
+    def met(self, value: float) -> bool:
+        return value >= self.limit if self.at_least else value <= self.limit
+
+    @property
+    def bound(self) -> str:
+        return f"{'at least' if self.at_least else 'at most'} {self.limit:g}"
+
+
+TARGETS = {
+    "auto_decode": Target("decode at `dtype: auto` over the faster of float32 and bfloat16", 1.05, PEERS),
+    "auto_prefill": Target("prefill at `dtype: auto` over the faster of float32 and bfloat16", 1.05, PEERS),
+    "int8_decode_openvino": Target("decode after 1,000 at int8 over OpenVINO's, same GGUF", 1.0, PEERS),
+    "int8_decode_llama_cpp": Target("decode after 1,000 at int8 over llama.cpp's, same GGUF", 1.0, PEERS),
+    "int8_decode_roofline": Target("decode after 1,000 at int8 over the roofline of its own bytes", 1.3, PEERS),
+    "int8_prefill_openvino": Target("prefill of 3,000 at int8 over OpenVINO's, same GGUF", 0.5, PEERS),
+    "method_roofline": Target("an answer of each method over the roofline of its own trace", 1.3, LATENCY),
+    "superposition_over_naive": Target(
+        "naive over superposition with one kept document, float32", 10, LATENCY, at_least=True
+    ),
+    "batch8_long": Target(
+        "questions a second, 8 side by side over one by one, 100 tokens written", 4, BATCH, at_least=True
+    ),
+    "batch8_short": Target(
+        "questions a second, 8 side by side over one by one, 5 tokens written", 1.5, BATCH, at_least=True
+    ),
+    "smoke_s": Target("`make smoke` from nothing but the environment, seconds", 240, STARTUP),
+    "default_s": Target("the default `make` from nothing but the environment, seconds", 900, STARTUP),
+    "tests_s": Target("`make test`, seconds", 360, STARTUP),
+    "second_make_s": Target("a second `make` with nothing to do, seconds", 4, STARTUP),
+    "help_s": Target("`ragauge --help`, seconds", 0.3, STARTUP),
+    "one_question_s": Target("`ragauge run` of one question on a fetched model, seconds", 4, STARTUP),
+    "embedding": Target(
+        "chunks a second over sentence-transformers' at the encoder's `auto`", 2, EMBEDDING, at_least=True
+    ),
+    "embedding_cosine": Target(
+        "smallest cosine of a vector to sentence-transformers'", 0.999, EMBEDDING, at_least=True
+    ),
+    "gpu_decode_roofline": Target("decode by CUDA graphs over the roofline, shapes of a 7B model", 1.3, GPU),
+    "gpu_prefill_rate": Target("prefill over the device's measured bfloat16 rate", 0.6, GPU, at_least=True),
+}
+
+
+@dataclass
+class Verdicts:
+    """Which targets a run met."""
+
+    found: list[dict[str, Any]] = field(default_factory=list)
+    skipped: dict[str, str] = field(default_factory=dict)  # target -> why it was not measured
+
+    def check(self, name: str, value: float, of: str = "") -> bool:
+        """Print one line on a value of TARGETS[name] and keep it. `of`: which of several, e.g. a method."""
+        target, label = TARGETS[name], f"{name} {of}".strip()
+        met = target.met(value)
+        self.found.append({"target": label, "value": value, "bound": target.bound, "met": met})
+        print(f"{'met' if met else 'missed':6} {label}: {value:.3g} ({target.bound}; {target.what})")
+        return met
+
+    def skip(self, name: str, reason: str) -> None:
+        self.skipped[name] = reason
+        print(f"not measured: {name} ({TARGETS[name].what}): {reason}")
+
+    def to_json(self) -> dict[str, Any]:
+        """{"targets", "missed", "not_measured"}."""
+        missed = [verdict["target"] for verdict in self.found if not verdict["met"]]
+        return {"targets": self.found, "missed": missed, "not_measured": self.skipped}
+
+
+def table() -> str:
+    """Markdown: a row a target."""
+    rows = [f"| `{name}` | {one.what} | {one.bound} | {one.printed_by} |" for name, one in TARGETS.items()]
+    return "\n".join(["| target | what | limit | printed by |", "| --- | --- | --- | --- |", *rows])
+
+
+if __name__ == "__main__":
+    print(table())

@@ -1,0 +1,51 @@
+"""What the benchmarks share: verdicts on targets, the table of targets on their page."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragauge.cost.machine import Load
+
+
+@pytest.fixture
+def benchmarks(root: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Imports a module of benchmarks/ as its scripts do."""
+    monkeypatch.syspath_prepend(str(root / "benchmarks"))
+    yield importlib.import_module
+    for name in ("_common", "targets", "peers"):
+        sys.modules.pop(name, None)
+
+
+def test_the_page_has_the_table_of_targets(root: Path, benchmarks: Any) -> None:
+    assert benchmarks("targets").table() in (root / "benchmarks/README.md").read_text(encoding="utf-8")
+
+
+def test_verdicts_of_both_directions(benchmarks: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    targets, common = benchmarks("targets"), benchmarks("_common")
+    verdicts = targets.Verdicts()
+    assert verdicts.check("int8_decode_openvino", 1.0)
+    assert not verdicts.check("superposition_over_naive", 9.0)
+    assert not verdicts.check("method_roofline", 1.4, of="naive")
+    verdicts.skip("int8_prefill_openvino", "openvino_genai is not installed")
+    common.finish({"seconds": {}}, verdicts, as_json=True)
+    *lines, last = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["met", "missed", "missed", "not"]
+    result = json.loads(last)
+    assert result["missed"] == ["superposition_over_naive", "method_roofline naive"]
+    assert result["not_measured"] == {"int8_prefill_openvino": "openvino_genai is not installed"}
+    assert {"provenance", "seconds", "targets"} < set(result)
+
+
+def test_interleaved_runs_each_task_once_untimed_and_once_a_round(benchmarks: Any) -> None:
+    ran: list[str] = []
+    tasks = {name: (lambda name=name: ran.append(name)) for name in "ab"}  # type: ignore[misc]
+    seconds, load = benchmarks("_common").interleaved(tasks, 3)
+    assert {name: len(found) for name, found in seconds.items()} == {"a": 3, "b": 3}
+    assert sorted(ran[:2]) == sorted(ran[2:4]) == ["a", "b"]
+    assert isinstance(load, Load)
