@@ -10,7 +10,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -25,7 +25,7 @@ from ragauge.evaluation import inputs, runner
 from ragauge.experiment.schema import Model
 from ragauge.io import records
 from ragauge.io.records import Record
-from ragauge.io.specifications import AnswerSpecification
+from ragauge.io.specifications import AnswerSpecification, FinderFacts
 from ragauge.methods import Answer
 from tiny_checkpoint import write_checkpoint, write_questions
 
@@ -209,9 +209,34 @@ def test_a_model_that_the_method_cannot_run_on_is_said_before_any_question(
     monkeypatch.setattr(type(method), "unsupported", lambda self, lm: "needs a crystal ball")
     with pytest.raises(UserError, match=r"naive on .*: needs a crystal ball"):
         runner.run(
-            setting_of(model, data, "naive"), method, examples_of(data), variant="naive", out=tmp_path / "x.jsonl"
+            setting_of(model, data, "naive"),
+            method,
+            examples_of(data),
+            variant="naive",
+            out=tmp_path / "x.jsonl",
+            loaded=runner.Engines(),
         )
     assert not (tmp_path / "x.jsonl").exists()
+
+
+def test_variants_share_a_loaded_model(
+    model: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One with a finder first: the next variant has none."""
+    loads, load = [], runner.engines.load
+    monkeypatch.setattr(runner.engines, "load", lambda *given, **more: loads.append(given) or load(*given, **more))
+    loaded, alone = runner.Engines(threads=1), runner.Engines(threads=1)
+    found = setting_of(model, data, "cfic", top_k=1)
+    found = found.model_copy(update={"finder": FinderFacts(model=str(model))})
+    first, plain = methods.make("cfic", top_k=1), setting_of(model, data, "naive")
+    assert cast(LM, loaded.ready(found, first)).finder is not None
+    assert len(loads) == 2
+    example = examples_of(data)[0]
+    runner.ask(loaded.ready(found, first), first, example, found)
+    shared = runner.ask(loaded.ready(plain, methods.make("naive")), methods.make("naive"), example, plain)
+    assert len(loads) == 2
+    fresh = runner.ask(alone.ready(plain, methods.make("naive")), methods.make("naive"), example, plain)
+    assert untimed(shared) == untimed(fresh)
 
 
 # ---- a model that cannot be loaded

@@ -90,15 +90,17 @@ class RecordedEngine(ABC):
         """See `Engine.respond`."""
         return read_and_generate(self, prompt, limits, stage, logp)
 
-    def found_by(self, finder: RecordedEngine) -> None:
-        """Let another decoder find evidence: its calls and caches count in this one's traces and bytes.
+    def found_by(self, finder: RecordedEngine | None) -> None:
+        """Let another decoder find evidence: its calls and caches count in this one's traces and bytes; None: itself.
 
         Raises:
             UserError: its vocabulary differs, so that a prompt's tokens would be different text to it.
         """
-        if finder.tokenizer.get_vocab() != self.tokenizer.get_vocab():
-            raise UserError("the model that finds evidence has another vocabulary than the one that answers")
-        self.finder, finder._answering = finder, self
+        if finder is not None:
+            if finder.tokenizer.get_vocab() != self.tokenizer.get_vocab():
+                raise UserError("the model that finds evidence has another vocabulary than the one that answers")
+            finder._answering = self
+        self.finder = finder
 
     @torch.inference_mode()
     def extend(

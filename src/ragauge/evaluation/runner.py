@@ -31,6 +31,54 @@ from ragauge.prompts.templates import wrapper
 FAILURES = (UserError, MemoryError, torch.OutOfMemoryError)  # of one question; anything else is a bug
 
 
+class Engines:
+    """The engines of one process: a model is loaded when its first question is asked, and once for all variants."""
+
+    def __init__(self, threads: int | None = None, documents: DocumentFolder | None = None) -> None:
+        """
+        Args:
+            threads: of a CPU; None: torch's own choice.
+            documents: where keys and values computed offline are kept for other runs; answers do not change.
+        """
+        self.threads, self.documents = threads, documents
+        self._loaded: dict[tuple[str, bool], Engine] = {}
+
+    def ready(self, specification: AnswerSpecification, method: Method) -> Engine:
+        """The engine that answers, with the one that finds evidence where the specification has a finder.
+
+        Raises:
+            UserError: a model cannot be loaded, or cannot run the method.
+        """
+        engine = self._engine(specification)
+        wrapper(specification.template, engine.tokenizer)  # a template that does not fit would fail every question
+        if Capability.SPANS in engine.capabilities:
+            cast(RecordedEngine, engine).found_by(self._finder(specification, method))
+        elif specification.finder:
+            raise UserError(f"{specification.engine.name}: an engine without key-value caches takes no finder")
+        reason = method.refusal(engine)
+        if reason:
+            raise UserError(f"{specification.method} on {specification.model}: {reason}")
+        return engine
+
+    def _finder(self, specification: AnswerSpecification, method: Method) -> RecordedEngine | None:
+        if not specification.finder:
+            return None
+        if not method.finds:
+            raise UserError(f"{specification.method}: does not search for evidence, so it takes no finder")
+        return cast(RecordedEngine, self._engine(_of_finder(specification, specification.finder), finds=True))
+
+    def _engine(self, specification: AnswerSpecification, finds: bool = False) -> Engine:
+        """A model in one of two places: its calls as a finder stand in another engine's trace."""
+        facts = specification.engine.model_dump(exclude={"name"})
+        key = (f"{specification.model} {specification.model_sha256} {specification.engine!r}", finds)
+        if key not in self._loaded:
+            engine = engines.load(specification.model, specification.engine.name, threads=self.threads, **facts)
+            if self.documents and Capability.SPANS in engine.capabilities:
+                cast(RecordedEngine, engine).documents = self.documents.store(specification)
+            self._loaded[key] = engine
+        return self._loaded[key]
+
+
 @dataclass(frozen=True)
 class DocumentFolder:
     """A folder that keeps the keys and values of documents for later runs, up to a size."""
@@ -52,16 +100,15 @@ def run(
     *,
     variant: str,
     out: Path,
-    threads: int | None = None,
+    loaded: Engines,
     overwrite: bool = False,
-    documents: DocumentFolder | None = None,
 ) -> Path:
     """Answer every example that `out` does not hold yet; a killed run resumes where it stopped.
 
     A question that cannot be answered is recorded as failed with the reason, and the run continues.
 
     Args:
-        documents: where keys and values computed offline are kept for other runs; answers do not change.
+        loaded: the engines of this process, which other variants may share; nothing is loaded where all is done.
 
     Raises:
         UserError: the model cannot be loaded or run the method; `out` holds records of another run or is not writable.
@@ -69,11 +116,11 @@ def run(
     with Writer(out, fingerprint(specification), [e.key for e in examples], overwrite) as writer:
         todo = [e for e in examples if e.key not in writer.done]
         if todo:
-            engine = _load(specification, method, threads, documents)
+            engine = loaded.ready(specification, method)
             asked = f"{specification.dataset} {variant}"
             for example in bar(asked, "question", len(examples), len(writer.done), iterable=todo):
                 writer.append(ask(engine, method, example, specification))
-        writer.finish(_meta(specification, variant, threads))
+        writer.finish(_meta(specification, variant, loaded.threads))
     return out
 
 
@@ -193,35 +240,11 @@ def timed(engine: Engine, method: Method, prompt: Prompt, limits: Limits) -> tup
     return answer, list(trace), engine.first_token_at - started - late
 
 
-def _load(
-    specification: AnswerSpecification, method: Method, threads: int | None, documents: DocumentFolder | None
-) -> Engine:
-    engine = _engine(specification, threads, documents)
-    wrapper(specification.template, engine.tokenizer)  # a template that does not fit would fail every question
-    if specification.finder:
-        if not method.finds:
-            raise UserError(f"{specification.method}: does not search for evidence, so it takes no finder")
-        finder = _engine(_of_finder(specification, specification.finder), threads, documents)
-        cast(RecordedEngine, engine).found_by(cast(RecordedEngine, finder))
-    reason = method.refusal(engine)
-    if reason:
-        raise UserError(f"{specification.method} on {specification.model}: {reason}")
-    return engine
-
-
 def _of_finder(specification: AnswerSpecification, finder: FinderFacts) -> AnswerSpecification:
     """The finder in the place of the model that answers, on the same device and in the same precision."""
     engine = specification.engine.model_copy(update={"max_context": finder.max_context})
     model = {"model": finder.model, "model_sha256": finder.model_sha256}
     return specification.model_copy(update=model | {"engine": engine, "finder": None})
-
-
-def _engine(specification: AnswerSpecification, threads: int | None, documents: DocumentFolder | None) -> Engine:
-    facts = specification.engine.model_dump(exclude={"name"})
-    engine = engines.load(specification.model, specification.engine.name, threads=threads, **facts)
-    if documents and Capability.SPANS in engine.capabilities:
-        cast(RecordedEngine, engine).documents = documents.store(specification)
-    return engine
 
 
 def _meta(specification: AnswerSpecification, variant: str, threads: int | None) -> dict[str, Any]:

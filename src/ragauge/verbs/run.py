@@ -59,15 +59,15 @@ def run(args: argparse.Namespace) -> None:
     finder = _finder(args.finder, model, config)
     specification = inputs.specification(variant.method, method, questions, model, new_tokens, finder)
     gigabytes = options.first(args.documents_gb, config.generation.documents_gb if config else None, 4.0)
+    folder = runner.DocumentFolder(args.documents, int(gigabytes * 1e9)) if args.documents and gigabytes else None
     runner.run(
         specification,
         method,
         examples,
         variant=args.method,
         out=args.out,
-        threads=args.threads,
+        loaded=runner.Engines(args.threads, folder),
         overwrite=args.overwrite,
-        documents=runner.DocumentFolder(args.documents, int(gigabytes * 1e9)) if args.documents and gigabytes else None,
     )
     print(args.out)
 
