@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 import psutil
 
+from ragauge.cost.hardware import DTYPES
 from ragauge.errors import UserError
 
 if TYPE_CHECKING:
     import torch
 
-DTYPES = ("float32", "bfloat16", "float16")
 PACKAGES = (
     "ragauge", "torch", "transformers", "tokenizers", "numpy", "bm25s", "scikit-learn", "faiss-cpu", "onnxruntime",
     "snakemake",

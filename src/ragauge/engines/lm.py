@@ -10,6 +10,8 @@ from typing import Any, ClassVar
 import torch
 
 from ragauge.assets.tokenizer import load_tokenizer
+from ragauge.cost import hardware
+from ragauge.cost.hardware import DEVICES
 from ragauge.cost.shape import Shape
 from ragauge.engines.backends import torch as backend
 from ragauge.engines.cache import KVCache
@@ -22,7 +24,7 @@ from ragauge.engines.recorded import Ended, RecordedEngine
 from ragauge.engines.steps import StepsByCapacity
 from ragauge.errors import UserError, unknown
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in hardware.DTYPES}
 
 
 class LM(RecordedEngine):
@@ -103,10 +105,12 @@ def _dtype(name: str) -> torch.dtype:
 
 def _device(name: str) -> torch.device:
     if not re.fullmatch(r"cpu|cuda(:\d+)?", name):
-        raise unknown("device", name, ("cpu", "cuda"))
+        raise unknown("device", name, DEVICES)
     device = torch.device(name)
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise UserError(f"device {name!r}: torch finds {torch.cuda.device_count()} CUDA devices here; known: cpu, cuda")
+        raise UserError(
+            f"device {name!r}: torch finds {torch.cuda.device_count()} CUDA devices here; known: {', '.join(DEVICES)}"
+        )
     return device
 
 

@@ -22,6 +22,7 @@ from pydantic import (
 )
 
 from ragauge import registry
+from ragauge.cost.hardware import Device, Dtype
 from ragauge.cost.settings import LatencySettings
 from ragauge.experiment import checks
 from ragauge.experiment.defaults import NAMED_BY_KEY, completed
@@ -32,7 +33,6 @@ from ragauge.training.settings import ENDPOINT, Training
 
 # A label becomes the name of a file or folder.
 Label = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
-Dtype = Literal["float32", "bfloat16", "float16"]
 
 
 class _Section(BaseModel):
@@ -61,7 +61,7 @@ class Model(_Section):
         "torch", description="the engine that runs the model; only models of the engine torch are timed"
     )
     dtype: Dtype = Field("float32", description="type of weights, activations and cached keys and values")
-    device: Literal["cpu", "cuda"] = Field("cpu", description="where the decoder runs")
+    device: Device = Field("cpu", description="where the decoder runs")
     max_context: int | None = Field(
         None,
         ge=1,
@@ -167,7 +167,7 @@ class Judge(_Section):
         ),
     )
     dtype: Dtype = Field("float32", description="type of a local judge's weights")
-    device: Literal["cpu", "cuda"] = Field("cpu", description="where a judge on this machine runs")
+    device: Device = Field("cpu", description="where a judge on this machine runs")
 
 
 class Answers(NamedTuple):

@@ -6,6 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from ragauge.cost.hardware import Device
+
 ENDPOINT = "endpoint"  # as a writer: the model that RAGAUGE_WRITER_URL and RAGAUGE_WRITER_MODEL name
 
 
@@ -57,7 +59,7 @@ class Training(Data):
         "deepspeed", description="DeepSpeed ZeRO-2, or plain torch on one process in float32"
     )
     processes: int = Field(1, ge=1, description="processes: GPUs on device cuda")
-    device: Literal["cpu", "cuda"] = Field("cpu", description="where it trains")
+    device: Device = Field("cpu", description="where it trains")
     dtype: Literal["float32", "bfloat16"] = Field(
         "bfloat16", description="type of forward and backward passes; the optimizer's weights are float32"
     )

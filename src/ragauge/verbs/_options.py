@@ -20,9 +20,7 @@ if TYPE_CHECKING:
     from ragauge.experiment.schema import Config, DatasetEntry, Model, Variant
     from ragauge.methods import Method
 
-DTYPES = ("float32", "bfloat16", "float16")
 MODEL_OPTIONS = {"engine", "dtype", "device", "template", "max_context"}  # keys of a model that are options as well
-DEVICES = ("cpu", "cuda")
 
 
 # --- groups of arguments, and types ---

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from ragauge.cost.hardware import DTYPES
 from ragauge.verbs import _options as options
 
 
@@ -20,9 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tokens", default="nq_open", help="token counts: nq_open, musique or a JSON or YAML file")
     parser.add_argument("--new-tokens", type=options.count, default=1, metavar="N", help="tokens generated (1)")
     parser.add_argument("--accounting", default="critical_path", help="critical_path, total or published")
-    parser.add_argument(
-        "--dtype", choices=options.DTYPES, default="bfloat16", help="type of cached keys and values (bfloat16)"
-    )
+    parser.add_argument("--dtype", choices=DTYPES, default="bfloat16", help="type of cached keys and values (bfloat16)")
     options.add_json(parser)
 
 

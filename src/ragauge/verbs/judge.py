@@ -12,6 +12,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ragauge.cost.hardware import DEVICES, DTYPES
 from ragauge.errors import UserError
 from ragauge.verbs import _options as options
 
@@ -25,8 +26,8 @@ ENVIRONMENT = "RAGAUGE_JUDGE"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("records", type=Path, metavar="FILE.jsonl", help="records of a method that looks for evidence")
     parser.add_argument("--model", help="a judge on this machine: a catalogued model, a source or a folder")
-    parser.add_argument("--dtype", default="float32", choices=options.DTYPES)
-    parser.add_argument("--device", default="cpu", choices=options.DEVICES)
+    parser.add_argument("--dtype", default="float32", choices=DTYPES)
+    parser.add_argument("--device", default="cpu", choices=DEVICES)
     parser.add_argument(
         "--threads", type=options.count, metavar="N", help="threads of a local judge; default: all cores"
     )

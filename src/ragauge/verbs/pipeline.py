@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ragauge import registry
+from ragauge.cost.hardware import DEVICES, DTYPES
 from ragauge.errors import UserError
 from ragauge.verbs import _options as options
 
@@ -35,8 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--pipeline", metavar="LABEL", help="the pipeline of --config")
     options.add_settings(parser, PipelineSettings, ELSEWHERE, **CHOICES)
     add("--model", default="smollm2-135m-instruct", help="the decoder: name, source or folder")
-    add("--dtype", default="float32", choices=options.DTYPES, help="type of the decoder's weights and cache")
-    add("--device", default="cpu", choices=options.DEVICES, help="where the decoder runs")
+    add("--dtype", default="float32", choices=DTYPES, help="type of the decoder's weights and cache")
+    add("--device", default="cpu", choices=DEVICES, help="where the decoder runs")
     add("--onnx", type=Path, metavar="FOLDER", help="run the decoder that `ragauge export` wrote, with ONNX Runtime")
     add(
         "--adapters", type=Path, metavar="FILE.safetensors", help="read neighbours with what `ragauge retrofit` trained"

@@ -6,6 +6,7 @@ import argparse
 from contextlib import ExitStack
 from pathlib import Path
 
+from ragauge.cost.hardware import DEVICES
 from ragauge.errors import UserError
 from ragauge.verbs import _options as options
 
@@ -16,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--model", default="smollm2-135m-instruct", help="the decoder: name, source or folder")
     add("--dtype", default="float32", choices=("float32", "bfloat16"))
-    add("--device", default="cpu", choices=options.DEVICES)
+    add("--device", default="cpu", choices=DEVICES)
     add("--database", type=Path, required=True, metavar="FOLDER", help="the chunk database to train on")
     add("--index", type=Path, metavar="FOLDER", help="start a server of this index for the length of the training")
     add("--server", metavar="HOST:PORT", help="ask a running server")

@@ -1,0 +1,10 @@
+"""The number types and devices that a decoder runs with. Every choice of them, and every table by them, uses these."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+Dtype = Literal["float32", "bfloat16", "float16"]
+Device = Literal["cpu", "cuda"]
+DTYPES: tuple[str, ...] = get_args(Dtype)
+DEVICES: tuple[str, ...] = get_args(Device)
