@@ -39,6 +39,18 @@ def test_decode_prints_a_ratio_for_every_task_and_attention(root: Path, model: P
     assert output.count("competing load") == 4
 
 
+def test_peers_prints_times_ratios_and_reasons(root: Path, model: Path) -> None:
+    engines = "ragauge float32,transformers sdpa,llama.cpp"
+    output = benchmark(root, "peers.py", "--model", str(model), "--engines", engines, "--small", "--json")
+    result = json.loads(output.splitlines()[-1])
+    assert result["times"]["decode_ms"].keys() == {"ragauge float32", "transformers sdpa"}
+    assert all(one["n"] == 1 and one["least"] > 0 for one in result["times"]["prefill_40_s"].values())
+    assert result["ratios"]["decode_ms"]["ragauge float32"]["transformers sdpa"] > 0
+    assert result["floors_ms"]["ragauge float32"] > 0
+    assert re.search("xllamacpp|GGUF", result["skipped"]["llama.cpp"])  # not installed, or no such file of this model
+    assert "int8_decode_openvino" in result["not_measured"]
+
+
 def test_online_latency_prints_times_over_the_floor(root: Path, model: Path, tmp_path: Path) -> None:
     lengths = tmp_path / "lengths.json"
     lengths.write_text('{"preamble": 4, "documents": [30, 30, 30], "query": 5, "task": 3}')

@@ -20,7 +20,7 @@ from ragauge.assets.catalog import Entry, entries
 from ragauge.assets.store import NotFetchedError, Store
 from ragauge.errors import UserError, unknown
 
-__all__ = ["Entry", "NotFetchedError", "describe", "entries", "fetch", "fetch_named", "resolve"]
+__all__ = ["Entry", "NotFetchedError", "describe", "entries", "fetch", "fetch_named", "original", "resolve"]
 
 SOURCES = ("hf", "http", "https", "path", "pypi")
 FORMS = "hf:organisation/name, pypi:name==version, https://host/file, path:/folder"
@@ -57,6 +57,11 @@ def resolve(
         UserError: as `fetch`, and for a name that is none of the three; then the choices are listed.
     """
     return _ready(Store(home or store.home(), progress, verify), name_or_source, where)
+
+
+def original(name_or_source: str, *, home: Path | None = None) -> Path:
+    """An asset as it was fetched, such as the GGUF file of a model that `resolve` converts; raises as it does."""
+    return _fetched(Store(home or store.home()), _entry(name_or_source))
 
 
 def describe(name_or_source: str, *, home: Path | None = None) -> dict[str, Any]:
@@ -121,9 +126,12 @@ def _entry(name: str, where: str = "") -> Entry:
 
 
 def _ready(target: Store, name: str, where: str = "") -> Path:
-    entry = _entry(name, where)
+    return _loadable(target, _fetched(target, _entry(name, where)))
+
+
+def _fetched(target: Store, entry: Entry) -> Path:
     path = _fetch(target, entry.source, entry, entry.sha256)
-    return _loadable(target, path / entry.use if entry.use else path)
+    return path / entry.use if entry.use else path
 
 
 def _fetch(target: Store, source: str, entry: Entry, sha256: str | None) -> Path:
