@@ -327,6 +327,19 @@ def test_kept_tokens_moved_together(lm: LM) -> None:
     torch.testing.assert_close(mine, theirs, **WITHIN)
 
 
+def test_kept_tokens_shifted_stand_where_they_would_have_been_moved_to(lm: LM) -> None:
+    """Each head keeps other tokens: moving the document before they were kept or the kept ones after is the same."""
+    cache, _ = documents(lm)
+    kept, places = choice(lm, ragged=True), Span(0, 22)
+    after = cache.keep_by_head(kept, 3)
+    after.shift(Span(0, after.length), [30.5] * after.length)
+    cache.move(places, line(30.5, 22))
+    before = cache.keep_by_head(kept, 3)
+    row = Row(ids(3, 7), line(60, 3), (Span(0, before.length),))
+    mine, theirs = (read(lm, c, row, last_logits=True).last_logits for c in (after, before))
+    torch.testing.assert_close(mine, theirs, **WITHIN)
+
+
 def test_a_response_goes_on_over_slots_by_head(lm: LM) -> None:
     cache, _ = documents(lm)
     everything = [[list(range(22))] * heads for heads in lm.shape.kv_heads]

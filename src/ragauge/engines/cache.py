@@ -17,6 +17,9 @@ from ragauge.cost.shape import Shape
 from ragauge.engines.protocol import Span
 from ragauge.engines.rope import rotated_on
 
+Watch = Callable[[int, Tensor, Tensor, Tensor | None], None]
+"""Called as (layer, queries (row, head, query, dim), keys (row, kv_head, key, dim), bias) before each attention."""
+
 
 class Content(NamedTuple):
     """Slots whose content has a name: those from `start` to `stop` hold the named content from `offset` on."""
@@ -25,6 +28,14 @@ class Content(NamedTuple):
     stop: int
     name: str
     offset: int
+
+
+class Tempered(NamedTuple):
+    """Keys whose scores get a temperature and whose weight beside all other keys gets a scale (APE)."""
+
+    keys: Tensor  # (token,) bool
+    temperature: float
+    scale: float
 
 
 def merge(spans: Iterable[Span]) -> tuple[Span, ...]:
@@ -48,6 +59,8 @@ class KVCache:
         self.v = [torch.empty_like(k) for k in self.k]  # one a layer: (kv_head, token, dim)
         self.positions = torch.empty(capacity, dtype=torch.float32, device=device)  # (token,), real-valued
         self.bias: Tensor | None = None  # (token,), fp32, added to every attention score of a key; None: all zero
+        self.tempered: Tempered | None = None  # None: no key is
+        self.watch: Watch | None = None  # is shown each layer's queries and keys; not copied with the cache
         self.beside: Callable[..., Tensor | None] | None = None  # (layer, states, positions=): added after attention
         self.head_positions: list[Tensor] | None = None  # a layer: (kv_head, slot); inf: no token
         self.ragged = False  # some head keeps fewer tokens than others
@@ -71,7 +84,7 @@ class KVCache:
         grown = self._like(max(needed, self.capacity + self.capacity // 2))
         grown._fill(self, slice(0, self.length))
         self.k, self.v, self.positions, self.bias = grown.k, grown.v, grown.positions, grown.bias
-        self.head_positions = grown.head_positions
+        self.head_positions, self.tempered = grown.head_positions, grown.tempered
 
     def append(self, source: KVCache, span: Span) -> None:
         """Add a span of another cache's slots at the end of this one."""
@@ -84,6 +97,16 @@ class KVCache:
         if self.bias is None:
             self.bias = torch.zeros_like(self.positions)
         self.bias[span.start : span.stop] += value
+
+    @torch.inference_mode()
+    def temper(self, span: Span, temperature: float, scale: float) -> None:
+        """Give the span's keys, and those given it before, a temperature and a scale for all tokens read from now on.
+
+        See `decoder.tempered_attention`.
+        """
+        keys = torch.zeros_like(self.positions, dtype=torch.bool) if self.tempered is None else self.tempered.keys
+        keys[span.start : span.stop] = True
+        self.tempered = Tempered(keys, temperature, scale)
 
     @torch.inference_mode()
     def move(self, span: Span, positions: Sequence[float]) -> None:
@@ -101,6 +124,19 @@ class KVCache:
             if self.head_positions is not None:
                 self.head_positions[layer][:, at] = torch.where(old.isinf(), old, new)
         self.positions[at] = new
+        self.forget(span)
+
+    @torch.inference_mode()
+    def shift(self, span: Span, by: Sequence[float]) -> None:
+        """Move a span's tokens by a distance, one a slot, from wherever each head has them; see `move`."""
+        distance = torch.tensor(list(by), dtype=torch.float32, device=self.positions.device)
+        at = slice(span.start, span.stop)
+        for layer, k in enumerate(self.k):
+            if self.shape.position == "rope":
+                k[:, at] = rotated_on(k[:, at], distance, self.shape)
+            if self.head_positions is not None:
+                self.head_positions[layer][:, at] += distance
+        self.positions[at] += distance
         self.forget(span)
 
     @torch.inference_mode()
@@ -145,6 +181,9 @@ class KVCache:
         self._contents = [c._replace(stop=min(c.stop, length)) for c in self._contents if c.start < length]
         if self.bias is not None:
             self.bias = torch.where(torch.arange(self.capacity, device=self.bias.device) < self.length, self.bias, 0)
+        if self.tempered is not None:
+            used = torch.arange(self.capacity, device=self.positions.device) < self.length
+            self.tempered = self.tempered._replace(keys=self.tempered.keys & used)
 
     def named(self, spans: Sequence[Span], name: str) -> None:
         """Say that `spans`, side by side at the cache's end, hold the content of this name."""
@@ -164,7 +203,7 @@ class KVCache:
 
     def contents(self, spans: Sequence[Span]) -> list[tuple[str, int, int]] | None:
         """What the spans hold: (name, first token of it, last), in order; None where a slot has no name or a bias."""
-        if self.bias is not None or self.head_positions is not None:
+        if self.bias is not None or self.tempered is not None or self.head_positions is not None:
             return None
         found = []
         for span in merge(spans):
@@ -217,6 +256,10 @@ class KVCache:
         if source.bias is not None:
             self.bias = torch.zeros_like(self.positions) if self.bias is None else self.bias
             self.bias[self.length : stop] = source.bias[slots]
+        if source.tempered is not None:
+            mine = torch.zeros_like(self.positions, dtype=torch.bool) if self.tempered is None else self.tempered.keys
+            mine[self.length : stop] = source.tempered.keys[slots]
+            self.tempered = source.tempered._replace(keys=mine)
         self._fill_by_head(source, slots, stop)
         moved = self.length - slots.start
         self._contents += [

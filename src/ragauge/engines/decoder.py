@@ -12,15 +12,12 @@ from torch import Tensor
 
 from ragauge.cost.flop import Layers
 from ragauge.cost.shape import Shape
-from ragauge.engines.cache import KVCache
+from ragauge.engines.cache import KVCache, Tempered, Watch
 from ragauge.engines.kernels import project
 from ragauge.engines.layout import Layout
 from ragauge.engines.rope import alibi_bias, rotate, rotation
 
-Observer = Callable[[int, Tensor, Tensor, Tensor | None], None]
-"""Called as (layer, queries (row, head, query, dim), keys (row, kv_head, key, dim), bias) before each attention."""
-
-
+Observer = Watch
 Turn = tuple[Tensor, Tensor]
 """Cosines and sines of a rotation, (token, 1, dim) each."""
 Attend = Callable[[int, Tensor], Tensor]
@@ -168,9 +165,13 @@ class Decoder:
             layout.put(v.transpose(0, 1), cache.v[index], 1)
             queries, keys = layout.pad(q), layout.keys(cache.k[index])
             added = bias if common else self._bias(positions, cache, layout, index)
-            if observe is not None:
-                observe(index, queries, keys, added)
-            return layout.pack(attention(queries, keys, layout.keys(cache.v[index]), layout, added))
+            for watch in (observe, cache.watch):
+                if watch is not None:
+                    watch(index, queries, keys, added)
+            values = layout.keys(cache.v[index])
+            if cache.tempered is not None:
+                return layout.pack(tempered_attention(queries, keys, values, added, layout, cache.tempered))
+            return layout.pack(attention(queries, keys, values, layout, added))
 
         return attend
 
@@ -196,9 +197,10 @@ class Decoder:
         Args:
             layer: of a cache with slots by head, whose keys' positions and gaps are the layer's own.
         """
-        if self.slopes is None and cache.bias is None and not (layer is not None and cache.ragged):
+        ragged = layer is not None and cache.ragged
+        if self.slopes is None and cache.bias is None and cache.tempered is None and not ragged:
             return None
-        bias = torch.zeros((), device=positions.device)
+        bias = torch.zeros(1, 1, 1, 1, device=positions.device)
         if cache.bias is not None:
             bias = layout.of_keys(cache.bias)[:, None, None, :].expand(-1, 1, layout.queries, -1)
         hidden = None
@@ -246,6 +248,23 @@ def biased_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
     if q.dtype == torch.float32:
         return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, enable_gqa=q.shape[1] != k.shape[1])
     return (scores(q, k, bias).softmax(-1).to(v.dtype)) @ _repeat(v, q.shape[1])
+
+
+def tempered_attention(
+    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, layout: Layout, tempered: Tempered
+) -> Tensor:
+    """`attention` in which some keys C have a temperature T and a scale S (Yang et al., ICLR 2025, section 4).
+
+    Attention over C alone, of scores s / T, is merged with that over the other keys by the weights softmax of
+    (S T lse_C, lse), lse_C = log sum exp(s_j / T) over C. In one softmax: the scores of C are s / T + (S T - 1) lse_C.
+    """
+    raw = scores(q, k, bias)
+    chosen = layout.of_keys(tempered.keys)[:, None, None, :]
+    cooled = raw / tempered.temperature
+    total = cooled.masked_fill(~chosen, float("-inf")).logsumexp(-1, keepdim=True)
+    total = total.masked_fill(total.isinf(), 0.0)  # of a query that sees none of them
+    added = (tempered.scale * tempered.temperature - 1) * total
+    return torch.where(chosen, cooled + added, raw).softmax(-1).to(v.dtype) @ _repeat(v, q.shape[1])
 
 
 def scores(q: Tensor, k: Tensor, bias: Tensor | None) -> Tensor:

@@ -49,7 +49,8 @@ class LM(RecordedEngine):
 
     def decode(self, cache: KVCache, ids: list[int], position: float, most: int, ended: Ended | None) -> list[int]:
         """See `RecordedEngine.decode`."""
-        plain = cache.bias is None and cache.beside is None and cache.head_positions is None
+        hooks = (cache.bias, cache.tempered, cache.watch, cache.beside, cache.head_positions)
+        plain = all(hook is None for hook in hooks)
         if self.steps and plain and self.steps.ready(cache.length + most - 1):
             ids = self.steps.continued(cache, ids, position, most, ended)
         while len(ids) < most and not (ended and ended(ids)):

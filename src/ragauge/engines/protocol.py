@@ -9,7 +9,7 @@ observed attention. A method states what it requires (`Method.required`), an eng
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import Enum
@@ -222,6 +222,14 @@ class SpanEngine(Engine, Protocol):
             position: position of that token; later ones follow by one each.
 
         Returns: the new token ids; an end-of-text id is left out, a token that completes a stop string is kept.
+        """
+        ...
+
+    def generate_by(self, choose: Callable[[list[int]], int], position: float, limits: Limits) -> list[int]:
+        """A response whose next token `choose` names, given those so far; it ends where `generate` would.
+
+        Args:
+            position: the largest that the first token has anywhere; the context ends the response, too.
         """
         ...
 

@@ -155,6 +155,19 @@ class RecordedEngine(ABC):
             self._finish(Call("decode", (1,), (past,), logits=(1,), steps=steps), started)
         return ids[:-1] if not limits.ignore_stop and ids[-1] in self.shape.eos else ids
 
+    @torch.inference_mode()
+    def generate_by(self, choose: Callable[[list[int]], int], position: float, limits: Limits) -> list[int]:
+        """See `SpanEngine.generate_by`."""
+        most = min(limits.max_new_tokens, int(self.shape.max_context - position))
+        ids = [choose([])]
+        self.first_token_at = time.perf_counter()
+        self.token_at = [self.first_token_at] if self.timed else []
+        ended = partial(self._ended, limits=limits) if self._watches(limits) else None
+        while len(ids) < most and not (ended and ended(ids)):
+            ids.append(choose(ids))
+            self._clock(ids)
+        return ids[:-1] if not limits.ignore_stop and ids[-1] in self.shape.eos else ids
+
     # ---- caches
 
     def new_cache(self, capacity: int) -> KVCache:

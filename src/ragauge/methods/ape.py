@@ -1,0 +1,41 @@
+"""APE, adaptive parallel encoding (Yang et al., ICLR 2025, arXiv 2502.05431)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from ragauge.engines.protocol import Capabilities, Capability, Limits, SpanEngine
+from ragauge.methods._base import Answer, Method
+from ragauge.methods._windows import Windows, read_windows
+from ragauge.methods.superposition import split_paths
+from ragauge.prompts import Prompt
+
+
+@dataclass(frozen=True)
+class Ape(Method):
+    """Parallel windows behind a shared preamble; attention on documents gets a temperature and a scale.
+
+    Section 4 of the paper; defaults of the released README and demo (Infini-AI-Lab/APE, `demo_ape.py`; its ChatRAG
+    script has a scale of 1.0). The question and the response attend to all documents' keys with the temperature, and
+    their sum of exponentials to the power of `scale` x `temperature` is weighed against all other keys (in fp32; the
+    released code rounds it to bfloat16). With ALiBi the temperature divides the biased scores. The engine's
+    `KVCache.temper` does this in one softmax. Both at 1 are `parallel_windows` with `shared_prefix`.
+    """
+
+    requires: ClassVar[Capabilities] = frozenset({Capability.SPANS})
+
+    temperature: Annotated[float, Field(gt=0)] = 0.9  # of the scores of documents' keys
+    scale: Annotated[float, Field(gt=0)] = 0.9  # of the logarithm of their summed weight
+
+    def prepare(self, engine: SpanEngine, prompt: Prompt) -> Windows:
+        paths = split_paths(len(prompt.documents), None)
+        windows = read_windows(engine, prompt, paths, indent="left", shared_prefix=True)
+        for span in windows.spans:
+            windows.reading.cache.temper(span, self.temperature, self.scale)
+        return windows
+
+    def answer(self, engine: SpanEngine, state: Windows, prompt: Prompt, limits: Limits) -> Answer:
+        return state.answer(prompt, limits)

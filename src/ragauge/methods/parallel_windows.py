@@ -1,0 +1,38 @@
+"""Parallel Context Windows (Ratner et al., ACL 2023)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from ragauge.engines.protocol import Capabilities, Capability, Limits, SpanEngine
+from ragauge.methods._base import Answer, Method
+from ragauge.methods._windows import Indent, Windows, read_windows
+from ragauge.methods.superposition import split_paths
+from ragauge.prompts import Prompt
+
+
+@dataclass(frozen=True)
+class ParallelWindows(Method):
+    """Documents are read alone, at the same positions, each behind the begin of text; the question sees them all.
+
+    Section 2 of the paper; released code: AI21Labs/Parallel-Context-Windows, `pcw_wrapper.py`. The question stands
+    after the longest window. The paper's prompts have no preamble: here it stands before the windows, and its first
+    token is every window's begin of text (a copy of its own would have the same keys and values), also where the
+    tokenizer has none. With `shared_prefix` a window reads the whole preamble: one window is then the naive prompt.
+    """
+
+    requires: ClassVar[Capabilities] = frozenset({Capability.SPANS})
+
+    windows: Annotated[int, Field(ge=1)] | None = None  # adjacent documents are joined into so many; None: one each
+    indent: Indent = "left"  # windows begin together, or end together (the released code's option)
+    shared_prefix: bool = False  # windows see the whole preamble
+
+    def prepare(self, engine: SpanEngine, prompt: Prompt) -> Windows:
+        paths = split_paths(len(prompt.documents), self.windows)
+        return read_windows(engine, prompt, paths, indent=self.indent, shared_prefix=self.shared_prefix)
+
+    def answer(self, engine: SpanEngine, state: Windows, prompt: Prompt, limits: Limits) -> Answer:
+        return state.answer(prompt, limits)
