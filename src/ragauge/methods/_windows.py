@@ -7,8 +7,8 @@ from typing import Literal
 
 from ragauge.engines.protocol import Limits, Span, SpanEngine
 from ragauge.methods._base import Answer
+from ragauge.methods._paths import Paths
 from ragauge.methods._reading import Reading
-from ragauge.methods.superposition import Paths
 from ragauge.prompts import PREAMBLE, TASK, Name, Prompt, PromptGraph, Segment, unit_steps
 
 Indent = Literal["left", "right"]

@@ -9,8 +9,8 @@ from pydantic import Field
 
 from ragauge.engines.protocol import Capabilities, Capability, Limits, SpanEngine
 from ragauge.methods._base import Answer, Method
+from ragauge.methods._paths import split_paths
 from ragauge.methods._windows import Indent, Windows, read_windows
-from ragauge.methods.superposition import split_paths
 from ragauge.prompts import Prompt
 
 

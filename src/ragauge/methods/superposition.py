@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
 from ragauge.engines.protocol import Capabilities, Capability, Extension, Limits, SpanEngine
 from ragauge.methods._base import Answer, Method
+from ragauge.methods._paths import Paths, split_paths
 from ragauge.methods._reading import Reading
 from ragauge.prompts import LAYOUTS, PREAMBLE, TASK, Name, Prompt, PromptGraph, Segment, unit_steps
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-Paths = list[tuple[int, ...]]
-"""The documents of each parallel path."""
 
 ROOM_A_PATH = 48  # tokens reserved for each path's copy of the query, so that reading them copies nothing
 ROOM = 256  # and for the task and the response
@@ -170,13 +167,6 @@ class _Round:
 
     def attended(self, read: Extension) -> list[tuple[Name, Name, Tensor]]:
         return list(zip(self.documents, self.queries, read.attention, strict=True))
-
-
-def split_paths(documents: int, factor: int | None) -> Paths:
-    """Adjacent documents joined so that `factor` paths hold as even a number of them as can be."""
-    paths = min(factor or documents, documents)
-    edges = [round(i * documents / paths) for i in range(paths + 1)]
-    return [tuple(range(a, b)) for a, b in pairwise(edges)]
 
 
 def mean_logp(read: Extension) -> list[float]:
