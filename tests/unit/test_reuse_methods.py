@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +13,7 @@ from torch import Tensor
 import tiny_models
 from ragauge import methods
 from ragauge.engines import LM, Limits
+from ragauge.methods._base import plain_row
 from ragauge.prompts import PREAMBLE, TASK, Prompt, PromptGraph, Segment, unit_steps
 from tiny_models import dense, tiny_prompt
 
@@ -72,6 +73,11 @@ def answered(lm: LM, asked: Variant, prompt: Prompt) -> tuple[list[int], Tensor]
             variant("parallel_windows", shared_prefix=True),
             tiny_prompt(),
         ),
+        (variant("epic", tokens=14), variant("naive"), tiny_prompt()),
+        (variant("cache_blend", recompute=1.0), variant("naive"), tiny_prompt()),
+        (variant("cache_blend", recompute=1.0, criterion="key"), variant("naive"), tiny_prompt()),
+        (variant("prophet_kv", recompute=1.0), variant("naive"), tiny_prompt()),
+        (variant("prophet_kv", recompute=0.0), variant("naive_reuse"), tiny_prompt()),
     ],
     ids=lambda value: str(value)[:40],
 )
@@ -159,3 +165,136 @@ def recorded(outputs: list[Tensor]) -> Callable[..., Tensor]:
         return outputs[-1]
 
     return attend
+
+
+# ---- stored documents, partly read again
+
+
+def apart(prompt: Prompt) -> PromptGraph:
+    """Preamble and documents, each read alone, in the plain prompt's places."""
+    graph = PromptGraph([Segment(PREAMBLE, prompt.preamble, unit_steps(0, len(prompt.preamble)))])
+    at = len(prompt.preamble)
+    for i, ids in enumerate(prompt.documents):
+        graph.add(Segment(("document", i), ids, unit_steps(at, len(ids))))
+        at += len(ids)
+    return graph
+
+
+def read_again(graph: PromptGraph, prompt: Prompt, again: Sequence[int]) -> tuple[PromptGraph, Tensor]:
+    """`graph` with the tokens at some positions and the question as new tokens; the bias hides what they replace."""
+    context = [t for s in graph for t in s.ids]
+    ids = [context[p] for p in again] + prompt.query + prompt.task
+    places = [*again, *range(len(context), len(context) + len(prompt.query) + len(prompt.task))]
+    whole, parents = graph.copy(), tuple(s.name for s in graph)
+    for token, place in zip(ids, places, strict=True):
+        whole.add(Segment(("again", place), [token], [float(place)], parents))
+        parents = (*parents, ("again", place))
+    keys, count = [*range(len(context)), *places], len(context)
+    hidden = [[q >= count and (k > keys[q] or (n < count and k in again)) for n, k in enumerate(keys)]
+              for q in range(len(keys))]  # fmt: skip
+    return whole, torch.zeros(len(keys), len(keys)).masked_fill(torch.tensor(hidden), -torch.inf)
+
+
+@pytest.mark.parametrize("bos", [False, True])
+@pytest.mark.parametrize("tokens", [1, 6])
+def test_epic_reads_first_tokens_again(plain_lm: LM, tokens: int, bos: bool) -> None:
+    prompt = tiny_prompt()
+    begun = replace(prompt, documents=[[*prompt.preamble[:1], *d] for d in prompt.documents]) if bos else prompt
+    again, at = [], len(prompt.preamble)
+    for ids in begun.documents:
+        again += range(at, at + min(tokens, len(ids)))
+        at += len(ids)
+    expected, _ = dense(plain_lm, *read_again(apart(begun), begun, again))
+    _, logits = answered(plain_lm, variant("epic", tokens=tokens, bos=bos), prompt)
+    torch.testing.assert_close(logits, expected[-1], **TOLERANCE)
+
+
+def test_epic_without_tokens_drops_a_begin_of_text(plain_lm: LM) -> None:
+    prompt = tiny_prompt()
+    graph = PromptGraph([Segment(PREAMBLE, prompt.preamble, unit_steps(0, len(prompt.preamble)))])
+    at = len(prompt.preamble)
+    for i, ids in enumerate(prompt.documents):
+        graph.add(Segment(("begin", i), prompt.preamble[:1], [at - 1.0]))
+        graph.add(Segment(("document", i), ids, unit_steps(at, len(ids)), (("begin", i),)))
+        at += len(ids)
+    ids = [*prompt.query, *prompt.task]
+    graph.add(Segment(TASK, ids, unit_steps(at, len(ids)), (PREAMBLE, *documents_of(prompt))))
+    expected, _ = dense(plain_lm, graph, hide_begins(graph))
+    _, logits = answered(plain_lm, variant("epic", tokens=0), prompt)
+    torch.testing.assert_close(logits, expected[-1], **TOLERANCE)
+
+
+def traced(lm: LM, asked: Variant, prompt: Prompt) -> tuple[list[Any], list[Any]]:
+    """The calls of an answer, and the rows of each."""
+    rows, whole = [], lm.extend
+
+    def extend(cache: Any, asked_rows: Any, **options: Any) -> Any:
+        rows.append(asked_rows)
+        return whole(cache, asked_rows, **options)
+
+    method = methods.make(asked[0], **asked[1])
+    with pytest.MonkeyPatch.context() as patch, lm.tracing() as trace:
+        patch.setattr(lm, "extend", extend)
+        method.answer(lm, method.prepare(lm, prompt), prompt, LIMITS)
+    return [c for c in trace if c.stage not in ("move", "decode", "rank")], rows
+
+
+@pytest.mark.parametrize("criterion", ["value", "key"])
+def test_cache_blend_reads_what_changed_the_most(lm: LM, criterion: str) -> None:
+    """The tokens of layers 2 on are those whose layer 1 differs the most between the plain prompt and alone."""
+    prompt = tiny_prompt()
+    state = methods.make("naive_reuse").prepare(lm, prompt)
+    alone = state.assembled(prompt, 0).cache
+    whole = lm.new_cache(alone.length)
+    lm.extend(whole, [plain_row([t for s in (prompt.preamble, *prompt.documents) for t in s])], stage="x")
+    mine, theirs = (c.v[1] if criterion == "value" else c.k[1] for c in (alone, whole))
+    distance = ((mine - theirs)[:, : alone.length] ** 2).sum((0, 2))[len(prompt.preamble) :]
+    count = int(0.3 * len(distance))
+    expected = sorted((distance.topk(count).indices + len(prompt.preamble)).tolist())
+    calls, rows = traced(lm, variant("cache_blend", recompute=0.3, criterion=criterion), prompt)
+    question = list(range(alone.length, alone.length + 10))
+    assert list(rows[-1][0].slots) == expected + question
+    assert [(c.stage, c.layers, c.offline) for c in calls[-2:]] == [
+        ("check", (0, 2), False),
+        ("prompt", (2, 3), False),
+    ]
+    assert sum(c.offline for c in calls) == 5
+
+
+def test_prophet_kv_reads_what_the_question_attends_to(plain_lm: LM) -> None:
+    prompt = tiny_prompt()
+    whole, bias = read_again(apart(prompt), prompt, [])
+    _, weights = dense(plain_lm, whole, bias)
+    start, count = len(prompt.preamble), sum(map(len, prompt.documents))
+    context = weights[:, :, start + count :, : start + count]
+    attended = (context / context.sum(-1, keepdim=True)).mean((0, 1, 2))[start:]
+    expected = sorted((attended.topk(int(0.2 * count)).indices + start).tolist())
+    calls, rows = traced(plain_lm, variant("prophet_kv"), prompt)
+    assert list(rows[-1][0].slots)[:-10] == expected
+    assert [(c.stage, c.offline) for c in calls[-2:]] == [("query", False), ("prompt", False)]
+    logits = answered(plain_lm, variant("prophet_kv"), prompt)[1]
+    torch.testing.assert_close(
+        logits, dense(plain_lm, *read_again(apart(prompt), prompt, expected))[0][-1], **TOLERANCE
+    )
+
+
+def test_neighbours_are_read_before_a_document_is_stored(tmp_path: Any) -> None:
+    """With one neighbour, of two documents each has seen the other; all read again is the plain prompt as before."""
+    lm, prompt = tiny_models.tiny_lm(FAMILIES["llama"]), tiny_prompt([9, 14])
+    encoder = f"path:{tiny_models.encoder(tmp_path)}"
+    graph = PromptGraph([Segment(PREAMBLE, prompt.preamble, unit_steps(0, 7))])
+    for at, i in ((7.0, 0), (16.0, 1)):
+        other = prompt.documents[1 - i]
+        graph.add(Segment(("begin", i), other, unit_steps(at - len(other), len(other))))
+        graph.add(
+            Segment(("document", i), prompt.documents[i], unit_steps(at, len(prompt.documents[i])), (("begin", i),))
+        )
+    ids = [*prompt.query, *prompt.task]
+    graph.add(Segment(TASK, ids, unit_steps(30, len(ids)), (PREAMBLE, *documents_of(prompt))))
+    expected, _ = dense(lm, graph, hide_begins(graph))
+    behind = {"neighbours": 3, "encoder": encoder}
+    _, logits = answered(lm, variant("prophet_kv", recompute=0.0, **behind), prompt)
+    torch.testing.assert_close(logits, expected[-1], **TOLERANCE)
+    for score in ("mean", "last_layer"):
+        again = answered(lm, variant("prophet_kv", recompute=1.0, score=score, **behind), prompt)[1]
+        torch.testing.assert_close(again, answered(lm, variant("naive"), prompt)[1], **TOLERANCE)

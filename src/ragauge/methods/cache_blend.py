@@ -1,0 +1,62 @@
+"""CacheBlend (Yao et al., EuroSys 2025, arXiv 2405.16444)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from ragauge.engines.protocol import Capabilities, Capability, Limits, SpanEngine
+from ragauge.methods._base import Answer, Method
+from ragauge.methods._stored import Assembled, Stored, largest, read_apart
+from ragauge.prompts import Prompt
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+CHECK = 1  # the layer whose keys or values are compared
+
+
+@dataclass(frozen=True)
+class CacheBlend(Method):
+    """Stored documents in their places; layers 0 and 1 read all tokens, later ones those that changed the most.
+
+    Section 4 of the paper; released code: YaoJiayi/CacheBlend, `vllm_blend/vllm/model_executor/models/llama.py`;
+    maintained: LMCache, `lmcache/v1/compute/blend/blender.py`. At layer 1 the new values are compared with the stored
+    ones; the share `recompute` of the documents' tokens with the largest squared difference, and the question, go on
+    through the other layers, in which they attend to the stored keys of the rest. One set serves all layers, as in the
+    release (the paper's narrows from layer to layer). Two faults of the release are not reproduced: question tokens
+    compete for places in the set, and its mask lets a chosen token see later ones. The preamble is exact as it is
+    stored and is not read again. Requires ranges of layers, tokens rewritten in place and keys moved; a model of two
+    layers reads all.
+    """
+
+    requires: ClassVar[Capabilities] = frozenset({Capability.SPANS})
+
+    recompute: Annotated[float, Field(ge=0, le=1)] = 0.16  # share of the documents' tokens
+    criterion: Literal["value", "key"] = "value"  # what is compared: values (paper and release), rotated keys (LMCache)
+
+    def prepare(self, engine: SpanEngine, prompt: Prompt) -> Stored:
+        return read_apart(engine, prompt)
+
+    def answer(self, engine: SpanEngine, state: Stored, prompt: Prompt, limits: Limits) -> Answer:
+        room = len(prompt.query) + len(prompt.task) + limits.max_new_tokens
+        assembled, last = state.assembled(prompt, room), engine.shape.layers
+        span, checked = assembled.chosen_from, (0, min(CHECK + 1, last))
+        if checked == (0, last):
+            return assembled.answer(range(*span), limits)
+        stored = self._compared(assembled).clone()
+        read = engine.extend(assembled.cache, [assembled.row(range(*span))], stage="check", layers=checked)
+        changed = (self._compared(assembled).float() - stored.float()).pow(2).sum((0, 2))
+        found = largest(engine, changed, int(self.recompute * len(span)))
+        question = range(len(span), len(span) + len(assembled.question))
+        row = assembled.row([span.start + i for i in found], read.states[0][[*found, *question]])
+        blended = engine.extend(assembled.cache, [row], stage="prompt", layers=(checked[1], last), last_logits=True)
+        return assembled.response(blended, limits)
+
+    def _compared(self, assembled: Assembled) -> Tensor:
+        """The documents' keys or values at the layer where they are compared: (kv_head, token, dim)."""
+        cache, span = assembled.cache, assembled.chosen_from
+        layers = cache.v if self.criterion == "value" else cache.k
+        return layers[CHECK][:, span.start : span.stop]

@@ -1,0 +1,45 @@
+"""EPIC's LegoLink (Hu et al., ICML 2025, arXiv 2410.15332)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from ragauge.engines.protocol import Capabilities, Capability, Limits, SpanEngine
+from ragauge.methods._base import Answer, Method
+from ragauge.methods._stored import Stored, read_apart
+from ragauge.prompts import Prompt
+
+
+@dataclass(frozen=True)
+class Epic(Method):
+    """Stored documents in their places; the first `tokens` of each are read again with the question, at all layers.
+
+    Section 4 of the paper (LegoLink-k); released code: DerekHJH/epic, `benchmarks_ours/evals/e2e/main.py`, where it is
+    "kvlink-k". A document's first tokens draw attention because they were first; read again in their places they lose
+    that role. With 0 tokens (LegoLink-0) documents are read behind a begin of text which is then dropped, and nothing
+    is read again but the question. The paper's documents carry a begin of text each because their tokenizer writes
+    it; here the prompt is every method's, unless `bos`. The preamble is the paper's first segment and never read again.
+    Requires tokens to be rewritten in place and keys to be moved.
+    """
+
+    requires: ClassVar[Capabilities] = frozenset({Capability.SPANS})
+
+    tokens: Annotated[int, Field(ge=0)] = 16  # first tokens of a document that are read again
+    bos: bool = False  # every document begins with a copy of the prompt's first token, which stays in the prompt
+
+    def prepare(self, engine: SpanEngine, prompt: Prompt) -> Stored:
+        return read_apart(engine, self._begun(prompt), behind_first=self.tokens == 0)
+
+    def answer(self, engine: SpanEngine, state: Stored, prompt: Prompt, limits: Limits) -> Answer:
+        room = len(prompt.query) + len(prompt.task) + limits.max_new_tokens
+        assembled = state.assembled(self._begun(prompt), room)
+        first = [slot for span in state.documents for slot in range(*span)[: self.tokens]]
+        return assembled.answer(first, limits)
+
+    def _begun(self, prompt: Prompt) -> Prompt:
+        if not self.bos:
+            return prompt
+        return replace(prompt, documents=[[prompt.preamble[0], *ids] for ids in prompt.documents])

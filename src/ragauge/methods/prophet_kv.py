@@ -1,0 +1,112 @@
+"""ProphetKV (arXiv 2602.02579, ICML 2026), with FusionRAG's score and neighbours (arXiv 2601.12904, SIGMOD 2026)."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field
+
+from ragauge.cost.trace import Call
+from ragauge.engines.protocol import Capabilities, Capability, Limits, Row, Span, SpanEngine
+from ragauge.methods._base import Answer, Method
+from ragauge.methods._stored import Assembled, Stored, largest, read_apart
+from ragauge.prompts import Prompt, unit_steps
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Score = Literal["mean", "last_layer"]
+
+
+@dataclass(frozen=True)
+class ProphetKV(Method):
+    """Stored documents in their places; the question, read over them once, chooses which tokens are read again.
+
+    Algorithm 1 of the paper; no released code was found. The question's attention on preamble and documents, its own
+    keys left out of the softmax, is averaged over its tokens, heads and layers; the share `recompute` of the documents'
+    tokens that it falls on most is read again with the question, through all layers, and the first reading of the
+    question is dropped. `score` = last_layer is FusionRAG's: products of queries and keys, summed over the question
+    and heads, of the last layer alone (its share is 0.15). `neighbours` is FusionRAG's other half: offline, a document
+    is read again behind its most similar ones among the question's documents, found by `encoder` (theirs: BGE-M3), so
+    that what is stored has seen them. Requires watched queries, tokens rewritten in place and keys moved.
+    """
+
+    requires: ClassVar[Capabilities] = frozenset({Capability.SPANS})
+
+    recompute: Annotated[float, Field(ge=0, le=1)] = 0.2  # share of the documents' tokens
+    score: Score = "mean"
+    neighbours: Annotated[int, Field(ge=0)] = 0  # documents that a document is read behind; FusionRAG: about 10
+    encoder: str = "minilm"  # that finds neighbours: an asset's name or source
+
+    def assets(self) -> tuple[str, ...]:
+        return (self.encoder,) if self.neighbours else ()
+
+    def prepare(self, engine: SpanEngine, prompt: Prompt) -> Stored:
+        stored = read_apart(engine, prompt)
+        return _read_behind(stored, self._nearest(engine, prompt), prompt) if self.neighbours else stored
+
+    def answer(self, engine: SpanEngine, state: Stored, prompt: Prompt, limits: Limits) -> Answer:
+        room = len(prompt.query) + len(prompt.task) + limits.max_new_tokens
+        assembled = state.assembled(prompt, room)
+        span = assembled.chosen_from
+        scores = _question_scores(assembled, self.score)[span.start :]
+        found = largest(engine, scores, int(self.recompute * len(span)))
+        return assembled.answer([span.start + i for i in found], limits)
+
+    def _nearest(self, engine: SpanEngine, prompt: Prompt) -> list[list[int]]:
+        """The documents most similar to each, nearest last."""
+        from ragauge.rankers.dense import load_encoder
+
+        started, model = time.perf_counter(), load_encoder(self.encoder)
+        vectors = model.encode(prompt.document_texts)
+        macs = sum(model.macs(tokens) for tokens in model.count_tokens(prompt.document_texts))
+        engine.note(Call("rank", (), (), offline=True, macs=macs, seconds=time.perf_counter() - started))
+        similar = vectors @ vectors.T
+        np.fill_diagonal(similar, -np.inf)
+        count = min(self.neighbours, len(vectors) - 1)
+        return [sorted(range(len(row)), key=lambda j: row[j])[len(row) - count :] for row in similar.tolist()]
+
+
+def _question_scores(assembled: Assembled, score: Score) -> Tensor:
+    """How much the question attends to each slot of preamble and documents, which stay as they are: (slot,)."""
+    import torch
+
+    engine, cache, length, last = assembled.engine, assembled.cache, assembled.length, assembled.engine.shape.layers - 1
+    totals = torch.zeros(length, device=cache.positions.device)
+
+    def watch(layer: int, q: Tensor, k: Tensor, bias: Tensor | None) -> None:
+        from ragauge.engines.decoder import scores
+
+        if score == "mean":
+            shown = None if bias is None else bias[..., :length]
+            weights = scores(q, k[:, :, :length], shown).softmax(-1)
+            totals.add_(weights.sum((0, 1, 2)) / (q.shape[1] * len(assembled.question) * (last + 1)))
+        elif layer == last:
+            totals.add_(scores(q, k[:, :, :length], None).sum((0, 1, 2)))
+
+    cache.watch = watch
+    row = replace(assembled.row([]), slots=None)
+    engine.extend(cache, [row], stage="query")
+    cache.watch = None
+    cache.truncate(length)
+    return totals
+
+
+def _read_behind(stored: Stored, nearest: list[list[int]], prompt: Prompt) -> Stored:
+    """The same documents, each read again behind others, which stand side by side from position 0."""
+    engine, source = stored.engine, stored.cache
+    cache = engine.join(source, [stored.preamble], sum(map(len, stored.documents)))
+    for ids, before in zip(prompt.documents, nearest, strict=True):
+        spans = [stored.documents[j] for j in before]
+        start = sum(map(len, spans))
+        beside = engine.join(source, spans, len(ids)) if spans else engine.new_cache(len(ids))
+        beside.move(Span(0, start), unit_steps(0, start))
+        past = (Span(0, start),) if spans else ()
+        [span] = engine.extend(
+            beside, [Row(ids, unit_steps(start, len(ids)), past)], stage="documents", offline=True
+        ).spans
+        cache.append(beside, span)
+    return replace(stored, cache=cache)
