@@ -42,8 +42,12 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
     "dense": [{"top_k": 3}, {"path_caching": False}],
 }
 BY_CONTENT = {"cfic", "chunks", "free_extraction"}  # their calls follow from the text and what the model says of it
+BY_DEPTH = {"cache_blend"}  # its calls name layers, of which the tiny decoder has fewer; test_reuse_methods.py
 VARIANTS = [
-    (name, options) for name in methods.names() for options in [{}, *OPTIONS.get(name, [])] if name not in BY_CONTENT
+    (name, options)
+    for name in methods.names()
+    for options in [{}, *OPTIONS.get(name, [])]
+    if name not in BY_CONTENT | BY_DEPTH
 ]
 
 
@@ -72,7 +76,8 @@ def wrong_values(annotation: Any) -> list[Any]:
 
 def _beyond(limit: Any) -> list[float]:
     """Values outside of a pydantic Field's range."""
-    return [m.ge - 1 if hasattr(m, "ge") else m.gt for m in limit.metadata]
+    beyond = {"ge": -1, "gt": 0, "le": 1, "lt": 0}
+    return [getattr(m, name) + step for m in limit.metadata for name, step in beyond.items() if hasattr(m, name)]
 
 
 def refusals() -> list[tuple[str, str, Any]]:

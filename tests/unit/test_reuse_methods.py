@@ -12,7 +12,7 @@ from torch import Tensor
 
 import tiny_models
 from ragauge import methods
-from ragauge.engines import LM, Limits
+from ragauge.engines import LM, Limits, ShapeLM
 from ragauge.methods._base import plain_row
 from ragauge.prompts import PREAMBLE, TASK, Prompt, PromptGraph, Segment, unit_steps
 from tiny_models import dense, tiny_prompt
@@ -259,6 +259,11 @@ def test_cache_blend_reads_what_changed_the_most(lm: LM, criterion: str) -> None
         ("prompt", (2, 3), False),
     ]
     assert sum(c.offline for c in calls) == 5
+
+
+def test_cache_blend_without_weights_makes_the_same_calls(lm: LM) -> None:
+    traces = [traced(engine, variant("cache_blend"), tiny_prompt([12] * 3))[0] for engine in (lm, ShapeLM(lm.shape))]
+    assert [replace(c, seconds=None) for c in traces[0]] == traces[1]
 
 
 def test_prophet_kv_reads_what_the_question_attends_to(plain_lm: LM) -> None:
