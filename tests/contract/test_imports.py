@@ -24,7 +24,7 @@ ALLOWED: dict[str, set[str]] = {
     "io": set(),
     "cost": {"io"},
     "metrics": set(),
-    "assets": {"io"},
+    "assets": {"io", "prompts"},
     "prompts": set(),
     "rankers": {"assets"},
     "datasets": {"assets", "io", "metrics", "rankers"},
@@ -36,6 +36,7 @@ ALLOWED: dict[str, set[str]] = {
     "training": {"engines", "generation", "evidence", "prompts", "retrieval", "io", "assets", "datasets", "cost"},
     "experiment": {
         *("assets", "datasets", "engines", "methods", "retrieval", "training", "generation", "cost", "evidence", "io"),
+        *("prompts",),
         *("results",),  # `results.reads` alone, which is data
     },
     "evaluation": {

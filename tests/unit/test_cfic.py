@@ -35,10 +35,11 @@ VARIANTS: list[dict[str, Any]] = [
     {"top_k": 7, "d": 40},
     {"d": 0},
     {"prefix": False},
-    {"skip": False},
-    {"prefix": False, "skip": False},
     {"search": "first_token"},
+    {"search": "exhaustive"},
+    {"request": "copy"},
 ]
+WRITTEN: list[dict[str, Any]] = [{"skip": False, "d": 24}, {"prefix": False, "skip": False, "d": 24}]
 
 
 @pytest.fixture(params=sorted(tiny_models.SHAPES))
@@ -101,9 +102,53 @@ def test_another_model_can_find_the_evidence(name: str, finder_shape: Any) -> No
 
 def test_a_finder_reads_the_same_tokens() -> None:
     lm, other = long_lm(), long_lm()
-    other.tokenizer.add_tokens(["cats"])
+    other.tokenizer.add_special_tokens({"pad_token": "[PAD]"})  # as LongAlpaca has one more than Llama 2
+    lm.found_by(other)
+    assert lm.finder is other
+    vocabulary = other.tokenizer.get_vocab()
+    swapped = {"a": vocabulary["b"], "b": vocabulary["a"]}
+    other.tokenizer.get_vocab = lambda: vocabulary | swapped
     with pytest.raises(UserError, match="another vocabulary"):
         lm.found_by(other)
+
+
+def test_a_finder_is_asked_in_its_own_template() -> None:
+    lm, finder, prompt = long_lm(), long_lm(), prompt_of()
+    lm.found_by(finder, "vicuna")
+    read: list[str] = []
+    extend = finder.extend
+    finder.extend = lambda cache, rows, **o: (  # type: ignore[method-assign]
+        read.append(finder.tokenizer.decode(rows[0].ids)),
+        extend(cache, rows, **o),
+    )[1]
+    method = methods.make("cfic")
+    method.answer(lm, method.prepare(lm, prompt), prompt, LIMITS)
+    asked = "".join(read)
+    assert asked.startswith("<s>A chat between a curious user and an artificial intelligence assistant.")
+    assert "USER: Below is an article, read the article and answer my question after the article." in asked
+    assert (
+        "Now the article ends.\nSelect several sentences from the article to answer my question.\nQuestion: Where?"
+        in asked
+    )
+    assert "Question: Where? ASSISTANT:" in asked
+    assert "[user]" not in asked
+
+
+@pytest.mark.parametrize("options", WRITTEN, ids=str)
+def test_without_skip_decoding_the_decoder_writes(lm: LM, options: dict[str, Any]) -> None:
+    prompt = prompt_of()
+    answer = answered(lm, prompt, **options)
+    for piece in answer.evidence or ():
+        placed = piece.document is not None
+        assert not placed or prompt.sources[piece.document].text[piece.start : piece.stop] == piece.text
+        assert placed or piece.text not in ARTICLE
+
+
+def test_without_both_it_is_free_extraction(lm: LM) -> None:
+    prompt, free = prompt_of(), methods.make("free_extraction", volume=24)
+    expected = free.answer(lm, free.prepare(lm, prompt), prompt, LIMITS)
+    answer = answered(lm, prompt, prefix=False, skip=False, d=24)
+    assert (answer.evidence, answer.ids) == (expected.evidence, expected.ids)
 
 
 @pytest.mark.parametrize("options", VARIANTS, ids=str)
@@ -220,6 +265,11 @@ def _questions(tmp_path: Path) -> list[str]:
 def test_a_record_holds_its_evidence(tmp_path: Path) -> None:
     for record in run(tmp_path, "--method", "cfic", "--set", "d=40", "--limit", "2"):
         assert (record.status, record.reason) == ("ok", None)
+        assert record.request.startswith("Below is an article, read the article")
+        assert record.request.endswith(
+            f"{{article}}\nNow the article ends.\nSelect several sentences from the article "
+            f"to answer my question.\nQuestion: {record.question}"
+        )
         assert record.evidence
         assert all(ARTICLE[e.start : e.stop] == e.text for e in record.evidence)
         assert record.truncated == 0

@@ -137,6 +137,55 @@ def test_a_wide_beam_finds_the_best_prefixes_of_all(lm: LM, seed: int) -> None:
     assert found.steps == trie.depth
 
 
+def every_way(lm: LM, ids: Sequence[int], trie: Trie, k: int) -> dict[int, float]:
+    """Each sentence that is reached by taking one of the k likeliest tokens after every prefix, with its score."""
+    reached: dict[int, float] = {}
+    waiting: list[tuple[Node, list[int]]] = [(trie.root, [])]
+    while waiting:
+        node, start = waiting.pop()
+        logp = logits_after(lm, [*ids, 33, 34, 35], start).log_softmax(-1)
+        tokens = sorted({token for token, _ in trie.branches(node)}, key=lambda token: -float(logp[-1][token]))[:k]
+        for token, child in trie.branches(node):
+            if token not in tokens:
+                continue
+            if trie.settled(child):
+                new = [*start, token]
+                score = (
+                    float(logp[:-1].gather(1, torch.tensor(start, dtype=torch.long)[:, None]).sum()) if start else 0.0
+                )
+                reached |= dict.fromkeys(child.sentences, (score + float(logp[-1][token])) / len(new))
+            else:
+                waiting.append((child, [*start, token]))
+    return reached
+
+
+@pytest.mark.parametrize("k", [1, 2])
+def test_an_exhaustive_search_ranks_every_way_of_k_tokens(lm: LM, k: int) -> None:
+    ids, sentences = document(20, 3)
+    trie = Trie([ids[s.first : s.end] for s in sentences])
+    expected = every_way(lm, ids, trie, k)
+    found = prefix.search(lm, asked(lm, ids), trie, k, "exhaustive").prefixes
+    best = sorted(expected, key=lambda index: (-round(expected[index], 5), index))[:k]
+    assert [p.sentence for p in found] == best
+    assert [p.score for p in found] == pytest.approx([expected[index] for index in best], abs=1e-5)
+
+
+def test_what_is_written_after_prefixes_is_what_is_written_after_each_alone(lm: LM) -> None:
+    ids, sentences = document(20)
+    texts = [ids[s.first : s.end] for s in sentences]
+    context = asked(lm, ids)
+    found = prefix.search(lm, context, Trie(texts), k=3).prefixes
+    begun = [texts[p.sentence][: p.tokens] for p in found]
+    for together, start in zip(skip.write_on(lm, context, found, begun, 12), begun, strict=True):
+        alone = list(start)
+        while (
+            len(alone) < 12
+            and (token := int(logits_after(lm, [*ids, 33, 34, 35], alone)[-1].argmax())) not in lm.shape.eos
+        ):
+            alone.append(token)
+        assert together == alone
+
+
 @pytest.mark.parametrize("rule", ["beam", "first_token"])
 @pytest.mark.parametrize("k", [1, 3])
 def test_a_search_takes_a_pass_a_step_and_no_more_steps_than_the_trie_is_deep(lm: LM, k: int, rule: Any) -> None:

@@ -42,13 +42,23 @@ def test_alpaca_is_the_papers_wrapper() -> None:
     assert task == "\n\n### Response:\n"
 
 
+def test_conversations_as_llama_2_and_vicuna_were_trained() -> None:
+    said = "".join(wrapper("vicuna")).partition("USER: ")
+    assert said[0] == (
+        "A chat between a curious user and an artificial intelligence assistant. "
+        "The assistant gives helpful, detailed, and polite answers to the user's questions. "
+    )
+    assert said[2] == " ASSISTANT:"
+    assert wrapper("llama2") == ("[INST] ", " [/INST]")
+
+
 def test_plain_asks_for_an_answer() -> None:
     assert wrapper("plain") == ("", "\nAnswer:")
 
 
 def test_an_unknown_template_lists_the_choices() -> None:
     with pytest.raises(
-        UserError, match=r"unknown template 'alpca'; did you mean 'alpaca'\? known: alpaca, chat, plain"
+        UserError, match=r"unknown template 'alpca'; did you mean 'alpaca'\? known: alpaca, chat, llama2, plain, vicuna"
     ):
         wrapper("alpca")
 

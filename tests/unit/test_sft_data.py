@@ -19,6 +19,7 @@ from ragauge.engines import Limits, Row
 from ragauge.errors import UserError
 from ragauge.evidence import sft
 from ragauge.evidence.endpoint import Endpoint, EndpointError
+from ragauge.evidence.request import REQUESTS
 from ragauge.evidence.sft import Asked, Document
 from ragauge.methods.cfic import CFIC
 from ragauge.prompts import build_prompt, unit_steps
@@ -65,7 +66,7 @@ def test_spans_are_prose_in_whole_sentences_and_drawn_alike_every_time() -> None
 # ---- the same words as at inference
 
 
-@pytest.mark.parametrize("template", ["chat", "alpaca", "plain"])
+@pytest.mark.parametrize("template", ["chat", "alpaca", "vicuna"])
 def test_training_reads_what_the_method_reads(template: str) -> None:
     lm = tiny_models.tiny_lm(replace(tiny_models.LLAMA, max_context=4096, eos=(1,)))
     prompt = build_prompt(
@@ -85,7 +86,9 @@ def test_training_reads_what_the_method_reads(template: str) -> None:
     method.find(lm, state, prompt)
     start, text = TEXT.index("It burned"), state.reading.text
     span = Asked(start, TEXT.index("- a list"), "Who lit the lamp?")
-    encoded = sft.encode(Document("a#0", "Lighthouse", TEXT, (span,)), lm.tokenizer, template, 1, 4096)
+    encoded = sft.encode(
+        Document("a#0", "Lighthouse", TEXT, (span,)), lm.tokenizer, template, REQUESTS["paper"], 1, 4096
+    )
     assert encoded.document == document
     [(request, response)] = encoded.requests
     assert request == read[0]
@@ -96,7 +99,7 @@ def test_training_reads_what_the_method_reads(template: str) -> None:
 
 def test_a_request_that_is_too_long_is_left_out() -> None:
     document = Document("a#0", "", TEXT, (Asked(9, 35, "When was it?"), Asked(9, 35, "When? " * 90)))
-    encoded = sft.encode(document, tiny_models.byte_tokenizer(), "chat", 1, len(TEXT) + 300)
+    encoded = sft.encode(document, tiny_models.byte_tokenizer(), "chat", REQUESTS["paper"], 1, len(TEXT) + 400)
     assert len(encoded.requests) == 1
 
 

@@ -9,6 +9,8 @@ from typing import Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
+from ragauge.prompts.templates import Template
+
 
 class Entry(BaseModel):
     """One asset."""
@@ -22,7 +24,7 @@ class Entry(BaseModel):
     members: tuple[str, ...] = Field((), description="patterns of the archive members that are unpacked")
     use: str | None = Field(None, description="the member, a file or a folder, that the asset is")
     tokenizer: str | None = Field(None, description="hub repository of the tokenizer, where the checkpoint ships none")
-    template: Literal["chat", "alpaca", "plain"] | None = Field(None, description="how prompts are wrapped")
+    template: Template | None = Field(None, description="how prompts are wrapped")
     query_prefix: str = Field("", description="of an encoder: what it was trained to have before a query")
     text_prefix: str = Field("", description="of an encoder: what it was trained to have before a text to be found")
     license: str | None = Field(None, description="as its publisher states it")

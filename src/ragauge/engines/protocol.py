@@ -166,6 +166,8 @@ class SpanEngine(Engine, Protocol):
         """Bytes of keys and values in all caches alive."""
         ...
 
+    template: str | None  # of prompts to an engine that only finds evidence; None: a prompt's own
+
     @property
     def finder(self) -> SpanEngine | None:
         """The engine that finds the evidence which this one answers from; None: it does both."""

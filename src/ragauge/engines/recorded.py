@@ -52,6 +52,7 @@ class RecordedEngine(ABC):
         self.peak_cache_bytes = 0  # since tracing began
         self.documents: DocumentStore | None = None  # keeps offline calls on disk; None keeps none
         self.finder: RecordedEngine | None = None  # finds the evidence that this one answers from; None does both
+        self.template: str | None = None  # of a finder: how requests to it are wrapped; None: as the prompts are
         self._answering: RecordedEngine | None = None  # of a finder: whose traces its calls stand in
         self._trace: Trace | None = None
         self._caches: weakref.WeakSet[KVCache] = weakref.WeakSet()
@@ -90,17 +91,22 @@ class RecordedEngine(ABC):
         """See `Engine.respond`."""
         return read_and_generate(self, prompt, limits, stage, logp)
 
-    def found_by(self, finder: RecordedEngine | None) -> None:
+    def found_by(self, finder: RecordedEngine | None, template: str | None = None) -> None:
         """Let another decoder find evidence: its calls and caches count in this one's traces and bytes; None: itself.
+
+        Tokens that one of the two vocabularies has in addition, such as a `[PAD]`, do not matter.
+
+        Args:
+            template: of requests to the finder; None: that of the prompts.
 
         Raises:
             UserError: its vocabulary differs, so that a prompt's tokens would be different text to it.
         """
         if finder is not None:
-            if finder.tokenizer.get_vocab() != self.tokenizer.get_vocab():
+            if not _same_text(finder.tokenizer, self.tokenizer):
                 raise UserError("the model that finds evidence has another vocabulary than the one that answers")
-            finder._answering = self
-        self.finder = finder
+            finder._answering, finder.template = self, template
+        self.finder, self.template = finder, None
 
     @torch.inference_mode()
     def extend(
@@ -278,6 +284,14 @@ class RecordedEngine(ABC):
             return True
         text = self.tokenizer.decode(ids, skip_special_tokens=True) if limits.stop else ""
         return any(s in text for s in limits.stop)
+
+
+def _same_text(one: Any, other: Any) -> bool:
+    """Whether two tokenizers number the same tokens of text alike; added tokens may be those of one alone."""
+    first, second = one.get_vocab(), other.get_vocab()
+    added = {*one.get_added_vocab(), *other.get_added_vocab()}
+    alike = all(second.get(token, number) == number for token, number in first.items())
+    return alike and {*first} - added == {*second} - added
 
 
 def _call(rows: Sequence[Row], asked: Asked, stage: str, offline: bool, parallel: bool) -> Call:

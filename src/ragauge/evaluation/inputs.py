@@ -60,12 +60,20 @@ def specification(
         dataset_options=asdict(questions.dataset),
         data_sha256=file_sha256(questions.path),
         **_weights(model),
-        finder=FinderFacts(**_weights(finder), max_context=finder.max_context) if finder else None,
-        template=model.template or template_of(model.source),
+        finder=_finder(finder) if finder else None,
+        template=_template(model),
         instruction=questions.dataset.preamble,
         engine=EngineFacts(name=model.engine, dtype=model.dtype, device=model.device, max_context=model.max_context),
         max_new_tokens=max_new_tokens,
     )
+
+
+def _finder(model: Model) -> FinderFacts:
+    return FinderFacts(**_weights(model), max_context=model.max_context, template=_template(model))
+
+
+def _template(model: Model) -> str:
+    return model.template or template_of(model.source)
 
 
 def _weights(model: Model) -> dict[str, Any]:

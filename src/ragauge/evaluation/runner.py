@@ -52,7 +52,8 @@ class Engines:
         engine = self._engine(specification)
         wrapper(specification.template, engine.tokenizer)  # a template that does not fit would fail every question
         if Capability.SPANS in engine.capabilities:
-            cast(RecordedEngine, engine).found_by(self._finder(specification, method))
+            template = specification.finder.template if specification.finder else None
+            cast(RecordedEngine, engine).found_by(self._finder(specification, method), template)
         elif specification.finder:
             raise UserError(f"{specification.engine.name}: an engine without key-value caches takes no finder")
         reason = method.refusal(engine)
@@ -169,6 +170,7 @@ def ask(engine: Engine, method: Method, example: Example, specification: AnswerS
         kept=list(answer.kept),
         saliency=list(answer.saliency),
         evidence=None if answer.evidence is None else [_evidence(piece, example) for piece in answer.evidence],
+        request=answer.request,
         truncated=prompt.truncated if answer.truncated is None else answer.truncated,
         text=text,
         prediction=text.split("\n")[0],

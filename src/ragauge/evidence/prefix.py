@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from ragauge.engines.cache import KVCache
 
-Rule = Literal["beam", "first_token"]
+Rule = Literal["beam", "exhaustive", "first_token"]
 FREE_TOKENS = 8  # of a prefix that nothing constrains (the paper's ablation)
 
 
@@ -77,13 +77,15 @@ class _FreeText:
 def search(lm: SpanEngine, context: Context, trie: Trie, k: int, rule: Rule = "beam") -> Search:
     """The `k` sentences whose prefixes have the highest mean log-probability.
 
-    A beam of `k` candidates; one that identifies a single sentence grows no further and competes by its score.
+    A candidate that identifies a single sentence grows no further and competes by its score.
     Identical sentences cannot be told apart by their tokens: each is a separate result with the same score. All ties go
     to the earlier sentence in the document.
 
     Args:
-        rule: "first_token" is the released code's: the k likeliest first tokens, each followed greedily, ranked by the
-            first token alone.
+        rule: "exhaustive" is section 3.2's: every candidate goes on by its `k` likeliest tokens, up to k^steps of them,
+            and all are ranked at the end. "beam" keeps the best `k` after every step: what the paper's time and Figure
+            2 suggest. "first_token" is the released code's: the k likeliest first tokens, each followed greedily,
+            ranked by the first token alone.
     """
     pool, steps = _search(lm, context, trie, k, rule)
     found = [
@@ -120,15 +122,29 @@ def _search(lm: SpanEngine, context: Context, allowed: Trie | _FreeText, k: int,
     families = [_grown(_Beam(allowed.root), context.logits.float().log_softmax(-1), allowed, "beam")]
     if rule == "first_token":  # where a token both ends a sentence and goes on, the earlier sentence stands for it
         families = [list({beam.ids: beam for beam in reversed(families[0])}.values())]
-    pool, steps = _best(families, k), 1
+    pool, steps = _kept(families, k, rule), 1
     while growing := [beam for beam in pool if not allowed.settled(beam.node)]:
         read, logp = _step(lm, context, growing)
         families = [_grown(beam, logp[i], allowed, rule) for i, beam in enumerate(read)]
         if rule == "first_token":
             families = [[max(family, key=lambda beam: beam.total)] for family in families]
-        pool = _best([[beam for beam in pool if allowed.settled(beam.node)], *families], k)
+        pool = _kept([*([beam] for beam in pool if allowed.settled(beam.node)), *families], k, rule)
         steps += 1
-    return pool, steps
+    return _best([pool], k), steps
+
+
+def _kept(families: Sequence[Sequence[_Beam]], k: int, rule: Rule) -> list[_Beam]:
+    """The candidates that go on."""
+    if rule == "exhaustive":
+        return [beam for family in families for beam in _of_likeliest_tokens(family, k)]
+    return _best(families, k)
+
+
+def _of_likeliest_tokens(family: Sequence[_Beam], k: int) -> list[_Beam]:
+    """Those of a prefix's continuations that have one of the `k` likeliest tokens; a token may have two."""
+    ranked = _best([family], len(family))
+    tokens = list(dict.fromkeys(beam.ids for beam in ranked))[:k]
+    return [beam for beam in ranked if beam.ids in tokens]
 
 
 def _step(lm: SpanEngine, context: Context, beams: Sequence[_Beam]) -> tuple[list[_Beam], Tensor]:

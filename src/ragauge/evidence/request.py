@@ -3,23 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
-# For models that were not trained for it. The last line opens the response, so that a sentence follows it as it follows
-# another sentence in the document: after a space.
-INSTRUCTION = "Read the document below. It holds the answer to a question.\n\n"
-REQUEST = "\n\nQuestion: {question}\nCopy the sentences of the document that answer the question."
-CUE = "Evidence:"
+Wording = Literal["paper", "copy"]
 
 
-def before_document(tokenizer: Any, opening: Sequence[int]) -> list[int]:
-    """Token ids of all that precedes the document; `opening` are the template's words before the user's turn."""
-    return [*opening, *token_ids(tokenizer, INSTRUCTION)]
+@dataclass(frozen=True)
+class Request:
+    """The words around a document."""
+
+    before: str
+    after: str  # holds {question}
+    cue: str = ""  # opens the response
+
+    def before_document(self, tokenizer: Any, opening: Sequence[int]) -> list[int]:
+        """Token ids of all that precedes the document; `opening` are the template's words before the user's turn."""
+        return [*opening, *token_ids(tokenizer, self.before)]
+
+    def after_document(self, tokenizer: Any, question: str, task: Sequence[int]) -> list[int]:
+        """Token ids from the document's end to where the evidence begins; `task` are the template's words after the
+        user's turn."""
+        asked = token_ids(tokenizer, self.after.format(question=question))
+        return [*asked, *task, *(token_ids(tokenizer, self.cue) if self.cue else ())]
+
+    def text(self, question: str) -> str:
+        """The request as one text, `{article}` in the place of the document, without a template's words."""
+        return f"{self.before}{{article}}{self.after.format(question=question)}"
 
 
-def after_document(tokenizer: Any, question: str, task: Sequence[int]) -> list[int]:
-    """Token ids from the document's end to where the evidence begins; `task` are the template's words in between."""
-    return [*token_ids(tokenizer, REQUEST.format(question=question)), *task, *token_ids(tokenizer, CUE)]
+REQUESTS: dict[Wording, Request] = {
+    "paper": Request(  # Table 2
+        "Below is an article, read the article and answer my question after the article. Now the article begins:\n\n",
+        "\nNow the article ends.\nSelect several sentences from the article to answer my question."
+        "\nQuestion: {question}",
+    ),
+    # Ours, for models that were not trained for it. The cue opens the response, so that a sentence follows it as it
+    # follows another sentence in the document: after a space.
+    "copy": Request(
+        "Read the document below. It holds the answer to a question.\n\n",
+        "\n\nQuestion: {question}\nCopy the sentences of the document that answer the question.",
+        "Evidence:",
+    ),
+}
 
 
 def token_ids(tokenizer: Any, text: str) -> list[int]:

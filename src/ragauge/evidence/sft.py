@@ -14,12 +14,13 @@ from typing import Any
 
 import torch
 
-from ragauge.engines.protocol import Row, Span, SpanEngine
+from ragauge.engines.protocol import Row, SpanEngine
 from ragauge.evidence.endpoint import Endpoint, EndpointError
-from ragauge.evidence.request import after_document, before_document
+from ragauge.evidence.request import Request
 from ragauge.evidence.sentences import Sentence, tokenize
+from ragauge.evidence.writing import write
 from ragauge.prompts import Source, unit_steps
-from ragauge.prompts.templates import wrapper
+from ragauge.prompts.templates import turn, wrapper
 
 FEWEST_SPAN_TOKENS, MOST_SPAN_TOKENS = 12, 128
 QUESTION_TOKENS = 40  # that a writer may take
@@ -126,30 +127,12 @@ class LocalWriter(Writer):
         prompts = [self._ids(title, text) for title, text in spans]
         cache = self.lm.new_cache(sum(map(len, prompts)) + len(prompts) * QUESTION_TOKENS)
         rows = [Row(ids, unit_steps(0, len(ids))) for ids in prompts]
-        read = self.lm.extend(cache, rows, stage="question", parallel=True, last_logits=True)
-        pasts: list[tuple[Span, ...]] = [(span,) for span in read.spans]
-        written: list[list[int]] = [[] for _ in prompts]
-        going = list(range(len(prompts)))
-        for _ in range(QUESTION_TOKENS):
-            assert read.last_logits is not None
-            going = self._take(going, read.last_logits.argmax(-1).tolist(), written)
-            if not going:
-                break
-            rows = [Row([written[i][-1]], [len(prompts[i]) + len(written[i]) - 1.0], pasts[i]) for i in going]
-            read = self.lm.extend(cache, rows, stage="question", parallel=True, last_logits=True, tree=True)
-            for i, span in zip(going, read.spans, strict=True):
-                pasts[i] = (*pasts[i], span)
+        most = [QUESTION_TOKENS] * len(prompts)
+        written = write(self.lm, cache, rows, most=most, ended=self._ends, stage="question", tree=False)
         return [self.lm.tokenizer.decode(ids, skip_special_tokens=True) for ids in written]
 
-    def _take(self, going: Sequence[int], tokens: Sequence[int], written: list[list[int]]) -> list[int]:
-        """Adds each row's new token; the rows that go on, which a line's end or an end of text stops."""
-        open_ones = []
-        for i, token in zip(going, tokens, strict=True):
-            if token not in self.lm.shape.eos:
-                written[i].append(token)
-                if "\n" not in self.lm.tokenizer.decode([token]):
-                    open_ones.append(i)
-        return open_ones
+    def _ends(self, token: int) -> bool:
+        return token in self.lm.shape.eos or "\n" in self.lm.tokenizer.decode([token])
 
     def _ids(self, title: str, text: str) -> list[int]:
         opening, task = wrapper(self.template, self.lm.tokenizer)
@@ -222,22 +205,20 @@ def _words(text: str) -> list[str]:
 # --- token ids ---
 
 
-def encode(document: Document, tokenizer: Any, template: str, eos: int, longest: int) -> Encoded:
+def encode(document: Document, tokenizer: Any, template: str, wording: Request, eos: int, longest: int) -> Encoded:
     """The document as the method reads it, with each span as the response to its question.
 
     The response is the span's tokens as they stand in the document and `eos`. A request that makes document, request
     and response longer than `longest` tokens is left out.
     """
-    opening, task = wrapper(template, tokenizer)
-    opening_ids = tokenizer(opening, add_special_tokens=template != "chat")["input_ids"]
-    task_ids = tokenizer(task, add_special_tokens=False)["input_ids"]
+    opening, task = turn(template, tokenizer)
     read, sentences = tokenize([Source(0, document.title, document.text)], tokenizer)
-    ids = [*before_document(tokenizer, opening_ids), *read]
+    ids = [*wording.before_document(tokenizer, opening), *read]
     requests = []
     for span in document.spans:
         first = next(s for s in sentences if span.start < s.stop)
         last = next(s for s in sentences if span.stop <= s.stop)
-        request = after_document(tokenizer, span.question, task_ids)
+        request = wording.after_document(tokenizer, span.question, task)
         response = [*read[first.first : last.end], eos]
         if len(ids) + len(request) + len(response) <= longest:
             requests.append((request, response))

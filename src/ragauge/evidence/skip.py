@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ragauge.engines.protocol import Row, SpanEngine
 from ragauge.evidence.prefix import Context, Prefix
 from ragauge.evidence.sentences import Sentence
+from ragauge.evidence.writing import write
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -61,6 +62,26 @@ def decode(
         for prefix, logits in zip(open_ones, read.logits, strict=True):
             chosen[prefix] = ends[prefix][int(eos_logp(logits, lm.shape.eos).argmax())]
     return [(prefix.sentence, chosen[prefix]) for prefix in prefixes]
+
+
+def write_on(
+    lm: SpanEngine, context: Context, prefixes: Sequence[Prefix], begun: Sequence[Sequence[int]], d: int
+) -> list[list[int]]:
+    """The ablation without skip decoding: each prefix and what the model writes after it, greedily, side by side.
+
+    Args:
+        begun: token ids of each prefix.
+        d: tokens of a prefix and its continuation at most, as in skip decoding.
+    """
+    rows = []
+    for prefix, ids in zip(prefixes, begun, strict=True):
+        done = len(prefix.read)
+        positions = [context.position + done + j for j in range(len(ids) - done)]
+        rows.append(Row(ids[done:], positions, (context.span, *prefix.read)))
+    most = [max(0, d - len(ids)) for ids in begun]
+    stop = frozenset(lm.shape.eos)
+    more = write(lm, context.cache, rows, most=most, ended=stop.__contains__, stage="skip", tree=True)
+    return [[*ids, *new] for ids, new in zip(begun, more, strict=True)]
 
 
 def eos_logp(logits: Tensor, eos: Sequence[int]) -> Tensor:

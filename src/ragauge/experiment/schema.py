@@ -28,6 +28,7 @@ from ragauge.experiment import checks
 from ragauge.experiment.defaults import NAMED_BY_KEY, completed
 from ragauge.experiment.reading import checked, read
 from ragauge.generation.settings import PipelineSettings
+from ragauge.prompts.templates import Template
 from ragauge.retrieval.settings import DatabaseSettings, StalenessSettings
 from ragauge.training.settings import ENDPOINT, Training
 
@@ -71,7 +72,7 @@ class Model(_Section):
         ),
     )
     resources: Resources = Field(Resources(), description="resources of a job with this model")
-    template: Literal["chat", "alpaca", "plain"] | None = Field(
+    template: Template | None = Field(
         None,
         description=(
             "how prompts are wrapped; default: what the catalog says of the model, else chat "

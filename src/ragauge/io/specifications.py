@@ -31,6 +31,7 @@ class FinderFacts(_Section):
     model: str
     model_sha256: str | None = None
     max_context: int | None = None
+    template: str | None = Field(None, description="how requests to it are wrapped; null: as the prompts are")
 
 
 class AnswerSpecification(_Section):

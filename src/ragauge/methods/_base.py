@@ -38,6 +38,7 @@ class Answer:
     saliency: tuple[float | None, ...] = ()  # one score a document, where the method scores any
     evidence: tuple[Evidence, ...] | None = None  # what it was generated from; None: the method looks for none
     truncated: int | None = None  # document tokens not read for want of context; None: as the prompt says
+    request: str = ""  # for evidence, without the document
 
 
 @dataclass(frozen=True)

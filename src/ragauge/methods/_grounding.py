@@ -10,10 +10,11 @@ from ragauge.engines.protocol import Capability, Engine, Limits, Row, Span, Span
 from ragauge.errors import UserError
 from ragauge.evidence import skip
 from ragauge.evidence.prefix import Context
-from ragauge.evidence.request import after_document, before_document, token_ids
-from ragauge.evidence.sentences import Sentence, tokenize
+from ragauge.evidence.request import Request, token_ids
+from ragauge.evidence.sentences import Sentence, split, tokenize
 from ragauge.methods._base import Answer, Evidence, read_plain
 from ragauge.prompts import Prompt, Source, cut_middle, unit_steps
+from ragauge.prompts.templates import turn
 
 if TYPE_CHECKING:
     from ragauge.engines.cache import KVCache
@@ -57,10 +58,12 @@ class Grounding:
     text: Text
     cache: KVCache
     length: int  # slots of the opening and the text
+    wording: Request
 
     def ask(self, engine: SpanEngine, prompt: Prompt) -> Context:
         """Read the request for evidence after the text, in place of the last one."""
-        request = after_document(engine.tokenizer, prompt.question, prompt.task)
+        _, task = turn_of(engine, prompt)
+        request = self.wording.after_document(engine.tokenizer, prompt.question, task)
         self.cache.truncate(self.length)
         row = Row(request, unit_steps(self.length, len(request)), (Span(0, self.length),))
         logits = engine.extend(self.cache, [row], stage="query", last_logits=True).last_logits
@@ -75,6 +78,11 @@ FINDING = frozenset({Capability.TEXT, Capability.WEIGHTS, Capability.SPANS})
 def finder_of(engine: SpanEngine) -> SpanEngine:
     """The decoder that finds the evidence which this one answers from."""
     return engine.finder or engine
+
+
+def turn_of(engine: SpanEngine, prompt: Prompt) -> tuple[list[int], list[int]]:
+    """What stands before and after a request to this decoder: its own template's words where it answers nothing."""
+    return turn(engine.template, engine.tokenizer) if engine.template else (prompt.opening, prompt.task)
 
 
 def why_not(engine: SpanEngine) -> str | None:
@@ -93,10 +101,13 @@ def sentences_of(engine: Engine, sources: Sequence[Source], truncated: int = 0) 
     return Text(ids, sentences, tuple(sources), truncated)
 
 
-def read_documents(engine: SpanEngine, prompt: Prompt, *, positions: int, slots: int, lower: str) -> Grounding:
+def read_documents(
+    engine: SpanEngine, prompt: Prompt, wording: Request, *, positions: int, slots: int, lower: str
+) -> Grounding:
     """Read a prompt's documents as one text, once for all questions; beyond the context it loses its middle.
 
     Args:
+        wording: of the request that will follow.
         positions: to keep free for what follows the request.
         slots: of the cache, for the same; more than `positions` where rows stand side by side.
         lower: the option that makes both less, for the error.
@@ -104,17 +115,18 @@ def read_documents(engine: SpanEngine, prompt: Prompt, *, positions: int, slots:
     Raises:
         UserError: the text has no sentence, or the context no room for it.
     """
-    opening = before_document(engine.tokenizer, prompt.opening)
+    turned, task = turn_of(engine, prompt)
+    opening = wording.before_document(engine.tokenizer, turned)
     context = engine.shape.max_context
     free = QUESTION_ROOM + max(positions, min(EVIDENCE_ROOM, context // 8))
-    room = context - len(opening) - len(prompt.task) - free
+    room = context - len(opening) - len(task) - free
     if room < 2:
         raise UserError(f"the model's context of {context} tokens has no room for a document; lower {lower}")
     text = sentences_of(engine, *cut_middle(prompt.sources, engine.tokenizer, room // 2, room - room // 2))
     read = [*opening, *text.ids]
-    cache = engine.new_cache(len(read) + len(prompt.task) + QUESTION_ROOM + slots)
+    cache = engine.new_cache(len(read) + len(task) + QUESTION_ROOM + slots)
     read_in_chunks(engine, cache, read)
-    return Grounding(text, cache, cache.length)
+    return Grounding(text, cache, cache.length, wording)
 
 
 def read_in_chunks(engine: SpanEngine, cache: KVCache, ids: Sequence[int]) -> None:
@@ -125,12 +137,33 @@ def read_in_chunks(engine: SpanEngine, cache: KVCache, ids: Sequence[int]) -> No
         engine.extend(cache, [Row(chunk, unit_steps(start, len(chunk)), past)], stage="documents", offline=True)
 
 
-def answer_from(engine: Engine, prompt: Prompt, evidence: Sequence[Evidence], truncated: int, limits: Limits) -> Answer:
+def answer_from(
+    engine: Engine, prompt: Prompt, evidence: Sequence[Evidence], truncated: int, limits: Limits, request: str = ""
+) -> Answer:
     """The answer generated from these pieces of evidence in place of the documents, in the data set's own prompt.
 
     Where there is no piece, it is generated from none: the record's evidence is then empty.
+
+    Args:
+        request: what the finder was asked, for the record.
     """
     text = "\n".join(piece.text for piece in evidence) + prompt.document_end
     ids = read_plain(engine, [prompt.preamble, token_ids(engine.tokenizer, text), prompt.query, prompt.task], limits)
     kept = tuple(sorted({piece.document for piece in evidence if piece.document is not None}))
-    return Answer(ids, kept, evidence=tuple(evidence), truncated=truncated)
+    return Answer(ids, kept, evidence=tuple(evidence), truncated=truncated, request=request)
+
+
+def placed(text: str, sources: Sequence[Source]) -> Evidence:
+    """Generated text at the first place where a document has it; without a place where none does."""
+    for source in sources:
+        start = source.text.find(text)
+        if start >= 0:
+            at = source.offset + start
+            return Evidence(source.document, at, at + len(text), text)
+    return Evidence(None, None, None, text)
+
+
+def written(text: str, sources: Sequence[Source]) -> list[Evidence]:
+    """Each sentence of a generated text, line by line, as a piece of evidence."""
+    found = [line[start:stop].strip() for line in text.split("\n") for start, stop in split(line)]
+    return [placed(sentence, sources) for sentence in found if sentence]

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
 from ragauge.engines.protocol import Capabilities, Limits, SpanEngine
-from ragauge.evidence import prefix, skip
+from ragauge.evidence import prefix as prefix_search
+from ragauge.evidence import skip
+from ragauge.evidence.prefix import Context, Prefix
+from ragauge.evidence.request import REQUESTS, Wording
 from ragauge.evidence.trie import LONGEST, Trie
-from ragauge.methods._base import Answer, Evidence, Method
-from ragauge.methods._grounding import FINDING, Grounding, answer_from, finder_of, read_documents, why_not
+from ragauge.methods._base import Answer, Evidence, Method, generate
+from ragauge.methods._grounding import (
+    FINDING,
+    Grounding,
+    Text,
+    answer_from,
+    finder_of,
+    read_documents,
+    why_not,
+    written,
+)
 from ragauge.prompts import Prompt
 
 
@@ -24,8 +37,10 @@ class CFIC(Method):
     the sentence end within `d` tokens after which the model would stop (one pass for all), and answers from these
     stretches, in document order, with the data set's prompt. They are verbatim by construction.
 
-    Ablations: without `prefix`, unconstrained sequences of 8 tokens are matched back to sentences; without `skip`,
-    every stretch runs on for `d` tokens, to the last sentence that ends within them.
+    Ablations (section 4.5): without `prefix`, a beam search writes sequences of 8 tokens, which are matched back to
+    sentences; without `skip`, the decoder writes on from every prefix, freely and greedily, until it stops or has `d`
+    tokens; without both, it writes the evidence greedily from the beginning, as `free_extraction` does. What it writes
+    is evidence as written, verbatim or not.
     """
 
     finds: ClassVar[bool] = True
@@ -35,30 +50,52 @@ class CFIC(Method):
     d: Annotated[int, Field(ge=0)] = 256  # tokens after a prefix within which evidence ends
     prefix: bool = True
     skip: bool = True
-    search: Literal["beam", "first_token"] = "beam"  # "first_token" is the released code's greedy choice
+    search: prefix_search.Rule = "beam"
+    request: Wording = "paper"  # Table 2's words; "copy" is ours, for models that were not trained
 
     def unsupported(self, engine: SpanEngine) -> str | None:
         return why_not(engine)
 
     def prepare(self, engine: SpanEngine, prompt: Prompt) -> Prepared:
-        row = LONGEST + self.d  # a prefix and what follows it
-        reading = read_documents(finder_of(engine), prompt, positions=row, slots=row + self.top_k * row, lower="d")
+        row, finder, wording = (
+            LONGEST + self.d,
+            finder_of(engine),
+            REQUESTS[self.request],
+        )  # a prefix and what follows it
+        slots = row + self.top_k * row
+        reading = read_documents(finder, prompt, wording, positions=row, slots=slots, lower="d")
         return Prepared(reading, Trie(reading.text.sentence_ids))
 
     def answer(self, engine: SpanEngine, state: Prepared, prompt: Prompt, limits: Limits) -> Answer:
-        return answer_from(engine, prompt, self.find(engine, state, prompt), state.reading.text.truncated, limits)
+        evidence, reading = self.find(engine, state, prompt), state.reading
+        request = reading.wording.text(prompt.question)
+        return answer_from(engine, prompt, evidence, reading.text.truncated, limits, request)
 
     def find(self, engine: SpanEngine, state: Prepared, prompt: Prompt) -> tuple[Evidence, ...]:
         """The evidence for the prompt's question, in document order."""
         finder, text = finder_of(engine), state.reading.text
         context = state.reading.ask(finder, prompt)
+        if not self.prefix and not self.skip:
+            at_most = Limits(max(1, self.d), stop=())
+            ids = generate(finder, context.cache, context.logits[None], context.position, at_most)
+            return tuple(written(finder.tokenizer.decode(ids, skip_special_tokens=True), prompt.sources))
         if self.prefix:
-            found = prefix.search(finder, context, state.trie, self.top_k, self.search)
+            found = prefix_search.search(finder, context, state.trie, self.top_k, self.search).prefixes
         else:
-            found = prefix.search_free(finder, context, text.sentence_ids, self.top_k)
+            found = prefix_search.search_free(finder, context, text.sentence_ids, self.top_k).prefixes
         if self.skip:
-            return text.evidence(skip.decode(finder, context, text.ids, text.sentences, found.prefixes, self.d))
-        return text.evidence([(p.sentence, skip.within(p, text.sentences, self.d)[-1]) for p in found.prefixes])
+            return text.evidence(skip.decode(finder, context, text.ids, text.sentences, found, self.d))
+        return self._written_on(finder, context, text, found, prompt)
+
+    def _written_on(
+        self, finder: SpanEngine, context: Context, text: Text, found: Sequence[Prefix], prompt: Prompt
+    ) -> tuple[Evidence, ...]:
+        """What the decoder writes from each prefix on, in the order of the prefixes in the document."""
+        ordered = sorted(found, key=lambda prefix: prefix.sentence)
+        begun = [text.sentence_ids[prefix.sentence][: prefix.tokens] for prefix in ordered]
+        passages = skip.write_on(finder, context, ordered, begun, self.d)
+        pieces = [piece for ids in passages for piece in written(finder.tokenizer.decode(ids), prompt.sources)]
+        return tuple(dict.fromkeys(pieces))
 
 
 @dataclass(frozen=True)

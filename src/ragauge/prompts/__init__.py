@@ -4,7 +4,7 @@ from ragauge.prompts.graph import PREAMBLE, TASK, Name, PromptGraph, Segment, ch
 from ragauge.prompts.positions import LAYOUTS
 from ragauge.prompts.prompt import Prompt, build_prompt
 from ragauge.prompts.sources import Source, cut_middle
-from ragauge.prompts.templates import TEMPLATES
+from ragauge.prompts.templates import TEMPLATES, Template
 
 __all__ = [
     "LAYOUTS",
@@ -16,6 +16,7 @@ __all__ = [
     "PromptGraph",
     "Segment",
     "Source",
+    "Template",
     "build_prompt",
     "chain",
     "cut_middle",

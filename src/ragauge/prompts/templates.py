@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, get_args
 
 from ragauge.errors import UserError, unknown
 
@@ -14,7 +14,19 @@ _PLACEHOLDER = "\u241e"  # stands for the user's turn while a chat template is r
 
 CONTEXT, INPUT = "{context}", "{input}"  # where LongBench's prompts have the documents and the question
 
-TEMPLATES = ("alpaca", "chat", "plain")
+Template = Literal["alpaca", "chat", "llama2", "plain", "vicuna"]
+TEMPLATES: tuple[str, ...] = get_args(Template)
+
+_TURNS = {  # what stands before and after the user's words
+    "alpaca": (_ALPACA_OPENING, "\n\n### Response:\n"),
+    "llama2": ("[INST] ", " [/INST]"),
+    "plain": ("", "\nAnswer:"),
+    "vicuna": (
+        "A chat between a curious user and an artificial intelligence assistant. The assistant gives helpful, "
+        "detailed, and polite answers to the user's questions. USER: ",
+        " ASSISTANT:",
+    ),
+}
 
 
 def wrapper(template: str, tokenizer: Any = None) -> tuple[str, str]:
@@ -22,18 +34,25 @@ def wrapper(template: str, tokenizer: Any = None) -> tuple[str, str]:
 
     Args:
         template: "chat" takes both from the tokenizer's own chat template; "alpaca" is the instruction wrapper that
-            the Superposition paper uses for BLOOMZ, MPT and OpenELM; "plain" has a bare "Answer:".
+            the Superposition paper uses for BLOOMZ, MPT and OpenELM; "llama2" and "vicuna" are the conversation forms
+            that Llama 2 (without a system prompt) and Vicuna 1.5 were trained on; "plain" has a bare "Answer:".
 
     Raises:
         UserError: unknown template; "chat" with a tokenizer that has no chat template.
     """
     if template == "chat":
         return _chat(tokenizer)
-    if template == "alpaca":
-        return _ALPACA_OPENING, "\n\n### Response:\n"
-    if template == "plain":
-        return "", "\nAnswer:"
-    raise unknown("template", template, TEMPLATES)
+    if template not in _TURNS:
+        raise unknown("template", template, TEMPLATES)
+    return _TURNS[template]
+
+
+def turn(template: str, tokenizer: Any) -> tuple[list[int], list[int]]:
+    """`wrapper` as token ids: (opening, with what the tokenizer puts before any text; task)."""
+    opening, task = wrapper(template, tokenizer)
+    special = template != "chat"  # a chat template writes its own begin-of-text
+    first: list[int] = tokenizer(opening, add_special_tokens=special)["input_ids"]
+    return first, tokenizer(task, add_special_tokens=False)["input_ids"]
 
 
 def _chat(tokenizer: Any) -> tuple[str, str]:

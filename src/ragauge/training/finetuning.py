@@ -24,6 +24,7 @@ from ragauge.cost.machine import provenance
 from ragauge.engines.checkpoint import read_shape
 from ragauge.errors import UserError
 from ragauge.evidence import sft
+from ragauge.evidence.request import REQUESTS
 from ragauge.evidence.sft import Document, Encoded
 from ragauge.io.digest import digest
 from ragauge.io.folders import file_sha256
@@ -85,7 +86,7 @@ class Material:
         if missing := [n for n in (sft_data.TRAIN, sft_data.HELD_OUT) if not (folder / n).is_file()]:
             raise UserError(f"{folder / missing[0]}: no such file; `ragauge sft data` writes it")
         self.base = Path(assets.resolve(settings.model))
-        self.shape = read_shape(self.base)
+        self.shape = read_shape(self.base, settings.max_length)  # positions go on beyond those that it was trained on
         self.tokenizer = load_tokenizer(self.base)
         if not self.shape.eos:
             raise UserError(f"{settings.model}: has no end-of-text token, which ends evidence")
@@ -112,8 +113,8 @@ class Material:
 
     def _encoded(self, documents: Sequence[Document]) -> list[Encoded]:
         """Each document's requests in one pass, or a pass each where positions cannot be given (ALiBi)."""
-        longest = min(self.settings.max_length, self.shape.max_context)
-        encoded = [sft.encode(d, self.tokenizer, self.template, self.shape.eos[0], longest) for d in documents]
+        wording, longest = REQUESTS[self.settings.request], self.settings.max_length
+        encoded = [sft.encode(d, self.tokenizer, self.template, wording, self.shape.eos[0], longest) for d in documents]
         shared = self.shape.position == "rope"
         return [one for e in encoded if e.requests for one in ([e] if shared else apart(e))]
 

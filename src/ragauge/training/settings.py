@@ -7,6 +7,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from ragauge.cost.hardware import Device
+from ragauge.evidence.request import Wording
+from ragauge.prompts.templates import Template
 
 ENDPOINT = "endpoint"  # as a writer: the model that RAGAUGE_WRITER_URL and RAGAUGE_WRITER_MODEL name
 
@@ -52,9 +54,10 @@ class Data(BaseModel):
 class Training(Data):
     """Supervised fine-tuning of a decoder to CFIC's request for evidence. The key is its label."""
 
-    template: Literal["chat", "alpaca", "plain"] | None = Field(
+    template: Template | None = Field(
         None, description="how prompts are wrapped; default: as for any model of this source"
     )
+    request: Wording = Field("paper", description="wording of the request for evidence: the paper's, or `copy`")
     engine: Literal["deepspeed", "torch"] = Field(
         "deepspeed", description="DeepSpeed ZeRO-2, or plain torch on one process in float32"
     )
