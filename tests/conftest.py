@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+os.environ["RAGAUGE_KERNELS"] = "default"  # a test measures kernels only where they are its subject
+
 LONG = ("workflow", "browser")  # folders whose files take minutes
 
 

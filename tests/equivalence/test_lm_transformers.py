@@ -17,7 +17,7 @@ from torch import Tensor
 
 import lm_references as tiny
 from ragauge import assets
-from ragauge.engines import LM, Limits, kernels, load_lm
+from ragauge.engines import LM, Limits, load_lm
 from ragauge.engines.rope import alibi_slopes
 from ragauge.errors import UserError
 
@@ -105,20 +105,6 @@ def test_attention_means(pair: tuple[Any, LM]) -> None:
     for observed, expected in (("last", weights[-1]), ("all", weights.mean(0))):
         read = lm.extend(lm.new_cache(37), [tiny.row(IDS)], stage="sort", attention=observed)
         assert_close(read.attention[0], expected, 1e-6)
-
-
-@pytest.mark.parametrize("rows", [1, 7, 12, 96])
-@pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("intel", [False, True])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_a_product_of_one_token_is_the_product_on_every_processor(
-    rows: int, bias: bool, intel: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(kernels, "on_intel", lambda: intel)
-    x, weight, added = (torch.randn(*size).div(4).to(dtype) for size in ((1, 33), (rows, 33), (rows,)))
-    expected = torch.nn.functional.linear(x.double(), weight.double(), added.double() if bias else None)
-    within = {torch.float32: 1e-6, torch.bfloat16: 0.01}[dtype]  # half a unit in the last place of numbers up to 4
-    assert_close(kernels.project(x, weight, added if bias else None).double(), expected, within)
 
 
 @pytest.mark.parametrize("dtype", HALF, ids=str)

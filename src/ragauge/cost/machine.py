@@ -38,6 +38,9 @@ ATTEMPTS, PAUSE_S = 5, 1.0  # to find the machine quiet
 TICK_S = 0.01  # resolution of the kernel's CPU accounting
 
 
+engines_state: dict[str, Any] = {}  # what engines of this process say of how they compute; stands in its provenance
+
+
 @dataclass
 class Load:
     """CPU time that other processes took during an interval; filled in when the interval ends."""
@@ -137,6 +140,7 @@ def provenance() -> dict[str, Any]:
         "python": platform.python_version(),
         "packages": package_versions(),
         "threads": torch.get_num_threads(),
+        **engines_state,
     }
 
 

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from ragauge.cost.flop import Layers
 from ragauge.cost.shape import Shape
+from ragauge.engines import kernels
 from ragauge.engines.cache import KVCache, Tempered, Watch
-from ragauge.engines.kernels import project
 from ragauge.engines.layout import Layout
 from ragauge.engines.rope import alibi_bias, rotate, rotation
 
@@ -31,7 +31,7 @@ class Linear:
     bias: Tensor | None = None
 
     def __call__(self, x: Tensor) -> Tensor:
-        return project(x, self.weight, self.bias)
+        return kernels.project(x, self.weight, self.bias)
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ class Decoder:
 
     def logits(self, hidden: Tensor) -> Tensor:
         """(token, d_model) -> (token, vocab)."""
-        return project(hidden, self.weights.head)
+        return kernels.project(hidden, self.weights.head)
 
     def _mlp(self, layer: Layer, x: Tensor) -> Tensor:
         activation = ACTIVATIONS[self.shape.activation]
@@ -226,18 +226,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, layout: Layout, bias: Tensor | No
     """Scaled dot-product attention (row, head, query, dim), query heads grouped over key-value heads."""
     if bias is not None:
         return biased_attention(q, k, v, bias)
-    if layout.queries == 1:
-        return _grouped(q, k, v, layout.mask)
-    return F.scaled_dot_product_attention(
-        q, k, v, attn_mask=layout.mask, is_causal=layout.causal, enable_gqa=q.shape[1] != k.shape[1]
-    )
-
-
-def _grouped(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-    """Attention of single queries: the heads that share keys become queries of one head."""
-    rows, heads, queries, dim = q.shape
-    grouped = q.reshape(rows, k.shape[1], heads // k.shape[1] * queries, dim)
-    return F.scaled_dot_product_attention(grouped, k, v, attn_mask=mask).view(rows, heads, queries, dim)
+    return kernels.attend(q, k, v, layout.mask, layout.causal)
 
 
 def biased_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ from ragauge.engines.backends import torch as backend
 from ragauge.engines.cache import KVCache
 from ragauge.engines.checkpoint import random_weights, read_shape, read_weights
 from ragauge.engines.decoder import Decoder
+from ragauge.engines.kernels import measured, use
 from ragauge.engines.layout import Layout
 from ragauge.engines.passes import Asked, Passes
 from ragauge.engines.protocol import Capabilities, Extension, Row
@@ -86,6 +87,7 @@ def load(
     _set_threads(threads)
     folder = Path(assets.resolve(source))
     shape, target = read_shape(folder, max_context), _device(device)
+    _choose_kernels(target, _dtype(dtype))
     weights = read_weights(folder, _dtype(dtype), target)
     return LM(Decoder(shape, weights), load_tokenizer(folder))
 
@@ -95,7 +97,13 @@ def random_lm(
 ) -> LM:
     """A decoder of this shape with random weights and no tokenizer."""
     _set_threads(threads)
+    _choose_kernels(_device(device), _dtype(dtype))
     return LM(Decoder(shape, random_weights(shape, _dtype(dtype), _device(device), seed)))
+
+
+def _choose_kernels(device: torch.device, dtype: torch.dtype) -> None:
+    if device.type == "cpu":
+        use(measured.choice(dtype))
 
 
 def _dtype(name: str) -> torch.dtype:

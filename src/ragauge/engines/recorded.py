@@ -18,7 +18,6 @@ from ragauge.cost.flop import call_macs
 from ragauge.cost.shape import Shape
 from ragauge.cost.trace import Call, Trace
 from ragauge.engines.cache import KVCache
-from ragauge.engines.kernels import for_decoding
 from ragauge.engines.passes import Asked
 from ragauge.engines.protocol import (
     Capabilities,
@@ -153,8 +152,7 @@ class RecordedEngine(ABC):
         ended = partial(self._ended, limits=limits) if self._watches(limits) else None
         most = min(limits.max_new_tokens, room)
         if len(ids) < most and not (ended and ended(ids)):
-            with for_decoding(self.device, self.dtype):
-                ids = self.decode(cache, ids, position, most, ended)
+            ids = self.decode(cache, ids, position, most, ended)
         self._clock(ids)
         steps = cache.length - past
         if steps:

@@ -49,8 +49,8 @@ class DocumentStore:
     def __init__(self, folder: Path, decoder: str, max_bytes: int) -> None:
         """
         Args:
-            decoder: whatever changes its numbers: weights, dtype, device, code. The versions of torch and its number
-                of threads are added here.
+            decoder: whatever changes its numbers: weights, dtype, device, code, kernels. The versions of torch and its
+                number of threads are added here.
             max_bytes: of all entries in the folder.
 
         Raises:

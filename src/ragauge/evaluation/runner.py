@@ -14,7 +14,7 @@ import torch
 from ragauge import assets, engines, registry
 from ragauge.cost.trace import Trace, elapsed, online, seconds
 from ragauge.datasets import Example
-from ragauge.engines import Capability, Engine, Limits, SpanEngine
+from ragauge.engines import Capability, Engine, Limits, SpanEngine, kernels
 from ragauge.engines.checkpoint import read_shape
 from ragauge.engines.recorded import RecordedEngine
 from ragauge.engines.store import DocumentStore
@@ -91,6 +91,7 @@ class DocumentFolder:
         """The store for the decoder that answers. Call it once the number of threads is set."""
         weights, engine = specification.model_sha256 or specification.model, specification.engine
         decoder = f"{weights} {engine.name} {engine.dtype} {engine.device} {digest('ragauge.engines')}"
+        decoder += kernels.active().digest(getattr(torch, engine.dtype or "float32"))
         return DocumentStore(self.path, decoder, self.max_bytes)
 
 

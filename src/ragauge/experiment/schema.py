@@ -63,6 +63,13 @@ class Model(_Section):
     )
     dtype: Dtype = Field("float32", description="type of weights, activations and cached keys and values")
     device: Device = Field("cpu", description="where the decoder runs")
+    kernels: str | None = Field(
+        None,
+        description=(
+            "kernels of a CPU: measured, those that `ragauge kernels` finds fastest on the machine; default, torch's "
+            "own; or the file of a table that it wrote; default: measured"
+        ),
+    )
     max_context: int | None = Field(
         None,
         ge=1,

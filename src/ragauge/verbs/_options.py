@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from ragauge.experiment.schema import Config, DatasetEntry, Model, Variant
     from ragauge.methods import Method
 
-MODEL_OPTIONS = {"engine", "dtype", "device", "template", "max_context"}  # keys of a model that are options as well
+MODEL_OPTIONS = {"engine", "dtype", "device", "template", "max_context", "kernels"}  # of a model's keys
 
 
 # --- groups of arguments, and types ---
@@ -183,11 +184,15 @@ def model(args: argparse.Namespace, config: Config | None, known: bool = True) -
 
     stated = {key: value for key, value in vars(args).items() if key in MODEL_OPTIONS}
     if config:
-        chosen: Model = pick(config.models, args.model, "model", f"{args.config}: models")
-        return checked_options(Model, chosen.model_dump() | stated)
-    if known:
-        check_source(args.model, "--model")
-    return checked_options(Model, {"source": args.model, **stated})
+        labelled: Model = pick(config.models, args.model, "model", f"{args.config}: models")
+        chosen: Model = checked_options(Model, labelled.model_dump() | stated)
+    else:
+        if known:
+            check_source(args.model, "--model")
+        chosen = checked_options(Model, {"source": args.model, **stated})
+    if chosen.kernels:
+        os.environ["RAGAUGE_KERNELS"] = chosen.kernels  # of this process and of those that it starts
+    return chosen
 
 
 def questions(args: argparse.Namespace, config: Config | None) -> Questions:

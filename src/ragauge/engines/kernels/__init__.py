@@ -1,0 +1,53 @@
+"""Which kernel computes a product or an attention: measured on the machine at hand, or torch's own.
+
+`project` is the product of every linear layer and `attend` every attention without a bias. On a CPU, what is fastest
+depends on the processor, the data type and the number of rows; `candidates` holds what there is, `measured` times them
+once on a machine, and `use` takes a choice for this process. Results of the choices differ in rounding only. CUDA,
+exports and gradients have torch's own.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ragauge.cost.machine import engines_state
+from ragauge.engines.kernels.candidates import ATTENTIONS, PRODUCTS
+from ragauge.engines.kernels.choice import DEFAULT, Choice, Classes
+
+_active = DEFAULT
+
+
+def use(choice: Choice) -> None:
+    """Take the kernels of a choice from now on, in the whole process; its provenance says so."""
+    global _active
+    _active = choice
+    engines_state["kernels"] = {"origin": choice.origin, **choice.named()}
+
+
+def active() -> Choice:
+    """The choice of this process."""
+    return _active
+
+
+def project(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """(token, in), (out, in) -> (token, out)."""
+    name = "plain" if _torch_alone(weight) else _active.of(weight.dtype, Classes.product(x.shape[0]))
+    if name == "plain":
+        return F.linear(x, weight, bias)
+    return PRODUCTS[name].run(x, weight, bias)
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
+    """Scaled dot-product attention of queries (row, head, query, dim) over keys and values (row, kv_head, key, dim).
+
+    Args:
+        mask: (row, 1, query, key), true where attended; None: all, or the lower triangle where `causal`.
+    """
+    name = "plain" if _torch_alone(q) else _active.of(q.dtype, Classes.attention(q.shape[2]))
+    return ATTENTIONS[name].run(q, k, v, mask, causal)
+
+
+def _torch_alone(tensor: Tensor) -> bool:
+    return tensor.device.type != "cpu" or torch.is_grad_enabled() or torch.compiler.is_exporting()

@@ -1,0 +1,184 @@
+"""Kernels: every candidate computes the same; the table is measured once, kept, checked and may be fixed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from ragauge.engines import kernels
+from ragauge.engines.kernels import candidates, measured
+from ragauge.engines.kernels.choice import ALL, DEFAULT, Choice, Classes
+from ragauge.errors import UserError
+
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+WITHIN = {torch.float32: 1e-6, torch.bfloat16: 0.01, torch.float16: 2e-3}  # half a unit of numbers up to 4
+
+
+def every(kinds: dict[str, candidates.Kernel], *rows: int) -> list[tuple[str, torch.dtype, int]]:
+    return [
+        (n, dtype, size)
+        for n, kernel in kinds.items()
+        for dtype in kernel.dtypes
+        for size in rows
+        if size <= kernel.most
+    ]
+
+
+@pytest.fixture(autouse=True)
+def restored() -> Any:
+    yield
+    kernels.use(DEFAULT)
+
+
+@pytest.fixture
+def empty_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("RAGAUGE_HOME", str(tmp_path))
+    return tmp_path
+
+
+def quick(monkeypatch: pytest.MonkeyPatch, fastest: str = "vector") -> list[torch.dtype]:
+    """In place of measuring: the data types that were asked for."""
+    asked: list[torch.dtype] = []
+
+    def measure(dtype: torch.dtype) -> dict[str, Any]:
+        asked.append(dtype)
+        return {Classes.ONE: {"kernel": fastest, "seconds": {fastest: 1.0}, "load_share": 0.0}}
+
+    monkeypatch.setattr(measured, "measure", measure)
+    return asked
+
+
+@pytest.mark.parametrize(("name", "dtype", "rows"), every(candidates.PRODUCTS, 1, 3, 40), ids=str)
+def test_every_product_is_the_product(name: str, dtype: torch.dtype, rows: int) -> None:
+    kernel = candidates.PRODUCTS[name]
+    for out in (1, 12, 96):
+        x, weight, bias = (torch.randn(*size).div(4).to(dtype) for size in ((rows, 33), (out, 33), (out,)))
+        for added in (None, bias):
+            exact = F.linear(x.double(), weight.double(), None if added is None else added.double())
+            with torch.inference_mode():
+                torch.testing.assert_close(kernel.run(x, weight, added).double(), exact, atol=WITHIN[dtype], rtol=1e-6)
+
+
+@pytest.mark.parametrize(("name", "dtype", "queries"), every(candidates.ATTENTIONS, 1, 9), ids=str)
+@pytest.mark.parametrize("kv_heads", [6, 2])
+@pytest.mark.parametrize("mask", [False, True])
+def test_every_attention_is_the_attention(
+    name: str, dtype: torch.dtype, kv_heads: int, queries: int, mask: bool
+) -> None:
+    kernel = candidates.ATTENTIONS[name]
+    keys = 9 if queries > 1 else 21
+    q = torch.randn(2, 6, queries, 8).to(dtype)
+    k, v = (torch.randn(2, kv_heads, keys + 3, 8).to(dtype)[:, :, :keys] for _ in range(2))
+    seen = torch.rand(2, 1, queries, keys) > 0.4
+    seen[..., 0] = True
+    given, causal = (seen, False) if mask else (None, queries > 1)
+    allowed = seen if mask else torch.ones(queries, keys, dtype=torch.bool).tril(keys - queries)
+    scores = q.double() @ k.double().repeat_interleave(6 // kv_heads, 1).transpose(-1, -2) * 8**-0.5
+    exact = scores.masked_fill(~allowed, -torch.inf).softmax(-1) @ v.double().repeat_interleave(6 // kv_heads, 1)
+    found = kernel.run(q, k, v, given, causal)
+    assert found.dtype == dtype
+    torch.testing.assert_close(found.double(), exact, atol=3 * WITHIN[dtype], rtol=WITHIN[dtype])
+
+
+def test_a_choice_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    called = []
+    spy = candidates.Kernel(lambda x, weight, bias: called.append(x.shape[0]) or F.linear(x, weight, bias))
+    monkeypatch.setitem(candidates.PRODUCTS, "spy", spy)
+    kernels.use(Choice("test", {"float32": {Classes.FEW: {"kernel": "spy"}}}))
+    weight = torch.randn(4, 4)
+    with torch.inference_mode():
+        for rows in (1, 2, 16, 17):
+            kernels.project(torch.randn(rows, 4), weight)
+        kernels.project(torch.randn(2, 4).bfloat16(), weight.bfloat16())
+    kernels.project(torch.randn(2, 4), weight)  # with gradients: torch's own
+    assert called == [2, 16]
+
+
+def test_the_table_is_measured_once_and_a_damaged_or_foreign_one_again(
+    empty_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = quick(monkeypatch)
+    for _ in range(2):
+        chosen = measured.choice(torch.float32, "measured")
+        assert chosen.of(torch.float32, Classes.ONE) == "vector"
+        assert chosen.of(torch.bfloat16, Classes.ONE) == "plain"
+    measured.choice(torch.bfloat16, "measured")
+    assert asked == [torch.float32, torch.bfloat16]
+    path = measured.table_path()
+    table = json.loads(path.read_text())
+    assert set(table["kernels"]) == {"float32", "bfloat16"}
+    assert not list(empty_home.rglob("*.unfinished"))
+
+    for damage in ("", "{", '{"kernels": {"float32": {"what": {}}}}', json.dumps({**table, "machine": {}})):
+        path.write_text(damage)
+        measured.choice(torch.float32, "measured")
+    assert asked[2:] == [torch.float32] * 4
+
+
+def test_threads_have_tables_of_their_own(empty_home: Path) -> None:
+    before, threads = measured.table_path(), torch.get_num_threads()
+    torch.set_num_threads(threads + 1)
+    try:
+        assert measured.table_path() != before
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_measuring_chooses_among_valid_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measured, "BUDGET_S", 0.0)
+    monkeypatch.setattr(measured, "LAYER", ((64, 32), (32, 64)))
+    table = measured.measure(torch.bfloat16)
+    assert set(table) == set(ALL)
+    for what, row in table.items():
+        assert set(row["seconds"]) == set(measured.valid(what, torch.bfloat16))
+        assert row["kernel"] == "plain" or row["seconds"][row["kernel"]] < 0.95 * row["seconds"]["plain"]
+    measured.check({"bfloat16": table}, "")
+
+
+def test_torchs_own_stays_where_another_is_not_faster_both_times() -> None:
+    for first, second, expected in ((0.5, 0.5, "vector"), (0.5, 0.97, "plain"), (0.97, 0.97, "plain")):
+        halves = [{"plain": 1.0, "vector": first}, {"plain": 1.0, "vector": second}]
+        assert measured._best(halves, {"plain": 1.0, "vector": min(first, second)}) == expected
+
+
+def test_kernels_are_fixed_by_a_file_or_switched_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = quick(monkeypatch)
+    path = tmp_path / "kernels.json"
+    path.write_bytes(measured.stated({"float32": {Classes.FEW: {"kernel": "onednn"}}}))
+    assert measured.choice(torch.float32, str(path)).named() == {"float32": {Classes.FEW: "onednn"}}
+    assert measured.choice(torch.float32, "default").named() == {}
+    monkeypatch.setenv("RAGAUGE_KERNELS", str(path))
+    assert measured.choice(torch.float32).origin == str(path)
+    assert not asked
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("[]", "not a table of kernels"),
+        ('{"kernels": {"int8": {}}}', "unknown dtype 'int8'; known: bfloat16, float16, float32"),
+        ('{"kernels": {"float32": {"product": {}}}}', "unknown class 'product'"),
+        ('{"kernels": {"float32": {"product of 1 row": {"kernel": "widened"}}}}', "unknown kernel 'widened'"),
+        ('{"kernels": {"float32": {"product of 1 row": 3}}}', "unknown kernel"),
+        (None, "No such file"),
+    ],
+)
+def test_a_wrong_table_is_refused_in_one_line(tmp_path: Path, content: str | None, says: str) -> None:
+    path = tmp_path / "kernels.json"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(UserError, match=says) as error:
+        measured.choice(torch.float32, str(path))
+    assert str(path) in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_choices_that_differ_have_other_names_for_stored_documents() -> None:
+    fast = Choice("measured", {"float32": {Classes.MANY: {"kernel": "onednn"}}})
+    assert fast.digest(torch.float32) != DEFAULT.digest(torch.float32)
+    assert fast.digest(torch.bfloat16) == DEFAULT.digest(torch.bfloat16)
