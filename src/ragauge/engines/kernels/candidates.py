@@ -104,19 +104,8 @@ def _by_head(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool)
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=q.shape[1] != k.shape[1])
 
 
-def _products(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
-    """Single queries by two products and a softmax in float32."""
-    rows, heads, queries, dim = q.shape
-    grouped = q.reshape(rows, k.shape[1], heads // k.shape[1] * queries, dim)
-    scores = torch.matmul(grouped, k.transpose(-1, -2)).float() * dim**-0.5
-    if mask is not None:
-        scores = scores.masked_fill(~mask, -math.inf)
-    return torch.matmul(scores.softmax(-1).to(v.dtype), v).view(rows, heads, queries, dim)
-
-
 ATTENTIONS: dict[str, Kernel] = {
     "plain": Kernel(_sdpa),
     "by_head": Kernel(_by_head, most=1),
-    "products": Kernel(_products, most=1),
     "widened": Kernel(_sdpa_widened, HALVES),
 }
