@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ragauge.cost.trace import Call
 from ragauge.engines.protocol import Limits, SpanEngine
 from ragauge.methods._base import Answer
+from ragauge.methods._embedding import embedded
 from ragauge.methods._ranked import Ranked, RankedState
 from ragauge.prompts import Prompt
 
@@ -36,15 +35,7 @@ class Dense(Ranked):
         return super().answer(engine, state, prompt, limits)
 
     def _embed(self, engine: SpanEngine, prompt: Prompt) -> np.ndarray:
-        """The documents' embeddings: (document, dim)."""
-        from ragauge.rankers.dense import load_encoder
-
-        started, model = time.perf_counter(), load_encoder(self.encoder)
-        vectors = model.encode(prompt.document_texts)
-        macs = sum(model.macs(tokens) for tokens in model.count_tokens(prompt.document_texts))
-        seconds = time.perf_counter() - started
-        engine.note(Call("rank", (), (), offline=self.path_caching, macs=macs, seconds=seconds))
-        return vectors
+        return embedded(engine, self.encoder, prompt, offline=self.path_caching)
 
     def rank(self, engine: SpanEngine, state: RankedState, prompt: Prompt) -> np.ndarray:
         from ragauge.rankers.dense import load_encoder

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
 
-from ragauge.cost.trace import Call
 from ragauge.engines.protocol import Capabilities, Capability, Limits, Row, Span, SpanEngine
 from ragauge.methods._base import Answer, Method
+from ragauge.methods._embedding import embedded
 from ragauge.methods._stored import Assembled, Stored, largest, read_apart
 from ragauge.prompts import Prompt, unit_steps
 
@@ -58,12 +57,7 @@ class ProphetKV(Method):
 
     def _nearest(self, engine: SpanEngine, prompt: Prompt) -> list[list[int]]:
         """The documents most similar to each, nearest last."""
-        from ragauge.rankers.dense import load_encoder
-
-        started, model = time.perf_counter(), load_encoder(self.encoder)
-        vectors = model.encode(prompt.document_texts)
-        macs = sum(model.macs(tokens) for tokens in model.count_tokens(prompt.document_texts))
-        engine.note(Call("rank", (), (), offline=True, macs=macs, seconds=time.perf_counter() - started))
+        vectors = embedded(engine, self.encoder, prompt, offline=True)
         similar = vectors @ vectors.T
         np.fill_diagonal(similar, -np.inf)
         count = min(self.neighbours, len(vectors) - 1)

@@ -1,0 +1,143 @@
+"""PCED, parallel context-of-experts decoding (arXiv 2601.08670, Findings of ACL 2026)."""
+
+from __future__ import annotations
+
+import importlib
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field
+
+from ragauge.cost.trace import Call
+from ragauge.engines.protocol import Capabilities, Capability, Limits, Row, Span, SpanEngine
+from ragauge.methods._base import Answer, Method
+from ragauge.methods._embedding import embedded
+from ragauge.methods._paths import split_paths
+from ragauge.methods._windows import Windows, read_windows
+from ragauge.prompts import PREAMBLE, Prompt, unit_steps
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+LEAST = 1e-12  # the prior of a document that a ranker gives nothing
+Beta = Literal["paper", "released", "none"]
+
+
+@dataclass(frozen=True)
+class ParallelExperts(Method):
+    """Every document is an expert with a prompt of its own; each next token is the one that any expert is surest of.
+
+    Section 3 of the paper; released code: giulio98/langchain-pced, `core/decode_cb.py`, `utils/scoring.py`. Expert k
+    has logits s_k, the prompt without documents ("amateur") s_0; the token is the argmax over all k of
+    (1 + beta_k) s_k - beta_k s_0 + gamma log r_k, and every stream goes on with it. beta_k is the Jensen-Shannon
+    divergence of the first token's distributions in nats, at most 1; the released code does not sum it, so that it has
+    a value for each entry of the vocabulary. r_k is the document's retrieval score in (0, 1]: BM25's x as 2/pi atan x,
+    cosines as (x + 1) / 2, both rankers as their harmonic mean, which stands for the paper's retriever and reranker.
+    Positions are each stream's own. Requires rows of their own past read side by side, and tokens chosen by the method.
+    """
+
+    requires: ClassVar[Capabilities] = frozenset({Capability.SPANS})
+
+    beta: Beta = "paper"  # one value a document; "released": one an entry of the vocabulary; "none": no amateur
+    gamma: Annotated[float, Field(ge=0)] = 2.5  # weight of the retrieval score
+    scores: Literal["bm25", "dense", "both", "equal"] = "bm25"  # where r comes from; "equal": no prior
+    encoder: str = "minilm"  # of dense scores: an asset's name or source
+
+    def assets(self) -> tuple[str, ...]:
+        return (self.encoder,) if self.scores in ("dense", "both") else ()
+
+    def prepare(self, engine: SpanEngine, prompt: Prompt) -> _Experts:
+        if self.scores in ("bm25", "both"):
+            importlib.import_module("bm25s")
+        paths = split_paths(len(prompt.documents), None)
+        windows = read_windows(engine, prompt, paths, indent="left", shared_prefix=True)
+        vectors = embedded(engine, self.encoder, prompt, offline=True) if self.assets() else None
+        return _Experts(windows, vectors)
+
+    def answer(self, engine: SpanEngine, state: _Experts, prompt: Prompt, limits: Limits) -> Answer:
+        prior = self._prior(engine, state, prompt)
+        streams = _Streams(engine, state.windows, prompt, amateur=self.beta != "none")
+        first = streams.read([*prompt.query, *prompt.task], "query")
+        beta = _divergence(first, self.beta)
+        bias = self.gamma * first.new_tensor(prior).log()[:, None]
+
+        def choose(ids: list[int]) -> int:
+            logits = streams.read(ids[-1:], "decode") if ids else first
+            experts = logits[: len(prior)]
+            contrasted = experts if self.beta == "none" else (1 + beta) * experts - beta * logits[-1:]
+            return int((contrasted + bias).max(0).values.argmax())
+
+        ids = engine.generate_by(choose, max(streams.positions), limits)
+        return Answer(ids, tuple(range(len(prior))), tuple(prior))
+
+    # ---- the prior
+
+    def _prior(self, engine: SpanEngine, state: _Experts, prompt: Prompt) -> list[float]:
+        """r of each document."""
+        if self.scores == "equal":
+            return [1.0] * len(prompt.documents)
+        started, macs, found = time.perf_counter(), 0, []
+        if self.scores != "dense":
+            from ragauge.rankers.bm25 import rank
+
+            found.append(np.arctan(rank(prompt.question, prompt.document_texts)) * 2 / np.pi)
+        if state.vectors is not None:
+            cosines, macs = self._cosines(state.vectors, prompt.question)
+            found.append((cosines + 1) / 2)
+        a, b = found[0], found[-1]
+        prior = np.clip(a if len(found) == 1 else 2 * a * b / (a + b + 1e-8), LEAST, 1.0)
+        engine.note(Call("rank", (), (), macs=macs, seconds=time.perf_counter() - started))
+        return [float(r) for r in prior]
+
+    def _cosines(self, vectors: np.ndarray, question: str) -> tuple[np.ndarray, int]:
+        """Cosines (document,) with the question, and the multiply-accumulates of encoding it."""
+        from ragauge.rankers.dense import load_encoder
+
+        model = load_encoder(self.encoder)
+        vector = model.encode([question], query=True)[0]
+        lengths = np.linalg.norm(vectors, axis=1) * np.linalg.norm(vector)
+        return vectors @ vector / lengths, sum(model.macs(n) for n in model.count_tokens([question], query=True))
+
+
+@dataclass(frozen=True)
+class _Experts:
+    windows: Windows
+    vectors: np.ndarray | None  # (document, dim)
+
+
+class _Streams:
+    """A prompt for each document and, as the last one, one without documents; all go on with the same tokens."""
+
+    def __init__(self, engine: SpanEngine, windows: Windows, prompt: Prompt, amateur: bool) -> None:
+        reading = windows.reading.again()
+        preamble, start = reading.spans[PREAMBLE], len(prompt.preamble)
+        self.engine, self.cache = engine, reading.cache
+        self.pasts: list[list[Span]] = [[preamble, span] for span in windows.spans]
+        self.positions = [start + len(ids) for ids in prompt.documents]
+        if amateur:
+            self.pasts.append([preamble])
+            self.positions.append(start)
+
+    def read(self, ids: Sequence[int], stage: str) -> Tensor:
+        """Read tokens in every stream; the logits of the last one, in fp32: (stream, vocab)."""
+        rows = [Row(ids, unit_steps(at, len(ids)), tuple(p)) for p, at in zip(self.pasts, self.positions, strict=True)]
+        one = len(ids) == 1  # then a mask over the whole cache costs less than a copy of each stream's part
+        read = self.engine.extend(self.cache, rows, stage=stage, parallel=True, last_logits=True, tree=one)
+        for past, span in zip(self.pasts, read.spans, strict=True):
+            past.append(span)
+        self.positions = [at + len(ids) for at in self.positions]
+        assert read.last_logits is not None
+        return read.last_logits.float()
+
+
+def _divergence(logits: Tensor, kind: Beta) -> Tensor:
+    """beta: Jensen-Shannon divergence of each expert's distribution from the last row's, (expert, 1 or vocab)."""
+    logp = logits.log_softmax(-1)
+    expert, amateur = logp[:-1], logp[-1:]
+    middle = ((expert.exp() + amateur.exp()) / 2).log()
+    parts = (expert.exp() * (expert - middle) + amateur.exp() * (amateur - middle)) / 2
+    return (parts if kind == "released" else parts.sum(-1, keepdim=True)).clamp(0, 1)
