@@ -18,11 +18,13 @@ NUMBER = re.compile(r"(?<![\w.,/-])[-+]?\d+(?:[.,]\d+)*(?![\w/]|\.\d)")
 
 
 class Value(float):
-    """A cell; formats besides Python's own: `points` and `+points`, hundredths as whole numbers."""
+    """A cell; formats besides Python's own: `points` and `+points`, hundredths as whole numbers, and `s`, of ms."""
 
     def __format__(self, spec: str) -> str:
         if spec.endswith("points"):
             return format(round(100 * self, 6), f"{spec.removesuffix('points')}.0f")
+        if spec.endswith("s"):
+            return format(self / 1000, f"{spec.removesuffix('s')}f")
         return super().__format__(spec)
 
 
