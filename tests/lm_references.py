@@ -105,5 +105,6 @@ def all_logits(lm: LM, ids: Sequence[int], positions: Sequence[float] | None = N
 
 def hidden(lm: LM, cache: Any, rows: Sequence[Row]) -> Tensor:
     """Hidden states of all new tokens of one pass, packed: (token, d_model)."""
-    states: Tensor = lm.decoder.weights.norm(lm.passes.forward(cache, rows, range(len(rows))))
+    piece = lm.passes.piece(cache, rows, range(len(rows)))
+    states: Tensor = lm.decoder.weights.norm(lm.decoder.read(piece.x, [piece.part]))
     return states

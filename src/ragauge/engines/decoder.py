@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -21,6 +21,7 @@ Observer = Watch
 Turn = tuple[Tensor, Tensor]
 """Cosines and sines of a rotation, (token, 1, dim) each."""
 Attend = Callable[[int, Tensor], Tensor]
+Mixing = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 Beside = Callable[[int, Tensor], Tensor | None]
 """See `Decoder.through`."""
 
@@ -76,6 +77,20 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 @dataclass(frozen=True)
+class Part:
+    """The packed new tokens of one pass that share a cache."""
+
+    positions: Tensor  # (token,), fp32
+    cache: KVCache
+    layout: Layout
+    observe: Observer | None = None
+
+    @property
+    def tokens(self) -> int:
+        return self.layout.tokens
+
+
+@dataclass(frozen=True)
 class Decoder:
     """A decoder-only transformer: token ids and real positions in, hidden states out, keys and values into a cache."""
 
@@ -92,25 +107,24 @@ class Decoder:
         self, ids: Tensor, positions: Tensor, cache: KVCache, layout: Layout, observe: Observer | None = None
     ) -> Tensor:
         """Normed hidden states (token, d_model) of packed new tokens (token,); their keys and values join the cache."""
-        return self.weights.norm(self.read(self.embedded(ids), positions, cache, layout, observe))
+        return self.weights.norm(self.read(self.embedded(ids), [Part(positions, cache, layout, observe)]))
 
-    def read(
-        self,
-        x: Tensor,
-        positions: Tensor,
-        cache: KVCache,
-        layout: Layout,
-        observe: Observer | None = None,
-        layers: Layers = None,
-    ) -> Tensor:
+    def read(self, x: Tensor, parts: Sequence[Part], layers: Layers = None) -> Tensor:
         """States (token, d_model) of packed tokens after all layers or a range of them, not normed; their keys and
-        values of these layers join the cache."""
-        layout.put(positions, cache.positions, 0)
-        for by_head in cache.head_positions or ():
-            layout.put(positions.expand(by_head.shape[0], -1), by_head, 1)
-        beside = None if cache.beside is None else partial(cache.beside, positions=positions)
-        x = self.through(x, self._attention(positions, cache, layout, observe), beside, layers)
-        cache.length = layout.start + layout.tokens
+        values of these layers join the caches.
+
+        All linear layers and norms are computed once for all parts, whose tokens lie one after another; each part
+        attends by itself. A part whose cache has something `beside` the layers is read alone.
+        """
+        for part in parts:
+            part.layout.put(part.positions, part.cache.positions, 0)
+            for by_head in part.cache.head_positions or ():
+                part.layout.put(part.positions.expand(by_head.shape[0], -1), by_head, 1)
+        besides = [partial(p.cache.beside, positions=p.positions) for p in parts if p.cache.beside is not None]
+        assert not besides or len(parts) == 1
+        x = self.through(x, self._attention(parts), besides[0] if besides else None, layers)
+        for part in parts:
+            part.cache.length = part.layout.start + part.tokens
         return x
 
     def embedded(self, ids: Tensor) -> Tensor:
@@ -154,13 +168,30 @@ class Decoder:
         gate, value = inner.chunk(2, -1)
         return layer.down(activation(gate) * value)
 
-    def _attention(self, positions: Tensor, cache: KVCache, layout: Layout, observe: Observer | None) -> Attend:
-        """The attention of this pass as a function of (layer, normed states): what layers share is computed once."""
-        turn, common = self.turn(positions), cache.head_positions is None  # else every layer keeps other slots
-        bias = self._bias(positions, cache, layout) if common else None
+    def _attention(self, parts: Sequence[Part]) -> Attend:
+        """The attention of this pass as a function of (layer, normed states)."""
+        turn = self.turn(_joined([part.positions for part in parts]))
+        mixed, tokens = [self._mixing(part) for part in parts], [part.tokens for part in parts]
 
         def attend(index: int, normed: Tensor) -> Tensor:
-            q, k, v = self.split(index, self.weights.layers[index].qkv(normed), turn)
+            qkv = self.split(index, self.weights.layers[index].qkv(normed), turn)
+            if len(mixed) == 1:
+                return mixed[0](index, *qkv)
+            split = zip(*(values.split(tokens) for values in qkv), strict=True)
+            return torch.cat([mix(index, q, k, v) for mix, (q, k, v) in zip(mixed, split, strict=True)])
+
+        return attend
+
+    def _mixing(self, part: Part) -> Mixing:
+        """The attention of a part as a function of (layer, queries, keys, values): what layers share is computed once.
+
+        Queries, keys and values are (token, head, dim); the heads' outputs lie side by side (token, width).
+        """
+        positions, cache, layout, observe = part.positions, part.cache, part.layout, part.observe
+        common = cache.head_positions is None  # else every layer keeps other slots
+        bias = self._bias(positions, cache, layout) if common else None
+
+        def mix(index: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             layout.put(k.transpose(0, 1), cache.k[index], 1)
             layout.put(v.transpose(0, 1), cache.v[index], 1)
             queries, keys = layout.pad(q), layout.keys(cache.k[index])
@@ -173,7 +204,7 @@ class Decoder:
                 return layout.pack(tempered_attention(queries, keys, values, added, layout, cache.tempered))
             return layout.pack(attention(queries, keys, values, layout, added))
 
-        return attend
+        return mix
 
     def split(self, index: int, qkv: Tensor, turn: Turn | None) -> tuple[Tensor, Tensor, Tensor]:
         """Packed qkv (token, rows) -> queries, keys, values (token, head, dim), normed and rotated by family."""
@@ -220,6 +251,10 @@ class Decoder:
         if hidden is None:
             return bias
         return torch.where(hidden.expand(-1, -1, layout.queries, -1), float("-inf"), bias)
+
+
+def _joined(tensors: Sequence[Tensor]) -> Tensor:
+    return tensors[0] if len(tensors) == 1 else torch.cat(list(tensors))
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, layout: Layout, bias: Tensor | None) -> Tensor:

@@ -18,7 +18,6 @@ from ragauge.engines.cache import KVCache
 from ragauge.engines.checkpoint import random_weights, read_shape, read_weights
 from ragauge.engines.decoder import Decoder
 from ragauge.engines.kernels import measured, use
-from ragauge.engines.layout import Layout
 from ragauge.engines.passes import Asked, Passes
 from ragauge.engines.protocol import Capabilities, Extension, Row
 from ragauge.engines.recorded import Ended, RecordedEngine
@@ -54,15 +53,7 @@ class LM(RecordedEngine):
         plain = all(hook is None for hook in hooks)
         if self.steps and plain and self.steps.ready(cache.length + most - 1):
             ids = self.steps.continued(cache, ids, position, most, ended)
-        while len(ids) < most and not (ended and ended(ids)):
-            ids.append(self._step(cache, ids[-1], position + len(ids) - 1))
-        return ids
-
-    def _step(self, cache: KVCache, token: int, position: float) -> int:
-        layout = Layout(cache.length, (1,), (cache.length,), True, None, None, None)
-        ids = torch.tensor([token], device=self.device)
-        at = torch.tensor([position], dtype=torch.float32, device=self.device)
-        return int(self.decoder.logits(self.decoder.hidden(ids, at, cache, layout))[0].argmax())
+        return self.passes.alone(self.passes.decoding(cache, ids, position, most, ended))
 
 
 def load(

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from ragauge.engines.cache import KVCache
-from ragauge.engines.decoder import Decoder
+from ragauge.engines.decoder import Decoder, Part
 from ragauge.engines.layout import Layout, lay_out, lay_out_in_place, lay_out_tree
 from ragauge.engines.observation import AttentionMean
 from ragauge.engines.protocol import Extension, Observed, Row, Span
@@ -40,6 +41,27 @@ class Asked:
         return not (self.last_logits or self.logits_at or self.attention or self.layers)
 
 
+@dataclass(frozen=True)
+class Piece:
+    """New tokens of one pass; its result is their states (token, d_model)."""
+
+    x: Tensor  # (token, d_model): what the first of the layers reads
+    part: Part
+    layers: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True)
+class Head:
+    """States whose logits are wanted; its result is (token, vocab)."""
+
+    hidden: Tensor  # (token, d_model), normed
+
+
+Result = TypeVar("Result")
+Requests = Generator[Piece | Head, Tensor, Result]
+"""A call as its requests, one after another; it is sent the result of each before it makes the next."""
+
+
 class Passes:
     """Forward passes of one decoder."""
 
@@ -49,6 +71,33 @@ class Passes:
 
     def extend(self, cache: KVCache, rows: Sequence[Row], asked: Asked) -> Extension:
         """Read the rows into the cache; see `SpanEngine.extend`."""
+        return self.alone(self.reading(cache, rows, asked))
+
+    def alone(self, requests: Requests[Result]) -> Result:
+        """What a call returns when its requests are answered one after another."""
+        try:
+            request = next(requests)
+            while True:
+                request = requests.send(self._answered(request))
+        except StopIteration as end:
+            result: Result = end.value
+            return result
+
+    def decoding(
+        self, cache: KVCache, ids: list[int], position: float, most: int, ended: Callable[[Sequence[int]], bool] | None
+    ) -> Requests[list[int]]:
+        """The requests of `RecordedEngine.decode`, a token at a time."""
+        while len(ids) < most and not (ended and ended(ids)):
+            layout = Layout(cache.length, (1,), (cache.length,), True, None, None, None)
+            at = torch.tensor([position + len(ids) - 1], dtype=torch.float32, device=self.device)
+            x = self.decoder.embedded(torch.tensor(ids[-1:], device=self.device))
+            states = yield Piece(x, Part(at, cache, layout))
+            logits = yield Head(self.decoder.weights.norm(states))
+            ids.append(int(logits[0].argmax()))
+        return ids
+
+    def reading(self, cache: KVCache, rows: Sequence[Row], asked: Asked) -> Requests[Extension]:
+        """The requests of `extend`."""
         watch = None
         if asked.attention:
             first, last = asked.layers or (0, self.shape.layers)
@@ -56,21 +105,25 @@ class Passes:
         spans: dict[int, Span] = {}
         states: dict[int, Tensor] = {}
         for batch in _batches(rows, self._chunk(rows)):
-            for index, part, span in self._batch(cache, rows, batch, watch, asked):
+            for index, part, span in (yield from self._batch(cache, rows, batch, watch, asked)):
                 spans[index], states[index] = span, part
-        return self._answer(
-            rows, [spans[i] for i in range(len(rows))], [states[i] for i in range(len(rows))], asked, watch
-        )
+        order = range(len(rows))
+        return (yield from self._answer(rows, [spans[i] for i in order], [states[i] for i in order], asked, watch))
 
-    def forward(
+    def _answered(self, request: Piece | Head) -> Tensor:
+        if isinstance(request, Head):
+            return self.decoder.logits(request.hidden)
+        return self.decoder.read(request.x, [request.part], request.layers)
+
+    def piece(
         self,
         cache: KVCache,
         rows: Sequence[Row],
         batch: Sequence[int],
         watch: AttentionMean | None = None,
         asked: Asked = Asked(),
-    ) -> Tensor:
-        """One pass: states (token, d_model) of the rows' tokens, packed."""
+    ) -> Piece:
+        """The request of one pass over the rows' tokens, packed."""
         positions = torch.tensor([p for r in rows for p in r.positions], dtype=torch.float32, device=self.device)
         layout = _arrangement(rows, asked)(rows, cache)
         observe = watch.observer(layout, batch) if watch else None
@@ -79,7 +132,7 @@ class Passes:
             x = self.decoder.embedded(ids)
         else:
             x = torch.cat([r.states for r in rows if r.states is not None])
-        return self.decoder.read(x, positions, cache, layout, observe, asked.layers)
+        return Piece(x, Part(positions, cache, layout, observe), asked.layers)
 
     def _chunk(self, rows: Sequence[Row]) -> int:
         masked = self.shape.position == "alibi" or any(r.slots is not None for r in rows)
@@ -87,29 +140,32 @@ class Passes:
 
     def _batch(
         self, cache: KVCache, rows: Sequence[Row], batch: Sequence[int], watch: AttentionMean | None, asked: Asked
-    ) -> Iterator[tuple[int, Tensor, Span]]:
+    ) -> Requests[list[tuple[int, Tensor, Span]]]:
         """One batch of rows (or the chunks of one long row) through the decoder: (row index, states, span) of each."""
         chunk, start = self._chunk(rows), cache.length
         if len(batch) == 1:
             row = rows[batch[0]]
-            pieces = _pieces(row, cache, chunk) if len(row.ids) > chunk else [row]
-            parts = [self.forward(cache, [piece], batch, watch, asked) for piece in pieces]
+            parts = []
+            for piece in _pieces(row, cache, chunk) if len(row.ids) > chunk else [row]:
+                states = yield self.piece(cache, [piece], batch, watch, asked)
+                parts.append(states)
             span = Span(start, cache.length) if row.slots is None else Span(min(row.slots), max(row.slots) + 1)
-            yield batch[0], torch.cat(parts) if len(parts) > 1 else parts[0], span
-            return
-        states = self.forward(cache, [rows[i] for i in batch], batch, watch, asked)
+            return [(batch[0], torch.cat(parts) if len(parts) > 1 else parts[0], span)]
+        states = yield self.piece(cache, [rows[i] for i in batch], batch, watch, asked)
+        found = []
         for index, part in zip(batch, states.split([len(rows[i].ids) for i in batch]), strict=True):
-            yield index, part, Span(start, start + part.shape[0])
+            found.append((index, part, Span(start, start + part.shape[0])))
             start += part.shape[0]
+        return found
 
     def _answer(
         self, rows: Sequence[Row], spans: list[Span], states: list[Tensor], asked: Asked, watch: AttentionMean | None
-    ) -> Extension:
+    ) -> Requests[Extension]:
         whole = asked.layers is None or asked.layers[1] == self.shape.layers
         final = [self.decoder.weights.norm(h) for h in states] if whole else []
         return Extension(
             tuple(spans),
-            self.decoder.logits(torch.stack([h[-1] for h in final])) if asked.last_logits else None,
+            (yield Head(torch.stack([h[-1] for h in final]))) if asked.last_logits else None,
             self._logp(rows, final) if asked.logp else (),
             watch.means() if watch else (),
             tuple(self.decoder.logits(h[list(at)]) for h, at in zip(final, asked.logits_at, strict=True))

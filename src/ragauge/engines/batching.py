@@ -1,0 +1,295 @@
+"""Several questions side by side on one decoder, for methods that know nothing of it.
+
+Each piece of work (a method that answers a question) runs in a thread of its own on a `Seat`, an engine that hands its
+calls over. Only one thread runs at any time, in an order that does not depend on the clock. Once all of them wait for
+results, one pass reads a piece of every call and decodes one token of every response: norms, linear layers and logits
+are computed for all tokens together, so that weights are read once, and each call attends to its own cache, where it
+lies. Results are those of one after another but for rounding.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from queue import SimpleQueue
+from types import TracebackType
+from typing import Any, ClassVar, Generic, Self, TypeVar
+
+import torch
+from torch import Tensor
+
+from ragauge.cost.trace import Call
+from ragauge.engines.cache import KVCache
+from ragauge.engines.lm import LM
+from ragauge.engines.passes import Asked, Head, Piece, Requests
+from ragauge.engines.protocol import Capabilities, Extension, Row
+from ragauge.engines.recorded import Ended, RecordedEngine
+from ragauge.engines.store import DocumentStore
+
+T = TypeVar("T")
+
+PASS_TOKENS = 1024  # new tokens of the calls that share a pass; a longer piece has a pass for itself and the responses
+
+
+class _Stopped(BaseException):
+    """Ends the thread of a task whose batch is closed before it is done."""
+
+
+@dataclass
+class _Asked:
+    """A call that was handed over, as the requests that it makes of the decoder."""
+
+    lm: LM
+    requests: Requests[Any]
+    response: bool  # one token after another, rather than many at a time
+    alone: bool = False
+    wants: Piece | Head | None = None  # the request that waits for its result; None: the call is over
+    result: Any = None  # an exception where the call failed
+
+    def go_on(self, answer: Tensor | Exception | None = None) -> None:
+        """Take what the last request asked for, if there was one, and make the next."""
+        self.wants = None
+        if isinstance(answer, Exception):
+            self.result = answer
+            return
+        try:
+            self.wants = next(self.requests) if answer is None else self.requests.send(answer)
+        except StopIteration as end:
+            self.result = end.value
+        except Exception as error:
+            self.result = error
+
+
+class Task(Generic[T]):
+    """Work that was submitted."""
+
+    def __init__(self, lm: LM, work: Callable[[Seat], T]) -> None:
+        self.engine = Seat(lm, self)  # what the work is given: `token_at`, `first_token_at` of its last response
+        self.done = False
+        self._work = work
+        self._result: T | None = None
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._answers: SimpleQueue[Any] = SimpleQueue()
+        self._waits: SimpleQueue[_Asked | None] = SimpleQueue()
+
+    def result(self) -> T:
+        """What the work returned; raises what it raised. Ask once it is `done`."""
+        assert self.done
+        if self._error is not None:
+            raise self._error
+        return self._result  # type: ignore[return-value]
+
+    def ask(self, asked: _Asked) -> Any:
+        """Hand a call over and wait for its result: for the work's own thread."""
+        self._waits.put(asked)
+        answer = self._answers.get()
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    def go_on(self, answer: Any = None) -> _Asked | None:
+        """Let the work run until it makes a call; None: it is done."""
+        if self._thread.ident is None:
+            self._thread.start()
+        else:
+            self._answers.put(answer)
+        asked = self._waits.get()
+        if asked is None:
+            self._thread.join()
+            self.done = True
+        return asked
+
+    def stop(self) -> None:
+        """End the work wherever it is."""
+        if self._thread.ident is None or self.done:
+            return
+        self._answers.put(_Stopped())
+        while self._waits.get() is not None:
+            self._answers.put(_Stopped())
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            self._result = self._work(self.engine)
+        except BaseException as error:
+            self._error = error
+        self._waits.put(None)
+
+
+class Seat(RecordedEngine):
+    """What one task sees of the decoder: traces, times and caches are its own, and calls wait for their pass.
+
+    Calls have no seconds, which they would share with other tasks; those that a store of documents keeps run alone.
+    """
+
+    able: ClassVar[Capabilities] = LM.able
+
+    def __init__(self, lm: LM, task: Task[Any]) -> None:
+        super().__init__(lm.shape, lm.tokenizer, lm.dtype, lm.device)
+        self.documents = lm.documents
+        self._lm, self._task, self._alone = lm, task, False
+        if lm.finder is not None:
+            assert isinstance(lm.finder, LM)
+            self.finder = finder = Seat(lm.finder, task)
+            finder._answering = self
+
+    def compute(self, cache: KVCache, rows: Sequence[Row], asked: Asked) -> Extension:
+        """See `RecordedEngine.compute`."""
+        requests = self._lm.passes.reading(cache, rows, asked)
+        extension: Extension = self._task.ask(_Asked(self._lm, requests, response=False, alone=self._alone))
+        return extension
+
+    def decode(self, cache: KVCache, ids: list[int], position: float, most: int, ended: Ended | None) -> list[int]:
+        """See `RecordedEngine.decode`."""
+        requests = self._lm.passes.decoding(cache, ids, position, most, ended)
+        response: list[int] = self._task.ask(_Asked(self._lm, requests, response=True))
+        return response
+
+    def _extend_stored(
+        self, store: DocumentStore, cache: KVCache, rows: Sequence[Row], asked: Asked, call: Call
+    ) -> Extension:
+        self._alone = True
+        try:
+            return super()._extend_stored(store, cache, rows, asked, call)
+        finally:
+            self._alone = False
+
+    def _finish(self, call: Call, started: float) -> None:
+        if self._alone:
+            super()._finish(call, started)
+        else:
+            self._record(call)
+
+
+class Batch:
+    """Work on one decoder, up to `size` pieces of it side by side.
+
+        with Batch(lm, 8) as batch:
+            for task in batch.run(works):
+                print(task.result())
+
+    New work can be submitted at any time between two steps.
+    """
+
+    def __init__(self, lm: LM, size: int) -> None:
+        self.lm, self.size = lm, size
+        self._waiting: deque[Task[Any]] = deque()
+        self._live: dict[Task[Any], _Asked | None] = {}  # None: runs, or is done
+
+    @property
+    def unfinished(self) -> int:
+        """Tasks that are not done, whether begun or not."""
+        return len(self._waiting) + len(self._live)
+
+    def submit(self, work: Callable[[Seat], T]) -> Task[T]:
+        """Add work, which begins once there is room for it."""
+        task = Task(self.lm, work)
+        self._waiting.append(task)
+        return task
+
+    def run(self, works: Iterable[Callable[[Seat], T]]) -> Iterator[Task[T]]:
+        """Do the work; tasks in the order in which they are done."""
+        waiting = iter(works)
+        while True:
+            while self.unfinished < self.size and (work := next(waiting, None)) is not None:
+                self.submit(work)
+            if not self.unfinished:
+                return
+            yield from self.step()
+
+    @torch.inference_mode()
+    def step(self) -> list[Task[Any]]:
+        """One pass for all begun work (work with other layers or another decoder has its own); the tasks then done."""
+        done = []
+        while self._waiting and len(self._live) < self.size:
+            task = self._waiting.popleft()
+            if self._over(task):
+                done.append(task)
+        for shared in self._passes():
+            _run(shared)
+        for task, asked in list(self._live.items()):
+            if asked and asked.wants is None and self._over(task, asked.result):
+                done.append(task)
+        return done
+
+    def close(self) -> None:
+        """End the work that is not done."""
+        self._waiting.clear()
+        while self._live:
+            self._live.popitem()[0].stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _over(self, task: Task[Any], answer: Any = None) -> bool:
+        """Let a task run until it waits for a pass; whether it is done."""
+        while True:
+            self._live[task] = None
+            asked = task.go_on(answer)
+            if asked is None:
+                del self._live[task]
+                return True
+            asked.go_on()
+            while asked.alone and asked.wants is not None:
+                _run([asked])
+            if asked.wants is not None:
+                self._live[task] = asked
+                return False
+            answer = asked.result
+
+    def _passes(self) -> list[list[_Asked]]:
+        """What shares a pass: all responses, and calls through the same layers up to PASS_TOKENS, oldest first."""
+        shared: dict[Any, list[_Asked]] = {}
+        tokens: dict[Any, int] = {}
+        for asked in self._live.values():
+            assert asked is not None
+            assert isinstance(asked.wants, Piece)
+            beside = asked.wants.part.cache.beside
+            key = (asked.lm, asked.wants.layers) if beside is None else (asked.lm, id(asked))
+            new = 0 if asked.response else asked.wants.part.tokens
+            if not new or not tokens.get(key) or tokens[key] + new <= PASS_TOKENS:  # else in a later step
+                shared.setdefault(key, []).append(asked)
+                tokens[key] = tokens.get(key, 0) + new
+        return list(shared.values())
+
+
+def _run(shared: Sequence[_Asked]) -> None:
+    """One pass, and the logits of what it read."""
+    _together(shared, _states)
+    _together([asked for asked in shared if isinstance(asked.wants, Head)], _logits)
+
+
+def _together(shared: Sequence[_Asked], compute: Callable[[Sequence[_Asked]], Sequence[Tensor]]) -> None:
+    """Answer the requests by one computation; where that fails, by one each, so that only its cause fails."""
+    if not shared:
+        return
+    try:
+        found: Sequence[Tensor | Exception] = compute(shared)
+    except Exception as error:
+        if len(shared) > 1:
+            for asked in shared:
+                _together([asked], compute)
+            return
+        found = [error]
+    for asked, answer in zip(shared, found, strict=True):
+        asked.go_on(answer)
+
+
+def _states(shared: Sequence[_Asked]) -> Sequence[Tensor]:
+    pieces = [asked.wants for asked in shared if isinstance(asked.wants, Piece)]
+    x = pieces[0].x if len(pieces) == 1 else torch.cat([piece.x for piece in pieces])
+    states = shared[0].lm.decoder.read(x, [piece.part for piece in pieces], pieces[0].layers)
+    return states.split([piece.part.tokens for piece in pieces])
+
+
+def _logits(shared: Sequence[_Asked]) -> Sequence[Tensor]:
+    hidden = [asked.wants.hidden for asked in shared if isinstance(asked.wants, Head)]
+    return shared[0].lm.decoder.logits(torch.cat(hidden)).split([h.shape[0] for h in hidden])
