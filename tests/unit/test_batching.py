@@ -1,0 +1,212 @@
+"""Work side by side on one decoder gives what it gives one after another, whatever the work is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import tiny_models
+from ragauge import methods
+from ragauge.engines import LM, Limits, Row, Span
+from ragauge.engines.batching import Batch, Seat
+from ragauge.engines.protocol import SpanEngine
+from ragauge.engines.store import DocumentStore
+from ragauge.methods import Answer, Method
+from ragauge.prompts import Prompt
+
+LIMITS = Limits(max_new_tokens=6, ignore_stop=True)
+OPTIONS: dict[str, list[dict[str, Any]]] = {
+    "superposition": [
+        {"top_k": 2, "saliency": "attention"},
+        {"factor": 2},
+        {"top_k": 2, "iterations": 2},
+        {"drop_first_token": True, "path_temperature": 1.0},  # the cache has a bias
+    ],
+    "bm25": [{"top_k": 3}],
+}
+Work = Callable[[SpanEngine], Any]
+
+
+@pytest.fixture(scope="module")
+def lm() -> LM:
+    return tiny_models.tiny_lm()
+
+
+@pytest.fixture(scope="session")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return f"path:{tiny_models.encoder(tmp_path_factory.mktemp('encoder'))}"
+
+
+def answered(method: Method, prompt: Prompt, engine: SpanEngine) -> tuple[Answer, list[dict[str, Any]], int]:
+    """An answer, its calls without their seconds, and the bytes that were cached."""
+    with engine.tracing() as trace:
+        answer = method.answer(engine, method.prepare(engine, prompt), prompt, LIMITS)
+    calls = [{k: v for k, v in call.to_json().items() if k != "seconds"} for call in trace]
+    return answer, calls, engine.peak_cache_bytes
+
+
+def read(ids: list[int], most: int, engine: SpanEngine) -> list[int]:
+    return engine.respond(ids, Limits(max_new_tokens=most, ignore_stop=True)).ids
+
+
+# ---- the same results
+
+
+@pytest.mark.parametrize("family", sorted(tiny_models.FAMILIES))
+def test_every_method_answers_as_alone(family: str, encoder: str) -> None:
+    """All of them at the same time, each on a question of its own."""
+    lm = tiny_models.tiny_lm(tiny_models.FAMILIES[family])
+    works: dict[str, Work] = {}
+    for number, name in enumerate(methods.names()):
+        for options in [{}, *OPTIONS.get(name, [])]:
+            method = methods.make(name, **options, **({"encoder": encoder} if name == "dense" else {}))
+            prompt = tiny_models.tiny_prompt([5 + (3 * n + number) % 13 for n in range(4)], seed=number)
+            works[f"{name} {options}"] = partial(answered, method, prompt)
+    alone = {name: work(lm) for name, work in works.items()}
+    with Batch(lm, 5) as batch:
+        tasks = {name: batch.submit(work) for name, work in works.items()}
+        while batch.unfinished:
+            batch.step()
+    for name, task in tasks.items():
+        answer, calls, cached = task.result()
+        expected = alone[name]
+        assert (answer.ids, answer.kept, answer.evidence) == (
+            expected[0].ids,
+            expected[0].kept,
+            expected[0].evidence,
+        ), name
+        assert answer.saliency == pytest.approx(expected[0].saliency, abs=1e-4), name
+        assert (calls, cached) == expected[1:], name
+
+
+def reread(engine: SpanEngine) -> torch.Tensor:
+    """Layer by layer, then some tokens again over their own slots, then a cache with slots by head."""
+    ids = list(range(10, 30))
+    cache = engine.new_cache(40)
+    lower = engine.extend(cache, [Row(ids, [float(i) for i in range(20)])], stage="lower", layers=(0, 1))
+    every = [float(i) for i in range(20)]
+    upper = Row(ids, every, (Span(0, 20),), slots=range(20), states=lower.states[0])
+    engine.extend(cache, [upper], stage="upper", layers=(1, 2))
+    engine.extend(cache, [Row([7, 8], [3.0, 4.0], (Span(0, 20),), slots=[3, 4])], stage="again")
+    kept = cache.keep_by_head([[[0, 3, 4, 5], [5, 6]]] * 2, extra=10)
+    last = engine.extend(kept, [Row([9, 10], [20.0, 21.0], (Span(0, 4),))], stage="last", last_logits=True)
+    assert last.last_logits is not None
+    assert engine.generate(kept, last.last_logits[0], 22.0, LIMITS)
+    return torch.cat([last.last_logits[0], kept.k[1][:, : kept.length].flatten()])
+
+
+def test_layers_tokens_read_again_and_slots_by_head_go_through(lm: LM) -> None:
+    with torch.no_grad():
+        alone = reread(lm)
+    with Batch(lm, 3) as batch:
+        tasks = list(batch.run([reread, partial(read, [5, 6, 7], 9), reread]))
+    found = [task.result() for task in tasks]
+    for logits in (r for r in found if isinstance(r, torch.Tensor)):
+        assert torch.allclose(logits, alone, atol=1e-5)
+    assert [5, 6, 7] != read([5, 6, 7], 9, lm) in found
+
+
+# ---- one pass for all
+
+
+def test_a_pass_reads_weights_once_for_all(lm: LM, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three prompts in one pass; as many passes as the longest response has further tokens; room is used again."""
+    passes: list[list[int]] = []
+    real = type(lm.decoder).read
+
+    def counted(self: Any, x: Any, parts: Any, layers: Any = None) -> Any:
+        passes.append([part.tokens for part in parts])
+        return real(self, x, parts, layers)
+
+    monkeypatch.setattr(type(lm.decoder), "read", counted)
+    with Batch(lm, 3) as batch:
+        done = list(batch.run(partial(read, [4] * n, n) for n in (2, 3, 4, 5)))
+    assert [len(task.result()) for task in done] == [2, 3, 4, 5]
+    assert passes == [[2, 3, 4], [1, 1, 1], [1, 1, 5], [1, 1], [1], [1], [1]]
+
+
+def test_work_joins_while_other_work_decodes(lm: LM) -> None:
+    with Batch(lm, 4) as batch:
+        first = batch.submit(partial(read, [4, 5, 6], 12))
+        for _ in range(5):
+            batch.step()
+        second = batch.submit(partial(read, [7, 8], 3))
+        assert [task for _ in range(4) for task in batch.step()] == [second]
+        assert not first.done
+        while batch.unfinished:
+            batch.step()
+    assert first.result() == read([4, 5, 6], 12, lm)
+    assert len(first.engine.token_at) == 12
+    assert first.engine.token_at == sorted(first.engine.token_at)
+    assert first.engine.token_at[3] < second.engine.token_at[0] < first.engine.token_at[-1]
+
+
+def test_kept_documents_have_seconds_of_their_own(tmp_path: Path) -> None:
+    lm, prompt, method = tiny_models.tiny_lm(), tiny_models.tiny_prompt(), methods.make("superposition")
+    lm.documents = DocumentStore(tmp_path, "tiny", 10**9)
+
+    def work(engine: SpanEngine) -> list[Any]:
+        with engine.tracing() as trace:
+            method.answer(engine, method.prepare(engine, prompt), prompt, LIMITS)
+        return list(trace)
+
+    with Batch(lm, 2) as batch:
+        first, second = (task.result() for task in batch.run([work, work]))
+    assert all((call.seconds is not None) == call.offline for call in [*first, *second])
+    assert all(call.loading_s is not None for call in second if call.offline)
+
+
+# ---- what goes wrong
+
+
+def test_one_failure_is_of_one_task(lm: LM, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pass that fails is repeated for each; in it, in the work itself, and in what ends a response."""
+
+    def failing(engine: Seat) -> None:
+        engine.respond([3, 4], LIMITS)
+        raise ZeroDivisionError
+
+    def short_of_memory(engine: Seat) -> None:
+        cache = engine.new_cache(4)
+        cache.k[1] = torch.empty(0)
+        engine.extend(cache, [Row([3, 4], [0.0, 1.0])], stage="prompt")
+
+    def confused(engine: Seat) -> None:
+        monkeypatch.setattr(engine, "tokenizer", None)
+        engine.respond([3, 4], Limits(max_new_tokens=5, stop=("x",)))
+
+    with Batch(lm, 5) as batch:
+        works: list[Callable[[Seat], Any]] = [partial(read, [5, 6], 8), failing, short_of_memory, confused]
+        tasks = [batch.submit(work) for work in works]
+        while batch.unfinished:
+            batch.step()
+    assert tasks[0].result() == read([5, 6], 8, lm)
+    for task, error in zip(tasks[1:], (ZeroDivisionError, IndexError, AttributeError), strict=True):
+        with pytest.raises(error):
+            task.result()
+
+
+def test_an_interrupt_ends_all_work(lm: LM) -> None:
+    ended = []
+
+    def work(engine: SpanEngine) -> None:
+        try:
+            engine.respond([3, 4], LIMITS)
+        finally:
+            ended.append(engine)
+
+    def interrupted() -> None:
+        with Batch(lm, 3) as batch:
+            for _ in range(4):
+                batch.submit(work)
+            batch.step()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert len(ended) == 3
