@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ragauge import methods
+from ragauge.cost.load import Request, Served, Targets, rows, summarise
 from ragauge.cost.trace import Call
 from ragauge.io.records import Record
 from ragauge.io.specifications import AnswerSpecification, EngineFacts
@@ -66,6 +67,25 @@ def write_latency(
     path = folder / "latency" / protocol["dataset"] / f"{model}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"provenance": PROVENANCE, "protocol": protocol, "rows": rows, **more}))
+
+
+def write_load(
+    folder: Path, waits: Mapping[str, Sequence[float]], dataset: str = "nq_open", model: str = MODEL, **more: Any
+) -> None:
+    """Write a file of load: one level of one request a second, with each variant's seconds to the first token."""
+    levels = []
+    for variant, seconds in waits.items():
+        served = [Served(Request(i, 0, float(i)), i + s / 2, i + s, i + s + 0.9, 10) for i, s in enumerate(seconds)]
+        found = rows(served, warmup=0)
+        levels.append(
+            {"variant": variant, "rate": 1.0, "clients": None, "load_share": 0.0, "refused": None}
+            | {"summary": summarise(found, Targets(first_token_s=1.0)), "requests": found}
+        )
+    protocol = {"dataset": dataset, "new_tokens": 10, "dtype": "bfloat16", "device": "cpu", "documents": "ready"}
+    protocol["target_first_token_s"] = 1.0
+    path = folder / "load" / dataset / f"{model}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"provenance": PROVENANCE, "protocol": protocol, "levels": levels, **more}))
 
 
 def trace(method: str, params: Mapping[str, Any], kept: int, documents: int) -> list[Call]:

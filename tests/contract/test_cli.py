@@ -15,6 +15,8 @@ from ragauge.cli import main
 VERBS = ["list", "fetch", "data", "run", "time", "cost", "score", "compare", "validate", "machine", "render"]
 RUN = ["run", "--method", "naive", "--dataset", "nq_open", "--model", "smollm2-135m-instruct", "--out", "x.jsonl"]
 
+LOAD = ["load", "--methods", "bm25", *RUN[3:-2], "--out", "x.json"]
+
 
 def replaced(arguments: list[str], option: str, value: str) -> list[str]:
     place = arguments.index(option) + 1
@@ -56,6 +58,11 @@ def test_list_models_names_the_default_model(capsys: pytest.CaptureFixture[str])
         (["score", "--metric", "f2", "none.jsonl"], "--metric: unknown metric 'f2'; known: "),
         (["score", "--metric", "f1", "none.jsonl"], "none.jsonl"),
         (["compare", "a.jsonl", "b.jsonl"], "a.jsonl"),
+        ([*LOAD, "--rates", "-1"], "--rates: must be greater than 0, not '-1'"),
+        ([*LOAD, "--rates", "nan"], "--rates: must be"),
+        ([*LOAD], "--rates: neither rates nor clients are given"),
+        ([*LOAD, "--clients", "2", "--requests", "0"], "--requests: must be greater than or equal to 1, not '0'"),
+        ([*replaced(LOAD, "--methods", "bm52"), "--clients", "1"], "--method: unknown method 'bm52'; did you mean"),
         (["cost", "--model", "mpt-7b", "--method", "naive"], "mpt-7b"),
         (["cost", "--model", "mpt-7b-instruct", "--method", "naiv"], "--method: unknown method 'naiv'"),
     ],

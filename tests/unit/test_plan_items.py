@@ -107,7 +107,7 @@ def plan(config: Config) -> Plan:
 
 
 def test_every_item_is_expected_to_read_something() -> None:
-    assert set(registry.names("item")) == {*ANSWERS, *ASKED, "piperag_table_2"}
+    assert set(registry.names("item")) == {*ANSWERS, *ASKED, "piperag_table_2", "load_curve"}
 
 
 @pytest.mark.parametrize("item", registry.names("item"))
@@ -129,6 +129,8 @@ def test_an_items_inputs_are_what_it_reads_and_nothing_else(plan: Plan, config: 
         expected["recall"] = {recall.format(index) for index in indexes}
     if item == "cfic_table_1":
         expected["training"] = {"results/default/training/cfic/data/train.jsonl"}
+    if item == "load_curve":
+        expected["load"] = {f"results/default/load/wiki_single/{MODEL}.json"}
     if item == "piperag_table_2":
         expected["staleness"] = {"results/default/staleness/wikipedia.json"}
     assert {name: set(paths) for name, paths in plan.items.inputs(item).items()} == expected
@@ -164,6 +166,8 @@ def finished(config: Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
     for protocol in config.protocols:
         stages = {name: {"query": 0.1, "skip": draw.random(), "prompt": 0.2} for name in protocol.methods}
         synthetic_cfic.write_latency(folder, stages, dataset=protocol.dataset)
+    if config.load:
+        synthetic_run.write_load(folder, {name: [0.1, 0.4] for name in config.load.methods}, config.load.dataset)
     for label, pipeline in config.pipelines.items():
         options = {k: v for k, v in pipeline.model_dump(exclude_unset=True).items() if k not in ("schedule", "limit")}
         synthetic_piperag.write(folder, label, pipeline.schedule, [2 + draw.random() for _ in range(3)], **options)

@@ -6,6 +6,7 @@ rule provenance:
     input:
         answers=PLAN.answers.files(),
         latency=PLAN.answers.latency_files(),
+        load=PLAN.answers.load_files(),
         pipelines=PLAN.pipelines.files(),
     output:
         PATHS.provenance,

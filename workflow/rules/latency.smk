@@ -49,3 +49,31 @@ rule latency:
         "ragauge time --config {params.config} --dataset {wildcards.dataset} --examples {input.examples}"
         " --model {wildcards.model} --machine {input.machine} --out {output}"
         " 2>&1 | tee {log}"
+
+
+rule load:
+    """Send requests to a model by the load protocol, a method variant after another, alone on the machine."""
+    input:
+        examples=PATHS.data,
+        model=PLAN.answers.models,
+        encoders=PLAN.answers.load_encoders,
+    output:
+        PATHS.load,
+    log:
+        f"{PATHS.logs}/load/{{dataset}}/{{model}}.log",
+    conda:
+        ENVIRONMENT
+    threads: PLAN.cores
+    resources:
+        gpu=PLAN.answers.gpus,
+        mem_mb=PLAN.answers.mem_mb,
+        runtime=PLAN.answers.runtime,
+        slurm_extra=ALONE,
+    params:
+        config=PATHS.settings,
+        settings=PLAN.answers.load_settings,
+        code=PLAN.answers.load_code,
+    shell:
+        "ragauge load --config {params.config} --dataset {wildcards.dataset} --examples {input.examples}"
+        " --model {wildcards.model} --out {output}"
+        " 2>&1 | tee {log}"

@@ -1,10 +1,12 @@
-"""What the latency protocol measures: the section `latency` of an experiment's configuration."""
+"""What is timed: the sections `latency` and `load` of an experiment's configuration."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from ragauge.errors import SettingError
 
 TRIALS, WARMUP = 30, 2  # as Superposition Prompting, section 4.2, has it: the median of 30
 
@@ -35,3 +37,47 @@ class LatencySettings(BaseModel):
     def all_new_tokens(self) -> list[int]:
         """The numbers of tokens of a response, the tables' first."""
         return [self.new_tokens, *self.more_new_tokens]
+
+
+class LoadSettings(BaseModel):
+    """The load protocol: requests arrive by a clock of their own; percentiles of what their users wait for."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    methods: list[str] = Field(min_length=1, description="names of the variants that are measured")
+    dataset: str = Field(description="label of the data set whose questions are asked")
+    rates: list[Annotated[float, Field(gt=0, allow_inf_nan=False)]] = Field(
+        [], description="rates of Poisson arrivals, questions a second"
+    )
+    clients: list[Annotated[int, Field(ge=1)]] = Field(
+        [], description="numbers of clients that each ask their next question when they were answered"
+    )
+    requests: int = Field(50, ge=1, description="requests at each rate and number of clients")
+    warmup: int = Field(5, ge=0, description="requests before them, served and left out")
+    new_tokens: int = Field(20, ge=1, description="tokens of each response")
+    prompts: int = Field(3, ge=1, description="different questions, asked in turn")
+    documents: Literal["ready", "computed"] = Field(
+        "ready",
+        description=(
+            "ready: what a method prepares of documents is in memory when the question arrives; computed: it is "
+            "computed within each request"
+        ),
+    )
+    target_first_token_s: float | None = Field(
+        None, gt=0, allow_inf_nan=False, description="longest wait for the first token that counts for goodput, seconds"
+    )
+    target_per_token_s: float | None = Field(
+        None, gt=0, allow_inf_nan=False, description="longest time of each further token that counts, seconds"
+    )
+    threads: int | None = Field(None, ge=1, description="threads of the decoder; default: all cores")
+
+    @property
+    def all_requests(self) -> int:
+        """Requests to one model, those of the warm-up included."""
+        return len(self.methods) * (len(self.rates) + len(self.clients)) * (self.warmup + self.requests)
+
+    @model_validator(mode="after")
+    def _has_levels(self) -> Self:
+        if not self.rates and not self.clients:
+            raise SettingError("rates", "neither rates nor clients are given; for example rates 0.5,1 or clients 1,4")
+        return self

@@ -35,6 +35,7 @@ def check(config: Config) -> None:
         _check_pipeline(config, pipeline, f"pipelines.{label}")
     _check_staleness(config)
     _check_latency(config)
+    _check_load(config)
     _check_judge(config)
     for item in config.item_names():
         _known("item", item, registry.names("item"), "items")
@@ -164,6 +165,12 @@ def _check_latency(config: Config) -> None:
         _all_known("variant", protocol.methods, config.methods, f"{where}.methods")
         if config.protocol(protocol.dataset) is not protocol:
             raise UserError(f"{where}.dataset: there is a protocol for {protocol.dataset!r} already")
+
+
+def _check_load(config: Config) -> None:
+    if config.load:
+        _known("data set", config.load.dataset, config.datasets, "load.dataset")
+        _all_known("variant", config.load.methods, config.methods, "load.methods")
 
 
 def _check_judge(config: Config) -> None:

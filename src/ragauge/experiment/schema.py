@@ -23,7 +23,7 @@ from pydantic import (
 
 from ragauge import registry
 from ragauge.cost.hardware import Device, Dtype
-from ragauge.cost.settings import LatencySettings
+from ragauge.cost.settings import LatencySettings, LoadSettings
 from ragauge.experiment import checks
 from ragauge.experiment.defaults import NAMED_BY_KEY, completed
 from ragauge.experiment.reading import checked, read
@@ -204,6 +204,7 @@ class Config(_Section):
     latency: Protocols | None = Field(
         None, description="what is timed: one protocol, or a list of protocols on different data sets"
     )
+    load: LoadSettings | None = Field(None, description="what is measured under load; default: nothing")
     judge: Judge | None = Field(None, description="who judges whether evidence supports answers; default: nobody")
     items: Literal["all"] | list[str] = Field("all", description="the tables and figures that are rendered")
 
@@ -266,10 +267,18 @@ class Config(_Section):
         Models of other engines than torch are left out: the protocol times calls on caches.
         """
         for protocol in self.protocols:
-            for label, model in self.models.items():
-                other = model.training is not None or model.finder is not None or model.engine != "torch"
-                if not other and (model.datasets is None or protocol.dataset in model.datasets):
-                    yield protocol.dataset, label
+            yield from self._timed_on(protocol.dataset)
+
+    def loaded(self) -> Iterator[tuple[str, str]]:
+        """The (data set, model) pairs that are measured under load: those that `timed` would have."""
+        if self.load:
+            yield from self._timed_on(self.load.dataset)
+
+    def _timed_on(self, dataset: str) -> Iterator[tuple[str, str]]:
+        for label, model in self.models.items():
+            other = model.training is not None or model.finder is not None or model.engine != "torch"
+            if not other and (model.datasets is None or dataset in model.datasets):
+                yield dataset, label
 
     def evaluation(self, training: str) -> dict[str, int | None]:
         """The data sets (labels) that models of a training are asked, and how many of their first questions."""
@@ -313,6 +322,7 @@ class Config(_Section):
         count = f"{sum(limit or 0 for limit in limits):,}" + (" and all of some data sets" if None in limits else "")
         protocols = [protocol for dataset, _ in self.timed() if (protocol := self.protocol(dataset))]
         timed = sum(protocol.trials * len(protocol.methods) for protocol in protocols)
+        requests = self.load.all_requests * len(list(self.loaded())) if self.load else 0
         return "\n".join(
             [
                 f"run       {self.run} (results/{self.run}, reports/{self.run})",
@@ -322,6 +332,7 @@ class Config(_Section):
                 *([f"methods   {len(self.methods)} variants: {', '.join(self.methods)}"] if self.methods else []),
                 *([f"answers   {len(jobs)} jobs, {count} questions"] if jobs else []),
                 *([f"latency   {timed} timed trials"] if timed else []),
+                *([f"load      {requests} requests"] if requests else []),
                 *([f"pipelines {len(self.pipelines)}: {', '.join(self.pipelines)}"] if self.pipelines else []),
                 f"items     {', '.join(self.item_names()) or 'none'}",
             ]

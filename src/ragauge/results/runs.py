@@ -201,6 +201,11 @@ class Runs:
         return sorted((self.folder / "latency").glob("*/*.json"))
 
     @cached_property
+    def loads(self) -> tuple[Mapping[str, Any], ...]:
+        """What `ragauge load` wrote, each file with its labels, "model" and "dataset"."""
+        return tuple(read_latency(path) for path in sorted((self.folder / "load").glob("*/*.json")))
+
+    @cached_property
     def predictions(self) -> tuple[Mapping[str, Any], ...]:
         """The rows of predictions.json (`ragauge predict`); none where there is no such file."""
         path = self.folder / "predictions.json"
@@ -245,7 +250,7 @@ def dataset_class(name: str) -> type[Dataset] | None:
 
 
 def read_latency(path: Path) -> dict[str, Any]:
-    """A latency file with the labels of the model and of the data set whose questions were timed."""
+    """A file of latency or load with the labels of the model and of the data set whose questions were timed."""
     return {**json_object(path), "model": path.stem, "dataset": path.parent.name}
 
 

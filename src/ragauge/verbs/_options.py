@@ -195,6 +195,14 @@ def model(args: argparse.Namespace, config: Config | None, known: bool = True) -
     return chosen
 
 
+def check_timed(args: argparse.Namespace, model: Model) -> None:
+    """Raise UserError where --model names a model whose answers are not timed."""
+    if model.finder:
+        raise UserError(f"--model: {args.model} answers from what another model finds, which is not timed")
+    if model.engine != "torch":
+        raise UserError(f"--model: {args.model} has engine {model.engine!r}; only models of 'torch' are timed")
+
+
 def questions(args: argparse.Namespace, config: Config | None) -> Questions:
     """The questions of --dataset: a label of the configuration, or a registered name."""
     from ragauge.evaluation.inputs import Questions

@@ -65,10 +65,7 @@ def run(args: argparse.Namespace) -> None:
         "documents_cold": protocol.documents == "cold",
     }
     model = options.model(args, config, known=not args.random_weights)
-    if model.finder:
-        raise UserError(f"--model: {args.model} answers from what another model finds, which is not timed")
-    if model.engine != "torch":
-        raise UserError(f"--model: {args.model} has engine {model.engine!r}; only models of 'torch' are timed")
+    options.check_timed(args, model)
     if args.random_weights:
         result = costing.time_shape(variants, args.dataset, model, **common)
     else:

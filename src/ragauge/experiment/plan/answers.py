@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from ragauge import datasets, methods, registry
 from ragauge.experiment.plan.part import Labels, Part, code_of, manifest
-from ragauge.experiment.schema import LatencySettings
+from ragauge.experiment.schema import LatencySettings, LoadSettings
 from ragauge.training.settings import ENDPOINT
 
 
@@ -132,8 +132,7 @@ class AnswerPlan(Part):
 
     def latency_encoders(self, labels: Labels) -> list[str]:
         """The manifests of what the timed methods read besides the model."""
-        timed = self._protocol(labels).methods
-        return sorted({manifest(asset) for name in timed for asset in self.assets(name)})
+        return self._assets_of(self._protocol(labels).methods)
 
     def latency_settings(self, labels: Labels) -> dict[str, Any]:
         """Everything of the configuration that the times of a model on a data set depend on."""
@@ -148,6 +147,29 @@ class AnswerPlan(Part):
     def latency_code(self, labels: Labels) -> str:
         """What times, and what is timed."""
         return code_of("evaluation.costing", *map(self._method_module, self._protocol(labels).methods))
+
+    # --- load ---
+
+    def load_files(self) -> list[str]:
+        """What was measured under load, of every pair of data set and model."""
+        return [self.paths.load.format(dataset=dataset, model=model) for dataset, model in self.config.loaded()]
+
+    def load_encoders(self, labels: Labels) -> list[str]:
+        """The manifests of what the methods under load read besides the model."""
+        return self._assets_of(self._load.methods)
+
+    def load_settings(self, labels: Labels) -> dict[str, Any]:
+        """Everything of the configuration that a model's times under load depend on."""
+        return {
+            "model": self.model_settings(labels.model),
+            "protocol": self._load.model_dump(),
+            "variants": {name: self._variant(name) for name in self._load.methods},
+            "seed": self.config.seed,
+        }
+
+    def load_code(self, labels: Labels) -> str:
+        """What sends requests, and what answers them."""
+        return code_of("evaluation.loading", *map(self._method_module, self._load.methods))
 
     # --- judgements ---
 
@@ -179,6 +201,14 @@ class AnswerPlan(Part):
         protocol = self.config.protocol(labels.dataset)
         assert protocol is not None, labels.dataset  # only timed data sets have such a job
         return protocol
+
+    @property
+    def _load(self) -> LoadSettings:
+        assert self.config.load is not None  # without a protocol there is no such job
+        return self.config.load
+
+    def _assets_of(self, variants: Iterable[str]) -> list[str]:
+        return sorted({manifest(asset) for name in variants for asset in self.assets(name)})
 
     def _variant(self, name: str) -> dict[str, Any]:
         return self.config.methods[name].model_dump(exclude={"datasets", "limit"})

@@ -42,6 +42,7 @@ class ItemPlan(Part):
         inputs = {
             "answers": [f"{self.paths.answers}.jsonl".format(**job._asdict()) for job in chosen],
             "latency": [self.paths.latency.format(dataset=d, model=m) for d, m in self._timed(reads.latency)],
+            "load": self._under_load(reads.load),
             "judgements": [self.paths.judgements.format(**job._asdict()) for job in chosen if job in judged],
             "training": [f"{self.paths.training}/data/train.jsonl".format(training=label) for label in trainings],
             "predictions": [self.paths.predictions] if reads.predictions else [],
@@ -83,6 +84,14 @@ class ItemPlan(Part):
         for dataset, model in self.config.timed():
             if datasets is not None and of_kind(self._kind(dataset), datasets):
                 yield dataset, model
+
+    def _under_load(self, datasets: Datasets | None) -> list[str]:
+        pairs = self.config.loaded() if datasets is not None else ()
+        return [
+            self.paths.load.format(dataset=dataset, model=model)
+            for dataset, model in pairs
+            if of_kind(self._kind(dataset), datasets or "any")
+        ]
 
     def _recall(self, pipelines: list[str]) -> Iterator[str]:
         """Of the indexes that pipelines ask, where their database holds text out to measure it with."""

@@ -1,0 +1,308 @@
+"""The load protocol: requests arrive by a clock of their own, and a user's wait is counted from the arrival.
+
+Poisson arrivals at a rate do not wait for the server: a request that finds it busy queues, and the queue is part of its
+time to first token (no coordinated omission). With a number of clients, each sends its next request when it was
+answered. Requests go to a `Server`, which works in steps; between two steps, those that have arrived are admitted.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from ragauge.cost.machine import MAX_LOAD, Load, competing_load, provenance
+
+PERCENTILES = (50, 95, 99)
+RESAMPLES = 1000
+TIMES = ("first_token_s", "per_token_s", "total_s", "queued_s")
+COUNTED = "first_token_s and total_s count from a request's arrival, its time in the queue included"
+
+
+@dataclass(frozen=True)
+class Level:
+    """How requests arrive: exactly one of the two is given."""
+
+    rate: float | None = None  # of Poisson arrivals, requests a second
+    clients: int | None = None  # each sends its next request when it was answered
+
+    @property
+    def name(self) -> str:
+        return f"{self.clients} clients" if self.clients else f"{self.rate:g} a second"
+
+
+@dataclass(frozen=True)
+class Request:
+    number: int
+    prompt: int
+    arrival_s: float  # by the server's clock
+
+
+@dataclass(frozen=True)
+class Served:
+    """A request and its times, on one clock."""
+
+    request: Request
+    start_s: float  # when the server began it
+    first_token_s: float
+    end_s: float
+    new_tokens: int
+
+
+class Clock(Protocol):
+    def now(self) -> float:
+        """Seconds."""
+        ...
+
+    def wait_until(self, moment: float) -> None: ...
+
+
+class WallClock:
+    """`time.perf_counter`."""
+
+    def now(self) -> float:
+        return time.perf_counter()
+
+    def wait_until(self, moment: float) -> None:
+        time.sleep(max(0.0, moment - self.now()))
+
+
+class Server(Protocol):
+    """What answers requests."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether admitted requests are not answered yet."""
+        ...
+
+    def admit(self, request: Request) -> None: ...
+
+    def step(self) -> Sequence[Served]:
+        """Work for a while; the requests whose answers are complete now."""
+        ...
+
+
+class OneByOne:
+    """Requests are answered in the order of their arrival, each alone.
+
+    Args:
+        answer: a prompt's number -> (time of the first token, time of the last, number of tokens), by the clock.
+    """
+
+    def __init__(self, answer: Callable[[int], tuple[float, float, int]], clock: Clock) -> None:
+        self._answer, self._clock = answer, clock
+        self._queue: deque[Request] = deque()
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._queue)
+
+    def admit(self, request: Request) -> None:
+        self._queue.append(request)
+
+    def step(self) -> Sequence[Served]:
+        request, start = self._queue.popleft(), self._clock.now()
+        return [Served(request, start, *self._answer(request.prompt))]
+
+
+@dataclass(frozen=True)
+class Targets:
+    """What a good answer is: within both limits. Without any, every answer is good."""
+
+    first_token_s: float | None = None
+    per_token_s: float | None = None
+
+    def met(self, row: Mapping[str, Any]) -> bool:
+        """Whether a row of `rows` is within the limits."""
+        limits = asdict(self).items()
+        return all(limit is None or row[key] is None or row[key] <= limit for key, limit in limits)
+
+
+def drive(server: Server, level: Level, prompts: int, requests: int, clock: Clock, seed: int = 0) -> list[Served]:
+    """Serve `requests` requests, in the order in which they are answered.
+
+    Args:
+        prompts: requests ask the prompts in turn, from 0 to `prompts` - 1.
+        seed: of the arrivals; the same for every server that is compared.
+    """
+    start, draw = clock.now(), random.Random(seed)
+    if level.rate:
+        moments = [start]
+        while len(moments) < requests:
+            moments.append(moments[-1] + draw.expovariate(level.rate))
+    else:
+        moments = [start] * min(level.clients or 0, requests)
+    coming = deque(Request(i, i % prompts, moment) for i, moment in enumerate(moments))
+    sent, done = len(coming), list[Served]()
+    while coming or server.busy:
+        while coming and coming[0].arrival_s <= clock.now():
+            server.admit(coming.popleft())
+        if not server.busy:
+            clock.wait_until(coming[0].arrival_s)
+            continue
+        for served in server.step():
+            done.append(served)
+            if level.clients and sent < requests:
+                coming.append(Request(sent, sent % prompts, served.end_s))
+                sent += 1
+    return done
+
+
+def rows(served: Sequence[Served], warmup: int) -> list[dict[str, Any]]:
+    """A record a request, in the order of arrival: seconds since the first arrival, and what is counted from them."""
+    begin = min(one.request.arrival_s for one in served)
+    ordered = sorted(served, key=lambda one: one.request.number)
+    return [
+        {
+            "request": one.request.number,
+            "prompt": one.request.prompt,
+            "warmup": one.request.number < warmup,
+            "arrival_at_s": one.request.arrival_s - begin,
+            "start_at_s": one.start_s - begin,
+            "first_token_at_s": one.first_token_s - begin,
+            "end_at_s": one.end_s - begin,
+            "new_tokens": one.new_tokens,
+            "queued_s": one.start_s - one.request.arrival_s,
+            "first_token_s": one.first_token_s - one.request.arrival_s,
+            "per_token_s": (one.end_s - one.first_token_s) / (one.new_tokens - 1) if one.new_tokens > 1 else None,
+            "total_s": one.end_s - one.request.arrival_s,
+        }
+        for one in ordered
+    ]
+
+
+def summarise(records: Sequence[Mapping[str, Any]], targets: Targets, seed: int = 0) -> dict[str, Any]:
+    """Percentiles of the times with their intervals, throughput and goodput, of the requests after the warm-up.
+
+    Returns: for each of TIMES p50, p95 and p99, each {"value", "low", "high"}; `requests`; `seconds` from the first
+        arrival to the last answer; `questions_per_s`, `tokens_per_s`; `goodput_per_s`, the questions a second that
+        met the targets, and `good_share`; `in_service`, the mean number of requests that the server worked on.
+    """
+    kept = [row for row in records if not row["warmup"]]
+    seconds = max(row["end_at_s"] for row in kept) - min(row["arrival_at_s"] for row in kept)
+    good = sum(targets.met(row) for row in kept)
+    served_s = sum(row["end_at_s"] - row["start_at_s"] for row in kept)
+    values = {key: [row[key] for row in kept if row[key] is not None] for key in TIMES}
+    return {
+        **{key: percentiles(found, seed) for key, found in values.items() if found},
+        "requests": len(kept),
+        "seconds": seconds,
+        "questions_per_s": len(kept) / seconds,
+        "tokens_per_s": sum(row["new_tokens"] for row in kept) / seconds,
+        "goodput_per_s": good / seconds,
+        "good_share": good / len(kept),
+        "in_service": served_s / seconds,
+    }
+
+
+def percentiles(values: Sequence[float], seed: int = 0) -> dict[str, dict[str, float]]:
+    """{"p50": {"value", "low", "high"}, ...} with 95% intervals.
+
+    Requests that follow one another share a queue, so blocks of about the square root of n successive ones are drawn
+    (the circular block bootstrap of Politis and Romano, 1992).
+
+    Args:
+        values: in the order of arrival.
+    """
+    data, rng = np.asarray(values, float), np.random.default_rng(seed)
+    block = math.ceil(math.sqrt(len(data)))
+    starts = rng.integers(len(data), size=(RESAMPLES, math.ceil(len(data) / block)))
+    places = (starts[:, :, None] + np.arange(block)).reshape(RESAMPLES, -1)[:, : len(data)] % len(data)
+    drawn = np.percentile(data[places], PERCENTILES, axis=1)
+    low, high = np.percentile(drawn, (2.5, 97.5), axis=1)
+    found = np.percentile(data, PERCENTILES)
+    return {
+        f"p{p}": {"value": float(found[i]), "low": float(low[i]), "high": float(high[i])}
+        for i, p in enumerate(PERCENTILES)
+    }
+
+
+def run_level(
+    server: Server,
+    level: Level,
+    *,
+    prompts: int,
+    requests: int,
+    warmup: int,
+    targets: Targets,
+    seed: int = 0,
+    allow_load: bool = False,
+) -> dict[str, Any]:
+    """One level of load on one server, by the wall clock.
+
+    Args:
+        requests: after the first `warmup`, which find the server emptier than later ones do and are left out.
+
+    Returns: {"rate", "clients", "load_share", "refused", "summary", "requests"}. Where other processes kept the machine
+        busy, `refused` says so and `summary` is empty.
+    """
+    with competing_load() as load:
+        served = drive(server, level, prompts, warmup + requests, WallClock(), seed)
+    records = rows(served, warmup)
+    refused = None if allow_load else _refusal(load)
+    return {
+        "rate": level.rate,
+        "clients": level.clients,
+        "load_share": load.share,
+        "refused": refused,
+        "summary": {} if refused else summarise(records, targets, seed),
+        "requests": records,
+    }
+
+
+def levels(rates: Sequence[float], clients: Sequence[int]) -> list[Level]:
+    """The levels of both kinds."""
+    return [*(Level(rate=rate) for rate in rates), *(Level(clients=number) for number in clients)]
+
+
+def result(
+    protocol: Mapping[str, Any], unsupported: Mapping[str, str], runs: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """What `ragauge load` writes: {"provenance", "protocol", "unsupported", "levels"}; a level has its `variant`."""
+    return {
+        "provenance": provenance(),
+        "protocol": {**protocol, "counted": COUNTED, "allowed_load": MAX_LOAD},
+        "unsupported": dict(unsupported),
+        "levels": list(runs),
+    }
+
+
+def table(found: Mapping[str, Any]) -> str:
+    """A line a variant and level: the percentiles and what was served."""
+    head = ["variant", "arrivals", "first token p50", "p95", "p99 s", "token p95 s", "questions/s", "good"]
+    lines = [head, *(_line(level) for level in found["levels"])]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
+    return "\n".join(
+        "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip() for line in lines
+    )
+
+
+def _line(level: Mapping[str, Any]) -> list[str]:
+    arrivals = Level(level["rate"], level["clients"]).name
+    summary = level["summary"]
+    if not summary:
+        return [level["variant"], arrivals, "refused", "", "", "", "", ""]
+    first, token = summary["first_token_s"], summary.get("per_token_s")
+    return [
+        level["variant"],
+        arrivals,
+        *(f"{first[f'p{p}']['value']:.3g}" for p in PERCENTILES),
+        f"{token['p95']['value']:.3g}" if token else "",
+        f"{summary['questions_per_s']:.3g}",
+        f"{summary['good_share']:.0%}",
+    ]
+
+
+def _refusal(load: Load) -> str | None:
+    if load.share <= MAX_LOAD:
+        return None
+    return (
+        f"other processes took {load.share:.0%} of the machine's CPU time (allowed: {MAX_LOAD:.0%}); run it on an idle "
+        "machine, or allow the load"
+    )

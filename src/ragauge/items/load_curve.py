@@ -1,0 +1,112 @@
+"""Ours: what users wait for when requests come faster.
+
+Shows, for each method under the load protocol, the 95th percentile of the time to first token over the rate of Poisson
+arrivals, queueing included, and in the table also p50, p99, the time of each further token, the questions and tokens
+a second that were answered and those that met the targets. Clients that ask one question after another have rows of
+their own. Intervals are of a block bootstrap over successive requests; `load` is a rate in questions a second, or a
+number of clients.
+
+Does not show: rates at which a queue was still growing when the requests ended as such; there the answered questions a
+second are fewer than the rate, and the wait would go on growing with more requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ragauge.rendering import panels, style
+from ragauge.rendering.style import Axes, Figure
+from ragauge.results.cells import Cell, Measure, Source, Table, frame
+from ragauge.results.provenance import machine
+from ragauge.results.reads import Reads
+from ragauge.results.runs import Runs
+
+KEYS = ("model", "dataset", "method", "variant", "arrivals", "load")
+POISSON, CLIENTS = "poisson", "clients"
+TAIL = "first_token_p95_s"
+TIMES = ("first_token_s", "per_token_s")
+RATES = ("questions_per_s", "tokens_per_s", "goodput_per_s")
+
+READS = Reads(load="any")
+
+
+def table(runs: Runs) -> Table:
+    """One line for each (model, data set, variant, level of load, quantity)."""
+    return frame(KEYS, (cell for found in runs.loads for cell in _file(runs, found)))
+
+
+def draw(table: Table) -> Figure:
+    """A panel a model and data set: the tail of the time to first token over the rate, a line a variant."""
+    shown = table[(table["quantity"] == TAIL) & (table["arrivals"] == POISSON) & table["measured"].notna()]
+    groups = list(shown.groupby(["model", "dataset"], sort=False))
+    if not groups:
+        return style.empty("Nothing to draw yet: no model was measured under Poisson arrivals.")
+    styles = {name: (name, *style.series_style(i)) for i, name in enumerate(dict.fromkeys(shown["variant"]))}
+    with style.theme():
+        figure = style.figure(style.COLUMN_IN if len(groups) == 1 else style.TEXT_IN, 2.6)
+        for ax, (key, part) in zip(figure.subplots(1, len(groups), squeeze=False)[0], groups, strict=True):
+            _panel(ax, part, styles)
+            ax.set_title(" · ".join(map(str, key)), loc="left", color=style.MUTED, pad=3)
+        style.legend(figure, [panels.handle(*look, line=True) for look in styles.values()], columns=3)
+        return figure
+
+
+def _file(runs: Runs, found: Mapping[str, Any]) -> Iterator[Cell]:
+    for level in found.get("levels") or ():
+        name, rate = str(level.get("variant")), level.get("rate")
+        keys = {
+            "model": found["model"],
+            "dataset": found["dataset"],
+            "method": runs.named(found["model"], name).row,
+            "variant": name,
+            "arrivals": CLIENTS if rate is None else POISSON,
+            "load": level.get("clients") if rate is None else rate,
+        }
+        yield from _level(keys, level.get("summary") or {}, str(level.get("refused") or ""), _described(found))
+    for name, reason in (found.get("unsupported") or {}).items():
+        keys = {"model": found["model"], "dataset": found["dataset"], "variant": name}
+        keys["method"] = runs.named(found["model"], name).row
+        yield Cell(keys, TAIL, Measure(reason=f"not supported: {reason}"))
+
+
+def _level(keys: Mapping[str, Any], summary: Mapping[str, Any], refused: str, note: str) -> Iterator[Cell]:
+    if not summary:
+        yield Cell(keys, TAIL, Measure(reason=f"refused: {refused}"))
+        return
+    n = summary["requests"]
+    for time in TIMES:
+        for percentile, of in (summary.get(time) or {}).items():
+            quantity = f"{time.removesuffix('_s')}_{percentile}_s"
+            yield Cell(keys, quantity, Measure(of["value"], of["low"], of["high"], n, note=note, source=Source.LATENCY))
+    for rate in RATES:
+        yield Cell(keys, rate, Measure(summary[rate], n=n, note=note, source=Source.LATENCY))
+
+
+def _described(found: Mapping[str, Any]) -> str:
+    """The protocol in a few words."""
+    protocol = found.get("protocol") or {}
+    limits = {
+        "first token": protocol.get("target_first_token_s"),
+        "each further token": protocol.get("target_per_token_s"),
+    }
+    targets = ", ".join(f"{what} within {limit:g} s" for what, limit in limits.items() if limit)
+    place = machine(found.get("provenance") or {}, protocol.get("device")) or "an unrecorded machine"
+    return (
+        f"{protocol.get('new_tokens', '?')} tokens a response, documents {protocol.get('documents', '?')}, "
+        f"{protocol.get('dtype', '')} on {place}; goodput: {targets or 'no target'}"
+    )
+
+
+def _panel(ax: Axes, part: Table, styles: Mapping[str, tuple[str, str, str]]) -> None:
+    ax.grid(axis="both")
+    for name, line in part.groupby("variant", sort=False):
+        _, colour, marker = styles[str(name)]
+        line = line.assign(rate=[float(rate) for rate in line["load"]]).sort_values("rate")
+        ax.plot(line["rate"], line["measured"], color=colour, marker=marker, ms=style.marker_size(marker), mew=0)
+        for dot in line.to_dict("records"):
+            panels.interval(ax, dot["rate"], dot["measured"], dot["low"], dot["high"], colour, vertical=True)
+    panels.log_axis(ax, [*part["measured"]], "y")
+    ax.set_xlim(left=0)
+    ax.set_xlabel("Poisson arrivals (questions/s)")
+    ax.set_ylabel("time to first token, p95 (s)")

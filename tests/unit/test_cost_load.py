@@ -1,0 +1,136 @@
+"""The load protocol against queueing theory, on a clock that the server moves."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from ragauge.cost import load
+from ragauge.cost.load import Level, OneByOne, Request, Served, Targets, drive, percentiles, rows, summarise
+
+
+class Simulated:
+    """A clock that stands still while nobody waits or works."""
+
+    def __init__(self) -> None:
+        self.at = 100.0
+
+    def now(self) -> float:
+        return self.at
+
+    def wait_until(self, moment: float) -> None:
+        self.at = moment
+
+
+def serve(level: Level, service: Sequence[float], requests: int, seed: int = 1) -> list[dict]:  # type: ignore[type-arg]
+    """The rows of a server that takes these seconds for its answers, a tenth of each until the first token."""
+    clock, seconds = Simulated(), iter(service)
+
+    def answer(prompt: int) -> tuple[float, float, int]:
+        begin = clock.at
+        clock.at += next(seconds)
+        return begin + 0.1 * (clock.at - begin), clock.at, 10
+
+    return rows(drive(OneByOne(answer, clock), level, 3, requests, clock, seed), warmup=requests // 10)
+
+
+def mean(found: list[dict], key: str) -> float:  # type: ignore[type-arg]
+    return sum(row[key] for row in found) / len(found)
+
+
+@pytest.mark.parametrize("busy", [0.3, 0.7])
+def test_constant_service_waits_as_m_d_1(busy: float) -> None:
+    found = serve(Level(rate=busy / 2), [2.0] * 20_000, 20_000)
+    assert mean(found, "queued_s") == pytest.approx(2 * busy / (2 * (1 - busy)), rel=0.05)  # Pollaczek and Khinchine
+
+
+def test_exponential_service_has_the_percentiles_of_m_m_1() -> None:
+    draw, busy = random.Random(5), 0.6
+    found = serve(Level(rate=busy), [draw.expovariate(1.0) for _ in range(20_000)], 20_000)
+    totals = sorted(row["total_s"] for row in found)
+    for share in (0.5, 0.95):  # the time in the system is exponential, with mean 1 / (1 - busy)
+        assert totals[int(share * len(totals))] == pytest.approx(-math.log(1 - share) / (1 - busy), rel=0.05)
+
+
+def test_arrivals_do_not_wait_for_a_slow_server() -> None:
+    found = serve(Level(rate=10.0), [1.0] * 200, 200)
+    assert found[-1]["arrival_at_s"] < 30  # two hundred requests at ten a second
+    assert found[-1]["first_token_s"] > 150  # the last one waited for those before it
+    summary = summarise(found, Targets(first_token_s=5.0))
+    assert summary["questions_per_s"] < 1.2
+    assert summary["good_share"] == 0  # of those after the warm-up
+
+
+def test_clients_ask_again_when_they_are_answered() -> None:
+    found = serve(Level(clients=4), [2.0] * 100, 100)
+    assert [row["queued_s"] for row in found[:6]] == pytest.approx([0, 2, 4, 6, 6, 6])
+    summary = summarise(found, Targets(first_token_s=7.0, per_token_s=0.19))
+    assert summary["questions_per_s"] == pytest.approx(0.5, rel=0.05)
+    assert summary["tokens_per_s"] == pytest.approx(5.0, rel=0.05)
+    assert summary["total_s"]["p95"]["value"] == pytest.approx(8.0)
+    assert summary["good_share"] == 0  # nine further tokens in 1.8 seconds are 0.2 s each
+    assert summarise(found, Targets(first_token_s=7.0))["good_share"] == 1
+
+
+def test_the_same_seed_sends_the_same_requests() -> None:
+    first, again, other = (serve(Level(rate=1.0), [0.5] * 50, 50, seed) for seed in (3, 3, 4))
+    assert first == again
+    assert [row["arrival_at_s"] for row in first] != [row["arrival_at_s"] for row in other]
+    assert [row["prompt"] for row in first[:4]] == [0, 1, 2, 0]
+    assert [row["warmup"] for row in first].count(True) == 5
+
+
+class SideBySide:
+    """Answers all admitted requests together, in one step of a second."""
+
+    def __init__(self, clock: Simulated) -> None:
+        self.clock, self.held = clock, list[Request]()
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.held)
+
+    def admit(self, request: Request) -> None:
+        self.held.append(request)
+
+    def step(self) -> Sequence[Served]:
+        begin, held = self.clock.at, self.held
+        self.held, self.clock.at = [], begin + 1.0
+        return [Served(request, begin, begin + 0.5, begin + 1.0, 5) for request in held]
+
+
+def test_a_server_may_work_on_several_requests_at_once() -> None:
+    clock = Simulated()
+    found = rows(drive(SideBySide(clock), Level(rate=20.0), 1, 400, clock), warmup=20)
+    summary = summarise(found, Targets())
+    assert summary["questions_per_s"] > 15
+    assert summary["in_service"] > 10
+    assert max(row["total_s"] for row in found) <= 2.0 + 1e-9  # the step under way, and its own
+
+
+def test_intervals_are_wider_where_neighbours_are_alike() -> None:
+    draw = random.Random(0)
+    values = [draw.expovariate(1.0) for _ in range(400)]
+    found = percentiles(values)
+    assert found["p50"]["low"] < math.log(2) < found["p50"]["high"]
+    assert found["p95"]["low"] < -math.log(0.05) < found["p95"]["high"]
+    width = {name: interval["high"] - interval["low"] for name, interval in found.items()}
+    alike = percentiles(sorted(values))
+    assert all(alike[name]["high"] - alike[name]["low"] > width[name] for name in ("p50", "p95"))
+
+
+def test_a_busy_machine_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(load.Load, "share", 0.5)
+    wall = load.WallClock()
+    answer = lambda prompt: (wall.now(), wall.now(), 1)  # noqa: E731
+    common = {"prompts": 1, "requests": 2, "warmup": 0, "targets": Targets()}
+    found = load.run_level(OneByOne(answer, wall), Level(clients=1), **common)
+    assert "50%" in found["refused"]
+    assert not found["summary"]
+    assert len(found["requests"]) == 2
+    allowed = load.run_level(OneByOne(answer, wall), Level(clients=1), allow_load=True, **common)
+    assert allowed["summary"]["requests"] == 2
+    assert "per_token_s" not in allowed["summary"]  # of one token there is none

@@ -1,0 +1,88 @@
+"""`ragauge load` on a tiny model, and the item that shows what it wrote."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragauge.cli import main
+from ragauge.items import load_curve
+from ragauge.results.runs import Runs
+from synthetic_run import MODEL, write_load
+from tiny_checkpoint import write_checkpoint, write_questions
+
+
+@pytest.fixture(scope="module")
+def material(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    folder = tmp_path_factory.mktemp("material")
+    data = write_questions(folder / "questions.jsonl")
+    model = write_checkpoint(folder / "model")
+    return ["--dataset", "nq_open", "--data", str(data), "--model", str(model), "--threads", "1"]
+
+
+def measured(out: Path, material: list[str], *options: str) -> dict[str, Any]:
+    sizes = ["--requests", "3", "--warmup", "1", "--new-tokens", "2", "--prompts", "2", "--allow-load"]
+    assert main(["load", *material, *sizes, *options, "--out", str(out)]) == 0
+    found: dict[str, Any] = json.loads(out.read_text())
+    return found
+
+
+def test_every_method_gets_the_same_requests_at_every_level(
+    material: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = ("bm25", "superposition")
+    options = ["--methods", ",".join(names), "--rates", "50", "--clients", "2"]
+    found = measured(tmp_path / "x.json", material, *options)
+    levels = {(level["variant"], level["rate"], level["clients"]): level for level in found["levels"]}
+    assert set(levels) == {(name, *at) for name in names for at in ((50.0, None), (None, 2))}
+    asked = [[(row["prompt"], row["warmup"]) for row in level["requests"]] for level in levels.values()]
+    assert asked == [[(0, True), (1, False), (0, False), (1, False)]] * 4
+    moments = [[row["arrival_at_s"] for row in levels[name, 50.0, None]["requests"]] for name in names]
+    assert moments[0] == pytest.approx(moments[1])
+    for level in levels.values():
+        assert all(row["total_s"] > row["first_token_s"] > row["queued_s"] >= 0 for row in level["requests"])
+        assert level["summary"]["requests"] == 3
+    assert found["protocol"]["documents"] == "ready"
+    assert capsys.readouterr().out.count("50 a second") == 2
+
+
+def test_documents_may_be_computed_within_each_request(
+    material: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ragauge.methods.prompt_cache import PromptCache
+
+    prepared: list[int] = []
+    prepare = PromptCache.prepare
+    monkeypatch.setattr(PromptCache, "prepare", lambda *given: prepared.append(1) or prepare(*given))
+    options = ["--methods", "prompt_cache", "--clients", "1", "--documents"]
+    measured(tmp_path / "x.json", material, *options, "ready")
+    assert len(prepared) == 2  # prompts
+    measured(tmp_path / "x.json", material, *options, "computed")
+    assert len(prepared) == 2 + 2 + 4  # prompts when warming up, then requests
+
+
+def test_the_item_has_percentiles_rates_and_reasons(tmp_path: Path) -> None:
+    waits = {"naive": [2.0] * 20, "superposition": [0.2] * 19 + [0.4]}
+    write_load(tmp_path, waits, unsupported={"cfic": "no long document"})
+    table = load_curve.table(Runs(tmp_path))
+    value = table.set_index(["variant", "quantity"])["measured"]
+    assert value["naive", "first_token_p95_s"] == pytest.approx(2.0)
+    assert value["superposition", "first_token_p50_s"] == pytest.approx(0.2)
+    assert value["superposition", "per_token_p99_s"] == pytest.approx(0.1)
+    assert value["naive", "goodput_per_s"] == 0
+    assert value["superposition", "goodput_per_s"] == pytest.approx(value["superposition", "questions_per_s"])
+    assert "no long document" in table[table["variant"] == "cfic"]["note"].iloc[0]
+    assert set(table["model"]) == {MODEL}
+    [axes] = load_curve.draw(table).axes
+    assert len(axes.get_lines()) >= 2
+
+
+def test_a_refused_level_says_why(tmp_path: Path) -> None:
+    refused = {"variant": "naive", "rate": 1.0, "clients": None, "refused": "others kept it busy", "summary": {}}
+    write_load(tmp_path, {}, levels=[refused])
+    table = load_curve.table(Runs(tmp_path))
+    assert list(table["note"]) == ["refused: others kept it busy"]
+    assert load_curve.draw(table).axes  # says that there is nothing
