@@ -31,7 +31,7 @@ def test_every_verb_has_help(verb: str, capsys: pytest.CaptureFixture[str]) -> N
     assert f"usage: ragauge {verb}" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("kind", ["methods", "datasets", "metrics", "items"])
+@pytest.mark.parametrize("kind", ["methods", "datasets", "metrics", "items", "schedules", "forms", "engines"])
 def test_list_names_one_component_a_line(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", kind]) == 0
     assert capsys.readouterr().out.split("\n")[:-1] == registry.names(kind.removesuffix("s"))

@@ -84,7 +84,7 @@ from ragauge.generation.retrofit.joint import JointDecoding
 from ragauge.generation.retrofit.adapters import Adapters
 from ragauge.generation.windows import Windows
 from ragauge.training.engine import update
-from ragauge.training.retrofit.losses import joint_nll
+from ragauge.training.retrofit.forms.joint import nll as joint_nll
 lm, ids, neighbour = load_lm(sys.argv[1]), list(range(20, 120)), list(range(60, 150))
 adapters = Adapters(lm.decoder.weights)
 optimizer = torch.optim.AdamW(adapters.parameters(), lr=0.01)
@@ -144,6 +144,23 @@ chosen = job("alternate", 16)
 pipeline = Pipeline(JointDecoding(tiny_models.tiny_lm(), form=chosen.form), chosen, ExactRetriever(DOCUMENTS))
 print(len(pipeline.record(Text("0", 0, tuple(tokens(150, 10)))).neighbours))
 print(sum(call.stage == "neighbours" for call in calls(chosen.settings)))
+
+from ragauge.generation.readers import Checkpoint
+chosen = job("retro", form="in_context")
+model = chosen.form.load(Checkpoint(sys.argv[2]))
+record = Pipeline(model, chosen, ExactRetriever(DOCUMENTS)).record(Text("0", 0, tuple(tokens(150, 10))))
+print(record.status, len(record.neighbours))
+text, neighbours = tokens(70, 1), [tokens(20, 2), tokens(10, 3)]
+together, plain = model.open(70, 30), model.open(100)
+together.read(text[:64])
+together.attach(neighbours)
+behind = together.read(text[64:])
+print(float((behind - plain.read([*neighbours[0], *neighbours[1], *text])[-6:]).abs().max()) < 1e-4)
+print(together.decode(behind[-1], 5) == plain.decode(behind[-1], 5), together.length)
+try:
+    job("retro", form="in_context", retrofit_minutes=1.0)
+except ValueError as error:
+    print(str(error).replace(chr(10), " "))
 """
 
 
@@ -235,6 +252,7 @@ def test_the_page_shows_one_new_file_for_each_kind(root: Path, blocks: list[tupl
             "items",
             "retrieval/indexes",
             "generation/schedules",
+            "generation/readers",
         )
     }
     assert added == package
@@ -249,6 +267,7 @@ def test_the_page_shows_one_new_file_for_each_kind(root: Path, blocks: list[tupl
         ("models", "smollm2-360m-instruct"),
         ("items", "lost_in_the_middle"),
         ("indexes", "flat"),
+        ("forms", "in_context"),
     ],
 )
 def test_list_names_what_was_added(extended: Path, kind: str, name: str) -> None:
@@ -365,9 +384,12 @@ def test_the_index_type_is_brute_force(root: Path, extended: Path) -> None:
     assert (held, recalls) == (chunks, "{1.0}")
 
 
-def test_the_schedule_is_run_planned_and_checked(root: Path, extended: Path) -> None:
-    assert python(extended, "-c", SCHEDULE, str(root / "tests")).split() == ["3", "3"]  # of six windows
-    assert "pipelines 1: alternate" in ragauge(extended, "validate", "config.yaml")
+def test_the_schedule_and_the_form_are_run_planned_and_checked(root: Path, extended: Path) -> None:
+    printed = python(extended, "-c", SCHEDULE, str(root / "tests"), str(extended / "tiny")).splitlines()
+    assert printed[:2] == ["3", "3"]  # of six windows
+    assert printed[2:5] == ["ok 2", "True", "True 74"]
+    assert "only valid with form 'cross_attention' or 'joint', not 'in_context'" in printed[5]
+    assert "pipelines 2: alternate, in_context" in ragauge(extended, "validate", "config.yaml")
     assert "no_retrieval,piperag" in ragauge(extended, "pipeline", "--help").replace("alternate,", "")
     code = (
         "from ragauge.errors import UserError\nfrom ragauge.experiment import reading\n"

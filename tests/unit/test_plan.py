@@ -143,15 +143,15 @@ def test_pipelines_share_adapters_and_exports() -> None:
     exports = {label: plan.export(of(pipeline=label)) for label in pipelines}
     assert exports == {
         "plain": [],
-        "onnx": f"results/r/onnx/{MODEL}/untrained",
-        "trained": f"results/r/onnx/{MODEL}/db/ivf/1.5",
+        "onnx": f"results/r/onnx/joint/{MODEL}/untrained",
+        "trained": f"results/r/onnx/joint/{MODEL}/db/ivf/1.5",
         "paper": "results/r/onnx/retro/db/random",
         "alone": [],
     }
     trained = f"results/r/retrofit/db/ivf/{MODEL}/joint/1.5/adapters.safetensors"
     assert plan.adapters(of(pipeline="trained")) == trained
-    assert plan.export_adapters(of(model=MODEL, weights="db/ivf/1.5")) == trained
-    assert plan.export_adapters(of(model=MODEL, weights="untrained")) == []
+    assert plan.export_adapters(of(form="joint", model=MODEL, weights="db/ivf/1.5")) == trained
+    assert plan.export_adapters(of(form="joint", model=MODEL, weights="untrained")) == []
     assert plan.index(of(pipeline="alone")) == []
     assert plan.index(of(pipeline="plain")) == "results/r/databases/db/indexes/ivf/merged/manifest.json"
     assert (plan.threads(of(pipeline="alone")), plan.threads(of(pipeline="plain"))) == (4, 1)

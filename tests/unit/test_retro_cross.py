@@ -31,7 +31,7 @@ from ragauge.generation.scoring import read_through, token_nll
 from ragauge.generation.sources import Ask, Chance, Fresh, NoNeighbours, Prefetched, Source
 from ragauge.generation.windows import Windows
 from ragauge.training.retrofit.fit import Material, RetroFit
-from ragauge.training.retrofit.losses import cross_nll
+from ragauge.training.retrofit.forms.cross_attention import nll as cross_nll
 from ragauge.training.settings import RetrofitSettings
 from retro_parts import ExactRetriever, job, tokens
 
@@ -292,7 +292,7 @@ def test_files_are_checked(lm: LM, weights: CrossWeights, tmp_path: Path) -> Non
         torch.testing.assert_close(again.state_dict()[name], tensor)
     with pytest.raises(UserError, match="trained for another decoder"):
         CrossWeights.load(path, lm, "def")
-    with pytest.raises(UserError, match="for the form cross_attention, not joint"):
+    with pytest.raises(UserError, match="for form 'cross_attention', not 'joint'"):
         Adapters.load(path, lm)
     with pytest.raises(UserError, match="of other sizes"):
         CrossWeights.load(path, tiny_models.tiny_lm(tiny_models.ALIBI))

@@ -326,7 +326,7 @@ def test_trained_cross_attention_is_another_form(
     assert scores[0] == pytest.approx(plain, abs=1e-5)
     assert scores[1] != pytest.approx(plain, abs=1e-4)
     assert command(folder, tmp_path / "x.jsonl", "--schedule", "random", "--adapters", str(path)) == 2
-    assert "trained for the form cross_attention, not joint" in capsys.readouterr().err
+    assert "trained for form 'cross_attention', not 'joint'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("form", ["joint", "cross_attention"])

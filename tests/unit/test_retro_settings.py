@@ -59,7 +59,7 @@ def test_a_key_is_its_schedule_and_every_schedule_can_be_configured(kind: str) -
         ),
         (
             {"retro": {"form": "cross"}},
-            "c.yaml: pipelines.retro.form: unknown reader 'cross'; known: cross_attention, joint, retro",
+            "c.yaml: pipelines.retro.form: unknown form 'cross'; known: cross_attention, joint, retro",
         ),
         ({"retro": {"index": "iv"}}, "unknown index 'iv'; did you mean 'ivf'?"),
         ({"retro": {"model": "llama"}}, "c.yaml: pipelines.retro.model: unknown model 'llama'"),

@@ -70,7 +70,7 @@ def test_decoders_are_exported_once_for_all_pipelines_that_run_their_onnx(plan: 
     assert jobs["retrofit"] == 1
     exported = re.findall(r"--onnx results/smoke/onnx/(\S+)", output)
     assert sorted(exported) == [
-        f"smollm2-135m-instruct/{name}" for name in ("untrained", "untrained", "wikipedia/ivf/1.0")
+        f"joint/smollm2-135m-instruct/{name}" for name in ("untrained", "untrained", "wikipedia/ivf/1.0")
     ]
 
 
@@ -81,7 +81,7 @@ def test_retro_is_exported_once_for_a_database(plan: Plan, checkout: Path) -> No
     planned = plan(*SMOKE, "--config", models, pipelines)
     output = planned.output
     jobs = planned.counts
-    assert jobs["export_retro"] == 1
+    assert jobs["export_own_model"] == 1
     assert "export" not in jobs
     assert "ragauge export --form retro --seed 0 --database results/smoke/databases/wikipedia" in output
     assert re.findall(r"--onnx results/smoke/onnx/(\S+)", output) == ["retro/wikipedia/random"] * 2

@@ -33,7 +33,7 @@ wildcard_constraints:
     checkpoint="[^/]+",
     database="[^/]+",
     dataset="[^/]+",
-    form="joint|cross_attention",
+    form="[^/]+",
     index="[^/]+",
     minutes=r"[\d.]+",
     model="[^/]+",

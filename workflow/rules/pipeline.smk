@@ -25,7 +25,7 @@ rule retrofit:
         slurm_extra=ALONE,
     params:
         options=PLAN.pipelines.retrofit_options,
-        code=code_of("verbs.retrofit"),
+        code=PLAN.pipelines.retrofit_code,
         database=PLAN.retrieval.folder,
         index=PLAN.retrieval.index_folder,
         folder=PLAN.pipelines.retrofit_folder,
@@ -42,7 +42,9 @@ rule export:
     output:
         directory(PATHS.export),
     log:
-        f"{PATHS.logs}/onnx/{{model}}/{{weights}}.log",
+        f"{PATHS.logs}/onnx/{{form}}/{{model}}/{{weights}}.log",
+    wildcard_constraints:
+        form=PLAN.pipelines.forms(own_model=False),
     conda:
         ENVIRONMENT
     threads: 1
@@ -51,20 +53,22 @@ rule export:
         runtime=60,
     params:
         options=PLAN.pipelines.export_options,
-        code=code_of("verbs.export"),
+        code=PLAN.pipelines.export_code,
     shell:
-        "ragauge export {params.options} --out {output} 2>&1 | tee {log}"
+        "ragauge export --form {wildcards.form} {params.options} --out {output} 2>&1 | tee {log}"
 
 
-rule export_retro:
-    """Write RETRO and its encoder as ONNX, for the vocabulary of a database."""
+rule export_own_model:
+    """Write the model that a form of reading neighbours has of its own as ONNX, for the vocabulary of a database."""
     input:
         database=PATHS.gathered,
-        weights=PLAN.pipelines.retro_weights,
+        weights=PLAN.pipelines.own_weights,
     output:
-        directory(PATHS.export_retro),
+        directory(PATHS.export_own),
     log:
-        f"{PATHS.logs}/onnx/retro/{{database}}/{{checkpoint}}.log",
+        f"{PATHS.logs}/onnx/{{form}}/{{database}}/{{checkpoint}}.log",
+    wildcard_constraints:
+        form=PLAN.pipelines.forms(own_model=True),
     conda:
         ENVIRONMENT
     threads: 1
@@ -72,11 +76,12 @@ rule export_retro:
         mem_mb=grown(12000),
         runtime=60,
     params:
-        options=PLAN.pipelines.export_retro_options,
-        code=code_of("verbs.export"),
+        options=PLAN.pipelines.export_own_options,
+        code=PLAN.pipelines.export_code,
         database=PLAN.retrieval.folder,
     shell:
-        "ragauge export --form retro {params.options} --database {params.database} --out {output} 2>&1 | tee {log}"
+        "ragauge export --form {wildcards.form} {params.options} --database {params.database} --out {output}"
+        " 2>&1 | tee {log}"
 
 
 rule pipeline:

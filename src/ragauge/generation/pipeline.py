@@ -70,7 +70,7 @@ class PipelineJob:
     @cached_property
     def form(self) -> NeighbourReader:
         """How neighbours are read."""
-        return reader_of(self.settings.form, reach=self.settings.reach, bias=self.settings.bias)
+        return reader_of(**self.settings.model_dump())
 
     def fingerprint(self) -> dict[str, Any]:
         """What a file of records is of: the settings without labels, files (known by their hashes) and cores."""

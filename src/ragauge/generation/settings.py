@@ -24,6 +24,11 @@ def _count_or_hide(value: object) -> object:
     return made
 
 
+def _of_forms(option: str, text: str) -> str:
+    """The description of an option that only some forms have."""
+    return f"form {', '.join(readers.having(option))}: {text}"
+
+
 class PipelineSettings(BaseModel):
     """A schedule of retrieval over held-out text. The key is its label in file names and tables."""
 
@@ -53,27 +58,26 @@ class PipelineSettings(BaseModel):
     )
     form: str = Field(
         "joint",
-        description=(
-            "how neighbours are read; cross_attention must be trained first; retro replaces the model by RETRO, at the "
-            "sizes of its paper, with its own encoder of neighbours"
-        ),
-        json_schema_extra={"enum": list(registry.names("reader"))},
+        description=f"how neighbours are read; {readers.described()}",
+        json_schema_extra={"enum": list(registry.names("form"))},
     )
     weights: str | None = Field(
         None,
-        description="RETRO's weights with form retro, a safetensors or torch file; default: random, to time it",
+        description=_of_forms("weights", "its weights, a safetensors or torch file; default: random, to time it"),
     )
     engine: Literal["torch", "onnx"] = Field(
         "torch",
-        description="what runs the decoder; onnx exports it first, with form joint or retro",
+        description=f"what runs the decoder; onnx ({', '.join(readers.run_by('onnx'))}) exports it first",
     )
     reach: int | None = Field(
-        None, ge=0, description="form joint: largest distance in tokens from neighbours to window; default: unlimited"
+        None,
+        ge=0,
+        description=_of_forms("reach", "largest distance in tokens from neighbours to window; default: unlimited"),
     )
     read_ahead: bool = Field(
         True, description="schedule piperag: neighbours are read ahead of time as well, by the thread that searches"
     )
-    bias: float = Field(0.0, description="form joint: added to the attention scores of neighbours' keys")
+    bias: float = Field(0.0, description=_of_forms("bias", "added to the attention scores of neighbours' keys"))
     retrofit_minutes: float | None = Field(
         None, gt=0, description="minutes of RETRO-fit training before neighbours are read; default: untrained"
     )

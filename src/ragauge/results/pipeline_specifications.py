@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from ragauge.errors import UserError
+from ragauge.generation import readers
 from ragauge.generation.settings import PipelineSettings
 from ragauge.generation.specification import facts_of, specify
 from ragauge.io import records
@@ -74,7 +75,7 @@ def converted(runs: Runs, name: str, path: Path, meta: Mapping[str, Any], databa
         "nprobe": "hide" if schedule.get("hide") else schedule.get("nprobe"),
         **{key: schedule.get(key) for key in ("interval", "exclude", "characters", "read_ahead")},
         "form": form.get("name"),
-        "weights": told.get("model_sha256") if form.get("name") == "retro" else None,
+        "weights": told.get("model_sha256") if form.get("name") in readers.having("weights") else None,
         **{key: form.get(key) for key in ("reach", "bias")},
         "retrofit_minutes": minutes,
         "adapters": None if minutes else trained,

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ragauge.cost.trace import Call, Trace
+from ragauge.generation import readers
 from ragauge.generation.settings import PipelineSettings
 from ragauge.io import records
 from ragauge.io.records import SequenceRecord
@@ -29,7 +30,7 @@ LABELS: dict[str, Callable[[Any], str]] = {
     "neighbours": "{} neighbours".format,
     "exclude": lambda _: "own article passed over",
     "characters": "last {} characters".format,
-    "form": {"cross_attention": "cross-attention", "retro": "RETRO's own decoder and encoder"}.__getitem__,
+    "form": lambda form: readers.kind(form).label,
     "retrofit_minutes": "trained {:g} minutes".format,
     "adapters": lambda _: "trained",
     "reach": "reach {}".format,

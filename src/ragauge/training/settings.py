@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
+from ragauge import registry
 from ragauge.cost.hardware import Device
 from ragauge.evidence.request import Wording
 from ragauge.prompts.templates import Template
@@ -91,7 +92,11 @@ class RetrofitSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    form: Literal["joint", "cross_attention"] = Field("joint", description="how neighbours are read")
+    form: str = Field(
+        "joint",
+        description="how neighbours are read",
+        json_schema_extra={"enum": list(registry.names("trainable form"))},
+    )
     minutes: float = Field(8.0, gt=0, description="wall-clock time, all runs together")
     rank: int = Field(8, ge=1, description="form joint: rank of the low-rank terms")
     cross_layers: int = Field(3, ge=1, description="form cross_attention: layers of the decoder that get it")
@@ -106,3 +111,10 @@ class RetrofitSettings(BaseModel):
     held_out: int = Field(16, ge=1, description="texts of the curve")
     curve_every_s: float = Field(60.0, gt=0, description="seconds between points of the curve")
     seed: int = Field(0, description="seed of the texts and the initial weights")
+
+    @field_validator("form")
+    @classmethod
+    def _trainable(cls, form: str) -> str:
+        """Raise UserError with the choices where there is none of that name."""
+        registry.module_name("trainable form", form)
+        return form

@@ -14,8 +14,11 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("--form", default="joint", choices=registry.names("reader"), help="retro: export RETRO in place of --model")
+    from ragauge.generation import readers
+    from ragauge.generation.settings import PipelineSettings
+
+    add, own = parser.add_argument, ", ".join(readers.having("weights"))
+    add("--form", default="joint", choices=registry.names("form"), help="how the decoder reads neighbours (joint)")
     add("--model", default="smollm2-135m-instruct", help="the decoder: name, source or folder; exported in float32")
     add(
         "--adapters",
@@ -23,9 +26,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE.safetensors",
         help="what `ragauge retrofit` trained: export it as well",
     )
-    add("--weights", type=Path, metavar="FILE", help="form retro: its weights; default: random, to time it")
+    add("--weights", type=Path, metavar="FILE", help=PipelineSettings.model_fields["weights"].description)
     add("--seed", type=int, default=0, help="seed of random weights (0)")
-    add("--database", type=Path, metavar="FOLDER", help="form retro: the chunk database, for its tokenizer")
+    add("--database", type=Path, metavar="FOLDER", help=f"form {own}: the chunk database, for its tokenizer")
     add("--out", type=Path, required=True, metavar="FOLDER")
 
 

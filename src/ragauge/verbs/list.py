@@ -6,7 +6,8 @@ import argparse
 
 from ragauge import registry
 
-KINDS = {"methods": "method", "datasets": "dataset", "metrics": "metric", "items": "item", "indexes": "index"}
+ELSEWHERE = ("verb", "trainable form")  # the first are shown by --help, the second are forms
+KINDS = {"indexes" if kind == "index" else f"{kind}s": kind for kind in registry.PACKAGES if kind not in ELSEWHERE}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

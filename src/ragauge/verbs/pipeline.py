@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 # Keys of a configuration that are labels, or that other options stand for.
 ELSEWHERE = {"model", "database", "index", "engine", "retrieval_cores", "retrofit_minutes", "adapters", "weights"}
-CHOICES = {"schedule": registry.names("schedule"), "form": registry.names("reader")}
+CHOICES = {"schedule": registry.names("schedule"), "form": registry.names("form")}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--adapters", type=Path, metavar="FILE.safetensors", help="read neighbours with what `ragauge retrofit` trained"
     )
-    add("--weights", type=Path, metavar="FILE", help="form retro: its weights; default: random, to time it")
+    add("--weights", type=Path, metavar="FILE", help=PipelineSettings.model_fields["weights"].description)
     add("--database", type=Path, required=True, metavar="FOLDER", help="the chunk database, with its held-out text")
     add("--index", type=Path, metavar="FOLDER", help="start a server of this index for the length of the run")
     add("--server", action="append", metavar="HOST:PORT", help="ask a running server; once for each part of an index")
@@ -187,7 +187,7 @@ def _job(args: argparse.Namespace, chosen: Chosen, database: Any, adapters: Path
         code=digest(
             "ragauge.generation.pipeline",
             registry.module_name("schedule", chosen.settings.schedule),
-            registry.module_name("reader", chosen.settings.form),
+            registry.module_name("form", chosen.settings.form),
         ),
     )
 

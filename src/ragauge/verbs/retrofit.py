@@ -6,6 +6,7 @@ import argparse
 from contextlib import ExitStack
 from pathlib import Path
 
+from ragauge import registry
 from ragauge.cost.hardware import DEVICES
 from ragauge.errors import UserError
 from ragauge.verbs import _options as options
@@ -21,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--database", type=Path, required=True, metavar="FOLDER", help="the chunk database to train on")
     add("--index", type=Path, metavar="FOLDER", help="start a server of this index for the length of the training")
     add("--server", metavar="HOST:PORT", help="ask a running server")
-    options.add_settings(parser, RetrofitSettings)
+    options.add_settings(parser, RetrofitSettings, form=registry.names("trainable form"))
     add("--threads", type=options.count, help="default: torch's own choice")
     add("--out", type=Path, required=True, metavar="FOLDER", help="adapters.safetensors, curve.jsonl, state.pt")
 

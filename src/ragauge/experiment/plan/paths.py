@@ -41,6 +41,7 @@ class Paths:
 
         self.retrofit = f"{results}/retrofit/{{database}}/{{index}}/{{model}}/{{form}}/{{minutes}}"
         self.adapters = f"{self.retrofit}/adapters.safetensors"
-        self.export = f"{results}/onnx/{{model}}/{{weights}}"  # weights: untrained, or where and how long trained
-        self.export_retro = f"{results}/onnx/retro/{{database}}/{{checkpoint}}"  # random, or a file name
+        # weights: untrained, or where and how long trained; checkpoint: random, or a file name
+        self.export = f"{results}/onnx/{{form}}/{{model}}/{{weights}}"
+        self.export_own = f"{results}/onnx/{{form}}/{{database}}/{{checkpoint}}"
         self.pipeline = f"{results}/pipelines/{{pipeline}}"  # records and .meta.json

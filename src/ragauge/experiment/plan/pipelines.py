@@ -8,10 +8,11 @@ from typing import Any
 from ragauge import registry
 from ragauge.experiment.plan.part import ALONE, Labels, Part, code_of
 from ragauge.experiment.schema import Model
+from ragauge.generation import readers
 from ragauge.generation.settings import PipelineSettings
 
 UNTRAINED = "untrained"  # weights of an export
-RANDOM = "random"  # checkpoint of an export of RETRO
+RANDOM = "random"  # checkpoint of an export of a form's own model
 
 
 class PipelinePlan(Part):
@@ -57,9 +58,9 @@ class PipelinePlan(Part):
         if entry.engine != "onnx":
             return []
         if entry.reader.own_model:
-            return self.paths.export_retro.format(database=database, checkpoint=_checkpoint(entry))
+            return self.paths.export_own.format(form=entry.form, database=database, checkpoint=_checkpoint(entry))
         weights = f"{database}/{entry.index}/{entry.retrofit_minutes}" if entry.retrofit_minutes else UNTRAINED
-        return self.paths.export.format(model=self.config.pipeline_model(entry), weights=weights)
+        return self.paths.export.format(form=entry.form, model=self.config.pipeline_model(entry), weights=weights)
 
     def options(self, labels: Labels) -> str:
         given = {"--adapters": self.adapters(labels), "--onnx": self.export(labels)}
@@ -68,7 +69,7 @@ class PipelinePlan(Part):
     def code(self, labels: Labels) -> str:
         """What runs a pipeline. Schedules and readers are found by their names, so no import shows them."""
         entry = self._pipeline(labels)
-        found = registry.module_name("schedule", entry.schedule), registry.module_name("reader", entry.form)
+        found = registry.module_name("schedule", entry.schedule), registry.module_name("form", entry.form)
         return code_of("verbs.pipeline", *(module.removeprefix("ragauge.") for module in found))
 
     def settings(self, labels: Labels) -> dict[str, Any]:
@@ -111,15 +112,28 @@ class PipelinePlan(Part):
     def retrofit_gpus(self, labels: Labels) -> int:
         return self.config.gpus(labels.model)
 
+    def retrofit_code(self, labels: Labels) -> str:
+        """What trains a form: its file is found by its name, so no import shows it."""
+        return code_of("verbs.retrofit", registry.module_name("trainable form", labels.form).removeprefix("ragauge."))
+
     # --- exports ---
 
+    @staticmethod
+    def forms(own_model: bool) -> str:
+        """The forms that are exported with a model of their own, or over a decoder, as a wildcard's constraint."""
+        return "|".join(form for form in readers.run_by("onnx") if bool(readers.kind(form).own_model) == own_model)
+
+    def export_code(self, labels: Labels) -> str:
+        """What exports a form."""
+        return code_of("verbs.export", registry.module_name("form", labels.form).removeprefix("ragauge."))
+
     def export_adapters(self, labels: Labels) -> str | list[str]:
-        """What `weights` names, trained in the one form that is exported."""
+        """What `weights` names."""
         if labels.weights == UNTRAINED:
             return []
         database, index, minutes = labels.weights.split("/")
         return self.paths.adapters.format(
-            database=database, index=index, model=labels.model, form="joint", minutes=minutes
+            database=database, index=index, model=labels.model, form=labels.form, minutes=minutes
         )
 
     def export_options(self, labels: Labels) -> str:
@@ -131,13 +145,13 @@ class PipelinePlan(Part):
         """Weights in float32 twice: as they are read, and as they are written."""
         return attempt * max(6000, self.config.models[labels.model].resources.mem_mb)
 
-    def retro_weights(self, labels: Labels) -> str | list[str]:
+    def own_weights(self, labels: Labels) -> str | list[str]:
         """The file that a checkpoint's name is of; nothing for random weights."""
-        retro = [entry for entry in self.config.pipelines.values() if entry.reader.own_model]
-        return {_checkpoint(entry): entry.weights for entry in retro}[labels.checkpoint] or []
+        own = [entry for entry in self.config.pipelines.values() if entry.form == labels.form]
+        return {_checkpoint(entry): entry.weights for entry in own}[labels.checkpoint] or []
 
-    def export_retro_options(self, labels: Labels) -> str:
-        weights = self.retro_weights(labels)
+    def export_own_options(self, labels: Labels) -> str:
+        weights = self.own_weights(labels)
         return f"--weights {weights}" if weights else f"--seed {self.config.seed}"
 
     # --- small print ---
@@ -153,5 +167,5 @@ class PipelinePlan(Part):
 
 
 def _checkpoint(entry: PipelineSettings) -> str:
-    """What an export of RETRO's weights is called."""
+    """What an export of a form's own model is called."""
     return Path(entry.weights).name if entry.weights else RANDOM

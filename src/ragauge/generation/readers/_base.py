@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ragauge import registry
 from ragauge.errors import SettingError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -45,16 +46,23 @@ class NeighbourReader(ABC):
     Importing it imports no torch: configuration, plan and costs ask it for what the class variables say.
     """
 
+    name: ClassVar[str]  # its file's
+    label: ClassVar[str]  # in tables
     engines: ClassVar[tuple[str, ...]]  # what can run it: "torch", "onnx"
     needs_training: ClassVar[bool] = False  # whether it reads nothing before `ragauge retrofit` trained it
     own_model: ClassVar[str | None] = None  # a model, and shape, of its own in place of a decoder that RETRO-fit trains
     in_cache: ClassVar[bool] = False  # whether neighbours are slots of the cache, among those that a step attends to
 
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.name = cls.__module__.rpartition(".")[2]
+
     @classmethod
     def options(cls) -> set[str]:
         """Keys of `PipelineSettings` that are of this form, and not of every one."""
-        own = {field.name for field in fields(cls) if field.init}  # type: ignore[arg-type]
-        return own | ({"weights"} if cls.own_model else {"retrofit_minutes", "adapters"})
+        own = {field.name for field in fields(cls)}  # type: ignore[arg-type]
+        trained = {"retrofit_minutes", "adapters"} if cls.name in registry.names("trainable form") else set()
+        return own | trained | ({"weights"} if cls.own_model else set())
 
     @classmethod
     def check(cls, settings: PipelineSettings) -> None:
@@ -79,7 +87,7 @@ class NeighbourReader(ABC):
 
     def export(self, checkpoint: Checkpoint, folder: Path) -> Path:
         """Write the graphs that `load` opens from `checkpoint.exported`, where the form's engines include ONNX."""
-        raise UnsupportedError(f"form {type(self).__name__} cannot be exported to ONNX")
+        raise UnsupportedError(f"form {self.name!r} cannot be exported to ONNX")
 
     def origin(self, checkpoint: Checkpoint) -> tuple[str, str]:
         """(name, hash) of the weights. Raises UserError where they cannot be had."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from ragauge.errors import UserError
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 class CrossAttention(NeighbourReader):
     """Gated cross-attention in some layers, trained by `ragauge retrofit`."""
 
+    label: ClassVar[str] = "cross-attention"
     engines: ClassVar[tuple[str, ...]] = ("torch",)
     needs_training: ClassVar[bool] = True
-    name: str = field(default="cross_attention", init=False)
 
     def load(self, checkpoint: Checkpoint) -> CrossDecoding:
         """See `NeighbourReader.load`."""
@@ -26,6 +26,6 @@ class CrossAttention(NeighbourReader):
         from ragauge.generation.retrofit.cross_weights import CrossWeights
 
         if checkpoint.adapters is None:
-            raise UserError("form 'cross_attention' requires trained weights: give --adapters")
+            raise UserError(f"form {self.name!r} requires trained weights: give --adapters")
         lm = checkpoint.decoder()
         return CrossDecoding(lm, CrossWeights.load(checkpoint.adapters, lm, checkpoint.sha256))

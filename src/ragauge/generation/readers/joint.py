@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 class JointAttention(NeighbourReader):
     """How neighbours are placed; untrained, or trained by `ragauge retrofit`."""
 
+    label: ClassVar[str] = "joint attention"
     engines: ClassVar[tuple[str, ...]] = ("torch", "onnx")
     in_cache: ClassVar[bool] = True
     reach: int | None = None  # most tokens between a neighbour's end and its window; None: no bound
     sink: bool = True  # neighbours are read behind the sequence's first token
     bias: float = 0.0  # added to the attention scores of neighbours' keys, in nats
-    name: str = field(default="joint", init=False)
 
     def __post_init__(self) -> None:
         if self.reach is not None and self.reach < 0:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 class OwnEncoder(NeighbourReader):
     """RETRO itself, at the sizes of its paper and with its own encoder, in place of a decoder that was made to read."""
 
+    label: ClassVar[str] = "RETRO's own decoder and encoder"
     engines: ClassVar[tuple[str, ...]] = ("torch", "onnx")
     own_model: ClassVar[str] = "retro"
-    name: str = field(default="retro", init=False)
 
     def load(self, checkpoint: Checkpoint) -> Model:
         """See `NeighbourReader.load`."""

@@ -9,26 +9,24 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor, nn
 
 from ragauge.engines import LM
 from ragauge.engines.decoder import Decoder, Linear, Weights
 from ragauge.errors import UserError
-from ragauge.io.records import replace_atomically
+from ragauge.generation.readers.joint import JointAttention
+from ragauge.generation.retrofit.trained import TrainedWeights, load_into, read_trained
 
-FORM = "joint"
 RANK = 8
 
-M = TypeVar("M", bound=nn.Module)
 
+class Adapters(TrainedWeights):
+    """One low-rank term and one offset per layer; all zero at first, so that nothing changes."""
 
-class Adapters(nn.Module):
-    """One low-rank term and one offset a layer; all zero at first, so that nothing changes."""
+    form: ClassVar[str] = JointAttention.name
 
     def __init__(self, weights: Weights, rank: int = RANK, seed: int = 0) -> None:
         super().__init__()
@@ -50,8 +48,12 @@ class Adapters(nn.Module):
         return low.to(x.dtype)
 
     def groups(self) -> list[dict[str, Any]]:
-        """Parameters by their share of the learning rate."""
+        """See `TrainedWeights.groups`."""
         return [{"params": list(self.parameters()), "share": 1.0}]
+
+    def sizes(self) -> dict[str, str]:
+        """See `TrainedWeights.sizes`."""
+        return {"rank": str(self.rank)}
 
     @torch.no_grad()
     def merged(self, lm: LM) -> LM:
@@ -66,55 +68,16 @@ class Adapters(nn.Module):
         offset = self.offset[index] if frozen.bias is None else self.offset[index] + frozen.bias
         return Linear((frozen.weight + change).to(frozen.weight.dtype), offset.to(frozen.weight.dtype))
 
-    def save(self, path: Path, **about: str) -> None:
-        """Write a safetensors file whose metadata say what the adapters belong to."""
-        save_trained(self, path, FORM, {"rank": str(self.rank), **about})
-
     @classmethod
     def load(cls, path: Path, lm: LM, model_sha256: str | None = None) -> Adapters:
         """The adapters of a file.
 
         Raises:
-            UserError: no such file, damaged, of another form, of another model or of other sizes than the decoder's.
+            UserError: the file is missing or damaged, or belongs to another form, model or size of decoder.
         """
         assert lm.decoder is not None
-        about, tensors = read_trained(path, FORM, model_sha256)
+        about, tensors = read_trained(path, cls.form, model_sha256)
         rank = about.get("rank", "")
         if not rank.isdecimal():
             raise UserError(f"{path}: no adapters: its metadata name no rank")
         return load_into(cls(lm.decoder.weights, int(rank)), tensors, path)
-
-
-def save_trained(module: nn.Module, path: Path, form: str, about: dict[str, str]) -> None:
-    """Write what was trained as a safetensors file whose metadata say what it is and belongs to."""
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in module.state_dict().items()}
-    replace_atomically(path, save(tensors, {"form": form, **about}))
-
-
-def read_trained(path: Path, form: str, model_sha256: str | None) -> tuple[dict[str, str], dict[str, Tensor]]:
-    """(metadata, tensors) of a file of what was trained for a form of reading neighbours.
-
-    Raises:
-        UserError: no such file, damaged, of another form or of another model.
-    """
-    try:
-        with safe_open(path, framework="pt") as file:
-            about = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
-    except (OSError, SafetensorError) as error:
-        raise UserError(f"{path}: cannot be read as adapters: {error}") from error
-    if about.get("form") != form:
-        raise UserError(f"{path}: trained for the form {about.get('form')}, not {form}")
-    if model_sha256 and about.get("model_sha256", model_sha256) != model_sha256:
-        raise UserError(f"{path}: trained for another decoder ({about.get('model', 'of another checkpoint')})")
-    return about, tensors
-
-
-def load_into(made: M, tensors: dict[str, Tensor], path: Path) -> M:
-    """The module with a file's tensors in it; UserError where they are not of its sizes."""
-    try:
-        made.load_state_dict(tensors)
-    except RuntimeError as error:
-        first = str(error).splitlines()[-1].strip()
-        raise UserError(f"{path}: of other sizes than the decoder's: {first}") from None
-    return made

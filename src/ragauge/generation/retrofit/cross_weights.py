@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -21,10 +21,10 @@ from ragauge.engines import LM
 from ragauge.engines.decoder import Decoder, Layer, Linear, Norm, Turn
 from ragauge.engines.rope import rotate
 from ragauge.errors import UserError
-from ragauge.generation.retrofit.adapters import load_into, read_trained, save_trained
+from ragauge.generation.readers.cross_attention import CrossAttention
 from ragauge.generation.retrofit.streams import attend, lower_triangle
+from ragauge.generation.retrofit.trained import TrainedWeights, load_into, read_trained
 
-FORM = "cross_attention"
 CROSS_LAYERS, ENCODER_LAYERS = 3, 2
 WEIGHT_SHARE, GATE_SHARE = 0.1, 5.0  # of the learning rate: copied weights need little change, gates begin at zero
 
@@ -76,8 +76,10 @@ class Parts:
     cross: tuple[Cross, ...]  # of the layers that have it, in order
 
 
-class CrossWeights(nn.Module):
+class CrossWeights(TrainedWeights):
     """Encoder and cross-attention of a decoder, in training: fp32 copies of its weights, by their place in `Parts`."""
+
+    form: ClassVar[str] = CrossAttention.name
 
     def __init__(self, decoder: Decoder, layers: Sequence[int], encoder_layers: int = ENCODER_LAYERS) -> None:
         """
@@ -107,26 +109,24 @@ class CrossWeights(nn.Module):
         return mapped(self._copied, lambda place, _: self.weights[place].to(dtype))
 
     def groups(self) -> list[dict[str, Any]]:
-        """Parameters by their share of the learning rate."""
+        """See `TrainedWeights.groups`."""
         gates = [weight for place, weight in self.weights.items() if place.endswith("gate")]
         others = [weight for place, weight in self.weights.items() if not place.endswith("gate")]
         return [{"params": others, "share": WEIGHT_SHARE}, {"params": gates, "share": GATE_SHARE}]
 
-    def save(self, path: Path, **about: str) -> None:
-        """Write a safetensors file whose metadata say what the weights belong to."""
-        layers = " ".join(map(str, self.layers))
-        sizes = {"layers": layers, "encoder_layers": str(len(self._copied.encoder))}
-        save_trained(self, path, FORM, {**sizes, **about})
+    def sizes(self) -> dict[str, str]:
+        """See `TrainedWeights.sizes`."""
+        return {"layers": " ".join(map(str, self.layers)), "encoder_layers": str(len(self._copied.encoder))}
 
     @classmethod
     def load(cls, path: Path, lm: LM, model_sha256: str | None = None) -> CrossWeights:
         """The weights of a file.
 
         Raises:
-            UserError: no such file, damaged, of another form, of another model or of other sizes than the decoder's.
+            UserError: the file is missing or damaged, or belongs to another form, model or size of decoder.
         """
         assert lm.decoder is not None
-        about, tensors = read_trained(path, FORM, model_sha256)
+        about, tensors = read_trained(path, cls.form, model_sha256)
         numbers = [*about.get("layers", "").split(), about.get("encoder_layers", "")]
         if not all(number.isdecimal() for number in numbers):
             raise UserError(f"{path}: its metadata name no layers")

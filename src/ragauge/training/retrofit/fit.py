@@ -15,7 +15,7 @@ import io
 import json
 import logging
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -26,15 +26,13 @@ import torch
 
 from ragauge.engines import LM
 from ragauge.errors import UserError
-from ragauge.generation.retrofit.adapters import Adapters
-from ragauge.generation.retrofit.cross_weights import CrossWeights, cross_layers
 from ragauge.generation.sources import Ask, Chance, Passages
 from ragauge.generation.windows import CHUNK, Windows
 from ragauge.io.records import replace_atomically
 from ragauge.retrieval.retriever import Searcher
 from ragauge.training.engine import update
 from ragauge.training.loop import Progress, Training
-from ragauge.training.retrofit.losses import cross_nll, joint_nll
+from ragauge.training.retrofit.forms import trainable
 from ragauge.training.settings import RetrofitSettings
 
 logger = logging.getLogger(__name__)
@@ -94,37 +92,12 @@ class Material:
         return found
 
 
-Trained = Adapters | CrossWeights
-
-
-@dataclass(frozen=True)
-class Form:
-    """What is trained, and the loss."""
-
-    make: Callable[[LM, RetrofitSettings], Trained]
-    nll: Callable[..., torch.Tensor]  # see `differentiable.joint_nll`
-
-
-def _adapters(lm: LM, settings: RetrofitSettings) -> Adapters:
-    assert lm.decoder is not None
-    return Adapters(lm.decoder.weights, settings.rank, settings.seed)
-
-
-def _cross_weights(lm: LM, settings: RetrofitSettings) -> CrossWeights:
-    assert lm.decoder is not None
-    layers = cross_layers(lm.shape.layers, settings.cross_layers)
-    return CrossWeights(lm.decoder, layers, min(settings.encoder_layers, lm.shape.layers))
-
-
-FORMS = {"joint": Form(_adapters, joint_nll), "cross_attention": Form(_cross_weights, cross_nll)}
-
-
 Point = dict[str, float]
 """A point of the curve: step, seconds, held-out losses, and the loss of the step before."""
 
 
 class RetroFit(Training[Point]):
-    """A form's weights in training, with all that is needed to go on after a kill: the folder's `state.pt`."""
+    """Training of one form's weights; the folder's `state.pt` has all that resuming after a kill needs."""
 
     def __init__(self, lm: LM, material: Material, folder: Path, about: dict[str, str]) -> None:
         """
@@ -135,7 +108,7 @@ class RetroFit(Training[Point]):
         kept = self.settings.model_dump(exclude={"minutes", "curve_every_s"})  # a training may be made longer
         super().__init__(json.dumps({**kept, **about}, sort_keys=True))
         self.lm, self.material, self.folder, self.about = lm, material, folder, about
-        self.form = FORMS[self.settings.form]
+        self.form = trainable(self.settings.form)
         self.trained = self.form.make(lm, self.settings)
         self.optimizer = torch.optim.AdamW(self.trained.groups(), lr=self.settings.rate, weight_decay=0.0)
         self._batches: Iterator[list[Example]] | None = None
