@@ -60,8 +60,9 @@ def values(claim: dict[str, Any]) -> dict[str, Any]:
         where = {"table": claim.get("table")} | claim.get("where", {}) | columns
         rows[name] = row(where.pop("table"), where)
     ratios = {n: Value(rows[a].measured / rows[b].measured) for n, (a, b) in claim.get("ratios", {}).items()}
+    saved = {n: Value(1 - rows[a].measured / rows[b].measured) for n, (a, b) in claim.get("savings", {}).items()}
     reverse = {n: rows[of].reversed() for n, of in claim.get("reversed", {}).items()}
-    return rows | ratios | reverse
+    return rows | ratios | saved | reverse
 
 
 def plain(text: str) -> str:
