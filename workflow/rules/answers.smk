@@ -1,5 +1,6 @@
 """The answers: one job a data set, model and method variant. A job that was cut off goes on where it was.
 
+A job that has loaded the model answers for the jobs of the run that wait for it; they then find their answers done.
 Where a data set has `jobs`, its questions are dealt to so many, and their records are gathered in order.
 """
 
@@ -30,10 +31,12 @@ rule answers:
         code=PLAN.answers.code,
         part=PLAN.answers.part_option,
         documents=PATHS.documents,
+        due=PATHS.due,
     shell:
         "ragauge run --config {params.config} --method {wildcards.variant} --dataset {wildcards.dataset}"
         " --examples {input.examples} --model {wildcards.model} --threads {threads}"
-        " --documents {params.documents} {params.part} --overwrite --out {output.records}"
+        " --documents {params.documents} {params.part} --ahead {params.due} --minutes {resources.runtime} --overwrite"
+        " --out {output.records}"
         " 2>&1 | tee {log}"
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ragauge import registry
 from ragauge.errors import UserError
-from ragauge.experiment import launch
+from ragauge.experiment import due, launch
 from ragauge.experiment.plan import ALONE, ASSET, Plan, code_of, grown
 from snakemake.exceptions import WorkflowError
 
@@ -46,7 +46,7 @@ wildcard_constraints:
 
 
 def begin():
-    """Hold the folder for as long as this process lives, end what a killed run left, write the settings."""
+    """Hold the folder for as long as this process lives, end what a killed run left, write settings and what is due."""
     global FOLDER_LOCK
     try:
         FOLDER_LOCK = launch.hold_folder()
@@ -54,6 +54,8 @@ def begin():
     except UserError as error:
         raise WorkflowError(str(error))
     launch.write_settings(PLAN.config, Path(PATHS.settings))
+    answering = (job for job in workflow.dag.needrun_jobs() if job.rule.name in ("answers", "answers_part"))
+    due.write(Path(PATHS.due), map(due.of_job, answering))
 
 
 def rendered(item):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import resource
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -104,6 +104,9 @@ def run(
     out: Path,
     loaded: Engines,
     overwrite: bool = False,
+    workflow: str = "",
+    meanwhile: Callable[[], None] | None = None,
+    ahead: bool = False,
 ) -> Path:
     """Answer every example that `out` does not hold yet; a killed run resumes where it stopped.
 
@@ -111,18 +114,29 @@ def run(
 
     Args:
         loaded: the engines of this process, which other variants may share; nothing is loaded where all is done.
+        workflow: the run of the workflow that this job is of.
+        meanwhile: what is done for other jobs once all is answered, before `out` is written: whatever happens then
+            costs no answer.
+        ahead: leave the records in the partial file, for the job whose output `out` is.
 
     Raises:
+        BusyError: another job of the same run of the workflow is writing `out`.
         UserError: the model cannot be loaded or run the method; `out` holds records of another run or is not writable.
     """
-    with Writer(out, fingerprint(specification), [e.key for e in examples], overwrite) as writer:
+    with Writer(out, fingerprint(specification), [e.key for e in examples], overwrite, workflow=workflow) as writer:
         todo = [e for e in examples if e.key not in writer.done]
         if todo:
             engine = loaded.ready(specification, method)
             asked = f"{specification.dataset} {variant}"
             for example in bar(asked, "question", len(examples), len(writer.done), iterable=todo):
                 writer.append(ask(engine, method, example, specification))
-        writer.finish(_meta(specification, variant, loaded.threads))
+        meta = writer.left or _meta(specification, variant, loaded.threads)
+        if ahead:
+            writer.leave(meta)
+            return out
+        if meanwhile:
+            meanwhile()
+        writer.finish(meta)
     return out
 
 

@@ -134,6 +134,10 @@ class _Meta(BaseModel):
 AnyRecord = TypeVar("AnyRecord", bound=BaseModel)  # a record of any kind; it has a `key`
 
 
+class BusyError(UserError):
+    """Another job of the same run of the workflow is writing a file, and leaves it soon."""
+
+
 class Writer:
     """Collects the records of one run in a file, so that a killed run goes on where it was.
 
@@ -155,6 +159,7 @@ class Writer:
         keys: Sequence[str],
         overwrite: bool = False,
         kind: type[BaseModel] = Record,
+        workflow: str = "",
     ) -> None:
         """
         Args:
@@ -163,14 +168,17 @@ class Writer:
             keys: the questions that make the run complete, in the order they are asked.
             overwrite: replace what the finished file holds where it is of another run; it is refused otherwise.
             kind: of the records; each has a `key`.
+            workflow: the run of the workflow that this job is of, whose jobs work ahead for each other.
         """
         self.out = out
         self.partial = out.with_name(out.name + ".partial")
         self.done: set[str] = set()  # the keys that need no asking
+        self.left: dict[str, Any] = {}  # the metadata that another job left with all records
         self._fingerprint: dict[str, Any] = json.loads(json.dumps(fingerprint))  # as it reads back
         self._keys = list(keys)
         self._overwrite = overwrite
         self._kind = kind
+        self._workflow = workflow
         self._records: dict[str, str] = {}  # key -> its line
         self._lock: IO[bytes] | None = None
         self._file: IO[bytes] | None = None
@@ -179,11 +187,12 @@ class Writer:
         """Take the file for this process and learn what is done.
 
         Raises:
+            BusyError: another job of the same run of the workflow writes it.
             UserError: another process writes it, it holds records of another run, or it cannot be written.
         """
         with _told(self.out):
             self.out.parent.mkdir(parents=True, exist_ok=True)
-            self._lock = _locked(self.out)
+            self._lock = _locked(self.out, self._workflow)
             try:
                 self._records = {**self._finished_records(), **self._partial_records()}
                 self._start_partial()
@@ -211,16 +220,28 @@ class Writer:
         self._records[record.key] = line
         self.done.add(record.key)
 
+    def leave(self, meta: Mapping[str, Any]) -> None:
+        """Leave all records in the partial file, with their metadata, for the job whose output they are.
+
+        Raises:
+            UserError: the disk is full or the file cannot be written.
+        """
+        assert self._file is not None, "leave needs the with block"
+        self.left = dict(meta)
+        self._file.close()
+        with _told(self.partial):
+            if self._is_finished(self._finished_lines()):  # by that job, before this process had the file
+                self.partial.unlink(missing_ok=True)
+            else:
+                self._start_partial()
+
     def finish(self, meta: Mapping[str, Any]) -> None:
         """Write the finished file, its `.meta.json` (meta, fingerprint and counts) first; the partial file goes.
 
         Raises:
             UserError: the disk is full or the files cannot be written; the partial file stays.
         """
-        missing = [key for key in self._keys if key not in self._records]
-        if missing:
-            raise RuntimeError(f"{self.out}: {len(missing)} questions are unanswered, the first is {missing[0]}")
-        lines = [self._records[key] for key in self._keys]
+        lines = self._finished_lines()
         with _told(self.out):
             if not self._is_finished(lines):
                 self._write_finished(lines, meta)
@@ -258,11 +279,21 @@ class Writer:
         if not self.partial.exists():
             return {}
         *whole, _torn = self.partial.read_bytes().split(b"\n")
-        difference = _difference(_header(whole), self._fingerprint)
+        header = _header(whole)
+        difference = _difference(header["fingerprint"], self._fingerprint)
         if difference:
             logger.warning("%s: starting over: it belongs to another run: %s", self.partial, difference)
             return {}
-        return _lines_by_key(whole[1:], self.partial, 2, self._kind)
+        records = _lines_by_key(whole[1:], self.partial, 2, self._kind)
+        if set(self._keys) <= set(records):
+            self.left = header.get("meta") or {}
+        return records
+
+    def _finished_lines(self) -> list[str]:
+        missing = [key for key in self._keys if key not in self._records]
+        if missing:
+            raise RuntimeError(f"{self.out}: {len(missing)} questions are unanswered, the first is {missing[0]}")
+        return [self._records[key] for key in self._keys]
 
     def _is_finished(self, lines: list[str]) -> bool:
         """Whether the finished file holds just these lines already, so that its provenance stays as it is."""
@@ -281,8 +312,9 @@ class Writer:
 
     def _start_partial(self) -> None:
         """Put what is known into a partial file that ends with a whole line, and keep it open for more."""
-        header = json.dumps({"fingerprint": self._fingerprint}, ensure_ascii=False)
-        replace_atomically(self.partial, _joined([header, *self._records.values()]))
+        header = {"fingerprint": self._fingerprint} | ({"meta": self.left} if self.left else {})
+        lines = [json.dumps(header, ensure_ascii=False), *self._records.values()]
+        replace_atomically(self.partial, _joined(lines))
         self._file = open(self.partial, "ab", buffering=0)  # noqa: SIM115 (closed by __exit__)
 
 
@@ -403,12 +435,13 @@ def _joined(lines: Sequence[str]) -> bytes:
 
 
 def _header(lines: Sequence[bytes]) -> dict[str, Any]:
-    """The fingerprint in the first line of a partial file; empty where there is none."""
+    """The first line of a partial file: a fingerprint, empty where there is none, and what `leave` was given."""
     try:
-        fingerprint = json.loads(lines[0])["fingerprint"]
-    except (IndexError, ValueError, TypeError, KeyError, RecursionError):
-        return {}
-    return fingerprint if isinstance(fingerprint, dict) else {}
+        header = json.loads(lines[0])
+        known = isinstance(header["fingerprint"], dict) and isinstance(header.get("meta", {}), dict)
+    except (IndexError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        known = False
+    return header if known else {"fingerprint": {}}
 
 
 def _lines_by_key(lines: Sequence[bytes], path: Path, first: int, kind: type[BaseModel]) -> dict[str, str]:
@@ -441,17 +474,25 @@ def _shown(settings: Mapping[str, Any], key: str) -> str:
     return json.dumps(settings[key], ensure_ascii=False) if key in settings else "not set"
 
 
-def _locked(out: Path) -> IO[bytes]:
-    """The lock of an output file, held until `_unlock` or the process's end; raises UserError where it is taken."""
+def _locked(out: Path, workflow: str) -> IO[bytes]:
+    """The lock of an output file, held until `_unlock` or the process's end; raises UserError where it is taken.
+
+    It names its holder's run of the workflow: a job of that run waits for it, one of another run is refused.
+    """
     path = out.with_name(f".{out.name}.lock")
     while True:
-        lock = open(path, "wb")  # noqa: SIM115 (held as long as the writer)
+        lock = open(path, "ab+")  # noqa: SIM115 (held as long as the writer)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
+            lock.seek(0)
+            kind = BusyError if workflow and lock.read().decode() == workflow else UserError
             lock.close()
-            raise UserError(f"{out}: another process is writing this file") from None
+            raise kind(f"{out}: another process is writing this file") from None
         if _is_at(lock, path):
+            lock.truncate(0)
+            lock.write(workflow.encode())
+            lock.flush()
             return lock
         lock.close()  # its last holder removed it between our two calls
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import math
+import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +13,7 @@ from ragauge.verbs import _options as options
 
 if TYPE_CHECKING:
     from ragauge.datasets import Example
+    from ragauge.evaluation.ahead import Job, Other
     from ragauge.experiment.schema import Config, Model
 
 
@@ -38,13 +42,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--documents-gb", type=options.size, metavar="X", help="size limit of that folder in GB (default: 4)"
     )
+    parser.add_argument(
+        "--ahead",
+        type=Path,
+        metavar="FILE.json",
+        help="jobs of the same run of the workflow; those of this data set and model are answered as well",
+    )
+    parser.add_argument("--minutes", type=options.count, metavar="N", help="answer for other jobs in half of N minutes")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE.jsonl")
 
 
 def run(args: argparse.Namespace) -> None:
+    started, config = time.monotonic(), options.configuration(args)
+    job = _job(args, config)
+    from ragauge.evaluation import ahead, runner
+
+    gigabytes = options.first(args.documents_gb, config.generation.documents_gb if config else None, 4.0)
+    folder = runner.DocumentFolder(args.documents, int(gigabytes * 1e9)) if args.documents and gigabytes else None
+    loaded = runner.Engines(args.threads, folder)
+    workflow, others = _others(args, config)
+    until = math.inf if args.minutes is None else started + 30 * args.minutes
+    ahead.Workers(loaded, workflow, args.overwrite, until).run(job, others)
+    print(args.out)
+
+
+def _job(args: argparse.Namespace, config: Config | None) -> Job:
     from ragauge.experiment.checks import check_engine
 
-    config = options.configuration(args)
     variant = options.variant(args, args.method, config)
     model = options.model(args, config)
     questions = options.questions(args, config)
@@ -52,24 +76,28 @@ def run(args: argparse.Namespace) -> None:
     method = options.method(variant, args.method, config, args)
     check_engine(method, model.engine, f"{args.method} on {args.model}")
     examples = _part(questions.examples(limit), args.part)
-    from ragauge.evaluation import inputs, runner
+    from ragauge.evaluation import inputs
+    from ragauge.evaluation.ahead import Job
 
     configured = config.max_new_tokens(args.dataset) if config else questions.dataset.max_new_tokens
     new_tokens = options.first(args.max_new_tokens, configured, 100)
     finder = _finder(args.finder, model, config)
     specification = inputs.specification(variant.method, method, questions, model, new_tokens, finder)
-    gigabytes = options.first(args.documents_gb, config.generation.documents_gb if config else None, 4.0)
-    folder = runner.DocumentFolder(args.documents, int(gigabytes * 1e9)) if args.documents and gigabytes else None
-    runner.run(
-        specification,
-        method,
-        examples,
-        variant=args.method,
-        out=args.out,
-        loaded=runner.Engines(args.threads, folder),
-        overwrite=args.overwrite,
-    )
-    print(args.out)
+    return Job(specification, method, examples, args.method, args.out)
+
+
+def _others(args: argparse.Namespace, config: Config | None) -> tuple[str, list[Other]]:
+    """The name of the workflow's run, and its other jobs of this data set and model."""
+    from ragauge.evaluation.ahead import Other
+    from ragauge.experiment import due
+
+    workflow, answers = due.read(args.ahead) if args.ahead else ("", [])
+    others = []
+    for one in answers:
+        if (one.dataset, one.model) == (args.dataset, args.model) and Path(one.out) != args.out:
+            given = {**vars(args), "method": one.variant, "part": one.part, "out": Path(one.out)}
+            others.append(Other(one, partial(_job, argparse.Namespace(**given), config)))
+    return workflow, others
 
 
 def _finder(name: str | None, model: Model, config: Config | None) -> Model | None:
