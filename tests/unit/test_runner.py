@@ -219,6 +219,74 @@ def test_a_model_that_the_method_cannot_run_on_is_said_before_any_question(
     assert not (tmp_path / "x.jsonl").exists()
 
 
+# ---- side by side
+
+
+def test_side_by_side_the_answers_are_the_same(model: Path, data: Path, tmp_path: Path) -> None:
+    """A question that fails, fails by itself; without seconds of their own, records say how many shared them."""
+    questions = [json.loads(line) for line in data.read_text().splitlines()]
+    questions[1]["ctxs"][0]["text"] = "bridge " * 300  # beyond the context
+    long_one = tmp_path / "questions.jsonl"
+    long_one.write_text("".join(json.dumps(q) + "\n" for q in questions))
+    found = {}
+    for batch in ("1", "3", "auto"):
+        out = tmp_path / f"{batch}.jsonl"
+        assert main([*arguments(model, long_one, "superposition", "--batch", batch), "--out", str(out)]) == 0
+        found[batch] = records.read(out)
+    assert [r.status for r in found["1"]] == ["ok", "failed", "ok", "ok"]
+    assert {r.batch for r in found["1"]} == {1}
+    assert {r.batch for r in found["3"]} == {3}
+    assert {r.batch for r in found["auto"]} == {QUESTIONS}
+    for batch in ("3", "auto"):
+        assert [unclocked(r) for r in found[batch]] == [unclocked(r) for r in found["1"]]
+        assert all(r.online_s is r.offline_s is r.first_token_s is None for r in found[batch])
+
+
+def test_interrupted_side_by_side_loses_no_finished_question(
+    model: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = [*arguments(model, data, "naive"), "--out", str(tmp_path / "x.jsonl")]
+    append, kept = records.Writer.append, []
+
+    def interrupted(writer: Any, record: Record) -> None:
+        if len(kept) == 2:
+            raise KeyboardInterrupt
+        append(writer, record)
+        kept.append(record.key)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(records.Writer, "append", interrupted)
+        assert main([*command, "--batch", "3"]) == 130
+    assert main([*command, "--batch", "2"]) == 0
+    found = records.read(tmp_path / "x.jsonl")
+    assert [r.key for r in found] == [e.key for e in examples_of(data)]
+    assert {r.key for r in found if r.batch == 3} == set(kept)
+
+
+def test_what_needs_more_memory_is_asked_again_alone(model: Path, data: Path, lm: LM) -> None:
+    method = methods.make("naive")
+    answer = type(method).answer
+
+    class Greedy(type(method)):  # type: ignore[misc]
+        def answer(self, engine: Any, state: Any, prompt: Any, limits: Any) -> Answer:
+            if engine is not lm and "5" in prompt.question:
+                raise MemoryError
+            found: Answer = answer(self, engine, state, prompt, limits)
+            return found
+
+    setting, examples = setting_of(model, data, "naive"), examples_of(data)
+    found = list(runner.answers(lm, Greedy(), examples, setting, 2))
+    assert [r.batch for r in found] == [2, 2, 2, 1]
+    alone = {e.key: unclocked(runner.ask(lm, method, e, setting)) for e in examples}
+    assert {r.key: unclocked(r) for r in found} == alone
+
+
+def unclocked(record: Record) -> dict[str, Any]:
+    """What does not depend on how many were answered side by side."""
+    left = {k: v for k, v in untimed(record).items() if k != "batch"}
+    return left | {"saliency": [s and round(s, 3) for s in left["saliency"]]}
+
+
 def test_variants_share_a_loaded_model(
     model: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

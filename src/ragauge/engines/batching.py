@@ -12,11 +12,14 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
+import psutil
 import torch
 from torch import Tensor
 
@@ -31,6 +34,8 @@ from ragauge.engines.store import DocumentStore
 T = TypeVar("T")
 
 PASS_TOKENS = 1024  # new tokens of the calls that share a pass; a longer piece has a pass for itself and the responses
+MOST = {"cpu": 8, "cuda": 256}  # tasks side by side that `fitting` says: more do not make a processor faster
+SHARE = 0.5  # of the free memory, for keys and values; the rest is for what passes compute
 
 
 class _Stopped(BaseException):
@@ -134,7 +139,7 @@ class Seat(RecordedEngine):
         if lm.finder is not None:
             assert isinstance(lm.finder, LM)
             self.finder = finder = Seat(lm.finder, task)
-            finder._answering = self
+            finder._answering, finder.template = self, lm.finder.template
 
     def compute(self, cache: KVCache, rows: Sequence[Row], asked: Asked) -> Extension:
         """See `RecordedEngine.compute`."""
@@ -259,6 +264,28 @@ class Batch:
                 shared.setdefault(key, []).append(asked)
                 tokens[key] = tokens.get(key, 0) + new
         return list(shared.values())
+
+
+def fitting(lm: LM, tokens: int) -> int:
+    """How many tasks of so many tokens each the free memory is enough for, at least 1.
+
+    A task counts twice, as methods that prune copy what they keep.
+    """
+    one = KVCache(lm.shape, 1, lm.dtype, lm.device)
+    one.length = 1
+    most = int(SHARE * _free_bytes(lm.device)) // (2 * tokens * one.bytes)
+    return max(1, min(most, MOST[lm.device.type]))
+
+
+def _free_bytes(device: torch.device) -> int:
+    if device.type == "cuda":
+        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return torch.cuda.mem_get_info(device)[0] + unused
+    free = psutil.virtual_memory().available
+    with suppress(OSError, ValueError, IndexError):  # no control group, or none with a limit
+        group = Path("/sys/fs/cgroup") / Path("/proc/self/cgroup").read_text().split("::/")[1].strip()
+        free = min(free, int((group / "memory.max").read_text()) - int((group / "memory.current").read_text()))
+    return free
 
 
 def _run(shared: Sequence[_Asked]) -> None:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import resource
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import torch
 
 from ragauge import assets, engines, registry
 from ragauge.cost.trace import Trace, elapsed, online, seconds
 from ragauge.datasets import Example
-from ragauge.engines import Capability, Engine, Limits, SpanEngine, kernels
+from ragauge.engines import LM, Capability, Engine, Limits, SpanEngine, kernels
+from ragauge.engines.batching import Batch as Side
+from ragauge.engines.batching import fitting
 from ragauge.engines.checkpoint import read_shape
 from ragauge.engines.recorded import RecordedEngine
 from ragauge.engines.store import DocumentStore
@@ -28,19 +31,21 @@ from ragauge.methods import Evidence as Piece
 from ragauge.prompts import Prompt, Source, build_prompt
 from ragauge.prompts.templates import wrapper
 
+Batch = int | Literal["auto"]
 FAILURES = (UserError, MemoryError, torch.OutOfMemoryError)  # of one question; anything else is a bug
 
 
 class Engines:
     """The engines of one process: a model is loaded when its first question is asked, and once for all variants."""
 
-    def __init__(self, threads: int | None = None, documents: DocumentFolder | None = None) -> None:
+    def __init__(self, threads: int | None = None, documents: DocumentFolder | None = None, batch: Batch = 1) -> None:
         """
         Args:
             threads: of a CPU; None: torch's own choice.
             documents: where keys and values computed offline are kept for other runs; answers do not change.
+            batch: questions that are answered side by side; auto: as many as memory and processor are good for.
         """
-        self.threads, self.documents = threads, documents
+        self.threads, self.documents, self.batch = threads, documents, batch
         self._loaded: dict[tuple[str, bool], Engine] = {}
 
     def ready(self, specification: AnswerSpecification, method: Method) -> Engine:
@@ -128,8 +133,9 @@ def run(
         if todo:
             engine = loaded.ready(specification, method)
             asked = f"{specification.dataset} {variant}"
-            for example in bar(asked, "question", len(examples), len(writer.done), iterable=todo):
-                writer.append(ask(engine, method, example, specification))
+            records = answers(engine, method, todo, specification, loaded.batch)
+            for record in bar(asked, "question", len(examples), len(writer.done), iterable=records):
+                writer.append(record)
         meta = writer.left or _meta(specification, variant, loaded.threads)
         if ahead:
             writer.leave(meta)
@@ -154,8 +160,62 @@ def code(method: str, engine: str = "torch") -> str:
     return digest(__name__, *modules, without={"ragauge.cost.machine"})
 
 
-def ask(engine: Engine, method: Method, example: Example, specification: AnswerSpecification) -> Record:
-    """One question's record."""
+def answers(
+    engine: Engine, method: Method, examples: Sequence[Example], specification: AnswerSpecification, batch: Batch = 1
+) -> Iterator[Record]:
+    """The record of each example, in the order in which they are done.
+
+    Args:
+        batch: questions side by side, on an engine that can have them (`engines/batching.py`). What memory does not
+            suffice for beside others is asked again alone.
+    """
+    size = questions_side_by_side(engine, examples, specification) if batch == "auto" else batch
+    if size == 1 or not isinstance(engine, LM):
+        yield from (ask(engine, method, example, specification) for example in examples)
+        return
+    again = []
+    with Side(engine, min(size, len(examples))) as side:
+        for task in side.run(partial(_ask_beside, side.size, method, e, specification) for e in examples):
+            record = task.result()
+            if isinstance(record, Record):
+                yield record
+            else:
+                again.append(record)
+    yield from (ask(engine, method, example, specification) for example in again)
+
+
+def questions_side_by_side(engine: Engine, examples: Sequence[Example], specification: AnswerSpecification) -> int:
+    """As many questions as the longest of these leaves memory for."""
+    if not isinstance(engine, LM):
+        return 1
+    longest = max(examples, key=lambda e: sum(len(d.title) + len(d.text) for d in e.documents))
+    try:
+        counts = prompt_of(longest, specification, engine.tokenizer, engine.max_context).token_counts()
+    except FAILURES:
+        return 1
+    tokens = sum(sum(n) if isinstance(n, list) else n for n in counts.values())
+    return fitting(engine, tokens + limits(specification).max_new_tokens)
+
+
+def _ask_beside(
+    batch: int, method: Method, example: Example, specification: AnswerSpecification, engine: Engine
+) -> Record | Example:
+    """One question's record; the question itself where memory did not suffice."""
+    try:
+        record = ask(engine, method, example, specification, failures=(UserError,))
+    except (MemoryError, torch.OutOfMemoryError):
+        return example
+    return record.model_copy(update={"batch": batch, "offline_s": None, "online_s": None, "first_token_s": None})
+
+
+def ask(
+    engine: Engine,
+    method: Method,
+    example: Example,
+    specification: AnswerSpecification,
+    failures: tuple[type[Exception], ...] = FAILURES,
+) -> Record:
+    """One question's record; it says so where one of these failures left the question without an answer."""
     base: dict[str, Any] = {
         "key": example.key,
         "question": example.question,
@@ -168,7 +228,7 @@ def ask(engine: Engine, method: Method, example: Example, specification: AnswerS
     try:
         prompt = prompt_of(example, specification, engine.tokenizer, engine.max_context)
         answer, trace, first_token_s = timed(engine, method, prompt, limits(specification))
-    except FAILURES as error:
+    except failures as error:
         return Record(
             **base,
             status="failed",

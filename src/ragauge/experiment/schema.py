@@ -144,6 +144,13 @@ class Generation(_Section):
     """How answers are generated; decoding is greedy."""
 
     max_new_tokens: int = Field(100, ge=1, description="tokens after which an answer ends")
+    batch: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
+        1,
+        description=(
+            "questions that are answered side by side, which then have no times of their own; auto: as many as memory "
+            "and processor are good for"
+        ),
+    )
     documents_gb: float = Field(
         0,
         ge=0,

@@ -78,6 +78,9 @@ class Record(BaseModel):
     offline_s: float | None = None
     online_s: float | None = None
     first_token_s: float | None = Field(None, description="online seconds until the first token was known")
+    batch: int = Field(
+        1, description="questions that were answered side by side; if several, none has seconds of its own"
+    )
 
 
 class SequenceRecord(BaseModel):

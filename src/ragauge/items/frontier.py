@@ -97,6 +97,8 @@ def _answering_latency(variant: Variant) -> Measure:
     values = [r["online_s"] for k, r in variant.records.items() if k not in variant.failed and r["online_s"]]
     note = "latency of the answering run, not of the latency protocol"
     known = [v for v in values if v == v]
+    if not known and any(r.get("batch", 1) > 1 for r in variant.records.values()):
+        return Measure(reason="answered side by side, so without a latency")
     return timing.quartiles(known, note, Source.RECORDS) if known else Measure(reason="no clock")
 
 

@@ -124,6 +124,14 @@ def count(text: str) -> int:
     return int(text)
 
 
+def batch(text: str) -> int | str:
+    if text == "auto":
+        return text
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number from 1, or auto")
+    return int(text)
+
+
 def size(text: str) -> float:
     try:
         size = float(text)

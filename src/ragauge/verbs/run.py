@@ -32,6 +32,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="maximum tokens of an answer (default: the data set's, or 100)",
     )
+    parser.add_argument(
+        "--batch",
+        type=options.batch,
+        metavar="N",
+        help="answer N questions side by side, or auto: as many as memory and processor are good for (default: 1)",
+    )
     parser.add_argument("--overwrite", action="store_true", help="replace the records of another run")
     parser.add_argument(
         "--documents",
@@ -59,7 +65,8 @@ def run(args: argparse.Namespace) -> None:
 
     gigabytes = options.first(args.documents_gb, config.generation.documents_gb if config else None, 4.0)
     folder = runner.DocumentFolder(args.documents, int(gigabytes * 1e9)) if args.documents and gigabytes else None
-    loaded = runner.Engines(args.threads, folder)
+    batch = options.first(args.batch, config.generation.batch if config else None, 1)
+    loaded = runner.Engines(args.threads, folder, batch)
     workflow, others = _others(args, config)
     until = math.inf if args.minutes is None else started + 30 * args.minutes
     ahead.Workers(loaded, workflow, args.overwrite, until).run(job, others)
