@@ -31,7 +31,7 @@ READS = Reads(pipelines=KINDS)
 def table(runs: Runs) -> Table:
     """One line for each (model, data set, system, quantity), then the claims of the text."""
     cells = [cell for group in groups(systems(runs)) for cell in _group(runs, group)]
-    return frame(KEYS, cells + _published.table_1())
+    return frame(KEYS, cells + _published.table_1() + _claims.printed())
 
 
 def draw(table: Table) -> Figure:
