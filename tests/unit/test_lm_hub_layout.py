@@ -102,7 +102,7 @@ def test_a_tied_output_matrix_is_the_embedding_itself(name: str, tmp_path: Path)
     assert "lm_head.weight" not in tensors
     weights = tiny.read(tmp_path).decoder.weights
     assert read_shape(tmp_path).tied
-    assert weights.head is weights.embedding
+    assert weights.head.weight is weights.embedding
 
 
 def test_a_tied_checkpoint_that_holds_the_matrix_twice_is_read(tmp_path: Path) -> None:

@@ -6,5 +6,9 @@ from typing import Literal, get_args
 
 Dtype = Literal["float32", "bfloat16", "float16"]
 Device = Literal["cpu", "cuda"]
+Weights = Literal["full", "int8", "int8_weight_only"]  # of matrices; full: in the number type
+CacheType = Literal["full", "int8"]  # of cached keys and values
 DTYPES: tuple[str, ...] = get_args(Dtype)
 DEVICES: tuple[str, ...] = get_args(Device)
+WEIGHTS: tuple[str, ...] = get_args(Weights)
+CACHE_TYPES: tuple[str, ...] = get_args(CacheType)

@@ -6,20 +6,26 @@ import json
 import math
 import pickle
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import fields, is_dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from ragauge.cost.shape import Shape
-from ragauge.engines.decoder import Weights
+from ragauge.engines.decoder import Linear, Weights
 from ragauge.engines.families import family
+from ragauge.engines.families._parts import Tensors
+from ragauge.engines.int8 import keeper
 from ragauge.errors import UserError
 
+T = TypeVar("T")
+Reader = Callable[[], Tensor]
+Size = tuple[int, ...]
 LAYER_KEYS = ("num_hidden_layers", "n_layer", "n_layers", "num_transformer_layers")
 MOST_LAYERS = 10_000
 LARGEST = 1 << 40  # of any size; what is beyond is a damaged file
@@ -93,29 +99,35 @@ def _in_context(shape: Shape, config: dict[str, Any], tokens: int, path: Path) -
     return replace(shape, max_context=tokens)
 
 
-def read_weights(folder: Path, dtype: torch.dtype, device: torch.device) -> Weights:
-    """All weights of the checkpoint, in the decoder's own layout.
+def read_weights(folder: Path, dtype: torch.dtype, device: torch.device, weights: str = "full") -> Weights:
+    """All weights of the checkpoint, in the decoder's own layout, read layer by layer.
+
+    Args:
+        weights: how matrices are kept, one of `cost.hardware.WEIGHTS`.
 
     Raises:
-        UserError: a file or a tensor is missing, damaged or of another size than config.json says.
+        UserError: a file or a tensor is missing, damaged or of another size than config.json says; a way of keeping
+            matrices that is not known or not available on the device.
     """
     shape = read_shape(folder)
-    tensors = {name: t.to(device=device, dtype=dtype) for name, t in _tensors(folder)}
+    tensors = Tensors(_tensors(folder, dtype, device), keeper(weights, device))
     try:
-        weights: Weights = family(read_config(folder)["model_type"]).weights(tensors, shape)
+        found: Weights = family(read_config(folder)["model_type"]).weights(tensors, shape)
     except KeyError as missing:
         raise UserError(f"{folder}: the checkpoint has no tensor {missing}; is it whole?") from None
     except RuntimeError as error:
         raise UserError(f"{folder}: tensors of other sizes than config.json says ({_line(error)})") from None
-    _check_sizes(folder, weights, shape)
-    return weights
+    _check_sizes(folder, found, shape)
+    return found
 
 
-def random_weights(shape: Shape, dtype: torch.dtype, device: torch.device, seed: int = 0) -> Weights:
+def random_weights(
+    shape: Shape, dtype: torch.dtype, device: torch.device, seed: int = 0, weights: str = "full"
+) -> Weights:
     """Weights of the right sizes with random values, for timing shapes whose checkpoint is not at hand."""
     from ragauge.engines.families._random import draw
 
-    return draw(shape, dtype, device, seed)
+    return draw(shape, dtype, device, seed, keeper(weights, device))
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -130,14 +142,26 @@ def _read_json(path: Path) -> dict[str, Any]:
     return data
 
 
-def _tensors(folder: Path) -> Iterable[tuple[str, Tensor]]:
-    """Every tensor by name, file by file."""
+def _tensors(folder: Path, dtype: torch.dtype, device: torch.device) -> dict[str, Reader]:
+    """What reads each tensor, by its name."""
+    readers: dict[str, Reader] = {}
     for path in _files(folder):
-        read = _read_safetensors if path.suffix == ".safetensors" else _read_bin
-        try:
-            yield from read(path)
-        except (SafetensorError, RuntimeError, EOFError, OSError) as error:
-            raise UserError(f"{path}: truncated or damaged ({_line(error)})") from None
+        opened = partial(_open_safetensors if path.suffix == ".safetensors" else _open_bin, path)
+        for name, read in _whole(path, opened).items():
+            readers[name] = partial(_read, path, read, dtype, device)
+    return readers
+
+
+def _read(path: Path, read: Reader, dtype: torch.dtype, device: torch.device) -> Tensor:
+    return _whole(path, read).to(device=device, dtype=dtype)
+
+
+def _whole(path: Path, read: Callable[[], T]) -> T:
+    """What is read from a file; raises UserError where that is damaged."""
+    try:
+        return read()
+    except (SafetensorError, RuntimeError, EOFError, OSError) as error:
+        raise UserError(f"{path}: truncated or damaged ({_line(error)})") from None
 
 
 def _files(folder: Path) -> list[Path]:
@@ -169,13 +193,12 @@ def _shards(index: Path) -> list[Path]:
     return paths
 
 
-def _read_safetensors(path: Path) -> Iterable[tuple[str, Tensor]]:
-    with safe_open(path, framework="pt") as file:
-        for name in file.keys():  # noqa: SIM118 (not a mapping)
-            yield name, file.get_tensor(name)
+def _open_safetensors(path: Path) -> dict[str, Reader]:
+    file = safe_open(path, framework="pt")
+    return {name: partial(file.get_tensor, name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
 
 
-def _read_bin(path: Path) -> Iterable[tuple[str, Tensor]]:
+def _open_bin(path: Path) -> dict[str, Reader]:
     """A state dictionary through torch's weights-only loader, which runs no code of the file."""
     try:
         state = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
@@ -185,7 +208,7 @@ def _read_bin(path: Path) -> Iterable[tuple[str, Tensor]]:
         raise UserError(f"{path}: truncated or damaged ({_line(error)})") from None
     if not isinstance(state, dict) or not all(isinstance(t, Tensor) for t in state.values()):
         raise UserError(f"{path}: not a dictionary of tensors by name")
-    yield from state.items()
+    return {name: partial(state.__getitem__, name) for name in state}
 
 
 def _line(error: Exception) -> str:
@@ -195,19 +218,21 @@ def _line(error: Exception) -> str:
 
 def _check_sizes(folder: Path, weights: Weights, shape: Shape) -> None:
     expected = random_weights(shape, weights.embedding.dtype, torch.device("meta"))
-    for place, found, wanted in _pairs(weights, expected, ""):
-        if found.shape != wanted.shape:
-            sizes = f"{tuple(found.shape)} where config.json says {tuple(wanted.shape)}"
-            raise UserError(f"{folder}: the checkpoint's {place} is {sizes}")
+    for place, found, wanted in _sizes(weights, expected, ""):
+        if found != wanted:
+            raise UserError(f"{folder}: the checkpoint's {place} is {found} where config.json says {wanted}")
 
 
-def _pairs(found: Any, expected: Any, place: str) -> Iterable[tuple[str, Tensor, Tensor]]:
-    """(place, tensor, tensor) of everything that both hold; biases may be in one of them alone."""
+def _sizes(found: Any, expected: Any, place: str) -> Iterable[tuple[str, Size, Size]]:
+    """(place, size, size) of every tensor that both hold; biases may be in one of them alone."""
     if isinstance(found, Tensor) and isinstance(expected, Tensor):
-        yield place.removeprefix("."), found, expected
+        yield place.removeprefix("."), tuple(found.shape), tuple(expected.shape)
+    elif isinstance(found, Linear):
+        yield f"{place}.weight".removeprefix("."), found.size, expected.size
+        yield from _sizes(found.bias, expected.bias, f"{place}.bias")
     elif isinstance(found, tuple):
         for i, (mine, theirs) in enumerate(zip(found, expected, strict=True)):
-            yield from _pairs(mine, theirs, f"{place}.{i}")
+            yield from _sizes(mine, theirs, f"{place}.{i}")
     elif is_dataclass(found) and expected is not None:
         for field in fields(found):
-            yield from _pairs(getattr(found, field.name), getattr(expected, field.name), f"{place}.{field.name}")
+            yield from _sizes(getattr(found, field.name), getattr(expected, field.name), f"{place}.{field.name}")

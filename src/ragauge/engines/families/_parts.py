@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -11,19 +11,48 @@ from torch import Tensor
 from ragauge.engines.decoder import Linear, Norm
 from ragauge.errors import UserError
 
-Tensors = Mapping[str, Tensor]
+
+class Tensors(Mapping[str, Tensor]):
+    """A checkpoint's tensors by name, each read when it is asked for, and how linear layers made of them are kept.
+
+    A tensor that is asked for twice is read twice; none is held, so that memory has one copy of the weights.
+    """
+
+    def __init__(self, readers: Mapping[str, Callable[[], Tensor]], keep: Callable[[Linear], Linear]) -> None:
+        """
+        Args:
+            readers: of each tensor, in the decoder's type and on its device.
+            keep: makes the layer that stays in memory of one in floating point.
+        """
+        self._readers, self.keep = readers, keep
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self._readers[name]()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._readers)
+
+    def __len__(self) -> int:
+        return len(self._readers)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._readers
 
 
 def linear(tensors: Tensors, name: str) -> Linear:
     """The linear layer `name` with its bias, where it has one."""
-    return Linear(tensors[f"{name}.weight"], tensors.get(f"{name}.bias"))
+    return tensors.keep(_plain(tensors, name))
 
 
 def stacked(tensors: Tensors, *names: str) -> Linear:
     """Several layers on the same input as one: their outputs side by side, one matrix product instead of several."""
-    parts = [linear(tensors, name) for name in names]
+    parts = [_plain(tensors, name) for name in names]
     biases = [p.bias for p in parts if p.bias is not None]
-    return Linear(torch.cat([p.weight for p in parts]), torch.cat(biases) if biases else None)
+    return tensors.keep(Linear(torch.cat([p.weight for p in parts]), torch.cat(biases) if biases else None))
+
+
+def _plain(tensors: Tensors, name: str) -> Linear:
+    return Linear(tensors[f"{name}.weight"], tensors.get(f"{name}.bias"))
 
 
 def norm(tensors: Tensors, name: str, kind: str, eps: float) -> Norm:

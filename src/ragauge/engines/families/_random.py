@@ -7,19 +7,25 @@ from torch import Tensor
 
 from ragauge.cost.shape import Shape
 from ragauge.engines.decoder import Layer, Linear, Norm, Weights
+from ragauge.engines.int8 import Keep
 
 
-def draw(shape: Shape, dtype: torch.dtype, device: torch.device, seed: int) -> Weights:
+def draw(shape: Shape, dtype: torch.dtype, device: torch.device, seed: int, keep: Keep) -> Weights:
     """Normal weights scaled by 1/sqrt(fan-in), so that activations neither vanish nor overflow in any dtype."""
     generator = None if device.type == "meta" else torch.Generator(device=device).manual_seed(seed)
-    return _Drawer(shape, dtype, device, generator).weights()
+    return _Drawer(shape, dtype, device, generator, keep).weights()
 
 
 class _Drawer:
     def __init__(
-        self, shape: Shape, dtype: torch.dtype, device: torch.device, generator: torch.Generator | None
+        self,
+        shape: Shape,
+        dtype: torch.dtype,
+        device: torch.device,
+        generator: torch.Generator | None,
+        keep: Keep,
     ) -> None:
-        self.shape, self.dtype, self.device, self.generator = shape, dtype, device, generator
+        self.shape, self.dtype, self.device, self.generator, self.keep = shape, dtype, device, generator, keep
 
     def weights(self) -> Weights:
         shape = self.shape
@@ -28,7 +34,7 @@ class _Drawer:
             embedding=embedding,
             layers=tuple(self.layer(i) for i in range(shape.layers)),
             norm=self.norm(shape.d_model),
-            head=embedding if shape.tied else self.matrix(shape.vocab, shape.d_model),
+            head=self.keep(Linear(embedding if shape.tied else self.matrix(shape.vocab, shape.d_model))),
             embedding_norm=self.norm(shape.d_model) if shape.embedding_norm else None,
         )
 
@@ -48,7 +54,7 @@ class _Drawer:
 
     def linear(self, rows: int, columns: int, bias: bool) -> Linear:
         zeros = torch.zeros(rows, dtype=self.dtype, device=self.device) if bias else None
-        return Linear(self.matrix(rows, columns), zeros)
+        return self.keep(Linear(self.matrix(rows, columns), zeros))
 
     def matrix(self, rows: int, columns: int) -> Tensor:
         values = torch.empty(rows, columns, dtype=self.dtype, device=self.device)

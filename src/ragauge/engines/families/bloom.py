@@ -53,18 +53,17 @@ def weights(tensors: Tensors, shape: Shape) -> Weights:
         embedding=embedding,
         layers=tuple(_layer(tensors, f"{root}h.{i}", shape, i) for i in range(shape.layers)),
         norm=norm(tensors, f"{root}ln_f", "layer", shape.norm_eps),
-        head=embedding,
+        head=tensors.keep(Linear(embedding)),
         embedding_norm=norm(tensors, f"{root}word_embeddings_layernorm", "layer", shape.norm_eps),
     )
 
 
 def _layer(tensors: Tensors, prefix: str, shape: Shape, index: int) -> Layer:
-    fused = linear(tensors, f"{prefix}.self_attention.query_key_value")
-    heads = shape.heads[index]
-    assert fused.bias is not None
+    fused, heads = f"{prefix}.self_attention.query_key_value", shape.heads[index]
+    qkv = Linear(_by_kind(tensors[f"{fused}.weight"], heads), _by_kind(tensors[f"{fused}.bias"], heads))
     return Layer(
         attention_norm=norm(tensors, f"{prefix}.input_layernorm", "layer", shape.norm_eps),
-        qkv=Linear(_by_kind(fused.weight, heads), _by_kind(fused.bias, heads)),
+        qkv=tensors.keep(qkv),
         out=linear(tensors, f"{prefix}.self_attention.dense"),
         mlp_norm=norm(tensors, f"{prefix}.post_attention_layernorm", "layer", shape.norm_eps),
         up=linear(tensors, f"{prefix}.mlp.dense_h_to_4h"),

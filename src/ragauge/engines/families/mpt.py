@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ragauge.cost.shape import Shape
-from ragauge.engines.decoder import Layer, Weights
+from ragauge.engines.decoder import Layer, Linear, Weights
 from ragauge.engines.families._parts import Tensors, eos_ids, linear, norm, refuse
 from ragauge.engines.rope import alibi_slopes
 
@@ -52,7 +52,7 @@ def weights(tensors: Tensors, shape: Shape) -> Weights:
         embedding=embedding,
         layers=tuple(_layer(tensors, f"transformer.blocks.{i}", shape) for i in range(shape.layers)),
         norm=norm(tensors, "transformer.norm_f", "layer", shape.norm_eps),
-        head=embedding,
+        head=tensors.keep(Linear(embedding)),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ragauge.cost.shape import Shape
-from ragauge.engines.decoder import Layer, Weights
+from ragauge.engines.decoder import Layer, Linear, Weights
 from ragauge.engines.families._parts import Tensors, eos_ids, linear, norm, refuse
 
 MODEL_TYPES = ("openelm",)
@@ -50,7 +50,7 @@ def weights(tensors: Tensors, shape: Shape) -> Weights:
         embedding=embedding,
         layers=tuple(_layer(tensors, f"transformer.layers.{i}") for i in range(shape.layers)),
         norm=norm(tensors, "transformer.norm", "rms", NORM_EPS),
-        head=embedding if shape.tied else tensors["lm_head.weight"],
+        head=tensors.keep(Linear(embedding if shape.tied else tensors["lm_head.weight"])),
     )
 
 

@@ -1,0 +1,166 @@
+"""Matrices of 8-bit integers in place of floating-point ones, multiplied by torch's own operators on a CPU.
+
+A matrix W (out, in) is kept as q = round(W / s) with a scale s for each of its rows (output channels), the row's
+largest magnitude over 127. Two ways of multiplying with it have the call interface of `decoder.Linear`:
+
+- `Int8Linear` (W8A8): every token's activations are rounded to 8 bits with a scale of their own, and integers are
+  multiplied exactly. A token's result does not depend on which tokens it is batched with. (torch's
+  `quantized.linear_dynamic` has one scale for all tokens of a call, so there it does.)
+- `Int8WeightOnly`: activations stay floating-point numbers.
+
+The embedding that tokens are looked up in stays as it is; where the output matrix is tied to it, that is a matrix of
+its own in 8 bits. Norms and biases stay as they are, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from ragauge.cost.hardware import WEIGHTS
+from ragauge.engines import kernels
+from ragauge.engines.decoder import Linear
+from ragauge.errors import UserError, unknown
+
+LARGEST = 127  # of an 8-bit integer; -128 is not used, so that a matrix and its negative round alike
+LEAST = 1e-20  # largest magnitude of a row that is divided by
+FEW_TOKENS = 32  # beyond them, converting a matrix once costs less than multiplying with its integers
+VECTOR = 32  # elements of a row that torch's weight-only product reads at one time; it reads no part of a vector
+
+Keep = Callable[[Linear], Linear]
+
+
+def keeper(weights: str, device: torch.device) -> Keep:
+    """How linear layers are kept that a checkpoint has in floating point, by a model's option `weights`.
+
+    Raises:
+        UserError: an unknown value, or 8-bit weights on a device other than a CPU.
+    """
+    ways: dict[str, Keep] = {"full": lambda linear: linear, "int8": int8, "int8_weight_only": int8_weight_only}
+    if weights not in ways:
+        raise unknown("weights", weights, WEIGHTS)
+    if weights != "full" and device.type != "cpu":
+        raise UserError(f"weights {weights!r} are not available on device {device.type!r}; known there: full")
+    return ways[weights]
+
+
+def rounded(values: Tensor, dim: int = -1) -> tuple[Tensor, Tensor]:
+    """8-bit integers and the fp32 scales, of size 1 along `dim`, by which they must be multiplied."""
+    values = values.float()
+    scale = values.abs().amax(dim, keepdim=True).clamp_min_(LEAST).mul_(1 / LARGEST)
+    return (values / scale).round_().to(torch.int8), scale
+
+
+@dataclass(frozen=True, kw_only=True)
+class Int8Linear(Linear):
+    """Integers times integers: weights scaled by row, activations by token."""
+
+    scale: Tensor  # (out,), fp32
+    packed: bool = False  # `weight` is in oneDNN's own layout, whose size reads (in, out)
+
+    @property
+    def size(self) -> tuple[int, ...]:
+        return tuple(self.weight.shape[::-1] if self.packed else self.weight.shape)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """(token, in) -> (token, out)."""
+        scale = x.abs().amax(1, keepdim=True).float().clamp_min_(LEAST).mul_(1 / LARGEST)
+        y = self._packed(x, scale) if self.packed else self._plain(x, scale)
+        return y if self.bias is None else y + self.bias
+
+    def _packed(self, x: Tensor, scale: Tensor) -> Tensor:
+        moved = (x * scale.reciprocal()).add_(ZERO + 0.5).to(torch.uint8)  # rounds: all of them are positive
+        return _multiply_packed(moved, self.weight, self.scale, _half(x.dtype)).mul_(scale).to(x.dtype)
+
+    def _plain(self, x: Tensor, scale: Tensor) -> Tensor:
+        q = (x * scale.reciprocal()).round_().to(torch.int8)
+        return _multiply_plain(q, self.weight).mul_(self.scale).mul_(scale).to(x.dtype)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Int8WeightOnly(Linear):
+    """Floating-point activations times integers scaled by row.
+
+    Few tokens are multiplied in bfloat16 (in float16 where that is the decoder's type) with fp32 sums; for many the
+    matrix is converted to their type.
+    """
+
+    scale: Tensor  # (out,), fp32
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """(token, in) -> (token, out)."""
+        if x.shape[0] <= FEW_TOKENS and self.weight.shape[1] % VECTOR == 0 and self.weight.shape[0] % VECTOR == 0:
+            dtype = torch.bfloat16 if x.dtype == torch.float32 else x.dtype
+            y = torch._weight_int8pack_mm(x.to(dtype), self.weight, self.scale.to(dtype)).to(x.dtype)
+        else:
+            y = kernels.project(x, self.weight.to(x.dtype)) * self.scale.to(x.dtype)
+        return y if self.bias is None else y + self.bias
+
+
+def int8(linear: Linear) -> Int8Linear:
+    """A linear layer with its weights in 8 bits, for activations in 8 bits."""
+    weight, scale = rounded(linear.weight)
+    packed = packs()
+    return Int8Linear(_pack(weight) if packed else weight, linear.bias, scale=scale[:, 0], packed=packed)
+
+
+def int8_weight_only(linear: Linear) -> Int8WeightOnly:
+    """A linear layer with its weights in 8 bits, for activations as they are."""
+    weight, scale = rounded(linear.weight)
+    return Int8WeightOnly(weight, linear.bias, scale=scale[:, 0])
+
+
+# --- products of integers ---
+
+ZERO = 128  # what stands for 0 among unsigned activations, which processors multiply with signed weights
+
+
+@cache
+def packs() -> bool:
+    """Whether oneDNN's product is here, and exact: without 8-bit dot products, processors saturate sums of two."""
+    try:
+        return _exact(lambda q, w: _multiply_packed((q.int() + ZERO).to(torch.uint8), _pack(w), torch.ones(len(w))))
+    except (RuntimeError, AttributeError):
+        return False
+
+
+@cache
+def multiplies() -> bool:
+    """The same of torch's own product."""
+    try:
+        return _exact(lambda q, w: torch._int_mm(q, w.t()).float())
+    except RuntimeError:
+        return False
+
+
+def _exact(product: Callable[[Tensor, Tensor], Tensor]) -> bool:
+    q, w = torch.full((3, 64), LARGEST, dtype=torch.int8), torch.full((32, 64), LARGEST, dtype=torch.int8)
+    w[::2] *= -1
+    return torch.equal(product(q, w), q.float() @ w.float().t())
+
+
+def _pack(weight: Tensor) -> Tensor:
+    packed: Tensor = torch.ops.onednn.qlinear_prepack(weight, None)
+    return packed
+
+
+def _multiply_packed(moved: Tensor, packed: Tensor, scale: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+    """(token, in) unsigned, ZERO above the integers that are meant -> (token, out), scaled by row."""
+    zeros = torch.zeros(len(scale), dtype=torch.int32)
+    multiply = torch.ops.onednn.qlinear_pointwise
+    product: Tensor = multiply(moved, 1.0, ZERO, packed, scale, zeros, None, 1.0, 0, dtype, "none", [], "")
+    return product
+
+
+def _multiply_plain(q: Tensor, weight: Tensor) -> Tensor:
+    """(token, in), (out, in), 8-bit integers -> (token, out) in fp32, not scaled."""
+    return torch._int_mm(q, weight.t()).float() if multiplies() else q.float() @ weight.float().t()
+
+
+def _half(dtype: torch.dtype) -> torch.dtype:
+    """What a product for activations of this type is stored in: float16 could overflow before tokens are scaled."""
+    return dtype if dtype == torch.bfloat16 else torch.float32

@@ -1,0 +1,94 @@
+"""Matrices in 8 bits: their products against floating point, their bytes, batches, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from ragauge.engines import LM, Row, load_lm, random_lm
+from ragauge.engines import int8 as quantised
+from ragauge.engines.decoder import Linear
+from ragauge.errors import UserError
+from tiny_checkpoint import write_checkpoint
+from tiny_models import FAMILIES
+
+IDS = [5, 9, 77, 130, 8, 201, 33, 64, 90, 12, 7, 41]
+WAYS = ("int8", "int8_weight_only")
+
+
+def linear(rows: int, columns: int, bias: bool = True) -> Linear:
+    draw = torch.Generator().manual_seed(0)
+    weight = torch.randn(rows, columns, generator=draw) * torch.rand(rows, 1, generator=draw)
+    return Linear(weight, torch.randn(rows, generator=draw) if bias else None)
+
+
+def tokens(count: int, columns: int) -> torch.Tensor:
+    x = torch.randn(count, columns, generator=torch.Generator().manual_seed(count))
+    return x * torch.arange(1, count + 1)[:, None]  # of unlike magnitudes
+
+
+def logits(lm: LM, rows: list[list[int]]) -> list[torch.Tensor]:
+    cache = lm.new_cache(64)
+    read = [Row(ids, [float(i) for i in range(len(ids))]) for ids in rows]
+    return list(lm.extend(cache, read, stage="prompt", logits_at=[range(len(ids)) for ids in rows]).logits)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(("rows", "columns"), [(64, 96), (7, 5)])
+def test_a_product_is_near_that_of_floating_point(way, dtype, rows, columns):
+    plain = linear(rows, columns)
+    made = getattr(quantised, way)(Linear(plain.weight.to(dtype), plain.bias.to(dtype)))
+    for count in (1, 3, 40):
+        x = tokens(count, columns)
+        exact, found = plain(x), made(x.to(dtype))
+        assert found.dtype == dtype
+        error = (found.float() - exact).norm(dim=1) / (exact - plain.bias).norm(dim=1)
+        assert error.max() < 0.02  # 8 bits: steps of 1/127 of the largest magnitude
+
+
+def test_both_operators_compute_the_same_integers():
+    plain, x = linear(64, 96), tokens(5, 96)
+    if not quantised.packs():
+        pytest.skip("oneDNN's 8-bit product is not exact on this processor")
+    weight, scale = quantised.rounded(plain.weight)
+    by_torch = quantised.Int8Linear(weight, plain.bias, scale=scale[:, 0])
+    torch.testing.assert_close(quantised.int8(plain)(x), by_torch(x), rtol=1e-5, atol=1e-5)
+
+
+def test_a_token_of_zeros_gives_the_bias():
+    for way in WAYS:
+        made = getattr(quantised, way)(linear(64, 96))
+        assert torch.equal(made(torch.zeros(1, 96))[0], made.bias)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_decoder_of_any_family_stays_near_its_logits(family, way):
+    shape = FAMILIES[family]
+    [exact], [found] = (logits(random_lm(shape, weights=weights), [IDS]) for weights in ("full", way))
+    assert (found - exact).norm() / exact.norm() < 0.06
+    lm = random_lm(shape, weights=way)
+    layers = [m for layer in lm.decoder.weights.layers for m in (layer.qkv, layer.out, layer.up, layer.down)]
+    assert all(m.weight.dtype == torch.int8 for m in (*layers, lm.decoder.weights.head))
+
+
+def test_a_token_in_8_bits_does_not_depend_on_the_batch():
+    made, x = quantised.int8(linear(64, 96)), tokens(40, 96)
+    for some in (slice(0, 1), slice(3, 11), slice(39, 40)):
+        assert torch.equal(made(x[some]), made(x)[some])
+
+
+def test_a_checkpoint_is_read_in_8_bits(tmp_path: Path):
+    folder = write_checkpoint(tmp_path)
+    [exact], [found] = (logits(load_lm(str(folder), weights=weights), [IDS]) for weights in ("full", "int8"))
+    assert 0 < (found - exact).norm() / exact.norm() < 0.06
+
+
+def test_unknown_weights_and_devices_without_them_are_refused():
+    with pytest.raises(UserError, match=r"int9.*full, int8, int8_weight_only"):
+        random_lm(FAMILIES["llama"], weights="int9")
+    with pytest.raises(UserError, match="'int8' are not available on device 'cuda'"):
+        quantised.keeper("int8", torch.device("cuda"))
