@@ -14,6 +14,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,17 @@ class Ours(Engine):
         times = self.lm.respond(list(ids), Limits(max_new_tokens=new, ignore_stop=True)).token_s
         return times[0], times[-1]
 
+    def answer_many(self, prompts: Sequence[Ids], new: int) -> float:
+        from ragauge.engines import Limits
+        from ragauge.engines.batching import Batch
+
+        limits = Limits(max_new_tokens=new, ignore_stop=True)
+        started = time.perf_counter()
+        with Batch(self.lm, len(prompts)) as batch:
+            done = batch.run(partial(_respond, ids=list(ids), limits=limits) for ids in prompts)
+            assert all(len(task.result().ids) == new for task in done)
+        return time.perf_counter() - started
+
     def floor(self, ids: Ids, new: int, rates: dict[str, Any]) -> float:
         """Roofline seconds of a decoded token after `ids`, at the machine's `rates`."""
         from ragauge.cost import gap
@@ -85,6 +97,10 @@ class Ours(Engine):
         with self.lm.tracing() as trace:
             self.answer(ids, new)
         return gap.stages(trace, self.lm.shape, self.lm.dtype, rates)["decode"]["roofline_s"] / (new - 1)
+
+
+def _respond(engine: Any, ids: list[int], limits: Any) -> Any:
+    return engine.respond(ids, limits)
 
 
 class OursFloat32(Ours):
@@ -232,9 +248,7 @@ class OpenVino(Engine):
         return metrics.get_ttft().mean / 1e3, total
 
     def answer_many(self, prompts: Sequence[Ids], new: int) -> float:
-        started = time.perf_counter()
-        self._generate([list(ids) for ids in prompts], new)
-        return time.perf_counter() - started
+        raise NotHereError("its pipeline over a GGUF file takes one prompt of token ids at a time")
 
     def _generate(self, rows: list[list[int]], new: int) -> Any:
         import numpy as np

@@ -49,6 +49,30 @@ def test_every_method_gets_the_same_requests_at_every_level(
     assert capsys.readouterr().out.count("50 a second") == 2
 
 
+@pytest.mark.parametrize("documents", ["ready", "computed"])
+def test_side_by_side_the_same_is_answered_sooner_or_together(
+    material: list[str], tmp_path: Path, documents: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ragauge.methods._base import Answer
+
+    written: dict[str, list[tuple[int, ...]]] = {}
+    made = Answer.__init__
+
+    def kept(self: Answer, ids: list[int], *rest: Any, **more: Any) -> None:
+        made(self, ids, *rest, **more)
+        written.setdefault(batch, []).append(tuple(ids))
+
+    monkeypatch.setattr(Answer, "__init__", kept)
+    methods = "naive,bm25,prompt_cache,superposition"
+    options = ["--methods", methods, "--clients", "3", "--documents", documents, "--batch"]
+    for batch in ("1", "3"):
+        found = measured(tmp_path / f"{batch}.json", material, *options, batch)
+        assert found["protocol"]["batch"] == int(batch)
+        together = [level["requests"][1]["start_at_s"] < level["requests"][0]["end_at_s"] for level in found["levels"]]
+        assert together == [batch == "3"] * 4
+    assert sorted(written["1"]) == sorted(written["3"])
+
+
 def test_documents_may_be_computed_within_each_request(
     material: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import gc
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import torch
 
 from ragauge.cost import load
-from ragauge.cost.load import Level, OneByOne, Server, Targets, WallClock
+from ragauge.cost.load import Level, OneByOne, Request, Served, Server, Targets, WallClock
 from ragauge.cost.settings import LoadSettings
-from ragauge.engines import LM, Limits, load_lm
+from ragauge.engines import LM, Limits, SpanEngine, load_lm
+from ragauge.engines.batching import Batch, Seat, Task
 from ragauge.errors import UserError
 from ragauge.evaluation.inputs import Questions, specification
 from ragauge.evaluation.runner import prompt_of
@@ -80,16 +86,31 @@ class _Answering:
 
     def __post_init__(self) -> None:
         self.limits = Limits(max_new_tokens=self.settings.new_tokens, ignore_stop=True)
-        ready = self.settings.documents == "ready"
-        self.states = [self.method.prepare(self.lm, prompt) for prompt in self.prompts] if ready else []
+        self.here = _Here(self.lm)
+        self.states: dict[int, list[Any]] = defaultdict(list)  # of each prompt, those that no request uses
+        if self.settings.documents == "ready":
+            for place, prompt in enumerate(self.prompts):
+                self.states[place].append(self.method.prepare(cast(SpanEngine, self.here), prompt))
         for place in range(len(self.prompts)):  # warm up, and read what a method reads when it is first asked
             self.one(place)
+        for free in self.states.values():
+            free += [deepcopy(free[0], {id(self.here): self.here}) for _ in range(self.settings.batch - 1)]
 
     def one(self, place: int) -> tuple[float, float, int]:
         """Answer a prompt: when the first token and the last were known, and how many there were."""
-        prompt = self.prompts[place]
-        state = self.states[place] if self.states else self.method.prepare(self.lm, prompt)
-        written = self.method.answer(self.lm, state, prompt, self.limits).ids
+        _, end, written = self.on(place, self.lm)
+        assert self.lm.first_token_at is not None
+        return self.lm.first_token_at, end, written
+
+    def on(self, place: int, engine: LM | Seat) -> tuple[float, float, int]:
+        """Answer a prompt: when that began and when its last token was known, and how many tokens there were."""
+        prompt, start = self.prompts[place], time.perf_counter()
+        with self.here.engine(engine):
+            free, here = self.states.get(place), cast(SpanEngine, self.here)
+            state = free.pop() if free else self.method.prepare(here, prompt)
+            written = self.method.answer(here, state, prompt, self.limits).ids
+        if free is not None:
+            free.append(state)
         self.lm.synchronize()
         end = time.perf_counter()
         if len(written) != self.limits.max_new_tokens:
@@ -97,11 +118,52 @@ class _Answering:
                 f"{self.name}: the model's context of {self.lm.shape.max_context} tokens ends the response after "
                 f"{len(written)} of {self.limits.max_new_tokens} tokens"
             )
-        assert self.lm.first_token_at is not None
-        return self.lm.first_token_at, end, len(written)
+        return start, end, len(written)
 
     def server(self) -> Server:
-        return OneByOne(self.one, WallClock())
+        return OneByOne(self.one, WallClock()) if self.settings.batch == 1 else _SideBySide(self)
+
+
+class _Here:
+    """The engine of the thread that asks, so that a state serves one request after another, each in its own thread."""
+
+    def __init__(self, lm: LM) -> None:
+        self._lm, self._thread = lm, threading.local()
+
+    @contextmanager
+    def engine(self, engine: LM | Seat) -> Iterator[None]:
+        """This engine, for the thread's calls inside the block."""
+        self._thread.engine = engine
+        try:
+            yield
+        finally:
+            del self._thread.engine
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(getattr(self._thread, "engine", self._lm), name)
+
+
+class _SideBySide:
+    """Requests share the decoder's passes: one that arrives is admitted to the next of them, if there is room."""
+
+    def __init__(self, answering: _Answering) -> None:
+        self._answering, self._batch = answering, Batch(answering.lm, answering.settings.batch)
+        self._requests: dict[Task[tuple[float, float, int]], Request] = {}
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._batch.unfinished)
+
+    def admit(self, request: Request) -> None:
+        self._requests[self._batch.submit(partial(self._answering.on, request.prompt))] = request
+
+    def step(self) -> Sequence[Served]:
+        return [self._served(task) for task in self._batch.step()]
+
+    def _served(self, task: Task[tuple[float, float, int]]) -> Served:
+        start, end, written = task.result()
+        assert task.engine.first_token_at is not None
+        return Served(self._requests.pop(task), start, task.engine.first_token_at, end, written)
 
 
 def _level(answering: _Answering, level: Level, seed: int, allow_load: bool) -> dict[str, Any]:
