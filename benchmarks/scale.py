@@ -26,8 +26,9 @@ from pathlib import Path
 
 from ragauge.cost import machine
 from ragauge.cost.capacity import BY_SHARD, STEPS, Job
-from ragauge.retrieval.corpus import Corpus, Share
+from ragauge.retrieval.corpus import Corpus
 from ragauge.retrieval.database import Shard, shard_folder
+from ragauge.retrieval.documents import Share
 from ragauge.retrieval.embed import Embeddings
 from ragauge.retrieval.indexes import DEFAULT_TYPE, recipe_class
 

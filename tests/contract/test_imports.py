@@ -72,6 +72,18 @@ def test_a_part_imports_only_what_lies_below_it(name: str) -> None:
     assert not upwards
 
 
+def test_no_part_takes_private_names_of_another() -> None:
+    taken = []
+    for path in sorted((digest.ROOT / digest.PACKAGE).rglob("*.py")):
+        own = path.relative_to(digest.ROOT / digest.PACKAGE).parts[0]
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("ragauge."):
+                names = [*(node.module or "").split("."), *(alias.name for alias in node.names)]
+                if part(node.module or "") != own and any(n.startswith("_") and not n.startswith("__") for n in names):
+                    taken.append(f"{path}: {node.module}")
+    assert not taken
+
+
 def test_components_of_a_kind_do_not_import_each_other() -> None:
     for kind in registry.PACKAGES:
         siblings = {registry.module_name(kind, name) for name in registry.names(kind)}

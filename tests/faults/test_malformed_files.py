@@ -31,7 +31,8 @@ from ragauge.assets import archive, gguf, store
 from ragauge.errors import UserError
 from ragauge.io import records
 from ragauge.io.records import Record, Writer
-from ragauge.retrieval.corpus import Corpus, Share
+from ragauge.retrieval.corpus import Corpus
+from ragauge.retrieval.documents import Share
 from tiny_checkpoint import write_checkpoint, write_questions
 
 

@@ -10,6 +10,7 @@ import pytest
 from ragauge.cli import main
 from ragauge.cost.flop import layer_weights, output_weights, parameters
 from ragauge.cost.shapes import named
+from ragauge.datasets.nq_open import NQOpen
 from ragauge.errors import UserError
 from ragauge.evaluation import needs
 from ragauge.experiment.schema import load, parse
@@ -70,7 +71,7 @@ def test_training_is_four_passes_over_every_document() -> None:
 
 
 def test_a_data_set_of_unknown_size_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(needs.DATASETS, "nq_open")
+    monkeypatch.setattr(NQOpen, "counts", None)
     with pytest.raises(UserError, match=r"datasets\.nq_open: the size of 'nq_open' is not known; known: longbench"):
         needs.markdown(experiment())
 

@@ -7,20 +7,22 @@ from typing import Any
 import pytest
 
 import tiny_models
+from ragauge.assets import entries
 from ragauge.cost.flop import layer_weights, output_weights
 from ragauge.cost.shapes import named
-from ragauge.evaluation import needs, needs_retrieval
-from ragauge.evaluation.needs_retrieval import CORPORA, Corpus, database, pipeline_seconds
+from ragauge.evaluation import needs
+from ragauge.evaluation.needs_retrieval import database, pipeline_seconds
 from ragauge.experiment.schema import parse
 from ragauge.generation.cost import calls
 from ragauge.generation.evaluation import Text
 from ragauge.generation.pipeline import Pipeline
 from ragauge.generation.retrofit.joint import JointDecoding
 from ragauge.generation.settings import PipelineSettings
+from ragauge.retrieval.hub import CORPORA, HubCorpus
 from ragauge.retrieval.settings import DatabaseSettings
 from retro_parts import ExactRetriever, job, tokens
 
-SMALL = Corpus(1000, 446, 2.0)  # 100 tokens a document
+SMALL = HubCorpus("hf:some/texts", 1000, 446, 2.0)  # 100 tokens a document
 
 
 @pytest.fixture
@@ -118,4 +120,6 @@ def test_tables_hold_databases_and_pipelines() -> None:
 
 
 def test_the_shipped_encoders_have_a_width() -> None:
-    assert set(needs_retrieval.WIDTH) <= set(needs.OTHERS_GB)
+    sized = {name for name, entry in entries().items() if entry.kind == "encoder" and entry.width}
+    assert {"minilm", "contriever", "bge-large-en-v1.5", "llm-embedder"} <= sized
+    assert all(entries()[name].download_gb for name in sized)

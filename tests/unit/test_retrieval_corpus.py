@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from ragauge.errors import UserError
-from ragauge.retrieval import corpus
-from ragauge.retrieval.corpus import Corpus, CorpusDocument, Share
+from ragauge.retrieval import documents
+from ragauge.retrieval.corpus import Corpus
+from ragauge.retrieval.documents import CorpusDocument, Share
 
 WHOLE = Share()
 
@@ -128,7 +129,7 @@ def test_damage_is_named_by_file_and_line(tmp_path: Path, name: str, content: by
 
 
 def test_an_endless_line_is_refused_before_it_is_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(corpus, "MAX_DOCUMENT_BYTES", 100)
+    monkeypatch.setattr(documents, "MAX_DOCUMENT_BYTES", 100)
     path = tmp_path / "c.jsonl"
     path.write_text('{"text": "a"}\n{"text": "' + "b" * 200 + '"}\n')
     with pytest.raises(UserError, match=r"c\.jsonl:2: line longer than 100 bytes"):
@@ -142,7 +143,7 @@ def test_an_endless_line_is_refused_before_it_is_read_whole(tmp_path: Path, monk
 @pytest.mark.parametrize("source", ["nowhere.jsonl", "hf:no-organisation", "a.csv"])
 def test_an_unknown_source_is_told_with_the_choices(tmp_path: Path, source: str) -> None:
     (tmp_path / "a.csv").write_text("x")
-    with pytest.raises(UserError, match=r"no such file|not of the form|unsupported file type"):
+    with pytest.raises(UserError, match=r"no such file|must be hf:org|unsupported file type"):
         read(source if source.startswith("hf:") else tmp_path / source)
 
 
@@ -192,8 +193,8 @@ def test_a_hub_that_does_not_answer_is_one_line(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_shared_samples_are_read(shared_data: Path) -> None:
-    for name, documents in (("c4-en.jsonl.gz", 700), ("wikipedia-docs.txt.gz", 2349)):
-        assert len(read(shared_data / "corpora" / name)) == documents
+    for name, count in (("c4-en.jsonl.gz", 700), ("wikipedia-docs.txt.gz", 2349)):
+        assert len(read(shared_data / "corpora" / name)) == count
     articles = read(shared_data / "corpora" / "wikitext-2-raw.valid.txt.gz")
     assert len(articles) == 60
     assert articles[0].title == "Homarus gammarus"

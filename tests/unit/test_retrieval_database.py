@@ -16,8 +16,8 @@ from ragauge.errors import UserError
 from ragauge.io import folders
 from ragauge.retrieval import chunking, database
 from ragauge.retrieval.chunking import DatabaseRecipe, Split
-from ragauge.retrieval.corpus import CorpusDocument
 from ragauge.retrieval.database import Database, Shard, shard_folder
+from ragauge.retrieval.documents import CorpusDocument
 from ragauge.retrieval.near_duplicates import GRAM_WORDS, THRESHOLD, EvaluationText, signatures
 from tiny_database import CHUNK
 

@@ -27,6 +27,8 @@ class Entry(BaseModel):
     template: Template | None = Field(None, description="how prompts are wrapped")
     query_prefix: str = Field("", description="of an encoder: what it was trained to have before a query")
     text_prefix: str = Field("", description="of an encoder: what it was trained to have before a text to be found")
+    width: int | None = Field(None, ge=1, description="of an encoder: numbers in a vector")
+    download_gb: float | None = Field(None, gt=0, description="what is downloaded, where no model's shape says it")
     license: str | None = Field(None, description="as its publisher states it")
 
 

@@ -56,6 +56,8 @@ class Dataset(ABC):
     multi_hop: ClassVar[bool] = False  # whether a question needs several of its documents
     long: ClassVar[bool] = False  # whether a question is asked of one long document
     questions: ClassVar[int | None] = None  # in the whole data set
+    counts: ClassVar[str | None] = None  # name of the token counts of a mean question (cost/tokens.yaml)
+    archive: ClassVar[tuple[str, float] | None] = None  # what is downloaded, which data sets may share, and its GB
     assets: ClassVar[tuple[str, ...]] = ()  # names in the catalog of what `default_path` makes the records from
     max_new_tokens: ClassVar[int | None] = None  # of an answer, where the data set's own protocol says so
     hub: ClassVar[Mapping[str, Any]] = {}  # arguments of datasets.load_dataset that give the official records

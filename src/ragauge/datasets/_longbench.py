@@ -34,6 +34,7 @@ class LongBench(Dataset):
     metrics: ClassVar[tuple[str, ...]] = ("f1", "em", "best_subspan_em")
     long: ClassVar[bool] = True
     questions: ClassVar[int | None] = 200
+    archive: ClassVar[tuple[str, float] | None] = ("LongBench", 0.114)
     max_length: int | None = None  # tokens of a whole prompt, where less than the model's context (Llama 2: 3,500)
 
     def __post_init__(self) -> None:

@@ -16,4 +16,5 @@ class LongBenchHotpotQA(LongBench):
     preamble: ClassVar[str] = PASSAGES_PROMPT
     max_new_tokens: ClassVar[int | None] = 32
     multi_hop: ClassVar[bool] = True
+    counts: ClassVar[str | None] = "longbench_hotpotqa"
     hub: ClassVar[Mapping[str, Any]] = archived("hotpotqa")

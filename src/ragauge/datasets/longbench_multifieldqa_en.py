@@ -20,4 +20,5 @@ class LongBenchMultiFieldQA(LongBench):
     )
     max_new_tokens: ClassVar[int | None] = 64
     questions: ClassVar[int | None] = 150
+    counts: ClassVar[str | None] = "longbench_multifieldqa_en"
     hub: ClassVar[Mapping[str, Any]] = archived("multifieldqa_en")

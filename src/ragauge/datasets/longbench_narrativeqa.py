@@ -21,4 +21,5 @@ class LongBenchNarrativeQA(LongBench):
         "Do not provide any explanation.\n\nQuestion: {input}\n\nAnswer:"
     )
     max_new_tokens: ClassVar[int | None] = 128
+    counts: ClassVar[str | None] = "longbench_narrativeqa"
     hub: ClassVar[Mapping[str, Any]] = archived("narrativeqa")

@@ -26,4 +26,5 @@ class LongBenchQasper(LongBench):
         "Question: {input}\n\nAnswer:"
     )
     max_new_tokens: ClassVar[int | None] = 128
+    counts: ClassVar[str | None] = "longbench_qasper"
     hub: ClassVar[Mapping[str, Any]] = archived("qasper")

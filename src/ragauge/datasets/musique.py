@@ -22,6 +22,8 @@ class Musique(Dataset):
     metrics: ClassVar[tuple[str, ...]] = ("f1", "em", "kept_gold_recall")
     multi_hop: ClassVar[bool] = True
     questions: ClassVar[int | None] = 2417
+    counts: ClassVar[str | None] = "musique"
+    archive: ClassVar[tuple[str, float] | None] = ("musique", 0.04)
     hub: ClassVar[Mapping[str, Any]] = {"path": "dgslibisey/MuSiQue", "split": "validation"}
 
     def parse(self, record: Mapping[str, Any], place: str) -> Example:

@@ -32,6 +32,8 @@ class NQOpen(Dataset):
     )
     metrics: ClassVar[tuple[str, ...]] = ("best_subspan_em", "kept_gold_recall")
     questions: ClassVar[int | None] = 2655
+    counts: ClassVar[str | None] = "nq_open"
+    archive: ClassVar[tuple[str, float] | None] = ("nq_open", 0.01)
     shuffle: bool = True  # put each question's documents in a fixed random order
     gold_position: int | None = None  # then move the gold document to this place, from 0; None leaves it
 

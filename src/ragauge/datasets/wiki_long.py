@@ -27,6 +27,7 @@ class WikiLong(LongBench):
     preamble: ClassVar[str] = PASSAGES_PROMPT
     max_new_tokens: ClassVar[int | None] = 32
     questions: ClassVar[int | None] = 164
+    counts: ClassVar[str | None] = "longbench_qasper"
     assets: ClassVar[tuple[str, ...]] = (SAMPLE,)
 
     def default_path(self) -> Path:

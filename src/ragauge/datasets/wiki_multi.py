@@ -19,3 +19,4 @@ class WikiMulti(WikiDataset):
     metrics: ClassVar[tuple[str, ...]] = ("f1", "em", "best_subspan_em", "kept_gold_recall")
     multi_hop: ClassVar[bool] = True
     questions: ClassVar[int | None] = 45
+    counts: ClassVar[str | None] = "musique"

@@ -17,3 +17,4 @@ class WikiSingle(WikiDataset):
     )
     metrics: ClassVar[tuple[str, ...]] = ("best_subspan_em", "kept_gold_recall")
     questions: ClassVar[int | None] = 164
+    counts: ClassVar[str | None] = "nq_open"

@@ -6,15 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ragauge.cost import latency, shapes, tokens
 from ragauge.cost.cold import Disk
-from ragauge.cost.cycles import CONTRIEVER_MACS
 from ragauge.cost.machine import measure
 from ragauge.cost.report import cost_report
 from ragauge.cost.shape import Shape
-from ragauge.engines import LM, Limits, ShapeLM, SpanEngine, load_lm, random_lm
+from ragauge.engines import LM, Limits, ShapeLM, load_lm, random_lm
 from ragauge.engines.checkpoint import read_shape
 from ragauge.engines.store import DocumentStore
 from ragauge.errors import UserError
@@ -22,7 +19,6 @@ from ragauge.evaluation.inputs import Questions, specification
 from ragauge.evaluation.runner import prompt_of
 from ragauge.experiment.schema import Model
 from ragauge.methods import Method, make
-from ragauge.methods._ranked import Ranked
 from ragauge.methods.dense import Dense
 from ragauge.methods.naive import Naive
 from ragauge.prompts import Prompt
@@ -113,19 +109,8 @@ def project(
 
 
 def without_encoder(method: Method) -> Method:
-    """The method itself, or Contriever without its weights in place of a dense ranker."""
-    return Contriever(method.top_k, method.path_caching) if isinstance(method, Dense) else method
-
-
-class Contriever(Ranked):
-    """Contriever without its weights: the cost does not depend on which documents are kept, and encoding costs what the
-    paper states."""
-
-    def rank(self, engine: SpanEngine, state: Any, prompt: Prompt) -> np.ndarray:
-        return -np.arange(len(prompt.documents))
-
-    def query_macs(self, prompt: Prompt) -> int:
-        return CONTRIEVER_MACS
+    """The method itself, or, for dense retrieval, the same without the encoder's weights."""
+    return method.without_encoder() if isinstance(method, Dense) else method
 
 
 def shape_of(model: str) -> Shape:

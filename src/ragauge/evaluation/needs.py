@@ -12,9 +12,10 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
+from typing import cast
 
 from ragauge import methods, registry
+from ragauge.assets import entries
 from ragauge.cost import shapes, tokens
 from ragauge.cost.cycles import dtype_bytes, kv_bytes
 from ragauge.cost.flop import FLOP_PER_MAC, call_macs, parameters
@@ -39,36 +40,6 @@ GPU = {  # NVIDIA A100 80 GB SXM, by its data sheet: dense tensor cores, HBM2e
 }
 RECORD_BYTES = 3_000  # of one question's record, trace included
 WEIGHT_BYTES = 2  # of a parameter of a checkpoint on a hub: all of the papers' are in half precision
-OTHERS_GB = {
-    "contriever": 0.44,
-    "bge-large-en-v1.5": 1.34,
-    "llm-embedder": 0.44,
-    "minilm": 0.08,
-    "msmarco-bert-base-dot-v5": 0.44,
-}
-
-
-@dataclass(frozen=True)
-class DataSet:
-    """What of a data set is known without it, beside its number of questions."""
-
-    counts: str  # token counts of a mean question (`cost.tokens`)
-    archive: str  # what is downloaded; data sets may share one
-
-
-ARCHIVES_GB = {"nq_open": 0.01, "musique": 0.04, "LongBench": 0.114, "wikipedia-sample": 0.03}
-DATASETS = {
-    "nq_open": DataSet("nq_open", "nq_open"),
-    "musique": DataSet("musique", "musique"),
-    "longbench_narrativeqa": DataSet("longbench_narrativeqa", "LongBench"),
-    "longbench_qasper": DataSet("longbench_qasper", "LongBench"),
-    "longbench_multifieldqa_en": DataSet("longbench_multifieldqa_en", "LongBench"),
-    "longbench_hotpotqa": DataSet("longbench_hotpotqa", "LongBench"),
-    "longbench_musique": DataSet("longbench_musique", "LongBench"),
-    "wiki_single": DataSet("nq_open", "wikipedia-sample"),
-    "wiki_multi": DataSet("musique", "wikipedia-sample"),
-    "wiki_long": DataSet("longbench_qasper", "wikipedia-sample"),
-}
 
 
 @dataclass(frozen=True)
@@ -119,20 +90,38 @@ def shape_of(config: Config, model: str) -> Shape | None:
     return shapes.named(name) if name in shapes.names() else None
 
 
-def _data(config: Config, label: str) -> DataSet:
+def _data(config: Config, label: str) -> type[Dataset]:
+    """The class of a data set. Raises UserError if it does not state the length of a question."""
     name = config.datasets[label].dataset
-    if name not in DATASETS:
-        raise UserError(f"datasets.{label}: the size of {name!r} is not known; known: {', '.join(sorted(DATASETS))}")
-    return DATASETS[name]
+    if _dataset(name).counts is None:
+        known = [other for other in registry.names("dataset") if _dataset(other).counts]
+        raise UserError(f"datasets.{label}: the size of {name!r} is not known; known: {', '.join(known)}")
+    return _dataset(name)
+
+
+def _dataset(name: str) -> type[Dataset]:
+    return cast(type[Dataset], registry.component("dataset", name, Dataset))
+
+
+def _counts(data: type[Dataset]) -> str:
+    assert data.counts is not None
+    return data.counts
+
+
+def _downloads(data: type[Dataset]) -> dict[str, float]:
+    """What a data set is made from, by name: GB."""
+    if data.assets:
+        return {name: _asset_gb(name) for name in data.assets}
+    return dict([data.archive]) if data.archive else {}
 
 
 def _questions(config: Config, label: str, limit: int | None) -> int:
     """How many questions of a data set are asked."""
     name = config.datasets[label].dataset
-    known: Any = registry.component("dataset", name, Dataset)
-    if known.questions is None and limit is None:
+    whole = _dataset(name).questions
+    if whole is None and limit is None:
         raise UserError(f"datasets.{label}: {name} does not state how many questions it has; set a limit")
-    return min(n for n in (known.questions, limit) if n is not None)
+    return min(n for n in (whole, limit) if n is not None)
 
 
 def _job(config: Config, job: Answers) -> Job:
@@ -146,7 +135,7 @@ def _job(config: Config, job: Answers) -> Job:
     longest = config.datasets[job.dataset].options.get("max_length") or model.max_context or shape.max_context
     params = json.dumps(entry.params, sort_keys=True)  # hashable, whatever options hold
     new_tokens = config.max_new_tokens(job.dataset)
-    seconds, kv = _question(entry.method, params, shape, data.counts, longest, new_tokens, model.dtype)
+    seconds, kv = _question(entry.method, params, shape, _counts(data), longest, new_tokens, model.dtype)
     return Job(*job, questions, questions * seconds, kv)
 
 
@@ -230,7 +219,7 @@ def _datasets(config: Config, jobs: Sequence[Job]) -> str:
     rows = []
     for label, entry in config.datasets.items():
         data, mine = _data(config, label), [job for job in jobs if job.dataset == label]
-        counts = tokens.load(data.counts)
+        counts = tokens.load(_counts(data))
         longest = entry.options.get("max_length")
         rows.append(
             [
@@ -238,7 +227,7 @@ def _datasets(config: Config, jobs: Sequence[Job]) -> str:
                 f"{_questions(config, label, entry.limit):,}",
                 f"{min(counts.total, longest or counts.total):,}",
                 str(config.max_new_tokens(label)),
-                data.archive,
+                ", ".join(_downloads(data)),
                 str(len(mine)),
                 _hours(job.seconds for job in mine),
             ]
@@ -316,8 +305,9 @@ def _pipelines(generations: Sequence[Generation]) -> str:
 
 def _sum(config: Config, jobs: Sequence[Job], generations: Sequence[Generation]) -> str:
     models = sum(_model_gb(config, label) for label, model in config.models.items() if not model.training)
-    encoders = sum(OTHERS_GB.get(name, 0.0) for name in _encoders(config))
-    data = sum(ARCHIVES_GB[name] for name in {_data(config, label).archive for label in config.datasets})
+    encoders = sum(_asset_gb(name) for name in _encoders(config))
+    downloads = [_downloads(_data(config, label)) for label in config.datasets]
+    data = sum({name: size for one in downloads for name, size in one.items()}.values())
     records = sum(job.questions for job in jobs) * RECORD_BYTES / 1e9
     kept = config.generation.documents_gb
     known = [needs for needs in map(needs_retrieval.database, config.databases.values()) if needs]
@@ -354,15 +344,15 @@ def _sum_of_pipelines(generations: Sequence[Generation]) -> str:
 
 
 def _model_gb(config: Config, label: str) -> float:
-    from ragauge.assets.catalog import entries
-
-    entry, shape = entries().get(config.models[label].source), shape_of(config, label)
-    if entry is not None and entry.source.startswith("pypi:"):
-        return PACKED_GB.get(config.models[label].source, 0.0)
+    source, shape = config.models[label].source, shape_of(config, label)
+    if source in entries() and entries()[source].source.startswith("pypi:"):
+        return _asset_gb(source)
     return WEIGHT_BYTES * parameters(shape) / 1e9 if shape else 0.0
 
 
-PACKED_GB = {"smollm2-135m-instruct": 0.09}  # four bits a weight
+def _asset_gb(name: str) -> float:
+    entry = entries().get(name)
+    return (entry.download_gb if entry else None) or 0.0
 
 
 def _encoders(config: Config) -> set[str]:
@@ -373,8 +363,6 @@ def _encoders(config: Config) -> set[str]:
 
 
 def _source(source: str) -> str:
-    from ragauge.assets.catalog import entries
-
     return entries()[source].source if source in entries() else source
 
 

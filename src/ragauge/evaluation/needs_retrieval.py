@@ -13,10 +13,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ragauge.assets import entries
 from ragauge.cost.roofline import Machine, floor_seconds
 from ragauge.cost.shape import Shape
 from ragauge.generation.cost import calls
 from ragauge.generation.settings import PipelineSettings
+from ragauge.retrieval.hub import CORPORA
 from ragauge.retrieval.indexes import IndexRecipe
 from ragauge.retrieval.settings import DatabaseSettings
 
@@ -26,23 +28,6 @@ CHUNKS_PER_S = (
 )
 TOKEN_BYTES = 2  # of a token in a shard; ids below 65,536
 DOCUMENT_BYTES = 512  # of a document in a shard
-WIDTH = {"minilm": 384, "contriever": 768, "bge-large-en-v1.5": 1024, "llm-embedder": 768}
-
-
-@dataclass(frozen=True)
-class Corpus:
-    """What of a corpus is known without it."""
-
-    documents: int
-    document_bytes: int  # of a mean document's text
-    download_gb: float  # compressed
-
-
-CORPORA = {  # documents and files as the hub counts them
-    "c4-en": Corpus(364_868_892, 2_200, 305.0),
-    "c4-realnewslike": Corpus(13_799_838, 2_700, 15.0),
-    "wikipedia": Corpus(6_407_814, 3_100, 11.6),
-}
 
 
 @dataclass(frozen=True)
@@ -66,7 +51,9 @@ class DatabaseNeeds:
 
 def database(settings: DatabaseSettings) -> DatabaseNeeds | None:
     """The needs of a database; None where a corpus of it is not known before it is read."""
-    if not set(settings.sources) <= set(CORPORA) or settings.encoder not in WIDTH:
+    encoder = entries().get(settings.encoder)
+    width = encoder.width if encoder else None
+    if not set(settings.sources) <= set(CORPORA) or width is None:
         return None
     corpora = [CORPORA[source] for source in settings.sources]
     whole = sum(corpus.documents for corpus in corpora)
@@ -75,24 +62,24 @@ def database(settings: DatabaseSettings) -> DatabaseNeeds | None:
     documents = share * whole
     tokens = share * sum(corpus.documents * corpus.document_bytes for corpus in corpora) / BYTES_A_TOKEN
     chunks = tokens / settings.chunk_tokens + documents / 2
-    indexes = sum(_index_bytes(index, chunks, settings) for index in settings.indexes.values())
+    indexes = sum(_index_bytes(index, chunks, settings, width) for index in settings.indexes.values())
     return DatabaseNeeds(
         round(documents),
         tokens,
         chunks,
         streams * share * sum(corpus.download_gb for corpus in corpora),
         (TOKEN_BYTES * tokens + DOCUMENT_BYTES * documents) / 1e9,
-        2 * WIDTH[settings.encoder] * chunks / 1e9,
+        2 * width * chunks / 1e9,
         indexes / 1e9,
         chunks / CHUNKS_PER_S / 3600,
     )
 
 
-def _index_bytes(index: IndexRecipe, chunks: float, settings: DatabaseSettings) -> float:
+def _index_bytes(index: IndexRecipe, chunks: float, settings: DatabaseSettings, width: int) -> float:
     """The shards' vectors, the merged index, and its parts where servers share it."""
     vectors = index.filled or chunks * (index.shards or settings.shards) / settings.shards
     copies = 2 + (index.parts > 1)
-    return copies * vectors * index.vector_bytes(WIDTH[settings.encoder])
+    return copies * vectors * index.vector_bytes(width)
 
 
 def pipeline_seconds(entry: PipelineSettings, shape: Shape, dtype: str, machine: Machine) -> float:

@@ -19,6 +19,12 @@ class Dense(Ranked):
 
     encoder: str = "minilm"  # an asset's name or source: "minilm", "contriever", "path:/folder"
 
+    def without_encoder(self) -> Ranked:
+        """The same with the paper's cost of encoding, and no weights."""
+        from ragauge.methods._projected import Contriever
+
+        return Contriever(self.top_k, self.path_caching)
+
     def assets(self) -> tuple[str, ...]:
         return (self.encoder,)
 

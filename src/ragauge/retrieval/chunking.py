@@ -19,7 +19,7 @@ import numpy as np
 from ragauge.errors import UserError
 from ragauge.io import folders
 from ragauge.io.progress import bar
-from ragauge.retrieval.corpus import Corpus, CorpusDocument, Share, as_json_line
+from ragauge.retrieval.corpus import Corpus, as_json_line
 from ragauge.retrieval.database import (
     DATABASE,
     MARKED,
@@ -31,6 +31,7 @@ from ragauge.retrieval.database import (
     shard_folder,
     tokenizer_sha256,
 )
+from ragauge.retrieval.documents import CorpusDocument, Share
 from ragauge.retrieval.near_duplicates import EvaluationText, signatures
 
 BATCH_DOCUMENTS = 64  # tokenised together,

@@ -25,7 +25,8 @@ from ragauge.evidence.sft import Asked, Document, Writer
 from ragauge.io.folders import file_sha256
 from ragauge.io.jsonl import field, objects, read_jsonl
 from ragauge.io.records import replace_atomically
-from ragauge.retrieval.corpus import Corpus, Share
+from ragauge.retrieval.corpus import Corpus
+from ragauge.retrieval.documents import Share
 from ragauge.training.seen import Seen
 from ragauge.training.settings import ENDPOINT, Data
 

@@ -1,0 +1,86 @@
+"""Corpora of the hub: what is known of the named ones, and streams of their documents."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ragauge.errors import UserError
+from ragauge.retrieval.documents import CorpusDocument, Deal, Share, document_of
+
+
+@dataclass(frozen=True)
+class HubCorpus:
+    """A named corpus, and what is known of it before it is downloaded."""
+
+    source: str
+    documents: int
+    document_bytes: int  # UTF-8 bytes of a mean document's text
+    download_gb: float  # compressed
+
+
+CORPORA = {  # documents and files as the hub counts them
+    "c4-en": HubCorpus("hf:allenai/c4:en", 364_868_892, 2_200, 305.0),
+    "c4-realnewslike": HubCorpus("hf:allenai/c4:realnewslike", 13_799_838, 2_700, 15.0),
+    "wikipedia": HubCorpus("hf:wikimedia/wikipedia:20231101.en", 6_407_814, 3_100, 11.6),
+}
+SOURCE = re.compile(r"hf:(?P<path>[\w.-]+/[\w.-]+)(:(?P<name>[\w.-]+))?(@(?P<revision>[\w.-]+))?")
+
+
+def fields(source: str) -> dict[str, str | None]:
+    """Path, configuration (name) and revision of a source. Raises UserError for another spelling."""
+    found = SOURCE.fullmatch(source)
+    if found is None:
+        raise UserError(f"corpus {source!r}: must be hf:org/name:configuration@revision")
+    return found.groupdict()
+
+
+def revision(source: str) -> str:
+    """The commit that the source names, or else the one that the hub serves."""
+    named = fields(source)
+    if named["revision"]:
+        return named["revision"]
+    from huggingface_hub import HfApi
+
+    try:
+        return str(HfApi().dataset_info(str(named["path"])).sha)
+    except Exception as error:  # of the hub, of two generations of its HTTP library
+        raise _unreachable(source, error) from error
+
+
+def _unreachable(source: str, error: Exception) -> UserError:
+    reason = " ".join(str(error).split())[:200]
+    return UserError(f"corpus {source}: the hub does not answer ({type(error).__name__}: {reason}); name local files")
+
+
+def read(source: str, text_field: str, deal: Deal) -> Iterator[CorpusDocument]:
+    """The documents that are dealt, as a stream. Raises UserError if the hub cannot be reached."""
+    from datasets import load_dataset
+
+    named = fields(source)
+    try:
+        stream = load_dataset(named["path"], named["name"], revision=named["revision"], split="train", streaming=True)
+        stream, deal = _own_files(stream, deal)
+        for number, record in enumerate(stream):
+            if deal.over:
+                return
+            if deal.mine() and (document := document_of(record, text_field, f"{source}: record {number}")):
+                yield document
+    except UserError:
+        raise
+    except Exception as error:  # the library raises some thirty kinds: of the network, the hub, the parser
+        raise _unreachable(source, error) from error
+
+
+def _own_files(stream: Any, deal: Deal) -> tuple[Any, Deal]:
+    """The files of a hub data set that are a shard's alone, so that no shard downloads another's.
+
+    Where there are fewer files than shards, or only the first documents are wanted, every shard streams all of them and
+    takes its documents in turn.
+    """
+    share = deal.share
+    if share.of == 1 or deal.limit is not None or getattr(stream, "num_shards", 1) < share.of:
+        return stream, deal
+    return stream.shard(share.of, share.number), Deal(Share(), None)
