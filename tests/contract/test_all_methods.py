@@ -40,6 +40,12 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
     "bm25": [{"top_k": 3}, {"path_caching": False}],
     "tfidf": [{"top_k": 3}, {"path_caching": False}],
     "dense": [{"top_k": 3}, {"path_caching": False}],
+    "compressed": [
+        {"inner": "superposition"},
+        {"inner": "superposition", "compressor": "expected_attention"},
+        {"inner": "naive_reuse", "compressor": "knorm"},
+        {"compressor": "finch"},
+    ],
 }
 BY_CONTENT = {"cfic", "chunks", "free_extraction"}  # their calls follow from the text and what the model says of it
 BY_DEPTH = {"cache_blend"}  # its calls name layers, of which the tiny decoder has fewer; test_reuse_methods.py
@@ -64,6 +70,8 @@ def wrong_values(annotation: Any) -> list[Any]:
         return [*wrong_values(inner), *(inner(value) for value in beyond)]
     if get_origin(annotation) in (types.UnionType, Union):
         return wrong_values(next(part for part in get_args(annotation) if part is not types.NoneType))
+    if get_origin(annotation) is dict:
+        return ["nonsense", 1, None]
     if get_origin(annotation) is Literal:
         return ["nonsense", 1, None]
     return {

@@ -12,8 +12,11 @@ from torch import Tensor
 
 import tiny_models
 from ragauge import methods
-from ragauge.engines import LM, Limits, ShapeLM
+from ragauge.engines import LM, KVCache, Limits, ShapeLM, Span
+from ragauge.errors import UserError
 from ragauge.methods._base import plain_row
+from ragauge.methods._compressors import Context, kvzip
+from ragauge.methods._compressors.expected_attention import ExpectedAttention
 from ragauge.prompts import PREAMBLE, TASK, Prompt, PromptGraph, Segment, unit_steps
 from tiny_models import dense, tiny_prompt
 
@@ -43,6 +46,14 @@ def plain_lm(request: pytest.FixtureRequest) -> LM:
 
 def variant(name: str, **options: Any) -> Variant:
     return name, options
+
+
+def compressed(inner: str, **options: Any) -> Variant:
+    return "compressed", {"inner": inner, **options}
+
+
+INNER = ("naive", "naive_reuse", "superposition", "full_article")
+AWARE, UNAWARE = ("snapkv", "finch"), ("kvzip", "expected_attention", "knorm", "keydiff")
 
 
 def answered(lm: LM, asked: Variant, prompt: Prompt) -> tuple[list[int], Tensor | None]:
@@ -79,6 +90,8 @@ def answered(lm: LM, asked: Variant, prompt: Prompt) -> tuple[list[int], Tensor 
         (variant("cache_blend", recompute=1.0, criterion="key"), variant("naive"), tiny_prompt()),
         (variant("prophet_kv", recompute=1.0), variant("naive"), tiny_prompt()),
         (variant("prophet_kv", recompute=0.0), variant("naive_reuse"), tiny_prompt()),
+        *[(compressed(inner, ratio=0.0), variant(inner), tiny_prompt()) for inner in INNER],
+        *[(compressed(inner, ratio=0.0, compressor="kvzip"), variant(inner), tiny_prompt()) for inner in INNER],
     ],
     ids=lambda value: str(value)[:40],
 )
@@ -226,7 +239,7 @@ def test_epic_without_tokens_drops_a_begin_of_text(plain_lm: LM) -> None:
     torch.testing.assert_close(logits, expected[-1], **TOLERANCE)
 
 
-def traced(lm: LM, asked: Variant, prompt: Prompt) -> tuple[list[Any], list[Any]]:
+def traced(lm: LM, asked: Variant, prompt: Prompt, decode: bool = False) -> tuple[list[Any], list[Any]]:
     """The calls of an answer, and the rows of each."""
     rows, whole = [], lm.extend
 
@@ -238,7 +251,7 @@ def traced(lm: LM, asked: Variant, prompt: Prompt) -> tuple[list[Any], list[Any]
     with pytest.MonkeyPatch.context() as patch, lm.tracing() as trace:
         patch.setattr(lm, "extend", extend)
         method.answer(lm, method.prepare(lm, prompt), prompt, LIMITS)
-    return [c for c in trace if c.stage not in ("move", "decode", "rank")], rows
+    return [c for c in trace if c.stage not in ("move", "rank") and (decode or c.stage != "decode")], rows
 
 
 @pytest.mark.parametrize("criterion", ["value", "key"])
@@ -347,3 +360,116 @@ def test_retrieval_scores_are_priors(scores: str, tmp_path: Any) -> None:
     answer = method.answer(lm, method.prepare(lm, prompt), prompt, LIMITS)
     assert all(0 < r <= 1 for r in answer.saliency)
     assert (len(set(answer.saliency)) == 1) == (scores == "equal")
+
+
+# ---- compressed
+
+
+@pytest.mark.parametrize("inner", INNER)
+@pytest.mark.parametrize("compressor", [*AWARE, *UNAWARE])
+def test_compressed_keeps_the_share(compressor: str, inner: str) -> None:
+    """What the response attends to is shorter; documents are compressed offline, but not by who knows the question."""
+    lm, prompt = tiny_models.tiny_lm(FAMILIES["bloom"]), tiny_prompt([30, 20, 26])
+    sources = tuple(replace(s, text="a" * 20) for s in prompt.sources)
+    prompt = replace(prompt, sources=sources)
+    for ratio in (0.25, 0.875):
+        trace = {}
+        for r in (0.0, ratio):
+            calls, _ = traced(lm, compressed(inner, compressor=compressor, ratio=r), prompt, decode=True)
+            trace[r] = calls
+        if compressor != "kvzip":  # whose heads keep different numbers: the cache is as long as the longest
+            assert trace[ratio][-1].past[0] < (1 - ratio / 3) * trace[0.0][-1].past[0]
+        notes = [c for c in trace[ratio] if c.stage == "compress" and c.macs is not None]
+        assert {c.offline for c in notes} == {compressor in UNAWARE and inner in ("naive_reuse", "superposition")}
+
+
+def kept_by(lm: LM, asked: Variant, prompt: Prompt) -> list[list[list[int]]]:
+    """The slots that the last compression kept: (layer, kv_head, kept)."""
+    seen, whole = [], KVCache.keep_by_head
+
+    def keep(cache: KVCache, slots: Any, extra: int = 0) -> KVCache:
+        seen.append(slots)
+        return whole(cache, slots, extra)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(KVCache, "keep_by_head", keep)
+        answered(lm, asked, prompt)
+    return seen[-1]
+
+
+@pytest.mark.parametrize("compressor", AWARE)
+def test_what_the_question_attends_to_is_kept(plain_lm: LM, compressor: str) -> None:
+    prompt = tiny_prompt([30, 20, 26])
+    ids = [t for s in (prompt.preamble, *prompt.documents, prompt.query, prompt.task) for t in s]
+    _, weights = dense(plain_lm, PromptGraph([Segment(TASK, ids, unit_steps(0, len(ids)))]))
+    window = 64 if compressor == "snapkv" else 10
+    before, kept = len(ids) - window, int(len(ids) * 0.2) if compressor == "finch" else 75
+    rows = weights[:, :, before:, :before]
+    if compressor == "finch":
+        scores = (rows * torch.arange(before + 1, len(ids) + 1)[:, None]).mean(2)
+    else:
+        padded = torch.nn.functional.pad(rows.mean(2), (2, 2))
+        scores = sum(padded[..., i : i + before] for i in range(5)) / 5
+    scores = scores.unflatten(1, (plain_lm.shape.kv_heads[0], -1)).mean(2)
+    expected = [[sorted(head.topk(kept - window).indices.tolist()) for head in layer] for layer in scores]
+    ratio = 1 - kept / len(ids) - 1e-9
+    found = kept_by(plain_lm, compressed("naive", compressor=compressor, ratio=ratio), prompt)
+    assert [[head[:-window] for head in layer] for layer in found] == expected
+    assert all(head[-window:] == list(range(before, len(ids))) for layer in found for head in layer)
+
+
+def test_kvzip_keeps_what_repeating_attends_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ragauge.methods._compressors.kvzip.PIECE", 20)
+    lm, prompt = tiny_models.tiny_lm(FAMILIES["llama"]), tiny_prompt([30])
+    ids = prompt.documents[0]
+    encode = lambda text: lm.tokenizer(text, add_special_tokens=False)["input_ids"]  # noqa: E731
+    best = torch.zeros(3, 2, 30)
+    for tail in ([*encode(kvzip.REPEAT), *ids[:20]], [*encode(kvzip.GO_ON), *ids[12:20], *ids[20:]]):
+        row = Segment(TASK, [*ids, *tail], unit_steps(0, 30 + len(tail)))
+        weights = dense(lm, PromptGraph([row]))[1][:, :, 30:, :30].amax(2).unflatten(1, (2, -1)).amax(2)
+        best = torch.maximum(best, weights)
+    best[..., :4] = 2.0
+    flat = best.flatten()
+    mask = torch.zeros_like(flat).bool()
+    mask[flat.topk(3 * 2 * 9).indices] = True
+    expected = [[row.nonzero()[:, 0].tolist() for row in layer] for layer in mask.view_as(best)]
+    assert kept_by(lm, compressed("naive_reuse", compressor="kvzip", ratio=0.7), prompt) == expected
+
+
+def test_expected_attention_is_that_of_a_gaussian() -> None:
+    """Scores of one head, by an average over rotations of every future position."""
+    lm = tiny_models.tiny_lm(FAMILIES["llama"])
+    ids = tiny_prompt([30]).documents[0]
+    compressor, cache = ExpectedAttention(), lm.new_cache(30)
+    cache.watch = compressor.watch()
+    lm.extend(cache, [plain_row(ids)], stage="x")
+    [scores, *_] = compressor.scores(Context(lm, cache, Span(0, 30), ids, False))
+    layer, weights = lm.decoder.weights.layers[0], lm.decoder.weights
+    q = layer.qkv(layer.attention_norm(weights.embedding[torch.tensor(ids)]))[:, :32].view(30, 4, 8)[4:]
+    angle = torch.arange(30.0, 542.0)[:, None] * 10000.0 ** (-torch.arange(4) / 4)
+    cos, sin = angle.cos().mean(0).diag(), angle.sin().mean(0).diag()
+    turn = torch.cat([torch.cat([cos, -sin], 1), torch.cat([sin, cos], 1)], 0)
+    found = []
+    for head in range(4):
+        mean, covariance = turn @ q[:, head].mean(0), turn @ torch.cov(q[:, head].T, correction=0) @ turn.T
+        k = cache.k[0][head // 2, 4:30]
+        found.append((k @ mean / 8**0.5 + ((k @ covariance) * k).sum(-1) / 16).softmax(0))
+    expected = torch.stack(found).unflatten(0, (2, 2)).mean(1) * cache.v[0][:, 4:30].norm(dim=-1)
+    torch.testing.assert_close(scores[:, 4:], expected, **TOLERANCE)
+    assert scores[:, :4].isinf().all()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"inner": "epic"}, r"compressed.inner: compresses around naive, .*; got 'epic'"),
+        ({"inner": "superposition", "inner_options": {"path_temperature": 1.0}}, "biased keys cannot be compressed"),
+        (
+            {"inner": "superposition", "inner_options": {"path_caching": False}, "compressor": "knorm"},
+            "knorm compresses stored documents",
+        ),
+    ],
+)
+def test_what_cannot_be_compressed_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        methods.make("compressed", **options)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
-from ragauge.engines.protocol import Capabilities, Engine, Limits, Row, SpanEngine, mismatch
+from ragauge.engines.protocol import Capabilities, Engine, Limits, Row, Span, SpanEngine, mismatch
 from ragauge.prompts import Prompt, unit_steps
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from ragauge.engines.cache import KVCache
+
+    Compress = Callable[[KVCache, Sequence[Span], Span, Sequence[int]], KVCache]
+    """(cache, spans before a document, its span, its tokens) -> a cache of what is kept of the document alone."""
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from ragauge.cost.trace import Call
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from ragauge.engines.cache import KVCache
+    from ragauge.methods._base import Compress
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,18 @@ class Stored:
     cache: KVCache
     preamble: Span
     documents: tuple[Span, ...]
+    origins: tuple[float, ...]  # position of each document's first token
+    ids: tuple[Sequence[int], ...]  # each document's tokens
+
+    def compressed(self, compress: Compress) -> Stored:
+        """The same documents, each compressed."""
+        cache = self.engine.join(self.cache, [self.preamble], sum(map(len, self.documents)))
+        documents = []
+        for span, ids in zip(self.documents, self.ids, strict=True):
+            kept = compress(self.cache, (), span, ids)
+            documents.append(Span(cache.length, cache.length + kept.length))
+            cache.append(kept, Span(0, kept.length))
+        return replace(self, cache=cache, documents=tuple(documents))
 
     def assembled(self, prompt: Prompt, extra: int) -> Assembled:
         """A copy in which every token stands where the plain prompt has it, with room for `extra` more.
@@ -37,15 +51,24 @@ class Stored:
         """
         started, start, stop = time.perf_counter(), self.preamble.stop, self.documents[-1].stop
         cache = self.engine.join(self.cache, [Span(0, stop)], extra)
-        cache.move(Span(start, stop), unit_steps(start, stop - start))
+        places = list(accumulate(map(len, prompt.documents), initial=len(prompt.preamble)))
+        by = [at - old for at, old in zip(places, self.origins, strict=False)]
+        cache.shift(
+            Span(start, stop), [d for d, span in zip(by, self.documents, strict=True) for _ in range(len(span))]
+        )
         self.engine.note(Call("move", (), (), macs=0, seconds=time.perf_counter() - started))
         ids = [token for segment in (prompt.preamble, *prompt.documents) for token in segment]
-        return Assembled(self.engine, cache, ids, [*prompt.query, *prompt.task], self.documents, stop)
+        return Assembled(
+            self.engine, cache, ids, [*prompt.query, *prompt.task], self.documents, stop, float(places[-1])
+        )
 
 
 @dataclass(frozen=True)
 class Assembled:
-    """A prompt's documents in their places, and its question, not yet read. A token's slot is its position."""
+    """A prompt's documents in their places, and its question, not yet read.
+
+    A token's slot is its position, unless the documents are compressed.
+    """
 
     engine: SpanEngine
     cache: KVCache
@@ -53,6 +76,7 @@ class Assembled:
     question: list[int]
     documents: tuple[Span, ...]
     length: int  # slots of preamble and documents
+    stop: float  # position of the question
 
     @property
     def chosen_from(self) -> Span:
@@ -65,15 +89,19 @@ class Assembled:
         ids = [self.ids[slot] for slot in chosen] + self.question
         return Row(ids, [float(slot) for slot in slots], (Span(0, self.cache.length),), slots, states)
 
+    def question_row(self) -> Row:
+        """The question alone, behind everything."""
+        return Row(self.question, unit_steps(self.stop, len(self.question)), (Span(0, self.length),))
+
     def answer(self, chosen: Sequence[int], limits: Limits) -> Answer:
         """Read these slots again and the question, through all layers, and generate."""
-        read = self.engine.extend(self.cache, [self.row(chosen)], stage="prompt", last_logits=True)
+        row = self.row(chosen) if len(chosen) else self.question_row()
+        read = self.engine.extend(self.cache, [row], stage="prompt", last_logits=True)
         return self.response(read, limits)
 
     def response(self, read: Extension, limits: Limits) -> Answer:
         """What follows the question, which was read last."""
-        position = float(self.length + len(self.question))
-        ids = generate(self.engine, self.cache, read.last_logits, position, limits)
+        ids = generate(self.engine, self.cache, read.last_logits, self.stop + len(self.question), limits)
         return Answer(ids, kept=tuple(range(len(self.documents))))
 
 
@@ -90,7 +118,8 @@ def read_apart(engine: SpanEngine, prompt: Prompt, behind_first: bool = False) -
     for ids in prompt.documents:
         row = Row(ids, unit_steps(len(past), len(ids)), past)
         documents += engine.extend(cache, [row], stage="documents", offline=True).spans
-    return Stored(engine, cache, preamble, tuple(documents))
+    origins = (float(len(past)),) * len(documents)
+    return Stored(engine, cache, preamble, tuple(documents), origins, tuple(prompt.documents))
 
 
 def largest(engine: SpanEngine, scores: Tensor, count: int) -> list[int]:

@@ -82,8 +82,7 @@ def _question_scores(assembled: Assembled, score: Score) -> Tensor:
             totals.add_(scores(q, k[:, :, :length], None).sum((0, 1, 2)))
 
     cache.watch = watch
-    row = replace(assembled.row([]), slots=None)
-    engine.extend(cache, [row], stage="query")
+    engine.extend(cache, [assembled.question_row()], stage="query")
     cache.watch = None
     cache.truncate(length)
     return totals
@@ -93,6 +92,7 @@ def _read_behind(stored: Stored, nearest: list[list[int]], prompt: Prompt) -> St
     """The same documents, each read again behind others, which stand side by side from position 0."""
     engine, source = stored.engine, stored.cache
     cache = engine.join(source, [stored.preamble], sum(map(len, stored.documents)))
+    origins: list[float] = []
     for ids, before in zip(prompt.documents, nearest, strict=True):
         spans = [stored.documents[j] for j in before]
         start = sum(map(len, spans))
@@ -103,4 +103,5 @@ def _read_behind(stored: Stored, nearest: list[list[int]], prompt: Prompt) -> St
             beside, [Row(ids, unit_steps(start, len(ids)), past)], stage="documents", offline=True
         ).spans
         cache.append(beside, span)
-    return replace(stored, cache=cache)
+        origins.append(float(start))
+    return replace(stored, cache=cache, origins=tuple(origins))

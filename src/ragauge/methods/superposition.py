@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from ragauge.engines.protocol import Capabilities, Capability, Extension, Limits, SpanEngine
+from ragauge.engines.protocol import Capabilities, Capability, Extension, Limits, Span, SpanEngine
 from ragauge.methods._base import Answer, Method
 from ragauge.methods._paths import Paths, split_paths
 from ragauge.methods._reading import Reading
@@ -16,6 +16,8 @@ from ragauge.prompts import LAYOUTS, PREAMBLE, TASK, Name, Prompt, PromptGraph, 
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from ragauge.methods._base import Compress
 
 ROOM_A_PATH = 48  # tokens reserved for each path's copy of the query, so that reading them copies nothing
 ROOM = 256  # and for the task and the response
@@ -164,6 +166,22 @@ class _Round:
 
     def again(self) -> _Round:
         return _Round(self.reading.again(), self.paths, self.documents, self.prefix, self.stop, self.prior)
+
+    def compressed(self, compress: Compress) -> _Round:
+        """The same paths, their documents compressed; questions see what is kept of them."""
+        old, before = self.reading, [self.reading.spans[name] for name in self.prefix]
+        cache = old.engine.join(
+            old.cache, before, sum(len(old.spans[name]) + ROOM_A_PATH for name in self.documents) + ROOM
+        )
+        spans, at = {}, 0
+        for name in self.prefix:
+            spans[name] = Span(at, at + len(old.spans[name]))
+            at = spans[name].stop
+        for name in self.documents:
+            kept = compress(old.cache, before, old.spans[name], old.graph[name].ids)
+            spans[name] = Span(cache.length, cache.length + kept.length)
+            cache.append(kept, Span(0, kept.length))
+        return replace(self, reading=Reading(old.engine, old.graph, cache, spans))
 
     def attended(self, read: Extension) -> list[tuple[Name, Name, Tensor]]:
         return list(zip(self.documents, self.queries, read.attention, strict=True))

@@ -1,0 +1,25 @@
+"""KeyDiff (Park et al., 2025, arXiv 2504.15364): keys unlike the others draw attention."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from ragauge.methods._compressors._base import Compressor, Context
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class KeyDiff(Compressor):
+    """The negative cosine of a key with the mean of all keys of its head, each of length 1."""
+
+    question_aware: ClassVar[bool] = False
+
+    def scores(self, context: Context) -> list[Tensor]:
+        import torch.nn.functional as F
+
+        found = []
+        for layer in range(context.cache.shape.layers):
+            keys = F.normalize(context.keys(layer).float(), dim=-1)
+            found.append(-F.cosine_similarity(keys, keys.mean(1, keepdim=True), dim=-1))
+        return found

@@ -1,0 +1,88 @@
+"""Keys and values compressed by a ratio, around another method."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import Field
+
+from ragauge.engines.protocol import Capabilities, Capability, Limits, SpanEngine
+from ragauge.errors import UserError
+from ragauge.methods._base import Answer
+from ragauge.methods._compression import AfterPrompt, BeforeQuestion, Compressible, Press
+from ragauge.methods._compressors import COMPRESSORS, Compressor
+from ragauge.methods._compressors.finch import Finch
+from ragauge.methods._wrapper import Wrapper
+from ragauge.prompts import Prompt
+
+PLAIN = ("naive", "full_article")  # one plain prompt
+STORED = ("naive_reuse", "superposition")  # documents are read before the question is known
+
+
+@dataclass(frozen=True)
+class Compressed(Wrapper):
+    """Every key-value head keeps the tokens that a compressor scores highest.
+
+    SnapKV and FINCH score by the question's attention: the whole prompt is read, then compressed, then the response is
+    generated; nothing that they keep could be stored. KVzip, ExpectedAttention, Knorm and KeyDiff do not know the
+    question: around `naive_reuse` and `superposition` each stored document is compressed offline, around `naive` and
+    `full_article` all that stands before the question, online. Protocol and formulas are kvpress 0.5.5's (NVIDIA), a
+    file each in `_compressors`. It saves memory, loading and decoding, not the first token. A ratio of 0 is the wrapped
+    method. Requires caches in which each head keeps other tokens.
+    """
+
+    requires: ClassVar[Capabilities] = frozenset({Capability.SPANS})
+
+    compressor: Literal["snapkv", "finch", "kvzip", "expected_attention", "knorm", "keydiff"] = "snapkv"
+    ratio: Annotated[float, Field(ge=0, lt=1)] = 0.5  # share of the tokens removed
+
+    def checked(self, where: str = "") -> Self:
+        known = (*PLAIN, *STORED)
+        if self.inner not in known:
+            raise UserError(f"{where}.inner: compresses around {', '.join(known)}; got {self.inner!r}")
+        made = super().checked(where)
+        if made.inner_options.get("path_temperature") is not None:
+            raise UserError(f"{where}.inner_options.path_temperature: biased keys cannot be compressed")
+        if not self.question_aware and made.inner_options.get("path_caching") is False:
+            raise UserError(f"{where}.inner_options.path_caching: {self.compressor} compresses stored documents")
+        return made
+
+    @property
+    def question_aware(self) -> bool:
+        """Whether what is kept depends on the question."""
+        return COMPRESSORS[self.compressor].question_aware
+
+    def required(self) -> Capabilities:
+        reads_text = COMPRESSORS[self.compressor].reads_text
+        return super().required() | ({Capability.TEXT, Capability.WEIGHTS} if reads_text else set())
+
+    def prepare(self, engine: SpanEngine, prompt: Prompt) -> _Prepared:
+        around: Any = AfterPrompt(engine) if self.question_aware and self.ratio else engine
+        state = self.wrapped.prepare(around, prompt)
+        if not self.question_aware and self.ratio and isinstance(state, Compressible):
+            state = state.compressed(self._press(engine, prompt).document)
+        return _Prepared(around, state)
+
+    def answer(self, engine: SpanEngine, state: _Prepared, prompt: Prompt, limits: Limits) -> Answer:
+        around = state.engine
+        if isinstance(around, AfterPrompt):
+            around.press = self._press(engine, prompt)
+        elif self.ratio and self.inner in PLAIN:
+            question = len(prompt.query) + len(prompt.task)
+            around = BeforeQuestion(engine, self._press(engine, prompt), question)
+        return self.wrapped.answer(around, state.state, prompt, limits)
+
+    def _press(self, engine: SpanEngine, prompt: Prompt) -> Press:
+        make: Callable[[], Compressor] = COMPRESSORS[self.compressor]
+        if self.compressor == "finch":
+            make = partial(Finch, len(prompt.query) + len(prompt.task))
+        return Press(engine, make, self.ratio)
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    engine: Any  # what the wrapped method calls
+    state: Any  # its own
