@@ -9,6 +9,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 os.environ["RAGAUGE_KERNELS"] = "default"  # a test measures kernels only where they are its subject
+os.environ["RAGAUGE_DTYPE"] = "float32"  # what `dtype: auto` stands for
 
 LONG = ("workflow", "browser")  # folders whose files take minutes
 

@@ -17,6 +17,7 @@ from ragauge.engines.store import DocumentStore
 from ragauge.errors import UserError
 from ragauge.evaluation.inputs import Questions, specification
 from ragauge.evaluation.runner import prompt_of
+from ragauge.experiment.dtypes import with_dtype
 from ragauge.experiment.schema import Model
 from ragauge.methods import Method, make
 from ragauge.methods.dense import Dense
@@ -44,7 +45,11 @@ def time_model(
     common = specification(
         "naive", make("naive"), questions, model, max(new_tokens)
     )  # prompts are the same for all methods
-    options: dict[str, Any] = {"dtype": model.dtype, "device": model.device, "max_context": model.max_context}
+    options: dict[str, Any] = {
+        "dtype": with_dtype(model).dtype,
+        "device": model.device,
+        "max_context": model.max_context,
+    }
     lm = load_lm(model.source, threads=threads, **options)
     prompts = [prompt_of(example, common, lm.tokenizer, lm.shape.max_context) for example in questions.examples(count)]
     return _timed(variants, prompts, lm, new_tokens, dataset=questions.name, **protocol)
@@ -66,7 +71,7 @@ def time_shape(
         new_tokens, protocol: as in `time_model`.
     """
     shape, prompt = _shape_and_prompt(model.source, counts, max(new_tokens))
-    lm = random_lm(shape, dtype=model.dtype, device=model.device, threads=threads)
+    lm = random_lm(shape, dtype=with_dtype(model).dtype, device=model.device, threads=threads)
     return _timed(variants, [prompt], lm, new_tokens, dataset=f"{counts} lengths", **protocol)
 
 

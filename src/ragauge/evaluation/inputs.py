@@ -11,6 +11,7 @@ from ragauge import assets, datasets
 from ragauge.assets.tokenizer import load_tokenizer
 from ragauge.datasets import Dataset, Example, read_examples
 from ragauge.errors import UserError
+from ragauge.experiment.dtypes import with_dtype
 from ragauge.experiment.schema import Model
 from ragauge.io.folders import file_sha256
 from ragauge.io.specifications import AnswerSpecification, EngineFacts, FinderFacts
@@ -53,6 +54,7 @@ def specification(
     """
     if not questions.path.is_file():
         raise UserError(f"{questions.path}: no such file")
+    model = with_dtype(model)
     return AnswerSpecification(
         method=name,
         options=asdict(method),

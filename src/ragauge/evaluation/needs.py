@@ -27,6 +27,7 @@ from ragauge.engines import Limits, ShapeLM
 from ragauge.errors import UserError
 from ragauge.evaluation import needs_retrieval
 from ragauge.evaluation.costing import without_encoder
+from ragauge.experiment.dtypes import planned
 from ragauge.experiment.plan import Plan
 from ragauge.experiment.schema import Answers, Config
 from ragauge.generation.windows import NEIGHBOUR
@@ -135,7 +136,7 @@ def _job(config: Config, job: Answers) -> Job:
     longest = config.datasets[job.dataset].options.get("max_length") or model.max_context or shape.max_context
     params = json.dumps(entry.params, sort_keys=True)  # hashable, whatever options hold
     new_tokens = config.max_new_tokens(job.dataset)
-    seconds, kv = _question(entry.method, params, shape, _counts(data), longest, new_tokens, model.dtype)
+    seconds, kv = _question(entry.method, params, shape, _counts(data), longest, new_tokens, planned(model))
     return Job(*job, questions, questions * seconds, kv)
 
 
@@ -143,7 +144,7 @@ def _generation(config: Config, label: str) -> Generation:
     entry = config.pipelines[label]
     model, database = config.pipeline_model(entry), config.pipeline_database(entry)
     shape = shapes.named(entry.reader.own_model) if entry.reader.own_model else shape_of(config, model)
-    dtype = config.models[model].dtype
+    dtype = planned(config.models[model])
     seconds, kv = None, 0
     if shape is not None:
         kv = kv_bytes(shape, entry.tokens + entry.neighbours * NEIGHBOUR, dtype)
@@ -198,7 +199,7 @@ def _models(config: Config, jobs: Sequence[Job], generations: Sequence[Generatio
         weights = parameters(shape) if shape else 0
         finder = shape_of(config, model.finder) if model.finder else None
         weights += parameters(finder) if finder else 0
-        memory = weights * dtype_bytes(model.dtype) + max((job.kv_bytes for job in mine), default=0)
+        memory = weights * dtype_bytes(planned(model)) + max((job.kv_bytes for job in mine), default=0)
         rows.append(
             [
                 f"`{label}`",

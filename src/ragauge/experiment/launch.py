@@ -15,7 +15,7 @@ from typing import IO, Any
 import yaml
 
 from ragauge.errors import UserError
-from ragauge.experiment import schema
+from ragauge.experiment import dtypes, schema
 from ragauge.experiment.schema import Config
 
 LOCK = Path(".snakemake", "ragauge.lock")
@@ -69,12 +69,13 @@ def hold_folder(path: Path = LOCK) -> IO[str]:
 
 
 def write_settings(config: Config, path: Path) -> None:
-    """Write the experiment with what the command line changed, for the commands to read.
+    """Write the experiment with what the command line changed, for the commands to read; `dtype: auto` is resolved.
 
     Not a rule's output: Snakemake does not look at the parameters of jobs below one that runs. The rules have what
     they use of it as parameters.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
+    config = dtypes.resolved(config, path)
     path.write_text(yaml.safe_dump(config.model_dump(exclude_none=True), sort_keys=False))
 
 

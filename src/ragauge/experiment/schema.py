@@ -22,7 +22,7 @@ from pydantic import (
 )
 
 from ragauge import registry
-from ragauge.cost.hardware import Device, Dtype
+from ragauge.cost.hardware import AnyDtype, Device, Dtype
 from ragauge.cost.settings import LatencySettings, LoadSettings
 from ragauge.experiment import checks
 from ragauge.experiment.defaults import NAMED_BY_KEY, completed
@@ -61,7 +61,13 @@ class Model(_Section):
     engine: str = Field(
         "torch", description="the engine that runs the model; only models of the engine torch are timed"
     )
-    dtype: Dtype = Field("float32", description="type of weights, activations and cached keys and values")
+    dtype: AnyDtype = Field(
+        "auto",
+        description=(
+            "type of weights, activations and cached keys and values; auto: float32 or bfloat16, whichever is faster "
+            "on the machine where the run starts"
+        ),
+    )
     device: Device = Field("cpu", description="where the decoder runs")
     kernels: str | None = Field(
         None,

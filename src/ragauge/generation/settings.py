@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from ragauge import registry
+from ragauge.cost.hardware import AUTO
 from ragauge.errors import SettingError, UserError
 from ragauge.generation import readers
 from ragauge.generation.readers import NeighbourReader, check_options
@@ -139,5 +140,5 @@ class PipelineSettings(BaseModel):
 
 def check_dtype(settings: PipelineSettings, dtype: str) -> None:
     """Raise SettingError where a pipeline's engine does not run a decoder in this data type."""
-    if settings.engine == "onnx" and dtype != "float32":
+    if settings.engine == "onnx" and dtype not in ("float32", AUTO):
         raise SettingError("engine", f"'onnx' requires a decoder in float32, not {dtype}")

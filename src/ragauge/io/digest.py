@@ -30,7 +30,7 @@ NO_PART = frozenset(
     for name in (
         *("cli", "errors", "io.digest", "io.folders", "io.progress"),
         *("assets.archive", "assets.hub", "assets.store", "assets.url", "assets.wheel"),
-        *(f"experiment{name}" for name in ("", ".checks", ".defaults", ".reading", ".schema", ".sweeps")),
+        *(f"experiment{name}" for name in ("", ".checks", ".defaults", ".dtypes", ".reading", ".schema", ".sweeps")),
         "verbs._options",
     )
 )

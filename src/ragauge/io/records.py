@@ -7,7 +7,7 @@ import json
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Literal, Self, TypeVar
@@ -380,6 +380,17 @@ def read_kind(path: Path, kind: type[AnyRecord]) -> list[AnyRecord]:
 def meta_path(out: Path) -> Path:
     """Where the provenance of a file of records lies: `x.jsonl` -> `x.meta.json`."""
     return out.with_name(out.name.removesuffix(".jsonl") + ".meta.json")
+
+
+def recorded_dtype(out: Path) -> str | None:
+    """The data type that a finished or unfinished file of records was computed in; None where there is none."""
+    meta = read_meta(out) or {}
+    with suppress(OSError, ValueError, RecursionError), out.with_name(out.name + ".partial").open("rb") as file:
+        meta = json.loads(file.readline())
+    told = meta.get("fingerprint") or {}
+    engine = told.get("engine")
+    dtype = engine.get("dtype") if isinstance(engine, dict) else told.get("dtype")  # of answers, of pipelines
+    return dtype if isinstance(dtype, str) else None
 
 
 def read_meta(out: Path) -> dict[str, Any] | None:

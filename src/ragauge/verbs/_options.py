@@ -187,8 +187,10 @@ def rendered_run(args: argparse.Namespace) -> tuple[Config, Path, Path]:
 def model(args: argparse.Namespace, config: Config | None, known: bool = True) -> Model:
     """The model of --model: a label of the configuration, or a name or source; the options come before both."""
     from ragauge.experiment.checks import check_source
+    from ragauge.experiment.dtypes import with_dtype
     from ragauge.experiment.reading import checked_options
     from ragauge.experiment.schema import Model
+    from ragauge.io.records import recorded_dtype
 
     stated = {key: value for key, value in vars(args).items() if key in MODEL_OPTIONS}
     if config:
@@ -200,7 +202,7 @@ def model(args: argparse.Namespace, config: Config | None, known: bool = True) -
         chosen = checked_options(Model, {"source": args.model, **stated})
     if chosen.kernels:
         os.environ["RAGAUGE_KERNELS"] = chosen.kernels  # of this process and of those that it starts
-    return chosen
+    return with_dtype(chosen, recorded_dtype(args.out) if getattr(args, "out", None) else None)
 
 
 def check_timed(args: argparse.Namespace, model: Model) -> None:

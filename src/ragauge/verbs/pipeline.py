@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ragauge import registry
-from ragauge.cost.hardware import DEVICES, DTYPES
+from ragauge.cost.hardware import AUTO, DEVICES, DTYPES
 from ragauge.errors import UserError
 from ragauge.verbs import _options as options
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ragauge.generation.pipeline import Pipeline, PipelineJob
     from ragauge.generation.readers import Checkpoint
     from ragauge.generation.settings import PipelineSettings
+    from ragauge.io.records import recorded_dtype
     from ragauge.io.specifications import PipelineSpecification
     from ragauge.retrieval.service.client import Client
     from ragauge.retrieval.service.fanout import Fanout
@@ -36,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--pipeline", metavar="LABEL", help="the pipeline of --config")
     options.add_settings(parser, PipelineSettings, ELSEWHERE, **CHOICES)
     add("--model", default="smollm2-135m-instruct", help="the decoder: name, source or folder")
-    add("--dtype", default="float32", choices=DTYPES, help="type of the decoder's weights and cache")
+    add("--dtype", default=AUTO, choices=(AUTO, *DTYPES), help="type of the decoder's weights and cache (auto)")
     add("--device", default="cpu", choices=DEVICES, help="where the decoder runs")
     add("--onnx", type=Path, metavar="FOLDER", help="run the decoder that `ragauge export` wrote, with ONNX Runtime")
     add(
@@ -87,6 +88,7 @@ def run(args: argparse.Namespace) -> None:
 def _stated(args: argparse.Namespace) -> Chosen:
     """The pipeline of the options; labels are names of folders and sources."""
     from ragauge.experiment.checks import check_source
+    from ragauge.experiment.dtypes import with_dtype
     from ragauge.experiment.reading import checked_options
     from ragauge.experiment.schema import Model
     from ragauge.generation.settings import PipelineSettings
@@ -96,14 +98,17 @@ def _stated(args: argparse.Namespace) -> Chosen:
     made = {"schedule": "retro", "index": index, "engine": "onnx" if args.onnx else "torch", **files}
     settings = checked_options(PipelineSettings, made | options.given(args, PipelineSettings, ELSEWHERE))
     check_source(args.model, "--model")
-    model = Model(source=args.model, dtype=args.dtype, device=args.device)
+    stated = Model(source=args.model, dtype=args.dtype, device=args.device)
+    model = with_dtype(stated, recorded_dtype(args.out), ("float32",) if args.onnx else None)
     return Chosen(settings, model, args.seed, args.model, args.database.name, args.index, args.serve_options)
 
 
 def _configured(args: argparse.Namespace) -> Chosen:
     """The pipeline of a configuration, with the options that are stated beside it."""
     from ragauge.experiment import schema
+    from ragauge.experiment.dtypes import with_dtype
     from ragauge.experiment.reading import checked_options
+    from ragauge.io.records import recorded_dtype
 
     experiment = schema.load(args.config)
     entry = options.pick(experiment.pipelines, args.pipeline, "pipeline", f"{args.config}: pipelines")
@@ -119,9 +124,10 @@ def _configured(args: argparse.Namespace) -> Chosen:
     model, database = experiment.pipeline_model(entry), experiment.pipeline_database(entry)
     index = args.database / "indexes" / entry.index if entry.asks and not args.server else None
     cores = f" --cores {entry.retrieval_cores}" if entry.retrieval_cores else ""
-    return Chosen(
-        settings, experiment.models[model], experiment.seed, model, database, index, args.serve_options + cores
+    decoder = with_dtype(
+        experiment.models[model], recorded_dtype(args.out), ("float32",) if settings.engine == "onnx" else None
     )
+    return Chosen(settings, decoder, experiment.seed, model, database, index, args.serve_options + cores)
 
 
 def _run(args: argparse.Namespace, chosen: Chosen, opened: ExitStack) -> None:

@@ -1,0 +1,68 @@
+"""What `dtype: auto` stands for in an experiment, decided once where its run starts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from ragauge.cost.hardware import AUTO, DTYPES
+
+if TYPE_CHECKING:
+    from ragauge.experiment.schema import Config, Model
+
+
+def resolved(config: Config, former: Path) -> Config:
+    """The experiment with a data type in the place of every `auto`.
+
+    A model has the one that it had in the run's former settings, so that records of that run go on. Others have the
+    fastest one of the machine that the run starts on.
+
+    Args:
+        former: the settings that a run of this experiment wrote; may be missing.
+    """
+    if not (asked := [label for label, model in config.models.items() if model.dtype == AUTO]):
+        return config
+    had, kept = _former(former), {}
+    for label in asked:
+        allowed = _allowed(config, label)
+        dtype = had.get(label) if allowed is None or had.get(label) in allowed else None
+        kept[label] = with_dtype(config.models[label], dtype, allowed)
+    return config.model_copy(update={"models": {**config.models, **kept}})
+
+
+def with_dtype(model: Model, dtype: str | None = None, allowed: Sequence[str] | None = None) -> Model:
+    """The model with a data type in the place of `auto`: this one or, where it is None, the fastest on this machine.
+
+    Args:
+        allowed: those to choose among; None: all that are tried.
+    """
+    if model.dtype != AUTO:
+        return model
+    if dtype is None:
+        from ragauge.engines import fastest
+
+        dtype = fastest.fastest(model.device, allowed=allowed or fastest.CANDIDATES)
+    return model.model_copy(update={"dtype": dtype})
+
+
+def planned(model: Model) -> str:
+    """The data type that plans of memory and time count with: of those that `auto` may be, the larger on a CPU."""
+    return model.dtype if model.dtype != AUTO else "bfloat16" if model.device == "cuda" else "float32"
+
+
+def _allowed(config: Config, label: str) -> Sequence[str] | None:
+    """The data types that a model is restricted to: ONNX Runtime runs decoders in float32. None: it is not."""
+    exported = any(p.engine == "onnx" and config.pipeline_model(p) == label for p in config.pipelines.values())
+    return ("float32",) if exported else None
+
+
+def _former(path: Path) -> dict[str, Any]:
+    """The data types by model that a file of settings states; none where it cannot be read."""
+    try:
+        models = yaml.safe_load(path.read_bytes())["models"]
+        return {label: model.get("dtype") for label, model in models.items() if model.get("dtype") in DTYPES}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError):
+        return {}
