@@ -57,7 +57,7 @@ def load_model(
     """
     levels = load.levels(settings.rates, settings.clients)
     plain = specification("naive", make("naive"), questions, model, settings.new_tokens)  # all methods' prompts
-    options: dict[str, Any] = {"dtype": model.dtype, "device": model.device, "max_context": model.max_context}
+    options: dict[str, Any] = {"dtype": plain.engine.dtype, "device": model.device, "max_context": model.max_context}
     lm = load_lm(model.source, threads=settings.threads, **options)
     examples = questions.examples(settings.prompts)
     prompts = [prompt_of(example, plain, lm.tokenizer, lm.shape.max_context) for example in examples]
