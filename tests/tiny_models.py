@@ -167,7 +167,7 @@ def dense(lm: LM, graph: PromptGraph, bias: Tensor | None = None) -> tuple[Tenso
         else:
             inner = F.gelu(inner, approximate="tanh")
         x = x + F.linear(inner, layer.down.weight, layer.down.bias)
-    return _norm(weights.norm, x) @ weights.head.T, torch.stack(attention)
+    return _norm(weights.norm, x) @ weights.head.weight.T, torch.stack(attention)
 
 
 def _norm(norm: Norm, x: Tensor) -> Tensor:

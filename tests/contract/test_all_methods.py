@@ -47,7 +47,7 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
         {"compressor": "finch"},
     ],
 }
-BY_CONTENT = {"cfic", "chunks", "free_extraction"}  # their calls follow from the text and what the model says of it
+BY_CONTENT = {"cfic", "chunks", "free_extraction", "long_llmlingua"}  # calls follow from the text itself
 BY_DEPTH = {"cache_blend"}  # its calls name layers, of which the tiny decoder has fewer; test_reuse_methods.py
 VARIANTS = [
     (name, options)

@@ -129,7 +129,7 @@ def embedded(lm: LM, tokens: Sequence[int]) -> Tensor:
 
 
 def logits(lm: LM, states: Tensor) -> Tensor:
-    return F.linear(lm.decoder.weights.norm(states), lm.decoder.weights.head)
+    return F.linear(lm.decoder.weights.norm(states), lm.decoder.weights.head.weight)
 
 
 # ---- moving

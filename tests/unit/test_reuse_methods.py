@@ -14,6 +14,7 @@ import tiny_models
 from ragauge import methods
 from ragauge.engines import LM, KVCache, Limits, ShapeLM, Span
 from ragauge.errors import UserError
+from ragauge.methods import long_llmlingua
 from ragauge.methods._base import plain_row
 from ragauge.methods._compressors import Context, kvzip
 from ragauge.methods._compressors.expected_attention import ExpectedAttention
@@ -473,3 +474,110 @@ def test_expected_attention_is_that_of_a_gaussian() -> None:
 def test_what_cannot_be_compressed_is_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         methods.make("compressed", **options)
+
+
+# ---- LongLLMLingua
+
+
+@pytest.fixture(scope="module")
+def llama() -> LM:
+    return tiny_models.tiny_lm(FAMILIES["llama"])
+
+
+def nll(lm: LM, before: list[int], ids: list[int]) -> Tensor:
+    """Negative log-probability of each of `ids` after `before`, by one plain pass."""
+    row = plain_row([*before, *ids])
+    return -lm.extend(lm.new_cache(len(row.ids)), [row], stage="x", logp=True).logp[0][len(before) - 1 :]
+
+
+def restricted(lm: LM, prompt: Prompt) -> list[int]:
+    return [*prompt.query, *lm.tokenizer(long_llmlingua.RESTRICTION, add_special_tokens=False)["input_ids"]]
+
+
+@pytest.mark.parametrize("reorder", [False, True])
+def test_nothing_compressed_is_the_ranked_prompt(llama: LM, reorder: bool) -> None:
+    prompt, method = tiny_prompt(), methods.make("long_llmlingua", rate=1.0, reorder=reorder)
+    answer = method.answer(llama, None, prompt, LIMITS)
+    surprise = [float(nll(llama, d, restricted(llama, prompt)).mean()) for d in prompt.documents]
+    assert [-s for s in answer.saliency] == pytest.approx(surprise, abs=1e-4)
+    ranked = sorted(range(4), key=lambda i: surprise[i])
+    assert answer.kept == tuple(ranked if reorder else range(4))
+    ordered = replace(prompt, documents=[prompt.documents[i] for i in answer.kept])
+    assert answer.ids == answered(llama, variant("naive"), ordered)[0]
+
+
+def test_tokens_that_the_question_makes_likelier_are_kept(llama: LM, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(long_llmlingua, "PIECE", 8)
+    monkeypatch.setattr(long_llmlingua, "EXTRA", -30)
+    prompt, asked = tiny_prompt([20, 30, 24], seed=2), []
+    monkeypatch.setattr(long_llmlingua, "read_plain", lambda engine, segments, limits: asked.append(segments) or [])
+    answer = methods.make("long_llmlingua", rate=0.6, dynamic=0.2).answer(llama, None, prompt, LIMITS)
+    question, begin = restricted(llama, prompt), prompt.preamble[:1]
+    target = 0.6 * (17 + 74) - 17
+    kept, budget = [], target - 30
+    for i in sorted(range(3), key=lambda i: -answer.saliency[i]):
+        kept.append(i)
+        budget -= len(prompt.documents[i])
+        if budget < 0:
+            break
+    share, text, expected = target / sum(len(prompt.documents[i]) for i in kept), [], []
+    for rank, i in enumerate(kept):
+        keep = min(1, share + (0.2 - 0.4 * rank / (len(kept) - 1) if len(kept) > 1 else 0))
+        expected.append([])
+        for at in range(0, len(prompt.documents[i]), 8):
+            piece = prompt.documents[i][at : at + 8]
+            gain = nll(llama, begin + text, piece) - nll(llama, begin + question + text, piece)
+            chosen = [piece[j] for j in sorted(gain.topk(round(keep * len(piece))).indices.tolist())]
+            text, expected[-1] = text + chosen, expected[-1] + chosen
+    assert asked == [[prompt.preamble, *expected, prompt.query, prompt.task]]
+    assert answer.kept == tuple(kept)
+
+
+# ---- the prefix tree
+
+
+def of(prompt: Prompt, *order: int) -> Prompt:
+    return replace(prompt, documents=[prompt.documents[i] for i in order])
+
+
+def read_online(lm: LM, method: Any, prompt: Prompt) -> list[int]:
+    """The lengths of the documents that are not found in the store; the answer is that of the plain prompt."""
+    state = method.prepare(lm, prompt)
+    with lm.tracing() as trace:
+        answer = method.answer(lm, state, prompt, LIMITS)
+    assert answer.ids == answered(lm, variant("naive"), of(prompt, *answer.kept))[0]
+    return [c.lengths[0] for c in trace if c.stage == "documents"]
+
+
+def test_prefixes_are_found_again(lm: LM) -> None:
+    prompt, method = tiny_prompt(), methods.make("prefix_tree")
+    asked = [of(prompt, 0, 1, 2), of(prompt, 0, 1, 3), of(prompt, 1, 0), of(prompt, 0, 1, 2), of(prompt, 0)]
+    assert [read_online(lm, method, p) for p in asked] == [[9, 14, 5], [11], [14, 9], [], []]
+    assert read_online(lm, methods.make("prefix_tree"), asked[0]) == [9, 14, 5]
+
+
+def test_documents_are_put_where_they_are_found(llama: LM) -> None:
+    prompt, method = tiny_prompt(), methods.make("prefix_tree", reorder=True)
+    asked = [of(prompt, 0, 1), of(prompt, 2, 1), of(prompt, 3, 1, 0), of(prompt, 1, 2)]
+    assert [read_online(llama, method, p) for p in asked] == [[9, 14], [5, 14], [11], []]
+
+
+@pytest.mark.parametrize(("policy", "stay"), [("lru", {1, 3}), ("pgdsf", {0, 3})])
+def test_leaves_of_least_worth_leave_a_full_store(llama: LM, policy: str, stay: set[int]) -> None:
+    """Room for two documents: one used often, one lately; a third takes the place of either."""
+    prompt = tiny_prompt([10, 10, 10, 10])
+    token = llama.new_cache(1)
+    token.length = 1
+    method = methods.make("prefix_tree", policy=policy, store_gb=25 * token.bytes / 1e9)
+    for i in (0, 0, 0, 1, 3):
+        read_online(llama, method, of(prompt, i))
+    [tree] = method._trees.values()
+    assert {prompt.documents.index(list(node.ids)) for node in tree.nodes()} == stay
+    assert tree.bytes <= tree.max_bytes
+
+
+def test_a_path_longer_than_the_store_is_kept_as_far_as_it_fits(llama: LM) -> None:
+    prompt, token = tiny_prompt([10, 10, 10]), llama.new_cache(1)
+    token.length = 1
+    method = methods.make("prefix_tree", store_gb=25 * token.bytes / 1e9)
+    assert [read_online(llama, method, prompt) for _ in range(2)] == [[10, 10, 10], [10]]

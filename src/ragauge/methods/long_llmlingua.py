@@ -1,0 +1,118 @@
+"""LongLLMLingua (Jiang et al., ACL 2024): documents ranked and their text compressed, by the decoder itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from pydantic import Field
+
+from ragauge.engines.protocol import Capabilities, Capability, Limits, Row, Span, SpanEngine
+from ragauge.evidence.request import token_ids
+from ragauge.methods._base import Answer, Method, read_plain
+from ragauge.prompts import Prompt, unit_steps
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+RESTRICTION = " We can get the answer to this question in the given documents."
+EXTRA = 100  # tokens by which the kept documents may exceed the budget
+PIECE = 200  # tokens compressed at a time
+
+
+@dataclass(frozen=True)
+class LongLLMLingua(Method):
+    """The question's own perplexity ranks the documents; tokens that the question makes likelier are kept.
+
+    Sections 4.1 to 4.3 of the paper; released code: microsoft/LLMLingua, `prompt_compressor.py`, with the options of
+    its README. Documents are ranked by the mean negative log-probability of the question and a restriction after them,
+    and kept until they exceed the budget. In pieces of 200 tokens, after the text compressed so far, a token's gain is
+    its negative log-probability without the question less that with it; of each document the share of tokens with the
+    largest gain is kept, more of those ranked first. The released code has a small language model for this; here it is
+    the one that answers. All of its passes are online. Subquestions and the recovery of compressed names are left out.
+    Requires log-probabilities.
+    """
+
+    requires: ClassVar[Capabilities] = frozenset({Capability.SPANS, Capability.TEXT, Capability.WEIGHTS})
+
+    rate: Annotated[float, Field(gt=0, le=1)] = 0.55  # share of the prompt's tokens that is left; 1 keeps all
+    dynamic: Annotated[float, Field(ge=0, le=1)] = 0.3  # what the first document's share gains, the last one's loses
+    reorder: bool = True  # the document ranked first stands first; else the order given
+
+    def answer(self, engine: SpanEngine, state: Any, prompt: Prompt, limits: Limits) -> Answer:
+        question = [*prompt.query, *token_ids(engine.tokenizer, RESTRICTION)]
+        surprise = [_surprise(engine, ids, question) for ids in prompt.documents]
+        ranked = sorted(range(len(surprise)), key=surprise.__getitem__)
+        lengths = [len(ids) for ids in prompt.documents]
+        around = len(prompt.preamble) + len(prompt.query) + len(prompt.task)
+        target = self.rate * (around + sum(lengths)) - around
+        kept = _within(ranked, lengths, target + EXTRA) if self.rate < 1 else ranked
+        left = {i: prompt.documents[i] for i in kept}
+        share = target / sum(lengths[i] for i in kept)
+        if share < 1:
+            left = dict(self._compressed(engine, left, share, [prompt.preamble[0], *question]))
+        order = tuple(i for i in (kept if self.reorder else sorted(kept)) if left[i])
+        ids = read_plain(engine, [prompt.preamble, *(left[i] for i in order), prompt.query, prompt.task], limits)
+        return Answer(ids, order, tuple(-s for s in surprise))
+
+    def _compressed(
+        self, engine: SpanEngine, documents: dict[int, list[int]], share: float, question: list[int]
+    ) -> Iterator[tuple[int, list[int]]]:
+        """Each document, in rank order, with what is left of it.
+
+        Args:
+            question: begins with the token that either text begins with.
+        """
+        tokens = sum(map(len, documents.values()))
+        plain, asked = (_Text(engine, start, tokens) for start in (question[:1], question))
+        for rank, (document, ids) in enumerate(documents.items()):
+            slope = 1 - 2 * rank / (len(documents) - 1) if len(documents) > 1 else 0.0
+            keep = min(1.0, max(0.0, share + slope * self.dynamic))
+            found: list[int] = []
+            for at in range(0, len(ids), PIECE):
+                piece = ids[at : at + PIECE]
+                gain = asked.logp(piece) - plain.logp(piece)
+                best = gain.sort(descending=True, stable=True).indices[: round(keep * len(piece))]
+                chosen = [piece[i] for i in sorted(best.tolist())]
+                plain.take(chosen)
+                asked.take(chosen)
+                found += chosen
+            yield document, found
+
+
+class _Text:
+    """A text that grows by what is kept of pieces that were tried after it."""
+
+    def __init__(self, engine: SpanEngine, start: Sequence[int], room: int) -> None:
+        self.engine, self.cache = engine, engine.new_cache(len(start) + room + PIECE)
+        self.waiting = list(start)  # tokens not in the cache yet: at least one, whose logits the next one needs
+
+    def logp(self, piece: Sequence[int]) -> Tensor:
+        """Log-probability of each token of a piece after the text: (token,)."""
+        length, ids = self.cache.length, [*self.waiting, *piece]
+        row = Row(ids, unit_steps(length, len(ids)), (Span(0, length),) if length else ())
+        read = self.engine.extend(self.cache, [row], stage="compress", logp=True)
+        self.cache.truncate(length + len(self.waiting) - 1)
+        return read.logp[0][-len(piece) :]
+
+    def take(self, chosen: Sequence[int]) -> None:
+        """Go on after these tokens of the piece tried last."""
+        self.waiting = [self.waiting[-1], *chosen]
+
+
+def _surprise(engine: SpanEngine, document: Sequence[int], question: Sequence[int]) -> float:
+    """Mean negative log-probability of a question after a document."""
+    text = _Text(engine, document, len(question))
+    return -float(text.logp(question).mean())
+
+
+def _within(ranked: Sequence[int], lengths: Sequence[int], budget: float) -> list[int]:
+    """The first documents until they exceed the budget; the one that does is kept."""
+    kept: list[int] = []
+    for document in ranked:
+        kept.append(document)
+        budget -= lengths[document]
+        if budget < 0:
+            break
+    return kept

@@ -1,0 +1,172 @@
+"""RAGCache's knowledge tree (Jin et al., 2024, arXiv 2404.12457), with CacheWeaver's order (arXiv 2606.19667)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from weakref import WeakKeyDictionary
+
+from pydantic import Field
+
+from ragauge.cost.flop import call_macs
+from ragauge.cost.trace import Call
+from ragauge.engines.protocol import Capabilities, Capability, Limits, Row, Span, SpanEngine
+from ragauge.methods._base import Answer, Method, generate, plain_row
+from ragauge.prompts import Prompt, unit_steps
+
+if TYPE_CHECKING:
+    from ragauge.engines.cache import KVCache
+
+Policy = Literal["pgdsf", "lru"]
+
+
+@dataclass(frozen=True)
+class PrefixTree(Method):
+    """A store of documents after the documents before them, filled by the questions of a run; answers are `naive`'s.
+
+    Section 5 of the paper; no released code was found. A node is a document behind all that stand before it in a
+    prompt, so what is found is what would be computed; the rest is read online and stored. When the store is full,
+    leaves go: those of least priority = clock + frequency x cost / size, where the clock is the priority of what went
+    last (`pgdsf`), or those not used for longest (`lru`). The paper profiles the cost in seconds; here it is the
+    engine's count of multiply-accumulates. Its speculative reading and its two levels of memory are left out. The
+    hit rate depends on the order of the questions; a run that is resumed begins with an empty store.
+    """
+
+    requires: ClassVar[Capabilities] = frozenset({Capability.SPANS})
+
+    policy: Policy = "pgdsf"
+    store_gb: Annotated[float, Field(gt=0)] = 1.0  # keys and values of all nodes
+    reorder: bool = False  # put the documents first that make the longest stored prefix (CacheWeaver)
+
+    def prepare(self, engine: SpanEngine, prompt: Prompt) -> _Tree:
+        tree = self._trees.setdefault(engine, _Tree(self.policy, self.store_gb * 1e9))
+        if tuple(prompt.preamble) not in tree.roots:
+            cache = engine.new_cache(len(prompt.preamble))
+            engine.extend(cache, [plain_row(prompt.preamble)], stage="preamble", offline=True)
+            tree.roots[tuple(prompt.preamble)] = _Node(cache, 0, None)
+        return tree
+
+    def answer(self, engine: SpanEngine, state: _Tree, prompt: Prompt, limits: Limits) -> Answer:
+        root = state.roots[tuple(prompt.preamble)]
+        order = state.longest(root, prompt.documents) if self.reorder else []
+        order += [i for i in range(len(prompt.documents)) if i not in order]
+        documents, question = [prompt.documents[i] for i in order], [*prompt.query, *prompt.task]
+        cache = state.read(engine, root, documents, len(question) + limits.max_new_tokens)
+        past = cache.length
+        row = Row(question, unit_steps(past, len(question)), (Span(0, past),))
+        read = engine.extend(cache, [row], stage="prompt", last_logits=True)
+        ids = generate(engine, cache, read.last_logits, float(past + len(question)), limits)
+        return Answer(ids, tuple(order))
+
+    @cached_property
+    def _trees(self) -> WeakKeyDictionary[SpanEngine, _Tree]:
+        """One for each engine, as long as this method and the engine live."""
+        return WeakKeyDictionary()
+
+
+@dataclass(eq=False)
+class _Node:
+    cache: KVCache  # the document's own tokens
+    cost: float  # multiply-accumulates of reading them after the ancestors
+    parent: _Node | None
+    ids: tuple[int, ...] = ()
+    children: dict[tuple[int, ...], _Node] = field(default_factory=dict)
+    uses: int = 0
+    used: int = 0  # when last, counted in uses of the tree
+    priority: float = 0.0
+
+
+class _Tree:
+    """Nodes within a limit of bytes; preambles are roots and stay."""
+
+    def __init__(self, policy: Policy, max_bytes: float) -> None:
+        self.policy, self.max_bytes = policy, max_bytes
+        self.roots: dict[tuple[int, ...], _Node] = {}
+        self.clock, self.now = 0.0, 0
+
+    def nodes(self, node: _Node | None = None) -> Iterator[_Node]:
+        """All documents below a node, or in the tree."""
+        for child in (node.children if node else self.roots).values():
+            if child.parent:
+                yield child
+            yield from self.nodes(child)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all documents' keys and values."""
+        return sum(node.cache.bytes for node in self.nodes())
+
+    def longest(self, node: _Node, documents: Sequence[Sequence[int]]) -> list[int]:
+        """The documents, by number, of the stored path below a node that holds the most of their tokens."""
+        return self._longest(node, documents, list(range(len(documents))))[1]
+
+    def _longest(self, node: _Node, documents: Sequence[Sequence[int]], left: Sequence[int]) -> tuple[int, list[int]]:
+        best: tuple[int, list[int]] = (0, [])
+        for i in left:
+            child = node.children.get(tuple(documents[i]))
+            if child:
+                tokens, rest = self._longest(child, documents, [j for j in left if j != i])
+                best = max(best, (tokens + len(documents[i]), [i, *rest]), key=lambda found: found[0])
+        return best
+
+    def read(self, engine: SpanEngine, root: _Node, documents: Sequence[Sequence[int]], room: int) -> KVCache:
+        """A cache of the root and the documents in this order, with `room` for more: stored ones and new ones."""
+        path, started = self._path(root, documents), time.perf_counter()
+        length = root.cache.length + sum(map(len, documents))
+        cache = engine.join(root.cache, [Span(0, root.cache.length)], length + room - root.cache.length)
+        for node in path:
+            cache.append(node.cache, Span(0, node.cache.length))
+        if path:
+            engine.note(Call("load", (), (), macs=0, seconds=time.perf_counter() - started))
+        node = path[-1] if path else root
+        for ids in documents[len(path) :]:
+            past = cache.length
+            row = Row(ids, unit_steps(past, len(ids)), (Span(0, past),))
+            [span] = engine.extend(cache, [row], stage="documents").spans
+            cost = call_macs(Call("documents", (len(ids),), (past,)), engine.shape)
+            node = _Node(engine.join(cache, [span], 0), cost, node, tuple(ids))
+            path.append(node)
+        self._keep(path)
+        return cache
+
+    def _path(self, root: _Node, documents: Sequence[Sequence[int]]) -> list[_Node]:
+        """The stored nodes of the documents, as far as there are any."""
+        path, node = [], root
+        for ids in documents:
+            found = node.children.get(tuple(ids))
+            if found is None:
+                break
+            path.append(found)
+            node = found
+        return path
+
+    def _keep(self, path: Sequence[_Node]) -> None:
+        """Count a use of these nodes, and add those that are new as far as they fit beside each other."""
+        self.now += 1
+        used = self.bytes
+        for node in path:
+            node.uses, node.used = node.uses + 1, self.now
+            node.priority = self.clock + node.uses * node.cost / node.cache.bytes
+            assert node.parent is not None
+            if node.ids in node.parent.children:
+                continue
+            while used + node.cache.bytes > self.max_bytes:
+                leaves = [leaf for leaf in self.nodes() if not leaf.children and leaf.used < self.now]
+                if not leaves:
+                    return
+                used -= self._evict(min(leaves, key=self._worth))
+            node.parent.children[node.ids] = node
+            used += node.cache.bytes
+
+    def _worth(self, node: _Node) -> float:
+        return node.priority if self.policy == "pgdsf" else node.used
+
+    def _evict(self, leaf: _Node) -> int:
+        """Remove a leaf; its bytes."""
+        assert leaf.parent is not None
+        del leaf.parent.children[leaf.ids]
+        self.clock = max(self.clock, leaf.priority)
+        return leaf.cache.bytes
