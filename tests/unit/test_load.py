@@ -63,6 +63,7 @@ def test_side_by_side_the_same_is_answered_sooner_or_together(
         written.setdefault(batch, []).append(tuple(ids))
 
     monkeypatch.setattr(Answer, "__init__", kept)
+    batch = "auto"
     methods = "naive,bm25,prompt_cache,superposition"
     options = ["--methods", methods, "--clients", "3", "--documents", documents, "--batch"]
     for batch in ("1", "3"):
@@ -71,6 +72,7 @@ def test_side_by_side_the_same_is_answered_sooner_or_together(
         together = [level["requests"][1]["start_at_s"] < level["requests"][0]["end_at_s"] for level in found["levels"]]
         assert together == [batch == "3"] * 4
     assert sorted(written["1"]) == sorted(written["3"])
+    assert measured(tmp_path / "x.json", material, *options, "auto")["protocol"]["batch"] > 1
 
 
 def test_documents_may_be_computed_within_each_request(

@@ -69,8 +69,12 @@ class LoadSettings(BaseModel):
     target_per_token_s: float | None = Field(
         None, gt=0, allow_inf_nan=False, description="longest time of each further token that counts, seconds"
     )
-    batch: int = Field(
-        1, ge=1, description="requests that are answered side by side, each admitted to the decoder's next pass"
+    batch: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
+        1,
+        description=(
+            "requests that are answered side by side, each admitted to the decoder's next pass; auto: as many as "
+            "memory and processor are good for"
+        ),
     )
     threads: int | None = Field(None, ge=1, description="threads of the decoder; default: all cores")
 

@@ -19,7 +19,7 @@ from ragauge.cost import load
 from ragauge.cost.load import Level, OneByOne, Request, Served, Server, Targets, WallClock
 from ragauge.cost.settings import LoadSettings
 from ragauge.engines import LM, Limits, SpanEngine, load_lm
-from ragauge.engines.batching import Batch, Seat, Task
+from ragauge.engines.batching import Batch, Seat, Task, fitting
 from ragauge.errors import UserError
 from ragauge.evaluation.inputs import Questions, specification
 from ragauge.evaluation.runner import prompt_of
@@ -63,15 +63,16 @@ def load_model(
     prompts = [prompt_of(example, plain, lm.tokenizer, lm.shape.max_context) for example in examples]
     unsupported = {name: reason for name, method in variants.items() if (reason := method.refusal(lm))}
     able = {name: method for name, method in variants.items() if name not in unsupported}
+    size = fitting(lm, _longest(prompts) + settings.new_tokens) if settings.batch == "auto" else settings.batch
     runs: list[dict[str, Any]] = []
     with bar(f"load on {questions.name}", "level", len(able) * len(levels)) as progress:
         for name, method in able.items():
             progress.set_postfix_str(name)
-            answering = _Answering(name, method, lm, prompts, settings)
+            answering = _Answering(name, method, lm, prompts, settings, size)
             for level in levels:
                 runs.append({"variant": name, **_level(answering, level, seed, allow_load)})
                 progress.update()
-    return load.result(_protocol(questions, lm, prompts, settings, seed), unsupported, runs)
+    return load.result(_protocol(questions, lm, prompts, settings, seed) | {"batch": size}, unsupported, runs)
 
 
 @dataclass
@@ -83,6 +84,7 @@ class _Answering:
     lm: LM
     prompts: Sequence[Prompt]
     settings: LoadSettings
+    size: int  # requests that are answered side by side
 
     def __post_init__(self) -> None:
         self.limits = Limits(max_new_tokens=self.settings.new_tokens, ignore_stop=True)
@@ -94,7 +96,7 @@ class _Answering:
         for place in range(len(self.prompts)):  # warm up, and read what a method reads when it is first asked
             self.one(place)
         for free in self.states.values():
-            free += [deepcopy(free[0], {id(self.here): self.here}) for _ in range(self.settings.batch - 1)]
+            free += [deepcopy(free[0], {id(self.here): self.here}) for _ in range(self.size - 1)]
 
     def one(self, place: int) -> tuple[float, float, int]:
         """Answer a prompt: when the first token and the last were known, and how many there were."""
@@ -121,7 +123,7 @@ class _Answering:
         return start, end, len(written)
 
     def server(self) -> Server:
-        return OneByOne(self.one, WallClock()) if self.settings.batch == 1 else _SideBySide(self)
+        return OneByOne(self.one, WallClock()) if self.size == 1 else _SideBySide(self)
 
 
 class _Here:
@@ -147,7 +149,7 @@ class _SideBySide:
     """Requests share the decoder's passes: one that arrives is admitted to the next of them, if there is room."""
 
     def __init__(self, answering: _Answering) -> None:
-        self._answering, self._batch = answering, Batch(answering.lm, answering.settings.batch)
+        self._answering, self._batch = answering, Batch(answering.lm, answering.size)
         self._requests: dict[Task[tuple[float, float, int]], Request] = {}
 
     @property
@@ -164,6 +166,12 @@ class _SideBySide:
         start, end, written = task.result()
         assert task.engine.first_token_at is not None
         return Served(self._requests.pop(task), start, task.engine.first_token_at, end, written)
+
+
+def _longest(prompts: Sequence[Prompt]) -> int:
+    """Tokens of the longest prompt."""
+    counts = [prompt.token_counts().values() for prompt in prompts]
+    return max(sum(sum(n) if isinstance(n, list) else n for n in of) for of in counts)
 
 
 def _level(answering: _Answering, level: Level, seed: int, allow_load: bool) -> dict[str, Any]:
