@@ -11,9 +11,10 @@ import torch
 import tiny_models
 from ragauge.cli import main
 from ragauge.engines import LM, load_lm, random_lm
+from ragauge.engines.onnx.graph import export
 from ragauge.errors import UserError
 from ragauge.generation.generation import generate
-from ragauge.generation.onnx.decoder import OnnxLM, export, export_model
+from ragauge.generation.onnx.decoder import OnnxLM, export_model
 from ragauge.generation.readers import Checkpoint
 from ragauge.generation.readers.joint import JointAttention
 from ragauge.generation.retrofit.adapters import Adapters

@@ -15,10 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ragauge.generation.onnx.runtime import (
+from ragauge.engines.onnx.runtime import (
     SLOTS,
     TOKENS,
-    OnnxModel,
     Slots,
     attend,
     causal,
@@ -26,6 +25,7 @@ from ragauge.generation.onnx.runtime import (
     past_sizes,
     write_origin,
 )
+from ragauge.generation.onnx.model import OnnxModel
 from ragauge.generation.reader import Tokens
 from ragauge.generation.readers import Checkpoint
 from ragauge.generation.retro_model.architecture import Attention, Layer, Retro

@@ -1,4 +1,4 @@
-"""What models in ONNX share: attention with a cache as input, the cache's slots, what a folder was exported from."""
+"""What decoders in ONNX share: attention with a cache as input, the cache's slots, what a folder was exported from."""
 
 from __future__ import annotations
 
@@ -11,10 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ragauge.engines.traced import Traced
 from ragauge.errors import UserError
-from ragauge.generation.readers import Checkpoint
-from ragauge.io.graphs import open_session
 from ragauge.io.records import replace_atomically
 
 BLOCK = 256  # slots by which a cache grows, so that attention does not cover a cache that is mostly empty
@@ -56,12 +53,12 @@ def attend(
 
 
 def write_origin(folder: Path, origin: Mapping[str, Any]) -> None:
-    """Say what a folder's graphs come from; written last, it also says that they are all there."""
+    """Record what a folder's graphs come from; written last, it also marks the folder as complete."""
     replace_atomically(folder / "about.json", (json.dumps(dict(origin), indent=1) + "\n").encode())
 
 
 def check_origin(folder: Path, origin: Mapping[str, Any]) -> dict[str, Any]:
-    """What `write_origin` wrote. Raises UserError where it is not there, or is not of `origin`."""
+    """What `write_origin` wrote. Raises UserError if it is missing or differs from `origin`."""
     path = folder / "about.json"
     try:
         found: dict[str, Any] = json.loads(path.read_bytes())
@@ -71,19 +68,6 @@ def check_origin(folder: Path, origin: Mapping[str, Any]) -> dict[str, Any]:
         if found.get(key) != value:
             raise UserError(f"{path}: {key} is {found.get(key)}, not {value}: exported from something else")
     return found
-
-
-class OnnxModel(Traced):
-    """The graphs of a folder in ONNX Runtime, as a model that reads neighbours."""
-
-    def __init__(self, folder: Path, names: Sequence[str], checkpoint: Checkpoint) -> None:
-        """
-        Raises:
-            UserError: a file that is missing or that ONNX Runtime cannot read; no GPU where one is asked for.
-        """
-        cuda = checkpoint.device != "cpu"
-        self.sessions = {name: open_session(folder / f"{name}.onnx", checkpoint.threads, cuda) for name in names}
-        self.tokenizer = checkpoint.tokenizer
 
 
 def past_sizes(session: Any) -> dict[str, tuple[int, int]]:
@@ -104,6 +88,11 @@ class Slots:
     def attended(self) -> int:
         """Slots that new tokens attend to."""
         return int((self.mask > HIDDEN).sum())
+
+    @property
+    def bytes(self) -> int:
+        """Of keys and values."""
+        return sum(states.nbytes for states in self.past.values())
 
     def feeds(self, names: Iterable[str] | None = None) -> dict[str, np.ndarray]:
         """The graph's inputs of these names; default: all."""

@@ -1,0 +1,55 @@
+"""ONNX Runtime: whole prompts alone, in float32, from a graph that is exported on first use."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ragauge.engines.protocol import Capabilities, Capability
+from ragauge.errors import UserError
+
+if TYPE_CHECKING:
+    from ragauge.engines.onnx.engine import OnnxEngine
+
+CAPABILITIES: Capabilities = frozenset({Capability.TEXT, Capability.WEIGHTS})
+
+
+def load(source: str, *, dtype: str, device: str, threads: int | None, max_context: int | None) -> OnnxEngine:
+    """The decoder and tokenizer of a source. Its graph is kept among the assets (4 bytes per parameter).
+
+    Raises:
+        UserError: a dtype other than float32; whatever the torch decoder raises on the source.
+    """
+    if dtype != "float32":
+        raise UserError(f"engine 'onnx' requires dtype 'float32', not {dtype!r}")
+    from ragauge import assets
+    from ragauge.assets.tokenizer import load_tokenizer
+    from ragauge.engines.checkpoint import read_shape
+    from ragauge.engines.onnx.engine import OnnxEngine
+    from ragauge.engines.onnx.graph import OnnxDecoder
+    from ragauge.io.graphs import open_session
+
+    folder = assets.resolve(source)
+    session = open_session(_exported(source, folder) / "decoder.onnx", threads, cuda=device != "cpu")
+    return OnnxEngine(OnnxDecoder(session), read_shape(folder, max_context), load_tokenizer(folder))
+
+
+def _exported(source: str, folder: Path) -> Path:
+    """The folder of the graph, written once for every state of the weights and of the exporting code."""
+    from ragauge import assets
+    from ragauge.assets import store
+    from ragauge.engines import lm
+    from ragauge.engines.onnx.graph import export
+    from ragauge.io.digest import digest
+
+    weights = assets.describe(source)["sha256"]
+    home = store.Store(store.home())
+    target = home.folder("onnx", folder.name, weights, digest("ragauge.engines.onnx.graph"))
+
+    def write(into: Path) -> dict[str, Any]:
+        decoder = lm.load(source).decoder
+        assert decoder is not None
+        export(decoder, into / "decoder.onnx")
+        return {"source": source, "sha256": weights}
+
+    return home.build(target, write)

@@ -1,0 +1,1 @@
+"""Decoders as ONNX graphs in ONNX Runtime."""

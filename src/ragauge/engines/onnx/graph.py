@@ -1,0 +1,104 @@
+"""A decoder as an ONNX graph with its cache as inputs.
+
+The graph takes new tokens, their positions and, for every layer, keys and values of a number of slots under a mask; it
+returns logits and the new tokens' keys and values. It does not return the cache: the caller writes the new states into
+their slots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ragauge.engines.decoder import Decoder
+from ragauge.engines.onnx.runtime import SLOTS, TOKENS, Slots, attend, causal, past_sizes
+from ragauge.engines.rope import alibi_bias
+from ragauge.errors import UnsupportedError
+from ragauge.io.graphs import write_graph
+
+CACHED_AT = "cached_positions"  # of slots; an input where the family's attention needs them (ALiBi)
+
+
+class _Graph(nn.Module):
+    """The decoder as a function of tensors alone."""
+
+    def __init__(self, decoder: Decoder) -> None:
+        super().__init__()
+        self.decoder = decoder
+
+    def forward(
+        self, ids: Tensor, positions: Tensor, mask: Tensor, past: Sequence[Tensor], cached_at: Tensor | None = None
+    ) -> tuple[Tensor, list[Tensor]]:
+        """(token,), (token,), (slot,) and keys and values (kv_head, slot, dim) by layer -> logits and the new ones."""
+        decoder, new = self.decoder, list[Tensor]()
+        shape, turn = decoder.shape, decoder.turn(positions)
+
+        def inner(index: int, normed: Tensor) -> Tensor:
+            parts = decoder.split(index, decoder.weights.layers[index].qkv(normed), turn)
+            q, k, v = (part.transpose(0, 1) for part in parts)
+            new.extend((k, v))
+            biases = self._biases(shape.kv_heads[index], positions, mask, cached_at)
+            return attend(q * shape.head_dim**-0.5, k, v, past[2 * index], past[2 * index + 1], *biases)
+
+        x = decoder.through(decoder.embedded(ids), inner)
+        return decoder.logits(decoder.weights.norm(x)), new
+
+    def _biases(
+        self, kv_heads: int, positions: Tensor, mask: Tensor, cached_at: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """What is added to scores of cached and of new keys."""
+        own, slopes = causal(positions.shape[0]), self.decoder.slopes
+        if slopes is None or cached_at is None:
+            return mask, own
+        cached, new = (alibi_bias(slopes, positions[None], keys[None])[0] for keys in (cached_at, positions))
+        return (cached + mask).unflatten(0, (kv_heads, -1)), (new + own).unflatten(0, (kv_heads, -1))
+
+
+def export(decoder: Decoder, path: Path) -> Path:
+    """Write a decoder as ONNX, its weights in a file beside it. Token and slot counts are dynamic, from 1 and 0.
+
+    Raises:
+        UnsupportedError: a decoder that is not in float32.
+    """
+    shape = decoder.shape
+    if decoder.weights.embedding.dtype != torch.float32:
+        raise UnsupportedError("ONNX export requires a decoder in float32")
+    tokens, slots = 3, 5
+    past = [torch.zeros(heads, slots, shape.head_dim) for heads in shape.kv_heads for _ in range(2)]
+    names = [f"{kind}_{layer}" for layer in range(shape.layers) for kind in ("k", "v")]
+    arguments: list[Any] = [torch.zeros(tokens, dtype=torch.long), torch.zeros(tokens), torch.zeros(slots), past]
+    dynamic: list[Any] = [{0: TOKENS}, {0: TOKENS}, {0: SLOTS}, [{1: SLOTS} for _ in past]]
+    inputs = ["ids", "positions", "mask", *(f"past_{name}" for name in names)]
+    if decoder.slopes is not None:
+        arguments.append(torch.zeros(slots))
+        dynamic.append({0: SLOTS})
+        inputs.append(CACHED_AT)
+    outputs = ["logits", *(f"new_{name}" for name in names)]
+    return write_graph(_Graph(decoder), path, tuple(arguments), tuple(dynamic), inputs, outputs)
+
+
+class OnnxDecoder:
+    """An exported decoder in ONNX Runtime."""
+
+    def __init__(self, session: Any) -> None:
+        self._session, self._sizes = session, past_sizes(session)
+        self.names = list(self._sizes)  # of cached keys and values
+        self._at = any(node.name == CACHED_AT for node in session.get_inputs())  # whether slots' positions matter
+
+    def slots(self, count: int = 0) -> Slots:
+        """An empty cache."""
+        return Slots(self._sizes, count)
+
+    def run(self, ids: Sequence[int], first: int, cached: Slots) -> tuple[np.ndarray, list[np.ndarray]]:
+        """Logits (token, vocab) and new keys and values (head, token, dim) of tokens from position `first` on."""
+        positions = np.arange(first, first + len(ids), dtype=np.float32)
+        feeds = {"ids": np.asarray(ids, np.int64), "positions": positions, **cached.feeds()}
+        if self._at:
+            feeds[CACHED_AT] = cached.positions
+        logits, *new = self._session.run(["logits", *(f"new_{name}" for name in self.names)], feeds)
+        return logits, new

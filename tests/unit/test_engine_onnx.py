@@ -1,0 +1,55 @@
+"""The engine onnx gives what the torch decoder gives, as far as the text level goes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ragauge import engines, methods
+from ragauge.engines import Engine, Limits
+from ragauge.errors import UserError
+from tiny_checkpoint import write_checkpoint
+
+PROMPT = [20 + i * 37 % 200 for i in range(300)]  # more than one piece
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Engine, Engine]:
+    """The torch decoder and the exported one."""
+    home = tmp_path_factory.mktemp("home")
+    source = f"path:{write_checkpoint(home / 'tiny')}"
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("RAGAUGE_HOME", str(home))
+        return engines.load(source), engines.load(source, "onnx", threads=1)
+
+
+def test_tokens_and_log_probabilities_are_those_of_torch(both: tuple[Engine, Engine]) -> None:
+    for limits in (Limits(12, ignore_stop=True), Limits(12), Limits(12, stop=("e",))):
+        torch, onnx = (engine.respond(PROMPT, limits, logp=True) for engine in both)
+        assert onnx.ids == torch.ids
+        assert onnx.logp == pytest.approx(torch.logp, abs=1e-4)
+        assert len(onnx.token_s) == len(onnx.ids)
+
+
+def test_calls_are_traced_alike(both: tuple[Engine, Engine]) -> None:
+    traces = []
+    for engine in both:
+        with engine.tracing() as trace:
+            engine.respond(PROMPT, Limits(5, ignore_stop=True), stage="naive")
+        traces.append([(call.stage, call.lengths, call.past, call.steps) for call in trace])
+        assert engine.peak_cache_bytes > 0
+    assert traces[0] == traces[1]
+
+
+def test_it_reads_whole_prompts_alone(both: tuple[Engine, Engine]) -> None:
+    _, onnx = both
+    assert methods.make("naive").refusal(onnx) is None
+    assert "key-value caches" in (methods.make("prompt_cache").refusal(onnx) or "")
+    with pytest.raises(UserError, match="context"):
+        onnx.respond([20] * (onnx.max_context + 1), Limits(1))
+
+
+def test_another_dtype_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="engine 'onnx' requires dtype 'float32', not 'bfloat16'"):
+        engines.load(f"path:{tmp_path}", "onnx", dtype="bfloat16")
