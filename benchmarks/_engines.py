@@ -66,12 +66,14 @@ class Ours(Engine):
         if unknown:
             raise NotHereError(f"the decoder has no option {', '.join(sorted(unknown))}")
         try:
-            self.lm = load_lm(setting.model, threads=setting.threads, **self.options)
+            self.lm = load_lm(setting.model, threads=setting.threads, **self.chosen(setting))
         except UserError as error:
             raise NotHereError(str(error)) from None
         self.computes = ", ".join(f"{key} {value}" for key, value in self.options.items())
-        if self.options.get("dtype") == "auto":
-            self.computes += f": {str(self.lm.dtype).removeprefix('torch.')}"
+
+    def chosen(self, setting: Setting) -> dict[str, Any]:
+        """The decoder's options."""
+        return self.options
 
     def answer(self, ids: Ids, new: int) -> Times:
         from ragauge.engines import Limits
@@ -112,7 +114,14 @@ class OursBfloat16(Ours):
 
 
 class OursAuto(Ours):
-    options = {"dtype": "auto"}
+    def chosen(self, setting: Setting) -> dict[str, Any]:
+        import torch
+
+        from ragauge.engines import fastest
+
+        torch.set_num_threads(setting.threads)  # the choice is of a number of threads
+        self.options = {"dtype": fastest.fastest("cpu")}
+        return self.options
 
 
 class OursInt8(Ours):

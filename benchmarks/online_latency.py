@@ -1,6 +1,7 @@
-"""What superposition saves a waiting user: k=1 against naive, by the paper's protocol, beside the roofline.
+"""What superposition saves a waiting user: k=1 against naive, by the paper's protocol, and all beside the roofline.
 
     python benchmarks/online_latency.py [--model smollm2-135m-instruct] [--dtypes float32,bfloat16] [--threads 2]
+        [--methods prompt_cache,attention_sort] [--json]
 
 Random tokens of the published lengths (a preamble of 39, 20 documents of 137, a question of 11, a task of 13) on random
 weights of the model's shape; 5 tokens are generated. What superposition prepares before the question is ready; the
@@ -15,10 +16,12 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from _common import finish
 from ragauge.cost import machine
 from ragauge.evaluation.costing import time_shape
 from ragauge.experiment.schema import Model
 from ragauge.methods import make
+from targets import Verdicts
 
 BASE, FAST = "naive", "superposition"
 
@@ -26,9 +29,10 @@ BASE, FAST = "naive", "superposition"
 def main() -> None:
     args = _arguments()
     rates = machine.measure(threads=args.threads)
+    verdicts, results = Verdicts(), {}
     for dtype in args.dtypes:
-        result = time_shape(
-            {BASE: make(BASE), FAST: make(FAST, top_k=1)},
+        results[dtype] = result = time_shape(
+            {BASE: make(BASE), FAST: make(FAST, top_k=1), **{name: make(name) for name in args.methods}},
             args.tokens,
             Model(source=args.model, dtype=dtype),
             threads=args.threads,
@@ -40,6 +44,8 @@ def main() -> None:
         if result["refused"]:
             sys.exit(f"{dtype}: {result['refused']}")
         _report(f"{args.model} {dtype}", result)
+        _judge(verdicts, dtype, result)
+    finish({"results": results}, verdicts, args.json)
 
 
 def _report(title: str, result: Mapping[str, Any]) -> None:
@@ -60,6 +66,14 @@ def _report(title: str, result: Mapping[str, Any]) -> None:
     )
 
 
+def _judge(verdicts: Verdicts, dtype: str, result: Mapping[str, Any]) -> None:
+    for name, times in result["summary"].items():
+        floor = _constant(result, name, "roofline_s")
+        verdicts.check("method_roofline", times["total_s"]["median"] / floor, of=f"{name} {dtype}")
+    if dtype == "float32":
+        verdicts.check("superposition_over_naive", _ratio(result, "total_s"))
+
+
 def _ratio(result: Mapping[str, Any], key: str) -> float:
     """Median of the naive trials over the median of superposition's."""
     return _constant(result, BASE, key) / _constant(result, FAST, key)
@@ -76,10 +90,14 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--model", default="smollm2-135m-instruct", help="a model whose shape is known, or a folder")
     parser.add_argument("--dtypes", type=lambda text: text.split(","), default=["float32", "bfloat16"])
+    parser.add_argument(
+        "--methods", type=lambda text: text.split(","), default=[], help=f"timed beside {BASE} and {FAST} with top_k=1"
+    )
     parser.add_argument("--threads", type=int, help="default: torch's own choice")
     parser.add_argument("--trials", type=int, default=30)
     parser.add_argument("--tokens", default="paper", help="token counts, by name or file")
     parser.add_argument("--allow-load", action="store_true", help="report although other processes were busy")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON in the last line")
     return parser.parse_args()
 
 

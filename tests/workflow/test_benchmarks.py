@@ -54,9 +54,23 @@ def test_peers_prints_times_ratios_and_reasons(root: Path, model: Path) -> None:
 def test_online_latency_prints_times_over_the_floor(root: Path, model: Path, tmp_path: Path) -> None:
     lengths = tmp_path / "lengths.json"
     lengths.write_text('{"preamble": 4, "documents": [30, 30, 30], "query": 5, "task": 3}')
-    sizes = ["--tokens", str(lengths), "--trials", "2", "--dtypes", "float32", "--allow-load"]
+    sizes = [
+        "--tokens",
+        str(lengths),
+        "--trials",
+        "2",
+        "--dtypes",
+        "float32",
+        "--allow-load",
+        "--methods",
+        "prompt_cache",
+        "--json",
+    ]
     output = benchmark(root, "online_latency.py", "--model", str(model), *sizes)
-    assert output.count("time over floor") == 2
+    assert output.count("time over floor") == 3
+    judged = [verdict["target"] for verdict in json.loads(output.splitlines()[-1])["targets"]]
+    roofline = [f"method_roofline {name} float32" for name in ("naive", "prompt_cache", "superposition")]
+    assert sorted(judged) == [*roofline, "superposition_over_naive"]
     assert re.search(r"naive over superposition: [\d.]+ in time, [\d.]+ between the floors, [\d.]+ in FLOPs", output)
 
 
