@@ -4,7 +4,8 @@ Each piece of work (a method that answers a question) runs in a thread of its ow
 calls over. Only one thread runs at any time, in an order that does not depend on the clock. Once all of them wait for
 results, one pass reads a piece of every call and decodes one token of every response: norms, linear layers and logits
 are computed for all tokens together, so that weights are read once, and each call attends to its own cache, where it
-lies. Results are those of one after another but for rounding.
+lies; responses attend together, on copies side by side (`shelves`). Results are those of one after another but for
+rounding.
 """
 
 from __future__ import annotations
@@ -25,16 +26,19 @@ from torch import Tensor
 
 from ragauge.cost.trace import Call
 from ragauge.engines.cache import KVCache
+from ragauge.engines.decoder import Part
 from ragauge.engines.lm import LM
 from ragauge.engines.passes import Asked, Head, Piece, Requests
 from ragauge.engines.protocol import Capabilities, Extension, Row
 from ragauge.engines.recorded import Ended, RecordedEngine
+from ragauge.engines.shelves import Place, Shelves
 from ragauge.engines.store import DocumentStore
 
 T = TypeVar("T")
 
 PASS_TOKENS = 1024  # new tokens of the calls that share a pass; a longer piece has a pass for itself and the responses
 MOST = {"cpu": 8, "cuda": 256}  # tasks side by side that `fitting` says: more do not make a processor faster
+COPIES = 3  # of a task's keys and values at most: methods that prune copy what they keep, and so does decoding
 SHARE = 0.5  # of the free memory, for keys and values; the rest is for what passes compute
 
 
@@ -50,6 +54,8 @@ class _Asked:
     requests: Requests[Any]
     response: bool  # one token after another, rather than many at a time
     alone: bool = False
+    more: int = 0  # tokens that a response has at most
+    place: Place | None = None  # of a response that is decoded on a shelf
     wants: Piece | Head | None = None  # the request that waits for its result; None: the call is over
     result: Any = None  # an exception where the call failed
 
@@ -150,7 +156,7 @@ class Seat(RecordedEngine):
     def decode(self, cache: KVCache, ids: list[int], position: float, most: int, ended: Ended | None) -> list[int]:
         """See `RecordedEngine.decode`."""
         requests = self._lm.passes.decoding(cache, ids, position, most, ended)
-        response: list[int] = self._task.ask(_Asked(self._lm, requests, response=True))
+        response: list[int] = self._task.ask(_Asked(self._lm, requests, response=True, more=most - len(ids)))
         return response
 
     def _extend_stored(
@@ -182,6 +188,7 @@ class Batch:
     def __init__(self, lm: LM, size: int) -> None:
         self.lm, self.size = lm, size
         self._waiting: deque[Task[Any]] = deque()
+        self._shelves = Shelves()
         self._live: dict[Task[Any], _Asked | None] = {}  # None: runs, or is done
 
     @property
@@ -216,6 +223,8 @@ class Batch:
         for shared in self._passes():
             _run(shared)
         for task, asked in list(self._live.items()):
+            if asked and asked.place and asked.wants is None:
+                asked.place.leave()
             if asked and asked.wants is None and self._over(task, asked.result):
                 done.append(task)
         return done
@@ -245,7 +254,9 @@ class Batch:
             asked.go_on()
             while asked.alone and asked.wants is not None:
                 _run([asked])
-            if asked.wants is not None:
+            if isinstance(asked.wants, Piece):
+                if asked.response and self.size > 1:
+                    asked.place = self._shelves.take(asked.wants.part.cache, asked.more)
                 self._live[task] = asked
                 return False
             answer = asked.result
@@ -267,13 +278,10 @@ class Batch:
 
 
 def fitting(lm: LM, tokens: int) -> int:
-    """How many tasks of so many tokens each the free memory is enough for, at least 1.
-
-    A task counts twice, as methods that prune copy what they keep.
-    """
-    one = KVCache(lm.shape, 1, lm.dtype, lm.device)
+    """How many tasks of so many tokens each the free memory is enough for, at least 1."""
+    one = lm.new_cache(1)
     one.length = 1
-    most = int(SHARE * _free_bytes(lm.device)) // (2 * tokens * one.bytes)
+    most = int(SHARE * _free_bytes(lm.device)) // (COPIES * tokens * one.bytes)
     return max(1, min(most, MOST[lm.device.type]))
 
 
@@ -311,10 +319,28 @@ def _together(shared: Sequence[_Asked], compute: Callable[[Sequence[_Asked]], Se
 
 
 def _states(shared: Sequence[_Asked]) -> Sequence[Tensor]:
-    pieces = [asked.wants for asked in shared if isinstance(asked.wants, Piece)]
-    x = pieces[0].x if len(pieces) == 1 else torch.cat([piece.x for piece in pieces])
-    states = shared[0].lm.decoder.read(x, [piece.part for piece in pieces], pieces[0].layers)
-    return states.split([piece.part.tokens for piece in pieces])
+    """Shelf by shelf, then what has a part of its own."""
+    by_shelf: dict[Any, list[_Asked]] = {}
+    for asked in sorted(shared, key=lambda asked: asked.place.row if asked.place else 0):
+        by_shelf.setdefault(asked.place.shelf if asked.place else id(asked), []).append(asked)
+    groups = list(by_shelf.values())
+    order = [asked for group in groups for asked in group]
+    x = [asked.wants.x for asked in order if isinstance(asked.wants, Piece)]
+    assert isinstance(order[0].wants, Piece)
+    joined = x[0] if len(x) == 1 else torch.cat(x)
+    states = order[0].lm.decoder.read(joined, [_part(group) for group in groups], order[0].wants.layers)
+    for asked in order:
+        if asked.place:
+            asked.place.cache.length += 1
+    found = dict(zip(map(id, order), states.split([part.shape[0] for part in x]), strict=True))
+    return [found[id(asked)] for asked in shared]
+
+
+def _part(group: Sequence[_Asked]) -> Part:
+    """Of one shelf's responses, or of one other call."""
+    parts = [asked.wants.part for asked in group if isinstance(asked.wants, Piece)]
+    places = [asked.place for asked in group if asked.place]
+    return places[0].shelf.part(places, torch.cat([part.positions for part in parts])) if places else parts[0]
 
 
 def _logits(shared: Sequence[_Asked]) -> Sequence[Tensor]:

@@ -76,6 +76,12 @@ class KVCache:
         per_token = sum(2 * k.shape[0] * k.shape[2] * k.element_size() for k in self.k)
         return self.length * per_token
 
+    @property
+    def plain(self) -> bool:
+        """Whether attention over it is over keys and values alone, all of a slot in every head."""
+        hooks = (self.bias, self.tempered, self.watch, self.beside, self.head_positions)
+        return all(hook is None for hook in hooks)
+
     def reserve(self, tokens: int) -> None:
         """Make room for `tokens` more; growing copies the whole cache, so reserve early."""
         needed = self.length + tokens

@@ -27,6 +27,7 @@ class Layout:
     query_slots: Tensor | None  # (new token,): place of each packed token in the padded (row * query) grid; None: dense
     mask: Tensor | None  # (row, 1, query, key) bool, True where attended; None: all, or causal when past is empty
     slots: Tensor | None = None  # (new token,): where the new tokens go; None: from `start` on
+    every: int | None = None  # each row's keys lie in the cache this many slots after those of the row before; a view
 
     @property
     def rows(self) -> int:
@@ -69,15 +70,21 @@ class Layout:
         """(kv_head, slot, dim) -> (row, kv_head, key, dim)."""
         if self.contiguous:
             return cached[:, : self.start + self.tokens].unsqueeze(0)
+        heads, _, dim = cached.shape
+        if self.every is not None:
+            by_row = cached.view(heads, -1, self.every, dim)[:, : self.rows, : max(self.past) + 1]
+            return by_row.transpose(0, 1)
         assert self.key_slots is not None
         rows, keys = self.key_slots.shape
-        heads, _, dim = cached.shape
         return cached.index_select(1, self.key_slots.flatten()).view(heads, rows, keys, dim).transpose(0, 1)
 
     def of_keys(self, values: Tensor) -> Tensor:
         """One value a slot -> one a key: (..., slot) -> (row, ..., key)."""
         if self.contiguous:
             return values[..., : self.start + self.tokens].unsqueeze(0)
+        if self.every is not None:
+            by_row = values.view(*values.shape[:-1], -1, self.every)[..., : self.rows, : max(self.past) + 1]
+            return by_row.movedim(-2, 0)
         return values[..., self.key_slots].movedim(-2, 0)
 
 
@@ -143,6 +150,27 @@ def lay_out_in_place(rows: Sequence[Row], cache: KVCache) -> Layout:
     mask = seen & (at <= own[:, None])
     tokens = len(row.ids)
     return Layout(length - tokens, (tokens,), (length - tokens,), True, None, None, mask[None, None], slots)
+
+
+def lay_out_steps(past: Sequence[int | None], every: int, device: torch.device) -> Layout:
+    """One new token after each of these pasts, which lie `every` slots apart from slot 0 on; None: there is no row."""
+    rows = [row for row, tokens in enumerate(past) if tokens is not None]
+    slots = torch.tensor([row * every + tokens for row, tokens in enumerate(past) if tokens is not None], device=device)
+    lengths = torch.tensor([tokens or 0 for tokens in past], device=device)
+    keys = torch.arange(int(max(tokens or 0 for tokens in past)) + 1, device=device)
+    mask = (keys <= lengths[:, None])[:, None, None]
+    dense = len(rows) == len(past)
+    return Layout(
+        0,
+        tuple(int(tokens is not None) for tokens in past),
+        tuple(tokens or 0 for tokens in past),
+        False,
+        None,
+        None if dense else torch.tensor(rows, device=device),
+        mask if len(set(past)) > 1 else None,
+        slots,
+        every,
+    )
 
 
 def _lower_right(new: int, past: int, device: torch.device) -> Tensor | None:

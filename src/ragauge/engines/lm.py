@@ -49,9 +49,7 @@ class LM(RecordedEngine):
 
     def decode(self, cache: KVCache, ids: list[int], position: float, most: int, ended: Ended | None) -> list[int]:
         """See `RecordedEngine.decode`."""
-        hooks = (cache.bias, cache.tempered, cache.watch, cache.beside, cache.head_positions)
-        plain = all(hook is None for hook in hooks)
-        if self.steps and plain and self.steps.ready(cache.length + most - 1):
+        if self.steps and cache.plain and self.steps.ready(cache.length + most - 1):
             ids = self.steps.continued(cache, ids, position, most, ended)
         return self.passes.alone(self.passes.decoding(cache, ids, position, most, ended))
 

@@ -166,11 +166,11 @@ def answers(
     """The record of each example, in the order in which they are done.
 
     Args:
-        batch: questions side by side, on an engine that can have them (`engines/batching.py`). What memory does not
-            suffice for beside others is asked again alone.
+        batch: questions side by side, where engine and method can have them (`engines/batching.py`). What memory does
+            not suffice for beside others is asked again alone.
     """
     size = questions_side_by_side(engine, examples, specification) if batch == "auto" else batch
-    if size == 1 or not isinstance(engine, LM):
+    if size == 1 or not isinstance(engine, LM) or method.sequential():
         yield from (ask(engine, method, example, specification) for example in examples)
         return
     again = []

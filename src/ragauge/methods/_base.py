@@ -89,6 +89,10 @@ class Method(ABC):
         """
         return None
 
+    def sequential(self) -> bool:
+        """Whether what one question reads is found by the next, so that none are answered side by side."""
+        return False
+
     def refusal(self, engine: Engine) -> str | None:
         """Why the method cannot run on this engine, in one line; None where it can."""
         return mismatch(self.required(), engine.capabilities) or self.unsupported(cast(SpanEngine, engine))

@@ -53,6 +53,9 @@ class Wrapper(Method):
     def unsupported(self, engine: SpanEngine) -> str | None:
         return self.wrapped.unsupported(engine)
 
+    def sequential(self) -> bool:
+        return self.wrapped.sequential()
+
     def prepare(self, engine: SpanEngine, prompt: Prompt) -> Any:
         return self.wrapped.prepare(engine, prompt)
 

@@ -41,6 +41,9 @@ class PrefixTree(Method):
     store_gb: Annotated[float, Field(gt=0)] = 1.0  # keys and values of all nodes
     reorder: bool = False  # put the documents first that make the longest stored prefix (CacheWeaver)
 
+    def sequential(self) -> bool:
+        return True
+
     def prepare(self, engine: SpanEngine, prompt: Prompt) -> _Tree:
         tree = self._trees.setdefault(engine, _Tree(self.policy, self.store_gb * 1e9))
         if tuple(prompt.preamble) not in tree.roots:
