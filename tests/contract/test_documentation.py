@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pkgutil
 import re
+import runpy
 import shlex
 from dataclasses import fields
 from pathlib import Path
@@ -57,6 +58,12 @@ def test_every_method_and_option_is_described(root: Path, method: str) -> None:
     for option in fields(registry.component("method", method, Method)):
         assert f"`{option.name}`" in page, option.name
         assert method == "superposition" or f"`{option.name}`" in row[0], option.name
+
+
+def test_the_drawing_of_methods_is_what_its_script_writes(root: Path) -> None:
+    script = runpy.run_path(str(root / "docs/reuse_methods.py"))
+    assert text(root, "docs/reuse_methods.svg") == script["drawn"]()
+    assert {panel.name for panel in script["PANELS"]} <= set(registry.names("method"))
 
 
 def test_every_data_set_and_metric_is_described(root: Path) -> None:

@@ -239,3 +239,10 @@ def test_reference_runs_of_pipelines_ask_no_question(root: Path, name: str) -> N
 def test_shipped_configurations_are_valid(root: Path, name: str) -> None:
     checked = schema.load(root / name)
     assert set(checked.item_names()) == set(registry.names("item"))
+
+
+def test_the_configuration_of_reuse_has_every_method_of_it(root: Path) -> None:
+    checked = schema.load(root / "configs/reuse.yaml")
+    reuse = {"parallel_windows", "ape", "naive_reuse", "epic", "cache_blend", "prophet_kv", "parallel_experts"}
+    reuse |= {"compressed", "long_llmlingua", "prefix_tree"}
+    assert reuse <= {variant.method for variant in checked.methods.values()}

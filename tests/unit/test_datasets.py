@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import gzip
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ragauge import datasets
-from ragauge.datasets._base import _load_from_hub, shuffled_order
+from ragauge.datasets._base import Document, _load_from_hub, shuffled_order
 from ragauge.errors import UserError
 from ragauge.io.jsonl import read_jsonl
 
@@ -76,6 +77,29 @@ def test_gold_position(tmp_path: Path, shuffle: bool) -> None:
     assert example.documents[3].title == "T0"
     if not shuffle:
         assert [d.title for d in example.documents] == ["T1", "T2", "T3", "T0", "T4"]
+
+
+@pytest.mark.parametrize("name", ["nq_open", "musique"])
+def test_fewer_and_joined_documents(tmp_path: Path, name: str) -> None:
+    """The gold ones stay, then the first others; documents joined as they stand are gold where one of them was."""
+    record = nq_record() if name == "nq_open" else musique_record()
+    load = partial(
+        datasets.load, name, data=write(tmp_path, record), **({"shuffle": False} if name == "nq_open" else {})
+    )
+    [whole], [three], [pairs] = load(), load(documents=3), load(documents=3, joined=2)
+    first = [i for i in range(5) if i not in whole.gold][: 3 - len(whole.gold)]
+    assert [d.title for d in three.documents] == [f"T{i}" for i in sorted([*whole.gold, *first])]
+    assert [three.documents[g] for g in three.gold] == [whole.documents[g] for g in whole.gold]
+    one, two, _ = three.documents
+    assert pairs.documents == (Document(one.title, f"{one.text}\n{two.title}: {two.text}"), three.documents[2])
+    assert pairs.gold == tuple(sorted({g // 2 for g in three.gold}))
+    for options, said in (
+        ({"documents": 6}, "to 5 documents can be kept, not 6"),
+        ({"documents": 0}, f"dataset {name}: documents must be a positive integer, not 0"),
+        ({"joined": "2"}, f"dataset {name}: joined must be a positive integer, not '2'"),
+    ):
+        with pytest.raises(UserError, match=said):
+            load(**options)
 
 
 def test_musique_answers_hold_aliases_once(tmp_path: Path) -> None:

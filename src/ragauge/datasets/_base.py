@@ -140,6 +140,37 @@ def reordered(example: Example, order: Sequence[int]) -> Example:
     return replace(example, documents=documents, gold=gold, gold_stretches=stretches)
 
 
+def check_counts(name: str, documents: int | None, joined: int) -> None:
+    """Raise UserError where the options `documents` and `joined` are not counts."""
+    for option, value in (("documents", documents), ("joined", joined)):
+        if (value is not None or option == "joined") and (type(value) is not int or value < 1):
+            raise UserError(f"dataset {name}: {option} must be a positive integer, not {value!r}")
+
+
+def fewer(example: Example, count: int | None, place: str) -> Example:
+    """The example with its gold documents and as many of the others, from the first on, as make `count`; None: all."""
+    if count is None:
+        return example
+    others = [i for i in range(len(example.documents)) if i not in example.gold]
+    if not len(example.gold) <= count <= len(example.documents):
+        raise UserError(f"{place}: {len(example.gold)} to {len(example.documents)} documents can be kept, not {count}")
+    kept = sorted([*example.gold, *others[: count - len(example.gold)]])
+    documents = tuple(example.documents[i] for i in kept)
+    return replace(example, documents=documents, gold=tuple(kept.index(g) for g in example.gold))
+
+
+def joined(example: Example, size: int) -> Example:
+    """The example with `size` adjacent documents at a time as one, under the first one's title; gold if one was."""
+    if size == 1:
+        return example
+    groups = [example.documents[at : at + size] for at in range(0, len(example.documents), size)]
+    documents = tuple(
+        Document(first.title, "\n".join([first.text, *(f"{d.title}: {d.text}" for d in rest)]))
+        for first, *rest in groups
+    )
+    return replace(example, documents=documents, gold=tuple(sorted({g // size for g in example.gold})))
+
+
 def _text_of(example: Example, stretch: Stretch) -> str:
     """The text of a stretch; empty if it is out of range."""
     text = example.documents[stretch.document].text if 0 <= stretch.document < len(example.documents) else ""

@@ -8,7 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ragauge.datasets._base import Dataset, Document, Example, out_of_reach, reordered, shuffled_order
+from ragauge.datasets._base import (
+    Dataset,
+    Document,
+    Example,
+    check_counts,
+    fewer,
+    joined,
+    out_of_reach,
+    reordered,
+    shuffled_order,
+)
 from ragauge.errors import UserError
 from ragauge.io.jsonl import field, objects, strings
 
@@ -36,8 +46,11 @@ class NQOpen(Dataset):
     archive: ClassVar[tuple[str, float] | None] = ("nq_open", 0.01)
     shuffle: bool = True  # put each question's documents in a fixed random order
     gold_position: int | None = None  # then move the gold document to this place, from 0; None leaves it
+    documents: int | None = None  # keep so many: the gold one and the first others; None: all
+    joined: int = 1  # join so many documents, as they then stand, to one
 
     def __post_init__(self) -> None:
+        check_counts("nq_open", self.documents, self.joined)
         if not isinstance(self.shuffle, bool):
             raise UserError(f"dataset nq_open: shuffle must be true or false, not {self.shuffle!r}")
         place = self.gold_position
@@ -62,7 +75,8 @@ class NQOpen(Dataset):
             answers=strings(record, "answers", place),
             gold=tuple(i for i, (c, at) in enumerate(contexts) if field(c, "isgold", bool, at)),
         )
-        return reordered(example, self._order(example, place))
+        example = fewer(example, self.documents, place)
+        return joined(reordered(example, self._order(example, place)), self.joined)
 
     def _order(self, example: Example, place: str) -> list[int]:
         """The former place of each document, in the new order."""
