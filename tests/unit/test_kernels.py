@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -41,13 +42,13 @@ def empty_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def quick(monkeypatch: pytest.MonkeyPatch, fastest: str = "vector") -> list[torch.dtype]:
+def quick(monkeypatch: pytest.MonkeyPatch, fastest: str = "vector", load: float = 0.0) -> list[torch.dtype]:
     """In place of measuring: the data types that were asked for."""
     asked: list[torch.dtype] = []
 
     def measure(dtype: torch.dtype) -> dict[str, Any]:
         asked.append(dtype)
-        return {Classes.ONE: {"kernel": fastest, "seconds": {fastest: 1.0}, "load_share": 0.0}}
+        return {Classes.ONE: {"kernel": fastest, "seconds": {fastest: 1.0}, "load_share": load}}
 
     monkeypatch.setattr(measured, "measure", measure)
     return asked
@@ -118,6 +119,16 @@ def test_the_table_is_measured_once_and_a_damaged_or_foreign_one_again(
         path.write_text(damage)
         measured.choice(torch.float32, "measured")
     assert asked[2:] == [torch.float32] * 4
+
+
+def test_a_table_made_under_load_is_measured_again_later(empty_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = quick(monkeypatch, load=0.5)
+    for age_s, times in ((0, 1), (60, 1), (2 * measured.LOADED_S, 2)):
+        measured.choice(torch.float32, "measured")
+        path = measured.table_path()
+        os.utime(path, (path.stat().st_mtime - age_s,) * 2)
+        measured.choice(torch.float32, "measured")
+        assert len(asked) == times
 
 
 def test_threads_have_tables_of_their_own(empty_home: Path) -> None:

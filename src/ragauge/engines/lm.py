@@ -11,7 +11,7 @@ import torch
 
 from ragauge.assets.tokenizer import load_tokenizer
 from ragauge.cost import hardware
-from ragauge.cost.hardware import DEVICES
+from ragauge.cost.hardware import AUTO, DEVICES
 from ragauge.cost.shape import Shape
 from ragauge.engines.backends import torch as backend
 from ragauge.engines.cache import KVCache
@@ -66,6 +66,7 @@ def load(
     """The decoder and tokenizer of a catalogued model, a prefixed source (`hf:`, `pypi:`, `path:`) or a local folder.
 
     Args:
+        dtype: float32, bfloat16, float16, or auto: the fastest one on this machine.
         max_context: tokens that it reads, in place of those it was trained on.
         weights: how matrices are kept, one of `cost.hardware.WEIGHTS`.
 
@@ -78,6 +79,10 @@ def load(
     _set_threads(threads)
     folder = Path(assets.resolve(source))
     shape, target = read_shape(folder, max_context), _device(device)
+    if dtype == AUTO:
+        from ragauge.engines.fastest import fastest
+
+        dtype = fastest(device, threads)
     _choose_kernels(target, _dtype(dtype))
     return LM(Decoder(shape, read_weights(folder, _dtype(dtype), target, weights)), load_tokenizer(folder))
 

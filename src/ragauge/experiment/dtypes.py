@@ -33,18 +33,21 @@ def resolved(config: Config, former: Path) -> Config:
     return config.model_copy(update={"models": {**config.models, **kept}})
 
 
-def with_dtype(model: Model, dtype: str | None = None, allowed: Sequence[str] | None = None) -> Model:
+def with_dtype(
+    model: Model, dtype: str | None = None, allowed: Sequence[str] | None = None, threads: int | None = None
+) -> Model:
     """The model with a data type in the place of `auto`: this one or, where it is None, the fastest on this machine.
 
     Args:
         allowed: those to choose among; None: all that are tried.
+        threads: that the model will run on; None: torch's own choice.
     """
     if model.dtype != AUTO:
         return model
     if dtype is None:
         from ragauge.engines import fastest
 
-        dtype = fastest.fastest(model.device, allowed=allowed or fastest.CANDIDATES)
+        dtype = fastest.fastest(model.device, threads, allowed or fastest.CANDIDATES)
     return model.model_copy(update={"dtype": dtype})
 
 

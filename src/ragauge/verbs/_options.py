@@ -202,7 +202,8 @@ def model(args: argparse.Namespace, config: Config | None, known: bool = True) -
         chosen = checked_options(Model, {"source": args.model, **stated})
     if chosen.kernels:
         os.environ["RAGAUGE_KERNELS"] = chosen.kernels  # of this process and of those that it starts
-    return with_dtype(chosen, recorded_dtype(args.out) if getattr(args, "out", None) else None)
+    recorded = recorded_dtype(args.out) if getattr(args, "out", None) else None
+    return with_dtype(chosen, recorded, threads=getattr(args, "threads", None))
 
 
 def check_timed(args: argparse.Namespace, model: Model) -> None:

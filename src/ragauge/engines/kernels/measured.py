@@ -37,7 +37,8 @@ FEW_ROWS, MANY_ROWS, QUERIES = 8, 256, 512
 
 GAIN = 0.95  # the part of torch's own time that another kernel may take at most
 HOPELESS = 3  # times the least time of all, after two rounds
-ROUNDS, BUDGET_S = 6, 0.3  # at least so many rounds and, if they are short, as many as fit, for each class
+ROUNDS, BUDGET_S, MOST_S = 6, 0.3, 1.5  # of each class: rounds, for longer if they are short and fewer if they are long
+LOADED, LOADED_S = 0.25, 3600.0  # a table made under more than this load is measured again after so many seconds
 
 Task = Callable[[Kernel], object]
 
@@ -127,7 +128,7 @@ def machine() -> dict[str, Any]:
         "capability": torch.backends.cpu.get_cpu_capability(),
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
-        "code": digest(__name__, without={"ragauge.cost.machine"}),
+        "code": digest(candidates.__name__),
     }
 
 
@@ -144,7 +145,7 @@ def _measured(kernels: Mapping[str, Kernel], task: Task) -> dict[str, Any]:
     running = dict(kernels)
     started, done = time.perf_counter(), 0
     with competing_load() as load:
-        while done < ROUNDS or time.perf_counter() - started < BUDGET_S:
+        while done < 2 or (spent := time.perf_counter() - started) < BUDGET_S or (done < ROUNDS and spent < MOST_S):
             least = halves[done % 2]
             for name, kernel in running.items():
                 least[name] = min(least.get(name, math.inf), _seconds(task, kernel))
@@ -210,4 +211,11 @@ def _read(path: Path) -> dict[str, Any]:
         check(found["kernels"], str(path))
     except (OSError, ValueError, KeyError, TypeError, RecursionError, UserError):
         return {}
-    return dict(found["kernels"]) if found.get("machine") == machine() else {}
+    if found.get("machine") != machine():
+        return {}
+    old = time.time() - path.stat().st_mtime > LOADED_S
+    return {dtype: table for dtype, table in found["kernels"].items() if not (old and _loaded(table))}
+
+
+def _loaded(table: Mapping[str, Any]) -> bool:
+    return max((row.get("load_share", 0.0) for row in table.values()), default=0.0) > LOADED
