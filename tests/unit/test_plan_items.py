@@ -66,6 +66,10 @@ ANSWERS: dict[str, dict[str, set[str]]] = {
         "wiki_multi": MULTI | ITERATED,
         "wiki_long": LONG | CFIC | ABLATED,
     },
+    "reuse_table": {
+        "wiki_single": {"naive", "prompt_cache"} | SWEPT,
+        "wiki_multi": {"naive", "prompt_cache", "superposition_k4"},
+    },
     "documents_reuse": {
         "wiki_single": {"naive", "prompt_cache", "bm25_k1", "dense_k1"} | SWEPT,
         "wiki_long": {"cfic", "cfic_k1", "free_extraction"},

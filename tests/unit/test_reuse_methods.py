@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ import tiny_models
 from ragauge import methods
 from ragauge.engines import LM, KVCache, Limits, ShapeLM, Span
 from ragauge.errors import UserError
+from ragauge.items import reuse_table
 from ragauge.methods import long_llmlingua
 from ragauge.methods._base import plain_row
 from ragauge.methods._compressors import Context, kvzip
@@ -581,3 +583,21 @@ def test_a_path_longer_than_the_store_is_kept_as_far_as_it_fits(llama: LM) -> No
     token.length = 1
     method = methods.make("prefix_tree", store_gb=25 * token.bytes / 1e9)
     assert [read_online(llama, method, prompt) for _ in range(2)] == [[10, 10, 10], [10]]
+
+
+@pytest.mark.parametrize(
+    ("asked", "share"),
+    [
+        (variant("naive_reuse"), 0.0),
+        (variant("epic", tokens=3), 12 / 39),
+        (variant("prophet_kv", recompute=0.2), 7 / 39),
+        (variant("cache_blend", recompute=0.2), 2 / 3 + 7 / 39 / 3),
+        (variant("prefix_tree"), 0.0),
+    ],
+    ids=str,
+)
+def test_the_item_counts_what_is_read_again(llama: LM, asked: Variant, share: float) -> None:
+    prompt = tiny_prompt()
+    trace, _ = traced(llama, asked, prompt)
+    run: Any = SimpleNamespace(shape=llama.shape, traces={"q": trace}, records={"q": {"tokens": prompt.token_counts()}})
+    assert reuse_table._read_again(run)["q"] == pytest.approx(share)
