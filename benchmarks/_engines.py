@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import tempfile
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 Ids = Sequence[int]
@@ -76,10 +74,7 @@ class Ours(Engine):
         return self.options
 
     def answer(self, ids: Ids, new: int) -> Times:
-        from ragauge.engines import Limits
-
-        times = self.lm.respond(list(ids), Limits(max_new_tokens=new, ignore_stop=True)).token_s
-        return times[0], times[-1]
+        return _times(self.lm, ids, new)
 
     def answer_many(self, prompts: Sequence[Ids], new: int) -> float:
         from ragauge.engines import Limits
@@ -103,6 +98,13 @@ class Ours(Engine):
 
 def _respond(engine: Any, ids: list[int], limits: Any) -> Any:
     return engine.respond(ids, limits)
+
+
+def _times(engine: Any, ids: Ids, new: int) -> Times:
+    from ragauge.engines import Limits
+
+    times = engine.respond(list(ids), Limits(max_new_tokens=new, ignore_stop=True)).token_s
+    return times[0], times[-1]
 
 
 class OursFloat32(Ours):
@@ -212,28 +214,18 @@ class TransformersCompiled(Transformers):
 
 
 class OnnxRuntime(Engine):
-    """The decoder as `ragauge export` writes it."""
+    """Our engine `onnx`: the decoder's graph, exported on first use."""
 
     computes = "float32, weights and cache"
 
     def __init__(self, setting: Setting) -> None:
         super().__init__(setting)
-        from ragauge.engines import load_lm
-        from ragauge.generation.onnx.decoder import OnnxLM, export_model
-        from ragauge.generation.readers import Checkpoint
+        from ragauge import engines
 
-        self._folder = tempfile.TemporaryDirectory()
-        folder = Path(self._folder.name)
-        export_model(load_lm(setting.model, threads=setting.threads), folder, {})
-        self.lm = OnnxLM(folder, Checkpoint(threads=setting.threads))
+        self.lm = engines.load(setting.model, "onnx", threads=setting.threads)
 
     def answer(self, ids: Ids, new: int) -> Times:
-        started = time.perf_counter()
-        reader = self.lm.open()
-        logits = reader.read(list(ids))[-1]
-        first = time.perf_counter() - started
-        reader.decode(logits, new)
-        return first, time.perf_counter() - started
+        return _times(self.lm, ids, new)
 
 
 # ---- OpenVINO GenAI

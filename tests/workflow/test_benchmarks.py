@@ -74,6 +74,15 @@ def test_online_latency_prints_times_over_the_floor(root: Path, model: Path, tmp
     assert re.search(r"naive over superposition: [\d.]+ in time, [\d.]+ between the floors, [\d.]+ in FLOPs", output)
 
 
+def test_gpu_runs_on_a_processor_too(root: Path, model: Path) -> None:
+    lengths = ["--context", "8", "--new-tokens", "3", "--prompt", "12", "--side", "2", "--side-context", "4"]
+    options = ["--device", "cpu", "--dtype", "float32", "--trials", "1", "--side-new-tokens", "2", "--json"]
+    output = benchmark(root, "gpu.py", "--model", str(model), *lengths, *options, threads=False)
+    result = json.loads(output.splitlines()[-1])
+    assert result["rates"]["side_by_side_tokens_per_s"] > 0
+    assert {verdict["target"] for verdict in result["targets"]} == {"gpu_decode_roofline", "gpu_prefill_rate"}
+
+
 def test_cfic_prints_the_ratios_of_its_strategies(root: Path, model: Path, tmp_path: Path) -> None:
     context = " ".join(f"Sentence {i} is here." for i in range(60))
     record = {"input": "who?", "context": context, "answers": ["I"], "_id": "x1"}

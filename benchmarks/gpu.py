@@ -1,0 +1,144 @@
+"""Decoding and prefill on a GPU at the shape of a 7B model with random weights: how far from what the device can do?
+
+    python benchmarks/gpu.py [--model llama-2-7b] [--dtype bfloat16] [--context 1000] [--side 64] [--json]
+
+Decoding replays a CUDA graph of one token. Its floor is the roofline of its own trace at the rates that are measured
+first; prefill is compared with the measured rate of matrix products. `--side` prompts are then answered together, and
+by vLLM, with dummy weights of the same shape, where it is installed and `--vllm` names a folder with the model's
+configuration.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import torch
+
+from _common import Task, finish, interleaved, load_line, times
+from ragauge.cost import gap, machine, shapes
+from ragauge.cost.flop import flop
+from ragauge.cost.roofline import matmul_rate
+from ragauge.engines import LM, Limits, random_lm
+from ragauge.engines.batching import Batch
+from ragauge.evaluation import costing
+from targets import Verdicts
+
+
+def main() -> None:
+    args = _arguments()
+    if args.device == "cuda" and not torch.cuda.is_available():
+        verdicts = Verdicts()
+        for name in ("gpu_decode_roofline", "gpu_prefill_rate"):
+            verdicts.skip(name, "torch finds no CUDA device here")
+        finish({}, verdicts, args.json)
+        return
+    rates = machine.measure(device=args.device)
+    room = max(args.prompt, args.context) + args.new_tokens + 1
+    shape = shapes.with_context(costing.shape_of(args.model), room)
+    lm = random_lm(shape, dtype=args.dtype, device=args.device)
+    draw = random.Random(0)
+    ids = [draw.randrange(lm.shape.vocab) for _ in range(room)]
+    work = {
+        "decode": (ids[: args.context], args.new_tokens + 1),
+        "context": (ids[: args.context], 1),
+        "prefill": (ids[: args.prompt], 1),
+    }
+    answered: dict[str, Task] = {name: partial(_answer, lm, *of) for name, of in work.items()}
+    prompts = [ids[i : i + args.side_context] for i in range(args.side)]
+    answered["side by side"] = partial(_together, lm, prompts, args.side_new_tokens)
+    if args.vllm:
+        answered["side by side, vLLM"] = _vllm(args, prompts)
+    seconds, load = interleaved(answered, args.trials)
+    found = {name: times(of) for name, of in seconds.items()}
+    stages = {name: _stages(lm, *of, rates) for name, of in work.items()}
+    print(f"{args.model} {args.dtype} on {_device(args)}, {args.trials} interleaved trials; {load_line(load)}")
+    result = {"times": found, "machine": rates, "stages": stages, "rates": _report(lm, args, found, stages, rates)}
+    verdicts = Verdicts()
+    verdicts.check("gpu_decode_roofline", result["rates"]["decode_over_roofline"])
+    verdicts.check("gpu_prefill_rate", result["rates"]["prefill_over_matmul_rate"])
+    finish(result, verdicts, args.json)
+
+
+def _answer(lm: LM, ids: Sequence[int], new: int) -> None:
+    lm.respond(list(ids), Limits(max_new_tokens=new, ignore_stop=True))
+    lm.synchronize()
+
+
+def _together(lm: LM, prompts: Sequence[Sequence[int]], new: int) -> None:
+    with Batch(lm, len(prompts)) as batch:
+        for task in batch.run(partial(_respond, ids=list(ids), new=new) for ids in prompts):
+            task.result()
+    lm.synchronize()
+
+
+def _respond(engine: Any, ids: list[int], new: int) -> Any:
+    return engine.respond(ids, Limits(max_new_tokens=new, ignore_stop=True))
+
+
+def _stages(lm: LM, ids: Sequence[int], new: int, rates: dict[str, Any]) -> dict[str, Any]:
+    """By stage: seconds, roofline and multiplications of one answer, and the FLOPs of all of it."""
+    with lm.tracing() as trace:
+        _answer(lm, ids, new)
+    return {**gap.stages(trace, lm.shape, lm.dtype, rates), "flop": flop(trace, lm.shape)}
+
+
+def _report(
+    lm: LM, args: argparse.Namespace, found: dict[str, Any], stages: dict[str, Any], rates: dict[str, Any]
+) -> dict[str, float]:
+    prefill_s = found["prefill"]["least"]
+    token_s = (found["decode"]["least"] - found["context"]["least"]) / args.new_tokens
+    written = args.side * args.side_new_tokens
+    told = {
+        "decode_ms": 1e3 * token_s,
+        "decode_over_roofline": token_s * args.new_tokens / stages["decode"]["decode"]["roofline_s"],
+        "prefill_s": prefill_s,
+        "prefill_over_matmul_rate": stages["prefill"]["flop"] / prefill_s / matmul_rate(rates, lm.dtype),
+        "side_by_side_tokens_per_s": written / found["side by side"]["least"],
+    }
+    if args.vllm:
+        told["side_by_side_tokens_per_s_vllm"] = written / found["side by side, vLLM"]["least"]
+    for name, value in told.items():
+        print(f"  {name:32} {value:.4g}")
+    return told
+
+
+def _vllm(args: argparse.Namespace, prompts: Sequence[Sequence[int]]) -> Task:
+    from vllm import LLM, SamplingParams
+
+    llm = LLM(
+        args.vllm, load_format="dummy", skip_tokenizer_init=True, dtype=args.dtype, enable_prefix_caching=False,
+        max_model_len=args.side_context + args.side_new_tokens + 8, max_num_seqs=args.side, gpu_memory_utilization=0.4,
+    )  # fmt: skip
+    limits = SamplingParams(temperature=0.0, max_tokens=args.side_new_tokens, ignore_eos=True, detokenize=False)
+    asked = [{"prompt_token_ids": list(ids)} for ids in prompts]
+    return lambda: llm.generate(asked, limits, use_tqdm=False)
+
+
+def _device(args: argparse.Namespace) -> str:
+    gpu = machine.gpu_state() if args.device == "cuda" else None
+    return str(gpu["name"]) if gpu else machine.cpu_model()
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--model", default="llama-2-7b", help="a model whose shape is known, or a folder")
+    parser.add_argument("--dtype", default="bfloat16")
+    parser.add_argument("--device", default="cuda", help="cpu shows that the script runs")
+    parser.add_argument("--trials", type=int, default=5)
+    parser.add_argument("--context", type=int, default=1000, help="tokens in the cache while decoding")
+    parser.add_argument("--new-tokens", type=int, default=100, help="decoded in a trial")
+    parser.add_argument("--prompt", type=int, default=3000, help="tokens of the prefill")
+    parser.add_argument("--side", type=int, default=64, help="prompts answered together")
+    parser.add_argument("--side-context", type=int, default=128, help="tokens of each of them")
+    parser.add_argument("--side-new-tokens", type=int, default=64, help="written for each of them")
+    parser.add_argument("--vllm", metavar="FOLDER", help="compare with vLLM on this folder's configuration")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON in the last line")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
