@@ -51,6 +51,17 @@ def test_peers_prints_times_ratios_and_reasons(root: Path, model: Path) -> None:
     assert "int8_decode_openvino" in result["not_measured"]
 
 
+def test_batch_prints_rates_and_verdicts(root: Path, model: Path, tmp_path: Path) -> None:
+    lengths = tmp_path / "lengths.json"
+    lengths.write_text('{"preamble": 4, "documents": [9, 7, 8], "query": 5, "task": 3}')
+    sizes = ["--tokens", str(lengths), "--trials", "1", "--dtypes", "float32", "--new-tokens", "3,5", "--json"]
+    result = json.loads(benchmark(root, "batch.py", "--model", str(model), *sizes).splitlines()[-1])
+    found = result["found"]["float32"]
+    assert found["3 tokens"].keys() == found["5 tokens"].keys() == {"1", "8"}
+    assert found["5 tokens"]["1"]["gain"] == 1
+    assert [verdict["target"] for verdict in result["targets"]] == ["batch8_short float32"]
+
+
 def test_online_latency_prints_times_over_the_floor(root: Path, model: Path, tmp_path: Path) -> None:
     lengths = tmp_path / "lengths.json"
     lengths.write_text('{"preamble": 4, "documents": [30, 30, 30], "query": 5, "task": 3}')
