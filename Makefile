@@ -36,7 +36,7 @@ $(READY): pyproject.toml
 	touch $@
 
 test: $(READY)
-	OMP_NUM_THREADS=1 python -m pytest -q -n auto --dist loadfile --no-loadscope-reorder $(TESTS)
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 python -m pytest -q -n auto --dist loadfile --no-loadscope-reorder $(TESTS)
 
 smoke: $(READY)
 	snakemake --cores $(CORES) --configfile configs/smoke.yaml

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+import quick_machine
+from preloaded import Preloaded
 
 ROOT = Path(__file__).resolve().parent.parent
 os.environ["RAGAUGE_KERNELS"] = "default"  # a test measures kernels only where they are its subject
@@ -17,6 +23,12 @@ LONG = ("workflow", "browser")  # folders whose files take minutes
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files that take minutes come first, so that no worker is left alone with one at the end."""
     items.sort(key=lambda item: item.path.parent.name not in LONG)
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays: the collector, which timed code calls before each trial, need not look at it again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
@@ -32,3 +44,17 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"needs the samples of the real data sets in {folder}")
     return folder
+
+
+@pytest.fixture(scope="session")
+def preloaded() -> Iterator[Preloaded]:
+    """Commands that need not import the heavy libraries again."""
+    with tempfile.TemporaryDirectory() as folder, Preloaded(Path(folder)) as commands:
+        yield commands
+
+
+@pytest.fixture
+def measured_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine's rates take milliseconds, and are wrong."""
+    for name, value in quick_machine.SHORTENED.items():
+        monkeypatch.setattr(quick_machine.machine, name, value)

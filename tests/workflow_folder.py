@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from preloaded import Preloaded
+
 INSTALLED = str(Path(sys.executable).parent)
 SNAKEMAKE = shutil.which("snakemake", path=f"{INSTALLED}{os.pathsep}{os.environ.get('PATH', '')}")
 needs_snakemake = pytest.mark.skipif(SNAKEMAKE is None, reason="snakemake is not installed")
@@ -47,9 +49,12 @@ def copy_workflow(root: Path, folder: Path) -> Path:
     return folder
 
 
-def snakemake(folder: Path, *arguments: str, timeout_s: float = 300) -> subprocess.CompletedProcess[str]:
-    """A run of the workflow, waited for."""
-    process = start(folder, *arguments)
+def snakemake(
+    folder: Path, *arguments: str, timeout_s: float = 300, commands: Preloaded | None = None
+) -> subprocess.CompletedProcess[str]:
+    """A run of the workflow, waited for; Snakemake and its jobs are the installed commands or preloaded ones."""
+    program = str(commands.folder / "snakemake") if commands else SNAKEMAKE
+    process = start(folder, *arguments, commands=commands, program=program)
     try:
         stdout, stderr = process.communicate(timeout=timeout_s)
     finally:
@@ -57,13 +62,15 @@ def snakemake(folder: Path, *arguments: str, timeout_s: float = 300) -> subproce
     return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
 
 
-def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
-    """A run of the workflow as a process group of its own."""
-    assert SNAKEMAKE is not None
+def start(
+    folder: Path, *arguments: str, commands: Preloaded | None = None, program: str | None = SNAKEMAKE
+) -> subprocess.Popen[str]:
+    """A run of the workflow as a process group of its own; its jobs are the installed commands or preloaded ones."""
+    assert program is not None
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     path = f"{INSTALLED}{os.pathsep}{os.environ.get('PATH', '')}"  # jobs call `ragauge` by its name
-    env = {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen([SNAKEMAKE, *arguments], cwd=folder, env=env, start_new_session=True, **pipes)
+    env = commands.environment() if commands else {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen([program, *arguments], cwd=folder, env=env, start_new_session=True, **pipes)
 
 
 def kill(process: subprocess.Popen[str]) -> None:

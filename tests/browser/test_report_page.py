@@ -290,9 +290,15 @@ def test_fifty_thousand_records_are_opened_when_asked(browser: Chrome, tmp_path:
     """The page is there long before its records are: how long it took is printed, not tested."""
     names = [f"superposition_k{k}" for k in range(1, 21)]
     methods = {name: {"method": "superposition", "top_k": k} for k, name in enumerate(names, 1)}
+    right, wrong = (
+        write_variant(tmp_path / str(correct), "x", "superposition", [correct] * 2500, documents=3)
+        .read_text()
+        .splitlines(keepends=True)
+        for correct in (True, False)
+    )
     for k, name in enumerate(names, 1):
-        correct = [(i * 7 + k) % 20 < k for i in range(2500)]
-        write_variant(tmp_path / "results", name, "superposition", correct, params={"top_k": k})
+        path = write_variant(tmp_path / "results", name, "superposition", [], params={"top_k": k})
+        path.write_text("".join(right[i] if (i * 7 + k) % 20 < k else wrong[i] for i in range(2500)))
     path = report.write(settings(methods), tmp_path / "results", tmp_path / "out")
     opened(browser, tmp_path / "out", f"#{RECORDS}/{names[3]}")
     wait(browser, "document.getElementById('found').textContent.includes('of 2500 questions')")

@@ -12,7 +12,6 @@ import pytest
 from ragauge import registry
 from ragauge.cli import main
 
-VERBS = ["list", "fetch", "data", "run", "time", "cost", "score", "compare", "validate", "machine", "render"]
 RUN = ["run", "--method", "naive", "--dataset", "nq_open", "--model", "smollm2-135m-instruct", "--out", "x.jsonl"]
 
 LOAD = ["load", "--methods", "bm25", *RUN[3:-2], "--out", "x.json"]
@@ -23,7 +22,7 @@ def replaced(arguments: list[str], option: str, value: str) -> list[str]:
     return [*arguments[:place], value, *arguments[place + 1 :]]
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", registry.names("verb"))
 def test_every_verb_has_help(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main([verb, "--help"])

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from preloaded import Preloaded
 from tiny_checkpoint import write_checkpoint, write_questions
 
+Prints = Callable[..., str]
 BLOCK = re.compile(r"^```\w+\n(?:#|\.\.) (\S+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 HOTPOT = {
     "id": "5a8b57f2",
@@ -217,25 +220,21 @@ def _add(path: Path, text: str) -> None:
     path.write_text(before + text, encoding="utf-8")
 
 
-def python(folder: Path, *arguments: str) -> str:
+@pytest.fixture(scope="module")
+def python(extended: Path, preloaded: Preloaded) -> Prints:
     """What a Python that sees the copy prints."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"  # jobs call `ragauge`
-    env = {**os.environ, "PATH": path, "PYTHONPATH": str(folder / "src"), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, *arguments], cwd=folder, env=env, capture_output=True, text=True, timeout=300, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
-def ragauge(folder: Path, *arguments: str) -> str:
-    return python(folder, "-m", "ragauge.cli", *arguments)
+    return partial(preloaded.run, "python", folder=extended, PYTHONPATH=str(extended / "src"))
 
 
 @pytest.fixture(scope="module")
-def records(extended: Path) -> Path:
+def ragauge(python: Prints) -> Prints:
+    return partial(python, "-m", "ragauge.cli")
+
+
+@pytest.fixture(scope="module")
+def records(extended: Path, python: Prints) -> Path:
     """The answers of the added method under the tiny model, from a run of the workflow that renders the added item."""
-    python(extended, "-m", "snakemake", "--cores", "1", "--configfile", "local.yaml")
+    python("-m", "snakemake", "--cores", "1", "--configfile", "local.yaml")
     return extended / "results" / "added" / "answers" / "nq_open" / "tiny" / "first_k2.jsonl"
 
 
@@ -270,20 +269,20 @@ def test_the_page_shows_one_new_file_for_each_kind(root: Path, blocks: list[tupl
         ("forms", "in_context"),
     ],
 )
-def test_list_names_what_was_added(extended: Path, kind: str, name: str) -> None:
-    assert name in ragauge(extended, "list", kind).split()
+def test_list_names_what_was_added(kind: str, name: str, ragauge: Prints) -> None:
+    assert name in ragauge("list", kind).split()
 
 
-def test_validate_plans_what_was_added(extended: Path) -> None:
-    plan = ragauge(extended, "validate", "config.yaml")
+def test_validate_plans_what_was_added(ragauge: Prints) -> None:
+    plan = ragauge("validate", "config.yaml")
     assert "models    tiny, smollm2-360m-instruct, by_transformers" in plan
     assert "data set  hotpotqa: 20 questions" in plan
     assert "methods   2 variants: first_k2, first_k2_reversed" in plan
     assert "lost_in_the_middle" in plan
 
 
-def test_the_workflow_plans_what_was_added(extended: Path) -> None:
-    output = python(extended, "-m", "snakemake", "-n")
+def test_the_workflow_plans_what_was_added(python: Prints) -> None:
+    output = python("-m", "snakemake", "-n")
     jobs = dict(re.findall(r"^(\w+) +(\d+)$", output, re.MULTILINE))
     assert jobs["lost_in_the_middle"] == "1"
     assert jobs["answers"] == "12"  # two variants, two data sets, three models
@@ -296,36 +295,36 @@ def test_the_method_answers_from_the_documents_it_says(records: Path) -> None:
     assert [(record["status"], record["kept"]) for record in answered] == [("ok", [0, 1])] * 4
 
 
-def test_the_methods_options_are_checked(extended: Path) -> None:
+def test_the_methods_options_are_checked(python: Prints) -> None:
     code = (
         "from ragauge import methods\n"
         "from ragauge.errors import UserError\n"
         "print(methods.make('first_documents', top_k=3))\n"
         "try:\n    methods.make('first_documents', top_k=0)\nexcept UserError as error:\n    print(error)"
     )
-    made, error = python(extended, "-c", code).splitlines()
+    made, error = python("-c", code).splitlines()
     assert made == "FirstDocuments(top_k=3)"
     assert error.startswith("first_documents.top_k: Input should be greater than or equal to 1")
 
 
-def test_the_data_set_reads_its_official_record(extended: Path) -> None:
+def test_the_data_set_reads_its_official_record(extended: Path, ragauge: Prints) -> None:
     (extended / "hotpot.jsonl").write_text(json.dumps(HOTPOT) + "\n")
-    ragauge(extended, "data", "--dataset", "hotpotqa", "--data", "hotpot.jsonl", "--out", "examples.jsonl")
+    ragauge("data", "--dataset", "hotpotqa", "--data", "hotpot.jsonl", "--out", "examples.jsonl")
     example = json.loads((extended / "examples.jsonl").read_text())
     assert example["gold"] == [1, 2]
     assert example["documents"][1] == {"title": "Vienna", "text": "Vienna is a capital. It lies on the Danube."}
     assert (example["key"], example["answers"]) == ("5a8b57f2", ["Danube"])
 
 
-def test_the_metric_scores_records_and_plain_predictions(extended: Path, records: Path) -> None:
-    scored = json.loads(ragauge(extended, "score", "--metric", "answer_rate", str(records), "--json"))
+def test_the_metric_scores_records_and_plain_predictions(extended: Path, records: Path, ragauge: Prints) -> None:
+    scored = json.loads(ragauge("score", "--metric", "answer_rate", str(records), "--json"))
     assert scored["n"] == 4
     (extended / "said.jsonl").write_text('{"prediction": "The Danube"}\n{"prediction": "the"}\n')
-    assert json.loads(ragauge(extended, "score", "--metric", "answer_rate", "said.jsonl", "--json"))["mean"] == 0.5
+    assert json.loads(ragauge("score", "--metric", "answer_rate", "said.jsonl", "--json"))["mean"] == 0.5
 
 
-def test_a_text_engine_and_a_wrapper_are_one_file_each(extended: Path) -> None:
-    printed = python(extended, "-c", ENGINE, str(extended / "tiny")).splitlines()
+def test_a_text_engine_and_a_wrapper_are_one_file_each(extended: Path, python: Prints) -> None:
+    printed = python("-c", ENGINE, str(extended / "tiny")).splitlines()
     same, trace, refusals, kept, options, error = printed[-6:]
     assert (same, trace) == ("True", "[('prompt', 1)] 8")
     assert refusals == "None | requires an engine with key-value caches"
@@ -345,59 +344,60 @@ def test_the_engine_answers_through_the_configuration(extended: Path, records: P
     assert meta["fingerprint"]["engine"]["name"] == "transformers"
 
 
-def test_a_method_that_the_engine_cannot_run_is_refused_by_the_configuration(extended: Path) -> None:
+def test_a_method_that_the_engine_cannot_run_is_refused_by_the_configuration(extended: Path, python: Prints) -> None:
     text = yaml.safe_load((extended / "config.yaml").read_text())
     text["methods"]["sp_k1"] = {"method": "superposition"}
     _write(extended / "refused.yaml", text)
-    code = "import sys; from ragauge.cli import main; sys.exit(main(['validate', 'refused.yaml']) != 2)"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=extended,
-        env={**os.environ, "PYTHONPATH": str(extended / "src")},
-        capture_output=True,
-        text=True,
-        check=True,
+    code = (
+        "import sys; sys.stderr = sys.stdout; from ragauge.cli import main\n"
+        "sys.exit(main(['validate', 'refused.yaml']) != 2)"
     )
-    assert done.stderr.strip().endswith(
-        "refused.yaml: methods.sp_k1 on models.by_transformers: requires an engine with key-value caches; "
-        "engine 'transformers' has a tokenizer and weights"
+    assert (
+        python("-c", code)
+        .strip()
+        .endswith(
+            "refused.yaml: methods.sp_k1 on models.by_transformers: requires an engine with key-value caches; "
+            "engine 'transformers' has a tokenizer and weights"
+        )
     )
 
 
-def test_the_needs_of_a_wrapper_are_known(extended: Path) -> None:
+def test_the_needs_of_a_wrapper_are_known(extended: Path, ragauge: Prints) -> None:
     text = yaml.safe_load((extended / "config.yaml").read_text())
     here = {"models": {"mpt-7b-instruct": {}}, "datasets": {"nq_open": {"limit": 2}}, "databases": {}, "pipelines": {}}
     _write(extended / "needs.yaml", text | here)
-    assert "`first_k2_reversed`" in ragauge(extended, "needs", "needs.yaml")
+    assert "`first_k2_reversed`" in ragauge("needs", "needs.yaml")
 
 
-def test_the_family_equals_transformers_trains_retrofit_and_exports(extended: Path) -> None:
-    assert float(python(extended, "-c", QWEN, "qwen").splitlines()[-1]) < 1e-4
-    learnt, error = map(float, python(extended, "-c", READS_NEIGHBOURS, "qwen").splitlines()[-2:])
+def test_the_family_equals_transformers_trains_retrofit_and_exports(python: Prints) -> None:
+    assert float(python("-c", QWEN, "qwen").splitlines()[-1]) < 1e-4
+    learnt, error = map(float, python("-c", READS_NEIGHBOURS, "qwen").splitlines()[-2:])
     assert learnt > 0
     assert error < 1e-4
 
 
-def test_the_index_type_is_brute_force(root: Path, extended: Path) -> None:
+def test_the_index_type_is_brute_force(root: Path, python: Prints) -> None:
     code = f"import sys; sys.path.append({str(root / 'tests')!r}){FLAT}"
-    held, chunks, recalls = python(extended, "-c", code, "flat").splitlines()[-1].split(maxsplit=2)
+    held, chunks, recalls = python("-c", code, "flat").splitlines()[-1].split(maxsplit=2)
     assert (held, recalls) == (chunks, "{1.0}")
 
 
-def test_the_schedule_and_the_form_are_run_planned_and_checked(root: Path, extended: Path) -> None:
-    printed = python(extended, "-c", SCHEDULE, str(root / "tests"), str(extended / "tiny")).splitlines()
+def test_the_schedule_and_the_form_are_run_planned_and_checked(
+    root: Path, extended: Path, python: Prints, ragauge: Prints
+) -> None:
+    printed = python("-c", SCHEDULE, str(root / "tests"), str(extended / "tiny")).splitlines()
     assert printed[:2] == ["3", "3"]  # of six windows
     assert printed[2:5] == ["ok 2", "True", "True 74"]
     assert "only valid with form 'cross_attention' or 'joint', not 'in_context'" in printed[5]
-    assert "pipelines 2: alternate, in_context" in ragauge(extended, "validate", "config.yaml")
-    assert "no_retrieval,piperag" in ragauge(extended, "pipeline", "--help").replace("alternate,", "")
+    assert "pipelines 2: alternate, in_context" in ragauge("validate", "config.yaml")
+    assert "no_retrieval,piperag" in ragauge("pipeline", "--help").replace("alternate,", "")
     code = (
         "from ragauge.errors import UserError\nfrom ragauge.experiment import reading\n"
         "from ragauge.generation.settings import PipelineSettings\n"
         "try:\n    reading.checked_options(PipelineSettings, {'schedule': 'alternate', 'interval': '64'})\n"
         "except UserError as error:\n    print(error)"
     )
-    assert python(extended, "-c", code).strip() == "--interval: schedule 'alternate' requires at most 32, not 64"
+    assert python("-c", code).strip() == "--interval: schedule 'alternate' requires at most 32, not 64"
 
 
 def test_the_items_rule_renders_it_from_records(extended: Path, records: Path) -> None:
@@ -412,5 +412,5 @@ def test_the_items_rule_renders_it_from_records(extended: Path, records: Path) -
 def test_the_examples_keep_the_houses_style(root: Path, extended: Path, blocks: list[tuple[str, str]]) -> None:
     files = [str(extended / name) for name, _ in blocks if name.startswith("src/") and name.endswith(".py")]
     settings = ["--config", str(root / "pyproject.toml")]
-    python(extended, "-m", "ruff", "check", *settings, *files)
-    python(extended, "-m", "ruff", "format", "--check", *settings, *files)
+    for verb in (["check"], ["format", "--check"]):
+        subprocess.run([sys.executable, "-m", "ruff", *verb, *settings, *files], check=True)

@@ -208,7 +208,13 @@ def test_a_read_only_folder_of_results(
 
 @pytest.mark.parametrize("state", ["full", "read-only"])
 def test_every_verb_that_writes_says_what_it_cannot(
-    state: str, disk: Disk, model: Path, questions: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    state: str,
+    disk: Disk,
+    model: Path,
+    questions: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    measured_quickly: None,
 ) -> None:
     experiment = tmp_path / "small.yaml"
     experiment.write_text(json.dumps({"run": "small", "models": {"smollm2-135m-instruct": {}}, **_DATASETS}))

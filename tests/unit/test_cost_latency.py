@@ -153,11 +153,7 @@ def test_load_adds_up_and_ignores_what_ticks_cannot_resolve():
     assert Load(0.1, 0.02).share == Load().share == 0.0
 
 
-def test_measured_machine(monkeypatch):
-    monkeypatch.setattr(machine, "CPU_READ_BYTES", 2**24)
-    monkeypatch.setattr(machine, "CPU_MATMUL_SIDE", 64)
-    monkeypatch.setattr(machine, "BUDGET_S", 0.001)
-    monkeypatch.setattr(machine, "PAUSE_S", 0.0)
+def test_measured_machine(measured_quickly):
     threads = torch.get_num_threads()
     found = machine.measure(threads=1)
     assert found["threads"] == 1

@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import torch
 from sft_material import built, settings
@@ -255,16 +256,23 @@ def command(folder: Path, out: str, **changes: Any) -> dict[str, Any]:
     pairs = [part for key, value in keys.items() for part in ("--set", f"{key}={json.dumps(value)}")]
     ragauge = str(Path(sys.executable).parent / "ragauge")
     folders = ["--data", str(folder / "data"), "--checkpoints", str(folder / f"{out}-steps")]
-    done = subprocess.run(
-        [ragauge, "sft", "train", *pairs, *folders, "--threads", "1", "--out", str(folder / out)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
+    done = waited_for([ragauge, "sft", "train", *pairs, *folders, "--threads", "1", "--out", str(folder / out)])
     assert done.returncode == 0, done.stderr[-3000:]
     account: dict[str, Any] = json.loads((folder / f"{out}.json").read_bytes())
     return account
+
+
+def waited_for(command: list[str]) -> subprocess.CompletedProcess[str]:
+    """A command that has ended, by itself or not; the processes that share a training are sessions of their own."""
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, **pipes) as process:
+        try:
+            stdout, stderr = process.communicate(timeout=300)
+        except BaseException:
+            for left in (*psutil.Process(process.pid).children(recursive=True), process):
+                left.kill()
+            raise
+    return subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
 
 
 def check_same(account: dict[str, Any], reference: dict[str, Any], folder: Path, *outs: str) -> None:

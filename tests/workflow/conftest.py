@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from preloaded import Preloaded
 from workflow_folder import Planned, copy_workflow, snakemake
 
 
@@ -18,12 +19,12 @@ def checkout(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def plan(checkout: Path) -> Callable[..., Planned]:
+def plan(checkout: Path, preloaded: Preloaded) -> Callable[..., Planned]:
     """What `snakemake -n` plans with these arguments."""
 
     @cache
     def planned(*arguments: str) -> Planned:
-        done = snakemake(checkout, "-n", "-p", *arguments)
+        done = snakemake(checkout, "-n", "-p", *arguments, commands=preloaded)
         assert done.returncode == 0, done.stderr
         return Planned(done.stdout + done.stderr)
 

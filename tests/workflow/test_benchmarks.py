@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import re
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import tiny_models
+from preloaded import Preloaded
 from ragauge.cost import capacity
 from tiny_checkpoint import write_checkpoint
 
 pytestmark = pytest.mark.slow
+
+SCRIPT = """
+import runpy, sys
+sys.path[:0] = sys.argv[1:3]
+del sys.argv[:3]
+import quick_machine
+quick_machine.shorten()
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+Benchmark = Callable[..., str]
 
 
 @pytest.fixture(scope="module")
@@ -24,24 +33,28 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_checkpoint(tmp_path_factory.mktemp("model"))
 
 
-def benchmark(root: Path, script: str, *arguments: str, threads: bool = True) -> str:
-    command = [sys.executable, str(root / "benchmarks" / script), *(["--threads", "1"] if threads else []), *arguments]
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+@pytest.fixture(scope="module")
+def benchmark(root: Path, preloaded: Preloaded) -> Benchmark:
+    """What a script prints."""
+
+    def run(script: str, *arguments: str, threads: bool = True) -> str:
+        one = ["--threads", "1"] if threads else []
+        folders = (str(root / "tests"), str(root / "benchmarks"))
+        return preloaded.run("python", "-c", SCRIPT, *folders, str(root / "benchmarks" / script), *one, *arguments)
+
+    return run
 
 
-def test_decode_prints_a_ratio_for_every_task_and_attention(root: Path, model: Path) -> None:
+def test_decode_prints_a_ratio_for_every_task_and_attention(benchmark: Benchmark, model: Path) -> None:
     sizes = ["--context", "40", "--new-tokens", "3", "--prompt", "50", "--trials", "2"]
-    output = benchmark(root, "decode.py", "--model", str(model), *sizes)
+    output = benchmark("decode.py", "--model", str(model), *sizes)
     assert len(re.findall(r"^  transformers (?:sdpa|eager) .* [\d.]+ times ours$", output, re.MULTILINE)) == 8
     assert output.count("competing load") == 4
 
 
-def test_peers_prints_times_ratios_and_reasons(root: Path, model: Path) -> None:
+def test_peers_prints_times_ratios_and_reasons(benchmark: Benchmark, model: Path) -> None:
     engines = "ragauge float32,transformers sdpa,llama.cpp"
-    output = benchmark(root, "peers.py", "--model", str(model), "--engines", engines, "--small", "--json")
+    output = benchmark("peers.py", "--model", str(model), "--engines", engines, "--small", "--json")
     result = json.loads(output.splitlines()[-1])
     assert result["times"]["decode_ms"].keys() == {"ragauge float32", "transformers sdpa"}
     assert all(one["n"] == 1 and one["least"] > 0 for one in result["times"]["prefill_40_s"].values())
@@ -51,33 +64,23 @@ def test_peers_prints_times_ratios_and_reasons(root: Path, model: Path) -> None:
     assert "int8_decode_openvino" in result["not_measured"]
 
 
-def test_batch_prints_rates_and_verdicts(root: Path, model: Path, tmp_path: Path) -> None:
+def test_batch_prints_rates_and_verdicts(benchmark: Benchmark, model: Path, tmp_path: Path) -> None:
     lengths = tmp_path / "lengths.json"
     lengths.write_text('{"preamble": 4, "documents": [9, 7, 8], "query": 5, "task": 3}')
     sizes = ["--tokens", str(lengths), "--trials", "1", "--dtypes", "float32", "--new-tokens", "3,5", "--json"]
-    result = json.loads(benchmark(root, "batch.py", "--model", str(model), *sizes).splitlines()[-1])
+    result = json.loads(benchmark("batch.py", "--model", str(model), *sizes).splitlines()[-1])
     found = result["found"]["float32"]
     assert found["3 tokens"].keys() == found["5 tokens"].keys() == {"1", "8"}
     assert found["5 tokens"]["1"]["gain"] == 1
     assert [verdict["target"] for verdict in result["targets"]] == ["batch8_short float32"]
 
 
-def test_online_latency_prints_times_over_the_floor(root: Path, model: Path, tmp_path: Path) -> None:
+def test_online_latency_prints_times_over_the_floor(benchmark: Benchmark, model: Path, tmp_path: Path) -> None:
     lengths = tmp_path / "lengths.json"
     lengths.write_text('{"preamble": 4, "documents": [30, 30, 30], "query": 5, "task": 3}')
-    sizes = [
-        "--tokens",
-        str(lengths),
-        "--trials",
-        "2",
-        "--dtypes",
-        "float32",
-        "--allow-load",
-        "--methods",
-        "prompt_cache",
-        "--json",
-    ]
-    output = benchmark(root, "online_latency.py", "--model", str(model), *sizes)
+    sizes = ["--tokens", str(lengths), "--trials", "2", "--dtypes", "float32", "--allow-load"]
+    more = ["--methods", "prompt_cache", "--json"]
+    output = benchmark("online_latency.py", "--model", str(model), *sizes, *more)
     assert output.count("time over floor") == 3
     judged = [verdict["target"] for verdict in json.loads(output.splitlines()[-1])["targets"]]
     roofline = [f"method_roofline {name} float32" for name in ("naive", "prompt_cache", "superposition")]
@@ -85,26 +88,26 @@ def test_online_latency_prints_times_over_the_floor(root: Path, model: Path, tmp
     assert re.search(r"naive over superposition: [\d.]+ in time, [\d.]+ between the floors, [\d.]+ in FLOPs", output)
 
 
-def test_gpu_runs_on_a_processor_too(root: Path, model: Path) -> None:
+def test_gpu_runs_on_a_processor_too(benchmark: Benchmark, model: Path) -> None:
     lengths = ["--context", "8", "--new-tokens", "3", "--prompt", "12", "--side", "2", "--side-context", "4"]
     options = ["--device", "cpu", "--dtype", "float32", "--trials", "1", "--side-new-tokens", "2", "--json"]
-    output = benchmark(root, "gpu.py", "--model", str(model), *lengths, *options, threads=False)
+    output = benchmark("gpu.py", "--model", str(model), *lengths, *options, threads=False)
     result = json.loads(output.splitlines()[-1])
     assert result["rates"]["side_by_side_tokens_per_s"] > 0
     assert {verdict["target"] for verdict in result["targets"]} == {"gpu_decode_roofline", "gpu_prefill_rate"}
 
 
-def test_cfic_prints_the_ratios_of_its_strategies(root: Path, model: Path, tmp_path: Path) -> None:
+def test_cfic_prints_the_ratios_of_its_strategies(benchmark: Benchmark, model: Path, tmp_path: Path) -> None:
     context = " ".join(f"Sentence {i} is here." for i in range(60))
     record = {"input": "who?", "context": context, "answers": ["I"], "_id": "x1"}
     (tmp_path / "data.jsonl").write_text(json.dumps(record) + "\n")
     data = ["--dataset", "longbench_qasper", "--data", str(tmp_path / "data.jsonl"), "--dtype", "float32"]
-    output = benchmark(root, "cfic.py", "--model", str(model), "--questions", "1", "--rounds", "2", *data)
+    output = benchmark("cfic.py", "--model", str(model), "--questions", "1", "--rounds", "2", *data)
     assert len(re.findall(r" over .*: [\d.]+$", output, re.MULTILINE)) == 3
     assert "one pass and one by one choose the same ends for 100% of the questions" in output
 
 
-def test_scale_writes_a_table_that_capacity_reads(root: Path, model: Path, tmp_path: Path) -> None:
+def test_scale_writes_a_table_that_capacity_reads(benchmark: Benchmark, model: Path, tmp_path: Path) -> None:
     corpus, out = tmp_path / "c.jsonl", tmp_path / "scale.csv"
     words = [f"word{i}" for i in range(500)]
     texts = [" ".join(random.Random(n).choices(words, k=400)) for n in range(16)]
@@ -114,7 +117,7 @@ def test_scale_writes_a_table_that_capacity_reads(root: Path, model: Path, tmp_p
     given = [
         part for name, values in (("--set", settings), ("--set-index", index)) for v in values for part in (name, v)
     ]
-    benchmark(root, "scale.py", str(out), "--corpus", str(corpus), "--times", "1", *given, threads=False)
+    benchmark("scale.py", str(out), "--corpus", str(corpus), "--times", "1", *given, threads=False)
     jobs = capacity.read(out)
     assert [job.step for job in jobs] == list(capacity.STEPS)
     assert all(job.chunks > 0 and job.seconds > 0 and job.peak_mb > 10 for job in jobs)

@@ -11,6 +11,7 @@ import psutil
 import pytest
 from test_smoke import METHODS, configure, records
 
+from preloaded import Preloaded
 from ragauge.cli import main
 from tiny_checkpoint import write_checkpoint, write_questions
 from workflow_folder import copy_workflow, kill, needs_snakemake, snakemake, start
@@ -42,8 +43,9 @@ def undisturbed(folder: Path) -> list[dict[str, object]]:
 class Run:
     """The answers of one variant as a workflow of its own name."""
 
-    def __init__(self, folder: Path, name: str) -> None:
+    def __init__(self, folder: Path, name: str, commands: Preloaded) -> None:
         self.folder = folder
+        self.commands = commands
         self.out = folder / "results" / name / "answers" / "nq_open" / "tiny" / f"{VARIANT}.jsonl"
         settings = configure(folder, {VARIANT: METHODS[VARIANT]}, "many.jsonl", name)
         target = str(self.out.relative_to(folder))
@@ -57,17 +59,18 @@ class Run:
             assert coordinator.is_running(), "it ended before it was killed"
             assert time.monotonic() < deadline, "no answer yet"
             time.sleep(0.005)
-        return next(p for p in coordinator.children(recursive=True) if "run" in p.cmdline())
+        [answering] = self.commands.working(self.folder)
+        return answering
 
     def again(self) -> None:
-        done = snakemake(self.folder, *self.arguments)
+        done = snakemake(self.folder, *self.arguments, commands=self.commands)
         assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_a_killed_job(folder: Path, undisturbed: list[dict[str, object]]) -> None:
+def test_a_killed_job(folder: Path, undisturbed: list[dict[str, object]], preloaded: Preloaded) -> None:
     """The workflow fails and says so; the next run asks what is left."""
-    run = Run(folder, "job")
-    process = start(folder, *run.arguments)
+    run = Run(folder, "job", preloaded)
+    process = start(folder, *run.arguments, commands=preloaded)
     try:
         run.until_answering(psutil.Process(process.pid)).kill()
         _, told = process.communicate(timeout=PATIENCE_S)
@@ -80,15 +83,15 @@ def test_a_killed_job(folder: Path, undisturbed: list[dict[str, object]]) -> Non
     assert records(run.out) == undisturbed
 
 
-def test_a_killed_coordinator(folder: Path, undisturbed: list[dict[str, object]]) -> None:
+def test_a_killed_coordinator(folder: Path, undisturbed: list[dict[str, object]], preloaded: Preloaded) -> None:
     """Its job answers on; a run beside it is refused the file, and one after it finds the answers."""
-    run = Run(folder, "coordinator")
-    process = start(folder, *run.arguments)
+    run = Run(folder, "coordinator", preloaded)
+    process = start(folder, *run.arguments, commands=preloaded)
     try:
         job = run.until_answering(psutil.Process(process.pid))
         os.kill(process.pid, signal.SIGKILL)
         job.suspend()
-        beside = snakemake(folder, *run.arguments)
+        beside = snakemake(folder, *run.arguments, commands=preloaded)
         assert beside.returncode == 1
         assert "another process is writing this file" in beside.stdout + beside.stderr
         job.resume()
@@ -99,13 +102,13 @@ def test_a_killed_coordinator(folder: Path, undisturbed: list[dict[str, object]]
     assert records(run.out) == undisturbed
 
 
-def test_two_runs_in_one_folder(folder: Path, undisturbed: list[dict[str, object]]) -> None:
-    run = Run(folder, "two")
-    process = start(folder, *run.arguments)
+def test_two_runs_in_one_folder(folder: Path, undisturbed: list[dict[str, object]], preloaded: Preloaded) -> None:
+    run = Run(folder, "two", preloaded)
+    process = start(folder, *run.arguments, commands=preloaded)
     try:
         job = run.until_answering(psutil.Process(process.pid))
         job.suspend()  # lest the first run ends while the second starts
-        second = snakemake(folder, *run.arguments)
+        second = snakemake(folder, *run.arguments, commands=preloaded)
         job.resume()
         assert second.returncode != 0
         assert "another run of this workflow is at work in this folder" in second.stdout + second.stderr

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from preloaded import Preloaded
 from ragauge import registry
 from ragauge.experiment.schema import load
 from workflow_folder import Planned, needs_snakemake, snakemake
@@ -93,8 +94,8 @@ def test_a_key_is_changed_on_the_command_line(plan: Plan) -> None:
     assert "--method superposition_k2 " in planned.output
 
 
-def test_every_item_is_a_rule_named_and_described_after_it(checkout: Path) -> None:
-    done = snakemake(checkout, "--list-rules")
+def test_every_item_is_a_rule_named_and_described_after_it(checkout: Path, preloaded: Preloaded) -> None:
+    done = snakemake(checkout, "--list-rules", commands=preloaded)
     assert done.returncode == 0, done.stderr
     listed = (done.stdout + done.stderr).splitlines()
     for item in registry.names("item"):
@@ -110,13 +111,15 @@ def test_every_item_is_a_rule_named_and_described_after_it(checkout: Path) -> No
         ("methods={naive: {no_such: 1}}", "config.yaml: methods.naive: unknown option of naive 'no_such'"),
     ],
 )
-def test_a_wrong_configuration_is_one_line_and_exit_2(checkout: Path, key: str, message: str) -> None:
-    done = snakemake(checkout, "-n", "--config", key)
+def test_a_wrong_configuration_is_one_line_and_exit_2(
+    checkout: Path, preloaded: Preloaded, key: str, message: str
+) -> None:
+    done = snakemake(checkout, "-n", "--config", key, commands=preloaded)
     assert done.returncode == 2
     assert [line for line in done.stderr.splitlines() if message in line]
     assert "Traceback" not in done.stderr
 
 
-def test_lint_finds_nothing(checkout: Path) -> None:
-    done = snakemake(checkout, "--lint")
+def test_lint_finds_nothing(checkout: Path, preloaded: Preloaded) -> None:
+    done = snakemake(checkout, "--lint", commands=preloaded)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 import workflow_folder
+from preloaded import Preloaded
 from workflow_folder import Planned
 
 Plan = Callable[..., Planned]
@@ -50,7 +51,7 @@ def test_no_cluster_is_named(root: Path, profile: str) -> None:
 
 
 @workflow_folder.needs_snakemake
-def test_what_a_profile_fills_in_reaches_the_jobs(root: Path, tmp_path: Path) -> None:
+def test_what_a_profile_fills_in_reaches_the_jobs(root: Path, tmp_path: Path, preloaded: Preloaded) -> None:
     pytest.importorskip("snakemake_executor_plugin_slurm", reason="needs the extra 'cluster'")
     folder = workflow_folder.copy_workflow(root, tmp_path)
     profile = folder / "profiles" / "slurm" / "config.yaml"
@@ -60,7 +61,8 @@ def test_what_a_profile_fills_in_reaches_the_jobs(root: Path, tmp_path: Path) ->
     )
     assert filled.count("\n  slurm_") == 2
     profile.write_text(filled, encoding="utf-8")
-    done = workflow_folder.snakemake(folder, "-n", "--profile", "profiles/slurm", "--configfile", "configs/smoke.yaml")
+    arguments = ["-n", "--profile", "profiles/slurm", "--configfile", "configs/smoke.yaml"]
+    done = workflow_folder.snakemake(folder, *arguments, commands=preloaded)
     assert done.returncode == 0, done.stderr
     planned = re.findall(r"^ +resources: .*$", done.stdout + done.stderr, re.MULTILINE)
     assert planned

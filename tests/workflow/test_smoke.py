@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from preloaded import Preloaded
 from ragauge.cli import main
 from ragauge.experiment.schema import load
 from ragauge.report.reading import ReadableRuns, problems
@@ -39,9 +40,9 @@ def folder(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def finished(folder: Path) -> Path:
+def finished(folder: Path, preloaded: Preloaded) -> Path:
     """The results folder after a run."""
-    run(folder, METHODS)
+    run(folder, METHODS, preloaded)
     return folder / "results" / "tiny"
 
 
@@ -60,8 +61,12 @@ def configure(folder: Path, methods: Mapping[str, Any], data: str = "few.jsonl",
     return path
 
 
-def run(folder: Path, methods: Mapping[str, Any]) -> None:
-    done = snakemake(folder, "--cores", "2", "--configfile", configure(folder, methods).name)
+def run(folder: Path, methods: Mapping[str, Any], commands: Preloaded | None) -> None:
+    run_file(folder, configure(folder, methods), commands)
+
+
+def run_file(folder: Path, experiment: Path, commands: Preloaded | None) -> None:
+    done = snakemake(folder, "--cores", "2", "--configfile", experiment.name, commands=commands)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -102,18 +107,19 @@ def test_a_run_answers_every_question_and_renders_the_item(folder: Path, finishe
 
 def test_a_second_run_has_nothing_to_do(folder: Path, finished: Path) -> None:
     before, started = changes(folder), cpu_s()
-    run(folder, METHODS)
+    run(folder, METHODS, commands=None)  # the installed one, whose start-up counts
     assert cpu_s() - started < REPEAT_S
     assert changes(folder) == before
 
 
-def test_questions_dealt_to_several_jobs_are_gathered_in_order(folder: Path, finished: Path) -> None:
+def test_questions_dealt_to_several_jobs_are_gathered_in_order(
+    folder: Path, finished: Path, preloaded: Preloaded
+) -> None:
     path = configure(folder, {"bm25_k1": METHODS["bm25_k1"]}, name="dealt")
     experiment = yaml.safe_load(path.read_text())
     experiment["datasets"]["nq_open"]["jobs"] = 2
     path.write_text(yaml.safe_dump(experiment))
-    done = snakemake(folder, "--cores", "2", "--configfile", path.name)
-    assert done.returncode == 0, done.stdout + done.stderr
+    run_file(folder, path, preloaded)
     answered = "answers/nq_open/tiny/bm25_k1.jsonl"
     assert records(folder / "results" / "dealt" / answered) == records(finished / answered)
     parts = sorted((folder / "results" / "dealt" / "parts" / "nq_open" / "tiny" / "bm25_k1").glob("*.jsonl"))
@@ -121,22 +127,23 @@ def test_questions_dealt_to_several_jobs_are_gathered_in_order(folder: Path, fin
     assert "tiny,nq_open,bm25" in (folder / "reports" / "dealt" / "superposition_table_1.csv").read_text()
 
 
-def test_the_page_of_a_run_with_a_latency_protocol_lacks_nothing(folder: Path, finished: Path) -> None:
+def test_the_page_of_a_run_with_a_latency_protocol_lacks_nothing(
+    folder: Path, finished: Path, preloaded: Preloaded
+) -> None:
     path = configure(folder, {"naive": {}}, data=str(folder / "few.jsonl"), name="timed")
     experiment = yaml.safe_load(path.read_text())
     experiment["latency"] = {"methods": ["naive"], "dataset": "nq_open", "trials": 1, "warmup": 1, "new_tokens": 2}
     path.write_text(yaml.safe_dump(experiment))
-    done = snakemake(folder, "--cores", "2", "--configfile", path.name)
-    assert done.returncode == 0, done.stdout + done.stderr
+    run_file(folder, path, preloaded)
     runs = ReadableRuns(folder / "results" / "timed", load(folder / "results" / "timed" / "config.yaml"))
     assert [timed["model"] for timed in runs.latencies] == ["tiny"]
     lacks = [problem for problem in problems(runs) if not problem.why.startswith("refused: ")]  # on a busy machine
     assert not lacks
 
 
-def test_an_edited_option_runs_its_variant_alone(folder: Path, finished: Path) -> None:
+def test_an_edited_option_runs_its_variant_alone(folder: Path, finished: Path, preloaded: Preloaded) -> None:
     before = changes(folder)
-    run(folder, METHODS | {"bm25_k1": {"method": "bm25", "top_k": 2}})
+    run(folder, METHODS | {"bm25_k1": {"method": "bm25", "top_k": 2}}, preloaded)
     after = changes(folder)
     written = {path for path in after if after[path] != before.get(path)}
     answers = "results/tiny/answers/nq_open/tiny"
@@ -149,17 +156,18 @@ def test_an_edited_option_runs_its_variant_alone(folder: Path, finished: Path) -
     assert [len(r["kept"]) for r in records(folder / answers / "bm25_k1.jsonl")] == [2, 2, 2]
 
 
-def test_a_raised_limit_asks_the_new_questions_alone(folder: Path, finished: Path) -> None:
+def test_a_raised_limit_asks_the_new_questions_alone(folder: Path, finished: Path, preloaded: Preloaded) -> None:
     out = finished / "answers" / "nq_open" / "tiny" / "naive.jsonl"
-    run(folder, {"naive": {"limit": 1}})
+    run(folder, {"naive": {"limit": 1}}, preloaded)
     before = out.read_text()
     assert before.count("\n") == 1
-    run(folder, {"naive": {}})
+    run(folder, {"naive": {}}, preloaded)
     assert out.read_text().count("\n") == 3
     assert out.read_text().startswith(before)  # its clocks, too
 
 
-def test_a_killed_run_goes_on_where_it_was(folder: Path, finished: Path) -> None:
+def test_a_killed_run_goes_on_where_it_was(folder: Path) -> None:
+    """By the installed commands: what a kill of their process group leaves."""
     write_questions(folder / "many.jsonl", count=60)
     settings = configure(folder, {"superposition_k1": METHODS["superposition_k1"]}, "many.jsonl", "killed")
     out = folder / "results" / "killed" / "answers" / "nq_open" / "tiny" / "superposition_k1.jsonl"
