@@ -68,9 +68,10 @@ def load_model(
     with bar(f"load on {questions.name}", "level", len(able) * len(levels)) as progress:
         for name, method in able.items():
             progress.set_postfix_str(name)
-            answering = _Answering(name, method, lm, prompts, settings, size)
+            beside = 1 if method.sequential() else size
+            answering = _Answering(name, method, lm, prompts, settings, beside)
             for level in levels:
-                runs.append({"variant": name, **_level(answering, level, seed, allow_load)})
+                runs.append({"variant": name, "batch": beside, **_level(answering, level, seed, allow_load)})
                 progress.update()
     return load.result(_protocol(questions, lm, prompts, settings, seed) | {"batch": size}, unsupported, runs)
 

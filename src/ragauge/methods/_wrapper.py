@@ -75,6 +75,8 @@ class EngineAround:
         self.engine = engine
 
     def __getattr__(self, name: str) -> Any:
+        if name == "engine":  # of a copy that is not filled yet
+            raise AttributeError(name)
         return getattr(self.engine, name)
 
     def respond(
