@@ -26,19 +26,19 @@ class Disk:
     store: Callable[[Path], Any]  # makes a ragauge.engines.store.DocumentStore in a folder
 
     @contextmanager
-    def keep(self, lm: Any) -> Iterator[Path]:
+    def keep(self, engine: Any) -> Iterator[Path]:
         """Have the decoder keep what it reads offline in a new folder here, until the context ends."""
         self.folder.mkdir(parents=True, exist_ok=True)
         place = Path(tempfile.mkdtemp(prefix=".documents-", dir=self.folder))
         try:
-            lm.documents = self.store(place)
+            engine.documents = self.store(place)
             yield place
         finally:
-            lm.documents = None
+            engine.documents = None
             shutil.rmtree(place, ignore_errors=True)
 
 
-def time_documents(name: str, prepare: Callable[[], Any], lm: Any, disk: Disk) -> dict[str, Any] | None:
+def time_documents(name: str, prepare: Callable[[], Any], engine: Any, disk: Disk) -> dict[str, Any] | None:
     """What preparing takes without a store, with an empty one, and with one on disk that has everything.
 
     Args:
@@ -52,13 +52,13 @@ def time_documents(name: str, prepare: Callable[[], Any], lm: Any, disk: Disk) -
         UserError: the disk did not keep what was written.
     """
     with competing_load() as load:
-        computing_s, calls = _timed(prepare, lm)
+        computing_s, calls = _timed(prepare, engine)
         if not any(map(_is_kept, calls)):
             return None
-        with disk.keep(lm) as place:
-            missed_s, _ = _timed(prepare, lm)
+        with disk.keep(engine) as place:
+            missed_s, _ = _timed(prepare, engine)
             size = _forget(place)
-            loading_s, calls = _timed(prepare, lm)
+            loading_s, calls = _timed(prepare, engine)
     if any(_is_kept(call) and call.loading_s is None for call in calls):
         raise UserError(f"{name}: its documents could not be kept in {disk.folder}; is the disk full?")
     seconds = {"computing_s": computing_s, "missed_s": missed_s, "loading_s": loading_s}
@@ -70,13 +70,13 @@ def _is_kept(call: Any) -> bool:
     return call.offline and call.macs is None
 
 
-def _timed(prepare: Callable[[], Any], lm: Any) -> tuple[float, list[Any]]:
+def _timed(prepare: Callable[[], Any], engine: Any) -> tuple[float, list[Any]]:
     """(seconds of the wall, the calls that were made)."""
-    lm.synchronize()
-    with lm.tracing() as trace:
+    engine.synchronize()
+    with engine.tracing() as trace:
         started = time.perf_counter()
         prepare()
-        lm.synchronize()
+        engine.synchronize()
         return time.perf_counter() - started, list(trace)
 
 

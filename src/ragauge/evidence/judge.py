@@ -69,18 +69,18 @@ class EndpointJudge(Judge):
 class LocalJudge(Judge):
     """A decoder on this machine, under its template of prompts."""
 
-    def __init__(self, name: str, lm: SpanEngine, template: str) -> None:
-        self.name, self.lm, self.template = name, lm, template
+    def __init__(self, name: str, engine: SpanEngine, template: str) -> None:
+        self.name, self.engine, self.template = name, engine, template
 
     def reply(self, question: str) -> str:
-        opening, task = wrapper(self.template, self.lm.tokenizer)
-        ids = token_ids(self.lm.tokenizer, opening + question + task)
-        cache = self.lm.new_cache(len(ids) + REPLY_TOKENS)
+        opening, task = wrapper(self.template, self.engine.tokenizer)
+        ids = token_ids(self.engine.tokenizer, opening + question + task)
+        cache = self.engine.new_cache(len(ids) + REPLY_TOKENS)
         row = Row(ids, unit_steps(0, len(ids)))
-        logits = self.lm.extend(cache, [row], stage="judge", last_logits=True).last_logits
+        logits = self.engine.extend(cache, [row], stage="judge", last_logits=True).last_logits
         assert logits is not None
-        written = self.lm.generate(cache, logits[0], len(ids), Limits(REPLY_TOKENS))
-        return str(self.lm.tokenizer.decode(written, skip_special_tokens=True))
+        written = self.engine.generate(cache, logits[0], len(ids), Limits(REPLY_TOKENS))
+        return str(self.engine.tokenizer.decode(written, skip_special_tokens=True))
 
 
 @dataclass(frozen=True)

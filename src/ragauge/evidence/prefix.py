@@ -74,7 +74,7 @@ class _FreeText:
         return node.depth == FREE_TOKENS
 
 
-def search(lm: SpanEngine, context: Context, trie: Trie, k: int, rule: Rule = "beam") -> Search:
+def search(engine: SpanEngine, context: Context, trie: Trie, k: int, rule: Rule = "beam") -> Search:
     """The `k` sentences whose prefixes have the highest mean log-probability.
 
     A candidate that identifies a single sentence grows no further and competes by its score.
@@ -87,14 +87,14 @@ def search(lm: SpanEngine, context: Context, trie: Trie, k: int, rule: Rule = "b
             2 suggest. "first_token" is the released code's: the k likeliest first tokens, each followed greedily,
             ranked by the first token alone.
     """
-    pool, steps = _search(lm, context, trie, k, rule)
+    pool, steps = _search(engine, context, trie, k, rule)
     found = [
         Prefix(sentence, beam.node.depth, beam.score, beam.read) for beam in pool for sentence in beam.node.sentences
     ]
     return Search(tuple(found[:k]), steps)
 
 
-def search_free(lm: SpanEngine, context: Context, sentences: Sequence[Sequence[int]], k: int) -> Search:
+def search_free(engine: SpanEngine, context: Context, sentences: Sequence[Sequence[int]], k: int) -> Search:
     """The paper's ablation without constraint: `k` sequences of 8 tokens, each matched back to a sentence.
 
     A sequence goes to the sentence, not taken yet, that has the longest run of its tokens; to the earlier on a tie.
@@ -102,7 +102,7 @@ def search_free(lm: SpanEngine, context: Context, sentences: Sequence[Sequence[i
     Args:
         sentences: token ids of each sentence.
     """
-    pool, steps = _search(lm, context, _FreeText(k, lm.shape.eos), k, "beam")
+    pool, steps = _search(engine, context, _FreeText(k, engine.shape.eos), k, "beam")
     found: dict[int, Prefix] = {}
     for beam in pool[: len(sentences)]:
         free = [i for i in range(len(sentences)) if i not in found]
@@ -117,14 +117,16 @@ def _longest_run(wanted: Sequence[int], sentence: Sequence[int]) -> int:
     return SequenceMatcher(None, wanted, sentence, autojunk=False).find_longest_match().size
 
 
-def _search(lm: SpanEngine, context: Context, allowed: Trie | _FreeText, k: int, rule: Rule) -> tuple[list[_Beam], int]:
+def _search(
+    engine: SpanEngine, context: Context, allowed: Trie | _FreeText, k: int, rule: Rule
+) -> tuple[list[_Beam], int]:
     """The candidates, best first, and how many tokens were decoded one after another."""
     families = [_grown(_Beam(allowed.root), context.logits.float().log_softmax(-1), allowed, "beam")]
     if rule == "first_token":  # where a token both ends a sentence and goes on, the earlier sentence stands for it
         families = [list({beam.ids: beam for beam in reversed(families[0])}.values())]
     pool, steps = _kept(families, k, rule), 1
     while growing := [beam for beam in pool if not allowed.settled(beam.node)]:
-        read, logp = _step(lm, context, growing)
+        read, logp = _step(engine, context, growing)
         families = [_grown(beam, logp[i], allowed, rule) for i, beam in enumerate(read)]
         if rule == "first_token":
             families = [[max(family, key=lambda beam: beam.total)] for family in families]
@@ -147,10 +149,10 @@ def _of_likeliest_tokens(family: Sequence[_Beam], k: int) -> list[_Beam]:
     return [beam for beam in ranked if beam.ids in tokens]
 
 
-def _step(lm: SpanEngine, context: Context, beams: Sequence[_Beam]) -> tuple[list[_Beam], Tensor]:
+def _step(engine: SpanEngine, context: Context, beams: Sequence[_Beam]) -> tuple[list[_Beam], Tensor]:
     """Read every beam's last token in one pass: the beams with it read, and (beam, vocab) log-probabilities."""
     rows = [Row([beam.ids[-1]], [context.position + len(beam.ids) - 1], (context.span, *beam.read)) for beam in beams]
-    read = lm.extend(context.cache, rows, stage="prefix", parallel=True, last_logits=True, tree=True)
+    read = engine.extend(context.cache, rows, stage="prefix", parallel=True, last_logits=True, tree=True)
     assert read.last_logits is not None
     behind = [replace(beam, read=(*beam.read, span)) for beam, span in zip(beams, read.spans, strict=True)]
     return behind, read.last_logits.float().log_softmax(-1)

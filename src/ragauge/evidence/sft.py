@@ -119,25 +119,25 @@ class Writer(ABC):
 class LocalWriter(Writer):
     """A decoder on this machine, the spans of a batch side by side in every pass, greedily."""
 
-    lm: SpanEngine
+    engine: SpanEngine
     template: str  # how the model's prompts are wrapped
 
     @torch.inference_mode()
     def write(self, spans: Sequence[tuple[str, str]]) -> list[str | None]:
         prompts = [self._ids(title, text) for title, text in spans]
-        cache = self.lm.new_cache(sum(map(len, prompts)) + len(prompts) * QUESTION_TOKENS)
+        cache = self.engine.new_cache(sum(map(len, prompts)) + len(prompts) * QUESTION_TOKENS)
         rows = [Row(ids, unit_steps(0, len(ids))) for ids in prompts]
         most = [QUESTION_TOKENS] * len(prompts)
-        written = write(self.lm, cache, rows, most=most, ended=self._ends, stage="question", tree=False)
-        return [self.lm.tokenizer.decode(ids, skip_special_tokens=True) for ids in written]
+        written = write(self.engine, cache, rows, most=most, ended=self._ends, stage="question", tree=False)
+        return [self.engine.tokenizer.decode(ids, skip_special_tokens=True) for ids in written]
 
     def _ends(self, token: int) -> bool:
-        return token in self.lm.shape.eos or "\n" in self.lm.tokenizer.decode([token])
+        return token in self.engine.shape.eos or "\n" in self.engine.tokenizer.decode([token])
 
     def _ids(self, title: str, text: str) -> list[int]:
-        opening, task = wrapper(self.template, self.lm.tokenizer)
+        opening, task = wrapper(self.template, self.engine.tokenizer)
         special = self.template != "chat"  # a chat template writes its own begin-of-text
-        found: list[int] = self.lm.tokenizer(
+        found: list[int] = self.engine.tokenizer(
             f"{opening}{REQUEST.format(title=title, text=text)}{task}{CUE}", add_special_tokens=special
         )["input_ids"]
         return found

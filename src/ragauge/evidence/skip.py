@@ -33,7 +33,7 @@ def within(prefix: Prefix, sentences: Sequence[Sentence], d: int) -> list[int]:
 
 
 def decode(
-    lm: SpanEngine,
+    engine: SpanEngine,
     context: Context,
     ids: Sequence[int],
     sentences: Sequence[Sentence],
@@ -58,14 +58,14 @@ def decode(
             [sentences[i].end - 1 - start for i in ends[prefix]]
             for prefix, start in zip(open_ones, starts, strict=True)
         ]
-        read = lm.extend(context.cache, rows, stage="skip", parallel=True, logits_at=places, tree=True)
+        read = engine.extend(context.cache, rows, stage="skip", parallel=True, logits_at=places, tree=True)
         for prefix, logits in zip(open_ones, read.logits, strict=True):
-            chosen[prefix] = ends[prefix][int(eos_logp(logits, lm.shape.eos).argmax())]
+            chosen[prefix] = ends[prefix][int(eos_logp(logits, engine.shape.eos).argmax())]
     return [(prefix.sentence, chosen[prefix]) for prefix in prefixes]
 
 
 def write_on(
-    lm: SpanEngine, context: Context, prefixes: Sequence[Prefix], begun: Sequence[Sequence[int]], d: int
+    engine: SpanEngine, context: Context, prefixes: Sequence[Prefix], begun: Sequence[Sequence[int]], d: int
 ) -> list[list[int]]:
     """The ablation without skip decoding: each prefix and what the model writes after it, greedily, side by side.
 
@@ -79,8 +79,8 @@ def write_on(
         positions = [context.position + done + j for j in range(len(ids) - done)]
         rows.append(Row(ids[done:], positions, (context.span, *prefix.read)))
     most = [max(0, d - len(ids)) for ids in begun]
-    stop = frozenset(lm.shape.eos)
-    more = write(lm, context.cache, rows, most=most, ended=stop.__contains__, stage="skip", tree=True)
+    stop = frozenset(engine.shape.eos)
+    more = write(engine, context.cache, rows, most=most, ended=stop.__contains__, stage="skip", tree=True)
     return [[*ids, *new] for ids, new in zip(begun, more, strict=True)]
 
 

@@ -26,6 +26,7 @@ class Report(BaseModel):
     """The file of one comparison."""
 
     encoder: str  # compares the chunks
+    database: str | None = None  # label; None in reports of before it was stated
     index: str
     nprobe: int
     filled: int | None = None
@@ -67,7 +68,7 @@ def _made(runs: Runs) -> Iterator[Comparison]:
     entries = runs.config.staleness if runs.config else {}
     for path in sorted((runs.folder / "staleness").glob("*.json")):
         report, name = _read(path), path.stem
-        database = entries[name].database if name in entries else name
+        database = report.database or (entries[name].database if name in entries else name)
         yield Comparison(name, report.encoder, database, IndexName(report.index, report.filled), report)
 
 

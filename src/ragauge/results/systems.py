@@ -5,13 +5,14 @@ Perplexity and latency of a system come from pipelines of their own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import median
 from typing import Any
 
 from ragauge.io.specifications import IndexFacts
+from ragauge.results.cells import Cell, Table, frame
 from ragauge.results.pipelines import IndexName, Nprobe, Options, Pipeline, Task, pipelines
 from ragauge.results.runs import Runs
 
@@ -114,6 +115,18 @@ def groups(found: Iterable[System]) -> list[list[System]]:
     for system in found:
         by.setdefault((system.model, system.dataset), []).append(system)
     return list(by.values())
+
+
+def grouped(
+    runs: Runs, cells: Callable[[Runs, list[System]], Iterable[Cell]], printed: Iterable[Cell] = ()
+) -> Table:
+    """A table of the cells of each model and data set, then of `printed` ones.
+
+    Args:
+        cells: of the systems of one model and data set.
+    """
+    measured = [cell for group in groups(systems(runs)) for cell in cells(runs, group)]
+    return frame(KEYS, [*measured, *printed])
 
 
 def _proxy(system: System, found: Sequence[System]) -> System | None:

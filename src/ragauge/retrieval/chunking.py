@@ -184,8 +184,10 @@ class _ShardWriter:
 
     def __enter__(self) -> _ShardWriter:
         names = ("tokens.bin", "lengths.bin", "documents.bin", "documents.jsonl", "document_lines.bin")
-        for name in (*names, "evaluation.jsonl", "document_signatures.bin", "evaluation_signatures.bin"):
-            self._files[name] = open(self._folder / name, "wb")
+        with ExitStack() as opened:  # closes those already open if one cannot be opened
+            for name in (*names, "evaluation.jsonl", "document_signatures.bin", "evaluation_signatures.bin"):
+                self._files[name] = opened.enter_context(open(self._folder / name, "wb"))
+            opened.pop_all()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:

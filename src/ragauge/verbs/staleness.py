@@ -57,6 +57,7 @@ def run(args: argparse.Namespace) -> None:
         "encoder": settings.encoder,
         "encoder_sha256": choice.sha256,
         "nprobe": settings.nprobe or recipe.effort,
+        "database": settings.database,
         "index": settings.index,
         "filled": recipe.filled,
         "texts": len(asked),

@@ -16,10 +16,10 @@ from typing import Any
 from ragauge.rendering import panels, pipelines_footer, piperag_panels
 from ragauge.rendering.style import Figure
 from ragauge.results import sequences
-from ragauge.results.cells import Cell, Measure, Table, frame, noted
+from ragauge.results.cells import Cell, Measure, Table, noted
 from ragauge.results.reads import Reads
 from ragauge.results.runs import Runs
-from ragauge.results.systems import KEYS, System, groups, systems
+from ragauge.results.systems import System, grouped
 
 SHOWN = ("retro", "retro_plus", "piperag")
 STALE = "stale_minus_fresh_nats"
@@ -30,8 +30,7 @@ READS = Reads(pipelines=SHOWN)
 
 def table(runs: Runs) -> Table:
     """One line for each (model, data set, system, interval, quantity)."""
-    cells = [cell for group in groups(systems(runs)) for cell in _group(runs, group)]
-    return frame(KEYS, cells)
+    return grouped(runs, _group)
 
 
 def draw(table: Table) -> Figure:

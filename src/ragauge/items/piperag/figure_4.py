@@ -17,11 +17,11 @@ from ragauge.items.piperag import _published
 from ragauge.rendering import panels, pipelines_footer, piperag_panels
 from ragauge.rendering.style import Figure
 from ragauge.results import sequences
-from ragauge.results.cells import Cell, Measure, Table, frame
+from ragauge.results.cells import Cell, Measure, Table
 from ragauge.results.pipelines import Text
 from ragauge.results.reads import Reads
 from ragauge.results.runs import Runs
-from ragauge.results.systems import KEYS, KINDS, System, groups, systems
+from ragauge.results.systems import KINDS, System, grouped
 
 SIZE = "database_chunks"
 DUPLICATES = "near_duplicates"
@@ -33,8 +33,7 @@ READS = Reads(pipelines=KINDS)
 
 def table(runs: Runs) -> Table:
     """One line for each (model, data set, system, index, quantity)."""
-    cells = [cell for group in groups(systems(runs)) for cell in _group(runs, group)]
-    return frame(KEYS, cells + _published.logged(swept=False))
+    return grouped(runs, _group, _published.logged(swept=False))
 
 
 def draw(table: Table) -> Figure:

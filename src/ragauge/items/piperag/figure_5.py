@@ -16,11 +16,11 @@ from ragauge.items.piperag import _published
 from ragauge.rendering import panels, pipelines_footer, piperag_panels
 from ragauge.rendering.style import Figure
 from ragauge.results import sequences
-from ragauge.results.cells import Cell, Measure, Table, frame
+from ragauge.results.cells import Cell, Measure, Table
 from ragauge.results.pipelines import IndexName
 from ragauge.results.reads import Reads
 from ragauge.results.runs import Runs
-from ragauge.results.systems import KEYS, System, groups, systems
+from ragauge.results.systems import System, grouped
 
 LISTS = "nprobe_lists"
 KINDS = ("retro", "retro_plus", "piperag")
@@ -31,8 +31,7 @@ READS = Reads(pipelines=("no_retrieval", *KINDS))
 
 def table(runs: Runs) -> Table:
     """One line for each (model, data set, system, interval, nprobe, quantity)."""
-    cells = [cell for group in groups(systems(runs)) for cell in _group(runs, group)]
-    return frame(KEYS, cells + _published_cells())
+    return grouped(runs, _group, _published_cells())
 
 
 def draw(table: Table) -> Figure:

@@ -18,10 +18,10 @@ from ragauge.items.piperag import _claims, _published
 from ragauge.rendering import pipelines_footer, piperag_panels
 from ragauge.rendering.style import Figure
 from ragauge.results import sequences
-from ragauge.results.cells import Cell, Table, frame
+from ragauge.results.cells import Cell, Table
 from ragauge.results.reads import Reads
 from ragauge.results.runs import Runs
-from ragauge.results.systems import KEYS, KINDS, System, groups, systems
+from ragauge.results.systems import KINDS, System, grouped
 
 footer = pipelines_footer.footer
 
@@ -30,8 +30,7 @@ READS = Reads(pipelines=KINDS)
 
 def table(runs: Runs) -> Table:
     """One line for each (model, data set, system, quantity), then the claims of the text."""
-    cells = [cell for group in groups(systems(runs)) for cell in _group(runs, group)]
-    return frame(KEYS, cells + _published.table_1() + _claims.printed())
+    return grouped(runs, _group, _published.table_1() + _claims.printed())
 
 
 def draw(table: Table) -> Figure:

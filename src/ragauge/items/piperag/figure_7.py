@@ -19,10 +19,10 @@ from ragauge.items.piperag import _published
 from ragauge.rendering import pipelines_footer, piperag_panels
 from ragauge.rendering.style import Figure
 from ragauge.results import sequences
-from ragauge.results.cells import Cell, Measure, Source, Table, frame, noted
+from ragauge.results.cells import Cell, Measure, Source, Table, noted
 from ragauge.results.reads import Reads
 from ragauge.results.runs import Runs
-from ragauge.results.systems import KEYS, System, groups, systems
+from ragauge.results.systems import System, grouped
 
 TRACED = "latency_as_traced_s"
 FASTER = [(part, times) for part in ("generation", "retrieval") for times in (4, 16)]
@@ -41,8 +41,7 @@ READS = Reads(pipelines=SHOWN)
 
 def table(runs: Runs) -> Table:
     """One line for each (model, data set, system, projection)."""
-    cells = [cell for group in groups(systems(runs)) for cell in _group(runs, group)]
-    return frame(KEYS, cells + _published_cells())
+    return grouped(runs, _group, _published_cells())
 
 
 def draw(table: Table) -> Figure:

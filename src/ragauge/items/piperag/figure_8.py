@@ -15,10 +15,10 @@ from ragauge.items.piperag import _claims
 from ragauge.rendering import pipelines_footer, piperag_panels
 from ragauge.rendering.style import Figure
 from ragauge.results import sequences
-from ragauge.results.cells import Cell, Table, frame
+from ragauge.results.cells import Cell, Table
 from ragauge.results.reads import Reads
 from ragauge.results.runs import Runs
-from ragauge.results.systems import KEYS, System, groups, systems
+from ragauge.results.systems import System, grouped
 
 SHOWN = ("no_retrieval", "retro_plus", "piperag")
 footer = pipelines_footer.footer
@@ -28,8 +28,7 @@ READS = Reads(pipelines=SHOWN)
 
 def table(runs: Runs) -> Table:
     """One line for each (model, data set, system, quantity)."""
-    cells = [cell for group in groups(systems(runs)) for cell in _group(runs, group)]
-    return frame(KEYS, cells)
+    return grouped(runs, _group)
 
 
 def draw(table: Table) -> Figure:

@@ -19,11 +19,11 @@ from ragauge.items.piperag import _published
 from ragauge.rendering import panels, pipelines_footer, piperag_panels
 from ragauge.rendering.style import Figure
 from ragauge.results import sequences
-from ragauge.results.cells import Cell, Measure, Table, frame
+from ragauge.results.cells import Cell, Measure, Table
 from ragauge.results.pipelines import Text
 from ragauge.results.reads import Reads
 from ragauge.results.runs import Runs
-from ragauge.results.systems import KEYS, S3, System, groups, systems
+from ragauge.results.systems import S3, System, grouped
 
 AXES = {"perplexity": panels.Axis("perplexity"), "latency_s": panels.Axis("latency of a sequence (s)")}
 OVERHEAD = "latency_over_no_retrieval_percent"
@@ -34,8 +34,7 @@ READS = Reads(pipelines=("no_retrieval", "retrieve_once", "retro", "piperag"))
 
 def table(runs: Runs) -> Table:
     """One line for each (model, data set, system, quantity)."""
-    cells = [cell for group in groups(systems(runs)) for cell in _group(runs, group)]
-    return frame(KEYS, cells + _published.table_1() + _printed())
+    return grouped(runs, _group, _published.table_1() + _printed())
 
 
 def draw(table: Table) -> Figure:
