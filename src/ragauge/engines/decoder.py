@@ -171,7 +171,7 @@ class Decoder:
         if not self.shape.gated:
             return layer.down(activation(inner))
         gate, value = inner.chunk(2, -1)
-        return layer.down(activation(gate) * value)
+        return layer.down(activation(gate).mul_(value))
 
     def _attention(self, parts: Sequence[Part]) -> Attend:
         """The attention of this pass as a function of (layer, normed states)."""

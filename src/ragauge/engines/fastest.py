@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from ragauge.cost.hardware import DTYPES
+from ragauge.cost.machine import competing_load
 from ragauge.cost.shape import Shape
 from ragauge.cost.shapes import named
 from ragauge.engines.kernels import measured
@@ -93,8 +94,10 @@ def speeds(threads: int | None = None, again: bool = False) -> dict[str, dict[st
         with locked(path):  # jobs that start together: one measures, the others read
             found = None if again else _read(path, about)
             if found is None:
-                found = measure()
-                write_file(path, (json.dumps({"about": about, "seconds": found}, indent=1) + "\n").encode())
+                with competing_load() as load:
+                    found = measure()
+                kept = {"about": about, "load_share": load.share, "seconds": found}
+                write_file(path, (json.dumps(kept, indent=1) + "\n").encode())
         return found
     finally:
         torch.set_num_threads(before)
@@ -152,7 +155,7 @@ def _read(path: Path, about: Mapping[str, Any]) -> dict[str, dict[str, float]] |
     """The seconds that a file holds; None where it is missing, damaged or of other kernels."""
     try:
         found = json.loads(path.read_bytes())
-        if found["about"] != about:
+        if found["about"] != about or measured.outdated(path, found["load_share"]):
             return None
         return {
             dtype: {name: float(found["seconds"][dtype][name]) for name in ("prompt_s", "token_s")}

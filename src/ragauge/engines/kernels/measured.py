@@ -23,8 +23,7 @@ from ragauge.engines.kernels import candidates
 from ragauge.engines.kernels.candidates import ATTENTIONS, PRODUCTS, Kernel
 from ragauge.engines.kernels.choice import ALL, Choice, Classes
 from ragauge.errors import UserError, unknown
-from ragauge.io.digest import digest
-from ragauge.io.folders import locked
+from ragauge.io.folders import file_sha256, locked
 from ragauge.io.records import write_file
 
 VARIABLE = "RAGAUGE_KERNELS"
@@ -128,7 +127,7 @@ def machine() -> dict[str, Any]:
         "capability": torch.backends.cpu.get_cpu_capability(),
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
-        "code": digest(candidates.__name__),
+        "code": file_sha256(Path(candidates.__file__))[:12],
     }
 
 
@@ -213,9 +212,13 @@ def _read(path: Path) -> dict[str, Any]:
         return {}
     if found.get("machine") != machine():
         return {}
-    old = time.time() - path.stat().st_mtime > LOADED_S
-    return {dtype: table for dtype, table in found["kernels"].items() if not (old and _loaded(table))}
+    return {dtype: table for dtype, table in found["kernels"].items() if not outdated(path, _load(table))}
 
 
-def _loaded(table: Mapping[str, Any]) -> bool:
-    return max((row.get("load_share", 0.0) for row in table.values()), default=0.0) > LOADED
+def outdated(path: Path, load_share: float) -> bool:
+    """Whether what a file holds was measured on a loaded machine and some time ago."""
+    return load_share > LOADED and time.time() - path.stat().st_mtime > LOADED_S
+
+
+def _load(table: Mapping[str, Any]) -> float:
+    return max((row.get("load_share", 0.0) for row in table.values()), default=0.0)
