@@ -1,8 +1,8 @@
 """The performance model of pipelined generation: lines fitted to measured calls, and what they predict.
 
-PipeRAG, section 4.3: a retrieval is hidden when it takes no longer than the window that is generated beside it. The
-decoder's seconds a token are a line in the tokens before it, reading neighbours a line in their tokens; the search is a
-line in nprobe (`retrieval.budget`). Their sum over a window is the budget of the retrieval beside it.
+PipeRAG, section 4.3: a retrieval is hidden if it takes no longer than generating the window meanwhile. The decoder's
+seconds per token are linear in the tokens before it, reading neighbours is linear in their tokens, and the search is
+linear in nprobe (`retrieval.budget`). Their sum over a window is the budget of the concurrent retrieval.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Fit:
 
 
 def fit(tokens: Sequence[float], seconds: Sequence[float]) -> Fit:
-    """Least squares; a constant where all counts are the same or the slope would be below zero.
+    """Least squares; a constant if all counts are equal or the slope would be negative.
 
     Raises:
         UserError: nothing was measured.
@@ -49,7 +49,7 @@ def fit(tokens: Sequence[float], seconds: Sequence[float]) -> Fit:
 
 @dataclass(frozen=True)
 class GenerationModel:
-    """Seconds of the parts of a window, by what a trace shows of them."""
+    """Seconds of the parts of a window, fitted to a trace."""
 
     decode: Fit  # a token, by the tokens that it attends to
     neighbours: Fit  # of one window, by their tokens
@@ -59,7 +59,7 @@ class GenerationModel:
 
     @classmethod
     def of(cls, trace: Iterable[Call], in_cache: bool = True) -> GenerationModel:
-        """Fitted to the calls of generations that were traced."""
+        """The model fitted to the calls of traced generations."""
         calls = list(trace)
         steps = [c for c in calls if c.stage == "decode" and c.seconds]
         read = [c for c in calls if c.stage in ("neighbours", AHEAD) and c.seconds]
@@ -83,16 +83,16 @@ class GenerationModel:
         return tokens * self.decode(length + beside + (tokens - 1) / 2)
 
     def budget_s(self, length: int, windows: Windows, k: int, network_s: float = 0.0) -> float:
-        """Seconds that a retrieval may take beside the window after `length` tokens (S3). Never below a millisecond.
+        """Seconds that a retrieval may take while the window after `length` tokens is generated (S3); at least 1 ms.
 
-        What it found must be read in them as well, where that is done ahead.
+        With reading ahead they include reading what was found.
         """
         tokens, read = k * NEIGHBOUR, self.read_s(k)
         spare = self.decode_s(length, windows.interval, tokens) + (-read if self.ahead else read)
         return max(1e-3, spare - network_s)
 
     def predicted(self, prompt: int, tokens: int, windows: Windows, k: int, retrieval_s: float) -> Trace:
-        """The trace that a generation is predicted to have; `cost.overlap.ideal_s` of it is its predicted latency.
+        """The predicted trace of a generation; `cost.overlap.ideal_s` of it is the predicted latency.
 
         Args:
             prompt: its tokens, at least a query's.

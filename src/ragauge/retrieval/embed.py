@@ -2,8 +2,8 @@
 
     <database>/embeddings/00000/  vectors.bin  (chunk, dim) float16, normalised; manifest.json
 
-Chunks are embedded as text, which is what the encoder was trained on: tokens of the database's tokenizer are turned
-back into it. Texts of like length share a batch, so that next to nothing of it is padding.
+Chunks are decoded by the database's tokenizer and embedded as text, since the encoder was trained on text. Texts of
+similar length share a batch, so there is hardly any padding.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class TextEncoder(Protocol):
 
 @dataclass(frozen=True)
 class EncoderChoice:
-    """Which encoder, run by what."""
+    """An encoder and the engine that runs it."""
 
     name: str = "minilm"  # an asset's name, source or folder
     engine: Literal["onnx", "torch"] = "onnx"
@@ -52,10 +52,10 @@ class EncoderChoice:
     dtype: Literal["float32", "bfloat16"] = "float32"  # of matrix products
 
     def load(self) -> TextEncoder:
-        """The encoder, ready.
+        """The loaded encoder.
 
         Raises:
-            UserError: an unknown engine, one that does not compute in the dtype, or a folder that holds no encoder.
+            UserError: an unknown engine, a dtype that it does not support, or a folder without an encoder.
         """
         if self.engine not in ENGINES:
             raise unknown("engine", self.engine, ENGINES)
@@ -67,7 +67,7 @@ class EncoderChoice:
 
     @cached_property
     def sha256(self) -> str:
-        """The identity of the weights, whichever engine runs them: the engines agree to 1e-5."""
+        """Hash of the weights, the same for every engine: they agree to 1e-5."""
         from ragauge import assets
 
         assets.resolve(self.name)
@@ -75,10 +75,10 @@ class EncoderChoice:
 
 
 class OnnxEncoder:
-    """A text encoder whose transformer, pooling and normalisation are one ONNX graph, exported once and kept."""
+    """A text encoder (transformer, pooling, normalisation) as one ONNX graph, exported once and cached."""
 
     def __init__(self, name: str, threads: int | None = None) -> None:
-        """Loads the graph of an asset's name, source or folder. Raises UserError where it holds no encoder."""
+        """Load an encoder by asset name, source or folder. Raises UserError if it is not an encoder."""
         from ragauge import assets
         from ragauge.assets import store
 
@@ -164,17 +164,17 @@ def _torch_encoder(choice: EncoderChoice) -> TextEncoder:
 
 
 def embedding_folder(database: Path, number: int) -> Path:
-    """Where the vectors of a shard lie."""
+    """The folder of a shard's vectors."""
     return database / "embeddings" / f"{number:05d}"
 
 
 def build_embeddings(database: Path, number: int, choice: EncoderChoice) -> bool:
-    """Embeds the chunks of one shard, unless that is done already; returns whether it was.
+    """Embed the chunks of one shard unless that has been done; returns whether it had been.
 
     Memory: the encoder and `BLOCK_CHUNKS` chunks.
 
     Raises:
-        UserError: the shard is missing or cut short, its tokenizer is another now, or the disk is full.
+        UserError: the shard is missing or truncated, its tokenizer has changed, or the disk is full.
     """
     shard = Shard.open(shard_folder(database, number))
     made_from = {"shard": shard.sha256, "encoder": choice.sha256, "dtype": choice.dtype}
@@ -202,7 +202,7 @@ class Embeddings:
 
     @classmethod
     def open(cls, database: Path, number: int, verify: bool = False) -> Embeddings:
-        """Raises UserError where they are missing, cut short, changed, or of another state of their shard."""
+        """Raises UserError if they are missing, truncated, modified, or older than their shard."""
         folder = embedding_folder(database, number)
         manifest = folders.read(folder, EMBEDDINGS, verify)
         if manifest["made_from"]["shard"] != Shard.open(shard_folder(database, number)).sha256:
@@ -216,7 +216,7 @@ class Embeddings:
 
     @cached_property
     def sha256(self) -> str:
-        """Their identity."""
+        """Hash of the vectors."""
         return folders.sha256(self.folder)
 
     @cached_property
@@ -227,7 +227,7 @@ class Embeddings:
 
 
 def detokeniser(shard: Shard) -> Callable[[np.ndarray], str]:
-    """Tokens (n,) -> text, by the shard's own tokenizer. Raises UserError where that is another one by now."""
+    """Tokens (n,) -> text, by the shard's tokenizer. Raises UserError if that has changed."""
     source = shard.manifest["tokenizer_source"]
     tokenizer = load_tokenizer(source)
     if tokenizer_sha256(tokenizer) != shard.manifest["made_from"]["tokenizer"]:
@@ -240,7 +240,7 @@ def detokeniser(shard: Shard) -> Callable[[np.ndarray], str]:
 
 
 def normalised(vectors: np.ndarray) -> np.ndarray:
-    """Vectors (n, dim) at length 1."""
+    """Vectors (n, dim) scaled to unit length."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     scaled: np.ndarray = vectors / np.maximum(lengths, np.finfo(np.float32).tiny)
     return scaled

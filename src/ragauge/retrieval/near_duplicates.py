@@ -1,4 +1,4 @@
-"""Near-duplicates of evaluation text: documents whose 13-grams of words overlap with it, as RETRO tells them.
+"""Near-duplicates of evaluation text: documents whose word 13-grams overlap with it, as in RETRO.
 
 Borgeaud et al., 2022 (RETRO), section 2.6: a training document whose 13-gram Jaccard similarity with an evaluation
 document is 0.8 or higher, estimated by MinHash, is taken out.
@@ -13,7 +13,7 @@ import numpy as np
 
 GRAM_WORDS = 13
 THRESHOLD = 0.8  # Jaccard similarity
-BANDS, ROWS = 25, 5  # of the table: at 0.8 it misses 1 in 20,000, and what it offers in vain is compared and dropped
+BANDS, ROWS = 25, 5  # of the table: at 0.8 it misses 1 in 20,000, and false candidates are dropped by comparison
 PERMUTATIONS = 128  # the estimate's standard error at 0.8 is 0.035
 _SCHEME = "affine32"
 
@@ -35,7 +35,7 @@ class EvaluationText:
     """
 
     def __init__(self, parts: Iterable[np.ndarray]) -> None:
-        """Takes arrays of signatures, a shard each."""
+        """Take arrays of signatures, one per shard."""
         from datasketch import MinHashLSH
 
         self._table = MinHashLSH(params=(BANDS, ROWS), num_perm=PERMUTATIONS)

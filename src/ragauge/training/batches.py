@@ -17,10 +17,10 @@ class Batch:
     """One forward pass over a document and requests about it."""
 
     ids: Tensor  # (1, token): the document, then each request with its response but for the last token
-    positions: Tensor  # (1, token); each request goes on where the document ends
+    positions: Tensor  # (1, token); each request continues from the document's end
     mask: Tensor | None  # (1, 1, token, token), added to attention scores; None is causal
     places: Tensor  # (label,): the tokens from which the labels are predicted
-    labels: Tensor  # (label,): the responses; everything else, the source, is masked by not being there
+    labels: Tensor  # (label,): the responses; source tokens are not in it, which masks them
 
     def to(self, device: torch.device) -> Batch:
         """The batch on another device."""
@@ -29,7 +29,7 @@ class Batch:
 
 
 def pack(encoded: Encoded, dtype: torch.dtype = torch.float32) -> Batch:
-    """A document with all its requests side by side: each sees the document and itself, as if it were alone.
+    """A document with all its requests in parallel: each attends to the document and to itself alone.
 
     The loss of the batch is therefore the mean over the labels of passes of their own, for one reading of the
     document. A single request needs no mask, so its memory does not grow with the square of the length.
@@ -51,7 +51,7 @@ def pack(encoded: Encoded, dtype: torch.dtype = torch.float32) -> Batch:
 
 
 def apart(encoded: Encoded) -> list[Encoded]:
-    """A document and one request a piece, for decoders whose positions are not given (ALiBi)."""
+    """A document and one request per piece, for decoders that take no positions (ALiBi)."""
     return [Encoded(encoded.document, (request,)) for request in encoded.requests]
 
 

@@ -34,11 +34,11 @@ logger = logging.getLogger(__name__)
 
 TRAIN, HELD_OUT, MANIFEST = "train.jsonl", "held_out.jsonl", "manifest.json"
 WRITER = "RAGAUGE_WRITER"  # prefix of the environment variables that name an endpoint
-DOCUMENTS_AT_ONCE = 4  # whose questions are written together, and kept together when a run is cut off
+DOCUMENTS_AT_ONCE = 4  # whose questions are written and saved together
 
 
 def build(settings: Data, evaluation: Mapping[Path, int | None], out: Path, threads: int | None = None) -> Path:
-    """Write `train.jsonl`, `held_out.jsonl` and `manifest.json` to a folder; a run that was cut off goes on.
+    """Write `train.jsonl`, `held_out.jsonl` and `manifest.json` to a folder; an interrupted run resumes.
 
     Args:
         evaluation: files that `ragauge data` wrote, and how many of their first questions are asked (None: all). An
@@ -104,7 +104,7 @@ def _sizes(parts: Mapping[str, Sequence[Document]]) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Source:
-    """The long articles of the corpora, divided by whether the evaluation has their text."""
+    """The long articles of the corpora, split by whether the evaluation contains their text."""
 
     settings: Data
     evaluation: Mapping[Path, int | None]
@@ -173,13 +173,13 @@ class Source:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Hash of all that the documents and questions rest on."""
+        """Hash of everything that the documents and questions depend on."""
         state = [self.settings.model_dump(), [a.text for a in self.articles], self.evaluation_texts]
         return hashlib.sha256(json.dumps(state).encode()).hexdigest()
 
 
 def _drawn(seed: int, key: str) -> bytes:
-    """A place in a random order that is the same on every machine, whatever else is in it."""
+    """A random rank that is the same on every machine and does not depend on other entries."""
     return hashlib.sha256(f"{seed}/{key}".encode()).digest()
 
 
@@ -187,7 +187,7 @@ def _drawn(seed: int, key: str) -> bytes:
 
 
 class Asker:
-    """Has questions written, keeps those that can be used, and counts why the others cannot."""
+    """Asks for questions, keeps the usable ones, and counts the others by reason."""
 
     def __init__(self, settings: Data, path: Path, fingerprint: str, threads: int | None) -> None:
         self.settings, self.path, self.threads = settings, path, threads
@@ -225,7 +225,7 @@ class Asker:
         return found or ("was asked before" if question.lower() in self._known else None)
 
     def _replies_to(self, group: Sequence[Document]) -> list[str | None]:
-        """What the writer says for all spans of some documents; asked once, whatever kills the run."""
+        """The writer's replies for all spans of some documents; asked once, even if the run is killed."""
         key = "\n".join(document.key for document in group)
         if key not in self._replies:
             spans = [(d.title, d.span_text(span)) for d in group for span in d.spans]
@@ -235,7 +235,7 @@ class Asker:
         return self._replies[key]
 
     def _start(self, fingerprint: str) -> dict[str, list[str | None]]:
-        """The replies that a run of the same settings left; a file of another one, or a torn line, is dropped."""
+        """The replies that a run with the same settings left; other files and truncated lines are dropped."""
         lines = self.path.read_bytes().split(b"\n")[:-1] if self.path.exists() else []
         whole = lines if lines and lines[0] == fingerprint.encode() else [fingerprint.encode()]
         replace_atomically(self.path, b"".join(line + b"\n" for line in whole))
@@ -243,7 +243,7 @@ class Asker:
 
     @cached_property
     def writer(self) -> Writer:
-        """The model that writes; raises UserError where it cannot be had."""
+        """The model that writes. Raises UserError if it is not available."""
         name = self.settings.writer
         if name == ENDPOINT:
             endpoint = Endpoint.from_environment(WRITER)

@@ -1,4 +1,4 @@
-"""The loop of every training: steps until the budget is spent, measured and saved on the way."""
+"""The loop that all trainings share: steps until the budget is spent, with evaluation and checkpoints."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ Point = TypeVar("Point")
 
 @dataclass
 class Progress(Generic[Point]):
-    """How far a training is; what a killed run goes on from, with its state of the step."""
+    """The progress of a training, from which a killed run resumes together with its checkpoint."""
 
-    fingerprint: str  # of all that the weights rest on but where training ends
+    fingerprint: str  # of everything that the weights depend on except when training ends
     step: int = 0  # optimizer steps done
     seconds: float = 0.0  # of all runs together
     curve: list[Point] = field(default_factory=list)
 
 
 class Training(ABC, Generic[Point]):
-    """A training from its beginning, or from what a killed run left, to its budget's end."""
+    """A training from scratch or from the checkpoint of a killed run, until its budget is spent."""
 
     def __init__(self, fingerprint: str) -> None:
         self.progress: Progress[Point] = Progress(fingerprint)
 
     @abstractmethod
     def learn(self) -> float:
-        """Take the next step; its loss."""
+        """Take the next step; returns its loss."""
 
     @abstractmethod
     def measure(self, loss: float | None = None) -> None:
@@ -36,7 +36,7 @@ class Training(ABC, Generic[Point]):
 
     @abstractmethod
     def save(self) -> None:
-        """Keep what is needed to go on from here."""
+        """Write what is needed to resume from here."""
 
     @abstractmethod
     def is_over(self) -> bool:
@@ -51,7 +51,7 @@ class Training(ABC, Generic[Point]):
         """Whether to save after the step just taken."""
 
     def run(self) -> None:
-        """Train to the budget's end; the last state is always saved."""
+        """Train until the budget is spent; the last state is always saved."""
         before, started = self.progress.seconds, time.perf_counter()
 
         def elapse() -> None:

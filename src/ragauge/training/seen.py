@@ -1,4 +1,4 @@
-"""Whether a text holds, anywhere, what an evaluation asks about."""
+"""Whether a text contains any passage that an evaluation asks about."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Seen:
     """Texts that were seen, as an index of MinHash signatures of their pieces."""
 
     def __init__(self, texts: Iterable[str], threshold: float) -> None:
-        """`threshold` is the Jaccard similarity of two pieces' shingles from which they count as the same."""
+        """`threshold` is the Jaccard similarity of shingles at which two pieces count as the same."""
         from datasketch import MinHashLSH
 
         self.threshold = threshold
@@ -32,7 +32,7 @@ class Seen:
         self.index.insert(key, signature)
 
     def has(self, text: str) -> bool:
-        """Whether a piece of the text is nearly a piece of one that was seen.
+        """Whether any piece of the text is a near-duplicate of a piece that was seen.
 
         Pieces are taken every quarter of their length, so that one that stands anywhere in the text is met.
         """

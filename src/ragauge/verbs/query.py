@@ -37,10 +37,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=0,
         metavar="N",
-        help="send again, within the deadline, where a server is lost (0)",
+        help="retries within the deadline if a server is lost (0)",
     )
-    add("--partial", action="store_true", help="answer without the parts whose server is lost, and say which")
-    add("--tls-ca", type=Path, metavar="FILE.pem", help="certificates that the server's is checked against")
+    add("--partial", action="store_true", help="answer without the parts whose server is lost, and name them")
+    add("--tls-ca", type=Path, metavar="FILE.pem", help="certificates to verify the server's with")
     add("--json", action="store_true", help="print one JSON object on the last line")
 
 
@@ -117,7 +117,7 @@ def _result(found: Neighbours, texts: Sequence[str]) -> dict[str, Any]:
 
 
 def _readable(result: dict[str, Any]) -> str:
-    """A paragraph a neighbour, and a line of what it took."""
+    """One paragraph per neighbour, and one line of costs."""
     lines = []
     for place, one in enumerate(result["neighbours"], start=1):
         lines.append(f"{place}. chunk {one['id']} of document {one['document']}, distance {one['distance']:.4f}")
