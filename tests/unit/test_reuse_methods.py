@@ -601,3 +601,9 @@ def test_the_item_counts_what_is_read_again(llama: LM, asked: Variant, share: fl
     trace, _ = traced(llama, asked, prompt)
     run: Any = SimpleNamespace(shape=llama.shape, traces={"q": trace}, records={"q": {"tokens": prompt.token_counts()}})
     assert reuse_table._read_again(run)["q"] == pytest.approx(share)
+
+
+def test_a_wrapper_depends_on_what_it_wraps() -> None:
+    options = methods.options("compressed", inner="superposition")
+    assert methods.modules("compressed", options) == ["ragauge.methods.compressed", "ragauge.methods.superposition"]
+    assert methods.modules("naive", {}) == ["ragauge.methods.naive"]

@@ -26,7 +26,7 @@ from ragauge.io.digest import digest
 from ragauge.io.progress import bar
 from ragauge.io.records import Evidence, Record, Writer
 from ragauge.io.specifications import AnswerSpecification, FinderFacts
-from ragauge.methods import Answer, Method
+from ragauge.methods import Answer, Method, modules
 from ragauge.methods import Evidence as Piece
 from ragauge.prompts import Prompt, Source, build_prompt
 from ragauge.prompts.templates import wrapper
@@ -151,13 +151,14 @@ def fingerprint(specification: AnswerSpecification) -> dict[str, Any]:
     stated = specification.model_dump()
     if specification.engine.name == "torch":
         del stated["engine"]["name"]
-    return stated | {"code": code(specification.method, specification.engine.name)}
+    return stated | {"code": code(specification)}
 
 
-def code(method: str, engine: str = "torch") -> str:
+def code(specification: AnswerSpecification) -> str:
     """The digest of the modules that a method's answers on an engine depend on."""
-    modules = (registry.module_name("method", method), registry.module_name("engine", engine))
-    return digest(__name__, *modules, without={"ragauge.cost.machine"})
+    engine = registry.module_name("engine", specification.engine.name)
+    answering = modules(specification.method, specification.options)
+    return digest(__name__, *answering, engine, without={"ragauge.cost.machine"})
 
 
 def answers(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, fields
 from typing import Any, get_type_hints
 
@@ -12,7 +13,7 @@ from ragauge.engines.protocol import Limits
 from ragauge.errors import UserError, unknown
 from ragauge.methods._base import Answer, Evidence, Method
 
-__all__ = ["Answer", "Evidence", "Limits", "Method", "make", "names", "options"]
+__all__ = ["Answer", "Evidence", "Limits", "Method", "make", "modules", "names", "options"]
 
 
 def names() -> list[str]:
@@ -36,6 +37,13 @@ def make(name: str, where: str = "", **options: Any) -> Method:
 def options(name: str, where: str = "", **given: Any) -> dict[str, Any]:
     """All options of a method: those given, checked as by `make`, and the defaults of the others."""
     return asdict(make(name, where, **given))
+
+
+def modules(name: str, options: Mapping[str, Any]) -> list[str]:
+    """The full names of a method's module and of those of the methods that it wraps; all options are given."""
+    inner = options.get("inner")
+    wrapped = modules(str(inner), options.get("inner_options") or {}) if inner else []
+    return [registry.module_name("method", name), *wrapped]
 
 
 def _check(value: Any, annotated: Any, place: str) -> None:

@@ -32,7 +32,8 @@ class PrefixTree(Method):
     leaves go: those of least priority = clock + frequency x cost / size, where the clock is the priority of what went
     last (`pgdsf`), or those not used for longest (`lru`). The paper profiles the cost in seconds; here it is the
     engine's count of multiply-accumulates. Its speculative reading and its two levels of memory are left out. The
-    hit rate depends on the order of the questions; a run that is resumed begins with an empty store.
+    hit rate depends on the order of the questions; a run that is resumed begins with an empty store, and questions that
+    are answered side by side have a store each: answer them one by one.
     """
 
     requires: ClassVar[Capabilities] = frozenset({Capability.SPANS})
@@ -49,7 +50,7 @@ class PrefixTree(Method):
         if tuple(prompt.preamble) not in tree.roots:
             cache = engine.new_cache(len(prompt.preamble))
             engine.extend(cache, [plain_row(prompt.preamble)], stage="preamble", offline=True)
-            tree.roots[tuple(prompt.preamble)] = _Node(cache, 0, None)
+            tree.roots.setdefault(tuple(prompt.preamble), _Node(cache, 0, None))
         return tree
 
     def answer(self, engine: SpanEngine, state: _Tree, prompt: Prompt, limits: Limits) -> Answer:

@@ -120,7 +120,7 @@ class AnswerPlan(Part):
         return code_of(
             "evaluation.inputs",
             "evaluation.runner",
-            self._method_module(labels.variant),
+            *self._method_modules(labels.variant),
             f"engines.backends.{self.config.models[labels.model].engine}",
         )
 
@@ -146,7 +146,7 @@ class AnswerPlan(Part):
 
     def latency_code(self, labels: Labels) -> str:
         """What times, and what is timed."""
-        return code_of("evaluation.costing", *map(self._method_module, self._protocol(labels).methods))
+        return code_of("evaluation.costing", *self._modules_of(self._protocol(labels).methods))
 
     # --- load ---
 
@@ -169,7 +169,7 @@ class AnswerPlan(Part):
 
     def load_code(self, labels: Labels) -> str:
         """What sends requests, and what answers them."""
-        return code_of("evaluation.loading", *map(self._method_module, self._load.methods))
+        return code_of("evaluation.loading", *self._modules_of(self._load.methods))
 
     # --- judgements ---
 
@@ -213,8 +213,13 @@ class AnswerPlan(Part):
     def _variant(self, name: str) -> dict[str, Any]:
         return self.config.methods[name].model_dump(exclude={"datasets", "limit"})
 
-    def _method_module(self, variant: str) -> str:
-        return f"methods.{self.config.methods[variant].method}"
+    def _method_modules(self, variant: str) -> list[str]:
+        entry = self.config.methods[variant]
+        found = methods.modules(entry.method, methods.options(entry.method, **entry.params))
+        return [name.removeprefix("ragauge.") for name in found]
+
+    def _modules_of(self, variants: Iterable[str]) -> list[str]:
+        return [module for variant in variants for module in self._method_modules(variant)]
 
     def assets(self, variant: str) -> tuple[str, ...]:
         """What a variant's method reads besides the model: names of the catalog, or sources."""
