@@ -147,6 +147,10 @@ class Seat(RecordedEngine):
             self.finder = finder = Seat(lm.finder, task)
             finder._answering, finder.template = self, lm.finder.template
 
+    def new_cache(self, capacity: int) -> KVCache:
+        """See `SpanEngine.new_cache`: kept as the decoder keeps them."""
+        return self.keep(self._lm.new_cache(capacity))
+
     def compute(self, cache: KVCache, rows: Sequence[Row], asked: Asked) -> Extension:
         """See `RecordedEngine.compute`."""
         requests = self._lm.passes.reading(cache, rows, asked)

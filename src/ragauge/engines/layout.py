@@ -72,6 +72,7 @@ class Layout:
             return cached[:, : self.start + self.tokens].unsqueeze(0)
         heads, _, dim = cached.shape
         if self.every is not None:
+            assert isinstance(cached, Tensor)
             by_row = cached.view(heads, -1, self.every, dim)[:, : self.rows, : max(self.past) + 1]
             return by_row.transpose(0, 1)
         assert self.key_slots is not None
