@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from ragauge import registry
 from ragauge.cost.hardware import AUTO, DTYPES
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ def with_dtype(
     if dtype is None:
         from ragauge.engines import fastest
 
+        allowed = allowed or getattr(registry.module("engine", model.engine), "DTYPES", None)
         dtype = fastest.fastest(model.device, threads, allowed or fastest.CANDIDATES)
     return model.model_copy(update={"dtype": dtype})
 

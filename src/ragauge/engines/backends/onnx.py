@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ragauge.cost.hardware import AUTO
 from ragauge.engines.protocol import Capabilities, Capability
 from ragauge.errors import UserError
 
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
 CAPABILITIES: Capabilities = frozenset({Capability.TEXT, Capability.WEIGHTS})
 
+DTYPES = ("float32",)  # what `dtype: auto` may be
+
 
 def load(source: str, *, dtype: str, device: str, threads: int | None, max_context: int | None) -> OnnxEngine:
     """The decoder and tokenizer of a source. Its graph is kept among the assets (4 bytes per parameter).
@@ -20,7 +23,7 @@ def load(source: str, *, dtype: str, device: str, threads: int | None, max_conte
     Raises:
         UserError: a dtype other than float32; whatever the torch decoder raises on the source.
     """
-    if dtype != "float32":
+    if dtype not in (AUTO, *DTYPES):
         raise UserError(f"engine 'onnx' requires dtype 'float32', not {dtype!r}")
     from ragauge import assets
     from ragauge.assets.tokenizer import load_tokenizer
