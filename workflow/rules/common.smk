@@ -55,6 +55,8 @@ def begin():
         raise WorkflowError(str(error))
     launch.write_settings(PLAN.config, Path(PATHS.settings))
     answering = (job for job in workflow.dag.needrun_jobs() if job.rule.name in ("answers", "answers_part"))
+    if workflow.local_exec and len(list(workflow.dag.needrun_jobs())) > launch.FEW_JOBS:
+        launch.warm_up()
     due.write(Path(PATHS.due), map(due.of_job, answering))
 
 

@@ -7,6 +7,7 @@ import fcntl
 import os
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,6 +22,9 @@ from ragauge.experiment.schema import Config
 LOCK = Path(".snakemake", "ragauge.lock")
 SLURM_LOGS = Path("logs", "slurm")  # profiles/slurm: slurm-logdir
 JOB_NAMES = "ragauge_"  # profiles/slurm: slurm-jobname-prefix
+WARM = Path(".snakemake", "warm")  # the folder of the command `ragauge` of jobs on this machine
+FEW_JOBS = 3  # import for themselves what they need
+_STARTED: list[subprocess.Popen[bytes]] = []
 ENDING_S = 300  # Slurm kills what does not end by itself, after its KillWait
 
 
@@ -66,6 +70,18 @@ def hold_folder(path: Path = LOCK) -> IO[str]:
         held.close()
         raise UserError("another run of this workflow is at work in this folder; wait for it or stop it") from None
     return held
+
+
+def warm_up(folder: Path = WARM) -> None:
+    """Have `ragauge` start at once in the jobs of this process: `ragauge.verbs._warm` imports what they import."""
+    if sys.platform != "linux" or os.environ.get("RAGAUGE_WARM", "1") == "0":
+        return
+    command = [sys.executable, "-m", "ragauge.verbs._warm", str(folder)]
+    threads = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL")}  # as the jobs that it serves
+    (folder / "ragauge").unlink(missing_ok=True)  # of a run that ended
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, env={**os.environ, **threads})
+    _STARTED.append(process)  # the pipe stays open for as long as this process lives
+    os.environ["PATH"] = f"{folder.resolve()}{os.pathsep}{os.environ.get('PATH', '')}"
 
 
 def write_settings(config: Config, path: Path) -> None:
