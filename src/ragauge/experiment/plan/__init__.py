@@ -6,6 +6,8 @@ named as the file of rules that it stands behind.
 
 from __future__ import annotations
 
+from functools import cached_property
+
 from ragauge.experiment.plan.answers import AnswerPlan
 from ragauge.experiment.plan.items import ItemPlan
 from ragauge.experiment.plan.part import ALONE, ASSET, Labels, code_of, grown, manifest
@@ -38,6 +40,10 @@ class Plan:
 
     def asset_source(self, labels: Labels) -> str:
         """Where the asset of a manifest comes from."""
+        return self._sources[ASSET.format(asset=labels.asset)]
+
+    @cached_property
+    def _sources(self) -> dict[str, str]:
+        """The source of every asset, by its manifest."""
         parts = (self.answers, self.training, self.retrieval)
-        sources = {manifest(source): source for part in parts for source in part.sources()}
-        return sources[ASSET.format(asset=labels.asset)]
+        return {manifest(source): source for part in parts for source in part.sources()}

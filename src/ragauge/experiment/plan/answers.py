@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -223,5 +224,9 @@ class AnswerPlan(Part):
 
     def assets(self, variant: str) -> tuple[str, ...]:
         """What a variant's method reads besides the model: names of the catalog, or sources."""
-        entry = self.config.methods[variant]
-        return methods.make(entry.method, **entry.params).assets()
+        return self._assets[variant]
+
+    @cached_property
+    def _assets(self) -> dict[str, tuple[str, ...]]:
+        variants = self.config.methods.items()
+        return {name: methods.make(entry.method, **entry.params).assets() for name, entry in variants}
