@@ -95,7 +95,8 @@ def _write_command(folder: Path, address: bytes) -> None:
 
 def _answer_waiting(listener: socket.socket, wait_s: float | None = None) -> bool:
     """Make the forks that are asked for, and wait for more; False when the run has ended."""
-    while ready := select.select([listener, PIPE], [], [], wait_s)[0]:
+    watched: list[Any] = [listener, PIPE]
+    while ready := select.select(watched, [], [], wait_s)[0]:
         if PIPE in ready and not os.read(PIPE, 1):
             return False
         connection, _ = listener.accept()
@@ -149,7 +150,7 @@ def _status(arguments: list[str]) -> int:
     except SystemExit as ended:
         status = ended.code
     except BaseException:
-        sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+        sys.excepthook(*sys.exc_info())
         status = 1
     _finish()
     return int(status or 0)

@@ -1,0 +1,129 @@
+"""Seconds until something is there: `ragauge --help`, one question's answer, and, where asked, whole runs.
+
+    python benchmarks/startup.py [--trials 3] [--smoke] [--default] [--tests] [--json]
+
+Whole runs are made in a folder where nothing has been run; what assets were downloaded before is used. Run it alone on
+the machine: a run of the workflow takes all cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from datetime import datetime
+from pathlib import Path
+
+from _common import finish, load_line
+from ragauge.cost.machine import competing_load, cpu_model
+from targets import Verdicts
+
+ROOT = Path(__file__).resolve().parent.parent
+WORKFLOW = ("Snakefile", "config.yaml", "configs", "workflow", "profiles", "envs")
+WATCHED_S = 3
+INSTALLED = Path(sys.executable).parent
+CONFIGURATIONS = {"smoke": ROOT / "configs" / "smoke.yaml", "default": ROOT / "config.yaml"}
+_BEGUN = re.compile(r"^\[(.+)\]\n(?:local)?rule (\w+):\n(?: .*\n)*? +jobid: (\d+)$", re.MULTILINE)
+_ENDED = re.compile(r"^\[(.+)\]\nFinished jobid: (\d+) ", re.MULTILINE)
+
+
+def main() -> None:
+    args = _arguments()
+    print(f"{cpu_model()}, {os.cpu_count()} cores")
+    verdicts, rules = Verdicts(), {}
+    with competing_load() as load:  # before: of jobs that outlive their parents nobody knows whose they are
+        time.sleep(WATCHED_S)
+    print(load_line(load))
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        verdicts.check("help_s", min(seconds(["ragauge", "--help"], folder) for _ in range(args.trials)))
+        verdicts.check("one_question_s", one_question(folder, args.trials))
+        repeated = []
+        for name in CONFIGURATIONS:
+            if getattr(args, name):
+                whole, again, rules[name] = workflow(name, folder / name, args.trials)
+                verdicts.check(f"{name}_s", whole)
+                repeated.append(again)
+            else:
+                verdicts.skip(f"{name}_s", f"needs --{name}")
+        if repeated:
+            verdicts.check("second_make_s", max(repeated))
+        else:
+            verdicts.skip("second_make_s", "needs --smoke or --default")
+        if args.tests:
+            verdicts.check("tests_s", seconds(["make", "test"], ROOT))
+        else:
+            verdicts.skip("tests_s", "needs --tests")
+    finish({"job_seconds": rules, "load_share": load.share}, verdicts, args.json)
+
+
+def one_question(folder: Path, trials: int) -> float:
+    """The least seconds in which a process answers one question of `wiki_single`."""
+    questions = folder / "wiki_single.jsonl"
+    seconds(["ragauge", "data", "--dataset", "wiki_single", "--out", str(questions)], folder)
+    asked = ["--method", "superposition", "--dataset", "wiki_single", "--examples", str(questions), "--limit", "1"]
+    command = ["ragauge", "run", *asked, "--model", "smollm2-135m-instruct"]
+    return min(seconds([*command, "--out", f"answer_{trial}.jsonl"], folder) for trial in range(trials))
+
+
+def workflow(name: str, folder: Path, trials: int) -> tuple[float, float, dict[str, float]]:
+    """(seconds of a run, of one with nothing to do, of the jobs of each rule, most first) of a configuration."""
+    folder.mkdir()
+    for part in WORKFLOW:
+        copy = shutil.copytree if (ROOT / part).is_dir() else shutil.copy
+        copy(ROOT / part, folder / part)
+    command = ["snakemake", "--cores", "all", "--configfile", str(CONFIGURATIONS[name])]
+    log = folder / "workflow.log"
+    whole = seconds(command, folder, log)
+    spent = job_seconds(log.read_text(encoding="utf-8"))
+    print(
+        f"{name}: {sum(spent.values()):.0f} s of jobs; " + ", ".join(f"{r} {s:.0f}" for r, s in [*spent.items()][:12])
+    )
+    return whole, min(seconds(command, folder, log) for _ in range(trials)), spent
+
+
+def job_seconds(log: str) -> dict[str, float]:
+    """The seconds that the jobs of each rule took, most first, from what Snakemake said."""
+    begun = {job: (rule, _time(at)) for at, rule, job in _BEGUN.findall(log)}
+    spent: Counter[str] = Counter()
+    for at, job in _ENDED.findall(log):
+        if job in begun:
+            rule, started = begun[job]
+            spent[rule] += int((_time(at) - started).total_seconds())
+    return dict(spent.most_common())
+
+
+def _time(text: str) -> datetime:
+    return datetime.strptime(text, "%a %b %d %H:%M:%S %Y")
+
+
+def seconds(command: list[str], folder: Path, log: Path | None = None) -> float:
+    """Until a command of this environment has ended, which it must do well."""
+    environment = {**os.environ, "PATH": f"{INSTALLED}{os.pathsep}{os.environ.get('PATH', '')}"}
+    with open(log or os.devnull, "w") as out:
+        started = time.perf_counter()
+        done = subprocess.run(command, cwd=folder, env=environment, stdout=out, stderr=out, check=False)
+        taken = time.perf_counter() - started
+    if done.returncode:
+        sys.exit(f"{' '.join(command)}: exit code {done.returncode}")
+    return taken
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--trials", type=int, default=3, help="of each command but whole runs (default: %(default)s)")
+    parser.add_argument("--smoke", action="store_true", help="run the smoke experiment from nothing")
+    parser.add_argument("--default", action="store_true", help="run the default experiment from nothing")
+    parser.add_argument("--tests", action="store_true", help="run the tests")
+    parser.add_argument("--json", action="store_true", help="print one JSON object on the last line")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
