@@ -12,7 +12,7 @@ import pytest
 
 from ragauge import registry
 from ragauge.errors import UserError
-from ragauge.experiment import launch
+from ragauge.experiment import dtypes, launch
 from ragauge.experiment.plan import Plan, grown, manifest
 from ragauge.experiment.schema import Config, load, parse
 from ragauge.io import digest
@@ -253,7 +253,8 @@ def test_a_folder_is_held_by_one_run(tmp_path: Path) -> None:
 
 
 def test_settings_are_written_with_what_was_changed(tmp_path: Path) -> None:
-    config = changed(seed=3).config
+    path = tmp_path / "run" / "config.yaml"
+    config = dtypes.resolved(changed(seed=3).config, path)
     launch.write_settings(config, tmp_path / "run" / "config.yaml")
     assert load(tmp_path / "run" / "config.yaml") == config
 
