@@ -93,7 +93,7 @@ class Ours(Engine):
 
         with self.lm.tracing() as trace:
             self.answer(ids, new)
-        return gap.stages(trace, self.lm.shape, self.lm.dtype, rates)["decode"]["roofline_s"] / (new - 1)
+        return gap.stages(trace, self.lm.shape, self.lm.precision, rates)["decode"]["roofline_s"] / (new - 1)
 
 
 def _respond(engine: Any, ids: list[int], limits: Any) -> Any:

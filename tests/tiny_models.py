@@ -86,9 +86,9 @@ def byte_tokenizer(chat: bool = True, bos: bool = True) -> Any:
     return tokenizer
 
 
-def tiny_lm(shape: Shape = LLAMA, seed: int = 0) -> LM:
+def tiny_lm(shape: Shape = LLAMA, seed: int = 0, **kept: str) -> LM:
     """A decoder with random weights and a byte tokenizer."""
-    lm = random_lm(shape, seed=seed, threads=1)
+    lm = random_lm(shape, seed=seed, threads=1, **kept)
     lm.tokenizer = byte_tokenizer()
     return lm
 

@@ -175,6 +175,14 @@ def test_a_decoder_without_weights_makes_the_same_calls(
     assert [_but_seconds(call) for call in shaped] == [_but_seconds(call) for call in real]
 
 
+@pytest.mark.parametrize(("name", "options"), [(n, o) for n, o in VARIANTS if not o], ids=str)
+def test_a_decoder_in_8_bits_makes_the_same_calls(name: str, options: dict[str, Any], encoder: str) -> None:
+    prompt = tiny_models.tiny_prompt([12] * 6, query=8, task=5, seed=1)
+    lms = (tiny_models.tiny_lm(), tiny_models.tiny_lm(weights="int8", kv="int8"))
+    full, reduced = ([_but_seconds(c) for c in traced(lm, name, options, encoder, prompt)] for lm in lms)
+    assert reduced == full
+
+
 @pytest.mark.parametrize("name", sorted(BY_CONTENT))
 def test_a_method_that_needs_weights_says_so(name: str) -> None:
     assert "weights" in (methods.make(name).refusal(ShapeLM(tiny_models.LLAMA)) or "")

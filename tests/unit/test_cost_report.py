@@ -5,6 +5,7 @@ import json
 import pytest
 
 from ragauge.cost import tokens
+from ragauge.cost.hardware import Precision
 from ragauge.cost.report import cost_report
 from ragauge.cost.shapes import named, with_context
 from ragauge.engines import Limits, ShapeLM
@@ -17,7 +18,7 @@ def _report(name, accounting="published", counts="nq_open", model="mpt-7b-instru
     count = tokens.load(counts)
     shape = named(model)
     prompt = Prompt(**tokens.random_segments(count, shape.vocab))
-    lm = ShapeLM(with_context(shape, count.total + 100))
+    lm = ShapeLM(with_context(shape, count.total + 100), precision=Precision("bfloat16"))
     return cost_report(
         name,
         make(name, **options),

@@ -36,6 +36,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from ragauge.cost.flop import Layers, attention_macs, row_macs, trace_macs
+from ragauge.cost.hardware import precision
 from ragauge.cost.shape import Shape
 from ragauge.cost.trace import Call, Trace, online
 from ragauge.errors import unknown
@@ -47,6 +48,7 @@ CONTRIEVER_MACS = 15_800_000_000  # Table 5, bloomz-3b at k=1: Contriever's 1.15
 QUERIES_ONCE = ("musique",)  # token counts of Table 2
 
 DTYPE_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2, "float8_e4m3fn": 1, "int8": 1}
+SCALE_BYTES = 4  # of what 8-bit integers are multiplied with, fp32
 
 
 def critical_path(trace: Iterable[Call], shape: Shape) -> int:
@@ -104,8 +106,14 @@ def with_queries_kept(trace: Iterable[Call], kept: int) -> Trace:
 
 
 def kv_bytes(shape: Shape, tokens: int, dtype: object, layers: Layers = None) -> int:
-    """Bytes of the cached keys and values of `tokens` tokens; `dtype` is a torch dtype or its name."""
-    return 2 * sum(shape.kv_heads[slice(*layers or (None,))]) * shape.head_dim * tokens * dtype_bytes(dtype)
+    """Bytes of the cached keys and values of `tokens` tokens.
+
+    Args:
+        dtype: a torch dtype, its name or a `Precision`; 8-bit integers have a scale for each token and head.
+    """
+    kept = precision(dtype).cached
+    vector = shape.head_dim * dtype_bytes(kept) + (SCALE_BYTES if kept == "int8" else 0)
+    return 2 * sum(shape.kv_heads[slice(*layers or (None,))]) * vector * tokens
 
 
 def dtype_bytes(dtype: object) -> int:

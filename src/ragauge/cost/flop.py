@@ -77,6 +77,13 @@ def flop(trace: Iterable[Call], shape: Shape) -> int:
     return FLOP_PER_MAC * trace_macs(trace, shape)
 
 
+def layer_rows(shape: Shape, layers: Layers = None) -> int:
+    """Rows (output channels) of all layers' matrices, or of those of a range."""
+    chosen = range(*layers or (0, shape.layers))
+    heads = sum(shape.heads[i] + 2 * shape.kv_heads[i] for i in chosen) * shape.head_dim
+    return heads + sum(2 * shape.d_model + (2 if shape.gated else 1) * shape.ffn[i] for i in chosen)
+
+
 def parameters(shape: Shape) -> int:
     """Parameters of the decoder: what `numel` of a checkpoint's tensors sums to, tied matrices counted once."""
     matrices = layer_weights(shape) + output_weights(shape) * (1 if shape.tied else 2)

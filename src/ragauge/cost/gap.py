@@ -20,8 +20,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ragauge.cost.cycles import critical_path
-from ragauge.cost.flop import FLOP_PER_MAC, call_macs
-from ragauge.cost.roofline import Machine, floor_seconds, matmul_rate
+from ragauge.cost.flop import call_macs
+from ragauge.cost.roofline import Machine, floor_seconds, product_seconds
 from ragauge.cost.shape import Shape
 from ragauge.cost.trace import Call, online
 
@@ -36,7 +36,7 @@ def stages(trace: Iterable[Call], shape: Shape, dtype: object, machine: Machine)
     found: dict[str, dict[str, float]] = {}
     for call in online(trace):
         floor = floor_seconds(call, shape, dtype, machine)
-        products = FLOP_PER_MAC * call_macs(call, shape) / matmul_rate(machine, dtype)
+        products = product_seconds(call, shape, dtype, machine)
         values = {
             "seconds": call.seconds or 0.0,
             "roofline_s": floor,

@@ -1,7 +1,8 @@
-"""The number types and devices that a decoder runs with. Every choice of them, and every table by them, uses these."""
+"""What a decoder computes in, how it keeps its numbers, and where it runs. Every choice of these uses this module."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal, get_args
 
 Dtype = Literal["float32", "bfloat16", "float16"]
@@ -14,3 +15,27 @@ DTYPES: tuple[str, ...] = get_args(Dtype)
 DEVICES: tuple[str, ...] = get_args(Device)
 WEIGHTS: tuple[str, ...] = get_args(Weights)
 CACHE_TYPES: tuple[str, ...] = get_args(CacheType)
+
+
+@dataclass(frozen=True)
+class Precision:
+    """How a decoder's numbers are computed and kept."""
+
+    dtype: str = "float32"  # of activations and of all that is kept in full
+    weights: str = "full"  # one of WEIGHTS
+    kv: str = "full"  # of cached keys and values, one of CACHE_TYPES
+
+    @property
+    def cached(self) -> str:
+        """The type of cached keys and values."""
+        return self.dtype if self.kv == "full" else self.kv
+
+    def __str__(self) -> str:
+        """As results show it: bfloat16; or float32, weights int8, keys and values int8."""
+        weights = "" if self.weights == "full" else f", weights {self.weights}"
+        return self.dtype + weights + ("" if self.kv == "full" else f", keys and values {self.kv}")
+
+
+def precision(given: object) -> Precision:
+    """A precision, or all in a torch dtype or in the type of this name."""
+    return given if isinstance(given, Precision) else Precision(str(given).removeprefix("torch."))

@@ -13,7 +13,7 @@ import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
@@ -280,7 +280,7 @@ class _Bench:
     def _costs(self, name: str, trace: Trace) -> dict[str, Any]:
         """Costs of the answers of one prompt; its stages' seconds and floors are kept where it is the first."""
         shape = self.lm.shape
-        stages = gap.stages(trace, shape, self.lm.dtype, self.machine)
+        stages = gap.stages(trace, shape, self.lm.precision, self.machine)
         self.stages.setdefault(name, stages)
         return {
             "flop": flop(online(trace), shape),
@@ -332,7 +332,7 @@ def _protocol(
         "warmup": warmup,
         "seed": seed,
         "threads": torch.get_num_threads(),
-        "dtype": str(lm.dtype).removeprefix("torch."),
+        **asdict(lm.precision),
         "device": lm.device.type,
         "cache_state": CACHE_STATE,
     }

@@ -78,7 +78,7 @@ def measure(threads: int | None = None, device: str = "cpu") -> dict[str, Any]:
     Returns:
         `bandwidth_bytes_per_s`: streaming read of a buffer much larger than the caches;
         `matvec_bytes_per_s` by dtype: weights read by matrix times vector, as decoding does with the library's kernel;
-        `matmul_flop_per_s` by dtype: square matrix products;
+        `matmul_flop_per_s` by dtype, int8 among them: square matrix products;
         `threads`, `device`, and `load_share`, the part of the machine that others took meanwhile.
     """
     import torch
@@ -211,7 +211,10 @@ def _rates(device: torch.device) -> dict[str, Any]:
         return {
             "bandwidth_bytes_per_s": _read_rate(device),
             "matvec_bytes_per_s": {name: _matvec_rate(device, dtype) for name, dtype in dtypes.items()},
-            "matmul_flop_per_s": {name: _matmul_rate(device, dtype) for name, dtype in dtypes.items()},
+            "matmul_flop_per_s": {
+                **{name: _matmul_rate(device, dtype) for name, dtype in dtypes.items()},
+                "int8": _int8_rate(device),
+            },
         }
 
 
@@ -248,6 +251,15 @@ def _matmul_rate(device: torch.device, dtype: torch.dtype) -> dict[str, float]:
     side = CUDA_MATMUL_SIDE if device.type == "cuda" else CPU_MATMUL_SIDE
     left, right = (torch.randn(side, side, device=device).to(dtype) for _ in range(2))
     return _rate(2 * side**3, lambda: torch.nn.functional.linear(left, right), device)
+
+
+def _int8_rate(device: torch.device) -> dict[str, float]:
+    """Operations a second of a square product of 8-bit integers, summed in 32 bits."""
+    import torch
+
+    side = CUDA_MATMUL_SIDE if device.type == "cuda" else CPU_MATMUL_SIDE
+    left, right = (torch.ones(side, side, dtype=torch.int8, device=device) for _ in range(2))
+    return _rate(2 * side**3, lambda: torch._int_mm(left, right.t()), device)
 
 
 def _rate(work: float, run: Callable[[], object], device: torch.device) -> dict[str, float]:

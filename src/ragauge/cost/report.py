@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
-from ragauge.cost.cycles import QUERIES_ONCE, compute_cycles, dtype_bytes, kv_bytes, with_queries_kept
+from ragauge.cost.cycles import QUERIES_ONCE, compute_cycles, kv_bytes, with_queries_kept
 from ragauge.cost.flop import flop, parameters
+from ragauge.cost.roofline import model_bytes
 from ragauge.cost.trace import Trace, online
 
 PLAIN = ("naive", "attention_sort", "closed_book", "oracle")  # methods that read one plain prompt, not segments
@@ -21,25 +22,23 @@ def cost_report(
     *,
     limits: Any,
     accounting: str = "critical_path",
-    dtype: str = "bfloat16",
     counts: str = "",
 ) -> dict[str, Any]:
     """Costs of `method` (registered as `name`) on a prompt, beside those of the plain prompt.
 
     Args:
         method, naive: `ragauge.methods.Method`s.
-        lm: a `ragauge.engines.ShapeLM` (or a decoder with weights: the trace is the same).
+        lm: a `ragauge.engines.ShapeLM` of a precision (or a decoder with weights: the trace is the same).
         limits: `ragauge.engines.Limits`; `max_new_tokens=1` is the cost of the first token.
         accounting: one of `cycles.ACCOUNTINGS`.
-        dtype: of the cached keys and values.
         counts: name of the prompt's token counts, by which the paper counts queries (`cycles`, rule 4).
 
     Returns: `compute_cycles` and `theoretical_speedup` under the accounting; `flop` of everything online and
         `offline_flop` of what was prepared before; `kv_bytes`, the most keys and values held at one time, and
-        `offline_kv_bytes`, those kept from one question to the next.
+        `offline_kv_bytes`, those kept from one question to the next; `weight_bytes` of all weights.
 
     Raises:
-        UserError: unknown accounting or dtype; a prompt longer than the decoder's context.
+        UserError: unknown accounting; a prompt longer than the decoder's context.
     """
     trace, peak_bytes = _traced(name, method, lm, prompt, limits, accounting, counts)
     plain, _ = _traced("naive", naive, lm, prompt, limits, accounting, counts)
@@ -52,10 +51,11 @@ def cost_report(
         "theoretical_speedup": compute_cycles(plain, lm.shape, accounting) / cycles,
         "flop": flop(online(trace), lm.shape),
         "offline_flop": flop(prepared, lm.shape),
-        "kv_bytes": peak_bytes * dtype_bytes(dtype) // dtype_bytes(lm.dtype),
-        "offline_kv_bytes": kv_bytes(lm.shape, sum(call.cached for call in prepared), dtype),
-        "dtype": dtype,
+        "kv_bytes": peak_bytes,
+        "offline_kv_bytes": kv_bytes(lm.shape, sum(call.cached for call in prepared), lm.precision),
+        **asdict(lm.precision),
         "parameters": parameters(lm.shape),
+        "weight_bytes": model_bytes(lm.shape, lm.precision),
         "tokens": prompt.token_counts(),
         "trace": [call.to_json() for call in trace],
     }

@@ -2,9 +2,10 @@
 
 A step of a call takes at least `max(2 * macs / rate, bytes / bandwidth)` seconds, where `rate` is the machine's matrix
 product rate in the decoder's dtype (FLOP/s), `bandwidth` its streaming read rate (bytes/s), and `bytes` are the
-weights once, the keys and values that each row attends to, and the new ones it writes. Activations, launches and
-everything between calls count nothing. The machine is what `cost.machine.measure` returns; a floor takes the best
-that it showed.
+weights once, the keys and values that each row attends to, and the new ones it writes, as they are kept. Where weights
+and activations have 8 bits, linear layers have the machine's rate for these and attention that of the dtype.
+Activations, launches and everything between calls count nothing. The machine is what `cost.machine.measure` returns; a
+floor takes the best that it showed.
 """
 
 from __future__ import annotations
@@ -12,8 +13,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ragauge.cost.cycles import dtype_bytes, kv_bytes
-from ragauge.cost.flop import FLOP_PER_MAC, call_macs, layer_weights, output_weights
+from ragauge.cost.cycles import SCALE_BYTES, dtype_bytes, kv_bytes
+from ragauge.cost.flop import (
+    FLOP_PER_MAC,
+    attention_macs,
+    call_macs,
+    layer_rows,
+    layer_weights,
+    output_weights,
+    parameters,
+)
+from ragauge.cost.hardware import Precision, precision
 from ragauge.cost.shape import Shape
 from ragauge.cost.trace import Call
 from ragauge.errors import unknown
@@ -24,6 +34,8 @@ Machine = Mapping[str, Any]
 def call_bytes(call: Call, shape: Shape, dtype: object) -> int:
     """Bytes that a call must move: weights once a step, keys and values read and written by each row.
 
+    `dtype`, here and below, is a torch dtype, its name or a `Precision`.
+
     A call whose MACs are given outright (an encoder's) moves nothing known; it counts 0.
     """
     if call.macs is not None:
@@ -33,21 +45,46 @@ def call_bytes(call: Call, shape: Shape, dtype: object) -> int:
 
 def weight_bytes(call: Call, shape: Shape, dtype: object) -> int:
     """Bytes of the matrices that one step of a call reads; the output matrix only where logits are computed."""
-    count = layer_weights(shape, call.layers) + (output_weights(shape) if any(call.logits) else 0)
-    return count * dtype_bytes(dtype)
+    head = any(call.logits)
+    count = layer_weights(shape, call.layers) + (output_weights(shape) if head else 0)
+    return _matrix_bytes(count, layer_rows(shape, call.layers) + (shape.vocab if head else 0), precision(dtype))
+
+
+def model_bytes(shape: Shape, dtype: object) -> int:
+    """Bytes of all of a decoder's weights in memory; in 8 bits, a tied output matrix is not the embedding."""
+    given = precision(dtype)
+    matrices = layer_weights(shape) + output_weights(shape)
+    if given.weights == "full":
+        return parameters(shape) * dtype_bytes(given.dtype)
+    in_full = parameters(shape) - layer_weights(shape) - (0 if shape.tied else output_weights(shape))
+    return in_full * dtype_bytes(given.dtype) + _matrix_bytes(matrices, layer_rows(shape) + shape.vocab, given)
+
+
+def _matrix_bytes(count: int, rows: int, kept: Precision) -> int:
+    return count * dtype_bytes(kept.dtype) if kept.weights == "full" else count + SCALE_BYTES * rows
 
 
 def floor_seconds(call: Call, shape: Shape, dtype: object, machine: Machine) -> float:
     """Least seconds of a call; raises UserError when the machine was not measured in this dtype."""
-    compute_s = FLOP_PER_MAC * call_macs(call, shape) / matmul_rate(machine, dtype)
     memory_s = call_bytes(call, shape, dtype) / machine["bandwidth_bytes_per_s"]["high"]
-    return max(compute_s, memory_s)
+    return max(product_seconds(call, shape, dtype, machine), memory_s)
+
+
+def product_seconds(call: Call, shape: Shape, dtype: object, machine: Machine) -> float:
+    """Least seconds of a call's products alone."""
+    macs, given = call_macs(call, shape), precision(dtype)
+    rate = matmul_rate(machine, given.dtype)
+    if given.weights != "int8" or call.macs is not None:
+        return FLOP_PER_MAC * macs / rate
+    rows = zip(call.lengths, call.past, strict=True)
+    attention = sum(attention_macs(shape, new, past, call.steps, call.layers) for new, past in rows)
+    return FLOP_PER_MAC * (attention / rate + (macs - attention) / matmul_rate(machine, "int8"))
 
 
 def matmul_rate(machine: Machine, dtype: object) -> float:
     """The best matrix product rate that the machine showed in this dtype, FLOP/s."""
     rates = machine["matmul_flop_per_s"]
-    name = str(dtype).removeprefix("torch.")
+    name = precision(dtype).dtype
     if name not in rates:
         raise unknown("dtype", name, rates, "measured machine")
     return float(rates[name]["high"])

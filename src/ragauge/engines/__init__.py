@@ -5,6 +5,8 @@ Importing the package imports no torch: names of the torch decoder are resolved 
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ragauge import registry
@@ -22,6 +24,7 @@ from ragauge.engines.protocol import (
     mismatch,
     named,
 )
+from ragauge.errors import UserError
 
 if TYPE_CHECKING:
     from ragauge.engines.cache import KVCache
@@ -47,6 +50,7 @@ __all__ = [
     "Span",
     "SpanEngine",
     "capabilities",
+    "check_kept",
     "load",
     "load_lm",
     "mismatch",
@@ -72,6 +76,14 @@ def capabilities(engine: str, where: str = "") -> Capabilities:
     return can
 
 
+def check_kept(engine: str, kept: Mapping[str, str], where: str = "") -> None:
+    """Raise UserError where an engine cannot keep weights or caches as these options of a model say."""
+    able = inspect.signature(registry.module("engine", engine, where).load).parameters
+    for key, value in kept.items():
+        if value != "full" and key not in able:
+            raise UserError(f"{where}{': ' if where else ''}{key} {value!r}: engine {engine!r} has full alone")
+
+
 def load(
     source: str,
     engine: str = "torch",
@@ -80,15 +92,20 @@ def load(
     device: str = "cpu",
     threads: int | None = None,
     max_context: int | None = None,
+    **kept: str,
 ) -> Engine:
     """A model under one of the engines of `backends/`, by the engine's name.
 
     Args:
         source: what that engine reads: for torch a name of the catalog, a prefixed source or a folder.
+        kept: `weights` and `kv`, how matrices and cached keys and values are kept; of torch alone where not "full".
 
     Raises:
         UserError: unknown engine; whatever the engine raises on the other arguments.
     """
     module = registry.module("engine", engine)
-    found: Engine = module.load(source, dtype=dtype, device=device, threads=threads, max_context=max_context)
+    reduced = {key: value for key, value in kept.items() if value != "full"}
+    options = {"dtype": dtype, "device": device, "threads": threads, "max_context": max_context, **reduced}
+    check_kept(engine, reduced)
+    found: Engine = module.load(source, **options)
     return found

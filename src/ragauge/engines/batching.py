@@ -140,7 +140,7 @@ class Seat(RecordedEngine):
 
     def __init__(self, lm: LM, task: Task[Any]) -> None:
         super().__init__(lm.shape, lm.tokenizer, lm.dtype, lm.device)
-        self.documents = lm.documents
+        self.documents, self.precision = lm.documents, lm.precision
         self._lm, self._task, self._alone = lm, task, False
         if lm.finder is not None:
             assert isinstance(lm.finder, LM)

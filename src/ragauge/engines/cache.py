@@ -7,7 +7,7 @@ other positions by rotating them on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -16,6 +16,7 @@ from torch import Tensor
 from ragauge.cost.shape import Shape
 from ragauge.engines.protocol import Span
 from ragauge.engines.rope import rotated_on
+from ragauge.engines.rounding import Int8Slots, Slots, parts
 
 Watch = Callable[[int, Tensor, Tensor, Tensor | None], None]
 """Called as (layer, queries (row, head, query, dim), keys (row, kv_head, key, dim), bias) before each attention."""
@@ -52,11 +53,19 @@ def merge(spans: Iterable[Span]) -> tuple[Span, ...]:
 class KVCache:
     """Keys and values of every layer for up to `capacity` tokens; grows when more are reserved."""
 
-    def __init__(self, shape: Shape, capacity: int, dtype: torch.dtype, device: torch.device) -> None:
-        self.shape = shape
+    def __init__(
+        self, shape: Shape, capacity: int, dtype: torch.dtype, device: torch.device, kept: str = "full"
+    ) -> None:
+        """
+        Args:
+            dtype: in which keys and values are read.
+            kept: how they are kept, one of `cost.hardware.CACHE_TYPES`.
+        """
+        self.shape, self.dtype, self.kept = shape, dtype, kept
         self.length = 0  # slots in use
-        self.k = [torch.empty(h, capacity, shape.head_dim, dtype=dtype, device=device) for h in shape.kv_heads]
-        self.v = [torch.empty_like(k) for k in self.k]  # one a layer: (kv_head, token, dim)
+        empty = Int8Slots if kept == "int8" else _floats
+        self.k: list[Slots] = [empty(heads, capacity, shape.head_dim, dtype, device) for heads in shape.kv_heads]
+        self.v: list[Slots] = [empty(heads, capacity, shape.head_dim, dtype, device) for heads in shape.kv_heads]
         self.positions = torch.empty(capacity, dtype=torch.float32, device=device)  # (token,), real-valued
         self.bias: Tensor | None = None  # (token,), fp32, added to every attention score of a key; None: all zero
         self.tempered: Tempered | None = None  # None: no key is
@@ -73,8 +82,23 @@ class KVCache:
     @property
     def bytes(self) -> int:
         """Bytes of the keys and values in use."""
-        per_token = sum(2 * k.shape[0] * k.shape[2] * k.element_size() for k in self.k)
-        return self.length * per_token
+        return self.length * sum(x.shape[0] * x.shape[2] * x.element_size() for _, x in self.parts())
+
+    def parts(self) -> Iterator[tuple[str, Tensor]]:
+        """Every tensor that holds keys or values, (kv_head, slot, ...), with a name that is the same in all caches."""
+        for kind, layers in (("k", self.k), ("v", self.v)):
+            for layer, slots in enumerate(layers):
+                for name, part in zip(("", ".scale"), parts(slots), strict=False):
+                    yield f"{kind}{layer}{name}", part
+
+    def copy(self, source: KVCache, taken: slice, target: slice) -> None:
+        """Write the keys and values of another cache's slots over as many of this one."""
+        if self.kept == source.kept:
+            for (_, mine), (_, theirs) in zip(self.parts(), source.parts(), strict=True):
+                mine[:, target] = theirs[:, taken]
+        else:
+            for to, of in zip(self.k + self.v, source.k + source.v, strict=True):
+                to[:, target] = of[:, taken]
 
     @property
     def plain(self) -> bool:
@@ -170,14 +194,13 @@ class KVCache:
         ]
         for layer, heads in enumerate(slots):
             mine = self.positions.expand(len(heads), -1) if self.head_positions is None else self.head_positions[layer]
-            kept_cache.k[layer].zero_()  # a hidden slot has the weight 0, and 0 x NaN is NaN
-            kept_cache.v[layer].zero_()
+            pairs = [(mine, kept_cache.head_positions[layer])]
+            for of, to in ((self.k[layer], kept_cache.k[layer]), (self.v[layer], kept_cache.v[layer])):
+                for source, target in zip(parts(of), parts(to), strict=True):
+                    target.zero_()  # a hidden slot has the weight 0, and 0 x NaN is NaN
+                    pairs.append((source, target))
             for head, kept in enumerate(heads):
-                for source, target in (
-                    (self.k[layer], kept_cache.k[layer]),
-                    (self.v[layer], kept_cache.v[layer]),
-                    (mine, kept_cache.head_positions[layer]),
-                ):
+                for source, target in pairs:
                     target[head, : len(kept)] = source[head, list(kept)]
         return kept_cache
 
@@ -251,13 +274,12 @@ class KVCache:
         self.ragged = self.ragged or source.ragged
 
     def _like(self, capacity: int) -> KVCache:
-        return KVCache(self.shape, capacity, self.k[0].dtype, self.positions.device)
+        return KVCache(self.shape, capacity, self.dtype, self.positions.device, self.kept)
 
     def _fill(self, source: KVCache, slots: slice) -> None:
         """Append the source's slots."""
         stop = self.length + slots.stop - slots.start
-        for mine, theirs in zip(self.k + self.v, source.k + source.v, strict=True):
-            mine[:, self.length : stop] = theirs[:, slots]
+        self.copy(source, slots, slice(self.length, stop))
         self.positions[self.length : stop] = source.positions[slots]
         if source.bias is not None:
             self.bias = torch.zeros_like(self.positions) if self.bias is None else self.bias
@@ -273,3 +295,7 @@ class KVCache:
             for start, last, c in source._within(Span(slots.start, slots.stop))
         ]
         self.length = stop
+
+
+def _floats(heads: int, slots: int, dim: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    return torch.empty(heads, slots, dim, dtype=dtype, device=device)

@@ -24,10 +24,9 @@ from torch import Tensor
 from ragauge.cost.hardware import WEIGHTS
 from ragauge.engines import kernels
 from ragauge.engines.decoder import Linear
+from ragauge.engines.rounding import LARGEST, LEAST, rounded
 from ragauge.errors import UserError, unknown
 
-LARGEST = 127  # of an 8-bit integer; -128 is not used, so that a matrix and its negative round alike
-LEAST = 1e-20  # largest magnitude of a row that is divided by
 FEW_TOKENS = 32  # beyond them, converting a matrix once costs less than multiplying with its integers
 VECTOR = 32  # elements of a row that torch's weight-only product reads at one time; it reads no part of a vector
 
@@ -46,13 +45,6 @@ def keeper(weights: str, device: torch.device) -> Keep:
     if weights != "full" and device.type != "cpu":
         raise UserError(f"weights {weights!r} are not available on device {device.type!r}; known there: full")
     return ways[weights]
-
-
-def rounded(values: Tensor, dim: int = -1) -> tuple[Tensor, Tensor]:
-    """8-bit integers and the fp32 scales, of size 1 along `dim`, by which they must be multiplied."""
-    values = values.float()
-    scale = values.abs().amax(dim, keepdim=True).clamp_min_(LEAST).mul_(1 / LARGEST)
-    return (values / scale).round_().to(torch.int8), scale
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ragauge.engines.cache import KVCache, merge
 from ragauge.engines.protocol import Row, Span
+from ragauge.engines.rounding import Int8Slots, Slots, rounded
 
 
 @dataclass(frozen=True)
@@ -46,9 +47,12 @@ class Layout:
         """True where the whole mask is the square lower triangle."""
         return self.mask is None and self.queries > 1
 
-    def put(self, values: Tensor, into: Tensor, dim: int) -> None:
+    def put(self, values: Tensor, into: Slots, dim: int) -> None:
         """Write what belongs to the new tokens into the cache, whose slots are its dimension `dim`."""
-        if self.slots is None:
+        if isinstance(into, Int8Slots):
+            for part, new in zip(into.parts, rounded(values), strict=True):
+                self.put(new, part, dim)
+        elif self.slots is None:
             into.narrow(dim, self.start, self.tokens).copy_(values)
         else:
             into.index_copy_(dim, self.slots, values)
@@ -66,13 +70,13 @@ class Layout:
         flat = padded.transpose(1, 2).reshape(self.rows * self.queries, -1)
         return flat if self.query_slots is None else flat[self.query_slots]
 
-    def keys(self, cached: Tensor) -> Tensor:
+    def keys(self, cached: Slots) -> Tensor:
         """(kv_head, slot, dim) -> (row, kv_head, key, dim)."""
         if self.contiguous:
             return cached[:, : self.start + self.tokens].unsqueeze(0)
         heads, _, dim = cached.shape
         if self.every is not None:
-            assert isinstance(cached, Tensor)
+            assert isinstance(cached, Tensor)  # shelves keep no other slots
             by_row = cached.view(heads, -1, self.every, dim)[:, : self.rows, : max(self.past) + 1]
             return by_row.transpose(0, 1)
         assert self.key_slots is not None

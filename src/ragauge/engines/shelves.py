@@ -86,8 +86,7 @@ class Shelves:
 
 def _zeroed(like: KVCache, slots: int) -> KVCache:
     made = KVCache(like.shape, slots, like.k[0].dtype, like.positions.device)
-    for values in (*made.k, *made.v, made.positions):
-        assert isinstance(values, Tensor)
+    for values in (*(part for _, part in made.parts()), made.positions):
         values.zero_()  # a slot that the mask hides has the weight 0, and 0 x NaN is NaN
     return made
 

@@ -33,7 +33,7 @@ class FixedSteps:
         embedding = decoder.weights.embedding
         self.decoder, self.device = decoder, embedding.device
         self.cache = KVCache(decoder.shape, capacity, embedding.dtype, self.device)
-        for values in (*self.cache.k, *self.cache.v, self.cache.positions):
+        for values in (*(part for _, part in self.cache.parts()), self.cache.positions):
             values.zero_()  # a slot that the mask hides has the weight 0, and 0 x NaN is NaN
         self._slots = torch.arange(capacity, device=self.device)
         self._token = torch.zeros(1, dtype=torch.long, device=self.device)

@@ -104,8 +104,7 @@ class DocumentStore:
         """
         cache.named(spans, key)
         first, last = min(spans).start, max(spans).stop
-        tensors = {f"k{i}": k[:, first:last].contiguous() for i, k in enumerate(cache.k)}
-        tensors |= {f"v{i}": v[:, first:last].contiguous() for i, v in enumerate(cache.v)}
+        tensors = {name: part[:, first:last].contiguous() for name, part in cache.parts()}
         tensors["positions"] = cache.positions[first:last].contiguous()
         if logp:
             tensors["logp"] = torch.cat(list(logp))
@@ -142,9 +141,8 @@ def _append(cache: KVCache, entry: safe_open, spans: Sequence[tuple[int, int]]) 
     start, positions = cache.length, entry.get_tensor("positions")
     cache.reserve(len(positions))
     stop = start + len(positions)
-    for layer, (k, v) in enumerate(zip(cache.k, cache.v, strict=True)):
-        k[:, start:stop] = _like(entry.get_tensor(f"k{layer}"), k)
-        v[:, start:stop] = _like(entry.get_tensor(f"v{layer}"), v)
+    for name, part in cache.parts():
+        part[:, start:stop] = _like(entry.get_tensor(name), part)
     cache.positions[start:stop] = positions
     cache.length = stop
     return tuple(Span(start + a, start + b) for a, b in spans)

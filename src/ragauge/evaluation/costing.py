@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from ragauge.cost import latency, shapes, tokens
 from ragauge.cost.cold import Disk
+from ragauge.cost.hardware import precision
 from ragauge.cost.machine import measure
 from ragauge.cost.report import cost_report
 from ragauge.cost.shape import Shape
@@ -45,11 +47,8 @@ def time_model(
     common = specification(
         "naive", make("naive"), questions, model, max(new_tokens)
     )  # prompts are the same for all methods
-    options: dict[str, Any] = {
-        "dtype": with_dtype(model).dtype,
-        "device": model.device,
-        "max_context": model.max_context,
-    }
+    kept = asdict(with_dtype(model).precision)
+    options: dict[str, Any] = {"device": model.device, "max_context": model.max_context, **kept}
     lm = load_lm(model.source, threads=threads, **options)
     prompts = [prompt_of(example, common, lm.tokenizer, lm.shape.max_context) for example in questions.examples(count)]
     return _timed(variants, prompts, lm, new_tokens, dataset=questions.name, **protocol)
@@ -71,7 +70,7 @@ def time_shape(
         new_tokens, protocol: as in `time_model`.
     """
     shape, prompt = _shape_and_prompt(model.source, counts, max(new_tokens))
-    lm = random_lm(shape, dtype=with_dtype(model).dtype, device=model.device, threads=threads)
+    lm = random_lm(shape, device=model.device, threads=threads, **asdict(with_dtype(model).precision))
     return _timed(variants, [prompt], lm, new_tokens, dataset=f"{counts} lengths", **protocol)
 
 
@@ -98,17 +97,21 @@ def _timed(
 
 
 def project(
-    name: str, method: Method, model: str, counts: str, new_tokens: int, accounting: str, dtype: str
+    name: str, method: Method, model: str, counts: str, new_tokens: int, accounting: str, dtype: object
 ) -> dict[str, Any]:
-    """The cost of `method`, registered as `name`, on a model given by name or folder, from its shape alone."""
+    """The cost of `method`, registered as `name`, on a model given by name or folder, from its shape alone.
+
+    Args:
+        dtype: a torch dtype, its name or a `cost.hardware.Precision`.
+    """
     shape, prompt = _shape_and_prompt(model, counts, new_tokens)
-    lm = ShapeLM(shape)
+    lm = ShapeLM(shape, precision=precision(dtype))
     reason = method.refusal(lm)
     if reason:
         raise UserError(f"{name} on the shape of {model}: {reason}")
     if accounting != "total" and isinstance(method, Dense) and "contriever" in method.encoder:
         method = without_encoder(method)
-    common: dict[str, Any] = {"limits": _limits(new_tokens), "accounting": accounting, "dtype": dtype, "counts": counts}
+    common: dict[str, Any] = {"limits": _limits(new_tokens), "accounting": accounting, "counts": counts}
     report = cost_report(name, method, make("naive"), lm, prompt, **common)
     return {"model": model, **report}
 

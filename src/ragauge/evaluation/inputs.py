@@ -65,7 +65,14 @@ def specification(
         finder=_finder(finder) if finder else None,
         template=_template(model),
         instruction=questions.dataset.preamble,
-        engine=EngineFacts(name=model.engine, dtype=model.dtype, device=model.device, max_context=model.max_context),
+        engine=EngineFacts(
+            name=model.engine,
+            dtype=model.dtype,
+            device=model.device,
+            max_context=model.max_context,
+            weights=model.weights,
+            kv=model.kv,
+        ),
         max_new_tokens=max_new_tokens,
     )
 

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, cast
 
@@ -57,7 +57,8 @@ def load_model(
     """
     levels = load.levels(settings.rates, settings.clients)
     plain = specification("naive", make("naive"), questions, model, settings.new_tokens)  # all methods' prompts
-    options: dict[str, Any] = {"dtype": plain.engine.dtype, "device": model.device, "max_context": model.max_context}
+    kept = plain.engine.model_dump(include={"dtype", "weights", "kv"})
+    options: dict[str, Any] = {"device": model.device, "max_context": model.max_context, **kept}
     lm = load_lm(model.source, threads=settings.threads, **options)
     examples = questions.examples(settings.prompts)
     prompts = [prompt_of(example, plain, lm.tokenizer, lm.shape.max_context) for example in examples]
@@ -200,7 +201,7 @@ def _protocol(
         "prompts": len(prompts),
         "seed": seed,
         "threads": torch.get_num_threads(),
-        "dtype": str(lm.dtype).removeprefix("torch."),
+        **asdict(lm.precision),
         "device": lm.device.type,
         "cache_state": CACHE_STATES[settings.documents],
     }

@@ -17,9 +17,10 @@ from typing import cast
 from ragauge import methods, registry
 from ragauge.assets import entries
 from ragauge.cost import shapes, tokens
-from ragauge.cost.cycles import dtype_bytes, kv_bytes
+from ragauge.cost.cycles import kv_bytes
 from ragauge.cost.flop import FLOP_PER_MAC, call_macs, parameters
-from ragauge.cost.roofline import floor_seconds, matmul_rate
+from ragauge.cost.hardware import Precision
+from ragauge.cost.roofline import floor_seconds, matmul_rate, model_bytes
 from ragauge.cost.shape import Shape
 from ragauge.cost.trace import Call
 from ragauge.datasets import Dataset
@@ -29,7 +30,7 @@ from ragauge.evaluation import needs_retrieval
 from ragauge.evaluation.costing import without_encoder
 from ragauge.experiment.dtypes import planned
 from ragauge.experiment.plan import Plan
-from ragauge.experiment.schema import Answers, Config
+from ragauge.experiment.schema import Answers, Config, Model
 from ragauge.generation.windows import NEIGHBOUR
 from ragauge.methods import Method
 from ragauge.prompts import Prompt
@@ -37,7 +38,12 @@ from ragauge.prompts import Prompt
 GPU = {  # NVIDIA A100 80 GB SXM, by its data sheet: dense tensor cores, HBM2e
     "name": "NVIDIA A100 80 GB SXM",
     "bandwidth_bytes_per_s": {"high": 2.039e12},
-    "matmul_flop_per_s": {"float32": {"high": 19.5e12}, "bfloat16": {"high": 312e12}, "float16": {"high": 312e12}},
+    "matmul_flop_per_s": {
+        "float32": {"high": 19.5e12},
+        "bfloat16": {"high": 312e12},
+        "float16": {"high": 312e12},
+        "int8": {"high": 624e12},
+    },
 }
 RECORD_BYTES = 3_000  # of one question's record, trace included
 WEIGHT_BYTES = 2  # of a parameter of a checkpoint on a hub: all of the papers' are in half precision
@@ -136,7 +142,7 @@ def _job(config: Config, job: Answers) -> Job:
     longest = config.datasets[job.dataset].options.get("max_length") or model.max_context or shape.max_context
     params = json.dumps(entry.params, sort_keys=True)  # hashable, whatever options hold
     new_tokens = config.max_new_tokens(job.dataset)
-    seconds, kv = _question(entry.method, params, shape, _counts(data), longest, new_tokens, planned(model))
+    seconds, kv = _question(entry.method, params, shape, _counts(data), longest, new_tokens, _precision(model))
     return Job(*job, questions, questions * seconds, kv)
 
 
@@ -153,6 +159,10 @@ def _generation(config: Config, label: str) -> Generation:
     return Generation(entry.schedule, entry.task, database, model, entry.limit, seconds, kv)
 
 
+def _precision(model: Model) -> Precision:
+    return replace(model.precision, dtype=planned(model))
+
+
 @cache
 def _question(
     name: str,
@@ -161,16 +171,15 @@ def _question(
     counts: str,
     longest: int,
     new_tokens: int,
-    dtype: str,
+    precision: Precision,
 ) -> tuple[float, int]:
     """(floor in seconds, most bytes of keys and values) of one mean question, offline calls included."""
     prompt = _prompt(shape, counts, longest - new_tokens)
-    lm = ShapeLM(shapes.with_context(shape, sum(map(len, prompt.documents)) + 4096))
+    lm = ShapeLM(shapes.with_context(shape, sum(map(len, prompt.documents)) + 4096), precision=precision)
     method = _projected(methods.make(name, **json.loads(params)), lm)
     with lm.tracing() as trace:
         method.answer(lm, method.prepare(lm, prompt), prompt, Limits(new_tokens, ignore_stop=True))
-    kv = lm.peak_cache_bytes * dtype_bytes(dtype) // dtype_bytes(lm.dtype)
-    return sum(floor_seconds(call, shape, dtype, GPU) for call in trace), kv
+    return sum(floor_seconds(call, shape, precision, GPU) for call in trace), lm.peak_cache_bytes
 
 
 def _projected(method: Method, lm: ShapeLM) -> Method:
@@ -196,10 +205,11 @@ def _models(config: Config, jobs: Sequence[Job], generations: Sequence[Generatio
         mine: list[Job | Generation] = [job for job in jobs if job.model == label]
         mine += [one for one in generations if one.model == label]
         shape = shape_of(config, label)
-        weights = parameters(shape) if shape else 0
         finder = shape_of(config, model.finder) if model.finder else None
-        weights += parameters(finder) if finder else 0
-        memory = weights * dtype_bytes(planned(model)) + max((job.kv_bytes for job in mine), default=0)
+        loaded = [one for one in (shape, finder) if one]
+        weights = sum(map(parameters, loaded))
+        memory = sum(model_bytes(one, _precision(model)) for one in loaded)
+        memory += max((job.kv_bytes for job in mine), default=0)
         rows.append(
             [
                 f"`{label}`",

@@ -95,7 +95,8 @@ class DocumentFolder:
     def store(self, specification: AnswerSpecification) -> DocumentStore:
         """The store for the decoder that answers. Call it once the number of threads is set."""
         weights, engine = specification.model_sha256 or specification.model, specification.engine
-        decoder = f"{weights} {engine.name} {engine.dtype} {engine.device} {digest('ragauge.engines')}"
+        kept = f"{engine.dtype} {engine.weights} {engine.kv}"
+        decoder = f"{weights} {engine.name} {kept} {engine.device} {digest('ragauge.engines')}"
         decoder += kernels.active().digest(getattr(torch, engine.dtype or "float32"))
         return DocumentStore(self.path, decoder, self.max_bytes)
 

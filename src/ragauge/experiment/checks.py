@@ -123,11 +123,13 @@ def _check_methods(config: Config) -> None:
 def _check_engines(config: Config) -> None:
     from ragauge import methods
 
+    for label, model in config.models.items():
+        engines.check_kept(model.engine, {"weights": model.weights, "kv": model.kv}, f"models.{label}")
     pairs = dict.fromkeys((job.variant, job.model) for job in config.answers())
-    for name, model in pairs:
+    for name, label in pairs:
         variant = config.methods[name]
         method = methods.make(variant.method, **variant.params)
-        check_engine(method, config.models[model].engine, f"methods.{name} on models.{model}")
+        check_engine(method, config.models[label].engine, f"methods.{name} on models.{label}")
 
 
 def _check_pipeline(config: Config, pipeline: PipelineSettings, where: str) -> None:
@@ -138,6 +140,10 @@ def _check_pipeline(config: Config, pipeline: PipelineSettings, where: str) -> N
     model = config.pipeline_model(pipeline)
     if config.models[model].engine != "torch":
         raise UserError(f"{where}.model: {model} has engine {config.models[model].engine!r}; pipelines require 'torch'")
+    chosen = config.models[model]
+    for key, value in (("weights", chosen.weights), ("kv", chosen.kv)):
+        if value != "full":
+            raise UserError(f"{where}.model: {model} has {key} {value!r}; pipelines require 'full'")
     try:
         check_dtype(pipeline, config.models[model].dtype)
     except SettingError as error:

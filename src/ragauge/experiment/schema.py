@@ -22,8 +22,9 @@ from pydantic import (
 )
 
 from ragauge import registry
-from ragauge.cost.hardware import AnyDtype, Device, Dtype
+from ragauge.cost.hardware import AnyDtype, CacheType, Device, Dtype, Precision, Weights
 from ragauge.cost.settings import LatencySettings, LoadSettings
+from ragauge.errors import SettingError
 from ragauge.experiment import checks
 from ragauge.experiment.defaults import NAMED_BY_KEY, completed
 from ragauge.experiment.reading import checked, read
@@ -64,8 +65,22 @@ class Model(_Section):
     dtype: AnyDtype = Field(
         "auto",
         description=(
-            "type of weights, activations and cached keys and values; auto: float32 or bfloat16, whichever is faster "
-            "on the machine where the run starts"
+            "type of activations, and of weights, keys and values that are kept in full; auto: float32 or bfloat16, "
+            "whichever is faster on the machine where the run starts"
+        ),
+    )
+    weights: Weights = Field(
+        "full",
+        description=(
+            "how matrices are kept: full, in the dtype; int8, multiplied with activations rounded to 8 bits for each "
+            "token; int8_weight_only, with activations as they are; 8 bits on a CPU alone"
+        ),
+    )
+    kv: CacheType = Field(
+        "full",
+        description=(
+            "how cached keys and values are kept: full, in the dtype; int8, a scale for each token and head, to save "
+            "memory, on a CPU alone"
         ),
     )
     device: Device = Field("cpu", description="where the decoder runs")
@@ -101,6 +116,18 @@ class Model(_Section):
     )
     methods: list[str] | None = Field(None, description="names of the variants that run on it; default: all")
     datasets: list[str] | None = Field(None, description="labels of the data sets that it is asked; default: all")
+
+    @model_validator(mode="after")
+    def _kept(self) -> Self:
+        for key, value in (("weights", self.weights), ("kv", self.kv)):
+            if value != "full" and self.device != "cpu":
+                raise SettingError(key, f"{value!r} is not available on device {self.device!r}; known there: full")
+        return self
+
+    @property
+    def precision(self) -> Precision:
+        """How the decoder's numbers are computed and kept."""
+        return Precision(self.dtype, self.weights, self.kv)
 
 
 class DatasetEntry(_Section):

@@ -23,6 +23,8 @@ class EngineFacts(_Section):
     dtype: str | None = Field(None, description="null: not recorded")
     device: str | None = Field(None, description="null: not recorded")
     max_context: int | None = Field(None, description="in place of the one that the model was trained on")
+    weights: str = Field("full", description="how matrices are kept; full: in the dtype")
+    kv: str = Field("full", description="how keys and values are kept; full: in the dtype")
 
 
 class FinderFacts(_Section):

@@ -9,6 +9,7 @@ from ragauge.rendering.style import counted
 from ragauge.results.cells import Source, Table
 from ragauge.results.provenance import commit, machine
 from ragauge.results.runs import Runs, Variant
+from ragauge.results.timing import precision
 
 
 def footer(runs: Runs, table: Table) -> str:
@@ -19,7 +20,7 @@ def footer(runs: Runs, table: Table) -> str:
         return "Nothing measured yet." if table.empty else "Nothing measured here: published numbers alone."
     if not used:
         return f"{timed}."
-    models = listed(f"{v.model} ({v.dtype or 'dtype not recorded'})" for v in used)
+    models = listed(f"{v.model} ({v.precision or 'dtype not recorded'})" for v in used)
     asked = listed(_questions(runs, used, dataset) for dataset in dict.fromkeys(v.dataset for v in used))
     blocks = [(v.meta.get("provenance") or {}, v.device) for v in used]
     return sentence(f"Measured: {models}", asked, "intervals: bootstrap 95%", *machine_and_versions(blocks), timed)
@@ -60,7 +61,7 @@ def _timed(runs: Runs, table: Table) -> str:
         protocol = latency.get("protocol") or {}
         if ((clocked["model"] == latency["model"]) & (clocked["dataset"] == latency["dataset"])).any():
             place = machine(latency.get("provenance") or {}, protocol.get("device")) or "a machine not recorded"
-            told.append(f"{latency['model']} ({protocol.get('dtype') or 'dtype not recorded'}) on {place}")
+            told.append(f"{latency['model']} ({precision(protocol)}) on {place}")
     return f"times: {listed(told)}" if told else ""
 
 

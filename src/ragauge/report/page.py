@@ -93,7 +93,7 @@ def _summary(runs: ReadableRuns) -> dict[str, Any]:
     return {
         "variants": len(dict.fromkeys(v.name for v in runs.run)),
         "records": sum(len(v.records) for v in runs.run),
-        "models": list(dict.fromkeys(f"{v.model} ({v.dtype or 'precision unknown'})" for v in runs.run)),
+        "models": list(dict.fromkeys(f"{v.model} ({v.precision or 'precision unknown'})" for v in runs.run)),
         "questions": questions,
         "asked": {d: e.limit for d, e in runs.config.datasets.items()} if runs.config else {},
         "machines": list(dict.fromkeys(filter(None, map(_machine, runs.run)))),

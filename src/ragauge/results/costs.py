@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from ragauge.cost import cycles
-from ragauge.cost.flop import parameters
+from ragauge.cost.roofline import model_bytes
 from ragauge.cost.trace import Trace
 from ragauge.results.cells import Measure, mean
 from ragauge.results.runs import Runs, Variant
@@ -48,10 +48,10 @@ def offline_cycles(variant: Variant, key: str) -> float:
 
 def weight_bytes(variant: Variant) -> int | None:
     """Bytes of the decoder's parameters in the precision of the run; None where shape or precision is not known."""
-    dtype = str(variant.dtype).removeprefix("torch.")
-    if variant.shape is None or dtype not in cycles.DTYPE_BYTES:
+    precision = variant.precision
+    if variant.shape is None or precision is None or precision.dtype not in cycles.DTYPE_BYTES:
         return None
-    return parameters(variant.shape) * cycles.dtype_bytes(dtype)
+    return model_bytes(variant.shape, precision)
 
 
 def cost(runs: Runs, variant: Variant, fold: Fold = paper_cycles) -> Measure:

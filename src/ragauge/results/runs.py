@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from ragauge import registry
 from ragauge.cost import shapes
+from ragauge.cost.hardware import Precision
 from ragauge.cost.shape import Shape
 from ragauge.cost.trace import Call, Trace
 from ragauge.datasets import Dataset
@@ -88,8 +89,14 @@ class Variant:
 
     @property
     def dtype(self) -> str | None:
-        """The precision of the model that answered; None where it is not recorded."""
+        """What the model that answered computed in; None where it is not recorded."""
         return self.specification.engine.dtype if self.specification else None
+
+    @property
+    def precision(self) -> Precision | None:
+        """How its numbers were computed and kept; None where it is not recorded."""
+        facts = self.specification.engine if self.specification else None
+        return Precision(facts.dtype, facts.weights, facts.kv) if facts and facts.dtype else None
 
     @property
     def device(self) -> str | None:

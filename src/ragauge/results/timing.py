@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from ragauge.cost.hardware import Precision
 from ragauge.results.cells import Cell, Measure, Source, join
 from ragauge.results.provenance import machine
 from ragauge.results.publications import named_model
@@ -93,5 +94,11 @@ def described(latency: Mapping[str, Any]) -> str:
     place = machine(latency.get("provenance") or {}, protocol.get("device")) or "an unrecorded machine"
     return join(
         f"medians of {protocol.get('trials', '?')} trials, {protocol.get('new_tokens', '?')} generated tokens",
-        f"{protocol.get('dtype', '')} on {place}".strip(),
+        f"{precision(protocol)} on {place}",
     )
+
+
+def precision(protocol: Mapping[str, Any]) -> str:
+    """How the numbers of the decoder of a protocol were computed and kept, in words."""
+    stated = {key: protocol[key] for key in ("dtype", "weights", "kv") if protocol.get(key)}
+    return str(Precision(**stated)) if "dtype" in stated else "dtype not recorded"

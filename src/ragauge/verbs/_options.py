@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ragauge.experiment.schema import Config, DatasetEntry, Model, Variant
     from ragauge.methods import Method
 
-MODEL_OPTIONS = {"engine", "dtype", "device", "template", "max_context", "kernels"}  # of a model's keys
+MODEL_OPTIONS = {"engine", "dtype", "weights", "kv", "device", "template", "max_context", "kernels"}  # keys of a model
 
 
 # --- groups of arguments, and types ---

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from ragauge.cost.hardware import DTYPES
+from ragauge.cost.hardware import CACHE_TYPES, DTYPES, WEIGHTS, Precision
 from ragauge.verbs import _options as options
 
 
@@ -21,7 +21,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tokens", default="nq_open", help="token counts: nq_open, musique or a JSON or YAML file")
     parser.add_argument("--new-tokens", type=options.count, default=1, metavar="N", help="tokens generated (1)")
     parser.add_argument("--accounting", default="critical_path", help="critical_path, total or published")
-    parser.add_argument("--dtype", choices=DTYPES, default="bfloat16", help="type of cached keys and values (bfloat16)")
+    parser.add_argument("--dtype", choices=DTYPES, default="bfloat16", help="type of what is kept in full (bfloat16)")
+    parser.add_argument("--weights", choices=WEIGHTS, default="full", help="how matrices are kept (full)")
+    parser.add_argument("--kv", choices=CACHE_TYPES, default="full", help="how keys and values are kept (full)")
     options.add_json(parser)
 
 
@@ -51,4 +53,5 @@ def _method(args: argparse.Namespace, params: dict[str, Any]) -> dict[str, Any]:
     from ragauge import methods
 
     method = methods.make(args.method, where=f"--method {args.method}", **params)
-    return costing.project(args.method, method, args.model, args.tokens, args.new_tokens, args.accounting, args.dtype)
+    precision = Precision(args.dtype, args.weights, args.kv)
+    return costing.project(args.method, method, args.model, args.tokens, args.new_tokens, args.accounting, precision)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ragauge.engines.protocol import Capabilities, Capability
 
@@ -12,8 +12,18 @@ if TYPE_CHECKING:
 CAPABILITIES: Capabilities = frozenset(Capability)
 
 
-def load(source: str, *, dtype: str, device: str, threads: int | None, max_context: int | None) -> LM:
+def load(
+    source: str,
+    *,
+    dtype: str,
+    device: str,
+    threads: int | None,
+    max_context: int | None,
+    weights: str = "full",
+    kv: str = "full",
+) -> LM:
     """The decoder and tokenizer of a source; see `ragauge.engines.lm.load`."""
     from ragauge.engines import lm
 
-    return lm.load(source, dtype=dtype, device=device, threads=threads, max_context=max_context)
+    options: dict[str, Any] = {"max_context": max_context, "weights": weights, "kv": kv}
+    return lm.load(source, dtype=dtype, device=device, threads=threads, **options)

@@ -111,6 +111,5 @@ class JointReader(CachedReader):
 
 def _copy(source: KVCache, span: Span, cache: KVCache, target: Span) -> None:
     """Copy a span of slots over those of another cache, as many; biases stay with their slots."""
-    for mine, theirs in zip(cache.k + cache.v, source.k + source.v, strict=True):
-        mine[:, target.start : target.stop] = theirs[:, span.start : span.stop]
+    cache.copy(source, slice(span.start, span.stop), slice(target.start, target.stop))
     cache.positions[target.start : target.stop] = source.positions[span.start : span.stop]

@@ -1,0 +1,137 @@
+"""Keys and values in 8 bits: near those in full, rounded once, and right under every operation of a cache."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from ragauge.cost.cycles import kv_bytes
+from ragauge.cost.hardware import Precision
+from ragauge.engines import LM, KVCache, Limits, Row, Span, random_lm
+from ragauge.engines.store import DocumentStore
+from ragauge.errors import UserError
+from tiny_models import FAMILIES, LLAMA
+
+IDS = [5, 9, 77, 130, 8, 201, 33, 64, 90, 12, 7, 41]
+MORE = [3, 17, 88]
+
+
+def reader(family: str = "llama", kv: str = "int8") -> LM:
+    return random_lm(FAMILIES[family], kv=kv)
+
+
+def row(ids: list[int], first: float, *past: Span) -> Row:
+    return Row(ids, [first + i for i in range(len(ids))], past)
+
+
+def after(lm: LM, cache: KVCache, *past: Span) -> torch.Tensor:
+    """The logits of a few more tokens that attend to spans."""
+    found = lm.extend(cache, [row(MORE, 20.0, *past)], stage="query", last_logits=True).last_logits
+    assert found is not None
+    return found[0]
+
+
+def filled(lm: LM) -> tuple[KVCache, Span]:
+    cache = lm.new_cache(4)  # grows
+    [span] = lm.extend(cache, [row(IDS, 0.0)], stage="prompt").spans
+    return cache, span
+
+
+def content(cache: KVCache, span: Span) -> dict[str, torch.Tensor]:
+    return {name: part[:, span.start : span.stop].clone() for name, part in cache.parts()}
+
+
+def distance(found: torch.Tensor, exact: torch.Tensor) -> float:
+    return float((found - exact).norm() / exact.norm())
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_attention_stays_near_that_over_keys_and_values_in_full(family: str) -> None:
+    exact, found = (after(lm, *filled(lm)) for lm in (reader(family, "full"), reader(family)))
+    assert 0 < distance(found, exact) < 0.02
+
+
+def test_slots_hold_8_bits_and_a_scale_and_their_bytes_are_counted() -> None:
+    lm = reader()
+    cache, span = filled(lm)
+    assert {part.dtype for name, part in cache.parts() if "scale" not in name} == {torch.int8}
+    assert cache.bytes == kv_bytes(LLAMA, len(span), Precision("float32", kv="int8")) == 12 * 2 * 2 * 2 * (8 + 4)
+    assert lm.cache_bytes == cache.bytes
+
+
+def test_copies_are_rounded_once() -> None:
+    lm = reader()
+    cache, span = filled(lm)
+    joined = lm.join(cache, [Span(2, 5), Span(7, 12)], 4)
+    expected = {n: torch.cat([p[:, 2:5], p[:, 7:12]], 1) for n, p in content(cache, span).items()}
+    for name, part in content(joined, Span(0, 8)).items():
+        assert torch.equal(part, expected[name])
+
+
+def test_joined_spans_are_attended_as_where_they_were() -> None:
+    lm = reader()
+    cache, _ = filled(lm)
+    spans = (Span(2, 5), Span(7, 12))
+    torch.testing.assert_close(after(lm, lm.join(cache, spans, 8), Span(0, 8)), after(lm, cache, *spans))
+
+
+def test_moved_tokens_are_near_those_read_there() -> None:
+    lm = reader()
+    cache, span = filled(lm)
+    cache.move(span, [3.0 + i for i in range(len(IDS))])
+    there = lm.new_cache(20)
+    lm.extend(there, [row(IDS, 3.0)], stage="prompt")
+    assert distance(after(lm, cache, span), after(lm, there, span)) < 0.02
+
+
+def test_heads_keep_their_own_slots() -> None:
+    exact, found = (
+        after(lm, cache.keep_by_head([[[0, 3, 4], [1]], [[5], [6, 7]]], 8), Span(0, 3))
+        for lm in (reader(kv="full"), reader())
+        for cache in [filled(lm)[0]]
+    )
+    assert distance(found, exact) < 0.02
+
+
+def test_tokens_are_rewritten_in_place() -> None:
+    lm = reader()
+    cache, span = filled(lm)
+    before = content(cache, span)
+    again = Row([IDS[3], IDS[8]], [3.0, 8.0], (span,), slots=(3, 8))
+    lm.extend(cache, [again], stage="again")
+    for name, part in content(cache, span).items():
+        torch.testing.assert_close(part, before[name], atol=1, rtol=1e-5)  # a last bit of an integer
+
+
+def test_responses_side_by_side_and_a_row_over_gathered_spans_agree() -> None:
+    lm = reader()
+    cache, span = filled(lm)
+    alone = after(lm, lm.join(cache, [span], 8), span)
+    rows = [row(MORE, 20.0, span), row(MORE[:2], 20.0, Span(0, 4))]
+    found = lm.extend(cache, rows, stage="query", parallel=True, last_logits=True).last_logits
+    assert found is not None
+    torch.testing.assert_close(found[0], alone, atol=1e-5, rtol=1e-4)
+    ids = lm.generate(lm.join(cache, [span], 8), alone, 12.0, Limits(4, ignore_stop=True))
+    assert len(ids) == 4
+
+
+def test_stored_documents_come_back_bit_for_bit(tmp_path: Path) -> None:
+    made = []
+    for _ in range(2):
+        lm = reader()
+        lm.documents = DocumentStore(tmp_path, "tiny", 1 << 20)
+        cache = lm.new_cache(20)
+        with lm.tracing() as trace:
+            [span] = lm.extend(cache, [row(IDS, 0.0)], stage="documents", offline=True).spans
+        made.append((content(cache, span), trace[0].loading_s))
+    (first, computed), (second, loaded) = made
+    assert computed is None
+    assert loaded is not None
+    assert all(torch.equal(part, second[name]) for name, part in first.items())
+
+
+def test_an_unknown_kind_and_a_device_without_it_are_refused() -> None:
+    with pytest.raises(UserError, match="unknown kv 'int4'"):
+        reader(kv="int4")
