@@ -19,6 +19,7 @@ READY := $(VENV)/.ready
 
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export PYTHONUNBUFFERED := 1
+export PYTHONDONTWRITEBYTECODE := # where the environment has it, every job would compile the package again
 
 .PHONY: default setup test smoke cluster check audit format schema clean
 .DEFAULT_GOAL := default
