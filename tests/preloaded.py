@@ -21,7 +21,6 @@ import traceback
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType, TracebackType
-from typing import Any
 
 import psutil
 
@@ -122,24 +121,32 @@ def serve(address: str) -> None:
     for name in LIBRARIES:
         with suppress(ImportError):
             importlib.import_module(name)
-    signal.signal(signal.SIGCHLD, _reap)
+    asking: dict[int, socket.socket] = {}
+    signal.signal(signal.SIGCHLD, lambda *_: _reap(asking))
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address)
         listener.listen(64)
         print("ready", flush=True)
         while True:
             connection, _ = listener.accept()
-            if not os.fork():
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+            fork = os.fork()
+            if not fork:
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
                 listener.close()
                 _answer(connection)
-            connection.close()
+            asking[fork] = connection
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
 
 
-def _reap(*_: Any) -> None:
+def _reap(asking: dict[int, socket.socket]) -> None:
+    """Tell the commands whose forks have ended, in whatever way, how they did."""
     with suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            status = os.waitstatus_to_exitcode(ended[1])
+            with asking.pop(ended[0]) as connection, suppress(OSError):
+                connection.send(bytes([status if status >= 0 else 128 - status]))
 
 
 def _answer(connection: socket.socket) -> None:
@@ -159,7 +166,6 @@ def _answer(connection: socket.socket) -> None:
         status = _status(asked["arguments"])
         sys.stdout.flush()
         sys.stderr.flush()
-        connection.send(bytes([status]))
     finally:
         os._exit(status)
 
