@@ -15,7 +15,10 @@ from ragauge.cli import main
 from ragauge.io import records
 from tiny_checkpoint import write_checkpoint, write_questions
 
-STAMPS = {"cost/machine.py"}  # the date of a result, from which nothing is taken
+STAMPS = {
+    "cost/machine.py",  # the date of a result, from which nothing is taken
+    "engines/kernels/measured.py",  # the age of a table that was measured under load, and is measured again
+}
 WALL = {("time", "time"), ("time", "time_ns"), ("time", "localtime"), ("time", "gmtime"), ("datetime", "utcnow")}
 WALL |= {("datetime", "now"), ("datetime", "today"), ("date", "today")}
 DAY_S = 86_400

@@ -102,7 +102,7 @@ def test_tables_hold_databases_and_pipelines() -> None:
         parse(
             {
                 "run": "t",
-                "models": {"smollm2-360m": {"device": "cuda", "datasets": []}},
+                "models": {"smollm2-360m": {"device": "cuda", "dtype": "float32", "datasets": []}},
                 "datasets": {"nq_open": {}},
                 "methods": {"naive": {}},
                 "databases": {"d": {"corpus": "wikipedia"}, "sample": {}},

@@ -131,7 +131,7 @@ def reference(lm: LM, weights: CrossWeights, found: list[list[list[int]]], windo
             inner, at = parts.cross[weights.layers.index(index)], windows.first(window)
             added[place] = found_by_one(lm, inner, x[place], place, memory[window], at)
         x = after_mlp(layer, x + added)
-    return tiny_models._norm(own.norm, x) @ own.head.T
+    return tiny_models._norm(own.norm, x) @ own.head.weight.T
 
 
 @pytest.mark.parametrize("interval", [16, 64])

@@ -112,6 +112,7 @@ def test_a_fork_ends_with_its_command_and_the_others_go_on(warm: Warm, tmp_path:
     answering = Answering([str(warm.command)], tmp_path)
     [fork] = warm.process.children()
     answering.process.kill()
+    answering.process.wait()
     wait_for(lambda: not fork.is_running())
     assert answering.has_stopped()
     assert warm.run("--version").returncode == 0

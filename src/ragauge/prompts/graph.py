@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np
 
 Name = tuple[str, int]
 """A segment's kind and its number, such as ("document", 3)."""
@@ -79,6 +81,8 @@ class PromptGraph:
 
     def mask(self) -> np.ndarray:
         """Which token sees which, (token, token) bool over all segments in order: by brute force, the tests' oracle."""
+        import numpy as np
+
         owner = [segment.name for segment in self for _ in segment.ids]
         tokens = len(owner)
         mask = np.zeros((tokens, tokens), dtype=bool)

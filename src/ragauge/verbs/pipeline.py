@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from ragauge.generation.pipeline import Pipeline, PipelineJob
     from ragauge.generation.readers import Checkpoint
     from ragauge.generation.settings import PipelineSettings
-    from ragauge.io.records import recorded_dtype
     from ragauge.io.specifications import PipelineSpecification
     from ragauge.retrieval.service.client import Client
     from ragauge.retrieval.service.fanout import Fanout
@@ -92,6 +91,7 @@ def _stated(args: argparse.Namespace) -> Chosen:
     from ragauge.experiment.reading import checked_options
     from ragauge.experiment.schema import Model
     from ragauge.generation.settings import PipelineSettings
+    from ragauge.io.records import recorded_dtype
 
     index = args.index.name if args.index else "server"
     files = {key: str(getattr(args, key)) for key in ("adapters", "weights") if getattr(args, key)}
