@@ -1,4 +1,4 @@
-"""What verbs share: groups of arguments, what they stand for, and how a result is shown."""
+"""What verbs share: groups of arguments, the objects they name, and printing of results."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def add_settings(
     Values stay text: the model checks and converts them.
 
     Args:
-        exclude: keys that are no option.
+        exclude: keys that do not become options.
         choices: of keys whose type does not say them.
     """
     from pydantic_core import PydanticUndefined
@@ -59,7 +59,7 @@ def add_settings(
 
 
 def _literals(annotation: Any) -> list[str]:
-    """The values of a type that names them all."""
+    """The values of a type that enumerates them."""
     from typing import Literal, get_args, get_origin
 
     from ragauge.experiment.reading import alternatives
@@ -158,7 +158,7 @@ def names(text: str) -> list[str]:
     return [name for name in text.split(",") if name]
 
 
-# --- what arguments stand for ---
+# --- the objects that arguments name ---
 
 
 def configuration(args: argparse.Namespace) -> Config | None:
@@ -295,7 +295,7 @@ def write_json(path: Path, data: Any) -> None:
 
 
 def show(result: Any, as_json: bool) -> None:
-    """A result on standard output: one JSON object on the last line, or a line a value."""
+    """A result on standard output: one JSON object on the last line, or one line per value."""
     if as_json:
         print(json.dumps(result, ensure_ascii=False, default=str))
         return

@@ -1,9 +1,9 @@
 """`ragauge` for the jobs of a run on one machine, as forks of one process that has imported the heavy libraries.
 
-To import torch, pandas and matplotlib takes longer than many jobs do. The process writes a command `ragauge` into a
+Importing torch, pandas and matplotlib takes longer than many jobs. The process writes a command `ragauge` into a
 folder, which the run has first on the PATH of its jobs. The command asks for a fork with its own arguments, folder,
 environment and open files, and ends with the fork's exit status; a fork ends with the command that asked for it,
-however that ends. Where the process cannot be reached, and for jobs of several threads, some of which are timed, the
+however that ends. If the process cannot be reached, and for jobs of several threads, some of which are timed, the
 command starts Python by itself. The process ends with the run, whose pipe it reads.
 
     python -m ragauge.verbs._warm FOLDER
@@ -79,7 +79,7 @@ def serve(folder: Path) -> None:
             with suppress(ImportError):
                 importlib.import_module(name)
             _answer_waiting(listener, wait_s=0)
-        gc.freeze()  # what is there is left where it is: forks share its memory
+        gc.freeze()  # keep existing objects out of garbage collection: forks share their memory
         while _answer_waiting(listener):
             pass
 
@@ -114,7 +114,7 @@ def _is_ours(connection: socket.socket) -> bool:
 
 
 def _do(connection: socket.socket) -> None:
-    """Do in this fork what the command at the other end asks, and end."""
+    """Run the requested command in this fork, then exit."""
     status = 1
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -157,7 +157,7 @@ def _status(arguments: list[str]) -> int:
 
 
 def _finish() -> None:
-    """What Python does when it ends, as far as others see it."""
+    """The visible part of what Python does on exit."""
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):

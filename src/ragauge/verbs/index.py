@@ -38,7 +38,7 @@ BY_SHARD, BY_INDEX = ("chunks", "mark", "embed", "add"), ("train", "add", "merge
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """A step each, with the settings that all of them read."""
+    """One subcommand per step, with the settings that all steps read."""
     steps = parser.add_subparsers(required=True, metavar="STEP", dest="step")
     for name, text in STEPS.items():
         step = steps.add_parser(name, help=text, description=text, allow_abbrev=False)
@@ -185,7 +185,7 @@ def _verify(args: argparse.Namespace, settings: DatabaseSettings) -> None:
     print(f"{args.out}: {len(database):,} chunks and {len(settings.indexes)} indexes are intact")
 
 
-# --- what steps share ---
+# --- shared by the steps ---
 
 
 def _settings(args: argparse.Namespace) -> DatabaseSettings:

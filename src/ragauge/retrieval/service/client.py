@@ -1,7 +1,7 @@
 """The client of the retrieval service: the same queries and answers as a retriever of this process.
 
-Every call has a deadline and ends within it, whatever becomes of the server. A call that cannot be answered is a
-`RetrievalError` that names server and request; nothing is ever answered in its place.
+Every call has a deadline and ends within it, whatever happens to the server. A call that cannot be answered is a
+`RetrievalError` that names server and request; no substitute answer is ever returned.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ RETRY_PAUSE_S, LONGEST_PAUSE_S = 0.05, 1.0
 ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[\w.-]+):(\d{1,5})")
 OPTIONS: list[tuple[str, Any]] = [
     ("grpc.max_receive_message_length", REPLY_BYTES),
-    ("grpc.enable_http_proxy", 0),  # a proxy of the environment is for the web
-    ("grpc.use_local_subchannel_pool", 1),  # a new client does not wait for another one's reconnection
+    ("grpc.enable_http_proxy", 0),  # a proxy set in the environment is meant for web traffic
+    ("grpc.use_local_subchannel_pool", 1),  # do not share another client's reconnection back-off
     ("grpc.initial_reconnect_backoff_ms", 50),
-    ("grpc.min_reconnect_backoff_ms", 5000),  # in spite of its name: how long an attempt to connect may take
+    ("grpc.min_reconnect_backoff_ms", 5000),  # despite its name: the timeout of one connection attempt
     ("grpc.max_reconnect_backoff_ms", 1000),
 ]
 WHAT = {
@@ -47,7 +47,7 @@ WHAT = {
 
 
 class RetrievalError(UserError):
-    """A retrieval that was not answered; the text names server and request."""
+    """A retrieval that was not answered; the message names server and request."""
 
 
 class LostError(RetrievalError):
@@ -55,7 +55,7 @@ class LostError(RetrievalError):
 
 
 class Client:
-    """Asks one server. Can be shared by threads; is a context manager that closes the connection."""
+    """Asks one server. Thread-safe; as a context manager it closes the connection."""
 
     def __init__(
         self, address: str, *, deadline_s: float = DEADLINE_S, retries: int = 0, tls_ca: Path | None = None
@@ -63,7 +63,7 @@ class Client:
         """
         Args:
             address: host:port.
-            deadline_s: of each call, its retries included.
+            deadline_s: deadline of each call in seconds, including retries.
             retries: how often a call is sent again, within its deadline, when the server is not there, was lost or
                 takes no more requests; a search changes nothing, so it may be sent twice.
             tls_ca: PEM file of the certificates that the server's is checked against; without it, no TLS.
@@ -85,7 +85,7 @@ class Client:
         self._numbers, self._name = itertools.count(1), uuid.uuid4().hex[:12]
 
     def search(self, queries: Sequence[Query]) -> list[Neighbours]:
-        """The neighbours of each query, in order; `seconds` has the stages `queue` and `network` besides.
+        """The neighbours of each query, in order; `seconds` also has the stages `queue` and `network`.
 
         Raises:
             RetrievalError: no answer within the deadline, or a refusal.
@@ -93,12 +93,12 @@ class Client:
         return self.start(queries).result()
 
     def start(self, queries: Sequence[Query]) -> Pending:
-        """Send a search and return at once; its deadline begins now."""
+        """Send a search and return immediately; its deadline starts now."""
         request = wire.request(f"{self._name}-{next(self._numbers)}", queries)
         return Pending(self, request, self._search.future)
 
     def describe(self) -> About:
-        """What the server holds. Raises RetrievalError as `search` does."""
+        """Describe what the server holds. Raises RetrievalError as `search` does."""
         call = _Call(self, "describe", pb.DescribeRequest(), self._describe.future)
         return wire.about(call.result())
 
@@ -108,7 +108,7 @@ class Client:
         return list(_Call(self, "detokenize", request, self._detokenize.future).result().texts)
 
     def wait_until_ready(self, limit_s: float) -> None:
-        """Return when the server reports that it serves. Raises RetrievalError when it does not within `limit_s`."""
+        """Wait until the server reports that it is serving. Raises RetrievalError when it does not within `limit_s`."""
         stub: Any = health_pb2_grpc.HealthStub(self._channel)
         request = health_pb2.HealthCheckRequest(service=wire.SERVICE)
         end = time.monotonic() + limit_s
@@ -119,7 +119,7 @@ class Client:
             raise self.error("health", error, limit_s) from error
 
     def close(self) -> None:
-        """Close the connection; calls under way end with an error."""
+        """Close the connection; calls in progress end with an error."""
         self._channel.close()
 
     def __enter__(self) -> Client:
@@ -165,7 +165,7 @@ class _Call:
                     raise self._client.error(self._name, error, self._client.deadline_s) from error
 
     def _send_again(self, error: grpc.RpcError) -> bool:
-        """After a pause that grows, wait for the server and send the request once more, where that is asked for."""
+        """Wait with increasing back-off for the server, then resend the request if retries are enabled."""
         if error.code() is not grpc.StatusCode.UNAVAILABLE or not self._retries_left:
             return False
         pause = min(RETRY_PAUSE_S * 2 ** (self._client.retries - self._retries_left), LONGEST_PAUSE_S)
@@ -178,16 +178,16 @@ class _Call:
         return True
 
     def cancel(self) -> None:
-        """Give up; the server is told."""
+        """Cancel the call; the server is notified."""
         self._future.cancel()
 
 
 class Pending(_Call):
-    """A search under way."""
+    """A search in progress."""
 
     def __init__(self, client: Client, request: pb.SearchRequest, send: Callable[..., Any]) -> None:
         self._sent = time.perf_counter()
-        self._seconds: float | None = None  # from sending to the reply
+        self._seconds: float | None = None  # from request to reply
         n = len(request.queries)
         super().__init__(
             client, f"request {request.request_id} ({n} {'query' if n == 1 else 'queries'})", request, send

@@ -1,4 +1,4 @@
-"""Processor cores of a process, so that inference and retrieval do not take each other's.
+"""Pin a process to processor cores, so that inference and retrieval do not compete for them.
 
 Imports nothing heavy: numerical libraries start their threads when they are imported, and those keep the cores that
 the process had then.
@@ -12,10 +12,10 @@ from ragauge.errors import UserError
 
 
 def pin(cores: str) -> None:
-    """Keep this process and the threads it will have to some processor cores: `0`, `0,2` or `0-3`.
+    """Pin this process and its future threads to processor cores: `0`, `0,2` or `0-3`.
 
     Raises:
-        UserError: no list of cores, or a core that this machine does not have or this process may not use.
+        UserError: not a list of cores, or a core that this machine does not have or this process may not use.
     """
     try:
         ends = [[int(end) for end in part.split("-", 1)] for part in cores.split(",")]

@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class PartialNeighbours(Neighbours):
-    """An answer that lacks parts of the database."""
+    """An answer that is missing parts of the database."""
 
     missing: tuple[str, ...] = ()  # addresses of the servers that gave no answer
 
@@ -38,7 +38,7 @@ class Fanout:
             partial: answer without the parts whose server is lost, as `PartialNeighbours`; else that is an error.
 
         Raises:
-            UserError: no clients, or two of one address.
+            UserError: no clients, or two with the same address.
         """
         counts = Counter(client.address for client in clients)
         if not counts:
@@ -62,7 +62,7 @@ class Fanout:
             answers, lost = self._collect(pending)
         finally:
             for _, search in pending:
-                search.cancel()  # of no effect on those that ended
+                search.cancel()  # no effect on calls that have ended
         if not answers:
             raise LostError("; ".join(map(str, lost.values())))
         for error in lost.values():

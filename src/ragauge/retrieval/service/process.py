@@ -1,4 +1,4 @@
-"""A retrieval server as a process: how it runs until it is told to stop, and how a job starts one and stops it."""
+"""A retrieval server as a process: running it until it is told to stop, and starting and stopping one from a job."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-ANNOUNCEMENT = "serving "  # the line on standard output that tells the address of a server that answers
+ANNOUNCEMENT = "serving "  # the line on standard output that announces the address of a ready server
 START_S = 120.0  # for a server to load its index
 STOP_S = 35.0  # for one to finish what runs, a little more than its own grace
 POLL_S = 0.02
@@ -34,7 +34,7 @@ REAPED_S = 0.2
 
 
 def serve(server: Server, grace_s: float, while_stdin_open: bool = False) -> None:
-    """Serve until SIGTERM or SIGINT, then finish what runs. Called from the main thread; a second signal ends at once.
+    """Serve until SIGTERM or SIGINT, then finish running requests. Called from the main thread; a second signal exits.
 
     Args:
         grace_s: for requests under way; what still runs after it is given up, and the process ends with exit code 1.
@@ -58,7 +58,7 @@ def serve(server: Server, grace_s: float, while_stdin_open: bool = False) -> Non
     if not server.stop(grace_s):
         logger.error("given up: a search still ran after %g s", grace_s)
         logging.shutdown()
-        os._exit(1)  # its thread cannot be ended in any other way
+        os._exit(1)  # there is no other way to stop its thread
 
 
 def _wait_for_end_of_input(told: threading.Event) -> None:
@@ -72,7 +72,7 @@ def _wait_for_end_of_input(told: threading.Event) -> None:
 
 @dataclass(frozen=True)
 class Running:
-    """A server that was started."""
+    """A running server."""
 
     address: str
     process: subprocess.Popen[bytes]
@@ -87,12 +87,12 @@ def running(
         with running(folder, options=["--cores", "1"]) as server, Client(server.address) as client:
             client.search(queries)
 
-    The server ends with this process, even where it is killed.
+    The server ends with this process, even if this process is killed.
 
     Args:
-        options: of `ragauge serve`.
+        options: options for `ragauge serve`.
         start_s: seconds until it must report that it serves.
-        stop_s: seconds that it gets to finish, before it is killed.
+        stop_s: seconds that it has to finish before it is killed.
 
     Raises:
         RetrievalError: it did not come up, or ended while the block ran; with the last line that it wrote.
@@ -132,7 +132,7 @@ def _announced(process: subprocess.Popen[bytes], out: IO[bytes], err: IO[bytes],
 
 
 def _has_ended(process: subprocess.Popen[bytes]) -> bool:
-    """A lost connection may be seen a moment before the end of the process that held it."""
+    """A lost connection may be noticed slightly before its process exits."""
     try:
         process.wait(REAPED_S)
     except subprocess.TimeoutExpired:
@@ -162,7 +162,7 @@ def _written(file: IO[bytes]) -> str:
 
 
 def _stop(process: subprocess.Popen[bytes], stop_s: float) -> None:
-    """Ask it to end; kill it where it does not."""
+    """Ask it to stop; kill it if it does not."""
     process.terminate()
     if process.stdin is not None:
         process.stdin.close()

@@ -1,6 +1,6 @@
 """The retrieval service: a searcher behind gRPC.
 
-The service gives the very answers of its searcher. It checks every field before it searches, bounds what one request
+The service returns exactly its searcher's answers. It checks every field before it searches, bounds what one request
 and what all of them together may take, honours deadlines, and on SIGTERM finishes what runs and refuses what is new.
 """
 
@@ -51,7 +51,7 @@ class TLS:
     key: Path
 
     def credentials(self) -> grpc.ServerCredentials:
-        """Raises UserError on files that are missing, no PEM, or do not belong together."""
+        """Raises UserError on files that are missing, not PEM, or do not match."""
         try:
             ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self.certificate, self.key, password="")
             return grpc.ssl_server_credentials([(self.key.read_bytes(), self.certificate.read_bytes())])
@@ -125,13 +125,13 @@ class Server:
             raise UserError(f"cannot listen on {wanted}: the port is taken, or no address of this machine") from error
 
     def start(self) -> None:
-        """Begin to answer; health is SERVING."""
+        """Start serving; health becomes SERVING."""
         self._server.start()
         for name in ("", wire.SERVICE):
             self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
 
     def stop(self, grace_s: float = GRACE_S) -> bool:
-        """Refuse what is new and wait for what runs; False where something still ran after `grace_s`."""
+        """Refuse new requests and wait for running ones; False if any still ran after `grace_s`."""
         self._health.enter_graceful_shutdown()
         self._server.stop(grace_s).wait(grace_s)
         self._service.close()
@@ -146,7 +146,7 @@ class Server:
 
 
 class _Service:
-    """The handlers of the calls. Messages are parsed here, since gRPC calls a garbled one a defect and logs it."""
+    """The handlers of the calls. Messages are parsed here, since gRPC logs a malformed one as an internal error."""
 
     def __init__(
         self, searcher: Searcher, about: About, limits: Limits, workers: int, detokenize: Detokenize | None
@@ -168,15 +168,15 @@ class _Service:
         )
 
     def is_idle(self) -> bool:
-        """Whether no request is under way."""
+        """Whether no request is in progress."""
         return self._running == 0
 
     def close(self) -> None:
-        """Let the threads of the searches end."""
+        """Shut down the search threads."""
         self._workers.shutdown(wait=False)
 
     def describe(self, data: bytes, context: grpc.ServicerContext) -> bytes:
-        """Any message will do, since the request has no fields."""
+        """Any message is valid, since the request has no fields."""
         return wire.description(self._about, self._limits).SerializeToString()
 
     def search(self, data: bytes, context: grpc.ServicerContext) -> bytes:
@@ -204,7 +204,7 @@ class _Service:
 
     @contextmanager
     def _admitted(self) -> Iterator[None]:
-        """A place among the requests under way; refused, not queued, where all are taken."""
+        """A slot among the requests in progress; refused, not queued, when all are taken."""
         if not self._places.acquire(blocking=False):
             raise RefusedError(
                 grpc.StatusCode.UNAVAILABLE, f"{self._limits.concurrent} requests are under way, which is the limit"
@@ -254,7 +254,7 @@ class _Service:
                 raise RefusedError(
                     grpc.StatusCode.DEADLINE_EXCEEDED, "the request's time ran out before its turn to be searched"
                 ) from None
-            return turn.result()  # it runs, and cannot be ended
+            return turn.result()  # it is running and cannot be cancelled
 
 
 def _parsed(kind: type[Request], data: bytes) -> Request:
@@ -347,6 +347,6 @@ def _options(limits: Limits) -> list[tuple[str, int]]:
     return [
         ("grpc.max_receive_message_length", limits.message_bytes),
         ("grpc.max_send_message_length", -1),  # what is sent is bounded by `chunks`
-        ("grpc.compression_enabled_algorithms_bitset", 1),  # none: a megabyte could unpack to a gigabyte
-        ("grpc.so_reuseport", 0),  # a second server on the same port is a mistake, not a helper
+        ("grpc.compression_enabled_algorithms_bitset", 1),  # no compression: a megabyte could unpack to a gigabyte
+        ("grpc.so_reuseport", 0),  # a second server on the same port is a mistake, not load sharing
     ]

@@ -1,4 +1,4 @@
-"""Between our types and the messages of the retrieval service, both ways and without loss."""
+"""Lossless conversion between our types and the messages of the retrieval service."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class About:
 
     @property
     def shared(self) -> dict[str, object]:
-        """What servers whose answers are merged must agree in."""
+        """The fields in which servers must agree for their answers to be merged."""
         return {key: value for key, value in asdict(self).items() if key not in ("index", "vectors")}
 
 
@@ -66,7 +66,7 @@ def _query_message(query: Query) -> pb.Query:
 
 
 def query(message: pb.Query) -> Query:
-    """Raises UserError on a query that cannot be asked."""
+    """Raises UserError on a query that cannot be sent."""
     is_text = message.WhichOneof("content") == "text"
     return Query(
         tokens=None if is_text else list(message.tokens.ids),
