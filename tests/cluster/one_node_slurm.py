@@ -150,9 +150,11 @@ def _free_ports(count: int) -> list[int]:
 
 
 def _daemon(log: Path, command: Sequence[str]) -> int:
-    """The process id of a daemon that outlives this process."""
-    with open(log, "ab") as out:
-        return subprocess.Popen(command, stdout=out, stderr=out, stdin=subprocess.DEVNULL, start_new_session=True).pid
+    """The process id of a daemon that outlives this process, which therefore does not wait for it."""
+    append = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+    files = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0), (os.POSIX_SPAWN_OPEN, 1, str(log), append, 0o644)]
+    files.append((os.POSIX_SPAWN_DUP2, 1, 2))
+    return os.posix_spawnp(command[0], command, os.environ, file_actions=files, setsid=True)
 
 
 def _wait_until(happened: Callable[[], bool]) -> bool:
