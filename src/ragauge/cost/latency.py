@@ -55,7 +55,7 @@ class Trial:
 def run(
     variants: Mapping[str, Any],
     prompts: Sequence[Any],
-    lm: Any,
+    engine: Any,
     *,
     limits: Any,
     trials: int = TRIALS,
@@ -74,7 +74,7 @@ def run(
         variants: `ragauge.methods.Method` by name.
         prompts: `ragauge.prompts.Prompt`s; the trials are divided over them, and one prompt's prepared states are held
             at a time.
-        lm: `ragauge.engines.LM`.
+        engine: `ragauge.engines.LM`.
         limits: `ragauge.engines.Limits(max_new_tokens=n, ignore_stop=True)`.
         trials: of each variant.
         warmup: untimed answers of each variant on each prompt, at least one; the last one's calls are traced.
@@ -96,14 +96,14 @@ def run(
     _check(prompts, limits, trials)
     if documents_cold and disk is None:
         raise UserError("documents that are cold need a disk to come from")
-    machine = machine or measure(device=lm.device.type)
-    unsupported = {name: reason for name, method in variants.items() if (reason := method.refusal(lm))}
+    machine = machine or measure(device=engine.device.type)
+    unsupported = {name: reason for name, method in variants.items() if (reason := method.refusal(engine))}
     able = {name: method for name, method in variants.items() if name not in unsupported}
     shares = [trials // len(prompts) + (i < trials % len(prompts)) for i in range(len(prompts))]
     with bar(f"timing on {dataset}", "trial", len(able) * trials) as progress, _quiet_collector():
         bench = _Bench(
             able,
-            lm,
+            engine,
             limits,
             machine,
             warmup=max(warmup, 1),
@@ -120,7 +120,7 @@ def run(
     stages = _timed_stages(bench.stages, bench.rows, allow_load)
     return {
         "provenance": provenance(),
-        "protocol": _protocol(prompts, lm, limits, trials, max(warmup, 1), seed, dataset),
+        "protocol": _protocol(prompts, engine, limits, trials, max(warmup, 1), seed, dataset),
         "machine": dict(machine),
         "load": _load_json(bench),
         "refused": refused,
@@ -184,7 +184,7 @@ class _Bench:
     """The trials of one run, as they come in."""
 
     variants: Mapping[str, Any]
-    lm: Any
+    engine: Any
     limits: Any
     machine: Mapping[str, Any]
     warmup: int
@@ -202,8 +202,8 @@ class _Bench:
     def time_prompt(self, index: int, prompt: Any, trials: int) -> None:
         """Prepare every variant on a prompt, warm it up, and time it `trials` times in seeded random orders."""
         self.progress.set_postfix_str("preparing documents")
-        with self.disk.keep(self.lm) if self.disk else nullcontext():
-            states = {name: method.prepare(self.lm, prompt) for name, method in self.variants.items()}
+        with self.disk.keep(self.engine) if self.disk else nullcontext():
+            states = {name: method.prepare(self.engine, prompt) for name, method in self.variants.items()}
         traces = {name: self._warm(name, states[name], prompt) for name in self.variants}
         costs = {name: self._costs(name, trace) for name, trace in traces.items()}
         self.progress.set_postfix_str("")
@@ -224,7 +224,7 @@ class _Bench:
         """What each variant prepares: computed, written and read, once a prompt, since computing takes seconds."""
         for name, method in self.variants.items():
             gc.collect()
-            found = cold.time_documents(name, partial(method.prepare, self.lm, prompt), self.lm, disk)
+            found = cold.time_documents(name, partial(method.prepare, self.engine, prompt), self.engine, disk)
             if found:
                 self.documents.append({"variant": name, "prompt": index, **found})
 
@@ -232,15 +232,15 @@ class _Bench:
         """Answer untimed; the trace of the last answer, whose shapes the timed ones share."""
         for _ in range(self.warmup - 1):
             self._answer(name, state, prompt)
-        with self.lm.tracing() as trace:
+        with self.engine.tracing() as trace:
             self._answer(name, state, prompt)
         return list(trace)
 
     def _answer(self, name: str, state: Any, prompt: Any) -> None:
-        answer = self.variants[name].answer(self.lm, state, prompt, self.limits)
+        answer = self.variants[name].answer(self.engine, state, prompt, self.limits)
         if len(answer.ids) != self.limits.max_new_tokens:
             raise UserError(
-                f"{name}: the model's context of {self.lm.shape.max_context} tokens ends the response after "
+                f"{name}: the model's context of {self.engine.shape.max_context} tokens ends the response after "
                 f"{len(answer.ids)} of {self.limits.max_new_tokens} tokens"
             )
 
@@ -257,13 +257,13 @@ class _Bench:
         return trial
 
     def _trial(self, name: str, state: Any, prompt: Any) -> Trial:
-        self.lm.synchronize()
-        with competing_load() as load, self.lm.tracing() as trace:
+        self.engine.synchronize()
+        with competing_load() as load, self.engine.tracing() as trace:
             started = time.perf_counter()
             self._answer(name, state, prompt)
-            self.lm.synchronize()
+            self.engine.synchronize()
             finished = time.perf_counter()
-        first_token_s = self.lm.first_token_at - started
+        first_token_s = self.engine.first_token_at - started
         return Trial(first_token_s, finished - started, self.limits.max_new_tokens, load, stage_seconds(trace))
 
     def _row(self, name: str, prompt: int, trial: Trial) -> dict[str, Any]:
@@ -279,8 +279,8 @@ class _Bench:
 
     def _costs(self, name: str, trace: Trace) -> dict[str, Any]:
         """Costs of the answers of one prompt; its stages' seconds and floors are kept where it is the first."""
-        shape = self.lm.shape
-        stages = gap.stages(trace, shape, self.lm.precision, self.machine)
+        shape = self.engine.shape
+        stages = gap.stages(trace, shape, self.engine.precision, self.machine)
         self.stages.setdefault(name, stages)
         return {
             "flop": flop(online(trace), shape),
@@ -319,7 +319,7 @@ def _refusal(rows: Sequence[Mapping[str, Any]], load: Load, machine_share: float
 
 
 def _protocol(
-    prompts: Sequence[Any], lm: Any, limits: Any, trials: int, warmup: int, seed: int, dataset: str
+    prompts: Sequence[Any], engine: Any, limits: Any, trials: int, warmup: int, seed: int, dataset: str
 ) -> dict[str, Any]:
     import torch
 
@@ -332,8 +332,8 @@ def _protocol(
         "warmup": warmup,
         "seed": seed,
         "threads": torch.get_num_threads(),
-        **asdict(lm.precision),
-        "device": lm.device.type,
+        **asdict(engine.precision),
+        "device": engine.device.type,
         "cache_state": CACHE_STATE,
     }
 

@@ -17,7 +17,7 @@ def cost_report(
     name: str,
     method: Any,
     naive: Any,
-    lm: Any,
+    engine: Any,
     prompt: Any,
     *,
     limits: Any,
@@ -28,7 +28,7 @@ def cost_report(
 
     Args:
         method, naive: `ragauge.methods.Method`s.
-        lm: a `ragauge.engines.ShapeLM` of a precision (or a decoder with weights: the trace is the same).
+        engine: a `ragauge.engines.ShapeLM` of a precision (or a decoder with weights: the trace is the same).
         limits: `ragauge.engines.Limits`; `max_new_tokens=1` is the cost of the first token.
         accounting: one of `cycles.ACCOUNTINGS`.
         counts: name of the prompt's token counts, by which the paper counts queries (`cycles`, rule 4).
@@ -40,39 +40,39 @@ def cost_report(
     Raises:
         UserError: unknown accounting; a prompt longer than the decoder's context.
     """
-    trace, peak_bytes = _traced(name, method, lm, prompt, limits, accounting, counts)
-    plain, _ = _traced("naive", naive, lm, prompt, limits, accounting, counts)
-    cycles = compute_cycles(trace, lm.shape, accounting)
+    trace, peak_bytes = _traced(name, method, engine, prompt, limits, accounting, counts)
+    plain, _ = _traced("naive", naive, engine, prompt, limits, accounting, counts)
+    cycles = compute_cycles(trace, engine.shape, accounting)
     prepared = [call for call in trace if call.offline]
     return {
         "method": name,
         "accounting": accounting,
         "compute_cycles": cycles,
-        "theoretical_speedup": compute_cycles(plain, lm.shape, accounting) / cycles,
-        "flop": flop(online(trace), lm.shape),
-        "offline_flop": flop(prepared, lm.shape),
+        "theoretical_speedup": compute_cycles(plain, engine.shape, accounting) / cycles,
+        "flop": flop(online(trace), engine.shape),
+        "offline_flop": flop(prepared, engine.shape),
         "kv_bytes": peak_bytes,
-        "offline_kv_bytes": kv_bytes(lm.shape, sum(call.cached for call in prepared), lm.precision),
-        **asdict(lm.precision),
-        "parameters": parameters(lm.shape),
-        "weight_bytes": model_bytes(lm.shape, lm.precision),
+        "offline_kv_bytes": kv_bytes(engine.shape, sum(call.cached for call in prepared), engine.precision),
+        **asdict(engine.precision),
+        "parameters": parameters(engine.shape),
+        "weight_bytes": model_bytes(engine.shape, engine.precision),
         "tokens": prompt.token_counts(),
         "trace": [call.to_json() for call in trace],
     }
 
 
 def _traced(
-    name: str, method: Any, lm: Any, prompt: Any, limits: Any, accounting: str, counts: str
+    name: str, method: Any, engine: Any, prompt: Any, limits: Any, accounting: str, counts: str
 ) -> tuple[Trace, int]:
     """The method's trace, offline calls included, and the most bytes of keys and values that it held."""
     published = accounting == "published"
     if published:
         method, prompt = _as_counted(name, method, prompt)
-    with lm.tracing() as trace:
-        method.answer(lm, method.prepare(lm, prompt), prompt, limits)
+    with engine.tracing() as trace:
+        method.answer(engine, method.prepare(engine, prompt), prompt, limits)
     if published and name == "superposition" and method.prunes and counts not in QUERIES_ONCE:
         trace = with_queries_kept(trace, method.top_k)
-    return trace, lm.peak_cache_bytes
+    return trace, engine.peak_cache_bytes
 
 
 def _as_counted(name: str, method: Any, prompt: Any) -> tuple[Any, Any]:

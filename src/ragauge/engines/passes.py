@@ -26,11 +26,14 @@ Arrangement = Callable[[Sequence[Row], KVCache], Layout]
 
 @dataclass(frozen=True)
 class Asked:
-    """What one call is to return besides spans, and how; see `SpanEngine.extend`."""
+    """The options of one call, complete with their defaults; see `ExtendOptions`."""
 
+    stage: str = ""
+    offline: bool = False
+    parallel: bool = False
     last_logits: bool = False
     logp: bool = False
-    logits_at: Sequence[Sequence[int]] = ()  # a row; empty: of none
+    logits_at: Sequence[Sequence[int]] = ()
     attention: Observed | None = None
     tree: bool = False
     layers: tuple[int, int] | None = None

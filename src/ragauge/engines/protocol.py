@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Required, TypedDict, Unpack
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -105,6 +105,24 @@ class Row:
         return [slot for slot in self.slots or () if any(span.start <= slot < span.stop for span in self.past)]
 
 
+class ExtendOptions(TypedDict, total=False):
+    """The keyword arguments of `SpanEngine.extend`; those left out are false, empty or None."""
+
+    stage: Required[str]  # the name of the call in the trace
+    offline: bool  # it could be done before the query is known
+    parallel: bool  # the rows are independent paths
+    last_logits: bool  # return the logits of each row's last token
+    logp: bool  # return the log-probability of each row's tokens after its first
+    logits_at: Sequence[Sequence[int]]  # return the logits of these tokens of each row, counted from 0
+    attention: Observed | None  # return how much all tokens of a row, or its last one, attend to each key
+    # Attend over the cache in place, rows side by side under a mask, instead of gathering each row's keys: for rows
+    # that share a long past. Same result; attention weights are not available.
+    tree: bool
+    # Read through the layers from the first to before the last of these alone; None: all of them. The slots' keys and
+    # values of other layers stay as they are. `Row.states` goes on from such a call.
+    layers: tuple[int, int] | None
+
+
 @dataclass(frozen=True)
 class Extension:
     """What one call returned; fields not asked for are empty."""
@@ -181,33 +199,11 @@ class SpanEngine(Engine, Protocol):
         """A cache of the spans' tokens side by side, with room for `extra` more."""
         ...
 
-    def extend(
-        self,
-        cache: KVCache,
-        rows: Sequence[Row],
-        *,
-        stage: str,
-        offline: bool = False,
-        parallel: bool = False,
-        last_logits: bool = False,
-        logp: bool = False,
-        logits_at: Sequence[Sequence[int]] | None = None,
-        attention: Observed | None = None,
-        tree: bool = False,
-        layers: tuple[int, int] | None = None,
-    ) -> Extension:
+    def extend(self, cache: KVCache, rows: Sequence[Row], **options: Unpack[ExtendOptions]) -> Extension:
         """Read the rows' tokens, each row attending to its past spans and to itself, into the cache.
 
         Args:
-            stage: the name of the call in the trace.
-            offline: whether it could be done before the query is known.
-            parallel: whether the rows are independent paths.
-            last_logits, logp, attention: what to return besides the spans.
-            logits_at: the tokens of each row, counted from 0, whose logits to return.
-            tree: attend over the cache in place, rows side by side under a mask, instead of gathering each row's keys:
-                for rows that share a long past. Same result; attention weights are not available.
-            layers: read through the layers from the first to before the last of these alone; None: all of them. The
-                slots' keys and values of other layers stay as they are. `Row.states` goes on from such a call.
+            options: how to read them, and what to return besides the spans.
 
         Raises:
             ValueError: arguments that exclude each other: `tree` or rows in place with `attention`; logits of layers

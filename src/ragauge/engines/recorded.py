@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 import torch
 from torch import Tensor
@@ -23,9 +23,9 @@ from ragauge.engines.passes import Asked
 from ragauge.engines.protocol import (
     Capabilities,
     Capability,
+    ExtendOptions,
     Extension,
     Limits,
-    Observed,
     Response,
     Row,
     Span,
@@ -110,32 +110,16 @@ class RecordedEngine(ABC):
         self.finder, self.template = finder, None
 
     @torch.inference_mode()
-    def extend(
-        self,
-        cache: KVCache,
-        rows: Sequence[Row],
-        *,
-        stage: str,
-        offline: bool = False,
-        parallel: bool = False,
-        last_logits: bool = False,
-        logp: bool = False,
-        logits_at: Sequence[Sequence[int]] | None = None,
-        attention: Observed | None = None,
-        tree: bool = False,
-        layers: tuple[int, int] | None = None,
-    ) -> Extension:
+    def extend(self, cache: KVCache, rows: Sequence[Row], **options: Unpack[ExtendOptions]) -> Extension:
         """See `SpanEngine.extend`."""
-        asked = Asked(last_logits, logp, logits_at or [()] * len(rows), attention, tree, layers)
-        if not logits_at:
-            asked = replace(asked, logits_at=())
+        asked = Asked(**options)
         self._check(cache, rows, asked)
         again = [slot for row in rows for slot in row.again]
         cache.reserve(sum(len(r.ids) for r in rows) - len(again))
         for slot in again:
             cache.forget(Span(slot, slot + 1))
-        call = _call(rows, asked, stage, offline, parallel)
-        if self.documents and offline and asked.spans_alone and all(r.slots is None for r in rows):
+        call = _call(rows, asked)
+        if self.documents and asked.offline and asked.spans_alone and all(r.slots is None for r in rows):
             return self._extend_stored(self.documents, cache, rows, asked, call)
         started = time.perf_counter()
         extension = self.compute(cache, rows, asked)
@@ -294,7 +278,7 @@ def _same_text(one: Any, other: Any) -> bool:
     return alike and {*first} - added == {*second} - added
 
 
-def _call(rows: Sequence[Row], asked: Asked, stage: str, offline: bool, parallel: bool) -> Call:
+def _call(rows: Sequence[Row], asked: Asked) -> Call:
     """The record of a call."""
     places = asked.logits_at or [()] * len(rows)
     counts = [
@@ -302,11 +286,11 @@ def _call(rows: Sequence[Row], asked: Asked, stage: str, offline: bool, parallel
     ]
     again = tuple(len(r.again) for r in rows)
     return Call(
-        stage,
+        asked.stage,
         tuple(len(r.ids) for r in rows),
         tuple(r.past_length - n for r, n in zip(rows, again, strict=True)),
-        offline,
-        parallel and len(rows) > 1,
+        asked.offline,
+        asked.parallel and len(rows) > 1,
         tuple(counts) if asked.logp or asked.last_logits or asked.logits_at else (),
         layers=asked.layers,
         again=again if any(again) else (),

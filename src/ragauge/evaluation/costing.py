@@ -26,6 +26,8 @@ from ragauge.methods.dense import Dense
 from ragauge.methods.naive import Naive
 from ragauge.prompts import Prompt
 
+UNBOUNDED = 1 << 62  # bytes of a store that is removed again
+
 
 def time_model(
     variants: Mapping[str, Method],
@@ -44,14 +46,14 @@ def time_model(
             `other_lengths`.
         protocol: further arguments of `cost.latency.run`, and `folder`, on whose disk documents are stored meanwhile.
     """
-    common = specification(
-        "naive", make("naive"), questions, model, max(new_tokens)
-    )  # prompts are the same for all methods
+    # Prompts are the same for all methods.
+    common = specification("naive", make("naive"), questions, model, max(new_tokens))
     kept = asdict(with_dtype(model).precision)
     options: dict[str, Any] = {"device": model.device, "max_context": model.max_context, **kept}
-    lm = load_lm(model.source, threads=threads, **options)
-    prompts = [prompt_of(example, common, lm.tokenizer, lm.shape.max_context) for example in questions.examples(count)]
-    return _timed(variants, prompts, lm, new_tokens, dataset=questions.name, **protocol)
+    engine = load_lm(model.source, threads=threads, **options)
+    examples = questions.examples(count)
+    prompts = [prompt_of(example, common, engine.tokenizer, engine.shape.max_context) for example in examples]
+    return _timed(variants, prompts, engine, new_tokens, dataset=questions.name, **protocol)
 
 
 def time_shape(
@@ -70,14 +72,14 @@ def time_shape(
         new_tokens, protocol: as in `time_model`.
     """
     shape, prompt = _shape_and_prompt(model.source, counts, max(new_tokens))
-    lm = random_lm(shape, device=model.device, threads=threads, **asdict(with_dtype(model).precision))
-    return _timed(variants, [prompt], lm, new_tokens, dataset=f"{counts} lengths", **protocol)
+    engine = random_lm(shape, device=model.device, threads=threads, **asdict(with_dtype(model).precision))
+    return _timed(variants, [prompt], engine, new_tokens, dataset=f"{counts} lengths", **protocol)
 
 
 def _timed(
     variants: Mapping[str, Method],
     prompts: Sequence[Prompt],
-    lm: LM,
+    engine: LM,
     new_tokens: Sequence[int],
     *,
     folder: Path | None = None,
@@ -85,14 +87,14 @@ def _timed(
     **protocol: Any,
 ) -> dict[str, Any]:
     """The result for the first response length; it holds those for the other lengths."""
-    machine = protocol.pop("machine", None) or measure(device=lm.device.type)
-    on_disk = documents_cold or lm.device.type == "cpu"  # a GPU computes documents faster than a disk stores them
+    machine = protocol.pop("machine", None) or measure(device=engine.device.type)
+    on_disk = documents_cold or engine.device.type == "cpu"  # a GPU computes documents faster than a disk stores them
     disk = Disk(folder, lambda place: DocumentStore(place, "timed", UNBOUNDED)) if folder and on_disk else None
     naive = next((name for name, method in variants.items() if isinstance(method, Naive)), None)
     common: dict[str, Any] = {**protocol, "machine": machine, "naive": naive, "disk": disk}
     limits = _limits(new_tokens[0])
-    first = latency.run(variants, prompts, lm, limits=limits, documents_cold=documents_cold, **common)
-    others = [latency.run(variants, prompts, lm, limits=_limits(n), **common) for n in new_tokens[1:]]
+    first = latency.run(variants, prompts, engine, limits=limits, documents_cold=documents_cold, **common)
+    others = [latency.run(variants, prompts, engine, limits=_limits(n), **common) for n in new_tokens[1:]]
     return {**first, "other_lengths": others}
 
 
@@ -105,14 +107,14 @@ def project(
         dtype: a torch dtype, its name or a `cost.hardware.Precision`.
     """
     shape, prompt = _shape_and_prompt(model, counts, new_tokens)
-    lm = ShapeLM(shape, precision=precision(dtype))
-    reason = method.refusal(lm)
+    engine = ShapeLM(shape, precision=precision(dtype))
+    reason = method.refusal(engine)
     if reason:
         raise UserError(f"{name} on the shape of {model}: {reason}")
     if accounting != "total" and isinstance(method, Dense) and "contriever" in method.encoder:
         method = without_encoder(method)
     common: dict[str, Any] = {"limits": _limits(new_tokens), "accounting": accounting, "counts": counts}
-    report = cost_report(name, method, make("naive"), lm, prompt, **common)
+    report = cost_report(name, method, make("naive"), engine, prompt, **common)
     return {"model": model, **report}
 
 
@@ -132,9 +134,6 @@ def _shape_and_prompt(model: str, counts: str, new_tokens: int) -> tuple[Shape, 
     lengths = tokens.load(counts, vocab=shape.vocab)
     prompt = Prompt(**tokens.random_segments(lengths, shape.vocab))
     return shapes.with_context(shape, lengths.total + new_tokens), prompt
-
-
-UNBOUNDED = 1 << 62  # bytes of a store that is removed again
 
 
 def _limits(new_tokens: int) -> Limits:

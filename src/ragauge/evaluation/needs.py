@@ -175,16 +175,16 @@ def _question(
 ) -> tuple[float, int]:
     """(floor in seconds, most bytes of keys and values) of one mean question, offline calls included."""
     prompt = _prompt(shape, counts, longest - new_tokens)
-    lm = ShapeLM(shapes.with_context(shape, sum(map(len, prompt.documents)) + 4096), precision=precision)
-    method = _projected(methods.make(name, **json.loads(params)), lm)
-    with lm.tracing() as trace:
-        method.answer(lm, method.prepare(lm, prompt), prompt, Limits(new_tokens, ignore_stop=True))
-    return sum(floor_seconds(call, shape, precision, GPU) for call in trace), lm.peak_cache_bytes
+    engine = ShapeLM(shapes.with_context(shape, sum(map(len, prompt.documents)) + 4096), precision=precision)
+    method = _projected(methods.make(name, **json.loads(params)), engine)
+    with engine.tracing() as trace:
+        method.answer(engine, method.prepare(engine, prompt), prompt, Limits(new_tokens, ignore_stop=True))
+    return sum(floor_seconds(call, shape, precision, GPU) for call in trace), engine.peak_cache_bytes
 
 
-def _projected(method: Method, lm: ShapeLM) -> Method:
+def _projected(method: Method, engine: ShapeLM) -> Method:
     """The method, or, where it cannot run without weights (CFIC and its baselines), a plain prompt of the same text."""
-    return without_encoder(method) if method.refusal(lm) is None else methods.make("naive")
+    return without_encoder(method) if method.refusal(engine) is None else methods.make("naive")
 
 
 def _prompt(shape: Shape, counts: str, longest: int) -> Prompt:

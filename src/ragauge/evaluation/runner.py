@@ -148,7 +148,7 @@ def run(
 
 
 def fingerprint(specification: AnswerSpecification) -> dict[str, Any]:
-    """What tells these records from those of another run; without an engine's name they are torch's."""
+    """Everything that the records depend on; the engine torch is not named, as it was not when there was no other."""
     stated = specification.model_dump()
     if specification.engine.name == "torch":
         del stated["engine"]["name"]

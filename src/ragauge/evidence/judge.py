@@ -100,7 +100,7 @@ def judge_one(judge: Judge, key: str, question: str, answers: Sequence[str], evi
     No evidence supports nothing: the judge is not asked.
     """
     asked = asking(question, answers, evidence)
-    base = {"key": key, "judge": judge.name, "asked_sha256": fingerprint(judge, asked)}
+    base = {"key": key, "judge": judge.name, "asked_sha256": digest(judge, asked)}
     if not evidence:
         return Judgement(**base, label="not_supported", reason="no evidence was found; not asked")
     try:
@@ -116,7 +116,7 @@ def asking(question: str, answers: Sequence[str], evidence: Sequence[str]) -> st
     return QUESTION.format(question=question, answer=" / ".join(answers), evidence="\n".join(evidence))
 
 
-def fingerprint(judge: Judge, asked: str) -> str:
+def digest(judge: Judge, asked: str) -> str:
     """Hash of who is asked what."""
     return hashlib.sha256(f"{judge.name}\0{asked}".encode()).hexdigest()
 

@@ -73,7 +73,7 @@ class PipelineJob:
         return reader_of(**self.settings.model_dump())
 
     def fingerprint(self) -> dict[str, Any]:
-        """What a file of records is of: the settings without labels, files (known by their hashes) and cores."""
+        """Everything that the records depend on: the settings without labels and cores; files by their hashes."""
         made = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "settings"}
         return self.settings.model_dump(exclude=UNRECORDED) | made
 

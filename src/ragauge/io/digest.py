@@ -24,13 +24,15 @@ ROOT = Path(__file__).resolve().parents[2]  # the folder that holds the package
 PACKAGE = "ragauge"
 
 # What a result does not depend on: messages, progress, where files lie, how assets get there, which are identified by
-# the hash of their content, and how a configuration is read, whose resolved settings are kept beside the result.
+# the hash of their content, and how a configuration is read and a data type chosen: the resolved settings are kept
+# beside the result.
 NO_PART = frozenset(
     f"{PACKAGE}.{name}"
     for name in (
         *("cli", "errors", "io.digest", "io.folders", "io.progress"),
         *("assets.archive", "assets.hub", "assets.store", "assets.url", "assets.wheel"),
         *(f"experiment{name}" for name in ("", ".checks", ".defaults", ".dtypes", ".reading", ".schema", ".sweeps")),
+        "engines.fastest",
         "verbs._options",
     )
 )

@@ -150,7 +150,7 @@ class Retriever:
         return cls(database, index, choice.load())
 
     def describe(self) -> dict[str, Any]:
-        """What is searched: fingerprints, metric, sizes."""
+        """What is searched: digests, metric, sizes."""
         return {
             "index": self.index.sha256,
             "tokenizer": self.database.manifest["tokenizer"],

@@ -49,7 +49,7 @@ def build(settings: Data, evaluation: Mapping[Path, int | None], out: Path, thre
     """
     out.mkdir(parents=True, exist_ok=True)
     source = Source(settings, evaluation)
-    asker = Asker(settings, out / "questions.partial", source.fingerprint, threads)
+    asker = Asker(settings, out / "questions.partial", source.digest, threads)
     parts = {
         HELD_OUT: asker.take(source.documents(source.held_out, one_each=True), settings.held_out_documents),
         TRAIN: asker.take(source.documents(source.train), settings.documents),
@@ -172,8 +172,8 @@ class Source:
         }
 
     @cached_property
-    def fingerprint(self) -> str:
-        """Hash of everything that the documents and questions depend on."""
+    def digest(self) -> str:
+        """Of everything that the documents and questions depend on."""
         state = [self.settings.model_dump(), [a.text for a in self.articles], self.evaluation_texts]
         return hashlib.sha256(json.dumps(state).encode()).hexdigest()
 
@@ -189,12 +189,12 @@ def _drawn(seed: int, key: str) -> bytes:
 class Asker:
     """Asks for questions, keeps the usable ones, and counts the others by reason."""
 
-    def __init__(self, settings: Data, path: Path, fingerprint: str, threads: int | None) -> None:
+    def __init__(self, settings: Data, path: Path, digest: str, threads: int | None) -> None:
         self.settings, self.path, self.threads = settings, path, threads
         self.counts: Counter[str] = Counter(asked=0, kept=0)
         self.problems: Counter[str] = Counter()
         self._known: set[str] = set()  # questions that were kept
-        self._replies = self._start(fingerprint)
+        self._replies = self._start(digest)
 
     def take(self, documents: Iterator[Document], count: int) -> list[Document]:
         """The first `count` documents that have a question, with the spans that have one."""
@@ -234,10 +234,10 @@ class Asker:
                 file.write(json.dumps([key, self._replies[key]]).encode() + b"\n")
         return self._replies[key]
 
-    def _start(self, fingerprint: str) -> dict[str, list[str | None]]:
+    def _start(self, digest: str) -> dict[str, list[str | None]]:
         """The replies that a run with the same settings left; other files and truncated lines are dropped."""
         lines = self.path.read_bytes().split(b"\n")[:-1] if self.path.exists() else []
-        whole = lines if lines and lines[0] == fingerprint.encode() else [fingerprint.encode()]
+        whole = lines if lines and lines[0] == digest.encode() else [digest.encode()]
         replace_atomically(self.path, b"".join(line + b"\n" for line in whole))
         return dict(json.loads(line) for line in whole[1:])
 

@@ -17,8 +17,7 @@ from typing import Any
 import torch
 
 from ragauge import assets
-from ragauge.assets.store import contents
-from ragauge.assets.store import digest as sha256_of
+from ragauge.assets import store
 from ragauge.assets.tokenizer import load_tokenizer
 from ragauge.cost.machine import provenance
 from ragauge.engines.checkpoint import read_shape
@@ -132,9 +131,10 @@ class Material:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Names all that the weights rest on but where training ends."""
+        """Everything that the weights depend on except when training ends: settings, hashes of the files, and code."""
         settings = self.settings.model_dump(exclude={"steps", "minutes", "checkpoint_steps", "evaluate_steps"})
-        state = [settings, self.hashes, digest("ragauge.training.finetuning")]
+        code = digest("ragauge.training.finetuning", without={"ragauge.cost.machine"})  # nothing is timed
+        state = [settings, self.hashes, code]
         return json.dumps(state, sort_keys=True)
 
     @cached_property
@@ -276,7 +276,7 @@ def _write_account(settings: TrainingSettings, material: Material, progress: Pro
         "seconds": round(progress.seconds, 1),
         "documents": len(material.train),
         "questions": sum(len(encoded.requests) for encoded in material.train),
-        "sha256": {**material.hashes, "weights": sha256_of(contents(out))},
+        "sha256": {**material.hashes, "weights": store.digest(store.contents(out))},
         "curve": [asdict(point) for point in progress.curve],
         "provenance": provenance(),
     }

@@ -84,10 +84,10 @@ def _judge(judge: Judge, asked: list[Record], out: Path) -> list[Judgement]:
 
 
 def _one(judge: Judge, record: Record, known: dict[str, Judgement]) -> Judgement:
-    from ragauge.evidence.judge import Judgement, asking, fingerprint, judge_one
+    from ragauge.evidence.judge import Judgement, asking, digest, judge_one
 
     evidence = [piece.text for piece in record.evidence or ()]
-    asked = fingerprint(judge, asking(record.question, record.answers, evidence))
+    asked = digest(judge, asking(record.question, record.answers, evidence))
     before = known.get(record.key)
     if before and before.label and before.asked_sha256 == asked:
         return before

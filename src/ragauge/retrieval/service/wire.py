@@ -19,9 +19,9 @@ WIDEST = 1 << 16  # tokens of a neighbour's row: a reply must not make the clien
 class About:
     """What a server holds. Servers whose answers are merged agree in all but `index` and `vectors`."""
 
-    index: str  # fingerprint
-    tokenizer: str  # fingerprint
-    encoder: str  # fingerprint
+    index: str  # digest
+    tokenizer: str  # digest
+    encoder: str  # digest
     metric: str  # "l2" or "inner_product"
     vectors: int
     most_effort: int  # the largest effort of a search; 0 where it has none
