@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,82 @@ def test_a_killed_maker_leaves_nothing_in_the_way(tmp_path: Path) -> None:
     assert not (tmp_path / "a").exists()
     assert folders.build(tmp_path / "a", KIND, {}, fill)
     assert sorted(path.name for path in tmp_path.iterdir()) == [".a.lock", "a"]
+
+
+def test_only_folders_of_this_program_are_replaced(tmp_path: Path) -> None:
+    target = tmp_path / "a"
+    target.mkdir()
+    (target / "manifest.json").write_text('{"files": ["of another program"]}')
+    with pytest.raises(UserError, match="holds files that ragauge did not make"):
+        folders.build(target, KIND, {}, fill)
+    (tmp_path / "b").write_text("a file")
+    with pytest.raises(UserError, match="is a file where a folder is made"):
+        folders.build(tmp_path / "b", KIND, {}, fill)
+    assert [path.name for path in target.iterdir()] == ["manifest.json"]
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_killed_at_any_step_a_folder_is_the_former_or_the_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: bool
+) -> None:
+    """Each call that changes names or waits for the disk is in turn the last one; a rerun then ends as ever."""
+    if not at_once:
+        monkeypatch.setattr(folders.ctypes, "CDLL", lambda *_, **__: object())
+    step = 0
+    while True:
+        target = tmp_path / f"{step}" / "a"
+        folders.build(target, KIND, {"x": 1}, fill)
+        script = KilledAt(step)
+        with monkeypatch.context() as patch:
+            patch.setattr(folders.shutil, "rmtree", lambda *_, **__: None)  # a dead process cleans nothing
+            for owner, name in ((folders.os, "fsync"), (folders.os, "replace"), (Path, "rename"), (Path, "mkdir")):
+                patch.setattr(owner, name, script.before(getattr(owner, name)))
+            with suppress(Killed):
+                folders.build(target, KIND, {"x": 2}, lambda folder: fill(folder, b"changed"))
+        if at_once and step:
+            assert folders.read(target, KIND, verify=True)["made_from"]["x"] in (1, 2)
+        folders.build(target, KIND, {"x": 2}, lambda folder: fill(folder, b"changed"))
+        assert (target / "file").read_bytes() == b"changed"
+        assert sorted(path.name for path in target.parent.iterdir()) == [".a.lock", "a"]
+        if script.left >= 0:
+            break
+        step += 1
+    assert step > 5
+
+
+class Killed(BaseException):
+    pass
+
+
+class KilledAt:
+    def __init__(self, step: int) -> None:
+        self.left = step
+
+    def before(self, call: Any) -> Any:
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            self.left -= 1
+            if self.left < 0:
+                raise Killed
+            return call(*args, **kwargs)
+
+        return counted
+
+
+def test_two_makers_whose_locks_do_not_see_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on two nodes of a file system that keeps locks by node: one is in the middle when the other finishes."""
+    monkeypatch.setattr(folders.fcntl, "flock", lambda *_: None)
+
+    def interrupted(folder: Path) -> Mapping[str, Any]:
+        (folder / "file").write_bytes(b"con")
+        monkeypatch.setattr(folders, "_node", lambda: "abcdef")
+        folders.build(tmp_path / "a", KIND, {}, fill)
+        with (folder / "file").open("ab") as file:
+            file.write(b"tent")
+        return {"note": 1}
+
+    folders.build(tmp_path / "a", KIND, {}, interrupted)
+    assert folders.read(tmp_path / "a", KIND, verify=True)
+    assert (tmp_path / "a" / "file").read_bytes() == b"content"
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from ragauge.evidence.sft import Encoded
 from ragauge.prompts import unit_steps
 from ragauge.training import engine, finetuning
 from ragauge.training.batches import ResponseLoss, apart, pack
+from ragauge.training.checkpoints import MARK
 from ragauge.training.settings import Training
 from tiny_checkpoint import write_checkpoint
 
@@ -207,8 +208,56 @@ def test_more_steps_go_on_and_other_settings_begin_anew(folder: Path, caplog: py
         assert "going on after step 2" in caplog.text
         assert longer["steps"] == 4
         other = trained(folder, "m", steps=2, lr=0.01)
-    assert "training begins anew" in caplog.text
+    assert "former: of other settings, data or code; training begins anew" in caplog.text
     assert other["steps"] == 2
+    assert (folder / "m-steps/former/step-4/state.pt").is_file()
+
+
+def test_what_no_training_made_is_never_removed(folder: Path) -> None:
+    (folder / "m-steps/thesis").mkdir(parents=True)
+    (folder / "m-steps/thesis/text").write_text("a year of work")
+    trained(folder, "m", steps=2)
+    trained(folder, "m", steps=4)
+    assert sorted(p.name for p in (folder / "m-steps").iterdir()) == ["state.json", "step-4", "thesis"]
+    (folder / "other").mkdir()
+    (folder / "other/text").write_text("a year of work")
+    with pytest.raises(UserError, match="other: holds files that ragauge did not make"):
+        trained(folder, "other", steps=2)
+    (folder / "third-steps").mkdir()
+    (folder / "third-steps/state.json").write_text('{"of": "another program"}')
+    with pytest.raises(UserError, match="not of a training"):
+        trained(folder, "third", steps=2)
+    (folder / "third-steps/state.json").unlink()
+    (folder / "third-steps/step-2").mkdir()
+    (folder / "third-steps/step-2/text").write_text("a year of work")
+    with pytest.raises(UserError, match="step-2: holds files that ragauge did not make"):
+        trained(folder, "third", steps=2)
+    assert len(list(folder.rglob("text"))) == 3
+
+
+def test_a_damaged_checkpoint_is_told(folder: Path) -> None:
+    trained(folder, "m", steps=2)
+    state = folder / "m-steps/step-2/state.pt"
+    content = bytearray(state.read_bytes())
+    content[len(content) // 2] ^= 1
+    state.write_bytes(content)
+    with pytest.raises(UserError, match=r"state.pt: missing or damaged; remove .* to train anew"):
+        trained(folder, "m", steps=4)
+    (folder / "m-steps/state.json").write_text("{")
+    with pytest.raises(UserError, match=r"state.json: damaged"):
+        trained(folder, "m", steps=4)
+
+
+def test_a_model_and_a_checkpoint_of_an_older_version_are_known(folder: Path) -> None:
+    """Neither had a mark: the account names the model's files by their hash, the state its checkpoint."""
+    trained(folder, "m", steps=2)
+    (folder / "m/ragauge-asset.json").unlink()
+    (folder / "m-steps/step-2" / MARK).unlink()
+    state = json.loads((folder / "m-steps/state.json").read_bytes())
+    del state["files"]
+    (folder / "m-steps/state.json").write_text(json.dumps(state))
+    assert trained(folder, "m", steps=4)["steps"] == 4
+    assert sorted(p.name for p in (folder / "m-steps").iterdir()) == ["state.json", "step-4"]
 
 
 # ---- bad input

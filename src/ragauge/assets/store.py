@@ -53,8 +53,7 @@ class Store:
         """
 
         def fill(folder: Path) -> None:
-            facts = make(folder)
-            (folder / MANIFEST).write_text(json.dumps({**facts, "files": contents(folder)}, indent=1))
+            write_manifest(folder, make(folder))
 
         if self.whole(target):
             return target
@@ -63,7 +62,7 @@ class Store:
         try:
             with locked(target, lambda: self.say(f"{target.name}: waiting for another process that fetches it")):
                 if not self.whole(target):
-                    replace(target, fill)
+                    replace(target, fill, has_manifest)
         except OSError as error:
             raise UserError(f"{target}: cannot be written: {error}") from error
         return target
@@ -82,6 +81,16 @@ class Store:
         """One line of progress on stderr."""
         if self.progress:
             print(text, file=sys.stderr, flush=True)
+
+
+def write_manifest(folder: Path, facts: dict[str, Any]) -> None:
+    """Mark a folder as one that this program made, with the size and hash of each file and further `facts`."""
+    (folder / MANIFEST).write_text(json.dumps({**facts, "files": contents(folder)}, indent=1))
+
+
+def has_manifest(folder: Path) -> bool:
+    """Whether this program made a folder, damaged as it may be."""
+    return (folder / MANIFEST).is_file()
 
 
 def manifest(folder: Path) -> dict[str, Any] | None:

@@ -10,8 +10,8 @@ from typing import Any
 
 from ragauge.datasets._base import Document, Example, Stretch, check
 from ragauge.errors import UserError
+from ragauge.io.files import write_file
 from ragauge.io.jsonl import field, objects, read_jsonl, strings
-from ragauge.io.records import write_file
 
 
 def write_examples(path: Path, examples: Iterable[Example]) -> None:

@@ -28,8 +28,8 @@ from ragauge.engines.lm import DTYPES as TORCH
 from ragauge.engines.lm import LM, random_lm
 from ragauge.engines.protocol import Limits, Row
 from ragauge.errors import unknown
+from ragauge.io.files import write_file
 from ragauge.io.folders import locked
-from ragauge.io.records import write_file
 
 VARIABLE = "RAGAUGE_DTYPE"  # says the type in place of a measurement
 CANDIDATES = ("float32", "bfloat16")

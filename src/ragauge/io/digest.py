@@ -29,7 +29,7 @@ PACKAGE = "ragauge"
 NO_PART = frozenset(
     f"{PACKAGE}.{name}"
     for name in (
-        *("cli", "errors", "io.digest", "io.folders", "io.progress"),
+        *("cli", "errors", "io.digest", "io.files", "io.folders", "io.progress", "training.checkpoints"),
         *("assets.archive", "assets.hub", "assets.store", "assets.url", "assets.wheel"),
         *(f"experiment{name}" for name in ("", ".checks", ".defaults", ".dtypes", ".reading", ".schema", ".sweeps")),
         "engines.fastest",

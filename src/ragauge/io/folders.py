@@ -1,28 +1,38 @@
 """Folders that are made whole or not at all, and the hashes that files and folders are known by.
 
-`replace` and `locked` are the one way to make such a folder. `build` and `read` add a manifest: every file with its
-size and hash, and the origin of the folder, sealed with a hash of itself so that it can be trusted. A folder of the
-same origin is not made again, so a killed build resumes where it was; a truncated folder, or one of another origin, is
-refused in one line.
+`replace` and `locked` are the one way to make such a folder, and the only one to replace another: just folders that
+this program made, which a mark inside them tells, are ever replaced or removed. `build` and `read` add a manifest:
+every file with its size and hash, and the origin of the folder, sealed with a hash of itself so that it can be
+trusted. A folder of the same origin is not made again, so a killed build resumes where it was; a truncated folder, or
+one of another origin, is refused in one line.
 """
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import fcntl
+import glob
 import hashlib
 import json
+import os
+import re
 import shutil
+import socket
+import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 from ragauge.errors import UserError
-from ragauge.io.records import replace_atomically
+from ragauge.io.files import replace_atomically, sync_folder
 
 MANIFEST = "manifest.json"
 FORMAT = 2  # of all folders that `build` makes
+ABANDONED_S = 24 * 3600  # after which another node's unfinished folder is taken for a killed process's
 
 
 # --- files, and any folder ---
@@ -56,27 +66,114 @@ def locked(target: Path, waiting: Callable[[], None] = lambda: None) -> Iterator
         yield
 
 
-def replace(target: Path, fill: Callable[[Path], None]) -> None:
-    """Make a folder: `fill` writes into a hidden one beside it, which takes its name when it is whole.
+def replace(target: Path, fill: Callable[[Path], None], ours: Callable[[Path], bool]) -> None:
+    """Make a folder: `fill` writes into a hidden one beside it, which takes its name when it is whole and on the disk.
 
-    The caller holds the folder's lock. Whatever fails, and whenever the process dies, the target is as it was before
-    or complete.
+    The caller holds the folder's lock. Whatever fails, and whenever the process dies or the power goes, the target is
+    as it was before or complete. What a killed process left unfinished is removed by the next.
+
+    Args:
+        ours: whether a folder that stands at the target was made by this program.
+
+    Raises:
+        UserError: what stands there was not.
     """
-    unfinished, former = (target.with_name(f".{target.name}.{state}") for state in ("unfinished", "former"))
+    target = target.resolve() if target.is_symlink() else target  # the link stays
+    former = _former(target)
+    if former.is_dir() and not target.exists() and ours(former):  # of a process that was killed in `_exchange`
+        former.rename(target)
+    check_replaceable(target, ours)
+    _remove_unfinished(target, ours)
+    unfinished = target.with_name(f".{target.name}.{_node()}-{uuid.uuid4().hex[:8]}.unfinished")
     try:
-        _remove(unfinished, former)  # of a process that was killed
         unfinished.mkdir(parents=True)
         fill(unfinished)
+        sync(unfinished)
         if target.exists():
-            target.rename(former)
-        unfinished.rename(target)
+            _exchange(unfinished, target, former)
+        else:
+            unfinished.rename(target)
+        sync_folder(target.parent)
     finally:
-        _remove(unfinished, former)
+        shutil.rmtree(unfinished, ignore_errors=True)
 
 
-def _remove(*folders: Path) -> None:
-    for folder in folders:
-        shutil.rmtree(folder, ignore_errors=True)
+def check_replaceable(target: Path, ours: Callable[[Path], bool]) -> None:
+    """Raise UserError where something stands at the target that this program did not make; an empty folder is free."""
+    if target.is_dir():
+        if any(target.iterdir()) and not ours(target):
+            raise UserError(f"{target}: holds files that ragauge did not make there; move it or choose another folder")
+    elif target.exists():
+        raise UserError(f"{target}: is a file where a folder is made; move it or choose another name")
+
+
+def remove(folder: Path, mark: str) -> None:
+    """Remove a folder of this program, the file that marks it last: whenever the process dies, the next can go on.
+
+    Raises:
+        UserError: it does not hold the mark.
+    """
+    if not (folder / mark).is_file() or folder.is_symlink():
+        raise UserError(f"{folder}: not made by ragauge (no {mark}); not removed")
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        elif path.name != mark:
+            path.unlink()
+    (folder / mark).unlink()
+    folder.rmdir()
+
+
+def sync(folder: Path) -> None:
+    """Wait until every file in a folder, and the folder itself, is on the disk."""
+    for root, _, files in os.walk(folder):
+        for path in (Path(root, name) for name in files):
+            if not path.is_symlink():
+                _sync_file(path)
+        sync_folder(Path(root))
+
+
+def _sync_file(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def _exchange(unfinished: Path, target: Path, former: Path) -> None:
+    """Have two folders take each other's names at once, or one after the other where the system cannot."""
+    at_once = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if at_once is not None:
+        here = -100  # AT_FDCWD: paths count from the current folder
+        if at_once(here, os.fsencode(unfinished), here, os.fsencode(target), 2) == 0:  # RENAME_EXCHANGE
+            return
+        if (code := ctypes.get_errno()) not in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
+            raise OSError(code, os.strerror(code), str(target))
+    target.rename(former)
+    unfinished.rename(target)
+    former.rename(unfinished)
+
+
+def _former(target: Path) -> Path:
+    return target.with_name(f".{target.name}.former")
+
+
+def _node() -> str:
+    return hashlib.sha256(socket.gethostname().encode()).hexdigest()[:6]
+
+
+def _unfinished(target: Path, ours: Callable[[Path], bool]) -> list[Path]:
+    """What killed processes left: of this node, whose lock tells, and of others once it was long untouched."""
+    pattern = re.compile(rf"\.{re.escape(target.name)}\.([0-9a-f]{{6}})-[0-9a-f]{{8}}\.unfinished")
+    beside = target.parent.glob(f".{glob.escape(target.name)}.*.unfinished") if target.parent.is_dir() else ()
+    found = [(path, match[1]) for path in beside if (match := pattern.fullmatch(path.name))]
+    former = [path for path in (_former(target),) if path.is_dir() and target.exists() and ours(path)]
+    return former + [
+        path for path, node in found if node == _node() or time.time() - path.stat().st_mtime > ABANDONED_S
+    ]
+
+
+def _remove_unfinished(target: Path, ours: Callable[[Path], bool]) -> None:
+    for path in _unfinished(target, ours):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 # --- folders with a manifest ---
@@ -91,25 +188,28 @@ def build(target: Path, kind: str, made_from: Mapping[str, Any], make: Callable[
         make: fills the folder it is given and returns further entries of the manifest.
 
     Raises:
-        UserError: it cannot be written, or whatever `make` raises; the former folder then stays.
+        UserError: it cannot be written, something else stands there, or whatever `make` raises; what stood there
+            then stays.
     """
     origin = json.loads(json.dumps(made_from))
 
     def fill(folder: Path) -> None:
         facts = dict(make(folder))
-        files = {path.name: file_facts(path) for path in sorted(folder.iterdir()) if path.is_file()}
+        paths = sorted(path for path in folder.rglob("*") if path.is_file())
+        files = {path.relative_to(folder).as_posix(): file_facts(path) for path in paths}
         manifest = {"format": FORMAT, "kind": kind, "made_from": origin, **facts, "files": files}
         manifest = json.loads(json.dumps(manifest))  # as it reads back
         manifest["seal"] = text_sha256(manifest)
         replace_atomically(folder / MANIFEST, (json.dumps(manifest, indent=1) + "\n").encode())
 
-    if _is_made(target, kind, origin):
+    if _is_made(target, kind, origin) and not _unfinished(target, _is_built):
         return False
     try:
         with locked(target):
             if _is_made(target, kind, origin):  # by another process, while this one waited
+                _remove_unfinished(target, _is_built)
                 return False
-            replace(target, fill)
+            replace(target, fill, _is_built)
     except OSError as error:
         raise UserError(f"{error.filename or target}: cannot be written: {error.strerror or error}") from error
     return True
@@ -156,6 +256,13 @@ def _manifest(folder: Path, kind: str) -> dict[str, Any]:
     if manifest.pop("seal", None) != text_sha256(manifest):
         raise UserError(f"{path}: damaged: not as it was written with its {kind}; rebuild it")
     return manifest
+
+
+def _is_built(folder: Path) -> bool:
+    """Whether `build` made a folder, damaged or of an older format as it may be."""
+    with suppress(OSError):
+        return all(key in (folder / MANIFEST).read_bytes() for key in (b'"kind"', b'"made_from"', b'"files"'))
+    return False
 
 
 def _check_file(path: Path, facts: Mapping[str, Any], kind: str, verify: bool) -> None:

@@ -15,6 +15,7 @@ from typing import IO, Any, Literal, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ragauge.errors import UserError
+from ragauge.io.files import replace_atomically
 
 logger = logging.getLogger(__name__)
 
@@ -403,34 +404,6 @@ def read_meta(out: Path) -> dict[str, Any] | None:
     return dict(meta)
 
 
-def replace_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that every reader, and every reader after a crash, sees the old one or the new one whole."""
-    unfinished = path.with_name(path.name + ".unfinished")
-    try:
-        with open(unfinished, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(unfinished, path)
-    except BaseException:
-        unfinished.unlink(missing_ok=True)
-        raise
-    _sync_folder(path.parent)
-
-
-def write_file(path: Path, content: bytes) -> None:
-    """As `replace_atomically`, with the folders above the file.
-
-    Raises:
-        UserError: it cannot be written.
-    """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        replace_atomically(path, content)
-    except OSError as error:
-        raise UserError(f"{path}: cannot be written: {error.strerror or error}") from error
-
-
 def _write_line(file: IO[bytes], line: str) -> None:
     """Append a line and wait for the disk; where that fails, take back what was written of it."""
     start = file.seek(0, os.SEEK_END)
@@ -530,11 +503,3 @@ def _told(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise UserError(f"{error.filename or path}: {error.strerror or error}") from error
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

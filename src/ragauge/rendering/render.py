@@ -41,7 +41,7 @@ def write_provenance(config: Any, results_dir: Path, out_dir: Path) -> Path:
     """Write `provenance.json` below `out_dir`: settings, data, code and machine of everything in `results_dir`."""
     import json
 
-    from ragauge.io.records import write_file
+    from ragauge.io.files import write_file
     from ragauge.results.provenance import describe
 
     path = Path(out_dir) / "provenance.json"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from ragauge.io.records import write_file
+from ragauge.io.files import write_file
 from ragauge.rendering import style
 from ragauge.rendering.style import Figure
 from ragauge.results.cells import VALUES, Table

@@ -17,7 +17,7 @@ def write(config: Any, results_dir: Path, out_dir: Path) -> Path:
     Raises:
         UserError: the page cannot be written there.
     """
-    from ragauge.io.records import write_file
+    from ragauge.io.files import write_file
     from ragauge.report import page
     from ragauge.report.reading import ReadableRuns
 

@@ -22,9 +22,9 @@ from ragauge.errors import UserError
 from ragauge.evidence import sft
 from ragauge.evidence.endpoint import Endpoint
 from ragauge.evidence.sft import Asked, Document, Writer
+from ragauge.io.files import replace_atomically
 from ragauge.io.folders import file_sha256
 from ragauge.io.jsonl import field, objects, read_jsonl
-from ragauge.io.records import replace_atomically
 from ragauge.retrieval.corpus import Corpus
 from ragauge.retrieval.documents import Share
 from ragauge.training.seen import Seen

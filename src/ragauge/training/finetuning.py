@@ -7,7 +7,6 @@ import io
 import json
 import logging
 import random
-import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -26,17 +25,16 @@ from ragauge.evidence import sft
 from ragauge.evidence.request import REQUESTS
 from ragauge.evidence.sft import Document, Encoded
 from ragauge.io.digest import digest
-from ragauge.io.folders import file_sha256
-from ragauge.io.records import replace_atomically
+from ragauge.io.files import replace_atomically
+from ragauge.io.folders import check_replaceable, file_sha256, locked, replace
 from ragauge.training import data as sft_data
 from ragauge.training import engine as engines
 from ragauge.training.batches import Batch, ResponseLoss, apart, pack
+from ragauge.training.checkpoints import Checkpoints
 from ragauge.training.loop import Progress, Training
 from ragauge.training.settings import Training as TrainingSettings
 
 logger = logging.getLogger(__name__)
-
-STATE = "state.json"  # of a folder of checkpoints: which one counts, and what was done until then
 
 
 @dataclass(frozen=True)
@@ -62,12 +60,14 @@ def train(
     Returns: `<out>.json`; None on processes but the first.
 
     Raises:
-        UserError: data or a model that cannot be read, an engine that cannot run here, no document short enough.
+        UserError: data or a model that cannot be read, an engine that cannot run here, no document short enough; a
+            folder at `out` or in `checkpoints` that no training made; a damaged checkpoint.
     """
     if threads is not None:
         torch.set_num_threads(threads)
     material = Material(settings, folder)
-    training = FineTuning(settings, material, engines.start(material.model(), settings), checkpoints)
+    check_replaceable(out, _is_trained)
+    training = FineTuning(settings, material, engines.start(material.model(), settings), Checkpoints(checkpoints))
     training.resume()
     training.run()
     training.engine.leave()
@@ -149,7 +149,7 @@ class FineTuning(Training[Point]):
     """Supervised fine-tuning by steps over documents, on one process or several."""
 
     def __init__(
-        self, settings: TrainingSettings, material: Material, engine: engines.Engine, checkpoints: Path
+        self, settings: TrainingSettings, material: Material, engine: engines.Engine, checkpoints: Checkpoints
     ) -> None:
         super().__init__(material.fingerprint)
         self.settings, self.material, self.engine, self.checkpoints = settings, material, engine, checkpoints
@@ -157,17 +157,15 @@ class FineTuning(Training[Point]):
         self.order = Order(len(material.train), settings.seed)
 
     def resume(self) -> None:
-        """Go on from the checkpoint that counts; one of other settings, data or code is of no use and goes."""
-        try:
-            kept = json.loads((self.checkpoints / STATE).read_bytes())
-        except (OSError, ValueError):
-            kept = {}
+        """Go on from the checkpoint that counts; one of other settings, data or code is moved aside."""
+        kept = self.checkpoints.state()
         if kept.get("fingerprint") == self.progress.fingerprint:
-            self.engine.load(self.checkpoints, _tag(kept["step"]))
+            self.engine.load(self.checkpoints.verified(), self.checkpoints.tag(kept["step"]))
             self.progress = Progress(**{**kept, "curve": [Point(**point) for point in kept["curve"]]})
             logger.info("going on after step %d", self.progress.step)
-        elif kept:
-            logger.warning("%s: is of other settings, data or code; training begins anew", self.checkpoints)
+        elif kept and self.engine.rank == 0:
+            aside = self.checkpoints.move_aside()
+            logger.warning("%s: of other settings, data or code; training begins anew", aside)
 
     def learn(self) -> float:
         """See `Training.learn`."""
@@ -186,7 +184,7 @@ class FineTuning(Training[Point]):
 
     def weights(self) -> dict[str, Any]:
         """The decoder's fp32 weights by name."""
-        return self.engine.weights(self.checkpoints, _tag(self.progress.step))
+        return self.engine.weights(self.checkpoints.folder, self.checkpoints.tag(self.progress.step))
 
     def is_over(self) -> bool:
         """See `Training.is_over`; one step is taken, however short the time."""
@@ -205,13 +203,12 @@ class FineTuning(Training[Point]):
 
     def save(self) -> None:
         """Keep a checkpoint; the one before it goes when this one counts."""
-        tag = _tag(self.progress.step)
-        self.engine.save(self.checkpoints, tag)
+        tag = self.checkpoints.tag(self.progress.step)
         if self.engine.rank == 0:
-            replace_atomically(self.checkpoints / STATE, (json.dumps(asdict(self.progress)) + "\n").encode())
-            for folder in self.checkpoints.iterdir():
-                if folder.is_dir() and folder.name != tag:
-                    shutil.rmtree(folder)
+            self.checkpoints.claim(tag)
+        self.engine.save(self.checkpoints.folder, tag)
+        if self.engine.rank == 0:
+            self.checkpoints.keep(tag, asdict(self.progress))
 
     def _batch(self, place: int) -> Batch:
         """The batch at a place of the coming step, of this process."""
@@ -248,23 +245,32 @@ def warmed_up(settings: TrainingSettings, step: int) -> float:
     return settings.lr * min(1.0, (step + 1) / (settings.warmup_steps + 1))
 
 
-def _tag(step: int) -> str:
-    return f"step-{step}"
-
-
 # --- what comes out ---
 
 
 def _write_model(material: Material, weights: dict[str, Any], out: Path) -> None:
     """The decoder in the hub's layout, whole or not at all."""
-    staging = out.with_name(f".{out.name}.unfinished")
-    shutil.rmtree(staging, ignore_errors=True)
-    decoder: Any = material.model().decoder
-    decoder.load_state_dict(weights, assign=True)
-    decoder.save_pretrained(staging)
-    material.tokenizer.save_pretrained(staging)
-    shutil.rmtree(out, ignore_errors=True)
-    staging.rename(out)
+
+    def fill(folder: Path) -> None:
+        decoder: Any = material.model().decoder
+        decoder.load_state_dict(weights, assign=True)
+        decoder.save_pretrained(folder)
+        material.tokenizer.save_pretrained(folder)
+        store.write_manifest(folder, {"source": f"fine-tuned from {material.settings.model}"})
+
+    with locked(out):
+        replace(out, fill, _is_trained)
+
+
+def _is_trained(folder: Path) -> bool:
+    """Whether a training made a folder: it has a manifest, or, made before there was one, an account of its files."""
+    if store.has_manifest(folder):
+        return True
+    try:
+        account = json.loads(folder.with_name(f"{folder.name}.json").read_bytes())
+        return bool(account["sha256"]["weights"] == store.digest(store.contents(folder)))
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
 
 
 def _write_account(settings: TrainingSettings, material: Material, progress: Progress[Point], out: Path) -> Path:

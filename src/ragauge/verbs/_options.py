@@ -289,7 +289,7 @@ def first(*values: Any) -> Any:
 
 
 def write_json(path: Path, data: Any) -> None:
-    from ragauge.io.records import write_file
+    from ragauge.io.files import write_file
 
     write_file(path, (json.dumps(data, indent=1, ensure_ascii=False, default=str) + "\n").encode())
 

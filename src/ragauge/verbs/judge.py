@@ -64,8 +64,8 @@ def _judge_of(args: argparse.Namespace) -> Judge:
 
 def _judge(judge: Judge, asked: list[Record], out: Path) -> list[Judgement]:
     """Judgements in the records' order, each safe on disk before the next question; in the end rewritten in order."""
+    from ragauge.io.files import replace_atomically
     from ragauge.io.progress import bar
-    from ragauge.io.records import replace_atomically
 
     known = _known(out)
     done: list[Judgement] = []

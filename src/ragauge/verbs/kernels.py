@@ -30,7 +30,7 @@ def run(args: argparse.Namespace) -> None:
     import torch
 
     from ragauge.engines.kernels import measured
-    from ragauge.io.records import write_file
+    from ragauge.io.files import write_file
 
     if args.threads:
         torch.set_num_threads(args.threads)

@@ -23,8 +23,8 @@ from ragauge.engines.kernels import candidates
 from ragauge.engines.kernels.candidates import ATTENTIONS, PRODUCTS, Kernel
 from ragauge.engines.kernels.choice import ALL, Choice, Classes
 from ragauge.errors import UserError, unknown
+from ragauge.io.files import write_file
 from ragauge.io.folders import file_sha256, locked
-from ragauge.io.records import write_file
 
 VARIABLE = "RAGAUGE_KERNELS"
 

@@ -11,7 +11,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from ragauge.errors import UserError
-from ragauge.io.records import replace_atomically
+from ragauge.io.files import replace_atomically
 
 
 class TrainedWeights(nn.Module, ABC):

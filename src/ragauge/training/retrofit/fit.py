@@ -28,7 +28,7 @@ from ragauge.engines import LM
 from ragauge.errors import UserError
 from ragauge.generation.sources import Ask, Chance, Passages
 from ragauge.generation.windows import CHUNK, Windows
-from ragauge.io.records import replace_atomically
+from ragauge.io.files import replace_atomically
 from ragauge.retrieval.retriever import Searcher
 from ragauge.training.engine import update
 from ragauge.training.loop import Progress, Training
