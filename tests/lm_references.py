@@ -41,10 +41,30 @@ CONFIGS: dict[str, Callable[[], Any]] = {
         num_key_value_heads=2,
         rope_parameters={"rope_type": "linear", "factor": 2.5, "rope_theta": 500.0},
     ),
+    "llama3": lambda: transformers.LlamaConfig(
+        **ROPE | {"hidden_size": 64},
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        rope_parameters={
+            "rope_type": "llama3",
+            "factor": 8.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 64,
+            "rope_theta": 500.0,
+        },
+    ),
     "mistral": lambda: transformers.MistralConfig(
         **ROPE, num_attention_heads=4, num_key_value_heads=2, head_dim=16, sliding_window=None
     ),
     "qwen2": lambda: transformers.Qwen2Config(**ROPE, num_attention_heads=4, num_key_value_heads=2),
+    "qwen2_tied": lambda: transformers.Qwen2Config(
+        **ROPE,
+        num_attention_heads=4,
+        num_key_value_heads=1,
+        tie_word_embeddings=True,
+        rope_parameters={"rope_type": "default", "rope_theta": 1e6},
+    ),
     "bloom_4_heads": lambda: transformers.BloomConfig(**BLOOM, n_head=4),
     "bloom_6_heads": lambda: transformers.BloomConfig(**BLOOM, n_head=6),
     "mpt_4_heads": lambda: transformers.MptConfig(**MPT, n_heads=4),

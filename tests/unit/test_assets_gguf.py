@@ -2,51 +2,72 @@
 
 from __future__ import annotations
 
+import math
 import struct
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+import transformers
+from safetensors.torch import load_file
 
 from ragauge import assets
-from ragauge.assets.gguf import read_header
+from ragauge.assets.gguf_header import read_header
+from ragauge.assets.tokenizer import load_tokenizer
+from ragauge.engines import load_lm
+from ragauge.engines.checkpoint import read_shape
 from ragauge.errors import UserError
+from ragauge.methods._base import plain_row
+from ragauge.prompts.templates import wrapper
 
-D, LAYERS, FFN = 32, 1, 64
+D, FFN = 32, 64
 BYTES = [chr(b) for b in range(33, 127)]  # those that byte-level BPE writes as themselves
-TOKENS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", *BYTES, "Ġ", "Ċ", "ĊĊ"]
+TOKENS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", *BYTES, "Ġ", "Ċ", "ĊĊ", "ll", "hell"]
+CHATML = (
+    "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\\n' + m['content'] + '<|im_end|>' + '\\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+)
 
 
-def write_gguf(path: Path, pre: str = "smollm") -> dict[str, Any]:
-    """A random one-layer Llama with a tokenizer of single bytes and one merge; returns its embedding matrix."""
+def write_gguf(
+    path: Path,
+    architecture: str = "llama",
+    pre: str = "smollm",
+    d: int = D,
+    ffn: int = FFN,
+    types: dict[str, str] | None = None,
+    tensors: dict[str, Any] | None = None,
+    **keys: Any,
+) -> dict[str, Any]:
+    """A random decoder of one layer with a tokenizer of single bytes and few merges; returns its tensors.
+
+    Args:
+        types: ggml's type of a tensor by the last word of its name but one; random blocks are its bytes.
+        tensors: others besides, None: one that is left out.
+        keys: values of `<architecture>.<key>`, `__` for a dot.
+    """
     gguf = pytest.importorskip("gguf")
     np = pytest.importorskip("numpy")
-    rng = np.random.default_rng(0)
-    writer = gguf.GGUFWriter(path, "llama")
-    writer.add_context_length(64)
-    writer.add_embedding_length(D)
-    writer.add_block_count(LAYERS)
-    writer.add_feed_forward_length(FFN)
-    writer.add_head_count(2)
-    writer.add_head_count_kv(1)
+    writer = gguf.GGUFWriter(path, architecture)
+    sizes = {"context_length": 64, "embedding_length": d, "block_count": 1, "feed_forward_length": ffn}
+    sizes |= {"attention.head_count": 2, "attention.head_count_kv": 1}
+    for key, value in (sizes | {k.replace("__", "."): v for k, v in keys.items()}).items():
+        add = {str: writer.add_string, float: writer.add_float32}.get(type(value), writer.add_uint32)
+        add(f"{architecture}.{key}", value)
     writer.add_layer_norm_rms_eps(1e-5)
     writer.add_rope_freq_base(5000.0)
-    writer.add_vocab_size(len(TOKENS))
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre(pre)
-    writer.add_token_list(TOKENS)
-    writer.add_token_types([3, 3, 3] + [1] * (len(TOKENS) - 3))
-    writer.add_token_merges(["Ċ Ċ"])
-    writer.add_bos_token_id(1)
-    writer.add_eos_token_id(2)
-    writer.add_chat_template("{{ messages[0]['content'] }}")
-    sizes = {"attn_q": (D, D), "attn_k": (D // 2, D), "attn_v": (D // 2, D), "attn_output": (D, D)}
-    sizes |= {"ffn_gate": (FFN, D), "ffn_up": (FFN, D), "ffn_down": (D, FFN), "attn_norm": (D,), "ffn_norm": (D,)}
-    tensors = {f"blk.0.{name}.weight": size for name, size in sizes.items()}
-    tensors |= {"token_embd.weight": (len(TOKENS), D), "output_norm.weight": (D,)}
-    values = {name: rng.normal(size=size).astype(np.float32) for name, size in tensors.items()}
-    for name, value in values.items():
-        writer.add_tensor(name, value)
+    write_tokenizer(writer, pre)
+    rng, values = np.random.default_rng(0), {}
+    for name, size in (tensor_sizes(architecture, d, ffn) | {"output.weight": (len(TOKENS), d)}).items():
+        kind = gguf.GGMLQuantizationType[type_of(name, types or {})]
+        if name not in (tensors or {}):
+            values[name] = blocks(rng, size, kind)
+            writer.add_tensor(name, values[name], raw_dtype=None if kind.name == "F32" else kind)
+    for name, value in (tensors or {}).items():
+        if value is not None:
+            writer.add_tensor(name, value)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -54,18 +75,237 @@ def write_gguf(path: Path, pre: str = "smollm") -> dict[str, Any]:
     return values
 
 
+def type_of(name: str, types: dict[str, str]) -> str:
+    """Biases are not quantised."""
+    return types.get(name.split(".")[-2], "F32") if name.endswith("weight") else "F32"
+
+
+def write_tokenizer(writer: Any, pre: str) -> None:
+    if pre == "sentencepiece":
+        write_sentencepiece(writer)
+        return
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre(pre)
+    writer.add_token_list(TOKENS)
+    writer.add_token_types([3, 3, 3] + [1] * (len(TOKENS) - 3))
+    writer.add_token_merges(["Ċ Ċ", "l l"])
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+    writer.add_chat_template(CHATML)
+
+
+def write_sentencepiece(writer: Any) -> None:
+    """Llama 2's kind: scores in place of merges, bytes for what the vocabulary lacks."""
+    bytewise = [f"<0x{b:02X}>" for b in range(88)]
+    tokens = ["<unk>", "<s>", "</s>", *bytewise, "ab", "\u2581ab", "\u2581a", "\u2581", "a", "b"]
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list([*tokens, *(f"<pad{i}>" for i in range(len(TOKENS) - len(tokens)))])
+    writer.add_token_scores([float(-i) for i in range(len(TOKENS))])
+    writer.add_token_types([2, 3, 3, *[6] * len(bytewise), *[1] * (len(TOKENS) - 3 - len(bytewise))])
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+
+
+def tensor_sizes(architecture: str, d: int, ffn: int) -> dict[str, tuple[int, ...]]:
+    block = {"attn_q": (d, d), "attn_k": (d // 2, d), "attn_v": (d // 2, d), "attn_output": (d, d)}
+    block |= {"ffn_gate": (ffn, d), "ffn_up": (ffn, d), "ffn_down": (d, ffn)}
+    sizes: dict[str, tuple[int, ...]] = {f"blk.0.{name}.weight": size for name, size in block.items()}
+    sizes |= {f"blk.0.{name}.weight": (d,) for name in ("attn_norm", "ffn_norm")}
+    if architecture == "qwen2":
+        sizes |= {f"blk.0.{name}.bias": block[name][:1] for name in ("attn_q", "attn_k", "attn_v")}
+    return sizes | {"token_embd.weight": (len(TOKENS), d), "output_norm.weight": (d,)}
+
+
+HALVES = {"Q4_0": (0,), "Q4_1": (0, 2), "Q5_0": (0,), "Q8_0": (0,), "Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,)}
+
+
+def blocks(rng: Any, size: tuple[int, ...], kind: Any) -> Any:
+    """Random bytes of a type's blocks, whose half-precision scales are small numbers."""
+    import gguf
+    import numpy as np
+
+    if kind.name == "F32":
+        return rng.normal(size=size).astype(np.float32)
+    values, length = gguf.GGML_QUANT_SIZES[kind]
+    if values == 1:
+        half = rng.normal(size=size).astype(np.float32)
+        return (
+            half.astype(np.float16).view(np.uint8)
+            if kind.name == "F16"
+            else half.view(np.uint16)[..., 1::2].copy().view(np.uint8)
+        )
+    raw = rng.integers(0, 256, (math.prod(size) // values, length), dtype=np.uint8)
+    for at in HALVES[kind.name]:
+        raw[:, at : at + 2] = rng.normal(0, 0.01, (len(raw), 1)).astype(np.float16).view(np.uint8)
+    return raw.reshape(*size[:-1], -1)
+
+
+def scale_and_minimum(j: int, packed: bytes) -> tuple[int, int]:
+    """The six bits each of sub-block `j` in the 12 bytes of Q4_K and Q5_K."""
+    if j < 4:
+        return packed[j] & 63, packed[j + 4] & 63
+    return packed[j + 4] & 15 | packed[j - 4] >> 6 << 4, packed[j + 4] >> 4 | packed[j] >> 6 << 4
+
+
+def signed(byte: int) -> int:
+    return byte - 256 if byte > 127 else byte
+
+
+def unpacked(kind: str, block: bytes) -> list[float]:
+    """The values of one block, by the layouts of ggml-common.h."""
+    half = lambda at: struct.unpack_from("<e", block, at)[0]  # noqa: E731
+    nibbles = lambda at: [b & 15 for b in block[at : at + 16]] + [b >> 4 for b in block[at : at + 16]]  # noqa: E731
+    if kind == "Q4_0":
+        return [half(0) * (q - 8) for q in nibbles(2)]
+    if kind == "Q4_1":
+        return [half(0) * q + half(2) for q in nibbles(4)]
+    if kind == "Q5_0":
+        (fifth,) = struct.unpack_from("<I", block, 2)
+        return [half(0) * ((q | (fifth >> j & 1) << 4) - 16) for j, q in enumerate(nibbles(6))]
+    if kind == "Q8_0":
+        return [half(0) * signed(q) for q in block[2:]]
+    if kind in ("Q4_K", "Q5_K"):
+        low = 16 if kind == "Q4_K" else 48
+        found = []
+        for j in range(8):
+            scale, minimum = scale_and_minimum(j, block[4:16])
+            for i in range(32):
+                q = block[low + j // 2 * 32 + i] >> 4 * (j % 2) & 15
+                q |= (block[16 + i] >> j & 1) << 4 if kind == "Q5_K" else 0
+                found.append(half(0) * scale * q - half(2) * minimum)
+        return found
+    values = [0.0] * 256  # Q6_K
+    for n, i, part in product(range(2), range(32), range(4)):
+        q = block[64 * n + i + 32 * (part % 2)] >> 4 * (part // 2) & 15 | (block[128 + 32 * n + i] >> 2 * part & 3) << 4
+        values[128 * n + 32 * part + i] = half(208) * signed(block[192 + 8 * n + 2 * part + i // 16]) * (q - 32)
+    return values
+
+
+TYPES = {"attn_q": "Q4_K", "attn_k": "Q5_K", "attn_v": "Q6_K", "attn_output": "Q8_0", "ffn_gate": "Q4_0"}
+TYPES |= {"ffn_up": "Q4_1", "ffn_down": "F16", "token_embd": "Q5_0", "output": "BF16"}
+PLACES = {"attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj"}
+PLACES |= {"attn_output": "self_attn.o_proj", "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj"}
+PLACES |= {"ffn_down": "mlp.down_proj", "attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm"}
+
+
+def place(name: str) -> str:
+    """A tensor's name in a checkpoint folder."""
+    outside = {"token_embd": "model.embed_tokens", "output": "lm_head", "output_norm": "model.norm"}
+    *_, kind, what = name.split(".")
+    return f"{outside[kind] if kind in outside else f'model.layers.0.{PLACES[kind]}'}.{what}"
+
+
+@pytest.mark.parametrize("architecture", ["llama", "qwen2"])
+def test_every_type_of_block_becomes_its_values(architecture: str, tmp_path: Path) -> None:
+    """Those of the `gguf` package, and by hand; rotated rows of Llama stand in the order of the hub's checkpoints."""
+    np = pytest.importorskip("numpy")
+    gguf = pytest.importorskip("gguf")
+    stored = write_gguf(tmp_path / "m.gguf", architecture, d=256, ffn=256, types=TYPES)
+    folder = assets.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home")
+    found = load_file(folder / "model.safetensors")
+    assert found.keys() == {place(name) for name in stored}
+    for name, raw in stored.items():
+        kind = type_of(name, TYPES)
+        values = gguf.dequantize(raw, gguf.GGMLQuantizationType[kind])
+        if kind in HALVES:
+            one = raw.reshape(-1, gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[kind]][1])[:3]
+            by_hand = [unpacked(kind, block.tobytes()) for block in one]
+            np.testing.assert_allclose(values.reshape(-1)[: 3 * len(by_hand[0])], np.ravel(by_hand), atol=1e-6)
+        if architecture == "llama" and name.split(".")[-2] in ("attn_q", "attn_k"):
+            values = values.reshape(-1, 64, 2, 256).swapaxes(1, 2).reshape(values.shape)
+        assert found[place(name)].dtype == torch.float32
+        np.testing.assert_array_equal(found[place(name)].numpy(), values.reshape(found[place(name)].shape), name)
+
+
+def test_a_qwen2_file_is_read_like_its_checkpoint(tmp_path: Path) -> None:
+    """Biases, an embedding that is the head too, positions and ChatML."""
+    write_gguf(tmp_path / "m.gguf", "qwen2", pre="qwen2", tensors={"output.weight": None})
+    folder = assets.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home")
+    lm = load_lm(str(folder), dtype="float32", threads=1)
+    assert lm.shape.tied
+    assert lm.shape.attention_bias
+    assert lm.shape.rope_theta == 5000.0
+    assert wrapper("chat", lm.tokenizer) == ("<|im_start|>user\n", "<|im_end|>\n<|im_start|>assistant\n")
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder)
+    ids = lm.tokenizer("Why\n\n1987?")["input_ids"]
+    assert lm.tokenizer.convert_ids_to_tokens(ids)[3:] == ["ĊĊ", "1", "9", "8", "7", "?"]
+    [at] = lm.extend(lm.new_cache(len(ids)), [plain_row(ids)], stage="x", logits_at=[range(len(ids))]).logits
+    with torch.inference_mode():
+        torch.testing.assert_close(at, model(torch.tensor([ids])).logits[0], atol=1e-4, rtol=1e-4)
+
+
+def llama3(theta: float = 5000.0, factor: float = 32.0, dim: int = 16) -> Any:
+    """What Llama 3.2 divides its rotary frequencies by, as llama.cpp writes it."""
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+    scaled = {"rope_type": "llama3", "rope_theta": theta, "factor": factor, "low_freq_factor": 1.0}
+    scaled |= {"high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
+    config = transformers.LlamaConfig(hidden_size=dim, num_attention_heads=1, rope_parameters=scaled)
+    return (theta ** -(torch.arange(0, dim, 2) / dim) / ROPE_INIT_FUNCTIONS["llama3"](config, "cpu")[0]).numpy()
+
+
+def test_llama_3_is_told_by_its_frequencies_and_tokens(tmp_path: Path) -> None:
+    write_gguf(tmp_path / "m.gguf", pre="llama-bpe", tensors={"rope_freqs.weight": llama3()})
+    folder = assets.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home")
+    shape = read_shape(folder)
+    assert shape.rope_divisors == pytest.approx(llama3().tolist(), rel=1e-4)
+    # A word of the vocabulary is one token, although no merges lead to it.
+    tokenizer = load_tokenizer(folder)
+    assert tokenizer.convert_ids_to_tokens(tokenizer("hell", add_special_tokens=False)["input_ids"]) == ["hell"]
+
+
+def test_a_sentencepiece_vocabulary_begins_with_begin_of_text(tmp_path: Path) -> None:
+    write_gguf(tmp_path / "m.gguf", pre="sentencepiece")
+    tokenizer = load_tokenizer(assets.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home"))
+    ids = tokenizer("ab a1")["input_ids"]
+    assert tokenizer.convert_ids_to_tokens(ids) == ["<s>", "\u2581ab", "\u2581a", "<0x31>"]
+    assert tokenizer.decode(ids, skip_special_tokens=True) == "ab a1"
+
+
+def test_linear_scaling_is_kept(tmp_path: Path) -> None:
+    write_gguf(tmp_path / "m.gguf", rope__scaling__type="linear", rope__scaling__factor=4.0)
+    assert read_shape(assets.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home")).rope_scale == 4.0
+
+
 def test_a_header_is_read(tmp_path: Path) -> None:
     write_gguf(tmp_path / "m.gguf")
     header = read_header(tmp_path / "m.gguf")
-    assert header["general.architecture"] == "llama"
-    assert header["llama.embedding_length"] == D
-    assert header["tokenizer.ggml.pre"] == "smollm"
+    assert header.values["general.architecture"] == "llama"
+    assert header.values["llama.embedding_length"] == D
+    assert header.values["tokenizer.ggml.tokens"] == len(TOKENS)
+    assert header.tensors["blk.0.ffn_gate.weight"].size == (FFN, D)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"embedding_length": 64}, r"tensor 'token_embd.weight' is \(102, 32\) where its keys say \(102, 64\)"),
+        ({"block_count": 1 << 31}, "block_count: 2,147,483,648 layers of 12 tensors"),
+        ({"block_count": 2}, "it has no tensor 'blk.1.attn_norm.weight'"),
+        ({"attention__head_count": 0}, "head_count: 0 is no size"),
+        ({"embedding_length": 32.0}, "embedding_length: 32.0 is no size"),
+        ({"tensors": {"blk.0.ffn_up.weight": None}}, "it has no tensor 'blk.0.ffn_up.weight'"),
+        ({"tensors": {"blk.0.attn_q.bias": "d"}}, "tensor 'blk.0.attn_q.bias' is not of a plain llama decoder"),
+        ({"tensors": {"rope_freqs.weight": "d"}}, "'rope_freqs.weight' does not scale positions as Llama 3 does"),
+        ({"rope__scaling__type": "yarn", "rope__scaling__factor": 4.0}, "type 'yarn' and factor 4.0"),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_a_file_that_contradicts_itself_is_one_line(options: dict[str, Any], message: str, tmp_path: Path) -> None:
+    """Its weights would be left out, made up at random, or take memory that nobody has."""
+    import numpy as np
+
+    tensors = options.pop("tensors", {})
+    ones = {name: np.ones(8 if "freqs" in name else D, np.float32) * 3 for name, size in tensors.items() if size}
+    write_gguf(tmp_path / "m.gguf", tensors={**tensors, **ones}, **options)
+    with pytest.raises(UserError, match=rf"m\.gguf: cannot be converted: .*{message}"):
+        assets.resolve(str(tmp_path / "m.gguf"), home=tmp_path / "home")
 
 
 def test_a_truncated_file_is_refused_at_every_length(tmp_path: Path) -> None:
     write_gguf(tmp_path / "m.gguf")
     whole = (tmp_path / "m.gguf").read_bytes()
-    for length in [*range(0, 2000, 97), 2500, 3000, len(whole) // 2]:
+    for length in [*range(0, 2000, 97), 2500, 3000, len(whole) // 2, len(whole) - 100]:
         (tmp_path / "cut.gguf").write_bytes(whole[:length])
         with pytest.raises(UserError, match=r"cut\.gguf: not a whole GGUF file: "):
             read_header(tmp_path / "cut.gguf")
@@ -83,6 +323,12 @@ ABSURD = {
     "array of arrays": b"GGUF" + struct.pack("<IQQQ1sIIQ", 3, 0, 1, 1, b"k", 9, 9, 1),
     "value type": b"GGUF" + struct.pack("<IQQQ1sI", 3, 0, 1, 1, b"k", 77),
     "tensor name": b"GGUF" + struct.pack("<IQQQ", 3, 1, 0, HUGE),
+    "tensor type": b"GGUF" + struct.pack("<IQQQ1sIQIQ", 3, 1, 0, 1, b"t", 1, 4, 999, 0),
+    "tensor beyond the end": b"GGUF" + struct.pack("<IQQQ1sIQIQ", 3, 1, 0, 1, b"t", 1, 1 << 50, 0, 0),
+    "tensors overlap": b"GGUF"
+    + struct.pack("<IQQ", 3, 2, 0)
+    + b"".join(struct.pack("<Q1sIQIQ", 1, name, 1, 4, 0, at) for name, at in ((b"t", 0), (b"u", 8))),
+    "part of a block": b"GGUF" + struct.pack("<IQQQ1sIQIQ", 3, 1, 0, 1, b"t", 1, 33, 2, 0),
     "tensor rank": b"GGUF" + struct.pack("<IQQQ1sI", 3, 1, 0, 1, b"t", 0xFFFFFFFF),
 }
 
@@ -96,8 +342,6 @@ def test_absurd_sizes_are_refused_before_memory_is_taken(what: str, tmp_path: Pa
 
 
 def test_a_gguf_becomes_a_folder_in_the_hubs_layout(tmp_path: Path) -> None:
-    transformers = pytest.importorskip("transformers")
-    torch = pytest.importorskip("torch")
     (tmp_path / "wheel").mkdir()
     values = write_gguf(tmp_path / "wheel" / "m.gguf")
     folder = assets.resolve(f"path:{tmp_path}/wheel/m.gguf", home=tmp_path / "home")
@@ -135,7 +379,6 @@ def embedded() -> dict[str, Path]:
 
 @pytest.mark.network
 def test_smollm2_answers_a_question(embedded: dict[str, Path]) -> None:
-    transformers = pytest.importorskip("transformers")
     folder = embedded["smollm2-135m-instruct"]
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     model = transformers.AutoModelForCausalLM.from_pretrained(folder)
@@ -149,8 +392,6 @@ def test_smollm2_answers_a_question(embedded: dict[str, Path]) -> None:
 
 @pytest.mark.network
 def test_minilm_finds_the_paraphrase(embedded: dict[str, Path]) -> None:
-    torch = pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
     tokenizer = transformers.AutoTokenizer.from_pretrained(embedded["minilm"])
     model = transformers.AutoModel.from_pretrained(embedded["minilm"])
     texts = ["A man eats food.", "A person is eating a meal.", "The market fell today."]

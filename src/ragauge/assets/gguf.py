@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
-import mmap
-import struct
-from dataclasses import dataclass
+import math
 from pathlib import Path
 from typing import Any
 
+from ragauge.assets.gguf_header import Header, Stored, check_decoder, read_header
 from ragauge.assets.store import Store
 from ragauge.errors import UserError
 
-CONVERSION = 1  # raised when the result of a conversion changes
-# Values of `tokenizer.ggml.pre` that make each digit a token of its own, which transformers' reader leaves out.
-DIGIT_SPLITS = ("smollm", "starcoder", "refact", "command-r")
+CONVERSION = 2  # raised when the result of a conversion changes
+DECODERS = ("llama", "qwen2")  # architectures whose tensors are checked; Mistral and SmolLM files are of the first
 
-MAX_ENTRIES = 1 << 20  # key-value pairs or tensors; files of 400B models have thousands
-STRING, ARRAY = 8, 9  # codes of value types
-SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}  # for struct
+# What transformers' reader leaves out, by values of `tokenizer.ggml.pre`.
+DIGIT_SPLITS = ("smollm", "starcoder", "refact", "command-r")  # each digit is a token of its own
+WHOLE_WORDS = (
+    "llama3",
+    "llama-v3",
+    "llama-bpe",
+    "falcon3",
+    "falcon-h1",
+    "pixtral",
+)  # words of the vocabulary stay whole
+ENDS = ("eos", "eot", "eom")  # tokens that end a response: tokenizer.ggml.<...>_token_id
+
+DIVISORS = "rope_freqs.weight"  # what each rotary frequency is divided by
+# Llama 3's scaling of them but for its factor
+LLAMA3 = {
+    "rope_type": "llama3",
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8192,
+}
 
 
 def converted(store: Store, path: Path, sha256: str) -> Path:
@@ -39,15 +54,21 @@ def convert(path: Path, folder: Path) -> None:
     """Writes the model's fp32 weights, configuration and tokenizer to `folder`.
 
     fp32, since bf16 would round most values of a 4-bit block (a 16-bit scale times a level, plus a 16-bit minimum).
+    Beyond what transformers reads: the scaling of positions, all tokens that end a response, and how the tokenizer
+    splits digits and whole words.
     """
     header = read_header(path)
     try:
+        checked = header.values.get("general.architecture") in DECODERS
+        if checked:
+            check_decoder(header)
         model, tokenizer = _load(path)
+        if checked:
+            model.config.rope_parameters = _positions(header, path, model.config)
     except (ArithmeticError, AttributeError, ImportError, LookupError, RuntimeError, TypeError, ValueError) as error:
         first_line = (str(error).splitlines() or [type(error).__name__])[0]
         raise UserError(f"{path}: cannot be converted: {first_line}") from error
-    if header.get("tokenizer.ggml.pre") in DIGIT_SPLITS:
-        _split_digits(tokenizer)
+    _complete(header, model, tokenizer)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     for weights in folder.glob("*.safetensors"):
@@ -66,6 +87,19 @@ def _load(path: Path) -> tuple[Any, Any]:
     return model, AutoTokenizer.from_pretrained(folder, gguf_file=name)
 
 
+def _complete(header: Header, model: Any, tokenizer: Any) -> None:
+    """What the file says of tokens and transformers leaves out."""
+    kind = header.values.get("tokenizer.ggml.pre")
+    if kind in DIGIT_SPLITS:
+        _split_digits(tokenizer)
+    if kind in WHOLE_WORDS:
+        tokenizer.backend_tokenizer.model.ignore_merges = True
+    ends = list(dict.fromkeys(header.values.get(f"tokenizer.ggml.{end}_token_id") for end in ENDS))
+    ends = [end for end in ends if end is not None]
+    if len(ends) > 1:
+        model.generation_config.eos_token_id = ends
+
+
 def _split_digits(tokenizer: Any) -> None:
     from tokenizers import pre_tokenizers
 
@@ -74,86 +108,33 @@ def _split_digits(tokenizer: Any) -> None:
     inner.pre_tokenizer = pre_tokenizers.Sequence([digits, inner.pre_tokenizer])
 
 
-def read_header(path: Path) -> dict[str, Any]:
-    """The numbers and strings of a GGUF header (arrays are skipped), every length held against the file's size.
+def _positions(header: Header, path: Path, config: Any) -> dict[str, Any]:
+    """How positions are scaled, in the words of `config`.
 
-    Readers of GGUF believe the lengths that a file states; this one, which they are preceded by, does not.
-    Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md (version 2 and 3, little-endian).
+    Raises:
+        ValueError: they are scaled in a way that is not read.
     """
-    try:
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            return _Cursor(data).header()
-    except (ValueError, struct.error) as error:
-        raise UserError(f"{path}: not a whole GGUF file: {error}") from None
+    prefix = f"{header.values.get('general.architecture')}.rope.scaling"
+    kind, factor = header.values.get(f"{prefix}.type", "none"), header.values.get(f"{prefix}.factor", 1.0)
+    if kind not in ("none", "linear") or not math.isfinite(factor) or factor < 1:
+        raise ValueError(f"{prefix}: type {kind!r} and factor {factor!r}; read are none and linear, from 1 on")
+    stated = config.rope_parameters
+    if kind == "linear" and factor > 1:
+        stated = {**stated, "rope_type": "linear", "factor": factor}
+    return _llama3(header.tensors[DIVISORS], path, config) if DIVISORS in header.tensors else stated
 
 
-@dataclass
-class _Cursor:
-    """A place in the file; raises ValueError or struct.error rather than leave it."""
+def _llama3(divisors: Stored, path: Path, config: Any) -> dict[str, Any]:
+    """Llama 3's scaling, of which a file has nothing but what each frequency is divided by."""
+    import torch
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-    data: mmap.mmap
-    at: int = 0
-
-    def header(self) -> dict[str, Any]:
-        magic, version = self.take("4sI")
-        if magic != b"GGUF" or version not in (2, 3):
-            raise ValueError(f"magic {magic!r}, version {version}")
-        tensors, pairs = self.take("QQ")
-        if max(tensors, pairs) > MAX_ENTRIES:
-            raise ValueError(f"its header states {tensors:,} tensors and {pairs:,} keys")
-        values = {self.text(): self.value(self.take("I")[0]) for _ in range(pairs)}
-        self.check_tensors(tensors, values.get("general.alignment", 32))
-        return values
-
-    def check_tensors(self, count: int, alignment: Any) -> None:
-        """Every tensor must begin within the file; offsets count from the aligned end of the header."""
-        last = max((self.tensor_offset() for _ in range(count)), default=0)
-        if type(alignment) is not int or alignment < 1:
-            raise ValueError(f"alignment {alignment!r}")
-        begin = self.at + -self.at % alignment + last
-        if count and begin >= len(self.data):
-            raise ValueError(f"it ends at byte {len(self.data):,}, a tensor begins at {begin:,}")
-
-    def tensor_offset(self) -> int:
-        self.text()
-        (dimensions,) = self.take("I")
-        self.skip(8 * dimensions + 4)  # sizes, type
-        offset: int = self.take("Q")[0]
-        return offset
-
-    def value(self, kind: int) -> Any:
-        if kind == STRING:
-            return self.text()
-        if kind == ARRAY:
-            return self.skip_array()
-        if kind not in SCALARS:
-            raise ValueError(f"unknown value type {kind}")
-        return self.take(SCALARS[kind])[0]
-
-    def skip_array(self) -> None:
-        kind, count = self.take("IQ")
-        if kind == STRING:
-            if count > len(self.data) // 8:
-                raise ValueError(f"an array of {count:,} strings")
-            for _ in range(count):
-                self.skip(self.take("Q")[0])
-        elif kind in SCALARS:
-            self.skip(count * struct.calcsize(SCALARS[kind]))
-        else:
-            raise ValueError(f"an array of type {kind}")
-
-    def text(self) -> str:
-        (length,) = self.take("Q")
-        start = self.at
-        self.skip(length)
-        return self.data[start : self.at].decode("utf-8", errors="replace")
-
-    def take(self, layout: str) -> tuple[Any, ...]:
-        values = struct.unpack_from(f"<{layout}", self.data, self.at)
-        self.at += struct.calcsize(f"<{layout}")
-        return values
-
-    def skip(self, count: int) -> None:
-        if count > len(self.data) - self.at:
-            raise ValueError(f"a value of {count:,} bytes at byte {self.at:,} of {len(self.data):,}")
-        self.at += count
+    with path.open("rb") as file:
+        file.seek(divisors.begin)
+        found = torch.frombuffer(bytearray(file.read(divisors.bytes)), dtype=torch.float32)
+    plain = config.rope_parameters["rope_theta"] ** (-torch.arange(0, 2 * len(found), 2) / (2 * len(found)))
+    config.rope_parameters = {**config.rope_parameters, **LLAMA3, "factor": float(found.max().round())}
+    frequencies, _ = ROPE_INIT_FUNCTIONS["llama3"](config, "cpu")
+    if divisors.type != "F32" or not torch.allclose(frequencies, plain / found, rtol=1e-3):
+        raise ValueError(f"tensor {DIVISORS!r} does not scale positions as Llama 3 does")
+    return dict(config.rope_parameters)

@@ -24,6 +24,7 @@ class Shape:
     activation: str = "silu"  # "silu" or "gelu" or "gelu_tanh"
     rope_theta: float = 10000.0
     rope_scale: float = 1.0  # positions are divided by it (linear scaling)
+    rope_divisors: tuple[float, ...] = field(default=())  # one a rotary frequency, which is divided by it (Llama 3)
     alibi_slopes: tuple[float, ...] = field(default=())  # one a head
     tied: bool = True  # the output matrix is the embedding
     bias: bool = False  # linear layers carry biases

@@ -157,7 +157,7 @@ class Decoder:
         """The rotation of tokens at positions (token,), in the decoder's type; None where the family has none."""
         if self.shape.position != "rope":
             return None
-        cos, sin = rotation(positions / self.shape.rope_scale, self.shape.head_dim, self.shape.rope_theta)
+        cos, sin = rotation(positions, self.shape)
         dtype = self.weights.embedding.dtype
         return cos.to(dtype), sin.to(dtype)
 

@@ -10,14 +10,17 @@ from torch import Tensor
 from ragauge.cost.shape import Shape
 
 
-def rotation(positions: Tensor, dim: int, theta: float) -> tuple[Tensor, Tensor]:
+def rotation(positions: Tensor, shape: Shape) -> tuple[Tensor, Tensor]:
     """Cosines and sines (token, 1, dim) of the rotary angles of real positions (token,), in fp32.
 
     Su et al. 2021, eq. 34, in the half-split order of the Llama checkpoints. The sines of the first half are
     negated, so that rotating is `x * cos + swapped_halves(x) * sin`.
     """
-    inverse = theta ** (-torch.arange(0, dim, 2, dtype=torch.float32, device=positions.device) / dim)
-    angle = positions.float()[:, None] * inverse[None]
+    dim = shape.head_dim
+    inverse = shape.rope_theta ** (-torch.arange(0, dim, 2, dtype=torch.float32, device=positions.device) / dim)
+    if shape.rope_divisors:
+        inverse = inverse / inverse.new_tensor(shape.rope_divisors)
+    angle = (positions.float() / shape.rope_scale)[:, None] * inverse[None]
     cos, sin = angle.cos(), angle.sin()
     return torch.cat([cos, cos], -1)[:, None], torch.cat([-sin, sin], -1)[:, None]
 
@@ -32,7 +35,7 @@ def rotated_on(keys: Tensor, by: Tensor, shape: Shape) -> Tensor:
 
     R(a) R(b) = R(a + b), so that this is what rotating the plain keys to the new positions would have given.
     """
-    cos, sin = rotation(by.flatten() / shape.rope_scale, shape.head_dim, shape.rope_theta)
+    cos, sin = rotation(by.flatten(), shape)
     cos, sin = (x.view(*by.shape, -1) for x in (cos, sin))
     return rotate(keys.float(), cos, sin).to(keys.dtype)
 

@@ -1,7 +1,9 @@
-"""Llama and its kin: Llama-2, Vicuna, LongAlpaca, SmolLM2, Mistral, Qwen2."""
+"""Llama and its kin: Llama-2, Llama-3, Vicuna, LongAlpaca, SmolLM2, Mistral, Qwen2."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from typing import Any
 
 from ragauge.cost.shape import Shape
@@ -16,14 +18,15 @@ def shape(config: dict[str, Any]) -> Shape:
     """The shape that a Hugging Face LlamaConfig (Mistral, Qwen2) describes."""
     refuse(config, "hidden_act", "silu")
     layers, heads = config["num_hidden_layers"], config["num_attention_heads"]
-    theta, scale = _rope(config)
+    dim = config.get("head_dim") or config["hidden_size"] // heads
+    theta, scale, divisors = _rope(config, dim)
     return Shape(
         family="llama",
         vocab=config["vocab_size"],
         d_model=config["hidden_size"],
         heads=(heads,) * layers,
         kv_heads=(config.get("num_key_value_heads") or heads,) * layers,
-        head_dim=config.get("head_dim") or config["hidden_size"] // heads,
+        head_dim=dim,
         ffn=(config["intermediate_size"],) * layers,
         gated=True,
         max_context=_context(config),
@@ -31,6 +34,7 @@ def shape(config: dict[str, Any]) -> Shape:
         norm_eps=config["rms_norm_eps"],
         rope_theta=theta,
         rope_scale=scale,
+        rope_divisors=divisors,
         tied=config.get("tie_word_embeddings", False),
         bias=bool(config.get("attention_bias")) and bool(config.get("mlp_bias")),
         attention_bias=bool(config.get("attention_bias")) or config["model_type"] == "qwen2",
@@ -38,14 +42,28 @@ def shape(config: dict[str, Any]) -> Shape:
     )
 
 
-def _rope(config: dict[str, Any]) -> tuple[float, float]:
-    """(theta, linear scale) from either place that configs have kept them in."""
+def _rope(config: dict[str, Any], dim: int) -> tuple[float, float, tuple[float, ...]]:
+    """(theta, linear scale, divisors of the frequencies) from either place that configs have kept them in."""
     rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
     kind = rope.get("rope_type") or rope.get("type") or "default"
-    if kind not in ("default", "linear"):
-        raise UserError(f"rope type {kind!r} is not supported; supported: default, linear")
-    theta = rope.get("rope_theta") or config.get("rope_theta") or 10000.0
-    return float(theta), float(rope.get("factor", 1.0)) if kind == "linear" else 1.0
+    if kind not in ("default", "linear", "llama3"):
+        raise UserError(f"rope type {kind!r} is not supported; supported: default, linear, llama3")
+    theta = float(rope.get("rope_theta") or config.get("rope_theta") or 10000.0)
+    divisors = _llama3_divisors(rope, theta, dim) if kind == "llama3" else ()
+    return theta, float(rope.get("factor", 1.0)) if kind == "linear" else 1.0, divisors
+
+
+def _llama3_divisors(rope: Mapping[str, Any], theta: float, dim: int) -> tuple[float, ...]:
+    """What Llama 3.1 and later divide each rotary frequency by: 1 for short waves, `factor` for long ones, and between
+    them the inverse of a line through both (Hugging Face's `rope_type` llama3)."""
+    factor, low, high = (float(rope[key]) for key in ("factor", "low_freq_factor", "high_freq_factor"))
+    trained = float(rope["original_max_position_embeddings"])
+    found = []
+    for i in range(0, dim, 2):
+        waves = trained * theta ** (-i / dim) / (2 * math.pi)  # in the context that the model was trained on first
+        smooth = min(max((waves - low) / (high - low), 0.0), 1.0)
+        found.append(1 / ((1 - smooth) / factor + smooth))
+    return tuple(found)
 
 
 def _context(config: dict[str, Any]) -> int:

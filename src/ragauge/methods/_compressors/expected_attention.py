@@ -70,6 +70,6 @@ class ExpectedAttention(Compressor):
         if shape.position != "rope":
             return mean, covariance
         future = at[-1] + 1 + torch.arange(FUTURE, device=at.device)
-        cos, sin = (x.mean((0, 1)) for x in rotation(future / shape.rope_scale, shape.head_dim, shape.rope_theta))
+        cos, sin = (x.mean((0, 1)) for x in rotation(future, shape))
         turned = rotate(covariance, cos, sin).transpose(1, 2)
         return rotate(mean, cos, sin), rotate(turned, cos, sin).transpose(1, 2)
