@@ -146,6 +146,18 @@ def test_what_a_killed_run_left_is_not_asked_again(tmp_path: Path, environment: 
     assert out.read_bytes() == whole
 
 
+def test_a_file_of_something_else_is_left_as_it_is(
+    tmp_path: Path, environment: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    records = write_records(tmp_path / "r.jsonl")
+    environment.setenv("RAGAUGE_JUDGE_URL", "http://127.0.0.1:9")
+    for theirs in (records.read_bytes(), b"notes\n", b"[1]\n"):
+        (tmp_path / "out.jsonl").write_bytes(theirs)
+        assert main(["judge", str(records), "--out", str(tmp_path / "out.jsonl")]) == 2
+        assert "out.jsonl:1: holds no judgements; choose another --out" in capsys.readouterr().err
+        assert (tmp_path / "out.jsonl").read_bytes() == theirs
+
+
 def test_another_judge_or_other_evidence_is_asked_again(tmp_path: Path, environment: pytest.MonkeyPatch) -> None:
     records, out = write_records(tmp_path / "r.jsonl"), tmp_path / "out.jsonl"
     with served([says("supported")]) as server:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import logging
 import os
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -164,6 +167,45 @@ def test_a_damaged_entry_is_made_anew(lm: LM, damage: str, caplog: pytest.LogCap
     same(lm, computed, again)
     assert "made anew" in caplog.text
     assert all(c.loading_s is not None for c in read(lm)[2])
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_flipped_bit_is_told_and_made_anew(lm: LM, caplog: pytest.LogCaptureFixture, shared: bool) -> None:
+    computed = read(lm)
+    assert lm.documents
+    lm.documents._shared = shared
+    for path in entries(lm):
+        content = bytearray(path.read_bytes())
+        content[-5] ^= 1
+        path.write_bytes(content)
+    same(lm, computed, read(lm))
+    assert "not the bytes that were written" in caplog.text
+    loaded = read(lm)
+    same(lm, computed, loaded)
+    assert all(c.loading_s is not None for c in loaded[2])
+
+
+def test_an_entry_without_a_checksum_is_read(lm: LM, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As older versions wrote it."""
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "json", SimpleNamespace(dumps=lambda about: json.dumps(without(about)), loads=json.loads))
+        computed = read(lm)
+    loaded = read(lm)
+    same(lm, computed, loaded)
+    assert all(c.loading_s is not None for c in loaded[2])
+
+
+def without(about: Any) -> Any:
+    return {k: v for k, v in about.items() if k != "checksum"} if isinstance(about, dict) else about
+
+
+def test_a_save_looks_at_the_folder_only_when_it_may_be_full(lm: LM, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[None] = []
+    evict = DocumentStore._evict
+    monkeypatch.setattr(DocumentStore, "_evict", lambda self: (looked.append(None), evict(self)))
+    for token in range(6):
+        read(lm, [Row([token + 10, 6, 7], unit_steps(4, 3), (Span(0, 4),))])
+    assert len(looked) == 1
 
 
 def test_the_least_recently_used_go_first(tmp_path: Path) -> None:

@@ -2,7 +2,8 @@
 
 An entry is what one offline call added to a cache. It is found by what the call read: token ids, positions, the
 contents of the past that its rows attend to, and the decoder itself. So a hit is bit-identical to recomputing it.
-Entries are safetensors files, mapped into memory when they are read.
+Entries are safetensors files with a checksum. They are mapped into memory when they are read, but on file systems
+that other machines share: a page of a file that another machine removed would end the process.
 """
 
 from __future__ import annotations
@@ -12,21 +13,27 @@ import json
 import logging
 import os
 import time
-from collections.abc import Sequence
+import zlib
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import load, save_file
 from torch import Tensor
 
 from ragauge.engines.cache import KVCache
 from ragauge.engines.protocol import Row, Span
 from ragauge.errors import UserError
+from ragauge.io.disks import is_shared
 
 log = logging.getLogger(__name__)
+
+SHARES = 4  # of the room left that a process fills before it looks at the folder again: others fill it too
 
 
 @dataclass(frozen=True)
@@ -43,7 +50,7 @@ class DocumentStore:
     """A folder of entries, bounded in size; the least recently used go first.
 
     Any number of processes may share the folder: entries appear whole, by renaming, and one that is being read may
-    be removed.
+    be removed. Nobody waits for the disk: an entry that a power failure tore fails its checksum and is made anew.
     """
 
     def __init__(self, folder: Path, decoder: str, max_bytes: int) -> None:
@@ -62,6 +69,8 @@ class DocumentStore:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UserError(f"{folder}: documents cannot be kept there: {error.strerror or error}") from error
+        self._shared = is_shared(folder)
+        self._room = 0  # bytes that may be saved before the folder is looked at again
 
     def key(self, cache: KVCache, rows: Sequence[Row], tree: bool = False) -> str | None:
         """The name of what a call on `rows` would add to the cache; None where their past has no name.
@@ -80,12 +89,13 @@ class DocumentStore:
         """Append an entry to the cache; None where there is none, or none that holds what is asked for."""
         started, path = time.perf_counter(), self._path(key)
         try:
-            with safe_open(path, framework="pt", device="cpu") as entry:
-                about = json.loads(entry.metadata()["about"])
-                if logp and not about["logp"]:
-                    return None
-                spans = _append(cache, entry, about["spans"])
-                values = entry.get_tensor("logp").split([len(s) - 1 for s in spans]) if logp else ()
+            about, tensors = self._read(path)
+            if logp and not about["logp"]:
+                return None
+            if "checksum" in about and about["checksum"] != _checksum(tensors):  # older entries have none
+                raise ValueError("not the bytes that were written")
+            spans = _append(cache, tensors, about["spans"])
+            values = tensors["logp"].split([len(s) - 1 for s in spans]) if logp else ()
             with suppress(FileNotFoundError):  # another process removed it meanwhile; what was read stays
                 os.utime(path)  # used just now
         except FileNotFoundError:
@@ -109,15 +119,28 @@ class DocumentStore:
         if logp:
             tensors["logp"] = torch.cat(list(logp))
         about = {"spans": [[s.start - first, s.stop - first] for s in spans], "seconds": seconds, "logp": bool(logp)}
+        about["checksum"] = _checksum(tensors)
         path = self._path(key)
         draft = path.with_suffix(f".{os.getpid()}.partial")
         try:
             save_file(tensors, draft, metadata={"about": json.dumps(about)})
+            self._room -= draft.stat().st_size
             draft.replace(path)
-            self._evict()
+            if self._room < 0:
+                self._evict()
         except (SafetensorError, OSError) as error:
             draft.unlink(missing_ok=True)
             log.warning("%s: not kept (%s)", path, str(error))  # the error itself would hold the cache
+
+    def _read(self, path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """What an entry says of itself, and its tensors."""
+        if self._shared:
+            data = path.read_bytes()
+            about = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])["__metadata__"]["about"]
+            return json.loads(about), load(data)
+        with safe_open(path, framework="pt", device="cpu") as entry:
+            tensors = {name: entry.get_tensor(name) for name in entry.keys()}  # noqa: SIM118 (not a mapping)
+            return json.loads(entry.metadata()["about"]), tensors
 
     def _path(self, key: str) -> Path:
         return self.folder / f"{key}.safetensors"
@@ -129,6 +152,7 @@ class DocumentStore:
                 about = path.stat()
                 entries.append((about.st_mtime_ns, about.st_size, path))
         excess = sum(size for _, size, _ in entries) - self.max_bytes
+        self._room = max(0, -excess) // SHARES
         for _, size, path in sorted(entries):
             if excess <= 0:
                 return
@@ -136,13 +160,23 @@ class DocumentStore:
             excess -= size
 
 
-def _append(cache: KVCache, entry: safe_open, spans: Sequence[tuple[int, int]]) -> tuple[Span, ...]:
+def _checksum(tensors: Mapping[str, Tensor]) -> int:
+    """Of all bytes: a flipped bit or a page of zeros changes it. Reading memory takes longer than this."""
+    total = 0
+    for name in sorted(tensors):
+        flat = tensors[name].contiguous().view(-1).view(torch.uint8).numpy()
+        words = len(flat) // 8 * 8
+        total = zlib.crc32(flat[words:].tobytes(), total) + int(np.add.reduce(flat[:words].view(np.uint64)))
+    return total % (1 << 64)
+
+
+def _append(cache: KVCache, entry: Mapping[str, Tensor], spans: Sequence[tuple[int, int]]) -> tuple[Span, ...]:
     """Copy an entry's tensors behind the cache's last token; where one does not fit, the cache stays as it was."""
-    start, positions = cache.length, entry.get_tensor("positions")
+    start, positions = cache.length, entry["positions"]
     cache.reserve(len(positions))
     stop = start + len(positions)
     for name, part in cache.parts():
-        part[:, start:stop] = _like(entry.get_tensor(name), part)
+        part[:, start:stop] = _like(entry[name], part)
     cache.positions[start:stop] = positions
     cache.length = stop
     return tuple(Span(start + a, start + b) for a, b in spans)

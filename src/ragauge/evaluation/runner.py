@@ -13,6 +13,7 @@ from typing import Any, Literal, cast
 import torch
 
 from ragauge import assets, engines, registry
+from ragauge.cost.machine import cpu_model
 from ragauge.cost.trace import Trace, elapsed, online, seconds
 from ragauge.datasets import Example
 from ragauge.engines import LM, Capability, Engine, Limits, SpanEngine, kernels
@@ -98,6 +99,7 @@ class DocumentFolder:
         kept = f"{engine.dtype} {engine.weights} {engine.kv}"
         decoder = f"{weights} {engine.name} {kept} {engine.device} {digest('ragauge.engines')}"
         decoder += kernels.active().digest(getattr(torch, engine.dtype or "float32"))
+        decoder += f" {cpu_model()} {torch.backends.cpu.get_cpu_capability()}"  # to the last bit, only there
         return DocumentStore(self.path, decoder, self.max_bytes)
 
 

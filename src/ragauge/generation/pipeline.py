@@ -56,7 +56,7 @@ class PipelineJob:
     model_sha256: str | None = None
     adapters_sha256: str | None = None  # of what was trained to read neighbours
     database_sha256: str | None = None
-    index: str | None = None  # the index's folder or the servers' addresses
+    index: str | None = None  # hashes of the index that is asked, or of its parts
     code: str | None = None  # digest of the modules that generate
 
     def __post_init__(self) -> None:

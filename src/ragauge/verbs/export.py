@@ -34,10 +34,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     from ragauge.generation.readers import reader_of
+    from ragauge.io.folders import check_replaceable, locked, replace
 
+    check_replaceable(args.out, _is_export)
     form = reader_of(args.form)
     _check(args, form)
-    print(form.export(_checkpoint(args, form), args.out))
+    checkpoint = _checkpoint(args, form)
+
+    def fill(folder: Path) -> None:
+        form.export(checkpoint, folder)
+
+    try:
+        with locked(args.out):
+            replace(args.out, fill, _is_export)
+    except OSError as error:
+        raise UserError(f"{error.filename or args.out}: cannot be written: {error.strerror or error}") from error
+    print(args.out)
+
+
+def _is_export(folder: Path) -> bool:
+    """Whether a folder holds graphs that this verb wrote."""
+    try:
+        return b'"model_sha256"' in (folder / "about.json").read_bytes()
+    except OSError:
+        return False
 
 
 def _check(args: argparse.Namespace, form: NeighbourReader) -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +21,8 @@ from ragauge.verbs import _options as options
 if TYPE_CHECKING:
     from ragauge.evidence.judge import Judge, Judgement
     from ragauge.io.records import Record
+
+logger = logging.getLogger(__name__)
 
 ENVIRONMENT = "RAGAUGE_JUDGE"
 
@@ -65,19 +69,22 @@ def _judge_of(args: argparse.Namespace) -> Judge:
 def _judge(judge: Judge, asked: list[Record], out: Path) -> list[Judgement]:
     """Judgements in the records' order, each safe on disk before the next question; in the end rewritten in order."""
     from ragauge.io.files import replace_atomically
+    from ragauge.io.folders import locked
     from ragauge.io.progress import bar
 
-    known = _known(out)
     done: list[Judgement] = []
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with out.open("a", encoding="utf-8") as file:
-            for record in bar("judging", "question", iterable=asked):
-                judgement = _one(judge, record, known)
-                file.write("\n" + _line(judgement))  # after a line that a kill may have torn
-                file.flush()
-                done.append(judgement)
-        replace_atomically(out, "".join(_line(judgement) for judgement in done).encode())
+        with locked(out, lambda: logger.info("%s: waiting for another process that judges", out)):
+            known = _known(out)
+            with out.open("a", encoding="utf-8") as file:
+                for record in bar("judging", "question", iterable=asked):
+                    judgement = _one(judge, record, known)
+                    file.write("\n" + _line(judgement))  # after a line that a kill may have torn
+                    file.flush()
+                    if judgement is not known.get(record.key):
+                        os.fsync(file.fileno())
+                    done.append(judgement)
+            replace_atomically(out, "".join(_line(judgement) for judgement in done).encode())
     except OSError as error:
         raise UserError(f"{out}: cannot be written: {error.strerror or error}") from error
     return done
@@ -97,15 +104,28 @@ def _one(judge: Judge, record: Record, known: dict[str, Judgement]) -> Judgement
 
 
 def _known(out: Path) -> dict[str, Judgement]:
-    """The judgements of a file, finished or not, the last of each question; lines that are none are passed over."""
+    """The judgements of a file, finished or not, the last of each question; torn lines are passed over.
+
+    Raises:
+        UserError: the file holds something else.
+    """
     from ragauge.evidence.judge import Judgement
 
     found = {}
-    for line in out.read_bytes().split(b"\n") if out.is_file() else ():
+    for number, line in enumerate(out.read_bytes().split(b"\n") if out.is_file() else (), start=1):
         try:
-            judgement = Judgement(**json.loads(line))
-        except (ValueError, TypeError, RecursionError):
-            continue
+            value = json.loads(line)
+            judgement = Judgement(**value)
+        except (ValueError, RecursionError):
+            if not line.strip() or line.startswith(b'{"'):
+                continue
+            value = None
+        except TypeError:
+            if isinstance(value, dict) and {"key", "judge"} <= set(value):  # with fields of another version
+                continue
+            value = None
+        if value is None:
+            raise UserError(f"{out}:{number}: holds no judgements; choose another --out")
         found[judgement.key] = judgement
     return found
 

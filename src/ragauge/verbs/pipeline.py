@@ -189,13 +189,28 @@ def _job(args: argparse.Namespace, chosen: Chosen, database: Any, adapters: Path
         model_sha256=sha256,
         adapters_sha256=file_sha256(adapters) if adapters else None,
         database_sha256=database.sha256,
-        index=str(chosen.index or ", ".join(args.server)) if chosen.settings.asks else None,
+        index=_index_identity(args, chosen) if chosen.settings.asks else None,
         code=digest(
             "ragauge.generation.pipeline",
             registry.module_name("schedule", chosen.settings.schedule),
             registry.module_name("form", chosen.settings.form),
         ),
     )
+
+
+def _index_identity(args: argparse.Namespace, chosen: Chosen) -> str:
+    """The hashes of what is searched, wherever it lies and whoever serves it."""
+    from ragauge.io import folders
+    from ragauge.retrieval.index import merged_folder
+    from ragauge.retrieval.service.client import Client
+
+    if chosen.index:
+        return folders.sha256(merged_folder(chosen.index.parent.parent, chosen.index.name))
+    found = []
+    for address in args.server:
+        with Client(address, deadline_s=args.deadline, tls_ca=args.tls_ca) as client:
+            found.append(client.describe().index)
+    return " ".join(found)
 
 
 def _checkpoint(args: argparse.Namespace, job: PipelineJob, adapters: Path | None, database: Any) -> Checkpoint:

@@ -10,6 +10,7 @@ from ragauge.experiment.plan.part import ALONE, Labels, Part, code_of
 from ragauge.experiment.schema import Model
 from ragauge.generation import readers
 from ragauge.generation.settings import PipelineSettings
+from ragauge.io.folders import text_sha256
 
 UNTRAINED = "untrained"  # weights of an export
 RANDOM = "random"  # checkpoint of an export of a form's own model
@@ -168,4 +169,6 @@ class PipelinePlan(Part):
 
 def _checkpoint(entry: PipelineSettings) -> str:
     """What an export of a form's own model is called."""
-    return Path(entry.weights).name if entry.weights else RANDOM
+    if not entry.weights:
+        return RANDOM
+    return f"{Path(entry.weights).name}-{text_sha256(entry.weights)[:8]}"  # other folders have files of that name
