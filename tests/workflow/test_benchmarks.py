@@ -13,7 +13,7 @@ import pytest
 import tiny_models
 from preloaded import Preloaded
 from ragauge.cost import capacity
-from tiny_checkpoint import write_checkpoint
+from tiny_checkpoint import write_checkpoint, write_questions
 
 pytestmark = pytest.mark.slow
 
@@ -62,6 +62,19 @@ def test_peers_prints_times_ratios_and_reasons(benchmark: Benchmark, model: Path
     assert result["floors_ms"]["ragauge float32"] > 0
     assert re.search("xllamacpp|GGUF", result["skipped"]["llama.cpp"])  # not installed, or no such file of this model
     assert "int8_decode_openvino" in result["not_measured"]
+
+
+def test_int8_prints_what_each_setting_costs(benchmark: Benchmark, model: Path, tmp_path: Path) -> None:
+    text, questions = tmp_path / "text.txt", write_questions(tmp_path / "questions.jsonl", count=2)
+    text.write_text("words of a text " * 40)
+    sizes = ["--windows", "1", "--window", "16", "--max-new-tokens", "2", "--methods", "closed_book", "--json"]
+    files = ["--data", str(questions), "--text", str(text), "--settings", "float32;weights int8"]
+    result = json.loads(benchmark("int8.py", "--model", str(model), *files, *sizes).splitlines()[-1])
+    exact, int8 = result["settings"]["float32"], result["settings"]["weights int8"]
+    assert (exact["logits_error"], exact["same_token"]) == (0, 1)
+    assert 0 < int8["logits_error"] < 0.2
+    assert int8["order"] == ["closed_book"]
+    assert int8["difference"]["closed_book"].keys() >= {"difference", "low", "high"}
 
 
 def test_batch_prints_rates_and_verdicts(benchmark: Benchmark, model: Path, tmp_path: Path) -> None:

@@ -1,0 +1,172 @@
+"""What 8 bits cost in quality: perplexity, logits, answers and the order of methods, against the decoder in full.
+
+    python benchmarks/int8.py --data nq-open-20_total_documents_gold_at_0.jsonl.gz --text wikipedia.txt.gz \\
+        [--questions 20] [--methods closed_book,bm25,oracle] [--windows 8] [--window 512] [--threads 1] [--json]
+
+Each setting reads the same tokens of the text, in windows, and answers the same questions. Differences are paired by
+question (`results.stats.paired_test`); logits are compared position by position. No times are taken, so that it may
+run on a busy machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ragauge import methods
+from ragauge.cost.machine import provenance
+from ragauge.engines import LM, Row, load_lm
+from ragauge.evaluation.inputs import Questions, specification
+from ragauge.evaluation.runner import ask
+from ragauge.experiment.schema import Model
+from ragauge.metrics import best_subspan_em
+from ragauge.results.stats import paired_test
+
+REFERENCE = "float32"
+SETTINGS: dict[str, dict[str, str]] = {
+    REFERENCE: {"dtype": "float32"},
+    "bfloat16": {"dtype": "bfloat16"},
+    "weights int8": {"dtype": "float32", "weights": "int8"},
+    "weights int8_weight_only": {"dtype": "float32", "weights": "int8_weight_only"},
+    "kv int8": {"dtype": "float32", "kv": "int8"},
+    "weights int8, kv int8": {"dtype": "float32", "weights": "int8", "kv": "int8"},
+}
+
+Scores = dict[str, list[float]]
+"""method -> one score a question."""
+
+
+def main() -> None:
+    args = _arguments()
+    lms = {name: load_lm(args.model, threads=args.threads, **SETTINGS[name]) for name in args.settings}
+    text = _read(lms, args)
+    answers = _answers(lms, args)
+    result = {
+        "model": args.model,
+        "text": args.text.name,
+        "tokens": args.windows * args.window,
+        "data": args.data.name,
+        "questions": args.questions,
+        "max_new_tokens": args.max_new_tokens,
+        "settings": {name: {**text[name], **answers[name]} for name in args.settings},
+    }
+    print(_table(result, args.methods))
+    if args.json:
+        print(json.dumps({"provenance": provenance(), **result}))
+
+
+# --- a text ---
+
+
+def _read(lms: Mapping[str, LM], args: argparse.Namespace) -> dict[str, dict[str, float]]:
+    """Of each setting: `perplexity`, `logits_error` (|difference| / |reference|, root mean square over positions) and
+    `same_token`, the share of positions whose likeliest next token is the reference's."""
+    opened = gzip.open if args.text.suffix == ".gz" else open
+    with opened(args.text, "rt", encoding="utf-8") as file:
+        ids = next(iter(lms.values())).tokenizer(file.read(20 * args.windows * args.window))["input_ids"]
+    sums = {name: torch.zeros(3, dtype=torch.float64) for name in lms}
+    for start in range(0, args.windows * args.window, args.window):
+        window = ids[start : start + args.window]
+        exact = _logits(lms[REFERENCE], window)
+        for name, lm in lms.items():
+            sums[name] += _compared(exact if name == REFERENCE else _logits(lm, window), exact, window)
+    positions = args.windows * (args.window - 1)
+    return {name: _told(total / positions) for name, total in sums.items()}
+
+
+def _told(mean: torch.Tensor) -> dict[str, float]:
+    nll, squared, same = mean.tolist()
+    return {"perplexity": math.exp(nll), "logits_error": math.sqrt(squared), "same_token": same}
+
+
+def _logits(lm: LM, ids: Sequence[int]) -> torch.Tensor:
+    """(token, vocab) of all tokens but the last, over keys and values as the cache keeps them."""
+    row = Row(ids, [float(i) for i in range(len(ids))])
+    read = lm.extend(lm.new_cache(len(ids)), [row], stage="prompt", logits_at=[range(len(ids) - 1)])
+    return read.logits[0].float()
+
+
+def _compared(found: torch.Tensor, exact: torch.Tensor, ids: Sequence[int]) -> torch.Tensor:
+    nll = torch.nn.functional.cross_entropy(found, torch.tensor(ids[1:]), reduction="sum")
+    squared = ((found - exact).norm(dim=1) / exact.norm(dim=1)).pow(2).sum()
+    same = (found.argmax(1) == exact.argmax(1)).sum()
+    return torch.stack([nll, squared, same]).double()
+
+
+# --- questions ---
+
+
+def _answers(lms: Mapping[str, LM], args: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    """Of each setting: `scores` by method, their paired difference to the reference, and the methods' `order`."""
+    questions = Questions("nq_open", {"seed": 0}, args.data)
+    examples = questions.examples(args.questions)
+    scores: dict[str, Scores] = {name: {method: [] for method in args.methods} for name in lms}
+    for method_name in args.methods:
+        method = methods.make(method_name)
+        told = specification(method_name, method, questions, Model(source=args.model), args.max_new_tokens)
+        for example in examples:
+            for name, lm in lms.items():
+                record = ask(lm, method, example, told)
+                scores[name][method_name].append(best_subspan_em.score(record.model_dump()) or 0.0)
+    return {name: _beside(found, scores[REFERENCE]) for name, found in scores.items()}
+
+
+def _beside(found: Scores, exact: Scores) -> dict[str, Any]:
+    means = {method: sum(values) / len(values) for method, values in found.items()}
+    pooled = [[score for values in of.values() for score in values] for of in (found, exact)]
+    return {
+        "scores": means,
+        "difference": {method: paired_test(values, exact[method]) for method, values in found.items()},
+        "difference_pooled": paired_test(*pooled),
+        "order": sorted(means, key=lambda method: -means[method]),
+    }
+
+
+def _table(result: Mapping[str, Any], names: Sequence[str]) -> str:
+    head = ["setting", "perplexity", "logits' error", "same next token", *names, "difference (95%)", "order of methods"]
+    lines = [head, ["---"] * len(head)]
+    for name, row in result["settings"].items():
+        pooled = row["difference_pooled"]
+        lines.append(
+            [
+                name,
+                f"{row['perplexity']:.3f}",
+                f"{row['logits_error']:.4f}",
+                f"{row['same_token']:.1%}",
+                *(f"{row['scores'][method]:.3f}" for method in names),
+                f"{pooled['difference']:+.3f} ({pooled['low']:+.3f} to {pooled['high']:+.3f})",
+                " > ".join(row["order"]),
+            ]
+        )
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    add = parser.add_argument
+    add("--model", default="smollm2-135m-instruct")
+    add("--data", type=Path, required=True, help="NQ-Open in its official format")
+    add("--text", type=Path, required=True, help="a text, plain or .gz")
+    add("--questions", type=int, default=20)
+    add("--methods", type=lambda text: text.split(","), default=["closed_book", "bm25", "oracle"])
+    add("--settings", type=lambda text: text.split(";"), default=list(SETTINGS), help="separated by semicolons")
+    add("--max-new-tokens", type=int, default=100)
+    add("--windows", type=int, default=8)
+    add("--window", type=int, default=512)
+    add("--threads", type=int, default=1)
+    add("--json", action="store_true")
+    args = parser.parse_args()
+    if REFERENCE not in args.settings:
+        parser.error(f"--settings: {REFERENCE} is what the others are compared with")
+    return args
+
+
+if __name__ == "__main__":
+    main()
