@@ -286,9 +286,9 @@ def test_pages_of_little_are_quiet(browser: Chrome, tmp_path: Path, kind: str) -
 
 
 @pytest.mark.slow
-def test_fifty_thousand_records_are_opened_when_asked(browser: Chrome, tmp_path: Path) -> None:
+def test_ten_thousand_records_are_opened_when_asked(browser: Chrome, tmp_path: Path) -> None:
     """The page is there long before its records are: how long it took is printed, not tested."""
-    names = [f"superposition_k{k}" for k in range(1, 21)]
+    names = [f"superposition_k{k}" for k in range(1, 5)]
     methods = {name: {"method": "superposition", "top_k": k} for k, name in enumerate(names, 1)}
     right, wrong = (
         write_variant(tmp_path / str(correct), "x", "superposition", [correct] * 2500, documents=3)

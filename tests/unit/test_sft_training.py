@@ -32,8 +32,8 @@ from tiny_checkpoint import write_checkpoint
 ENCODED = Encoded([5, 6, 7, 8], (([9, 10], [11, 12, 13]), ([14], [15, 16]), ([17, 18, 19], [20])))
 
 needs_deepspeed = pytest.mark.skipif(
-    find_spec("deepspeed") is None or shutil.which("c++") is None,
-    reason="needs deepspeed (pip install 'ragauge[training]') and a C++ compiler",
+    find_spec("deepspeed") is None,
+    reason="needs deepspeed (pip install 'ragauge[training]')",
 )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import shutil
 import socket
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
@@ -195,14 +194,15 @@ def _zero_2(settings: Training) -> dict[str, Any]:
 def _join_processes(device: str) -> tuple[int, int]:
     """(rank, processes) of the group that torchrun started, or of this process alone.
 
-    Raises UserError where DeepSpeed, or the C++ compiler that it needs when it starts, is missing.
+    Raises UserError where DeepSpeed is missing.
     """
     try:
         import deepspeed
     except ImportError:
         raise UserError("DeepSpeed is not installed; pip install 'ragauge[training]', or use engine torch") from None
-    if device == "cpu" and shutil.which("c++") is None and shutil.which("g++") is None:
-        raise UserError("DeepSpeed compiles its kernels when it starts and there is no C++ compiler; use engine torch")
+    # On a CPU it would compile a kernel that adds gradients in shared memory, for which it needs a C++ compiler, a
+    # minute, and a lock that a killed build leaves behind; gloo adds them, too.
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     if "RANK" not in os.environ:
         alone = {"RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": 1, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": _free_port()}
         os.environ.update({name: str(value) for name, value in alone.items()})
