@@ -49,10 +49,11 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
 }
 BY_CONTENT = {"cfic", "chunks", "free_extraction", "long_llmlingua"}  # calls follow from the text itself
 BY_DEPTH = {"cache_blend"}  # its calls name layers, of which the tiny decoder has fewer; test_reuse_methods.py
+TINY = {"kv_link": {"links": 2, "first_link": 10, "begin": 4, "end": 5}}  # ids that the tiny decoder has
 VARIANTS = [
     (name, options)
     for name in methods.names()
-    for options in [{}, *OPTIONS.get(name, [])]
+    for options in [TINY.get(name, {}), *OPTIONS.get(name, [])]
     if name not in BY_CONTENT | BY_DEPTH
 ]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import lm_references
 import tiny_models
 from ragauge import methods
 from ragauge.engines import LM, KVCache, Limits, ShapeLM, Span
@@ -240,6 +242,76 @@ def test_epic_without_tokens_drops_a_begin_of_text(plain_lm: LM) -> None:
     expected, _ = dense(plain_lm, graph, hide_begins(graph))
     _, logits = answered(plain_lm, variant("epic", tokens=0), prompt)
     torch.testing.assert_close(logits, expected[-1], **TOLERANCE)
+
+
+LINKED: dict[str, Any] = {"links": 2, "first_link": 86, "begin": 4, "end": 5}
+
+
+def trained(name: str, folder: Path) -> tuple[Any, LM]:
+    """A random checkpoint in the layout of a trained one, by transformers and by the decoder."""
+    model = lm_references.build(name)
+    model.save_pretrained(folder)
+    return model, lm_references.read(folder)
+
+
+def restated(model: Any, ids: list[int], segments: list[int]) -> Tensor:
+    """Logits (vocab,) of the last token by a dense mask: segment 0 sees all before it, another one itself alone."""
+    count = len(ids)
+    seen = [[k <= q and segments[q] in (0, segments[k]) for k in range(count)] for q in range(count)]
+    mask = torch.zeros(count, count).masked_fill(~torch.tensor(seen), -torch.inf)[None, None]
+    with torch.inference_mode():
+        logits: Tensor = model(torch.tensor([ids]), attention_mask=mask, position_ids=torch.arange(count)[None]).logits
+    return logits[0, -1]
+
+
+def small(ids: Sequence[int]) -> list[int]:
+    return [6 + token % 80 for token in ids]
+
+
+def short_vocabulary(prompt: Prompt) -> Prompt:
+    """The prompt in tokens of `lm_references`."""
+    parts = {name: small(getattr(prompt, name)) for name in ("preamble", "query", "task")}
+    return replace(prompt, documents=[small(ids) for ids in prompt.documents], **parts)
+
+
+def test_kv_link_is_the_papers_mask_on_a_checkpoint_like_its_own(tmp_path: Path) -> None:
+    """Llama 3.2's layout: preamble, links and question see all before them, a document sees itself."""
+    model, lm = trained("llama3", tmp_path)
+    prompt = short_vocabulary(tiny_prompt())
+    ids, segments = [*prompt.preamble, 4], [0] * (len(prompt.preamble) + 1)
+    for i, document in enumerate(prompt.documents):
+        ids += [*document, 86 + 2 * i, 87 + 2 * i]
+        segments += [i + 1] * len(document) + [0, 0]
+    ids += [5, *prompt.query, *prompt.task]
+    segments += [0] * (len(ids) - len(segments))
+    found, logits = answered(lm, variant("kv_link", **LINKED), prompt)
+    torch.testing.assert_close(logits, restated(model, ids, segments), **TOLERANCE)
+    assert len(found) == LIMITS.max_new_tokens
+
+
+@pytest.mark.parametrize(("layout", "marks"), [("llama3", ()), ("qwen2_tied", (3, 4))], ids=["blocks", "turbo_rag"])
+def test_naive_reuse_is_block_attention_and_turbo_rag(layout: str, marks: tuple[int, ...], tmp_path: Path) -> None:
+    """Every block sees itself, the last one all; TurboRAG's documents stand between two marks."""
+    model, lm = trained(layout, tmp_path)
+    lm.tokenizer = lambda text, add_special_tokens: {"input_ids": {"": [], "<d>": [3], "</d>": [4]}[text]}
+    prompt = short_vocabulary(tiny_prompt())
+    blocks = [[*marks[:1], *document, *marks[1:]] for document in prompt.documents]
+    question = [*prompt.query, *prompt.task]
+    ids = [token for block in (prompt.preamble, *blocks, question) for token in block]
+    segments = [i for i, block in enumerate([prompt.preamble, *blocks], 1) for _ in block] + [0] * len(question)
+    options = {"begin": "<d>", "end": "</d>"} if marks else {}
+    _, logits = answered(lm, variant("naive_reuse", **options), prompt)
+    torch.testing.assert_close(logits, restated(model, ids, segments), **TOLERANCE)
+
+
+@pytest.mark.parametrize("options", [{}, {**LINKED, "first_link": 258}, {**LINKED, "begin": 88}])
+def test_links_that_a_model_lacks_are_one_line(llama: LM, options: dict[str, Any]) -> None:
+    method = methods.make("kv_link", **options)
+    if reason := method.unsupported(llama):
+        assert "token ids up to" in reason
+        return
+    with pytest.raises(UserError, match=r"kv_link: 4 documents: link tokens up to id \d+ are not free"):
+        method.prepare(llama, tiny_prompt())
 
 
 def traced(lm: LM, asked: Variant, prompt: Prompt, decode: bool = False) -> tuple[list[Any], list[Any]]:

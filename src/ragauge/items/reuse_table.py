@@ -28,7 +28,7 @@ from ragauge.results.reads import ANY, Reads, defaults, every
 from ragauge.results.runs import Runs, Variant
 
 KEYS = ("model", "dataset", "method", "variant")
-STORED = ("parallel_windows", "ape", "naive_reuse", "epic", "cache_blend", "prophet_kv", "parallel_experts")
+STORED = ("parallel_windows", "ape", "naive_reuse", "kv_link", "epic", "cache_blend", "prophet_kv", "parallel_experts")
 METHODS = ("naive", "prompt_cache", *STORED, "compressed", "long_llmlingua", "prefix_tree")
 FLOOR = 0.1  # quality of the plain prompt below which differences tell nothing
 

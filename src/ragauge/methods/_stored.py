@@ -44,14 +44,17 @@ class Stored:
             cache.append(kept, Span(0, kept.length))
         return replace(self, cache=cache, documents=tuple(documents))
 
-    def assembled(self, prompt: Prompt, extra: int) -> Assembled:
+    def assembled(self, prompt: Prompt, extra: int, apart: int = 0) -> Assembled:
         """A copy in which every token stands where the plain prompt has it, with room for `extra` more.
 
         Keys are moved from where they are stored, in one step; both are traced as "move".
+
+        Args:
+            apart: positions left free behind each document.
         """
         started, start, stop = time.perf_counter(), self.preamble.stop, self.documents[-1].stop
         cache = self.engine.join(self.cache, [Span(0, stop)], extra)
-        places = list(accumulate(map(len, prompt.documents), initial=len(prompt.preamble)))
+        places = list(accumulate((len(ids) + apart for ids in prompt.documents), initial=len(prompt.preamble)))
         by = [at - old for at, old in zip(places, self.origins, strict=False)]
         cache.shift(
             Span(start, stop), [d for d, span in zip(by, self.documents, strict=True) for _ in range(len(span))]

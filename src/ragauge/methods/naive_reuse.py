@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from ragauge.engines.protocol import Capabilities, Capability, Limits, SpanEngine
@@ -18,13 +18,30 @@ class NaiveReuse(Method):
     The lower anchor of EPIC, CacheBlend, ProphetKV and FusionRAG ("full reuse", "full KV reuse"). Positions are the
     plain prompt's; what a document says of others is missing. Requires caches whose keys can be moved: rotated ones
     are rotated on, ALiBi's stay as they are.
+
+    On a model that was trained so it is Block-Attention (Ma et al., ICLR 2025, arXiv 2409.15355, section 2; catalog:
+    block-attention-8b) and TurboRAG with reordered positions (Lu et al., 2024, arXiv 2410.07590, section 3), whose
+    documents stand between `<|doc_start|>` and `<|doc_end|>`.
     """
 
     requires: ClassVar[Capabilities] = frozenset({Capability.SPANS})
 
+    begin: str = ""  # what every document begins with
+    end: str = ""  # what every document ends with
+
     def prepare(self, engine: SpanEngine, prompt: Prompt) -> Stored:
-        return read_apart(engine, prompt)
+        return read_apart(engine, self._marked(engine, prompt))
 
     def answer(self, engine: SpanEngine, state: Stored, prompt: Prompt, limits: Limits) -> Answer:
         room = len(prompt.query) + len(prompt.task) + limits.max_new_tokens
-        return state.assembled(prompt, room).answer([], limits)
+        return state.assembled(self._marked(engine, prompt), room).answer([], limits)
+
+    def required(self) -> Capabilities:
+        return self.requires | ({Capability.TEXT} if self.begin or self.end else set())
+
+    def _marked(self, engine: SpanEngine, prompt: Prompt) -> Prompt:
+        """The prompt with the marks around each document."""
+        if not (self.begin or self.end):
+            return prompt
+        begin, end = (engine.tokenizer(text, add_special_tokens=False)["input_ids"] for text in (self.begin, self.end))
+        return replace(prompt, documents=[[*begin, *ids, *end] for ids in prompt.documents])

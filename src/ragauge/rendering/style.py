@@ -85,6 +85,7 @@ METHODS = {
     "compressed": ("compressed", "#7A5195", "p"),
     "long_llmlingua": ("LongLLMLingua", "#66A61E", "h"),
     "prefix_tree": ("prefix tree", "#1B4F72", "s"),
+    "kv_link": ("KVLink", "#B15928", "X"),
     "closed_book": ("closed book", "#8C8C8C", "X"),
     "oracle": ("gold documents alone", "#8C8C8C", "h"),
     "cfic": ("CFIC", "#AA3377", "*"),

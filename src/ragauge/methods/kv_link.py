@@ -1,0 +1,69 @@
+"""KVLink (Yang et al., 2025, arXiv 2502.16002): trained link tokens join documents that were read apart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from ragauge.engines.protocol import Capabilities, Capability, Limits, Row, Span, SpanEngine
+from ragauge.errors import UserError
+from ragauge.methods._base import Answer, Method, generate
+from ragauge.methods._stored import Stored, read_apart
+from ragauge.prompts import Prompt, unit_steps
+
+
+@dataclass(frozen=True)
+class KVLink(Method):
+    """Stored documents in their places, each followed by link tokens, which see all that stands before them.
+
+    Section 3 of the paper; released code: UCSB-NLP-Chang/KVLink, `src/data/titan_preprocessor.py`. Every place of a
+    document in a prompt has links of its own, ids from `first_link` on; they are read with the question, so that what
+    a document lacks of the others before it can pass through them. The prompt has a token before the first document
+    and one behind the last document's links. The defaults are reserved tokens of Llama 3, on which the published
+    models (catalog: kvlink-1b, kvlink-3b) were trained, with 5 links; without links (KVLink-0) it is `naive_reuse`
+    between these two tokens. On a model that was not trained so, links are noise. Requires keys to be moved.
+    """
+
+    requires: ClassVar[Capabilities] = frozenset({Capability.SPANS})
+
+    links: Annotated[int, Field(ge=0)] = 5  # link tokens behind each document
+    first_link: Annotated[int, Field(ge=0)] = 128011  # id of the first document's first link
+    begin: Annotated[int, Field(ge=0)] = 128254  # id of the token before the documents
+    end: Annotated[int, Field(ge=0)] = 128255  # id of the token behind them
+
+    def unsupported(self, engine: SpanEngine) -> str | None:
+        largest = max(self.first_link + self.links, self.begin, self.end)
+        if largest < engine.shape.vocab:
+            return None
+        return f"token ids up to {largest}; the model has {engine.shape.vocab}; it must be trained with links"
+
+    def prepare(self, engine: SpanEngine, prompt: Prompt) -> Stored:
+        last = self.first_link + self.links * len(prompt.documents) - 1
+        taken = [token for token in (self.begin, self.end) if self.first_link <= token <= last]
+        if last >= engine.shape.vocab or taken:
+            raise UserError(f"kv_link: {len(prompt.documents)} documents: link tokens up to id {last} are not free")
+        return read_apart(engine, self._begun(prompt))
+
+    def answer(self, engine: SpanEngine, state: Stored, prompt: Prompt, limits: Limits) -> Answer:
+        begun, count = self._begun(prompt), len(prompt.documents)
+        stops = list(accumulate((len(ids) + self.links for ids in begun.documents), initial=len(begun.preamble)))
+        links = list(range(self.first_link, self.first_link + self.links * count))
+        at = [place for stop in stops[1:] for place in unit_steps(stop - self.links, self.links)]
+        question = [self.end, *begun.query, *begun.task]
+        room = len(links) + len(question) + limits.max_new_tokens
+        assembled = state.assembled(begun, room, apart=self.links)
+        row = Row(
+            [*links, *question],
+            [*at, *unit_steps(stops[-1], len(question))],
+            (Span(0, assembled.length),),
+            range(assembled.length, assembled.length + len(links) + len(question)),
+        )
+        read = engine.extend(assembled.cache, [row], stage="prompt", last_logits=True)
+        ids = generate(engine, assembled.cache, read.last_logits, float(stops[-1] + len(question)), limits)
+        return Answer(ids, kept=tuple(range(count)))
+
+    def _begun(self, prompt: Prompt) -> Prompt:
+        return replace(prompt, preamble=[*prompt.preamble, self.begin])
