@@ -172,7 +172,7 @@ def test_kernels_are_fixed_by_a_file_or_switched_off(tmp_path: Path, monkeypatch
     ("content", "says"),
     [
         ("[]", "not a table of kernels"),
-        ('{"kernels": {"int8": {}}}', "unknown dtype 'int8'; known: bfloat16, float16, float32"),
+        ('{"kernels": {"int4": {}}}', "unknown dtype 'int4'; did you mean 'int8'"),
         ('{"kernels": {"float32": {"product": {}}}}', "unknown class 'product'"),
         ('{"kernels": {"float32": {"product of 1 row": {"kernel": "widened"}}}}', "unknown kernel 'widened'"),
         ('{"kernels": {"float32": {"product of 1 row": 3}}}', "unknown kernel"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 
 import torch
 import torch.nn.functional as F
@@ -14,6 +14,8 @@ from ragauge.cost.flop import Layers
 from ragauge.cost.shape import Shape
 from ragauge.engines import kernels
 from ragauge.engines.cache import KVCache, Tempered, Watch
+from ragauge.engines.fused import FusedLayers, fused, takes
+from ragauge.engines.kernels.compiled import Matrix
 from ragauge.engines.layout import Layout
 from ragauge.engines.rope import alibi_bias, rotate, rotation
 
@@ -35,6 +37,15 @@ class Linear:
     def size(self) -> tuple[int, ...]:
         """(out, in)."""
         return tuple(self.weight.shape)
+
+    @property
+    def kept(self) -> torch.dtype:
+        """The type whose kernels multiply with it."""
+        return self.weight.dtype
+
+    def compiled(self) -> Matrix | None:
+        """As `compiled.c` multiplies with it; None where it does not."""
+        return Matrix.of(self.weight, self.bias)
 
     def __call__(self, x: Tensor) -> Tensor:
         return kernels.project(x, self.weight, self.bias)
@@ -125,12 +136,24 @@ class Decoder:
             part.layout.put(part.positions, part.cache.positions, 0)
             for by_head in part.cache.head_positions or ():
                 part.layout.put(part.positions.expand(by_head.shape[0], -1), by_head, 1)
-        besides = [partial(p.cache.beside, positions=p.positions) for p in parts if p.cache.beside is not None]
-        assert not besides or len(parts) == 1
-        x = self.through(x, self._attention(parts), besides[0] if besides else None, layers)
+        if x.device.type == "cpu" and takes(parts, self.weights.layers[0].qkv.kept) and self._fused is not None:
+            turn = self.turn(_joined([part.positions for part in parts]))
+            assert turn is not None
+            x = self._fused.read(x, turn, parts, layers)
+        else:
+            x = self._read(x, parts, layers)
         for part in parts:
             part.cache.length = part.layout.start + part.tokens
         return x
+
+    @cached_property
+    def _fused(self) -> FusedLayers | None:
+        return fused(self.weights.layers, self.shape)
+
+    def _read(self, x: Tensor, parts: Sequence[Part], layers: Layers) -> Tensor:
+        besides = [partial(p.cache.beside, positions=p.positions) for p in parts if p.cache.beside is not None]
+        assert not besides or len(parts) == 1
+        return self.through(x, self._attention(parts), besides[0] if besides else None, layers)
 
     def embedded(self, ids: Tensor) -> Tensor:
         """Token ids (token,) -> the states (token, d_model) that the first layer reads."""

@@ -24,6 +24,8 @@ from torch import Tensor
 from ragauge.cost.hardware import WEIGHTS
 from ragauge.engines import kernels
 from ragauge.engines.decoder import Linear
+from ragauge.engines.kernels import compiled
+from ragauge.engines.kernels.compiled import Matrix
 from ragauge.engines.rounding import LARGEST, LEAST, rounded
 from ragauge.errors import UserError, unknown
 
@@ -53,6 +55,7 @@ class Int8Linear(Linear):
 
     scale: Tensor  # (out,), fp32
     packed: bool = False  # `weight` is in oneDNN's own layout, whose size reads (in, out)
+    few: Matrix | None = None  # what few tokens are multiplied with where that is faster
 
     @property
     def size(self) -> tuple[int, ...]:
@@ -60,9 +63,24 @@ class Int8Linear(Linear):
 
     def __call__(self, x: Tensor) -> Tensor:
         """(token, in) -> (token, out)."""
+        if self.few is not None and kernels.chosen(torch.int8, x.shape[0]) == kernels.COMPILED:
+            return compiled.multiply(self.few, x)
+        return self.many(x)
+
+    def many(self, x: Tensor) -> Tensor:
+        """The same for any number of tokens, by torch's operators."""
         scale = x.abs().amax(1, keepdim=True).float().clamp_min_(LEAST).mul_(1 / LARGEST)
         y = self._packed(x, scale) if self.packed else self._plain(x, scale)
         return y if self.bias is None else y + self.bias
+
+    @property
+    def kept(self) -> torch.dtype:
+        """See `Linear`."""
+        return torch.int8
+
+    def compiled(self) -> Matrix | None:
+        """See `Linear`."""
+        return self.few
 
     def _packed(self, x: Tensor, scale: Tensor) -> Tensor:
         moved = (x * scale.reciprocal()).add_(ZERO + 0.5).to(torch.uint8)  # rounds: all of them are positive
@@ -92,12 +110,26 @@ class Int8WeightOnly(Linear):
             y = kernels.project(x, self.weight.to(x.dtype)) * self.scale.to(x.dtype)
         return y if self.bias is None else y + self.bias
 
+    def compiled(self) -> Matrix | None:
+        """See `Linear`: none, as its activations stay floating-point numbers."""
+        return None
 
-def int8(linear: Linear) -> Int8Linear:
-    """A linear layer with its weights in 8 bits, for activations in 8 bits."""
+
+def int8(linear: Linear, few: bool = False) -> Int8Linear:
+    """A linear layer with its weights in 8 bits, for activations in 8 bits.
+
+    Args:
+        few: keep them as `compiled.c` takes them, too, whatever the kernels of this process are.
+    """
     weight, scale = rounded(linear.weight)
-    packed = packs()
-    return Int8Linear(_pack(weight) if packed else weight, linear.bias, scale=scale[:, 0], packed=packed)
+    packed, scale = packs(), scale[:, 0].contiguous()
+    matrix = compiled.Matrix.of(weight, linear.bias, scale) if few or _compiles() else None
+    return Int8Linear(_pack(weight) if packed else weight, linear.bias, scale=scale, packed=packed, few=matrix)
+
+
+def _compiles() -> bool:
+    """Whether a matrix is kept as `compiled.c` takes it, beside what many tokens are multiplied with."""
+    return any(kernels.chosen(torch.int8, rows) == kernels.COMPILED for rows in (1, compiled.MOST_ROWS))
 
 
 def int8_weight_only(linear: Linear) -> Int8WeightOnly:

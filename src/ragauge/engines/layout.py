@@ -12,6 +12,15 @@ from ragauge.engines.cache import KVCache, merge
 from ragauge.engines.protocol import Row, Span
 from ragauge.engines.rounding import Int8Slots, Slots, rounded
 
+FEW = 16  # tokens of which a layout says what each attends to
+Run = tuple[int, int, int]
+"""Where a new token's key goes, and the first and the number of the slots that it attends to."""
+
+
+def following(start: int, new: int) -> tuple[Run, ...] | None:
+    """Of new tokens that each attend to all before it."""
+    return tuple((start + i, 0, start + i + 1) for i in range(new)) if new <= FEW else None
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -29,6 +38,7 @@ class Layout:
     mask: Tensor | None  # (row, 1, query, key) bool, True where attended; None: all, or causal when past is empty
     slots: Tensor | None = None  # (new token,): where the new tokens go; None: from `start` on
     every: int | None = None  # each row's keys lie in the cache this many slots after those of the row before; a view
+    runs: tuple[Run, ...] | None = None  # of few tokens that each attend to a run of slots; None: others
 
     @property
     def rows(self) -> int:
@@ -99,7 +109,8 @@ def lay_out(rows: Sequence[Row], cache: KVCache) -> Layout:
     lengths = tuple(len(r.ids) for r in rows)
     past = tuple(r.past_length for r in rows)
     if len(rows) == 1 and merge(rows[0].past) in ((), (Span(0, start),)) and past[0] == start:
-        return Layout(start, lengths, past, True, None, None, _lower_right(lengths[0], start, cache.positions.device))
+        mask = _lower_right(lengths[0], start, cache.positions.device)
+        return Layout(start, lengths, past, True, None, None, mask, runs=following(start, lengths[0]))
     dense = len(set(lengths)) == 1
     return Layout(
         start,
@@ -165,6 +176,7 @@ def lay_out_steps(past: Sequence[int | None], every: int, device: torch.device) 
     keys = torch.arange(int(max(tokens or 0 for tokens in past)) + 1, device=device)
     mask = (keys <= lengths[:, None])[:, None, None]
     dense = len(rows) == len(past)
+    runs = tuple((row * every + n, row * every, n + 1) for row, n in enumerate(past) if n is not None)
     return Layout(
         0,
         tuple(int(tokens is not None) for tokens in past),
@@ -175,6 +187,7 @@ def lay_out_steps(past: Sequence[int | None], every: int, device: torch.device) 
         mask if len(set(past)) > 1 else None,
         slots,
         every,
+        runs,
     )
 
 

@@ -92,7 +92,7 @@ def load(
         from ragauge.engines.fastest import fastest
 
         dtype = fastest(device, threads)
-    _choose_kernels(target, _dtype(dtype))
+    _choose_kernels(target, _dtype(dtype), weights)
     _check_kv(kv, target)
     decoder = Decoder(shape, read_weights(folder, _dtype(dtype), target, weights))
     return LM(decoder, load_tokenizer(folder), weights, kv)
@@ -110,7 +110,7 @@ def random_lm(
 ) -> LM:
     """A decoder of this shape with random weights and no tokenizer."""
     _set_threads(threads)
-    _choose_kernels(_device(device), _dtype(dtype))
+    _choose_kernels(_device(device), _dtype(dtype), weights)
     _check_kv(kv, _device(device))
     drawn = random_weights(shape, _dtype(dtype), _device(device), seed, weights)
     return LM(Decoder(shape, drawn), weights=weights, kv=kv)
@@ -123,9 +123,9 @@ def _check_kv(kv: str, device: torch.device) -> None:
         raise UserError(f"kv {kv!r} is not available on device {device.type!r}; known there: full")
 
 
-def _choose_kernels(device: torch.device, dtype: torch.dtype) -> None:
+def _choose_kernels(device: torch.device, dtype: torch.dtype, weights: str) -> None:
     if device.type == "cpu":
-        use(measured.choice(dtype))
+        use(measured.choice(dtype, weights=weights))
 
 
 def _dtype(name: str) -> torch.dtype:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ragauge.engines.cache import KVCache
 from ragauge.engines.decoder import Decoder, Part
-from ragauge.engines.layout import Layout, lay_out, lay_out_in_place, lay_out_tree
+from ragauge.engines.layout import Layout, following, lay_out, lay_out_in_place, lay_out_tree
 from ragauge.engines.observation import AttentionMean
 from ragauge.engines.protocol import Extension, Observed, Row, Span
 
@@ -91,7 +91,8 @@ class Passes:
     ) -> Requests[list[int]]:
         """The requests of `RecordedEngine.decode`, a token at a time."""
         while len(ids) < most and not (ended and ended(ids)):
-            layout = Layout(cache.length, (1,), (cache.length,), True, None, None, None)
+            past = cache.length
+            layout = Layout(past, (1,), (past,), True, None, None, None, runs=following(past, 1))
             at = torch.tensor([position + len(ids) - 1], dtype=torch.float32, device=self.device)
             x = self.decoder.embedded(torch.tensor(ids[-1:], device=self.device))
             states = yield Piece(x, Part(at, cache, layout))

@@ -13,7 +13,7 @@ from ragauge.verbs import _options as options
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--dtypes", type=options.names, default=["float32", "bfloat16"], metavar="A,B", help="float32,bfloat16"
+        "--dtypes", type=options.names, default=["float32", "bfloat16"], metavar="A,B", help="float32,bfloat16,int8"
     )
     parser.add_argument("--threads", type=options.count, metavar="N", help="default: torch's own choice")
     parser.add_argument("--again", action="store_true", help="measure again, on a quiet machine for example")
@@ -25,8 +25,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     for name in args.dtypes:
-        if name not in DTYPES:
-            raise unknown("dtype", name, DTYPES, "--dtypes")
+        if name not in (known := (*DTYPES, "int8")):
+            raise unknown("dtype", name, known, "--dtypes")
     import torch
 
     from ragauge.engines.kernels import measured

@@ -13,8 +13,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ragauge.cost.machine import engines_state
-from ragauge.engines.kernels.candidates import ATTENTIONS, PRODUCTS
+from ragauge.engines.kernels.candidates import ATTENTIONS, COMPILED, PRODUCTS
 from ragauge.engines.kernels.choice import DEFAULT, Choice, Classes
+
+__all__ = ["COMPILED", "DEFAULT", "active", "attend", "chosen", "project", "use"]
 
 _active = DEFAULT
 
@@ -31,9 +33,14 @@ def active() -> Choice:
     return _active
 
 
+def chosen(dtype: torch.dtype, rows: int) -> str:
+    """The kernel of products with matrices of a type on a CPU."""
+    return _active.of(dtype, Classes.product(rows))
+
+
 def project(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """(token, in), (out, in) -> (token, out)."""
-    name = "plain" if _torch_alone(weight) else _active.of(weight.dtype, Classes.product(x.shape[0]))
+    name = "plain" if _torch_alone(weight) else chosen(weight.dtype, x.shape[0])
     if name == "plain":
         return F.linear(x, weight, bias)
     return PRODUCTS[name].run(x, weight, bias)

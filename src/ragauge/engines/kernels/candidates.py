@@ -5,13 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ragauge.engines.kernels import compiled
+
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 HALVES = FLOATS[1:]
+MEASURED = (*FLOATS, torch.int8)  # types of matrices that kernels are chosen for
+COMPILED = "compiled"  # needs a C compiler; where it computes a decoder's products, it computes all of a layer
 
 Product = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 """(token, in), (out, in), (out,) or None -> (token, out)."""
@@ -66,6 +71,12 @@ def _widened(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return F.linear(x.float(), weight.float(), None if bias is None else bias.float()).to(x.dtype)
 
 
+def _compiled(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """By `compiled.c`, which sums in float32."""
+    matrix = compiled.Matrix.of(weight, bias)
+    return F.linear(x, weight, bias) if matrix is None else compiled.multiply(matrix, x)
+
+
 PRODUCTS: dict[str, Kernel] = {
     "plain": Kernel(F.linear),
     "native": Kernel(_without_onednn(F.linear)),
@@ -74,6 +85,22 @@ PRODUCTS: dict[str, Kernel] = {
     "parts": Kernel(_parts, (torch.float32,), most=1),
     "onednn": Kernel(_onednn),
     "widened": Kernel(_widened, HALVES),
+    COMPILED: Kernel(_compiled, (torch.float32, torch.bfloat16), most=compiled.MOST_ROWS),
+}
+
+
+def _int8(linear: Any, x: Tensor) -> Tensor:
+    product: Tensor = linear.many(x)
+    return product
+
+
+def _int8_compiled(linear: Any, x: Tensor) -> Tensor:
+    return compiled.multiply(linear.few, x)
+
+
+INT8_PRODUCTS: dict[str, Kernel] = {  # of an `int8.Int8Linear` and its input
+    "plain": Kernel(_int8, (torch.int8,)),
+    COMPILED: Kernel(_int8_compiled, (torch.int8,), most=compiled.MOST_ROWS),
 }
 
 

@@ -57,7 +57,8 @@ class Choice:
 
     def digest(self, dtype: torch.dtype) -> str:
         """A name of the choice for a data type: numbers of equal choices are equal bit for bit."""
-        return hashlib.sha256(json.dumps(self.named(dtype)).encode()).hexdigest()[:16]
+        chosen = {**self.named(dtype), **self.named(torch.int8)}
+        return hashlib.sha256(json.dumps(chosen).encode()).hexdigest()[:16]
 
 
 DEFAULT = Choice("default")

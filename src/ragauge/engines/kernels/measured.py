@@ -19,8 +19,8 @@ from torch import Tensor
 
 from ragauge.assets import store
 from ragauge.cost.machine import competing_load, cpu_model
-from ragauge.engines.kernels import candidates
-from ragauge.engines.kernels.candidates import ATTENTIONS, PRODUCTS, Kernel
+from ragauge.engines.kernels import candidates, compiled
+from ragauge.engines.kernels.candidates import ATTENTIONS, COMPILED, INT8_PRODUCTS, PRODUCTS, Kernel
 from ragauge.engines.kernels.choice import ALL, Choice, Classes
 from ragauge.errors import UserError, unknown
 from ragauge.io.files import write_file
@@ -42,10 +42,11 @@ LOADED, LOADED_S = 0.25, 3600.0  # a table made under more than this load is mea
 Task = Callable[[Kernel], object]
 
 
-def choice(dtype: torch.dtype, setting: str | None = None) -> Choice:
+def choice(dtype: torch.dtype, setting: str | None = None, weights: str = "full") -> Choice:
     """The kernels for the data type on this machine with torch's present number of threads.
 
     Args:
+        weights: how matrices are kept, one of `cost.hardware.WEIGHTS`.
         setting: default (torch's own), measured, or the file of a table, as `ragauge kernels --out` writes it; None:
             what the environment variable RAGAUGE_KERNELS says, else measured.
 
@@ -57,7 +58,7 @@ def choice(dtype: torch.dtype, setting: str | None = None) -> Choice:
         return Choice("default")
     if setting != "measured":
         return read(Path(setting))
-    return Choice("measured", kept(dtype))
+    return Choice("measured", {**kept(dtype), **(kept(torch.int8) if weights == "int8" else {})})
 
 
 def kept(dtype: torch.dtype, again: bool = False) -> dict[str, Any]:
@@ -102,7 +103,7 @@ def check(table: Any, place: str) -> None:
     if not isinstance(table, Mapping):
         raise UserError(f"{place}: an object by dtype is needed, not {type(table).__name__}")
     for dtype, rows in table.items():
-        if dtype not in (known := [str(one).removeprefix("torch.") for one in candidates.FLOATS]):
+        if dtype not in (known := [str(one).removeprefix("torch.") for one in candidates.MEASURED]):
             raise unknown("dtype", dtype, known, place)
         for what, row in rows.items() if isinstance(rows, Mapping) else ():
             if what not in ALL:
@@ -115,9 +116,13 @@ def check(table: Any, place: str) -> None:
 
 def valid(what: str, dtype: torch.dtype) -> dict[str, Kernel]:
     """The candidates of a class in a data type."""
-    every = ATTENTIONS if what in (Classes.QUERY, Classes.QUERIES) else PRODUCTS
+    products = INT8_PRODUCTS if dtype == torch.int8 else PRODUCTS
+    every = ATTENTIONS if what in (Classes.QUERY, Classes.QUERIES) else products
     least = {Classes.ONE: 1, Classes.QUERY: 1, Classes.FEW: 16}.get(what, 17)
-    return {name: kernel for name, kernel in every.items() if dtype in kernel.dtypes and kernel.most >= least}
+    found = {name: kernel for name, kernel in every.items() if dtype in kernel.dtypes and kernel.most >= least}
+    if COMPILED in found and compiled.library() is None:
+        del found[COMPILED]
+    return found
 
 
 def machine() -> dict[str, Any]:
@@ -128,13 +133,15 @@ def machine() -> dict[str, Any]:
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
         "code": file_sha256(Path(candidates.__file__))[:12],
+        "compiled": compiled.about(),
     }
 
 
 @torch.inference_mode()
 def measure(dtype: torch.dtype) -> dict[str, Any]:
     """Class -> the kernel that is chosen, each candidate's least seconds, and the share of the machine others took."""
-    return {what: _measured(valid(what, dtype), task) for what, task in _tasks(dtype).items()}
+    tasks = _int8_tasks() if dtype == torch.int8 else _tasks(dtype)
+    return {what: _measured(valid(what, dtype), task) for what, task in tasks.items()}
 
 
 def _measured(kernels: Mapping[str, Kernel], task: Task) -> dict[str, Any]:
@@ -194,6 +201,20 @@ def _tasks(dtype: torch.dtype) -> dict[str, Task]:
         Classes.QUERY: attention(1, keys, False),
         Classes.QUERIES: attention(QUERIES, [x[:, :, :QUERIES] for x in keys[:2]], True),
     }
+
+
+def _int8_tasks() -> dict[str, Task]:
+    """The same products with matrices of 8-bit integers; many rows are always torch's."""
+    from ragauge.engines.decoder import Linear
+    from ragauge.engines.int8 import int8
+
+    linears = [int8(Linear(torch.full(size, 0.01)), few=True) for _ in range(COLD_LAYERS) for size in LAYER]
+
+    def product(rows: int) -> Task:
+        states = {width: torch.full((rows, width), 0.01) for _, width in LAYER}
+        return lambda kernel: [kernel.run(one, states[one.size[1]]) for one in linears]
+
+    return {Classes.ONE: product(1), Classes.FEW: product(FEW_ROWS)}
 
 
 def table_path() -> Path:

@@ -1,0 +1,488 @@
+/* A few tokens through layers of a decoder, and products of a few rows: one call in place of some tens of operators a
+ * layer. Everything is computed in float32 whatever weights and caches are kept in; products of 8-bit integers are exact.
+ * `compiled.py` calls it and says what the structures hold. All threads run a pass together and wait for each other
+ * between its steps; what is cheap, such as a norm, every thread computes for itself.
+ */
+#include <math.h>
+#include <omp.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#ifdef __AVX512F__
+#include <immintrin.h>
+#define LANES 16
+#define TOKENS 4 /* that a block of a product has at most */
+#else
+#define LANES 8
+#define TOKENS 2
+#endif
+#define ROWS 4   /* of a matrix, that are multiplied together */
+#define CHUNK 128 /* keys that a task of an attention has at most */
+#define INLINE static inline __attribute__((always_inline))
+
+typedef float floats __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+typedef int32_t ints __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+typedef uint32_t words __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+typedef uint16_t halves __attribute__((vector_size(2 * LANES), aligned(2), may_alias));
+typedef int8_t bytes __attribute__((vector_size(LANES), aligned(1), may_alias));
+
+enum { FLOAT32, BFLOAT16, INT8 };
+
+typedef struct {
+    const void *weight;   /* (out, in) */
+    const float *scale;   /* (out,): of 8-bit integers */
+    const int32_t *moved; /* (out,): 128 times the sum of a row, of INT8 */
+    const float *bias;    /* (out,) or null */
+    int64_t out, in, kind;
+} Matrix;
+
+typedef struct {
+    Matrix qkv, out, up, down;                       /* rows of up: the gate, then the value */
+    const float *attention_norm, *mlp_norm;          /* (width,) */
+    const float *q_norm, *k_norm;                    /* (dim,) or null */
+    int64_t heads, kv_heads;
+} Layer;
+
+typedef struct {
+    void *k, *v;                 /* (kv_head, slot, dim) */
+    float *k_scale, *v_scale;    /* (kv_head, slot): of 8-bit integers */
+    int64_t slots, kind;
+} Cache;
+
+typedef struct {
+    int64_t cache, slot;  /* where its key and value go */
+    int64_t first, keys;  /* the slots that it attends to, its own included */
+} Token;
+
+/* --- vectors --- */
+
+INLINE floats all(float x) { return (floats){0} + x; }
+
+INLINE float sum(floats x) {
+#ifdef __AVX512F__
+    return _mm512_reduce_add_ps((__m512)x);
+#else
+    float y = 0;
+    for (int i = 0; i < LANES; i++) y += x[i];
+    return y;
+#endif
+}
+
+INLINE floats read(const void *at, int64_t index, int kind) {
+    if (kind == FLOAT32) return *(const floats *)((const float *)at + index);
+    if (kind == BFLOAT16)
+        return (floats)(__builtin_convertvector(*(const halves *)((const uint16_t *)at + index), words) << 16);
+    return __builtin_convertvector(__builtin_convertvector(*(const bytes *)((const int8_t *)at + index), ints), floats);
+}
+
+INLINE float read_one(const void *at, int64_t index, int kind) {
+    if (kind == FLOAT32) return ((const float *)at)[index];
+    if (kind == BFLOAT16) {
+        uint32_t word = (uint32_t)((const uint16_t *)at)[index] << 16;
+        float x;
+        memcpy(&x, &word, 4);
+        return x;
+    }
+    return ((const int8_t *)at)[index];
+}
+
+INLINE floats exponential(floats x) { /* of x <= 0; within 2 units in the last place */
+    words under = (words)(x < -87.0f);
+    floats n = x * 1.44269504f + 12582912.0f; /* rounds */
+    n -= 12582912.0f;
+    floats r = x - n * 0.693359375f + n * 2.12194440e-4f;
+    floats y = r * 1.9875691500e-4f + 1.3981999507e-3f;
+    y = y * r + 8.3334519073e-3f;
+    y = y * r + 4.1665795894e-2f;
+    y = y * r + 1.6666665459e-1f;
+    y = y * r + 5.0000001201e-1f;
+    y = y * r * r + r + 1.0f;
+    ints power = (__builtin_convertvector(n, ints) + 127) << 23;
+    return (floats)((words)(y * (floats)power) & ~under);
+}
+
+/* --- products --- */
+
+INLINE void block(const Matrix *m, const float *x, float *y, int64_t row, int rows, int tokens, int add, int kind) {
+    const int64_t in = m->in, whole = in - in % LANES;
+    const int size = kind == FLOAT32 ? 4 : kind == BFLOAT16 ? 2 : 1;
+    const char *w[ROWS];
+    floats part[ROWS][TOKENS];
+    for (int r = 0; r < rows; r++) {
+        w[r] = (const char *)m->weight + (row + r) * in * size;
+        for (int t = 0; t < tokens; t++) part[r][t] = all(0);
+    }
+    for (int64_t i = 0; i < whole; i += LANES) {
+        floats those[TOKENS];
+        for (int t = 0; t < tokens; t++) those[t] = *(const floats *)(x + t * in + i);
+        for (int r = 0; r < rows; r++) {
+            floats these = read(w[r], i, kind);
+            for (int t = 0; t < tokens; t++) part[r][t] += these * those[t];
+        }
+    }
+    for (int r = 0; r < rows; r++)
+        for (int t = 0; t < tokens; t++) {
+            float z = sum(part[r][t]);
+            for (int64_t i = whole; i < in; i++) z += read_one(w[r], i, kind) * x[t * in + i];
+            if (m->bias) z += m->bias[row + r];
+            float *at = y + t * m->out + row + r;
+            *at = add ? *at + z : z;
+        }
+}
+
+/* Activations as unsigned integers, 128 above what is meant. */
+INLINE void block_int8(const Matrix *m, const uint8_t *x, const float *scale, float *y, int64_t row, int rows,
+                       int tokens, int add) {
+    const int64_t in = m->in;
+    const int8_t *w[ROWS];
+    int32_t total[ROWS][TOKENS];
+    int64_t whole = 0;
+    for (int r = 0; r < rows; r++) w[r] = (const int8_t *)m->weight + (row + r) * in;
+#ifdef __AVX512VNNI__
+    __m512i part[ROWS][TOKENS];
+    whole = in - in % 64;
+    for (int r = 0; r < rows; r++)
+        for (int t = 0; t < tokens; t++) part[r][t] = _mm512_setzero_si512();
+    for (int64_t i = 0; i < whole; i += 64) {
+        __m512i those[TOKENS];
+        for (int t = 0; t < tokens; t++) those[t] = _mm512_loadu_si512(x + t * in + i);
+        for (int r = 0; r < rows; r++) {
+            __m512i these = _mm512_loadu_si512(w[r] + i);
+            for (int t = 0; t < tokens; t++) part[r][t] = _mm512_dpbusd_epi32(part[r][t], those[t], these);
+        }
+    }
+    for (int r = 0; r < rows; r++)
+        for (int t = 0; t < tokens; t++) total[r][t] = _mm512_reduce_add_epi32(part[r][t]);
+#else
+    for (int r = 0; r < rows; r++)
+        for (int t = 0; t < tokens; t++) total[r][t] = 0;
+#endif
+    for (int r = 0; r < rows; r++)
+        for (int t = 0; t < tokens; t++) {
+            int32_t rest = 0;
+            for (int64_t i = whole; i < in; i++) rest += (int16_t)x[t * in + i] * (int16_t)w[r][i];
+            float z = (float)(total[r][t] + rest - m->moved[row + r]) * m->scale[row + r] * scale[t];
+            if (m->bias) z += m->bias[row + r];
+            float *at = y + t * m->out + row + r;
+            *at = add ? *at + z : z;
+        }
+}
+
+typedef struct { /* what a product multiplies with: (token, in) */
+    const float *x;
+    const uint8_t *rounded;
+    const float *scale; /* (token,) */
+} Input;
+
+INLINE void some(const Matrix *m, Input in, float *y, int64_t row, int rows, int tokens, int add, int kind, int64_t t) {
+    if (kind == INT8)
+        block_int8(m, in.rounded + t * m->in, in.scale + t, y + t * m->out, row, rows, tokens, add);
+    else
+        block(m, in.x + t * m->in, y + t * m->out, row, rows, tokens, add, kind);
+}
+
+INLINE void rows_of(const Matrix *m, Input in, float *y, int64_t tokens, int64_t from, int64_t to, int add, int kind) {
+    for (int64_t row = from; row < to; row += ROWS) {
+        const int full = row + ROWS <= to;
+        int64_t t = 0;
+        for (; full && t + TOKENS <= tokens; t += TOKENS) some(m, in, y, row, ROWS, TOKENS, add, kind, t);
+        for (; full && t < tokens; t++) some(m, in, y, row, ROWS, 1, add, kind, t);
+        for (int64_t r = row; !full && r < to; r++)
+            for (int64_t u = 0; u < tokens; u++) some(m, in, y, r, 1, 1, add, kind, u);
+    }
+}
+
+/* y (token, out) = or += x W' + b, of the matrix's rows from .. to. */
+static void multiply(const Matrix *m, Input in, float *y, int64_t tokens, int64_t from, int64_t to, int add) {
+    if (m->kind == FLOAT32) rows_of(m, in, y, tokens, from, to, add, FLOAT32);
+    if (m->kind == BFLOAT16) rows_of(m, in, y, tokens, from, to, add, BFLOAT16);
+    if (m->kind == INT8) rows_of(m, in, y, tokens, from, to, add, INT8);
+}
+
+/* The activations of a product with an INT8 matrix: a scale a token, its largest magnitude over 127. */
+static void quantise(const float *x, uint8_t *q, float *scale, int64_t tokens, int64_t width) {
+    for (int64_t t = 0; t < tokens; t++, x += width, q += width) {
+        float largest = 1e-20f;
+        int64_t i = 0;
+#ifdef __AVX512F__
+        __m512 most = _mm512_setzero_ps();
+        for (; i + 16 <= width; i += 16) most = _mm512_max_ps(most, _mm512_abs_ps(_mm512_loadu_ps(x + i)));
+        largest = fmaxf(largest, _mm512_reduce_max_ps(most));
+#endif
+        for (; i < width; i++) largest = fmaxf(largest, fabsf(x[i]));
+        scale[t] = largest * (1.0f / 127);
+        float by = 1 / scale[t];
+        i = 0;
+#ifdef __AVX512F__
+        for (; i + 16 <= width; i += 16) {
+            __m512 y = _mm512_fmadd_ps(_mm512_loadu_ps(x + i), _mm512_set1_ps(by), _mm512_set1_ps(128.5f));
+            _mm_storeu_si128((__m128i *)(q + i), _mm512_cvtepi32_epi8(_mm512_cvttps_epi32(y)));
+        }
+#endif
+        for (; i < width; i++) q[i] = (uint8_t)(x[i] * by + 128.5f);
+    }
+}
+
+typedef struct { /* of one thread */
+    float *x;
+    uint8_t *rounded;
+    float *scale;
+} Own;
+
+INLINE Input input(const Matrix *m, const float *x, Own own, int64_t tokens) {
+    if (m->kind == INT8) quantise(x, own.rounded, own.scale, tokens, m->in);
+    return (Input){x, own.rounded, own.scale};
+}
+
+INLINE void share(int64_t all, int64_t of, int64_t *from, int64_t *to) { /* whole multiples of `of`, but the last */
+    const int64_t parts = omp_get_num_threads(), mine = omp_get_thread_num(), groups = (all + of - 1) / of;
+    *from = groups * mine / parts * of;
+    *to = groups * (mine + 1) / parts * of;
+    if (*to > all) *to = all;
+}
+
+static Own own(int64_t tokens, int64_t width) {
+    char *at = aligned_alloc(64, ((tokens * (5 * width + 4) + 63) / 64 + 1) * 64);
+    return (Own){(float *)at, (uint8_t *)at + 4 * tokens * width + 4 * tokens, (float *)at + tokens * width};
+}
+
+/* (token, in) -> (token, out) */
+void product(const Matrix *m, const float *x, float *y, int64_t tokens, int threads) {
+#pragma omp parallel num_threads(threads)
+    {
+        int64_t from, to;
+        Own mine = own(tokens, m->in);
+        share(m->out, ROWS, &from, &to);
+        multiply(m, input(m, x, mine, tokens), y, tokens, from, to, 0);
+        free(mine.x);
+    }
+}
+
+/* --- steps of a layer --- */
+
+static void norm(const float *x, const float *weight, float *y, int64_t width, float eps) {
+    floats squares = all(0);
+    int64_t i = 0;
+    for (; i + LANES <= width; i += LANES) squares += *(const floats *)(x + i) * *(const floats *)(x + i);
+    float total = sum(squares);
+    for (; i < width; i++) total += x[i] * x[i];
+    const float by = 1 / sqrtf(total / width + eps);
+    for (i = 0; i < width; i++) y[i] = x[i] * by * weight[i];
+}
+
+INLINE void turn(float *x, const float *cos, const float *sin, int64_t dim) { /* half-split, the first sines negated */
+    for (int64_t i = 0, half = dim / 2; i < half; i++) {
+        const float a = x[i], b = x[i + half];
+        x[i] = a * cos[i] + b * sin[i];
+        x[i + half] = b * cos[i + half] + a * sin[i + half];
+    }
+}
+
+static void keep(void *into, float *scale, int64_t slot, const float *x, int64_t dim, int64_t kind) {
+    if (kind == FLOAT32) memcpy((float *)into + slot * dim, x, dim * sizeof *x);
+    if (kind == BFLOAT16)
+        for (int64_t i = 0; i < dim; i++) {
+            uint32_t word;
+            memcpy(&word, x + i, 4);
+            ((uint16_t *)into)[slot * dim + i] = (word + 0x7fff + (word >> 16 & 1)) >> 16; /* to even */
+        }
+    if (kind == INT8) {
+        float largest = 1e-20f;
+        for (int64_t i = 0; i < dim; i++) largest = fmaxf(largest, fabsf(x[i]));
+        scale[slot] = largest * (1.0f / 127);
+        for (int64_t i = 0; i < dim; i++) ((int8_t *)into)[slot * dim + i] = (int8_t)rintf(x[i] / scale[slot]);
+    }
+}
+
+/* Softmax over some keys of one query: `part` is the largest score, the sum of weights, and the weighted values. */
+INLINE void attend(const float *q, const void *k, const void *v, const float *k_scale, const float *v_scale,
+                   int64_t keys, int64_t dim, float *part, int kind) {
+    float weight[CHUNK + LANES];
+    float most = -INFINITY, total = 0;
+    for (int64_t j = 0; j < keys; j++) {
+        floats product = all(0);
+        for (int64_t i = 0; i < dim; i += LANES) product += *(const floats *)(q + i) * read(k, j * dim + i, kind);
+        weight[j] = sum(product);
+        if (kind == INT8) weight[j] *= k_scale[j];
+        if (weight[j] > most) most = weight[j];
+    }
+    for (int64_t j = keys; j < keys + LANES; j++) weight[j] = -INFINITY;
+    floats sums = all(0);
+    for (int64_t j = 0; j < keys; j += LANES) {
+        floats one = exponential(*(floats *)(weight + j) - most);
+        sums += one;
+        *(floats *)(weight + j) = one;
+    }
+    total = sum(sums);
+    part[0] = most;
+    part[1] = total;
+    if (kind == INT8)
+        for (int64_t j = 0; j < keys; j++) weight[j] *= v_scale[j];
+    for (int64_t first = 0; first < dim; first += 4 * LANES) { /* so many sums stay in registers */
+        const int64_t width = dim - first < 4 * LANES ? dim - first : 4 * LANES;
+        if (width == 4 * LANES) {
+            floats a = all(0), b = all(0), c = all(0), d = all(0);
+            for (int64_t j = 0; j < keys; j++) {
+                const int64_t at = j * dim + first;
+                a += weight[j] * read(v, at, kind);
+                b += weight[j] * read(v, at + LANES, kind);
+                c += weight[j] * read(v, at + 2 * LANES, kind);
+                d += weight[j] * read(v, at + 3 * LANES, kind);
+            }
+            floats *into = (floats *)(part + 2 + first);
+            into[0] = a, into[1] = b, into[2] = c, into[3] = d;
+        } else
+            for (int64_t i = first; i < first + width; i += LANES) {
+                floats a = all(0);
+                for (int64_t j = 0; j < keys; j++) a += weight[j] * read(v, j * dim + i, kind);
+                *(floats *)(part + 2 + i) = a;
+            }
+    }
+}
+
+INLINE int64_t chunks(int64_t keys) { return (keys + CHUNK - 1) / CHUNK; }
+
+/* Parts (token, head, chunk, 2 + dim) of all queries, which the threads share. */
+static void attend_parts(const Layer *layer, const Cache *caches, const Token *tokens, int64_t count, const float *qkv,
+                         float *parts, int64_t dim, int64_t room) {
+    const int64_t kv = layer->kv_heads, group = layer->heads / kv, width = (layer->heads + 2 * kv) * dim;
+    int64_t from, to, all = 0, task = 0;
+    for (int64_t t = 0; t < count; t++) all += kv * chunks(tokens[t].keys);
+    share(all, 1, &from, &to);
+    for (int64_t t = 0; t < count; t++)
+        for (int64_t g = 0; g < kv; g++)
+            for (int64_t c = 0; c < chunks(tokens[t].keys); c++, task++) {
+                if (task < from || task >= to) continue;
+                const Cache *cache = caches + tokens[t].cache;
+                const int64_t first = tokens[t].first + c * CHUNK, left = tokens[t].keys - c * CHUNK;
+                const int64_t keys = left < CHUNK ? left : CHUNK, slot = g * cache->slots + first;
+                const int size = cache->kind == FLOAT32 ? 4 : cache->kind == BFLOAT16 ? 2 : 1;
+                const char *k = (char *)cache->k + slot * dim * size, *v = (char *)cache->v + slot * dim * size;
+                for (int64_t h = g * group; h < (g + 1) * group; h++) {
+                    const float *q = qkv + t * width + h * dim;
+                    float *part = parts + ((t * layer->heads + h) * room + c) * (2 + dim);
+                    if (cache->kind == FLOAT32) attend(q, k, v, 0, 0, keys, dim, part, FLOAT32);
+                    if (cache->kind == BFLOAT16) attend(q, k, v, 0, 0, keys, dim, part, BFLOAT16);
+                    if (cache->kind == INT8)
+                        attend(q, k, v, cache->k_scale + slot, cache->v_scale + slot, keys, dim, part, INT8);
+                }
+            }
+}
+
+/* Parts of every head -> the heads' outputs side by side (token, head * dim). */
+static void merge(const float *parts, const Token *tokens, int64_t count, int64_t heads, int64_t dim, int64_t room,
+                  float *y) {
+    for (int64_t t = 0; t < count; t++)
+        for (int64_t h = 0; h < heads; h++, y += dim) {
+            const float *part = parts + (t * heads + h) * room * (2 + dim);
+            const int64_t n = chunks(tokens[t].keys);
+            float most = -INFINITY, total = 0;
+            for (int64_t c = 0; c < n; c++) most = fmaxf(most, part[c * (2 + dim)]);
+            memset(y, 0, dim * sizeof *y);
+            for (int64_t c = 0; c < n; c++) {
+                const float *one = part + c * (2 + dim), by = expf(one[0] - most);
+                total += by * one[1];
+                for (int64_t i = 0; i < dim; i++) y[i] += by * one[2 + i];
+            }
+            for (int64_t i = 0; i < dim; i++) y[i] /= total;
+        }
+}
+
+/* Normed and rotated queries, scaled, in place; keys and values into the caches. The threads share the heads. */
+static void place(const Layer *layer, const Cache *caches, const Token *tokens, int64_t count, float *qkv,
+                  const float *cos, const float *sin, int64_t dim, float eps) {
+    const int64_t heads = layer->heads, kv = layer->kv_heads, each = heads + 2 * kv;
+    const float by = 1 / sqrtf(dim);
+    int64_t from, to;
+    share(count * each, 1, &from, &to);
+    for (int64_t i = from; i < to; i++) {
+        const int64_t t = i / each, h = i % each;
+        float *x = qkv + i * dim;
+        const Cache *cache = caches + tokens[t].cache;
+        if (h < heads + kv) {
+            const float *weight = h < heads ? layer->q_norm : layer->k_norm;
+            if (weight) norm(x, weight, x, dim, eps);
+            turn(x, cos + t * dim, sin + t * dim, dim);
+        }
+        if (h < heads)
+            for (int64_t j = 0; j < dim; j++) x[j] *= by;
+        else if (h < heads + kv)
+            keep(cache->k, cache->k_scale, (h - heads) * cache->slots + tokens[t].slot, x, dim, cache->kind);
+        else
+            keep(cache->v, cache->v_scale, (h - heads - kv) * cache->slots + tokens[t].slot, x, dim, cache->kind);
+    }
+}
+
+/* silu(gate) * value of the inner units from .. to, in place of the gate. */
+static void activate(float *inner, int64_t tokens, int64_t units, int64_t from, int64_t to) {
+    for (int64_t t = 0; t < tokens; t++) {
+        float *gate = inner + 2 * t * units, *value = gate + units;
+        int64_t i = from;
+        for (; i + LANES <= to; i += LANES) {
+            floats *at = (floats *)(gate + i), x = *at;
+            words negative = (words)(x < 0);
+            floats e = exponential((floats)((words)x | 0x80000000u)); /* of -|x| */
+            floats top = (floats)(((words)e & negative) | ((words)all(1) & ~negative));
+            *at = x * top / (1 + e) * *(floats *)(value + i);
+        }
+        for (; i < to; i++) gate[i] = gate[i] / (1 + expf(-gate[i])) * value[i];
+    }
+}
+
+/* States x (token, width) through layers, in place.
+ *
+ * caches: (layer, cache); cos, sin: (token, dim). 1 if memory is short, and nothing is changed.
+ */
+int through(const Layer *layers, int64_t count, const Cache *caches, int64_t each, const Token *tokens, int64_t new,
+         float *x, const float *cos, const float *sin, int64_t width, int64_t dim, float eps, int threads) {
+    int64_t widest = width, rows = 0, units = 0, heads = 0, room = 0;
+    for (int64_t l = 0; l < count; l++) {
+        if (layers[l].qkv.out > rows) rows = layers[l].qkv.out;
+        if (layers[l].down.in > units) units = layers[l].down.in;
+        if (layers[l].heads > heads) heads = layers[l].heads;
+    }
+    for (int64_t t = 0; t < new; t++) room = chunks(tokens[t].keys) > room ? chunks(tokens[t].keys) : room;
+    widest = units > widest ? units : widest;
+    widest = heads * dim > widest ? heads * dim : widest;
+    float *qkv = malloc(new * (rows + 2 * units + heads * room * (2 + dim)) * sizeof *x);
+    if (!qkv) return 1;
+    float *inner = qkv + new * rows, *parts = inner + 2 * new * units;
+#pragma omp parallel num_threads(threads)
+    {
+        Own mine = own(new, widest);
+        for (int64_t l = 0; l < count; l++) {
+            const Layer *layer = layers + l;
+            const Cache *kept = caches + l * each;
+            int64_t from, to;
+            for (int64_t t = 0; t < new; t++)
+                norm(x + t * width, layer->attention_norm, mine.x + t * width, width, eps);
+            share(layer->qkv.out, ROWS, &from, &to);
+            multiply(&layer->qkv, input(&layer->qkv, mine.x, mine, new), qkv, new, from, to, 0);
+#pragma omp barrier
+            place(layer, kept, tokens, new, qkv, cos, sin, dim, eps);
+#pragma omp barrier
+            attend_parts(layer, kept, tokens, new, qkv, parts, dim, room);
+#pragma omp barrier
+            merge(parts, tokens, new, layer->heads, dim, room, mine.x);
+            share(width, ROWS, &from, &to);
+            multiply(&layer->out, input(&layer->out, mine.x, mine, new), x, new, from, to, 1);
+#pragma omp barrier
+            for (int64_t t = 0; t < new; t++) norm(x + t * width, layer->mlp_norm, mine.x + t * width, width, eps);
+            const int64_t own_units = layer->down.in;
+            share(own_units, ROWS, &from, &to);
+            Input normed = input(&layer->up, mine.x, mine, new);
+            multiply(&layer->up, normed, inner, new, from, to, 0);
+            multiply(&layer->up, normed, inner, new, own_units + from, own_units + to, 0);
+            activate(inner, new, own_units, from, to);
+#pragma omp barrier
+            for (int64_t t = 0; t < new; t++)
+                memcpy(mine.x + t * own_units, inner + 2 * t * own_units, own_units * sizeof *x);
+            share(width, ROWS, &from, &to);
+            multiply(&layer->down, input(&layer->down, mine.x, mine, new), x, new, from, to, 1);
+#pragma omp barrier
+        }
+        free(mine.x);
+    }
+    free(qkv);
+    return 0;
+}

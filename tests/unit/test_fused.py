@@ -1,0 +1,129 @@
+"""All layers in one compiled call: what the decoder's own operators compute, for every type, family and layout."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import tiny_models
+from ragauge.engines import LM, Limits, Row, Span, random_lm
+from ragauge.engines.batching import Batch
+from ragauge.engines.decoder import Linear
+from ragauge.engines.fused import fused
+from ragauge.engines.int8 import int8
+from ragauge.engines.kernels import DEFAULT, compiled, measured, use
+from ragauge.engines.kernels.choice import Choice, Classes
+
+COMPILED = Choice(
+    "test",
+    {d: {c: {"kernel": "compiled"} for c in (Classes.ONE, Classes.FEW)} for d in ("float32", "bfloat16", "int8")},
+)
+# Widths that are no multiple of a vector, several vectors a head, more heads in one layer than in the other.
+SHAPE = replace(
+    tiny_models.LLAMA, d_model=44, head_dim=80, heads=(4, 6), kv_heads=(2, 3), ffn=(70, 48), attention_bias=True
+)
+LIMITS = Limits(max_new_tokens=6, ignore_stop=True)
+WITHIN = {"float32": 1e-5, "bfloat16": 0.02}  # of the largest logit
+
+pytestmark = pytest.mark.skipif(compiled.library() is None, reason="no C compiler")
+
+
+@pytest.fixture(autouse=True)
+def restored() -> Iterator[None]:
+    yield
+    use(DEFAULT)
+
+
+def model(shape: Any = SHAPE, **how: Any) -> LM:
+    """A decoder that has its 8-bit matrices in both forms."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(measured, "choice", lambda *_, **__: COMPILED)
+        return random_lm(shape, threads=2, **how)
+
+
+def logits(lm: LM, choice: Choice) -> torch.Tensor:
+    """Of a prompt too long for a compiled pass, of a few tokens after it, and of one, with the keys of them all."""
+    use(choice)
+    cache = lm.new_cache(200)
+    found = []
+    for tokens in (150, 7, 1, 16):
+        start = cache.length
+        row = Row([5] * tokens, [start + 0.5 * i for i in range(tokens)], (Span(0, start),) if start else ())
+        read = lm.extend(cache, [row], stage="prompt", last_logits=True)
+        assert read.last_logits is not None
+        found.append(read.last_logits[0].float())
+    return torch.stack(found)
+
+
+@pytest.mark.parametrize("how", [{}, {"dtype": "bfloat16"}, {"weights": "int8"}, {"kv": "int8"}], ids=str)
+def test_a_compiled_pass_computes_what_the_operators_compute(how: dict[str, Any]) -> None:
+    lm = model(**how)
+    slow = logits(lm, DEFAULT)
+    assert "_fused" not in vars(lm.decoder)
+    fast = logits(lm, COMPILED)
+    assert lm.decoder._fused is not None
+    error = (slow - fast).abs().max() / slow.abs().max()
+    assert error <= WITHIN[how.get("dtype", "float32")]
+
+
+def test_tokens_are_the_same_one_by_one_and_side_by_side() -> None:
+    lm = model()
+    prompts = [[3 + i for i in range(n)] for n in (5, 40, 17)]
+    use(DEFAULT)
+    slow = [lm.respond(ids, LIMITS).ids for ids in prompts]
+    use(COMPILED)
+    assert [lm.respond(ids, LIMITS).ids for ids in prompts] == slow
+    works = [lambda engine, ids=ids: (len(ids), engine.respond(ids, LIMITS).ids) for ids in prompts]
+    with Batch(lm, 3) as batch:
+        found = dict(task.result() for task in batch.run(works))
+    assert [found[len(ids)] for ids in prompts] == slow
+
+
+def test_layers_that_it_does_not_compute_stay_with_the_operators() -> None:
+    for family, shape in tiny_models.FAMILIES.items():
+        lm = random_lm(replace(shape, head_dim=16))
+        taken = fused(lm.decoder.weights.layers, lm.shape) is not None
+        assert taken == (lm.shape.position == "rope"), family
+    half = random_lm(SHAPE, dtype="float16")
+    assert fused(half.decoder.weights.layers, half.shape) is None
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("tokens", [1, 3, 16])
+def test_products_of_integers_are_those_of_the_operators(tokens: int, threads: int) -> None:
+    draw = torch.Generator().manual_seed(tokens)
+    x, before = torch.randn(tokens, 147, generator=draw), torch.get_num_threads()
+    linear = int8(Linear(torch.randn(67, 147, generator=draw), torch.randn(67, generator=draw)), few=True)
+    assert linear.few is not None
+    try:
+        torch.set_num_threads(threads)
+        torch.testing.assert_close(compiled.multiply(linear.few, x), linear.many(x), rtol=1e-6, atol=1e-5)
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_without_a_compiler_there_is_one_candidate_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "compiled" in measured.valid(Classes.ONE, torch.float32)
+    compiled.library.cache_clear()
+    monkeypatch.setattr(compiled, "COMPILERS", ("no-such-compiler",))
+    try:
+        assert "compiled" not in measured.valid(Classes.ONE, torch.float32)
+        assert measured.machine()["compiled"] is None
+    finally:
+        compiled.library.cache_clear()
+
+
+def test_a_compiler_that_fails_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("RAGAUGE_HOME", str(tmp_path))
+    monkeypatch.setattr(compiled, "OPTIONS", ("--no-such-option",))
+    compiled.library.cache_clear()
+    try:
+        assert compiled.library() is None
+        assert not list(tmp_path.rglob("*.so"))
+    finally:
+        compiled.library.cache_clear()
