@@ -493,22 +493,29 @@ def test_what_the_question_attends_to_is_kept(plain_lm: LM, compressor: str) -> 
     assert all(head[-window:] == list(range(before, len(ids))) for layer in found for head in layer)
 
 
-def test_kvzip_keeps_what_repeating_attends_to(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("budget", ["own", "all", "layer", "head"])
+def test_kvzip_keeps_what_repeating_attends_to(budget: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attention over the 4 first tokens, a piece and its repetition; all heads, a layer's or each keep 9 of 30."""
     monkeypatch.setattr("ragauge.methods._compressors.kvzip.PIECE", 20)
     lm, prompt = tiny_models.tiny_lm(FAMILIES["llama"]), tiny_prompt([30])
     ids = prompt.documents[0]
     encode = lambda text: lm.tokenizer(text, add_special_tokens=False)["input_ids"]  # noqa: E731
     best = torch.zeros(3, 2, 30)
-    for tail in ([*encode(kvzip.REPEAT), *ids[:20]], [*encode(kvzip.GO_ON), *ids[12:20], *ids[20:]]):
+    for lead, sinks, piece in (
+        (encode(kvzip.REPEAT), [], range(20)),
+        ([*encode(kvzip.GO_ON), *ids[12:20]], [0, 1, 2, 3], range(20, 30)),
+    ):
+        tail = [*lead, *encode("[/][assistant]"), *(ids[i] for i in piece)]
         row = Segment(TASK, [*ids, *tail], unit_steps(0, 30 + len(tail)))
-        weights = dense(lm, PromptGraph([row]))[1][:, :, 30:, :30].amax(2).unflatten(1, (2, -1)).amax(2)
-        best = torch.maximum(best, weights)
+        seen = [*sinks, *piece, *range(30, 30 + len(tail))]
+        weights = dense(lm, PromptGraph([row]))[1][:, :, 30:, seen]
+        weights = (weights / weights.sum(-1, keepdim=True))[..., len(sinks) : len(sinks) + len(piece)]
+        best[..., list(piece)] = weights.amax(2).unflatten(1, (2, -1)).amax(2)
     best[..., :4] = 2.0
-    flat = best.flatten()
-    mask = torch.zeros_like(flat).bool()
-    mask[flat.topk(3 * 2 * 9).indices] = True
-    expected = [[row.nonzero()[:, 0].tolist() for row in layer] for layer in mask.view_as(best)]
-    assert kept_by(lm, compressed("naive_reuse", compressor="kvzip", ratio=0.7), prompt) == expected
+    groups = best.reshape({"layer": 3, "head": 6}.get(budget, 1), -1)
+    kept = torch.zeros_like(groups).bool().scatter(1, groups.topk(3 * 2 * 9 // len(groups)).indices, True).view_as(best)
+    expected = [[row.nonzero()[:, 0].tolist() for row in layer] for layer in kept]
+    assert kept_by(lm, compressed("naive_reuse", compressor="kvzip", ratio=0.7, budget=budget), prompt) == expected
 
 
 def test_expected_attention_is_that_of_a_gaussian() -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
 from ragauge.cost.trace import Call
 from ragauge.engines.protocol import Capability, Extension, Limits, Response, Row, Span, SpanEngine
-from ragauge.methods._compressors import Compressor, Context
+from ragauge.methods._compressors import Budget, Compressor, Context
 from ragauge.methods._wrapper import EngineAround
 from ragauge.prompts import unit_steps
 
@@ -36,6 +36,7 @@ class Press:
     engine: SpanEngine
     compressor: Callable[[], Compressor]  # a fresh one for each compression
     ratio: float
+    budget: Budget | None = None  # None: the compressor's own
 
     def document(self, cache: KVCache, before: Sequence[Span], span: Span, ids: Sequence[int]) -> KVCache:
         """A cache of what is kept of a document that was read behind `before`, offline.
@@ -60,7 +61,7 @@ class Press:
         started = time.perf_counter()
         scores = compressor.scores(context) if self._weights else None
         started = time.perf_counter() if compressor.reads_text else started  # its calls are traced by themselves
-        slots = self._first(count) if scores is None else _chosen(scores, count, compressor.even)
+        slots = self._first(count) if scores is None else _chosen(scores, count, self.budget or compressor.budget)
         slots = [[[context.span.start + i for i in kept] for kept in heads] for heads in slots]
         cache = context.cache.keep_by_head(slots)
         if compressor.contiguous:
@@ -77,12 +78,18 @@ class Press:
         return [[list(range(count))] * heads for heads in self.engine.shape.kv_heads]
 
 
-def _chosen(scores: Sequence[Tensor], count: int, even: bool) -> list[list[list[int]]]:
-    """The slots (layer, kv_head, kept) of the largest scores: `count` in each head, or as many in all together."""
+def _chosen(scores: Sequence[Tensor], count: int, budget: Budget) -> list[list[list[int]]]:
+    """The slots (layer, kv_head, kept) of the largest scores: `count` in each head, or as many in all of a group."""
+    if budget == "head":
+        return [s.topk(count, -1).indices.sort(-1).values.tolist() for s in scores]
+    groups = [[s] for s in scores] if budget == "layer" else [scores]
+    return [layer for group in groups for layer in _above(group, count)]
+
+
+def _above(scores: Sequence[Tensor], count: int) -> list[list[list[int]]]:
+    """The slots (layer, kv_head, kept) of the largest scores of these layers, `count` a head on average."""
     import torch
 
-    if even:
-        return [s.topk(count, -1).indices.sort(-1).values.tolist() for s in scores]
     flat = torch.cat([s.flatten() for s in scores])
     kept = torch.zeros_like(flat, dtype=torch.bool)
     kept[flat.topk(min(len(flat), count * sum(len(s) for s in scores))).indices] = True

@@ -38,6 +38,7 @@ class Compressed(Wrapper):
 
     compressor: Literal["snapkv", "finch", "kvzip", "expected_attention", "knorm", "keydiff"] = "snapkv"
     ratio: Annotated[float, Field(ge=0, lt=1)] = 0.5  # share of the tokens removed
+    budget: Literal["own", "head", "layer", "all"] = "own"  # what keeps the same share; own: as the compressor has it
 
     def checked(self, where: str = "") -> Self:
         known = (*PLAIN, *STORED)
@@ -79,7 +80,7 @@ class Compressed(Wrapper):
         make: Callable[[], Compressor] = COMPRESSORS[self.compressor]
         if self.compressor == "finch":
             make = partial(Finch, len(prompt.query) + len(prompt.task))
-        return Press(engine, make, self.ratio)
+        return Press(engine, make, self.ratio, None if self.budget == "own" else self.budget)
 
 
 @dataclass(frozen=True)

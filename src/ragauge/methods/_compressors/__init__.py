@@ -1,6 +1,6 @@
 """Compressors of keys and values: one file each, a score for every token of every key-value head."""
 
-from ragauge.methods._compressors._base import Compressor, Context, Window
+from ragauge.methods._compressors._base import Budget, Compressor, Context, Window
 from ragauge.methods._compressors.expected_attention import ExpectedAttention
 from ragauge.methods._compressors.finch import Finch
 from ragauge.methods._compressors.keydiff import KeyDiff
@@ -17,4 +17,4 @@ COMPRESSORS: dict[str, type[Compressor]] = {
     "keydiff": KeyDiff,
 }
 
-__all__ = ["COMPRESSORS", "Compressor", "Context", "Window"]
+__all__ = ["COMPRESSORS", "Budget", "Compressor", "Context", "Window"]

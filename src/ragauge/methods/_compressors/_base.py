@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from ragauge.engines.protocol import Span, SpanEngine
 
@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from ragauge.engines.cache import KVCache, Watch
+
+
+Budget = Literal["head", "layer", "all"]
+"""What keeps the same share: every head; every layer, its heads by one threshold; all heads of all layers together."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,7 @@ class Compressor(ABC):
 
     question_aware: ClassVar[bool]  # scores depend on the question, so that a store cannot hold what is kept
     reads_text: ClassVar[bool] = False  # it reads a prompt of its own
-    even: ClassVar[bool] = True  # every head keeps as many tokens; else one threshold for all heads of all layers
+    budget: ClassVar[Budget] = "head"  # what keeps the same share of its tokens, unless it is asked for another
     contiguous: ClassVar[bool] = False  # what is kept moves to positions without gaps
 
     def watch(self) -> Watch | None:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from ragauge.engines.protocol import Row, Span
-from ragauge.methods._compressors._base import Compressor, Context
+from ragauge.methods._compressors._base import Budget, Compressor, Context
 from ragauge.prompts import unit_steps
+from ragauge.prompts.templates import wrapper
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 REPEAT = "\n\nRepeat the previous context exactly."
-GO_ON = "\n\nRepeat the part of the previous context exactly, starting with "
+GO_ON = "\n\nRepeat the part of the previous context exactly, starting with"
 PIECE = 2048  # tokens that are repeated at a time
 LEAD_IN = 8  # of the piece before
 SINKS = 4  # first tokens, which are kept
@@ -21,33 +23,24 @@ SINKS = 4  # first tokens, which are kept
 class KVzip(Compressor):
     """The largest attention that a token gets, from any head and token, while the context is read once more.
 
-    After the context, a request to repeat it and the context itself are read, in pieces; what is kept of the heads is
-    ragged, by one threshold over all layers.
+    After the context, a request to repeat it and the context itself are read, in pieces. Attention is over a piece, its
+    repetition and the cache's first tokens alone (section 3.4, "chunked scoring"), not over the rest of the context.
     """
 
     question_aware: ClassVar[bool] = False
     reads_text: ClassVar[bool] = True
-    even: ClassVar[bool] = False
+    budget: ClassVar[Budget] = "all"
 
     def scores(self, context: Context) -> list[Tensor]:
         import torch
 
         shape, length = context.cache.shape, context.cache.length
         best = [torch.zeros(h, len(context.span), device=context.cache.positions.device) for h in shape.kv_heads]
-
-        def watch(layer: int, q: Tensor, k: Tensor, bias: Tensor | None) -> None:
-            from ragauge.engines.decoder import scores
-
-            raw = scores(q, k, bias)[0]
-            causal = torch.ones(raw.shape[-2:], dtype=torch.bool, device=q.device).tril(k.shape[2] - q.shape[2])
-            weights = raw.masked_fill(~causal, float("-inf")).softmax(-1)[..., context.span.start : context.span.stop]
-            found = weights.amax(1).unflatten(0, (shape.kv_heads[layer], -1)).amax(1)
-            best[layer].copy_(torch.maximum(best[layer], found))
-
-        scratch = context.engine.join(context.cache, [Span(0, length)], PIECE + len(REPEAT) + len(GO_ON))
-        scratch.watch = watch
+        requests = self._pieces(context)
+        scratch = context.engine.join(context.cache, [Span(0, length)], max(len(ids) for _, ids in requests))
         start = float(context.cache.positions[length - 1]) + 1
-        for ids in self._pieces(context):
+        for piece, ids in requests:
+            scratch.watch = partial(_note, best, context, piece)
             row = Row(ids, unit_steps(start, len(ids)), (Span(0, length),))
             context.engine.extend(scratch, [row], stage="compress", offline=context.offline)
             scratch.truncate(length)
@@ -56,12 +49,36 @@ class KVzip(Compressor):
         return best
 
     @staticmethod
-    def _pieces(context: Context) -> list[list[int]]:
-        """The token ids of each request with its piece of the context."""
+    def _pieces(context: Context) -> list[tuple[Span, list[int]]]:
+        """Each piece's slots, and the token ids of the request to repeat it with the repetition."""
         tokenizer, ids = context.engine.tokenizer, list(context.ids)
-        repeat, go_on = (tokenizer(text, add_special_tokens=False)["input_ids"] for text in (REPEAT, GO_ON))
+        turn = wrapper("chat", tokenizer)[1] if getattr(tokenizer, "chat_template", None) else "\n"
+        repeat, go_on, reply = (
+            tokenizer(text, add_special_tokens=False)["input_ids"] for text in (REPEAT, GO_ON, turn)
+        )
         pieces = []
         for at in range(0, len(ids), PIECE):
             lead = [*go_on, *ids[at - LEAD_IN : at]] if at else repeat
-            pieces.append([*lead, *ids[at : at + PIECE]])
+            piece = ids[at : at + PIECE]
+            pieces.append(
+                (Span(context.span.start + at, context.span.start + at + len(piece)), [*lead, *reply, *piece])
+            )
         return pieces
+
+
+def _note(
+    best: list[Tensor], context: Context, piece: Span, layer: int, q: Tensor, k: Tensor, bias: Tensor | None
+) -> None:
+    """Raise the scores of a piece to the attention that new tokens pay it."""
+    import torch
+
+    from ragauge.engines.decoder import scores
+
+    sinks, new = min(SINKS, piece.start), range(context.cache.length, k.shape[2])
+    seen = torch.tensor([*range(sinks), *range(*piece), *new], device=q.device)
+    raw = scores(q, k[:, :, seen], None if bias is None else bias[..., seen])[0]
+    causal = torch.ones(raw.shape[-2:], dtype=torch.bool, device=q.device).tril(len(seen) - q.shape[2])
+    weights = raw.masked_fill(~causal, float("-inf")).softmax(-1)[..., sinks : sinks + len(piece)]
+    found = weights.amax(1).unflatten(0, (best[layer].shape[0], -1)).amax(1)
+    at = slice(piece.start - context.span.start, piece.stop - context.span.start)
+    best[layer][:, at] = torch.maximum(best[layer][:, at], found)
