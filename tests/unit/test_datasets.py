@@ -173,7 +173,7 @@ def test_bad_musique_record(tmp_path: Path, record: Any, said: str) -> None:
 def test_malformed_line_is_named(tmp_path: Path, line: bytes) -> None:
     path = write(tmp_path, nq_record())
     path.write_bytes(path.read_bytes() + line)
-    with pytest.raises(UserError, match=r"data\.jsonl:2: not a JSON line"):
+    with pytest.raises(UserError, match=r"data\.jsonl:2: not valid JSON"):
         datasets.load("nq_open", data=path)
 
 

@@ -172,7 +172,7 @@ def test_an_index_names_files_of_its_folder_alone(name: str, tmp_path: Path) -> 
     write("llama", tmp_path)
     (tmp_path / "model.safetensors").unlink()
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": name}}))
-    assert f"names {name!r}, which is no file of this folder" in refused(tmp_path)
+    assert f"names {name!r}, which is not in this folder" in refused(tmp_path)
 
 
 def test_an_index_of_nothing(tmp_path: Path) -> None:

@@ -386,7 +386,7 @@ def test_the_machine_is_the_gpu_only_where_the_decoder_ran_on_it() -> None:
 def test_a_damaged_latency_file_is_named(small: Path) -> None:
     (small / "latency" / "nq_open").mkdir(parents=True)
     (small / "latency" / "nq_open" / "x.json").write_text(json.dumps([1]))
-    with pytest.raises(UserError, match=r"x\.json: must hold a JSON object"):
+    with pytest.raises(UserError, match=r"x\.json: must be a JSON object"):
         table("superposition_table_7", small)
 
 

@@ -420,7 +420,7 @@ def test_a_damaged_report_of_an_index_is_named(tmp_path: Path) -> None:
     older(tmp_path, "retro", {}, NATS)
     write_recall(tmp_path)
     (tmp_path / "databases" / DATABASE / "indexes" / INDEX / "recall.json").write_text("{")
-    with pytest.raises(UserError, match=r"recall\.json: cannot be read as JSON"):
+    with pytest.raises(UserError, match=r"recall\.json: not valid JSON"):
         pipelines(runs(tmp_path))
 
 

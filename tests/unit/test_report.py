@@ -251,7 +251,7 @@ def test_damaged_files_are_named_with_their_rule(small: Path, tmp_path: Path) ->
     assert told["stranger.jsonl", "answers"].startswith("not part of this experiment")
     assert told["empty.jsonl", "answers"] == "holds no record"
     assert told["foreign.jsonl", "answers"].startswith("cannot be read: line 1: not a record")
-    assert told[f"{MODEL}.json", "latency"].startswith("cannot be read: cannot be read as JSON")
+    assert told[f"{MODEL}.json", "latency"].startswith("cannot be read: not valid JSON")
 
 
 def test_a_trace_of_another_program_counts_as_unreadable(small: Path) -> None:

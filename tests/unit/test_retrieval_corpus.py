@@ -105,8 +105,8 @@ def test_a_mediawiki_export_gives_articles(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("c.jsonl", b'{"text": "a"}\n{"text": \n', r"c\.jsonl:2: not a JSON line"),
-        ("c.jsonl", b'{"text": "a"}\n{"text": "\xff"}\n', r"c\.jsonl:2: not a JSON line"),
+        ("c.jsonl", b'{"text": "a"}\n{"text": \n', r"c\.jsonl:2: not valid JSON"),
+        ("c.jsonl", b'{"text": "a"}\n{"text": "\xff"}\n', r"c\.jsonl:2: not valid JSON"),
         ("c.jsonl", b'{"text": "a"}\n[1]\n', r"c\.jsonl:2: must be a JSON object"),
         ("c.jsonl", b'{"text": 3}\n', r"c\.jsonl:1: field 'text' must be text"),
         ("c.jsonl", b'{"txt": "a"}\n', r"c\.jsonl:1: no field 'text'"),

@@ -1,4 +1,4 @@
-"""What a chunk database of any size takes, from measured builds of small ones.
+"""What building a chunk database of any size takes, from measured builds of small ones.
 
 `benchmarks/scale.py` builds a database from one, two and four times a corpus and writes a line for each job. Of these
 
@@ -15,9 +15,9 @@ added and in every iteration of k-means:
 
     seconds more = 2 * vectors * dim * (lists - measured lists) / matrix rate of one core
 
-Training was measured on one number of vectors. More of them take as many times the seconds, and 4 * dim bytes each.
-An index without lists (HNSW) trains nothing and holds a shard in memory while it adds it, so that the memory of `add`
-is fitted to the chunks; its seconds grow slightly faster than the fit says, with the logarithm of the shard.
+Training was measured on one number of vectors. Its seconds grow in proportion to them, its memory by 4 * dim bytes
+each. An index without lists (HNSW) trains nothing and holds a shard in memory while it adds it, so that the memory of
+`add` is fitted to the chunks; its seconds grow slightly faster than the fit says, with the logarithm of the shard.
 
 The fit is linear in the load, so a plan says how many times larger its jobs are than the largest measured one.
 """
@@ -158,7 +158,7 @@ def read(path: Path) -> list[Job]:
 
 
 def rates(jobs: Iterable[Job], in_memory: bool = False) -> dict[str, Rate]:
-    """The fit of every step that has jobs.
+    """The fit of every step with measured jobs.
 
     Args:
         in_memory: the index holds a shard in memory while it adds it.

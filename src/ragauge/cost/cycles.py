@@ -26,7 +26,7 @@ What the paper counted was never released; `published` is the one rule under whi
    Which counter did that is not known; fvcore, run on transformers' models, does not.
 7. Contriever adds CONTRIEVER_MACS a question.
 
-What else the paper varies is said by re-folds, which turn a trace into the trace that would have been recorded:
+The paper's other variations are re-folds, which turn a trace into the one that would have been recorded:
 `uncached` and `sequential` (Table 6), `with_queries_kept` (Table 5).
 """
 

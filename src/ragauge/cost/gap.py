@@ -1,8 +1,8 @@
 """Why a method that needs a hundredth of the multiply-accumulates is not a hundred times as fast.
 
 A method's theoretical speedup is naive's compute cycles over its own, up to the first token (`cycles.critical_path`).
-It would hold if every cycle took what naive's take and nothing else took time. What the clock says beyond that is told
-apart exactly, stage by stage, in seconds:
+It would hold if every cycle took what naive's take and nothing else took time. What the clock says beyond that is split
+exactly, stage by stage, in seconds:
 
     seconds = theory + parallel paths + memory + kernels
 
@@ -75,7 +75,7 @@ def explain(mine: Stages, total_s: float, naive: Stages, naive_total_s: float) -
 
 
 def table(result: Mapping[str, Any]) -> str:
-    """The summary of a result of `latency.run` for a person: a line a variant, then what makes up each one's gap."""
+    """The summary of a result of `latency.run` as text: a line per variant, then the parts of each one's gap."""
     rows = [[name, *map(_seconds, _medians(result, name)), *_speedups(result, name)] for name in result["summary"]]
     head = ["variant", "first token s", "total s", "roofline s", "theory", "roofline", "measured", "the gap, by part"]
     title = f"{result['protocol']['new_tokens']} generated tokens"

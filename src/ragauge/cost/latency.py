@@ -79,7 +79,8 @@ def run(
         trials: of each variant.
         warmup: untimed answers of each variant on each prompt, at least one; the last one's calls are traced.
         dataset: where the prompts are from, for the protocol.
-        naive: the variant that reads one plain prompt, beside which the others' gaps between theory and clock are told.
+        naive: the variant that reads one plain prompt, against which the others' gaps between theory and clock are
+            given.
         machine: what `cost.machine.measure` returned; measured here by default.
         allow_load: report although other processes kept the machine busy.
         disk: where given, variants that read the same documents compute them once between them; their keys and values
@@ -95,7 +96,7 @@ def run(
     """
     _check(prompts, limits, trials)
     if documents_cold and disk is None:
-        raise UserError("documents that are cold need a disk to come from")
+        raise UserError("documents: cold requires a disk to read them from")
     machine = machine or measure(device=engine.device.type)
     unsupported = {name: reason for name, method in variants.items() if (reason := method.refusal(engine))}
     able = {name: method for name, method in variants.items() if name not in unsupported}

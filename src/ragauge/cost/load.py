@@ -1,4 +1,4 @@
-"""The load protocol: requests arrive by a clock of their own, and a user's wait is counted from the arrival.
+"""The load protocol: requests arrive by a clock of their own, and a user's wait counts from the arrival.
 
 Poisson arrivals at a rate do not wait for the server: a request that finds it busy queues, and the queue is part of its
 time to first token (no coordinated omission). With a number of clients, each sends its next request when it was
@@ -78,13 +78,13 @@ class Server(Protocol):
 
     @property
     def busy(self) -> bool:
-        """Whether admitted requests are not answered yet."""
+        """Whether any admitted request is still unanswered."""
         ...
 
     def admit(self, request: Request) -> None: ...
 
     def step(self) -> Sequence[Served]:
-        """Work for a while; the requests whose answers are complete now."""
+        """Work for a while; returns the requests whose answers were completed."""
         ...
 
 
@@ -113,7 +113,7 @@ class OneByOne:
 
 @dataclass(frozen=True)
 class Targets:
-    """What a good answer is: within both limits. Without any, every answer is good."""
+    """The limits of a good answer. Without any, every answer is good."""
 
     first_token_s: float | None = None
     per_token_s: float | None = None

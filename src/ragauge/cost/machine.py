@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import platform
 import statistics
 import subprocess
@@ -19,6 +18,7 @@ import psutil
 
 from ragauge.cost.hardware import DTYPES
 from ragauge.errors import UserError
+from ragauge.io.jsonl import read_object
 
 if TYPE_CHECKING:
     import torch
@@ -33,12 +33,12 @@ CPU_MATMUL_SIDE, CUDA_MATMUL_SIDE = 1024, 8192
 MATVEC_SIDE = 2048
 BUDGET_S, LEAST_REPEATS = 0.25, 5  # of each quantity
 
-MAX_LOAD = 0.05  # part of the machine's CPU time that others may take while anything is measured
+MAX_LOAD = 0.05  # share of the machine's CPU time that others may take while anything is measured
 ATTEMPTS, PAUSE_S = 5, 1.0  # to find the machine quiet
 TICK_S = 0.01  # resolution of the kernel's CPU accounting
 
 
-engines_state: dict[str, Any] = {}  # what engines of this process say of how they compute; stands in its provenance
+engines_state: dict[str, Any] = {}  # what this process's engines report about how they compute; part of its provenance
 
 
 @dataclass
@@ -98,14 +98,7 @@ def read(path: Path) -> dict[str, Any]:
     Raises:
         UserError: no such file, no JSON, or a rate that the roofline needs is missing or no rate.
     """
-    try:
-        found = json.loads(path.read_bytes())
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{path}: cannot be read as JSON: {error}") from error
-    if not isinstance(found, dict):
-        raise UserError(f"{path}: must hold a JSON object, as `ragauge machine` writes it")
+    found = read_object(path)
     _check_rate(found.get("bandwidth_bytes_per_s"), f"{path}: bandwidth_bytes_per_s")
     products = found.get("matmul_flop_per_s")
     for name, rate in (products if isinstance(products, dict) else {"": None}).items():

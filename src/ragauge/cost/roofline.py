@@ -4,8 +4,8 @@ A step of a call takes at least `max(2 * macs / rate, bytes / bandwidth)` second
 product rate in the decoder's dtype (FLOP/s), `bandwidth` its streaming read rate (bytes/s), and `bytes` are the
 weights once, the keys and values that each row attends to, and the new ones it writes, as they are kept. Where weights
 and activations have 8 bits, linear layers have the machine's rate for these and attention that of the dtype.
-Activations, launches and everything between calls count nothing. The machine is what `cost.machine.measure` returns; a
-floor takes the best that it showed.
+Activations, launches and everything between calls are not counted. The machine is what `cost.machine.measure` returns;
+a floor uses its best measured rates.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def product_seconds(call: Call, shape: Shape, dtype: object, machine: Machine) -
 
 
 def matmul_rate(machine: Machine, dtype: object) -> float:
-    """The best matrix product rate that the machine showed in this dtype, FLOP/s."""
+    """The best measured rate of matrix products in this dtype, FLOP/s."""
     rates = machine["matmul_flop_per_s"]
     name = precision(dtype).dtype
     if name not in rates:

@@ -1,4 +1,4 @@
-"""What is timed: the sections `latency` and `load` of an experiment's configuration."""
+"""What is timed: the sections `latency` and `load` of a configuration."""
 
 from __future__ import annotations
 
@@ -50,30 +50,30 @@ class LoadSettings(BaseModel):
         [], description="rates of Poisson arrivals, questions a second"
     )
     clients: list[Annotated[int, Field(ge=1)]] = Field(
-        [], description="numbers of clients that each ask their next question when they were answered"
+        [], description="numbers of clients, each of which asks its next question when the last one is answered"
     )
     requests: int = Field(50, ge=1, description="requests at each rate and number of clients")
-    warmup: int = Field(5, ge=0, description="requests before them, served and left out")
+    warmup: int = Field(5, ge=0, description="warm-up requests before them, which are not counted")
     new_tokens: int = Field(20, ge=1, description="tokens of each response")
     prompts: int = Field(3, ge=1, description="different questions, asked in turn")
     documents: Literal["ready", "computed"] = Field(
         "ready",
         description=(
-            "ready: what a method prepares of documents is in memory when the question arrives; computed: it is "
-            "computed within each request"
+            "ready: the documents' prepared state is in memory when the question arrives; computed: it is computed "
+            "within each request"
         ),
     )
     target_first_token_s: float | None = Field(
-        None, gt=0, allow_inf_nan=False, description="longest wait for the first token that counts for goodput, seconds"
+        None, gt=0, allow_inf_nan=False, description="longest time to first token that counts for goodput, seconds"
     )
     target_per_token_s: float | None = Field(
-        None, gt=0, allow_inf_nan=False, description="longest time of each further token that counts, seconds"
+        None, gt=0, allow_inf_nan=False, description="longest time per further token that counts for goodput, seconds"
     )
     batch: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
         1,
         description=(
-            "requests that are answered side by side, each admitted to the decoder's next pass; auto: as many as "
-            "memory and processor are good for"
+            "requests answered together, each admitted to the decoder's next pass; auto: as many as memory allows and "
+            "the processor gains from"
         ),
     )
     threads: int | None = Field(None, ge=1, description="threads of the decoder; default: all cores")

@@ -1,4 +1,4 @@
-"""Shapes of named models, so that their cost can be computed where their weights cannot be had."""
+"""Shapes of named models, so that their cost can be computed without their weights."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def named(name: str) -> Shape:
 
 
 def with_context(shape: Shape, tokens: int) -> Shape:
-    """The shape with room for at least `tokens` positions: costs can be asked beyond what a model was trained on."""
+    """The shape with room for at least `tokens` positions: costs can exceed the trained context."""
     return replace(shape, max_context=max(shape.max_context, tokens))
 
 

@@ -1,4 +1,4 @@
-"""A trace: every model call of one answer, as data. Costs are folds over it (design idea: the currency of cost)."""
+"""A trace: every model call of one answer, as data. Costs are folds over it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Call:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Call:
-        """The inverse of `to_json`; raises TypeError on unknown keys and on values of another kind."""
+        """The inverse of `to_json`; raises TypeError on unknown keys and on values of another type."""
         listed = {"lengths", "past", "logits", "layers", "again"}
         values: dict[str, Any] = {k: tuple(v) if k in listed and v is not None else v for k, v in data.items()}
         call = cls(**values)

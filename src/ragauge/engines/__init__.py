@@ -77,11 +77,11 @@ def capabilities(engine: str, where: str = "") -> Capabilities:
 
 
 def check_kept(engine: str, kept: Mapping[str, str], where: str = "") -> None:
-    """Raise UserError where an engine cannot keep weights or caches as these options of a model say."""
+    """Raise UserError if the engine does not support these values of a model's options `weights` and `kv`."""
     able = inspect.signature(registry.module("engine", engine, where).load).parameters
     for key, value in kept.items():
         if value != "full" and key not in able:
-            raise UserError(f"{where}{': ' if where else ''}{key} {value!r}: engine {engine!r} has full alone")
+            raise UserError(f"{where}{': ' if where else ''}{key} {value!r}: engine {engine!r} supports only 'full'")
 
 
 def load(
@@ -98,7 +98,8 @@ def load(
 
     Args:
         source: what that engine reads: for torch a name of the catalog, a prefixed source or a folder.
-        kept: `weights` and `kv`, how matrices and cached keys and values are kept; of torch alone where not "full".
+        kept: `weights` and `kv`, how matrices and cached keys and values are stored; only torch supports more than
+            "full".
 
     Raises:
         UserError: unknown engine; whatever the engine raises on the other arguments.

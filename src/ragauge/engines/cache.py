@@ -220,7 +220,7 @@ class KVCache:
         self._contents += [Content(s.start, s.stop, name, s.start - first) for s in sorted(spans)]
 
     def forget(self, span: Span) -> None:
-        """Forget the names of a span's slots, whose content is about to be another."""
+        """Forget the names of a span's slots, whose content is about to change."""
         kept = []
         for c in self._contents:
             if c.start < min(c.stop, span.start):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import pickle
 import zipfile
@@ -22,6 +21,7 @@ from ragauge.engines.families import family
 from ragauge.engines.families._parts import Tensors
 from ragauge.engines.int8 import keeper
 from ragauge.errors import UserError
+from ragauge.io.jsonl import read_object
 
 T = TypeVar("T")
 Reader = Callable[[], Tensor]
@@ -66,7 +66,7 @@ def read_shape(folder: Path, max_context: int | None = None) -> Shape:
 
 
 def _check_layers(config: dict[str, Any]) -> None:
-    """Raise UserError where a config states more layers than a shape should take memory for, or no number of them."""
+    """Raise UserError if a config states no number of layers, or more than any model has."""
     for key in LAYER_KEYS:
         layers = config.get(key, 1)
         if type(layers) is not int or not 1 <= layers <= MOST_LAYERS:
@@ -74,7 +74,7 @@ def _check_layers(config: dict[str, Any]) -> None:
 
 
 def _check_shape(shape: Shape) -> None:
-    """Raise UserError where a size is no number that a decoder can have."""
+    """Raise UserError if a size is not one that a decoder can have."""
     for of in fields(shape):
         value = getattr(shape, of.name)
         values = value if isinstance(value, tuple) else (value,)
@@ -82,7 +82,7 @@ def _check_shape(shape: Shape) -> None:
         number = whole or str(of.type).removeprefix("tuple[").startswith("float")
         for one in values if number and value is not None else ():
             if not _is_number(one, whole) or (whole and not least <= one <= LARGEST):
-                raise UserError(f"{of.name}: {str(one)[:40]!r} is no size that a decoder can have")
+                raise UserError(f"{of.name}: {str(one)[:40]!r} is not a valid size")
 
 
 def _is_number(value: Any, whole: bool) -> bool:
@@ -131,15 +131,9 @@ def random_weights(
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        data = json.loads(path.read_text("utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
-        raise UserError(f"{path}: no such file; a checkpoint folder needs it") from None
-    except (ValueError, RecursionError) as error:  # malformed JSON, malformed UTF-8, a number of thousands of digits
-        raise UserError(f"{path}: not valid JSON ({error})") from None
-    if not isinstance(data, dict):
-        raise UserError(f"{path}: a JSON object is needed, not {type(data).__name__}")
-    return data
+    if not path.is_file():
+        raise UserError(f"{path}: no such file; a checkpoint folder needs it")
+    return read_object(path)
 
 
 def _tensors(folder: Path, dtype: torch.dtype, device: torch.device) -> dict[str, Reader]:
@@ -157,7 +151,7 @@ def _read(path: Path, read: Reader, dtype: torch.dtype, device: torch.device) ->
 
 
 def _whole(path: Path, read: Callable[[], T]) -> T:
-    """What is read from a file; raises UserError where that is damaged."""
+    """The result of `opened`; raises UserError if the file is damaged."""
     try:
         return read()
     except (SafetensorError, RuntimeError, EOFError, OSError) as error:
@@ -185,7 +179,7 @@ def _shards(index: Path) -> list[Path]:
         raise UserError(f"{index}: no 'weight_map' of tensors to files")
     strange = [name for name in names.values() if name in ("", "..") or Path(name).name != name]
     if strange:
-        raise UserError(f"{index}: names {strange[0]!r}, which is no file of this folder")
+        raise UserError(f"{index}: names {strange[0]!r}, which is not in this folder")
     paths = [index.parent / name for name in sorted(set(names.values()))]
     missing = [path.name for path in paths if not path.exists()]
     if missing:
@@ -202,7 +196,7 @@ def _open_bin(path: Path) -> dict[str, Reader]:
     """A state dictionary through torch's weights-only loader, which runs no code of the file."""
     try:
         state = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
-    except pickle.UnpicklingError:  # torch's own text advises to load it all the same
+    except pickle.UnpicklingError:  # torch's own message suggests loading it anyway
         raise UserError(f"{path}: refused: it is damaged, or holds more than tensors, which could run code") from None
     except Exception as error:  # a damaged pickle fails in any way
         raise UserError(f"{path}: truncated or damaged ({_line(error)})") from None
@@ -212,7 +206,7 @@ def _open_bin(path: Path) -> dict[str, Reader]:
 
 
 def _line(error: Exception) -> str:
-    """What an error of a library says first."""
+    """The first line of a library's error."""
     return str(error).strip().split("\n")[0] or type(error).__name__
 
 

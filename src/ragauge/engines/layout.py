@@ -146,7 +146,7 @@ def lay_out_in_place(rows: Sequence[Row], cache: KVCache) -> Layout:
     """One row whose tokens go to slots of their own, over the tokens there or to the next free slots.
 
     The mask, (1, 1, token, key) over all slots, has those of the row's past and of the row itself whose position is not
-    beyond the token's: tokens read again have gaps between them, so that no triangle says it.
+    beyond the token's: tokens read again have gaps between them, so a triangular mask would be wrong.
     """
     [row] = rows
     assert row.slots is not None
@@ -214,7 +214,7 @@ def _query_slots(lengths: Sequence[int], device: torch.device) -> Tensor:
 def _mask(lengths: Sequence[int], past: Sequence[int], device: torch.device) -> Tensor:
     """(row, 1, query, key): query j of a row sees its past and its own tokens up to j.
 
-    Padding queries see one key, so that no softmax is over nothing.
+    Padding queries see one key, so that no softmax is empty.
     """
     new = torch.tensor(lengths, device=device)[:, None, None]
     before = torch.tensor(past, device=device)[:, None, None]

@@ -80,8 +80,8 @@ def load(
         kv: how keys and values are kept, one of `cost.hardware.CACHE_TYPES`.
 
     Raises:
-        UserError: unknown name, dtype, device or way of keeping numbers, or one that the device has not; a damaged
-            checkpoint; a family that the decoder does not have; a context that the model's positions do not reach.
+        UserError: unknown name, dtype, device or way of keeping numbers, or one that the device does not support; a
+            damaged checkpoint; an unsupported family; a context beyond the model's positions.
     """
     from ragauge import assets
 

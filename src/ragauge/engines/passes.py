@@ -40,7 +40,7 @@ class Asked:
 
     @property
     def spans_alone(self) -> bool:
-        """Whether nothing is asked but what the cache then holds (and log-probabilities, which a store keeps)."""
+        """Whether only the cache's new content is asked for (and log-probabilities, which a store keeps)."""
         return not (self.last_logits or self.logits_at or self.attention or self.layers)
 
 
@@ -196,7 +196,7 @@ def _arrangement(rows: Sequence[Row], asked: Asked) -> Arrangement:
 
 
 def _batches(rows: Sequence[Row], chunk: int) -> Iterator[list[int]]:
-    """Row indices by passes: rows of like length together, up to BATCH_TOKENS a pass; long rows, in place, alone."""
+    """Row indices by passes: similar lengths together, up to BATCH_TOKENS a pass; long rows and rows in place alone."""
     budget = min(BATCH_TOKENS, chunk)
     if any(row.slots is not None for row in rows):
         yield from ([index] for index in range(len(rows)))

@@ -191,7 +191,7 @@ class RecordedEngine(ABC):
             self._trace = outer
 
     def synchronize(self) -> None:
-        """Wait until the device has done all that it was asked to."""
+        """Wait until the device has finished its work."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
@@ -239,7 +239,7 @@ class RecordedEngine(ABC):
             raise ValueError("logits need the last layer")
         in_place = any(row.slots is not None for row in rows)
         if in_place and (asked.attention or asked.tree or cache.head_positions is not None):
-            raise ValueError("rows written in place: not as a tree, observed, or in a cache with slots by head")
+            raise ValueError("rows in place cannot be a tree, be observed, or go to a cache with slots by head")
         for row in rows:
             if row.slots is not None and list(row.positions) != sorted(row.positions):
                 raise ValueError("positions of a row in place must ascend")

@@ -41,7 +41,7 @@ def rotated_on(keys: Tensor, by: Tensor, shape: Shape) -> Tensor:
 
 
 def alibi_slopes(heads: int, bias_max: float = 8.0) -> tuple[float, ...]:
-    """ALiBi's slope of each head (Press et al. 2022): a geometric series, interleaved where heads is no power of 2."""
+    """ALiBi's slope of each head (Press et al. 2022): a geometric series, interleaved if heads is not a power of 2."""
     power = 2 ** math.ceil(math.log2(heads))
     slopes = [2.0 ** -(bias_max * (i + 1) / power) for i in range(power)]
     if power == heads:

@@ -38,7 +38,7 @@ class Int8Slots:
         return self.parts[0].shape
 
     def __getitem__(self, index: Any) -> Tensor:
-        """What heads and slots hold, as of a tensor indexed by them."""
+        """The numbers of some heads and slots, as of a tensor indexed by them."""
         return self._read(*(part[index] for part in self.parts))
 
     def __setitem__(self, index: Any, values: Tensor) -> None:
@@ -46,7 +46,7 @@ class Int8Slots:
             part[index] = new
 
     def index_select(self, dim: int, index: Tensor) -> Tensor:
-        """As of a tensor."""
+        """As `Tensor.index_select`."""
         return self._read(*(part.index_select(dim, index) for part in self.parts))
 
     def _read(self, integers: Tensor, scale: Tensor) -> Tensor:

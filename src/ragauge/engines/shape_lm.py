@@ -1,4 +1,4 @@
-"""An engine without weights: the same calls, recorded by their shapes alone."""
+"""An engine without weights: it records the same calls and computes nothing but shapes."""
 
 from __future__ import annotations
 

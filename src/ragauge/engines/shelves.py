@@ -21,7 +21,7 @@ LEAST = 256  # slots of a row
 
 @dataclass(eq=False)
 class Place:
-    """Where a response stands."""
+    """A response's row of a shelf."""
 
     shelf: Shelf
     row: int

@@ -100,9 +100,9 @@ class StepsByCapacity:
         return sum(steps.cache.bytes for steps in self._kept.values())
 
     def ready(self, tokens: int) -> bool:
-        """Whether there are steps with room for so many tokens; they are captured now where they are new.
+        """Whether there are steps with room for this many tokens; captures them if they are new.
 
-        If the device cannot capture them (memory, driver), one warning is logged and decoding goes on without.
+        If the device cannot capture them (memory, driver), one warning is logged and decoding continues without them.
         """
         if self._works:
             try:
@@ -110,7 +110,7 @@ class StepsByCapacity:
             except RuntimeError as error:  # torch's for all that goes wrong on a device
                 self._works = False
                 self._kept.clear()
-                logger.warning("decoding goes on without CUDA graphs, more slowly: %s", error)
+                logger.warning("decoding continues without CUDA graphs, more slowly: %s", error)
         return self._works
 
     def continued(
@@ -121,7 +121,7 @@ class StepsByCapacity:
         most: int,
         ended: Callable[[Sequence[int]], bool] | None,
     ) -> list[int]:
-        """A response that is longer by at least a token; what was read joins the cache. First ask `ready`.
+        """The response with at least one more token; what was read is added to the cache. Call `ready` first.
 
         Args:
             ids: the response so far; its last token was not read yet.
@@ -142,7 +142,7 @@ class StepsByCapacity:
         return [*ids, *more]
 
     def _of(self, tokens: int) -> FixedSteps:
-        """Steps with room for so many tokens; captured now where they are new."""
+        """Steps with room for this many tokens; captured now if they are new."""
         capacity = -(-tokens // GRANULE) * GRANULE
         steps = self._kept.pop(capacity, None) or FixedSteps(self._decoder, capacity)
         self._kept[capacity] = steps  # the last one is the latest used

@@ -56,8 +56,8 @@ class DocumentStore:
     def __init__(self, folder: Path, decoder: str, max_bytes: int) -> None:
         """
         Args:
-            decoder: whatever changes its numbers: weights, dtype, device, code, kernels. The versions of torch and its
-                number of threads are added here.
+            decoder: everything that changes its results: weights, dtype, device, code, kernels. The versions of torch
+                and its number of threads are added here.
             max_bytes: of all entries in the folder.
 
         Raises:
@@ -86,7 +86,7 @@ class DocumentStore:
         return total.hexdigest()
 
     def load(self, key: str, cache: KVCache, *, logp: bool) -> Stored | None:
-        """Append an entry to the cache; None where there is none, or none that holds what is asked for."""
+        """Append an entry to the cache; None if there is none, or it lacks what is asked for."""
         started, path = time.perf_counter(), self._path(key)
         try:
             about, tensors = self._read(path)
@@ -101,7 +101,7 @@ class DocumentStore:
         except FileNotFoundError:
             return None
         except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
-            log.warning("%s: damaged, made anew (%s)", path, str(error))
+            log.warning("%s: damaged, computed again (%s)", path, str(error))
             path.unlink(missing_ok=True)
             return None
         cache.named(spans, key)
@@ -130,7 +130,7 @@ class DocumentStore:
                 self._evict()
         except (SafetensorError, OSError) as error:
             draft.unlink(missing_ok=True)
-            log.warning("%s: not kept (%s)", path, str(error))  # the error itself would hold the cache
+            log.warning("%s: not stored (%s)", path, str(error))  # the error itself would hold the cache
 
     def _read(self, path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """What an entry says of itself, and its tensors."""

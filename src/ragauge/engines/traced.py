@@ -14,7 +14,7 @@ class Traced:
     _trace: Trace | None = None
 
     def synchronize(self) -> None:
-        """Wait until the device has done all that it was asked to; nothing where calls return with their results."""
+        """Wait until the device has finished its work; does nothing if calls return with their results."""
 
     @contextmanager
     def tracing(self) -> Iterator[Trace]:

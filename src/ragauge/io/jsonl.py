@@ -52,12 +52,20 @@ def read_lines(path: Path, max_bytes: int = -1) -> Iterator[tuple[int, bytes]]:
         raise UserError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
-def json_object(line: bytes, place: str) -> dict[str, Any]:
-    """The JSON object of one line; raises UserError naming the place if it is not a JSON object in UTF-8."""
+def read_object(path: Path) -> dict[str, Any]:
+    """The JSON object that a whole file holds; raises UserError if it cannot be read or holds something else."""
     try:
-        value = json.loads(line)
+        return json_object(path.read_bytes(), str(path))
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+def json_object(text: bytes, place: str) -> dict[str, Any]:
+    """The JSON object of a line or file; raises UserError naming the place if it is not a JSON object in UTF-8."""
+    try:
+        value = json.loads(text)
     except (ValueError, RecursionError) as error:  # ValueError covers malformed JSON and malformed UTF-8
-        raise UserError(f"{place}: not a JSON line: {error}") from error
+        raise UserError(f"{place}: not valid JSON: {error}") from error
     if not isinstance(value, dict):
         raise UserError(f"{place}: must be a JSON object, not {_shown(value)}")
     return value

@@ -17,8 +17,9 @@ from ragauge.generation import readers
 from ragauge.generation.settings import PipelineSettings
 from ragauge.generation.specification import facts_of, specify
 from ragauge.io import records
+from ragauge.io.jsonl import read_object
 from ragauge.io.specifications import IndexFacts, PipelineSpecification
-from ragauge.results.runs import Runs, json_object
+from ragauge.results.runs import Runs
 
 UNNAMED = "held-out text"  # the database of older records whose label is not known
 OTHER_VERSION = "specification of another version"
@@ -113,7 +114,7 @@ def index_facts(runs: Runs, database: str, label: str) -> IndexFacts:
         UserError: the file cannot be read.
     """
     path = runs.folder / "databases" / database / "indexes" / label / "recall.json"
-    report = json_object(path) if path.exists() else {}
+    report = read_object(path) if path.exists() else {}
     recipe = report.get("settings")
     if not isinstance(recipe, dict):
         entry = runs.config.databases.get(database) if runs.config else None

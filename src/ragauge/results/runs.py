@@ -23,6 +23,7 @@ from ragauge.cost.trace import Call, Trace
 from ragauge.datasets import Dataset
 from ragauge.errors import UserError
 from ragauge.io import records
+from ragauge.io.jsonl import read_object
 from ragauge.io.specifications import AnswerSpecification, EngineFacts
 from ragauge.results.reads import Datasets, Kind, kind_of, of_kind
 
@@ -216,7 +217,7 @@ class Runs:
     def predictions(self) -> tuple[Mapping[str, Any], ...]:
         """The rows of predictions.json (`ragauge predict`); none where there is no such file."""
         path = self.folder / "predictions.json"
-        return tuple(json_object(path).get("rows") or ()) if path.exists() else ()
+        return tuple(read_object(path).get("rows") or ()) if path.exists() else ()
 
     def named(self, model: str, name: str) -> Variant:
         """The variant of a name, as the records of the model or of another one have it, else the configuration."""
@@ -258,7 +259,7 @@ def dataset_class(name: str) -> type[Dataset] | None:
 
 def read_latency(path: Path) -> dict[str, Any]:
     """A file of latency or load with the labels of the model and of the data set whose questions were timed."""
-    return {**json_object(path), "model": path.stem, "dataset": path.parent.name}
+    return {**read_object(path), "model": path.stem, "dataset": path.parent.name}
 
 
 def identities(variant: Variant) -> list[str]:
@@ -302,14 +303,3 @@ def _converted(fingerprint: Mapping[str, Any]) -> AnswerSpecification | None:
 def _mapping(data: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     value = data.get(key)
     return value if isinstance(value, Mapping) else {}
-
-
-def json_object(path: Path) -> dict[str, Any]:
-    """A file that holds one JSON object; UserError where it cannot be read or holds something else."""
-    try:
-        value = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
-        raise UserError(f"{path}: cannot be read as JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise UserError(f"{path}: must hold a JSON object")
-    return value

@@ -1,1 +1,1 @@
-"""Fine-tuning of decoders: the data it is done on, the loop, and the checkpoint that comes out of it."""
+"""Fine-tuning of decoders: its data, its loop, and the checkpoint that it writes."""

@@ -31,7 +31,7 @@ class Batch:
 def pack(encoded: Encoded, dtype: torch.dtype = torch.float32) -> Batch:
     """A document with all its requests in parallel: each attends to the document and to itself alone.
 
-    The loss of the batch is therefore the mean over the labels of passes of their own, for one reading of the
+    The loss of the batch is therefore the mean over the labels of passes of their own, for a single pass over the
     document. A single request needs no mask, so its memory does not grow with the square of the length.
     """
     ids, positions = list(encoded.document), list(range(len(encoded.document)))
@@ -51,12 +51,12 @@ def pack(encoded: Encoded, dtype: torch.dtype = torch.float32) -> Batch:
 
 
 def apart(encoded: Encoded) -> list[Encoded]:
-    """A document and one request per piece, for decoders that take no positions (ALiBi)."""
+    """A document and one request per piece, for decoders that cannot be given positions (ALiBi)."""
     return [Encoded(encoded.document, (request,)) for request in encoded.requests]
 
 
 def _mask(owner: Tensor, dtype: torch.dtype) -> Tensor:
-    """(1, 1, query, key): 0 where a token of the document or of the query's own request stands before it."""
+    """(1, 1, query, key): 0 where the key is an earlier token of the document or of the query's own request."""
     causal = torch.ones(len(owner), len(owner), dtype=torch.bool).tril()
     seen = causal & ((owner[None, :] == 0) | (owner[None, :] == owner[:, None]))
     return torch.zeros(seen.shape, dtype=dtype).masked_fill(~seen, torch.finfo(dtype).min)[None, None]

@@ -1,4 +1,4 @@
-"""What a decoder is fine-tuned on, made once: documents, spans, questions, and the manifest that counts them."""
+"""The data of fine-tuning, made once: documents, spans, questions, and a manifest with their counts."""
 
 from __future__ import annotations
 
@@ -42,10 +42,11 @@ def build(settings: Data, evaluation: Mapping[Path, int | None], out: Path, thre
 
     Args:
         evaluation: files that `ragauge data` wrote, and how many of their first questions are asked (None: all). An
-            article that holds text of their documents trains nothing; the held-out loss is taken on such articles.
+            article that contains text of their documents is not trained on; the held-out loss is measured on such
+            articles.
 
     Raises:
-        UserError: a corpus or model that cannot be had, or one that leaves nothing to train on.
+        UserError: a corpus or model is not available, or nothing is left to train on.
     """
     out.mkdir(parents=True, exist_ok=True)
     source = Source(settings, evaluation)
@@ -83,7 +84,7 @@ def _document(record: Mapping[str, Any], place: str) -> Document:
     )
     text = field(record, "text", str, place)
     if not asked or any(not 0 <= span.start < span.stop <= len(text) for span in asked):
-        raise UserError(f"{place}: spans must be stretches of the text, and one at least")
+        raise UserError(f"{place}: there must be at least one span, each within the text")
     return Document(field(record, "key", str, place), str(record.get("title") or ""), text, asked)
 
 
@@ -134,7 +135,7 @@ class Source:
     def divided(self) -> tuple[list[Document], list[Document]]:
         """(articles to train on, articles held out).
 
-        Held out is what the evaluation has, and so many more that the held-out loss has its documents.
+        Held out are the articles of the evaluation, and as many more as the held-out loss needs.
         """
         seen = Seen(self.evaluation_texts, self.settings.near_duplicate)
         near = [seen.has(article.text) for article in self.articles]
@@ -152,7 +153,7 @@ class Source:
         return self.divided[1]
 
     def documents(self, articles: Sequence[Document], one_each: bool = False) -> Iterator[Document]:
-        """Their stretches with spans, in a fixed random order over all articles."""
+        """Passages of the articles, with spans, in a fixed random order over all articles."""
         settings, tokenizer = self.settings, load_tokenizer(assets.resolve(self.settings.model))
         stretches: list[Document] = []
         for article in articles:
@@ -197,7 +198,7 @@ class Asker:
         self._replies = self._start(digest)
 
     def take(self, documents: Iterator[Document], count: int) -> list[Document]:
-        """The first `count` documents that have a question, with the spans that have one."""
+        """The first `count` documents with a usable question, each with the spans that have one."""
         taken: list[Document] = []
         while len(taken) < count and (group := list(islice(documents, DOCUMENTS_AT_ONCE))):
             replies = iter(self._replies_to(group))
@@ -225,7 +226,7 @@ class Asker:
         return found or ("was asked before" if question.lower() in self._known else None)
 
     def _replies_to(self, group: Sequence[Document]) -> list[str | None]:
-        """The writer's replies for all spans of some documents; asked once, even if the run is killed."""
+        """The writer's replies for all spans of some documents; each is asked for once, even if the run is killed."""
         key = "\n".join(document.key for document in group)
         if key not in self._replies:
             spans = [(d.title, d.span_text(span)) for d in group for span in d.spans]

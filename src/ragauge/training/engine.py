@@ -1,4 +1,4 @@
-"""What takes a step: DeepSpeed ZeRO-2, or the plain torch that it must agree with."""
+"""Training steps: by DeepSpeed ZeRO-2, or by plain torch, with which it must agree."""
 
 from __future__ import annotations
 
@@ -36,26 +36,26 @@ class Engine(ABC):
 
     @abstractmethod
     def save(self, folder: Path, tag: str) -> None:
-        """Everything needed to go on from here, in `folder/tag`."""
+        """Write everything needed to continue from here to `folder/tag`."""
 
     @abstractmethod
     def load(self, folder: Path, tag: str) -> None:
-        """Go on from what `save` left."""
+        """Continue from what `save` wrote."""
 
     @abstractmethod
     def weights(self, folder: Path, tag: str) -> dict[str, Tensor]:
-        """The decoder's fp32 weights by name, from what `save` left; on the first process alone."""
+        """The decoder's fp32 weights by name, from what `save` wrote; on the first process only."""
 
     def agree(self, value: bool) -> bool:
         """The first process's value, on every process."""
         return value
 
     def leave(self) -> None:
-        """Leave the other processes, once all of them are here, and free what only steps need.
+        """Leave the group once all processes have got here, and free what only steps need.
 
-        `weights` alone may be called afterwards.
+        Only `weights` may be called afterwards.
         """
-        return  # a process alone leaves none, and its weights are those under training
+        return  # a single process has no group, and its weights are those under training
 
 
 def start(model: ResponseLoss, settings: Training) -> Engine:
@@ -142,7 +142,7 @@ class DeepSpeed(Engine):
         for batch in batches:
             loss = self.engine(batch.to(self.device))
             self.engine.backward(loss)
-            self.engine.step()  # updates at the last of the accumulated batches
+            self.engine.step()  # updates after the last of the accumulated batches
             total += loss.detach().float() / len(batches)
         dist.all_reduce(total)
         return float(total) / self.processes
@@ -153,12 +153,12 @@ class DeepSpeed(Engine):
 
     def save(self, folder: Path, tag: str) -> None:
         self.engine.save_checkpoint(str(folder), tag=tag, save_latest=False)
-        dist.barrier()  # it is whole when every process has written its part
+        dist.barrier()  # it is complete when every process has written its part
 
     def load(self, folder: Path, tag: str) -> None:
         path, _ = self.engine.load_checkpoint(str(folder), tag=tag)
         if path is None:
-            raise UserError(f"{folder / tag}: DeepSpeed cannot read this checkpoint; remove {folder} to begin anew")
+            raise UserError(f"{folder / tag}: DeepSpeed cannot read this checkpoint; remove {folder} to start again")
 
     def weights(self, folder: Path, tag: str) -> dict[str, Tensor]:
         from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
@@ -174,8 +174,8 @@ class DeepSpeed(Engine):
     def leave(self) -> None:
         dist.barrier()
         self.engine.destroy()
-        del self.engine, self.optimizer  # `weights` reads the checkpoint, which takes as much memory once more
-        dist.destroy_process_group()  # its threads would otherwise run while the interpreter ends, which aborts
+        del self.engine, self.optimizer  # `weights` reads the checkpoint, which takes the same memory again
+        dist.destroy_process_group()  # otherwise its threads run while the interpreter exits, which aborts the process
         gc.collect()
 
 
@@ -187,7 +187,7 @@ def _zero_2(settings: Training) -> dict[str, Any]:
         "zero_optimization": {"stage": 2},
         "zero_allow_untested_optimizer": True,  # torch's AdamW
         "bf16": {"enabled": settings.dtype == "bfloat16"},
-        "steps_per_print": 1 << 30,  # the loop says how far it is
+        "steps_per_print": 1 << 30,  # the loop reports the progress
     }
 
 

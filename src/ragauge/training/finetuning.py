@@ -1,4 +1,4 @@
-"""Supervised fine-tuning for CFIC: the order of the documents, the budget, checkpoints, and what comes out."""
+"""Supervised fine-tuning for CFIC: the order of the documents, the budget, checkpoints, and the written model."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ def train(
     """Fine-tune the settings' decoder on the data in a folder that `data.build` wrote.
 
     Writes the decoder in the hub's layout to the folder `out`, `<out>.loss.csv` (the loss curve), and last
-    `<out>.json` (settings, data hashes, steps, seconds, machine, the curve again). A run that was killed goes on from
-    its last checkpoint with the documents that are next; the time that `minutes` bounds is that of all runs together.
+    `<out>.json` (settings, data hashes, steps, seconds, machine, the curve again). A killed run resumes from its
+    last checkpoint with the next documents; `minutes` bounds the time of all runs together.
 
-    Returns: `<out>.json`; None on processes but the first.
+    Returns: `<out>.json`; None on all processes but the first.
 
     Raises:
-        UserError: data or a model that cannot be read, an engine that cannot run here, no document short enough; a
+        UserError: the data or the model cannot be read, the engine cannot run here, no document is short enough; a
             folder at `out` or in `checkpoints` that no training made; a damaged checkpoint.
     """
     if threads is not None:
@@ -78,14 +78,16 @@ def train(
 
 
 class Material:
-    """What goes into a training: the decoder to begin with, and the documents as token ids."""
+    """The input of a training: the initial decoder, and the documents as token ids."""
 
     def __init__(self, settings: TrainingSettings, folder: Path) -> None:
         self.settings, self.folder = settings, folder
         if missing := [n for n in (sft_data.TRAIN, sft_data.HELD_OUT) if not (folder / n).is_file()]:
             raise UserError(f"{folder / missing[0]}: no such file; `ragauge sft data` writes it")
         self.base = Path(assets.resolve(settings.model))
-        self.shape = read_shape(self.base, settings.max_length)  # positions go on beyond those that it was trained on
+        self.shape = read_shape(
+            self.base, settings.max_length
+        )  # positions continue beyond those that it was trained on
         self.tokenizer = load_tokenizer(self.base)
         if not self.shape.eos:
             raise UserError(f"{settings.model}: has no end-of-text token, which ends evidence")
@@ -111,7 +113,7 @@ class Material:
         return self._encoded(sft_data.read(path)) if path.stat().st_size else []
 
     def _encoded(self, documents: Sequence[Document]) -> list[Encoded]:
-        """Each document's requests in one pass, or a pass each where positions cannot be given (ALiBi)."""
+        """Each document's requests in one pass, or one pass per request where positions cannot be given (ALiBi)."""
         wording, longest = REQUESTS[self.settings.request], self.settings.max_length
         encoded = [sft.encode(d, self.tokenizer, self.template, wording, self.shape.eos[0], longest) for d in documents]
         shared = self.shape.position == "rope"
@@ -157,15 +159,15 @@ class FineTuning(Training[Point]):
         self.order = Order(len(material.train), settings.seed)
 
     def resume(self) -> None:
-        """Go on from the checkpoint that counts; one of other settings, data or code is moved aside."""
+        """Resume from the current checkpoint; one of other settings, data or code is moved aside."""
         kept = self.checkpoints.state()
         if kept.get("fingerprint") == self.progress.fingerprint:
             self.engine.load(self.checkpoints.verified(), self.checkpoints.tag(kept["step"]))
             self.progress = Progress(**{**kept, "curve": [Point(**point) for point in kept["curve"]]})
-            logger.info("going on after step %d", self.progress.step)
+            logger.info("resuming after step %d", self.progress.step)
         elif kept and self.engine.rank == 0:
             aside = self.checkpoints.move_aside()
-            logger.warning("%s: of other settings, data or code; training begins anew", aside)
+            logger.warning("%s: of other settings, data or code; training starts from the beginning", aside)
 
     def learn(self) -> float:
         """See `Training.learn`."""
@@ -202,7 +204,7 @@ class FineTuning(Training[Point]):
         return self.progress.step % self.settings.checkpoint_steps == 0
 
     def save(self) -> None:
-        """Keep a checkpoint; the one before it goes when this one counts."""
+        """Write a checkpoint; the previous one is removed once this one is current."""
         tag = self.checkpoints.tag(self.progress.step)
         if self.engine.rank == 0:
             self.checkpoints.claim(tag)
@@ -211,7 +213,7 @@ class FineTuning(Training[Point]):
             self.checkpoints.keep(tag, asdict(self.progress))
 
     def _batch(self, place: int) -> Batch:
-        """The batch at a place of the coming step, of this process."""
+        """This process's batch at a place of the next step."""
         width = self.engine.processes
         number = (self.progress.step * self.settings.accumulation + place) * width + self.engine.rank
         return pack(self.material.train[self.order[number]], self.dtype)
@@ -241,7 +243,7 @@ class Order:
 
 
 def warmed_up(settings: TrainingSettings, step: int) -> float:
-    """The learning rate of a step, counted from 0: it rises in a line to `lr`, where it stays."""
+    """The learning rate of a step, counted from 0: it rises linearly to `lr`, then stays constant."""
     return settings.lr * min(1.0, (step + 1) / (settings.warmup_steps + 1))
 
 

@@ -1,4 +1,4 @@
-"""Whether a text contains any passage that an evaluation asks about."""
+"""Whether a text contains a passage that an evaluation asks about."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Seen:
     def has(self, text: str) -> bool:
         """Whether any piece of the text is a near-duplicate of a piece that was seen.
 
-        Pieces are taken every quarter of their length, so that one that stands anywhere in the text is met.
+        Pieces are taken every quarter of their length, so that one at any place of the text is found.
         """
         return any(
             signature.jaccard(self.signatures[key]) >= self.threshold
@@ -46,7 +46,7 @@ class Seen:
 def signatures(text: str, stride: int) -> list[MinHash]:
     """MinHash signatures of the text's pieces of `PIECE_WORDS` words, one every `stride` words.
 
-    A last piece that is much shorter is left out, unless it is all of the text.
+    A much shorter last piece is left out, unless it is the whole text.
     """
     from datasketch import MinHash
 

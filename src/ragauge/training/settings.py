@@ -1,4 +1,4 @@
-"""What a training is: the section `training` of an experiment's configuration, and the options of RETRO-fit."""
+"""The settings of trainings: the section `training` of a configuration, and the options of RETRO-fit."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from ragauge.cost.hardware import Device
 from ragauge.evidence.request import Wording
 from ragauge.prompts.templates import Template
 
-ENDPOINT = "endpoint"  # as a writer: the model that RAGAUGE_WRITER_URL and RAGAUGE_WRITER_MODEL name
+ENDPOINT = "endpoint"  # as the writer: the model that RAGAUGE_WRITER_URL and RAGAUGE_WRITER_MODEL name
 
 
 def _number(value: Any) -> Any:
-    """`1e-5` as the number that it is meant to be: YAML 1.1 takes it for text, for want of a point."""
+    """`1e-5` as a number: YAML 1.1 reads it as text, as it has no decimal point."""
     try:
         return float(value) if isinstance(value, str) else value
     except ValueError:
@@ -26,29 +26,34 @@ Number = Annotated[float, BeforeValidator(_number)]
 
 
 class Data(BaseModel):
-    """What a decoder is fine-tuned on: documents with spans, and a question for each of these."""
+    """The data of fine-tuning: documents with spans, and a question for each span."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
-    model: str = Field(description="the decoder to begin with: a name of the catalog, or a source as in `models`")
+    model: str = Field(description="the decoder to train: a name in the catalog, or a source as in `models`")
     seed: int = Field(0, description="seed of the documents, the spans and the training order")
     corpora: list[str] = Field(
         ["wikipedia-sample"],
         min_length=1,
-        description="where articles are from: files, corpora of the catalog or of the hub, as databases name them",
+        description="sources of articles: files, corpora of the catalog or of the hub, as in `databases`",
     )
     corpus_documents: int | None = Field(
-        None, ge=1, description="texts read of each corpus, from its first; default: all"
+        None, ge=1, description="number of texts read from each corpus, from its first; default: all"
     )
     writer: str = Field("smollm2-135m-instruct", description="the model that writes the questions, or 'endpoint'")
-    documents: int = Field(64, ge=1, description="stretches of articles to train on, as far as there are so many")
-    held_out_documents: int = Field(6, ge=0, description="articles of which a stretch each gives the held-out loss")
-    document_tokens: int = Field(768, ge=32, description="longest stretch of an article that is one document")
-    min_characters: int = Field(4000, ge=0, description="shortest article that counts as long")
-    spans: int = Field(6, ge=1, description="spans drawn in a document, and questions asked of it")
-    span_sentences: int = Field(3, ge=1, description="most sentences of a span")
+    documents: int = Field(64, ge=1, description="passages of articles to train on, or as many as there are")
+    held_out_documents: int = Field(
+        6, ge=0, description="articles, one passage of each of which gives the held-out loss"
+    )
+    document_tokens: int = Field(768, ge=32, description="maximum tokens of a passage, which is one document")
+    min_characters: int = Field(4000, ge=0, description="minimum characters of an article")
+    spans: int = Field(6, ge=1, description="spans drawn from a document, each with a question")
+    span_sentences: int = Field(3, ge=1, description="maximum sentences of a span")
     near_duplicate: float = Field(
-        0.4, gt=0, le=1, description="Jaccard similarity of 100-word pieces from which an article is evaluation text"
+        0.4,
+        gt=0,
+        le=1,
+        description="Jaccard similarity of 100-word pieces at which an article counts as evaluation text",
     )
 
 
@@ -62,28 +67,28 @@ class Training(Data):
     engine: Literal["deepspeed", "torch"] = Field(
         "deepspeed", description="DeepSpeed ZeRO-2, or plain torch on one process in float32"
     )
-    processes: int = Field(1, ge=1, description="processes: GPUs on device cuda")
-    device: Device = Field("cpu", description="where it trains")
+    processes: int = Field(1, ge=1, description="number of processes; on device cuda, of GPUs")
+    device: Device = Field("cpu", description="device of the training")
     dtype: Literal["float32", "bfloat16"] = Field(
         "bfloat16", description="type of forward and backward passes; the optimizer's weights are float32"
     )
     steps: int = Field(600, ge=1, description="optimizer steps")
     minutes: float | None = Field(
-        None, gt=0, description="wall-clock time after which training ends before its steps; default: no bound"
+        None, gt=0, description="wall-clock time after which training ends early; default: no limit"
     )
-    accumulation: int = Field(8, ge=1, description="documents a step and process")
+    accumulation: int = Field(8, ge=1, description="documents per step and process")
     lr: Number = Field(1e-5, gt=0, description="AdamW's learning rate, after the warm-up")
     eps: Number = Field(1e-8, gt=0, description="AdamW's epsilon")
     weight_decay: Number = Field(0.0, ge=0, description="AdamW's weight decay")
     warmup_steps: int = Field(20, ge=0, description="steps over which the learning rate rises")
-    clip: float = Field(1.0, gt=0, description="largest norm of a step's gradient")
-    max_length: int = Field(2048, ge=64, description="most tokens of a document, a request and a response together")
-    gradient_checkpointing: bool = Field(True, description="activations are computed again on the way back")
-    checkpoint_steps: int = Field(50, ge=1, description="steps after which a killed run can go on")
-    evaluate_steps: int = Field(50, ge=1, description="steps after which the held-out loss is taken")
+    clip: float = Field(1.0, gt=0, description="maximum norm of a step's gradient")
+    max_length: int = Field(2048, ge=64, description="maximum tokens of a document, a request and a response together")
+    gradient_checkpointing: bool = Field(True, description="recompute activations in the backward pass")
+    checkpoint_steps: int = Field(50, ge=1, description="steps between checkpoints")
+    evaluate_steps: int = Field(50, ge=1, description="steps between measurements of the held-out loss")
 
     def data(self) -> Data:
-        """The settings that the data rest on, and no others."""
+        """The settings that the data depend on, and no others."""
         return Data(**self.model_dump(include=set(Data.model_fields)))
 
 
@@ -97,11 +102,11 @@ class RetrofitSettings(BaseModel):
         description="how neighbours are read",
         json_schema_extra={"enum": list(registry.names("trainable form"))},
     )
-    minutes: float = Field(8.0, gt=0, description="wall-clock time, all runs together")
+    minutes: float = Field(8.0, gt=0, description="wall-clock time of all runs together")
     rank: int = Field(8, ge=1, description="form joint: rank of the low-rank terms")
-    cross_layers: int = Field(3, ge=1, description="form cross_attention: layers of the decoder that get it")
+    cross_layers: int = Field(3, ge=1, description="form cross_attention: number of decoder layers that get it")
     encoder_layers: int = Field(
-        2, ge=1, description="form cross_attention: layers of the encoder, the decoder's first ones, copied"
+        2, ge=1, description="form cross_attention: number of encoder layers, copies of the decoder's first ones"
     )
     rate: float = Field(2e-3, gt=0, description="learning rate after the warm-up")
     warmup: int = Field(10, ge=1, description="steps over which the learning rate rises")
@@ -115,6 +120,6 @@ class RetrofitSettings(BaseModel):
     @field_validator("form")
     @classmethod
     def _trainable(cls, form: str) -> str:
-        """Raise UserError with the choices where there is none of that name."""
+        """Raise UserError with the choices if the name is unknown."""
         registry.module_name("trainable form", form)
         return form

@@ -1,4 +1,4 @@
-"""What verbs share: groups of arguments, the objects they name, and printing of results."""
+"""What verbs share: groups of arguments, the objects that they name, and printing of results."""
 
 from __future__ import annotations
 
@@ -85,8 +85,10 @@ def add_run_folders(parser: argparse.ArgumentParser) -> None:
 
 
 def add_questions(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--config", type=Path, metavar="FILE.yaml", help="an experiment, whose labels are then used")
-    parser.add_argument("--dataset", required=True, help="a data set; with --config, a label of that configuration")
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE.yaml", help="a configuration, whose labels the other options then use"
+    )
+    parser.add_argument("--dataset", required=True, help="a data set; with --config, one of its labels")
     parser.add_argument(
         "--data", type=Path, metavar="FILE", help=("the data set in its official format (.jsonl, .jsonl.gz)")
     )
@@ -106,12 +108,23 @@ def add_model(parser: argparse.ArgumentParser, exclude: Collection[str] = ()) ->
     parser.add_argument(
         "--model",
         required=True,
-        help=("a name of the catalog, a source such as hf:org/name, or a folder; with --config, a label of it"),
+        help=("a name in the catalog, a source such as hf:org/name, or a folder; with --config, one of its labels"),
     )
     from ragauge.experiment.schema import Model
 
     add_settings(parser, Model, set(Model.model_fields) - MODEL_OPTIONS | set(exclude), engine=registry.names("engine"))
     parser.add_argument("--threads", type=count, metavar="N", help="threads of the decoder; default: all cores")
+
+
+def add_measured(parser: argparse.ArgumentParser) -> None:
+    """What is measured: methods on the questions of a data set, by a model."""
+    parser.add_argument("--methods", type=names, metavar="M,...", help="methods; with --config, its variants")
+    add_method_options(parser)
+    add_questions(parser)
+    add_materialised(parser)
+    add_model(parser, {"engine"})
+    parser.add_argument("--allow-load", action="store_true", help="report times even if other processes were busy")
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE.json")
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
@@ -185,7 +198,7 @@ def rendered_run(args: argparse.Namespace) -> tuple[Config, Path, Path]:
 
 
 def model(args: argparse.Namespace, config: Config | None, known: bool = True) -> Model:
-    """The model of --model: a label of the configuration, or a name or source; the options come before both."""
+    """The model of --model: a label of the configuration, or a name or source; options override both."""
     from ragauge.experiment.checks import check_source
     from ragauge.experiment.dtypes import with_dtype
     from ragauge.experiment.reading import checked_options
@@ -201,15 +214,15 @@ def model(args: argparse.Namespace, config: Config | None, known: bool = True) -
             check_source(args.model, "--model")
         chosen = checked_options(Model, {"source": args.model, **stated})
     if chosen.kernels:
-        os.environ["RAGAUGE_KERNELS"] = chosen.kernels  # of this process and of those that it starts
+        os.environ["RAGAUGE_KERNELS"] = chosen.kernels  # for this process and those that it starts
     recorded = recorded_dtype(args.out) if getattr(args, "out", None) else None
     return with_dtype(chosen, recorded, threads=getattr(args, "threads", None))
 
 
 def check_timed(args: argparse.Namespace, model: Model) -> None:
-    """Raise UserError where --model names a model whose answers are not timed."""
+    """Raise UserError if --model names a model whose answers cannot be timed."""
     if model.finder:
-        raise UserError(f"--model: {args.model} answers from what another model finds, which is not timed")
+        raise UserError(f"--model: {args.model} answers from evidence that another model finds, which is not timed")
     if model.engine != "torch":
         raise UserError(f"--model: {args.model} has engine {model.engine!r}; only models of 'torch' are timed")
 
@@ -229,7 +242,7 @@ def questions(args: argparse.Namespace, config: Config | None) -> Questions:
 
 
 def protocol(dataset: str, config: Config | None) -> LatencySettings | None:
-    """The configuration's latency protocol of that data set; the first one where that data set has none."""
+    """The configuration's latency protocol of that data set; the first one if that data set has none."""
     return (config.protocol(dataset) or first(*config.protocols)) if config else None
 
 
@@ -257,6 +270,11 @@ def method(variant: Variant, name: str, config: Config | None, args: argparse.Na
 
     where = f"{args.config}: methods.{name}" if config else f"--method {name}"
     return methods.make(variant.method, where=where, **variant.params)
+
+
+def variants(args: argparse.Namespace, names: Sequence[str], config: Config | None) -> dict[str, Method]:
+    """The methods of several variants, by their names."""
+    return {name: method(variant(args, name, config), name, config, args) for name in names}
 
 
 def check_name(kind: str, name: str) -> None:

@@ -4,7 +4,7 @@ Importing torch, pandas and matplotlib takes longer than many jobs. The process 
 folder, which the run has first on the PATH of its jobs. The command asks for a fork with its own arguments, folder,
 environment and open files, and ends with the fork's exit status; a fork ends with the command that asked for it,
 however that ends. If the process cannot be reached, and for jobs of several threads, some of which are timed, the
-command starts Python by itself. The process ends with the run, whose pipe it reads.
+command starts Python by itself. The process ends when the run closes the pipe that it reads.
 
     python -m ragauge.verbs._warm FOLDER
 """
@@ -64,7 +64,7 @@ except OSError:
 status = server.recv(1)
 sys.exit(status[0] if status else 137)
 """
-PIPE = 0  # the run's, which says nothing and ends with it
+PIPE = 0  # the run's: nothing is written to it, and it closes when the run ends
 
 
 def serve(folder: Path) -> None:

@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What was measured, what is to be built, and on what."""
+    """The measurements, the database to build, and the machines."""
     add = parser.add_argument
     add(
         "--measured",
         type=Path,
         required=True,
         metavar="FILE.csv",
-        help="table that benchmarks/scale.py wrote, with FILE.json beside it",
+        help="table written by benchmarks/scale.py, with FILE.json beside it",
     )
     add("--chunks", type=options.count, required=True, metavar="N", help="chunks of the planned database")
     add("--held-out", type=options.count, default=100_000, metavar="N", help="held-out texts (100,000)")

@@ -13,7 +13,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", required=True, help="a model whose shape is known, or a local checkpoint")
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--method", help="a method that answers questions")
-    what.add_argument("--schedule", help="a retrieval schedule of generation, as in a pipeline")
+    what.add_argument("--schedule", help="a schedule of generation with retrieval, as in a pipeline")
     parser.add_argument("--top-k", type=options.count, metavar="K", help="short for --set top_k=K")
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="a parameter of the method or the schedule"
@@ -21,9 +21,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tokens", default="nq_open", help="token counts: nq_open, musique or a JSON or YAML file")
     parser.add_argument("--new-tokens", type=options.count, default=1, metavar="N", help="tokens generated (1)")
     parser.add_argument("--accounting", default="critical_path", help="critical_path, total or published")
-    parser.add_argument("--dtype", choices=DTYPES, default="bfloat16", help="type of what is kept in full (bfloat16)")
-    parser.add_argument("--weights", choices=WEIGHTS, default="full", help="how matrices are kept (full)")
-    parser.add_argument("--kv", choices=CACHE_TYPES, default="full", help="how keys and values are kept (full)")
+    parser.add_argument(
+        "--dtype", choices=DTYPES, default="bfloat16", help="data type of what is not quantised (bfloat16)"
+    )
+    parser.add_argument("--weights", choices=WEIGHTS, default="full", help="storage of matrices (full)")
+    parser.add_argument("--kv", choices=CACHE_TYPES, default="full", help="storage of keys and values (full)")
     options.add_json(parser)
 
 
@@ -33,7 +35,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _schedule(args: argparse.Namespace, params: dict[str, Any]) -> dict[str, Any]:
-    """A pipeline's cost: RETRO by the sizes of its paper, any other decoder as one that reads neighbours itself."""
+    """A pipeline's cost: RETRO with the sizes of its paper, any other decoder as one that reads neighbours itself."""
     from ragauge.evaluation import costing
     from ragauge.experiment.reading import checked
     from ragauge.generation import cost

@@ -18,13 +18,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     from ragauge.generation.settings import PipelineSettings
 
     add, own = parser.add_argument, ", ".join(readers.having("weights"))
-    add("--form", default="joint", choices=registry.names("form"), help="how the decoder reads neighbours (joint)")
+    add("--form", default="joint", choices=registry.names("form"), help="form of reading neighbours (joint)")
     add("--model", default="smollm2-135m-instruct", help="the decoder: name, source or folder; exported in float32")
     add(
         "--adapters",
         type=Path,
         metavar="FILE.safetensors",
-        help="what `ragauge retrofit` trained: export it as well",
+        help="adapters trained by `ragauge retrofit`, exported as well",
     )
     add("--weights", type=Path, metavar="FILE", help=PipelineSettings.model_fields["weights"].description)
     add("--seed", type=int, default=0, help="seed of random weights (0)")

@@ -1,4 +1,4 @@
-"""Fetch and verify an asset; print where it lies."""
+"""Fetch and verify an asset; print its path."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from ragauge.verbs import _options as options
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("asset", help="a name of the catalog, hf:org/name, pypi:name==version, https://... or path:...")
-    parser.add_argument("--manifest", type=Path, metavar="FILE.json", help="write source, hashes and path there")
+    parser.add_argument("asset", help="a name in the catalog, hf:org/name, pypi:name==version, https://... or path:...")
+    parser.add_argument(
+        "--manifest", type=Path, metavar="FILE.json", help="write its source, hashes and path to this file"
+    )
 
 
 def run(args: argparse.Namespace) -> None:

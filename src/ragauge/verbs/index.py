@@ -26,11 +26,11 @@ STEPS = {
     "build": "all steps, shard after shard, for every index of the database",
     "chunks": "cut the documents of one shard into chunks",
     "mark": "mark the near-duplicates of evaluation text in one shard",
-    "gather": "name the shards and what is marked in them in order",
+    "gather": "list the shards and their near-duplicates in order",
     "embed": "embed the chunks of one shard",
     "train": "train an index on a sample",
     "add": "encode the vectors of one shard",
-    "merge": "put the shards together; with --part I/N, those of one part",
+    "merge": "merge the shards; with --part I/N, those of one part",
     "recall": "measure recall@k against exact search, with held-out text",
     "verify": "hash every file of the database and its indexes",
 }
@@ -38,23 +38,23 @@ BY_SHARD, BY_INDEX = ("chunks", "mark", "embed", "add"), ("train", "add", "merge
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """One subcommand per step, with the settings that all steps read."""
+    """One subcommand per step; all take the settings of the database."""
     steps = parser.add_subparsers(required=True, metavar="STEP", dest="step")
     for name, text in STEPS.items():
         step = steps.add_parser(name, help=text, description=text, allow_abbrev=False)
         add = step.add_argument
-        add("--config", type=Path, metavar="FILE.yaml", help="an experiment with a section `databases`")
-        add("--database", metavar="LABEL", help="one of the experiment's databases; default: its only one")
-        add("--set", action="append", default=[], metavar="KEY=VALUE", help="a key of the database")
-        add("--set-index", action="append", default=[], metavar="KEY=VALUE", help="a key of its index or indexes")
+        add("--config", type=Path, metavar="FILE.yaml", help="a configuration with a section `databases`")
+        add("--database", metavar="LABEL", help="a database of the configuration; default: its only one")
+        add("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of the database")
+        add("--set-index", action="append", default=[], metavar="KEY=VALUE", help="a setting of its index or indexes")
         add("--threads", type=options.count, metavar="N", help="default: all cores")
         add("--out", type=Path, required=True, metavar="FOLDER", help="folder of the database")
         if name in BY_SHARD:
             add("--shard", type=int, required=True, metavar="I", help="counted from 0")
         if name in BY_INDEX:
-            add("--index", metavar="LABEL", help="one of the database's indexes; default: its only one")
+            add("--index", metavar="LABEL", help="an index of the database; default: its only one")
         if name == "merge":
-            add("--part", type=options.part, metavar="I/N", help="every N-th shard from the I-th on, counted from 0")
+            add("--part", type=options.part, metavar="I/N", help="every N-th shard, from shard I, counted from 0")
         if name == "recall":
             add("--queries", type=int, default=RECALL_QUERIES, metavar="N", help=f"held-out chunks ({RECALL_QUERIES})")
             add("--report", type=Path, metavar="FILE.json", help="default: recall.json beside the index")
@@ -189,7 +189,7 @@ def _verify(args: argparse.Namespace, settings: DatabaseSettings) -> None:
 
 
 def _settings(args: argparse.Namespace) -> DatabaseSettings:
-    """The database of the experiment, or of the defaults; --set and --set-index come before both."""
+    """The database of the configuration, or the defaults; --set and --set-index override both."""
     from ragauge.experiment import schema
 
     place, label, data = "--set", args.database or "database", {}
@@ -205,7 +205,7 @@ def _settings(args: argparse.Namespace) -> DatabaseSettings:
 
 
 def _only(section: dict[str, Any], name: str | None, what: str, where: str, option: str) -> str:
-    """The label that was named, or the section's only one."""
+    """The label given, or the section's only one."""
     if name is None and len(section) == 1:
         return next(iter(section))
     if name is None:
@@ -245,7 +245,7 @@ def _shard(number: int, settings: DatabaseSettings) -> int:
 
 
 def _held_out_vectors(database: Database, choice: EncoderChoice, count: int) -> np.ndarray:
-    """Vectors (query, dim) of the first whole chunk of held-out texts, evenly over those that are long enough."""
+    """Vectors (query, dim) of the first whole chunk of held-out texts, spread evenly over those long enough."""
     from ragauge.retrieval.database import encode
 
     texts = []

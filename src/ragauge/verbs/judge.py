@@ -28,8 +28,8 @@ ENVIRONMENT = "RAGAUGE_JUDGE"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("records", type=Path, metavar="FILE.jsonl", help="records of a method that looks for evidence")
-    parser.add_argument("--model", help="a judge on this machine: a catalogued model, a source or a folder")
+    parser.add_argument("records", type=Path, metavar="FILE.jsonl", help="records of a method that finds evidence")
+    parser.add_argument("--model", help="a local judge: a name in the catalog, a source or a folder")
     parser.add_argument("--dtype", default="float32", choices=DTYPES)
     parser.add_argument("--device", default="cpu", choices=DEVICES)
     parser.add_argument(
@@ -39,12 +39,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Judge what the file does not hold yet."""
+    """Judge what the file does not contain yet."""
     from ragauge.io import records
 
     asked = records.read(args.records)
     if all(record.evidence is None for record in asked):
-        raise UserError(f"{args.records}: holds no evidence to judge; its method looks for none")
+        raise UserError(f"{args.records}: has no evidence to judge; its method does not look for any")
     done = _judge(_judge_of(args), asked, args.out)
     failed = sum(judgement.label is None for judgement in done)
     print(f"{args.out}: {len(done) - failed} judged, {failed} not")

@@ -1,4 +1,4 @@
-"""Show which matrix product and attention kernels are used on this machine; measure them where they were not yet."""
+"""Show which matrix product and attention kernels this machine uses, measuring those not measured yet."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--dtypes", type=options.names, default=["float32", "bfloat16"], metavar="A,B", help="float32,bfloat16,int8"
     )
     parser.add_argument("--threads", type=options.count, metavar="N", help="default: torch's own choice")
-    parser.add_argument("--again", action="store_true", help="measure again, on a quiet machine for example")
+    parser.add_argument("--again", action="store_true", help="measure again, for example on a quiet machine")
     parser.add_argument(
-        "--out", type=Path, metavar="FILE.json", help="write the table there as well, for --kernels FILE.json"
+        "--out", type=Path, metavar="FILE.json", help="also write the table to this file, for --kernels FILE.json"
     )
     options.add_json(parser)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ragauge.errors import UserError
@@ -21,25 +20,17 @@ APART = LISTS | {"dataset", "threads"}  # options of other groups
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     from ragauge.cost.settings import LoadSettings
 
-    parser.add_argument("--methods", type=options.names, metavar="M,...", help="methods; with --config, variants of it")
-    options.add_method_options(parser)
-    options.add_questions(parser)
-    options.add_materialised(parser)
-    options.add_model(parser, {"engine"})
+    options.add_measured(parser)
     for name in ("rates", "clients"):
         told = LoadSettings.model_fields[name].description
         parser.add_argument(f"--{name}", type=options.names, metavar="N,...", default=argparse.SUPPRESS, help=told)
     options.add_settings(parser, LoadSettings, APART)
-    parser.add_argument("--allow-load", action="store_true", help="report times even if other processes were busy")
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE.json")
 
 
 def run(args: argparse.Namespace) -> None:
     config = options.configuration(args)
     settings = _settings(args, config)
-    variants = {
-        name: options.method(options.variant(args, name, config), name, config, args) for name in settings.methods
-    }
+    variants = options.variants(args, settings.methods, config)
     model = options.model(args, config)
     options.check_timed(args, model)
     questions = options.questions(args, config)
@@ -58,7 +49,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _settings(args: argparse.Namespace, config: Config | None) -> LoadSettings:
-    """The protocol of the configuration, if there is one, with what the options say in its place."""
+    """The protocol of the configuration, if there is one, overridden by the options."""
     from ragauge.cost.settings import LoadSettings
     from ragauge.experiment.reading import checked_options
 

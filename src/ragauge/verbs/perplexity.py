@@ -12,11 +12,11 @@ from ragauge.verbs import _options as options
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", type=Path, nargs="+", metavar="FILE.jsonl", help="records of `ragauge pipeline`")
     parser.add_argument(
-        "--base", type=Path, metavar="FILE.jsonl", help="what each is compared with, sequence by sequence"
+        "--base", type=Path, metavar="FILE.jsonl", help="records to compare each file with, sequence by sequence"
     )
-    parser.add_argument("--random", type=Path, metavar="FILE.jsonl", help="the control: random neighbours' records")
+    parser.add_argument("--random", type=Path, metavar="FILE.jsonl", help="records of the control: random neighbours")
     parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
-    parser.add_argument("--out", type=Path, metavar="FILE.json", help="write it there as well")
+    parser.add_argument("--out", type=Path, metavar="FILE.json", help="also write it to this file")
 
 
 def run(args: argparse.Namespace) -> None:

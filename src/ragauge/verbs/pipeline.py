@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     from ragauge.generation.settings import PipelineSettings
 
     add = parser.add_argument
-    add("--config", type=Path, metavar="FILE.yaml", help="an experiment; options stated beside it come first")
+    add("--config", type=Path, metavar="FILE.yaml", help="a configuration; options override it")
     add("--pipeline", metavar="LABEL", help="the pipeline of --config")
     options.add_settings(parser, PipelineSettings, ELSEWHERE, **CHOICES)
     add("--model", default="smollm2-135m-instruct", help="the decoder: name, source or folder")
@@ -40,13 +40,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--device", default="cpu", choices=DEVICES, help="where the decoder runs")
     add("--onnx", type=Path, metavar="FOLDER", help="run the decoder that `ragauge export` wrote, with ONNX Runtime")
     add(
-        "--adapters", type=Path, metavar="FILE.safetensors", help="read neighbours with what `ragauge retrofit` trained"
+        "--adapters",
+        type=Path,
+        metavar="FILE.safetensors",
+        help="read neighbours with adapters trained by `ragauge retrofit`",
     )
     add("--weights", type=Path, metavar="FILE", help=PipelineSettings.model_fields["weights"].description)
     add("--database", type=Path, required=True, metavar="FOLDER", help="the chunk database, with its held-out text")
-    add("--index", type=Path, metavar="FOLDER", help="start a server of this index for the length of the run")
-    add("--server", action="append", metavar="HOST:PORT", help="ask a running server; once for each part of an index")
-    add("--tls-ca", type=Path, metavar="FILE.pem", help="certificates to verify the server's with")
+    add("--index", type=Path, metavar="FOLDER", help="start a server of this index for the run")
+    add("--server", action="append", metavar="HOST:PORT", help="use a running server; repeat for each part of an index")
+    add("--tls-ca", type=Path, metavar="FILE.pem", help="CA certificates that verify the server's")
     add("--deadline", type=float, default=30.0, metavar="SECONDS", help="time allowed for a retrieval (30)")
     add("--serve-options", default="", metavar="TEXT", help="options of `ragauge serve` for the server of --index")
     add("--seed", type=int, default=0, help="seed of random neighbours (0)")
@@ -56,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True)
 class Chosen:
-    """A pipeline as the configuration or the command line has it."""
+    """A pipeline as the configuration or the command line states it."""
 
     settings: PipelineSettings
     model: Model
@@ -75,9 +78,9 @@ def run(args: argparse.Namespace) -> None:
     chosen = _configured(args) if args.config else _stated(args)
     asks = chosen.settings.asks
     if asks and not (chosen.index or args.server):
-        raise UserError(f"--schedule: {chosen.settings.schedule!r} asks an index; give --index or --server")
+        raise UserError(f"--schedule: {chosen.settings.schedule!r} requires retrieval; give --index or --server")
     with ExitStack() as opened:
-        if asks and chosen.index:  # before this process is kept to cores, which its children inherit
+        if asks and chosen.index:  # before this process is pinned to cores, which its children inherit
             args.server = [_serve(chosen, opened)]
         if chosen.settings.cores:
             pin(chosen.settings.cores)
@@ -104,7 +107,7 @@ def _stated(args: argparse.Namespace) -> Chosen:
 
 
 def _configured(args: argparse.Namespace) -> Chosen:
-    """The pipeline of a configuration, with the options that are stated beside it."""
+    """The pipeline of a configuration, overridden by the options."""
     from ragauge.experiment import schema
     from ragauge.experiment.dtypes import with_dtype
     from ragauge.experiment.reading import checked_options
@@ -236,7 +239,7 @@ def _checkpoint(args: argparse.Namespace, job: PipelineJob, adapters: Path | Non
 def _make(
     args: argparse.Namespace, job: PipelineJob, adapters: Path | None, database: Any, opened: ExitStack
 ) -> Pipeline:
-    """The decoder, and the retriever that the schedule asks; `opened` ends a server that was started."""
+    """The decoder, and the retriever that the schedule uses; `opened` stops a server that was started."""
     from ragauge.generation.evaluation import Chunks
     from ragauge.generation.pipeline import Pipeline
 

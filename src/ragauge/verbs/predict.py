@@ -1,4 +1,4 @@
-"""Predict the compute cycles of the papers' own models from their shapes, for the tables to show beside the published.
+"""Predict the compute cycles of the papers' own models from their shapes, shown beside the published ones in tables.
 
 Needs no weights and no data, and takes seconds.
 """

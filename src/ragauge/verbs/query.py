@@ -1,4 +1,4 @@
-"""Ask a retrieval server, or the servers of all parts of a database, and print what they find."""
+"""Query a retrieval server, or the servers of all parts of a database, and print what they find."""
 
 from __future__ import annotations
 
@@ -22,14 +22,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--server", action="append", required=True, metavar="HOST:PORT", help="a server; one for each part")
     content = parser.add_mutually_exclusive_group(required=True)
-    content.add_argument("--text", help="what to look for")
+    content.add_argument("--text", help="the query as text")
     content.add_argument("--tokens", metavar="ID,...", help="the query as token ids of the database's tokenizer")
     add("--k", type=int, default=2, help="neighbours (2)")
     effort = parser.add_mutually_exclusive_group()
     effort.add_argument(
         "--effort", "--nprobe", type=int, metavar="N", help="nprobe of IVF, efSearch of HNSW; default: the index's own"
     )
-    effort.add_argument("--budget", type=float, metavar="SECONDS", help="take the largest effort predicted to fit")
+    effort.add_argument(
+        "--budget", type=float, metavar="SECONDS", help="use the largest effort predicted to fit this time"
+    )
     add("--continuation", type=int, default=1, metavar="N", help="chunks after each neighbour (1)")
     add("--deadline", type=float, default=10.0, metavar="SECONDS", help="for the whole call (10)")
     add(
@@ -37,10 +39,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=0,
         metavar="N",
-        help="retries within the deadline if a server is lost (0)",
+        help="retries within the deadline after a lost connection (0)",
     )
-    add("--partial", action="store_true", help="answer without the parts whose server is lost, and name them")
-    add("--tls-ca", type=Path, metavar="FILE.pem", help="certificates to verify the server's with")
+    add("--partial", action="store_true", help="answer without the parts whose server cannot be reached, and name them")
+    add("--tls-ca", type=Path, metavar="FILE.pem", help="CA certificates that verify the server's")
     add("--json", action="store_true", help="print one JSON object on the last line")
 
 
@@ -65,9 +67,7 @@ def _query(args: argparse.Namespace) -> Query:
     except ValueError as error:
         if isinstance(error, UserError):
             raise
-        raise UserError(
-            f"--tokens {args.tokens!r}: must be token ids with commas between them, as in 12,7,104"
-        ) from None
+        raise UserError(f"--tokens {args.tokens!r}: must be token ids separated by commas, as in 12,7,104") from None
 
 
 @contextmanager
@@ -125,7 +125,7 @@ def _readable(result: dict[str, Any]) -> str:
     stages = ", ".join(f"{stage} {1e3 * seconds:.2f} ms" for stage, seconds in result["seconds"].items())
     lines.append(f"{len(result['neighbours'])} found; effort {result['effort']}; {stages}")
     if result["missing_servers"]:
-        lines.append(f"partial answer: without the parts of {', '.join(result['missing_servers'])}")
+        lines.append(f"partial answer, without the parts of {', '.join(result['missing_servers'])}")
     return "\n".join(lines)
 
 

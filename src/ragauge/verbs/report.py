@@ -1,4 +1,4 @@
-"""Write a run's report: one self-contained page with figures, tables, records and what to choose."""
+"""Write a run's report: one self-contained page with figures, tables, records and recommendations."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--method", required=True, help="a method; with --config, a variant of that configuration")
+    parser.add_argument("--method", required=True, help="a method; with --config, one of its variants")
     options.add_method_options(parser)
     options.add_questions(parser)
     options.add_materialised(parser)
@@ -36,14 +36,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--batch",
         type=options.batch,
         metavar="N",
-        help="answer N questions side by side, or auto: as many as memory and processor are good for (default: 1)",
+        help="answer N questions together, or auto: as many as memory allows and the processor gains from (default: 1)",
     )
     parser.add_argument("--overwrite", action="store_true", help="replace the records of another run")
     parser.add_argument(
         "--documents",
         type=Path,
         metavar="FOLDER",
-        help="store the keys and values of documents there, for later runs too",
+        help="store the keys and values of documents in this folder, also for later runs",
     )
     parser.add_argument(
         "--documents-gb", type=options.size, metavar="X", help="size limit of that folder in GB (default: 4)"
@@ -52,9 +52,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--ahead",
         type=Path,
         metavar="FILE.json",
-        help="jobs of the same run of the workflow; those of this data set and model are answered as well",
+        help="jobs of the same workflow run; those with this data set and model are answered as well",
     )
-    parser.add_argument("--minutes", type=options.count, metavar="N", help="answer for other jobs in half of N minutes")
+    parser.add_argument(
+        "--minutes",
+        type=options.count,
+        metavar="N",
+        help="the job's minutes; other jobs are answered in the first half of them",
+    )
     parser.add_argument("--out", type=Path, required=True, metavar="FILE.jsonl")
 
 
@@ -108,7 +113,7 @@ def _others(args: argparse.Namespace, config: Config | None) -> tuple[str, list[
 
 
 def _finder(name: str | None, model: Model, config: Config | None) -> Model | None:
-    """The model of --finder, which comes before the configuration's."""
+    """The model of --finder, which overrides the configuration's."""
     from ragauge.experiment.checks import check_source
     from ragauge.experiment.schema import Model
 
@@ -121,7 +126,7 @@ def _finder(name: str | None, model: Model, config: Config | None) -> Model | No
 
 
 def _part(examples: list[Example], part: tuple[int, int] | None) -> list[Example]:
-    """The questions of a part: side by side, parts of like size."""
+    """The questions of a part: consecutive ones, in parts of similar size."""
     if part is None:
         return examples
     number, of = part

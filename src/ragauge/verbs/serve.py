@@ -34,18 +34,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--encoder", default="minilm", help="the text encoder of the index: a name, a source or a folder (minilm)")
     add("--engine", choices=("onnx", "torch"), default="onnx", help="what runs the encoder (onnx)")
-    add("--verify", action="store_true", help="hash every file first")
+    add("--verify", action="store_true", help="verify the hash of every file first")
     add(
         "--no-calibrate",
         dest="calibrate",
         action="store_false",
-        help="do not measure searches first; queries with a budget are then refused",
+        help="do not measure latency first; queries with a budget are then refused",
     )
     add("--tls-cert", type=Path, metavar="FILE.pem", help="certificate chain of the server")
-    add("--tls-key", type=Path, metavar="FILE.pem", help="its private key")
-    add("--cores", metavar="LIST", help="processor cores that the server is kept to, as in 0 or 0-3")
+    add("--tls-key", type=Path, metavar="FILE.pem", help="private key of the certificate")
+    add("--cores", metavar="LIST", help="processor cores that the server is pinned to, as in 0 or 0-3")
     options.add_settings(parser, ServerSettings)
-    add("--while-stdin-open", action="store_true", help="stop as well when standard input ends")
+    add("--while-stdin-open", action="store_true", help="also stop when standard input ends")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _tls(args: argparse.Namespace) -> TLS | None:
-    """The certificate; raises UserError on half of one."""
+    """The certificate and key; raises UserError if only one of them is given."""
     from ragauge.retrieval.service.server import TLS
 
     if (args.tls_cert is None) != (args.tls_key is None):
@@ -104,7 +104,7 @@ def _keep_to_cores(cores: str | None, threads: int | None) -> None:
 
 
 def _retriever(args: argparse.Namespace, threads: int | None) -> Retriever:
-    """The retriever of --index, its latency measured unless that is not wanted."""
+    """The retriever of --index; its latency is measured unless that is switched off."""
     from ragauge.retrieval.retriever import Retriever
 
     if args.index.absolute().parent.name != "indexes":

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The two actions, with the settings that both read."""
+    """The two actions, with the settings that both take."""
     actions = parser.add_subparsers(required=True, metavar="ACTION", dest="action")
-    data = actions.add_parser("data", help="draw spans of long articles and have their questions written")
+    data = actions.add_parser("data", help="draw spans from long articles and have questions written for them")
     data.add_argument(
         "--evaluation",
         type=Path,
@@ -29,14 +29,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="questions that `ragauge data` wrote, whose documents are kept out (named as the data set's label)",
     )
     train = actions.add_parser("train", help="fine-tune the model")
-    train.add_argument("--data", type=Path, required=True, metavar="FOLDER", help="what `ragauge sft data` wrote")
-    train.add_argument("--checkpoints", type=Path, required=True, metavar="FOLDER", help="what a killed run left")
+    train.add_argument(
+        "--data", type=Path, required=True, metavar="FOLDER", help="folder written by `ragauge sft data`"
+    )
+    train.add_argument(
+        "--checkpoints",
+        type=Path,
+        required=True,
+        metavar="FOLDER",
+        help="folder of checkpoints, from which a killed run resumes",
+    )
     for action in (data, train):
-        action.add_argument("--config", type=Path, metavar="FILE.yaml", help="an experiment with a section `training`")
         action.add_argument(
-            "--training", metavar="LABEL", help="one of the experiment's trainings; default: its only one"
+            "--config", type=Path, metavar="FILE.yaml", help="a configuration with a section `training`"
         )
-        action.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a key of the training")
+        action.add_argument(
+            "--training", metavar="LABEL", help="a training of the configuration; default: its only one"
+        )
+        action.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of the training")
         action.add_argument("--threads", type=options.count, metavar="N")
         action.add_argument("--out", type=Path, required=True, metavar="FOLDER")
 
@@ -73,7 +83,7 @@ def _train(args: argparse.Namespace, settings: Training) -> None:
 
 
 def _start_processes(count: int) -> None:
-    """Become torchrun, which starts this very command that many times."""
+    """Become torchrun, which starts this same command once per process."""
     sys.stdout.flush()
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}"]
     os.execv(sys.executable, [*launcher, "--no-python", *sys.argv])

@@ -13,14 +13,19 @@ if TYPE_CHECKING:
     from ragauge.retrieval.retriever import Retriever
     from ragauge.retrieval.settings import StalenessSettings
 
-ELSEWHERE = ("database",)  # keys that are no option, or one of another meaning
+ELSEWHERE = ("database",)  # keys that are not options, or are options of another meaning
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     from ragauge.retrieval.settings import StalenessSettings
 
     add = parser.add_argument
-    add("--config", type=Path, metavar="FILE.yaml", help="take all settings from its entry --label of `staleness`")
+    add(
+        "--config",
+        type=Path,
+        metavar="FILE.yaml",
+        help="a configuration: all settings are those of its entry --label in `staleness`",
+    )
     add("--label", help="the entry of --config")
     add("--database", type=Path, required=True, metavar="FOLDER", help="the chunk database, with its held-out text")
     options.add_settings(parser, StalenessSettings, ELSEWHERE)
@@ -34,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Write one JSON file: what was compared by what, and each query's cosines."""
+    """Write one JSON file: the settings of the comparison, and each query's cosines."""
     from dataclasses import asdict
 
     settings = _settings(args)
@@ -51,7 +56,7 @@ def run(args: argparse.Namespace) -> None:
     found = list(compare(comparison, asked))
     if not found:
         longest = max(comparison.stale_tokens) + retriever.database.chunk_tokens
-        raise UserError(f"--tokens: {settings.tokens} are too few for the stalest query; it takes at least {longest}")
+        raise UserError(f"--tokens: {settings.tokens} are too few for the stalest query; it needs at least {longest}")
     recipe = retriever.index.recipe
     report = {
         "encoder": settings.encoder,
@@ -84,7 +89,7 @@ def _settings(args: argparse.Namespace) -> StalenessSettings:
 
 
 def _retriever(args: argparse.Namespace) -> Retriever:
-    """The index, asked in this process, with the encoder that its vectors were made with."""
+    """The index, searched in this process, with the encoder that its vectors were made with."""
     from ragauge.retrieval.embed import Embeddings
     from ragauge.retrieval.retriever import Retriever
 

@@ -21,28 +21,22 @@ PROTOCOL_OPTIONS = {"trials", "warmup", "documents"}  # keys of a protocol that 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     from ragauge.cost.settings import LatencySettings
 
-    parser.add_argument("--methods", type=options.names, metavar="M,...", help="methods; with --config, variants of it")
-    options.add_method_options(parser)
-    options.add_questions(parser)
-    options.add_materialised(parser)
-    options.add_model(parser, {"engine"})
+    options.add_measured(parser)
     parser.add_argument(
         "--random-weights",
         action="store_true",
-        help=("a model by its shape, on random tokens; --dataset then names token counts"),
+        help=("random weights of the model's shape, on random tokens; --dataset then names token counts"),
     )
     options.add_settings(parser, LatencySettings, set(LatencySettings.model_fields) - PROTOCOL_OPTIONS)
     parser.add_argument(
-        "--new-tokens", type=options.counts, metavar="N,...", help="tokens generated in a trial, one run a number (5)"
+        "--new-tokens", type=options.counts, metavar="N,...", help="tokens generated in a trial, one run per number (5)"
     )
     parser.add_argument(
-        "--prompts", type=options.count, default=3, metavar="N", help=("different prompts that share the trials (3)")
+        "--prompts", type=options.count, default=3, metavar="N", help=("prompts over which the trials are divided (3)")
     )
     parser.add_argument(
-        "--machine", type=Path, metavar="FILE.json", help=("what `ragauge machine` wrote; default: measure now")
+        "--machine", type=Path, metavar="FILE.json", help=("file written by `ragauge machine`; default: measure now")
     )
-    parser.add_argument("--allow-load", action="store_true", help="report times even if other processes were busy")
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE.json")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -51,9 +45,7 @@ def run(args: argparse.Namespace) -> None:
 
     config = options.configuration(args)
     protocol = _protocol(args, config)
-    variants = {
-        name: options.method(options.variant(args, name, config), name, config, args) for name in protocol.methods
-    }
+    variants = options.variants(args, protocol.methods, config)
     common = {
         "new_tokens": protocol.all_new_tokens,
         "trials": protocol.trials,
@@ -78,7 +70,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _protocol(args: argparse.Namespace, config: Config | None) -> LatencySettings:
-    """The protocol of the configuration, if there is one, with what the options say in its place."""
+    """The protocol of the configuration, if there is one, overridden by the options."""
     from ragauge.cost.settings import LatencySettings
     from ragauge.experiment.reading import checked_options
 

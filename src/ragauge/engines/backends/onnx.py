@@ -1,4 +1,4 @@
-"""ONNX Runtime: whole prompts alone, in float32, from a graph that is exported on first use."""
+"""ONNX Runtime: the text level only, in float32, from a graph that is exported on first use."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ CAPABILITIES: Capabilities = frozenset({Capability.SPANS, Capability.ATTENTION})
 
 
 def load(source: str, *, dtype: str, device: str, threads: int | None, max_context: int | None) -> ShapeLM:
-    """The shape of a known model's name (`cost/shapes.yaml`) or of a checkpoint folder; other arguments: no effect."""
+    """The shape of a named model (`cost/shapes.yaml`) or a checkpoint folder; other arguments have no effect."""
     from ragauge.cost import shapes
     from ragauge.engines.checkpoint import read_shape
     from ragauge.engines.shape_lm import ShapeLM

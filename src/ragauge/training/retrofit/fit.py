@@ -1,12 +1,12 @@
-"""RETRO-fit training: what a form of reading neighbours adds to a decoder is trained, the decoder stays frozen.
+"""RETRO-fit training: the weights that a form of reading neighbours adds to a decoder; the decoder is frozen.
 
 Training text is the database's own: three chunks of a document in a row, with the neighbours that the retriever finds
-for their windows; chunks that overlap the text are passed over, or the answer would stand in the neighbour. One
+for their windows; chunks that overlap the text are skipped, as they would contain the answer. One
 document in ten is kept apart for a curve of the loss on text that was not trained on, measured with retrieved and with
-random neighbours: training that lowers both alike has only learnt that more text follows.
+random neighbours: training that lowers both alike has only learnt to read more text.
 
-The budget is wall-clock time, and the learning rate falls with the share of it that is spent. What was learnt is
-written at every point of the curve; a training that was cut off goes on from there with the time that it has left.
+The budget is wall-clock time, and the learning rate falls with the share of it that is spent. The weights are written
+at every point of the curve; an interrupted training resumes from there with the time that it has left.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from ragauge.training.settings import RetrofitSettings
 
 logger = logging.getLogger(__name__)
 
-HELD_OUT = 10  # one document in so many is not trained on
+HELD_OUT = 10  # one document in this many is not trained on
 LEAST_RATE = 0.1  # of the learning rate, at the budget's end
 
 
@@ -51,7 +51,7 @@ class Example:
 
 @dataclass
 class Material:
-    """Texts of a database with what its retriever finds for them."""
+    """Texts of a database with the neighbours that its retriever finds."""
 
     passages: Passages
     searcher: Searcher
@@ -59,7 +59,7 @@ class Material:
     windows: Windows = field(default_factory=Windows)
 
     def example(self, start: int, random: bool = False) -> Example | None:
-        """The text that begins with chunk `start`; None where its document ends before it does."""
+        """The text that begins with chunk `start`; None if its document ends first."""
         chunks = self.settings.chunks
         _, ids = self.passages.passage(start, chunks - 1)
         if len(ids) < chunks * CHUNK:
@@ -77,18 +77,18 @@ class Material:
         return Example(ids, [ask.texts(one, self.windows.kept(w)) for w, one in zip(windows, found, strict=True)])
 
     def starts(self, held_out: bool) -> list[int]:
-        """The chunks that texts begin with, of the documents that are trained on or of the others."""
+        """The chunks that texts start with, in documents that are trained on or in the others."""
         documents = ((chunk, self.passages.passage(chunk, 0)[0]) for chunk in range(len(self.passages)))
         return [chunk for chunk, document in documents if (document % HELD_OUT == 0) == held_out]
 
     def held_out(self, random: bool) -> list[Example]:
-        """The texts of the curve, spread over the documents kept apart. Raises UserError where there is none."""
+        """The texts of the curve, spread over the held-out documents. Raises UserError if there is none."""
         starts = self.starts(held_out=True)
         order = np.random.default_rng(self.settings.seed).permutation(len(starts))
         texts = (self.example(starts[i], random) for i in order)
         found = [text for text, _ in zip((t for t in texts if t), range(self.settings.held_out), strict=False)]
         if not found:
-            raise UserError(f"no document held out has {self.settings.chunks} chunks; use a larger database")
+            raise UserError(f"no held-out document has {self.settings.chunks} chunks; use a larger database")
         return found
 
 
@@ -97,15 +97,15 @@ Point = dict[str, float]
 
 
 class RetroFit(Training[Point]):
-    """Training of one form's weights; the folder's `state.pt` has all that resuming after a kill needs."""
+    """Training of one form's weights; the folder's `state.pt` holds all that a killed run needs to resume."""
 
     def __init__(self, lm: LM, material: Material, folder: Path, about: dict[str, str]) -> None:
         """
         Args:
-            about: of the file of weights: which model they belong to.
+            about: metadata for the file of weights: the model that they belong to.
         """
         self.settings = material.settings
-        kept = self.settings.model_dump(exclude={"minutes", "curve_every_s"})  # a training may be made longer
+        kept = self.settings.model_dump(exclude={"minutes", "curve_every_s"})  # a training may be extended
         super().__init__(json.dumps({**kept, **about}, sort_keys=True))
         self.lm, self.material, self.folder, self.about = lm, material, folder, about
         self.form = trainable(self.settings.form)
@@ -116,11 +116,11 @@ class RetroFit(Training[Point]):
 
     @property
     def path(self) -> Path:
-        """What was trained."""
+        """The file of trained weights."""
         return self.folder / "adapters.safetensors"
 
     def train(self) -> Path:
-        """Train until the budget is spent; returns where the weights lie.
+        """Train until the budget is spent; returns the file of weights.
 
         Raises:
             UserError: the folder holds another training's state; the database is too small; the disk is full.
@@ -132,7 +132,7 @@ class RetroFit(Training[Point]):
                 self.save()
             self.held_out  # noqa: B018 (its texts are found before the clock starts)
             self.run()
-        self.save()  # the file of weights may be gone since they were trained
+        self.save()  # the file of weights may have been removed since the training
         return self.path
 
     def loss(self, text: Example) -> torch.Tensor:
@@ -148,7 +148,7 @@ class RetroFit(Training[Point]):
         return self.learn_from(next(self._batches))
 
     def learn_from(self, batch: Sequence[Example]) -> float:
-        """Take a step by these texts; their mean loss."""
+        """Take a step on these texts; returns their mean loss."""
         rate = self.settings.rate * self._schedule()
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group["share"]
@@ -173,7 +173,7 @@ class RetroFit(Training[Point]):
         return min(1.0, (self.progress.step + 1) / self.settings.warmup) * (LEAST_RATE + (1 - LEAST_RATE) * cosine)
 
     def _drawn(self) -> Iterator[list[Example]]:
-        """Texts without end in a random order that the step decides, so that a resumed training sees new ones."""
+        """Endless texts in a random order that depends on the step, so that a resumed training sees new ones."""
         starts = self.material.starts(held_out=False)
         draw, batch = np.random.default_rng([self.settings.seed, self.progress.step]), list[Example]()
         misses = 0
@@ -218,7 +218,7 @@ class RetroFit(Training[Point]):
         return {**weights, "spent_s": progress.pop("seconds"), **progress}
 
     def resume(self) -> None:
-        """Go on from the folder's state. Raises UserError where it is damaged or another training's."""
+        """Resume from the folder's state. Raises UserError if it is damaged or belongs to another training."""
         path = self.folder / "state.pt"
         if not path.exists():
             return
@@ -227,7 +227,7 @@ class RetroFit(Training[Point]):
             fingerprint = state["fingerprint"]
         except Exception as error:  # a damaged pickle fails in any way
             raise UserError(
-                f"{path}: cannot be read; remove {self.folder} to train anew ({type(error).__name__})"
+                f"{path}: cannot be read; remove {self.folder} to start again ({type(error).__name__})"
             ) from None
         if fingerprint != self.progress.fingerprint:
             raise UserError(f"{path}: of another training ({fingerprint}); remove it or choose another folder")

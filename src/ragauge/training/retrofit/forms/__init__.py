@@ -1,4 +1,4 @@
-"""What RETRO-fit trains of each form of reading neighbours: one file per trainable form."""
+"""The weights that RETRO-fit trains for a form of reading neighbours: one file per trainable form."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ragauge.training.retrofit.forms._base import Trainable
 
 
 def trainable(form: str) -> Trainable:
-    """The training of this form. Raises UserError with the choices where there is none."""
+    """The training of this form. Raises UserError with the choices if there is none."""
     return cast(Trainable, registry.module("trainable form", form))
 
 

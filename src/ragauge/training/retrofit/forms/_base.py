@@ -30,7 +30,7 @@ class Trainable(Protocol):
     """The functions of a form's file."""
 
     def make(self, lm: LM, settings: RetrofitSettings) -> TrainedWeights:
-        """The weights before training, with which neighbours change nothing or are read by the decoder alone."""
+        """The weights before training, with which neighbours have no effect or are read by the unchanged decoder."""
         ...
 
     def nll(self, decoder: Decoder, trained: Any, ids: Tokens, neighbours: Neighbours, windows: Windows) -> Tensor:
@@ -45,7 +45,7 @@ class Trainable(Protocol):
 
 
 def rows(neighbours: Neighbours) -> tuple[list[int], list[Tokens]]:
-    """(window, text) of every neighbour that has any."""
+    """(window, text) of every neighbour with text."""
     read = [(window, text) for window, found in enumerate(neighbours) for text in found if len(text)]
     return [window for window, _ in read], [text for _, text in read]
 
@@ -57,7 +57,7 @@ def token_nll(decoder: Decoder, x: Tensor, sequence: Tensor) -> Tensor:
 
 
 def seen(owners: Sequence[int], real: Tensor, count: int, windows: Windows) -> Tensor:
-    """(token of the sequence, token of any neighbour): of its own window's neighbours, the real tokens.
+    """(token of the sequence, token of any neighbour): True for real tokens of its own window's neighbours.
 
     Args:
         owners: the window of each row of neighbours.
