@@ -79,7 +79,7 @@ def test_vectors_of_an_encoder_are_not_looked_for_on_disk(tmp_path: Path) -> Non
 def test_cold_documents_need_a_disk(tmp_path: Path) -> None:
     from ragauge.engines import Limits
 
-    with pytest.raises(UserError, match="need a disk"):
+    with pytest.raises(UserError, match="requires a disk"):
         latency.run({}, [tiny_prompt()], tiny_lm(), limits=Limits(max_new_tokens=3, ignore_stop=True), trials=1,
                     machine=MACHINE, documents_cold=True)  # fmt: skip
 

@@ -231,4 +231,4 @@ def test_mistakes_are_one_line(
     assert "endpoint 'nowhere': must be http" in capsys.readouterr().err
     naive = write_records(tmp_path / "naive.jsonl", evidence=None)
     assert main(["judge", str(naive), *out]) == 2
-    assert "holds no evidence to judge" in capsys.readouterr().err
+    assert "has no evidence to judge" in capsys.readouterr().err

@@ -106,7 +106,7 @@ def test_a_device_that_cannot_capture_them_decodes_without_and_says_so_once(
     monkeypatch.setattr(steps, "FixedSteps", fail)
     assert [respond(lm, 30)[0], respond(lm, 30)[0]] == [plain, plain]
     assert [record.getMessage() for record in caplog.records] == [
-        "decoding goes on without CUDA graphs, more slowly: CUDA out of memory"
+        "decoding continues without CUDA graphs, more slowly: CUDA out of memory"
     ]
 
 

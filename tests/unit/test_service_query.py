@@ -69,7 +69,7 @@ def test_a_partial_answer_says_what_is_missing(addresses: list[str], capsys: pyt
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--tokens", "1,x"], "--tokens '1,x': must be token ids with commas between them"),
+        (["--tokens", "1,x"], "--tokens '1,x': must be token ids separated by commas"),
         (["--text", " "], "query: the text is empty"),
         (["--text", "a", "--k", "0"], "query: k must be at least 1, not 0"),
         (["--text", "a", "--nprobe", "17"], "refused: queries[0].effort: 17; must be from 1 to 16"),

@@ -205,10 +205,10 @@ def test_a_finished_training_is_not_done_again(folder: Path, monkeypatch: pytest
 def test_more_steps_go_on_and_other_settings_begin_anew(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO", logger="ragauge"):
         longer = trained(folder, "m", steps=2) and trained(folder, "m", steps=4)
-        assert "going on after step 2" in caplog.text
+        assert "resuming after step 2" in caplog.text
         assert longer["steps"] == 4
         other = trained(folder, "m", steps=2, lr=0.01)
-    assert "former: of other settings, data or code; training begins anew" in caplog.text
+    assert "former: of other settings, data or code; training starts from the beginning" in caplog.text
     assert other["steps"] == 2
     assert (folder / "m-steps/former/step-4/state.pt").is_file()
 

@@ -1,1 +1,1 @@
-"""Retrieval over a corpus: chunk database, embeddings, IVF-PQ index, and the retriever that answers queries."""
+"""Retrieval over a corpus: chunk database, embeddings, indexes, and the retriever that answers queries."""

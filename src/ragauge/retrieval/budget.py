@@ -1,8 +1,8 @@
 """The search effort that a latency budget pays for (PipeRAG, section 4.3, performance-driven retrieval).
 
-Effort is what an index type trades time for recall with: nprobe of IVF, efSearch of HNSW. Latency is a line in it: for
-IVF a constant for encoding the query and comparing it with all centroids, and a slope for each list scanned. The line
-is fitted to measured searches; a budget then buys the largest effort that the line predicts to fit.
+Effort is the parameter by which an index type trades time for recall: nprobe of IVF, efSearch of HNSW. Latency is
+linear in it: for IVF a constant for encoding the query and comparing it with all centroids, and a slope for each list
+scanned. The line is fitted to measured searches; a budget then buys the largest effort that the line predicts to fit.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class Line:
 
 
 def fit_line(effort: Sequence[float], seconds: Sequence[float]) -> Line:
-    """Least squares with neither part below zero: more effort is never faster, and nothing takes less than no time.
+    """Least squares with neither part below zero: more effort is never faster, and no time is negative.
 
     Args:
         effort: of each measured search; at least two different values.
-        seconds: that it took.
+        seconds: its time.
 
     Raises:
         UserError: fewer than two different values, lists of different length, or a time that is not above zero.
@@ -59,7 +59,7 @@ def fit_line(effort: Sequence[float], seconds: Sequence[float]) -> Line:
 
 
 def largest_effort(budget_s: float, fit: Line, choices: Sequence[int]) -> int:
-    """The largest of the ascending `choices` whose predicted seconds fit the budget; the first where none does.
+    """The largest of the ascending `choices` whose predicted seconds fit the budget; the first if none does.
 
     A search is never skipped for lack of time: a caller that must not exceed the budget compares `fit(effort)` with it.
 

@@ -1,8 +1,8 @@
-"""The making of a chunk database: documents are cut shard by shard, near-duplicates marked, and all shards gathered.
+"""Building a chunk database: documents are cut shard by shard, near-duplicates are marked, and all shards gathered.
 
 A shard is made by one job, whatever the others do; then `mark`, again one job per shard, looks its documents up among
 the evaluation text of all shards, and `gather` names the shards and the near-duplicates, which an index leaves out, in
-order. What lies in the folders is described in `database`.
+order. `database` describes the folders.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ BATCH_CHARACTERS = 1 << 22  # or fewer, where they are long
 
 @dataclass(frozen=True)
 class Split:
-    """What of each document is evaluation text and what goes into the database."""
+    """Which part of each document is evaluation text, and which goes into the database."""
 
     kind: Literal["tail", "documents", "none"] = "tail"  # the last share of each document, a share of them, nothing
     share: float = 0.2
@@ -68,7 +68,7 @@ class DatabaseRecipe:
 
 
 def build_shard(database: Path, recipe: DatabaseRecipe, number: int) -> bool:
-    """Makes one shard, unless it is there already; returns whether it was made.
+    """Make one shard, unless it exists; returns whether it was made.
 
     Memory: the tokenizer, and at most `BATCH_CHARACTERS` of text and one document at a time.
 
@@ -99,12 +99,12 @@ def build_shard(database: Path, recipe: DatabaseRecipe, number: int) -> bool:
 
 
 def mark(database: Path, shards: int, number: int) -> bool:
-    """Looks the documents of one shard up among the evaluation text of all; returns whether anything was to do.
+    """Compare the documents of one shard with the evaluation text of all; returns whether there was anything to do.
 
     Memory: the signatures of the evaluation text and one shard's.
 
     Raises:
-        UserError: a shard is missing, cut short, or of another corpus, tokenizer or chunk size than the first.
+        UserError: a shard is missing, truncated, or of another corpus, tokenizer or chunk size than the first.
     """
     parts = _shards(database, shards)
 
@@ -119,12 +119,12 @@ def mark(database: Path, shards: int, number: int) -> bool:
 
 
 def gather(database: Path, shards: int) -> bool:
-    """Names the shards and their near-duplicates of evaluation text in order; returns whether anything was to do.
+    """List the shards and their near-duplicates of evaluation text in order; returns whether there was anything to do.
 
     Memory: the numbers of the near-duplicates.
 
     Raises:
-        UserError: a shard is missing, cut short, or of another corpus, tokenizer or chunk size than the first, or its
+        UserError: a shard is missing, truncated, or of another corpus, tokenizer or chunk size than the first, or its
             near-duplicates were marked against other shards.
     """
     parts = _shards(database, shards)
@@ -161,11 +161,11 @@ def _marked_from(parts: Sequence[Shard], number: int) -> dict[str, Any]:
 
 
 def _marked(database: Path, parts: Sequence[Shard], number: int) -> dict[str, Any]:
-    """The manifest of a shard's near-duplicates, after a look at what they were marked against."""
+    """The manifest of a shard's near-duplicates, once it is checked what they were marked against."""
     folder = marked_folder(database, number)
     manifest = folders.read(folder, MARKED)
     if manifest["made_from"] != _marked_from(parts, number):
-        raise UserError(f"{folder}: near-duplicates of other evaluation text than the shards hold now; mark them again")
+        raise UserError(f"{folder}: near-duplicates of evaluation text that has changed since; mark them again")
     return manifest
 
 
@@ -191,14 +191,14 @@ class _ShardWriter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        with ExitStack() as closing:  # closes each file even where the disk refuses the last bytes of another
+        with ExitStack() as closing:  # closes each file even if the disk is full for another
             for file in self._files.values():
                 closing.callback(file.close)
             if kind is None:
                 self._flush()
 
     def add(self, document: CorpusDocument) -> None:
-        """Takes one document; writes a batch when there is one."""
+        """Take one document; writes a batch when it is complete."""
         self.read += 1
         self._waiting.append((document, *self.recipe.split(document)))
         self._characters += len(document.text)
@@ -206,7 +206,7 @@ class _ShardWriter:
             self._flush()
 
     def facts(self) -> dict[str, Any]:
-        """What the manifest says of the shard."""
+        """The manifest's facts about the shard."""
         counts = {name: getattr(self, name) for name in ("read", "documents", "chunks", "tokens", "evaluation")}
         return {"counts": counts, "token_dtype": self.dtype.name}
 
@@ -259,7 +259,7 @@ def _totals(manifests: Sequence[Mapping[str, Any]]) -> dict[str, int]:
 
 
 def _fraction(text: str) -> float:
-    """A number in [0, 1) that the text alone decides."""
+    """A number in [0, 1) that depends only on the text."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big") / (1 << 56)
 
 

@@ -1,7 +1,7 @@
 """Product quantisation by matrix products: the same codes as faiss's, up to rounding, in a fraction of the time.
 
 faiss compares a vector's parts with centroids one by one where a part has few dimensions (the paper's 64 bytes of 384
-dimensions: 6). Here the nearest centroid is that of the least |c|^2 / 2 - xc, a product over many vectors at once:
+dimensions: 6). Here the nearest centroid has the least |c|^2 / 2 - xc, a product over many vectors at once:
 [x 1] times [-c |c|^2 / 2].
 """
 
@@ -36,7 +36,7 @@ class Coder:
         """Add vectors (n, dim) float32 with their ids (n,) int64."""
         lists = self.index.quantizer.search(vectors, 1)[1][:, 0].astype("<i8")
         codes = self.codes(vectors - self._coarse[lists])
-        # as faiss keeps codes outside of lists: the list's number in as few bytes as hold it, then the parts
+        # as faiss stores codes outside of lists: the list's number in the fewest bytes, then the parts
         numbers = lists.view(np.uint8).reshape(-1, 8)[:, : self.index.coarse_code_size()]
         self.index.add_sa_codes(np.concatenate([numbers, codes], 1), ids)
 

@@ -5,8 +5,8 @@
     data/articles.txt.gz              plain text: WikiExtractor's <doc>, WikiText's headings, else blank lines part
     c4-en, c4-realnewslike, wikipedia, hf:org/name[:configuration][@revision]
 
-No more than one document is held in memory. A shard takes whole files where there are at least as many files as
-shards; otherwise documents are dealt in turn, so that every shard reads the stream and keeps its share.
+At most one document is in memory. A shard takes whole files if there are at least as many files as shards; otherwise
+documents are dealt in turn: every shard reads the stream and keeps its share.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Corpus:
     limit: int | None = None  # documents, from the first
 
     def documents(self, share: Share) -> Iterator[CorpusDocument]:
-        """The documents of a shard, in the corpus's order; blank ones are passed over.
+        """The documents of a shard, in the corpus's order; blank ones are skipped.
 
         Raises:
             UserError: an unknown source, or a file that cannot be read, with its line.
@@ -59,7 +59,7 @@ class Corpus:
         }
 
     def _dealt(self, share: Share) -> tuple[list[str], bool]:
-        """The files and hub data sets that a shard reads, and whether they are its own alone."""
+        """The files and hub data sets that a shard reads, and whether no other shard reads them."""
         parts = [part for source in self.sources for part in _resolve(source)]
         if share.of > 1 and len(parts) >= share.of and self.limit is None:
             return parts[share.number :: share.of], True
@@ -72,7 +72,7 @@ class Corpus:
 
 
 def check_source(source: str, where: str) -> None:
-    """Raise UserError where a corpus is neither a name, nor a hub data set, nor files that are there."""
+    """Raise UserError if a corpus is neither a name, nor a hub data set, nor existing files."""
     known = _names()
     if source not in known and not source.startswith("hf:") and not glob(source):
         raise unknown("corpus", source, [*known, "hf:org/name:configuration", "files"], where)

@@ -38,19 +38,19 @@ MARKED = "list of a shard's near-duplicates"
 class Evaluation:
     """Text that the database does not hold."""
 
-    document: int  # the document whose tail it is, numbered in the database; -1 where it is a whole document
+    document: int  # the document that it ends, numbered in the database; -1 if it is a whole document
     place: str
     title: str
     text: str
 
 
 def shard_folder(database: Path, number: int) -> Path:
-    """Where a shard lies."""
+    """The folder of a shard."""
     return database / "shards" / f"{number:05d}"
 
 
 def marked_folder(database: Path, number: int) -> Path:
-    """Where the numbers of a shard's near-duplicates lie."""
+    """The folder with the numbers of a shard's near-duplicates."""
     return database / "near_duplicates" / f"{number:05d}"
 
 
@@ -63,7 +63,7 @@ class Shard:
 
     @classmethod
     def open(cls, folder: Path, verify: bool = False) -> Shard:
-        """Raises UserError where a file is missing, cut short or (with `verify`) changed."""
+        """Raises UserError if a file is missing, truncated or (with `verify`) changed."""
         return cls(folder, folders.read(folder, SHARD, verify))
 
     def check_like(self, other: Shard) -> None:
@@ -140,7 +140,7 @@ class Shard:
         try:
             return np.memmap(self.folder / name, dtype=dtype, mode="r", shape=shape)
         except ValueError as error:
-            raise UserError(f"{self.folder / name}: not as its manifest says ({error}); rebuild it") from error
+            raise UserError(f"{self.folder / name}: differs from its manifest ({error}); rebuild it") from error
 
 
 class Database:
@@ -150,10 +150,10 @@ class Database:
         """Opens a gathered database.
 
         Args:
-            verify: hash every file, where otherwise their sizes are looked at.
+            verify: hash every file; otherwise only their sizes are checked.
 
         Raises:
-            UserError: it was not gathered, or a file is missing, cut short, changed or of another build.
+            UserError: it was not gathered, or a file is missing, truncated, changed or of another build.
         """
         self.folder = folder
         self.manifest = folders.read(folder / "database", DATABASE, verify)
@@ -171,7 +171,7 @@ class Database:
 
     @cached_property
     def sha256(self) -> str:
-        """The database's identity: of its shards and of what was marked."""
+        """The database's identity: that of its shards and of the near-duplicates."""
         return folders.sha256(self.folder / "database")
 
     @property
@@ -186,7 +186,7 @@ class Database:
 
     @cached_property
     def tokenizer(self) -> Any:
-        """The tokenizer of the chunks. Raises UserError where its source is no longer the one they were made with."""
+        """The tokenizer of the chunks. Raises UserError if its source has changed since."""
         source = self.manifest["tokenizer_source"]
         tokenizer = load_tokenizer(source)
         self.check_tokenizer(tokenizer, source)
@@ -276,7 +276,7 @@ def tokenizer_sha256(tokenizer: Any) -> str:
 
 def encode(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
     """Token ids of each text, without special tokens and without a bound."""
-    if not texts:  # which the tokenizer cannot take
+    if not texts:  # which the tokenizer does not accept
         return []
     ids: list[list[int]] = tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"]
     return ids

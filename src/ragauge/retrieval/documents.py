@@ -18,10 +18,10 @@ MAX_DOCUMENT_BYTES = 1 << 26  # a longer one is a damaged file or a corpus of an
 
 @dataclass(frozen=True)
 class CorpusDocument:
-    """A text that chunks never leave."""
+    """A text; no chunk crosses its end."""
 
-    place: str  # where it stands: file:line, or the hub's data set and number
-    title: str  # empty where the corpus has none
+    place: str  # its source: file:line, or the hub's data set and number
+    title: str  # empty if the corpus has none
     text: str
 
 
@@ -58,7 +58,7 @@ class Deal:
 
 
 def read_file(path: Path, text_field: str, deal: Deal) -> Iterator[CorpusDocument]:
-    """The documents that are dealt, by the reader of the file's type."""
+    """The shard's documents, by the reader of the file's type."""
     if path.suffix == ".bz2":
         return _read_export(path, deal)
     if re.search(r"\.txt(\.gz)?$", path.name):
@@ -77,7 +77,7 @@ def _read_records(path: Path, text_field: str, deal: Deal) -> Iterator[CorpusDoc
 
 
 def document_of(record: Mapping[str, Any], text_field: str, place: str) -> CorpusDocument | None:
-    """The document of a record; None where its text is blank."""
+    """The document of a record; None if its text is blank."""
     text = record.get(text_field)
     if isinstance(text, str) and not text.strip():
         return None
@@ -101,7 +101,7 @@ def _read_export(path: Path, deal: Deal) -> Iterator[CorpusDocument]:
 
 @dataclass
 class _Block:
-    """Lines of a text file that make one document."""
+    """The lines of one document in a text file."""
 
     place: str
     title: str
@@ -109,7 +109,7 @@ class _Block:
     characters: int = 0
 
     def add(self, line: str) -> None:
-        """Keep a line. Raises UserError where the document outgrows what is held in memory."""
+        """Add a line. Raises UserError if the document becomes too long to hold in memory."""
         self.lines.append(line)
         self.characters += len(line) + 1
         if self.characters > MAX_DOCUMENT_BYTES:
@@ -135,7 +135,7 @@ _WIKITEXT_TITLE = re.compile(r"\s*= ([^=].*?) =\s*")
 
 
 def _blocks(path: Path) -> Iterator[_Block]:
-    """The documents of a text file, told apart by what its first line that is not blank looks like."""
+    """The documents of a text file, whose layout is recognised by its first non-blank line."""
     lines = _text_lines(path)
     for place, line in lines:
         if line.strip():
@@ -147,7 +147,7 @@ def _blocks(path: Path) -> Iterator[_Block]:
 
 
 def _text_lines(path: Path) -> Iterator[tuple[str, str]]:
-    """Place and text of each line; UserError where one is no UTF-8."""
+    """Place and text of each line; raises UserError if one is not UTF-8."""
     for number, line in read_lines(path, MAX_DOCUMENT_BYTES):
         try:
             yield f"{path}:{number}", line.decode().rstrip("\r\n")
@@ -174,11 +174,11 @@ def _doc_blocks(lines: Iterator[tuple[str, str]]) -> Iterator[_Block]:
         elif line.strip():
             raise UserError(f"{place}: text outside <doc> and </doc>: {line[:40]!r}")
     if block:
-        raise UserError(f"{block.place}: a document without </doc>: the file is cut off")
+        raise UserError(f"{block.place}: a document without </doc>: the file is truncated")
 
 
 def _blocks_by(lines: Iterator[tuple[str, str]], title: re.Pattern[str] | None) -> Iterator[_Block]:
-    """Documents that begin at each line of the pattern, or (None) that blank lines part, as in BERT's corpora."""
+    """Documents that begin at each line of the pattern, or (None) that blank lines separate, as in BERT's corpora."""
     block: _Block | None = None
     for place, line in lines:
         found = title.fullmatch(line) if title else None

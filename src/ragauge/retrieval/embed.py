@@ -3,7 +3,7 @@
     <database>/embeddings/00000/  vectors.bin  (chunk, dim) float16, normalised; manifest.json
 
 Chunks are decoded by the database's tokenizer and embedded as text, since the encoder was trained on text. Texts of
-similar length share a batch, so there is hardly any padding.
+similar length share a batch, so there is little padding.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class OnnxEncoder:
 
 # --- export ---
 
-EXPORT = 2  # of the graphs that are kept; a change of the export makes them anew
+EXPORT = 2  # version of the cached graphs; change it with the export
 
 
 def _export(folder: Path, target: Path) -> dict[str, Any]:
@@ -169,7 +169,7 @@ def embedding_folder(database: Path, number: int) -> Path:
 
 
 def build_embeddings(database: Path, number: int, choice: EncoderChoice) -> bool:
-    """Embed the chunks of one shard unless that has been done; returns whether it had been.
+    """Embed the chunks of one shard unless that is done; returns whether it already was.
 
     Memory: the encoder and `BLOCK_CHUNKS` chunks.
 
@@ -202,7 +202,7 @@ class Embeddings:
 
     @classmethod
     def open(cls, database: Path, number: int, verify: bool = False) -> Embeddings:
-        """Raises UserError if they are missing, truncated, modified, or older than their shard."""
+        """Raises UserError if they are missing, truncated, modified, or of another state of their shard."""
         folder = embedding_folder(database, number)
         manifest = folders.read(folder, EMBEDDINGS, verify)
         if manifest["made_from"]["shard"] != Shard.open(shard_folder(database, number)).sha256:
@@ -231,7 +231,7 @@ def detokeniser(shard: Shard) -> Callable[[np.ndarray], str]:
     source = shard.manifest["tokenizer_source"]
     tokenizer = load_tokenizer(source)
     if tokenizer_sha256(tokenizer) != shard.manifest["made_from"]["tokenizer"]:
-        raise UserError(f"{shard.folder}: its tokenizer {source!r} is not the one that it was made with any more")
+        raise UserError(f"{shard.folder}: its tokenizer {source!r} is no longer the one that it was made with")
 
     def text(tokens: np.ndarray) -> str:
         return str(tokenizer.decode(tokens.tolist()))

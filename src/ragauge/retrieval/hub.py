@@ -1,4 +1,4 @@
-"""Corpora of the hub: what is known of the named ones, and streams of their documents."""
+"""Corpora of the hub: facts about the named ones, and streams of their documents."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ragauge.retrieval.documents import CorpusDocument, Deal, Share, document_of
 
 @dataclass(frozen=True)
 class HubCorpus:
-    """A named corpus, and what is known of it before it is downloaded."""
+    """A named corpus, and the facts known before it is downloaded."""
 
     source: str
     documents: int
@@ -30,7 +30,7 @@ SOURCE = re.compile(r"hf:(?P<path>[\w.-]+/[\w.-]+)(:(?P<name>[\w.-]+))?(@(?P<rev
 
 
 def fields(source: str) -> dict[str, str | None]:
-    """Path, configuration (name) and revision of a source. Raises UserError for another spelling."""
+    """Path, configuration (name) and revision of a source. Raises UserError if it is not spelled so."""
     found = SOURCE.fullmatch(source)
     if found is None:
         raise UserError(f"corpus {source!r}: must be hf:org/name:configuration@revision")
@@ -38,7 +38,7 @@ def fields(source: str) -> dict[str, str | None]:
 
 
 def revision(source: str) -> str:
-    """The commit that the source names, or else the one that the hub serves."""
+    """The commit that the source names, else the hub's current one."""
     named = fields(source)
     if named["revision"]:
         return named["revision"]
@@ -56,7 +56,7 @@ def _unreachable(source: str, error: Exception) -> UserError:
 
 
 def read(source: str, text_field: str, deal: Deal) -> Iterator[CorpusDocument]:
-    """The documents that are dealt, as a stream. Raises UserError if the hub cannot be reached."""
+    """The shard's documents, as a stream. Raises UserError if the hub cannot be reached."""
     from datasets import load_dataset
 
     named = fields(source)
@@ -70,14 +70,14 @@ def read(source: str, text_field: str, deal: Deal) -> Iterator[CorpusDocument]:
                 yield document
     except UserError:
         raise
-    except Exception as error:  # the library raises some thirty kinds: of the network, the hub, the parser
+    except Exception as error:  # the library raises many types: of the network, the hub, the parser
         raise _unreachable(source, error) from error
 
 
 def _own_files(stream: Any, deal: Deal) -> tuple[Any, Deal]:
-    """The files of a hub data set that are a shard's alone, so that no shard downloads another's.
+    """The files of a hub data set that only this shard reads, so that no shard downloads another's.
 
-    Where there are fewer files than shards, or only the first documents are wanted, every shard streams all of them and
+    If there are fewer files than shards, or only the first documents are wanted, every shard streams all of them and
     takes its documents in turn.
     """
     share = deal.share

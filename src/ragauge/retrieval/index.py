@@ -1,11 +1,11 @@
-"""Indexes over a chunk database: made step by step in folders, opened and searched, whatever their type.
+"""Indexes over a chunk database, of any type: built step by step in folders, opened and searched.
 
     <database>/indexes/<label>/trained/        what all shards share, without vectors
     <database>/indexes/<label>/shards/00000/   the vectors of one shard
     <database>/indexes/<label>/merged/         what a search reads
     <database>/indexes/<label>/part-0-of-2/    the same of every second shard, for a service of several servers
 
-What the files hold is the business of the index type (`indexes/`).
+The index type (`indexes/`) decides what the files hold.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ TRAINED, ADDED, MERGED = "trained index", "codes of a shard", "merged index"
 
 
 def index_folder(database: Path, label: str) -> Path:
-    """Where an index lies."""
+    """The folder of an index."""
     return database / "indexes" / label
 
 
 def merged_folder(folder: Path, label: str, part: tuple[int, int] | None = None) -> Path:
-    """Where the index that is searched lies, or a part of it."""
+    """The folder of the merged index, or of a part of it."""
     return index_folder(folder, label) / (f"part-{part[0]}-of-{part[1]}" if part else "merged")
 
 
@@ -47,7 +47,7 @@ def train(folder: Path, label: str, recipe: IndexRecipe) -> bool:
     """Train what all shards share; returns whether there was anything to do.
 
     Raises:
-        UserError: the recipe does not fit the database, or a file of it is missing or truncated.
+        UserError: the recipe does not fit the database, or one of its files is missing or truncated.
     """
     vectors = Vectors.open(folder, recipe)
 
@@ -72,11 +72,11 @@ def add(folder: Path, label: str, recipe: IndexRecipe, shard: int) -> bool:
 
 
 def merge(folder: Path, label: str, recipe: IndexRecipe, part: tuple[int, int] | None = None) -> bool:
-    """Put the shards together into what is searched; returns whether there was anything to do.
+    """Merge the shards into the index that is searched; returns whether there was anything to do.
 
     Args:
         part: (number, of) takes only every `of`-th shard, for one of several servers. Ids stay those of the whole
-            database and what was trained is shared, so that the parts' results merge to those of one index.
+            database and what was trained is shared, so that the parts' results can be merged to those of one index.
     """
     vectors = Vectors.open(folder, recipe)
     trained = _trained(folder, label, vectors)
@@ -105,7 +105,7 @@ def _origin(vectors: Vectors) -> dict[str, Any]:
 
 
 def _trained(folder: Path, label: str, vectors: Vectors) -> Path:
-    """The trained index; raises UserError where it is of another database or recipe."""
+    """The trained index; raises UserError if it is of another database or recipe."""
     trained = index_folder(folder, label) / "trained"
     if _read(trained, TRAINED)["made_from"] != _origin(vectors):
         raise UserError(f"{trained}: trained for another database or with other settings; train it again")
@@ -113,7 +113,7 @@ def _trained(folder: Path, label: str, vectors: Vectors) -> Path:
 
 
 def _added(shard: Path, trained: str) -> dict[str, Any]:
-    """The manifest of a shard's vectors; raises UserError where they are of another trained index."""
+    """The manifest of a shard's vectors; raises UserError if they are of another trained index."""
     manifest = _read(shard, ADDED)
     if manifest["made_from"]["trained"] != trained:
         raise UserError(f"{shard}: codes of another trained index; add the shard again")
@@ -141,7 +141,9 @@ class Index:
         self.manifest = _read(self.folder, MERGED, verify)
         self.database = database
         if self.manifest["made_from"]["database"] != database.sha256:
-            raise UserError(f"{self.folder}: an index of another database or of another state of it; build it again")
+            raise UserError(
+                f"{self.folder}: an index of another database, or of an earlier state of it; build it again"
+            )
         self.recipe = recipe_of(self.manifest)
         self._opened = self.recipe.open(self.folder)
 
@@ -161,14 +163,14 @@ class Index:
 
     @property
     def efforts(self) -> list[int]:
-        """Powers of two up to the largest effort, and that."""
+        """Powers of two below the largest effort, and the largest."""
         return sorted({*(1 << power for power in range(self.recipe.most_effort.bit_length())), self.recipe.most_effort})
 
     def search(self, vectors: np.ndarray, k: int, effort: int) -> tuple[np.ndarray, np.ndarray]:
         """Nearest chunks of vectors (q, dim): distances (q, k) float32 and chunk ids (q, k) int64, -1 for none.
 
         Distances are squared L2 (smaller is nearer) or inner products (larger is nearer), as the recipe's metric says.
-        Raises UserError where the effort is not between 1 and the largest.
+        Raises UserError if the effort is not between 1 and the largest.
         """
         distances, ids = self.search_raw(vectors, k, effort)
         return distances, np.where(ids < 0, -1, ids % len(self.database))
@@ -177,7 +179,7 @@ class Index:
         """As `search`, with the ids of the index: those from the number of chunks on are of drawn vectors."""
         if not 1 <= effort <= self.recipe.most_effort:
             name = self.recipe.EFFORT or "effort"
-            raise UserError(f"{name} {effort}: must be from 1 to {self.recipe.most_effort}, the most of this index")
+            raise UserError(f"{name} {effort}: must be from 1 to {self.recipe.most_effort}, the largest of this index")
         distances, ids = self._opened.search(np.ascontiguousarray(vectors, dtype=np.float32), k, effort)
         worst = -np.inf if self.recipe.largest_is_nearest else np.inf
         return np.where(ids < 0, worst, distances).astype(np.float32), ids

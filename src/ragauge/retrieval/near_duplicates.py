@@ -1,7 +1,7 @@
 """Near-duplicates of evaluation text: documents whose word 13-grams overlap with it, as in RETRO.
 
 Borgeaud et al., 2022 (RETRO), section 2.6: a training document whose 13-gram Jaccard similarity with an evaluation
-document is 0.8 or higher, estimated by MinHash, is taken out.
+document is 0.8 or higher, estimated by MinHash, is removed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def signatures(texts: Sequence[str]) -> np.ndarray:
 
 
 class EvaluationText:
-    """The signatures of evaluation text, to be asked whether a document is like any of it.
+    """The signatures of evaluation text, against which documents are compared.
 
     Memory grows with the evaluation text alone, about 10 kB a document (measured on 50,000).
     """

@@ -36,7 +36,7 @@ def exact_search(vectors: Vectors, queries: np.ndarray, k: int) -> tuple[np.ndar
 def recall(index: Index, vectors: Vectors, queries: np.ndarray, ks: Sequence[int] = (1, 2, 10)) -> list[dict[str, Any]]:
     """The share of the exact k nearest chunks that the index finds, for each k and effort.
 
-    Efforts are powers of two and the largest, under the name that the index type has for them. Drawn vectors among the
+    Efforts are powers of two and the largest, under the index type's name for them. Drawn vectors among the
     k found take the places of chunks and count as misses; their share is reported.
     """
     exact = exact_search(vectors, queries, max(ks))[1]

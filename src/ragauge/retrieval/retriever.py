@@ -28,9 +28,9 @@ STAGES = ("encode", "search", "lookup")  # keys of Neighbours.seconds; a service
 
 @dataclass(frozen=True)
 class Query:
-    """One question to the database: tokens of the database's tokenizer, or text; one of the two.
+    """One query: either tokens of the database's tokenizer, or text.
 
-    At most one of `effort` and `budget_s` is given; with neither, the index's own default holds.
+    At most one of `effort` and `budget_s` is given; with neither, the index's default applies.
     """
 
     tokens: Sequence[int] | None = None  # detokenised by the database's tokenizer before they are encoded
@@ -41,7 +41,7 @@ class Query:
     continuation: int = 1  # chunks after each neighbour, of the same document; stale queries need 2 (PipeRAG, 4.1)
 
     def __post_init__(self) -> None:
-        """Raises UserError on a query that cannot be asked."""
+        """Raises UserError on an invalid query."""
         if (self.tokens is None) == (self.text is None):
             raise UserError("query: give tokens or text, one of the two")
         if not (self.tokens if self.text is None else self.text.strip()):
@@ -77,10 +77,10 @@ class Neighbours:
 
 
 class Searcher(Protocol):
-    """What generation asks: the retriever of this process, or a client of the service."""
+    """What generation searches with: a retriever in this process, or a client of the service."""
 
     def search(self, queries: Sequence[Query]) -> list[Neighbours]:
-        """The neighbours of each query, in order. Raises UserError on a query that cannot be asked."""
+        """The neighbours of each query, in order. Raises UserError on an invalid query."""
         ...
 
 
@@ -95,7 +95,7 @@ class Retriever:
         Args:
             database: whose chunks are found.
             index: over that database.
-            encoder: the one that the index's vectors were made with; `open` makes sure of it.
+            encoder: the one that the index's vectors were made with; `open` checks it.
             latency: seconds of a call by effort, which a query with a budget needs; see `calibrate`.
 
         Raises:
@@ -129,10 +129,10 @@ class Retriever:
             label: of the index.
             threads: of encoder and search, in this process; default: the libraries' own choice.
             part: (number, of) of a service of several servers; default: the whole index.
-            verify: hash every file, where otherwise their sizes are looked at.
+            verify: hash every file; otherwise only their sizes are checked.
 
         Raises:
-            UserError: a file is missing, cut short, changed, or of another database, tokenizer or encoder.
+            UserError: a file is missing, truncated, changed, or of another database, tokenizer or encoder.
         """
         import faiss
 
@@ -163,7 +163,7 @@ class Retriever:
         }
 
     def search(self, queries: Sequence[Query]) -> list[Neighbours]:
-        """The neighbours of each query, in order; queries of like k and effort are searched together.
+        """The neighbours of each query, in order; queries with the same k and effort are searched together.
 
         Raises UserError on a token beyond the vocabulary, too large an effort, or a budget without `calibrate`.
         """
@@ -183,9 +183,9 @@ class Retriever:
         ]
 
     def calibrate(self, efforts: Sequence[int] | None = None, trials: int = 5) -> Line:
-        """Measures calls of one query at several efforts and keeps the line that predicts a call's seconds.
+        """Measure calls of one query at several efforts and keep the line that predicts a call's seconds.
 
-        Queries are chunks of the database, another one each trial, so that no search repeats the lists of the last.
+        Queries are chunks of the database, a new one in each trial, so that no search repeats the lists of the last.
         """
         choices = list(efforts or self.index.efforts)
         ids = np.linspace(0, len(self.database) - 1, trials + 1, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""What a chunk database and its indexes are: the section `databases` of an experiment's configuration."""
+"""The settings of chunk databases and their indexes: the section `databases` of a configuration."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ class DatabaseSettings(_Section):
             "(.jsonl, .txt, gzipped or not, .bz2 exports of MediaWiki; with wildcards), or a list of these"
         ),
     )
-    text_field: str = Field("text", description="the text in a JSON record")
-    limit: int | None = Field(None, ge=1, description="documents, from the first; default: all")
-    tokenizer: str = Field("smollm2-135m-instruct", description="the model whose tokens the chunks are made of")
+    text_field: str = Field("text", description="field of a JSON record that holds the text")
+    limit: int | None = Field(None, ge=1, description="number of documents, from the first; default: all")
+    tokenizer: str = Field("smollm2-135m-instruct", description="model whose tokenizer cuts the chunks")
     chunk_tokens: int = Field(64, ge=1, le=1 << 15, description="tokens of a chunk")
-    shards: int = Field(2, ge=1, description="parts that are made by jobs of their own")
+    shards: int = Field(2, ge=1, description="number of shards, each built by its own job")
     evaluation: Literal["tail", "documents", "none"] = Field(
         "tail",
-        description="held-out text: the last share of each document (tail), a share of the documents, or none",
+        description="held-out text: the last part of each document (tail), some of the documents, or none",
     )
-    evaluation_share: float = Field(0.2, gt=0, lt=1, description="the share that is held out")
-    encoder: str = Field("minilm", description="the text encoder of the vectors: a name of the catalog, or a source")
+    evaluation_share: float = Field(0.2, gt=0, lt=1, description="share that is held out")
+    encoder: str = Field("minilm", description="text encoder of the vectors: a name in the catalog, or a source")
     engine: Literal["onnx", "torch"] = Field("onnx", description="what runs the encoder")
     dtype: Literal["float32", "bfloat16"] = Field(
         "float32",
@@ -70,9 +70,11 @@ class StalenessSettings(_Section):
     """A comparison of what stale and fresh queries find (PipeRAG, Table 2). The key is its label in file names."""
 
     database: str = Field(description="label of the chunk database; default: the key")
-    index: str = Field("ivf", description="label of the database's index that is asked")
-    encoder: str = Field("minilm", description="compares the chunks that are found: a name of the catalog, or a source")
+    index: str = Field("ivf", description="label of the database's index that is searched")
+    encoder: str = Field(
+        "minilm", description="encoder that compares the chunks found: a name in the catalog, or a source"
+    )
     engine: Literal["onnx", "torch"] = Field("onnx", description="what runs the encoder")
     nprobe: int | None = Field(None, ge=1, description="effort of a search, as nprobe of IVF; default: the index's own")
     tokens: int = Field(1024, ge=128, description="tokens per held-out text")
-    limit: int | None = Field(None, ge=1, description="texts; default: all of the held-out text")
+    limit: int | None = Field(None, ge=1, description="number of texts; default: all held-out text")

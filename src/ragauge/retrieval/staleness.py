@@ -1,6 +1,6 @@
-"""How alike what a stale query finds is to what the fresh query finds (PipeRAG, section 4.1 and Table 2).
+"""How similar the chunks found by a stale query are to those of a fresh one (PipeRAG, section 4.1 and Table 2).
 
-A query that was sent early lacks the last tokens of the text: it is the same number of tokens, some tokens before. For
+A query that was sent early lacks the last tokens of the text: it has the same number of tokens, but earlier ones. For
 each place of a text the nearest chunk of the fresh query is compared with that of each stale one, by the cosine of the
 two chunks' vectors. The encoder that compares need not be the one that the index was made with.
 """
@@ -22,7 +22,7 @@ STALE_TOKENS = (1, 2, 4, 8, 16, 32, 64)  # the paper's
 
 @dataclass(frozen=True)
 class Likeness:
-    """One place of a text: what its fresh query and its stale ones find."""
+    """One place of a text, with what its fresh and its stale queries find."""
 
     key: str  # of the text
     start: int  # the first token of the fresh query
@@ -32,7 +32,7 @@ class Likeness:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What is asked, and what compares."""
+    """The searches of a comparison, and the encoder that compares."""
 
     searcher: Searcher
     database: Database
@@ -45,13 +45,13 @@ class Comparison:
             raise UserError(f"stale_tokens: needs numbers from 1, not {list(self.stale_tokens)}")
 
     def places(self, ids: Sequence[int]) -> range:
-        """Where fresh queries of a text begin: a chunk apart, the first with room for the stalest before it."""
+        """Where fresh queries of a text begin: a chunk apart, the first with room for the stalest one before it."""
         size = self.database.chunk_tokens
         first = -(-max(self.stale_tokens) // size) * size
         return range(first, len(ids) - size + 1, size)
 
     def of(self, key: str, ids: Sequence[int]) -> list[Likeness]:
-        """The likenesses of all places of one text; none where it is too short.
+        """The likenesses of all places of one text; none if it is too short.
 
         Raises:
             UserError: the retriever failed.

@@ -1,7 +1,7 @@
 """The vectors that go into an index: the chunks' own, and those drawn around them to fill it.
 
 A *filled* index holds, besides the chunks' own vectors, vectors drawn around them until it has the size asked for: a
-search costs what it costs in a database of that size. Its neighbours are real chunks all the same: a drawn vector
+search costs what it costs in a database of that size. Its neighbours are still real chunks: a drawn vector
 stands for the chunk that it was drawn around.
 """
 
@@ -35,7 +35,7 @@ class Vectors:
 
     @classmethod
     def open(cls, folder: Path, recipe: IndexRecipe) -> Vectors:
-        """Raises UserError where shards or embeddings are missing, cut short or not of one encoder."""
+        """Raises UserError if shards or embeddings are missing, truncated or not of one encoder."""
         database = Database(folder)
         count = len(database.shards) if recipe.shards is None else recipe.shards
         if count > len(database.shards):
@@ -44,14 +44,14 @@ class Vectors:
         for part in embeddings[1:]:
             if part.manifest["made_from"]["encoder"] != embeddings[0].manifest["made_from"]["encoder"]:
                 raise UserError(
-                    f"{part.folder}: of another encoder than {embeddings[0].folder}; embed the shards again"
+                    f"{part.folder}: of a different encoder than {embeddings[0].folder}; embed the shards again"
                 )
         vectors = cls(database, embeddings, recipe)
         vectors.check()
         return vectors
 
     def check(self) -> None:
-        """Raise UserError where the recipe does not fit the vectors."""
+        """Raise UserError if the recipe does not fit the vectors."""
         if self.recipe.filled is not None and self.recipe.filled < self.real:
             raise UserError(f"index: filled is {self.recipe.filled:,}; the database has {self.real:,} vectors already")
         self.recipe.check(self)
@@ -82,7 +82,7 @@ class Vectors:
         return self.recipe.filled or self.real
 
     def drawn(self, shard: int) -> int:
-        """How many vectors are drawn around those of a shard: its part of what is missing."""
+        """How many vectors are drawn around those of a shard: its share of the missing ones."""
         before = sum(len(rows) for rows in self.rows[:shard])
         missing = self.total - self.real
         return missing * (before + len(self.rows[shard])) // self.real - missing * before // self.real

@@ -16,7 +16,7 @@ __all__ = ["DEFAULT_TYPE", "AnyIndexRecipe", "IndexRecipe", "Searchable", "Toget
 
 
 def recipe_class(name: str) -> type[IndexRecipe]:
-    """The recipe of an index type. Raises UserError with the choices where there is no such type."""
+    """The recipe of an index type. Raises UserError with the choices if there is no such type."""
     return registry.component("index", name, IndexRecipe)
 
 
@@ -45,7 +45,7 @@ def _of_its_type(data: Any) -> Any:
 
 
 class _AnyOf:
-    """JSON schema: one recipe of those there are."""
+    """JSON schema: one of the existing recipes."""
 
     def __get_pydantic_json_schema__(self, _: CoreSchema, handler: GetJsonSchemaHandler) -> Any:
         classes = [recipe_class(name) for name in registry.names("index")]

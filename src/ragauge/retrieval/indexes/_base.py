@@ -1,4 +1,4 @@
-"""What every index type has: the keys of its recipe, and what its steps take and give."""
+"""What every index type has: the keys of its recipe, and the arguments and results of its steps."""
 
 from __future__ import annotations
 
@@ -44,24 +44,24 @@ class IndexRecipe(BaseModel):
     metric: Literal["l2", "inner_product"] = Field("l2", description="distance: squared L2, or inner product")
     shards: int | None = Field(None, ge=1, description="only the first shards of the database; default: all")
     near_duplicates: Literal["drop", "keep"] = Field(
-        "drop", description="whether documents that are near-duplicates of evaluation text are indexed"
+        "drop", description="index documents that are near-duplicates of evaluation text"
     )
     filled: int | None = Field(
         None,
         ge=1,
-        description="total vectors, reached by drawing around the chunks' own; every figure from such an index says so",
+        description="total vectors, of which some are drawn around the chunks' own; every figure from it says so",
     )
     parts: int = Field(1, ge=1, description="servers that share the index, each with a part of its shards")
     seed: int = Field(0, ge=0, description="seed of training and of drawn vectors")
 
     @property
     def largest_is_nearest(self) -> bool:
-        """Whether near vectors have large distances."""
+        """Whether a larger distance means a nearer vector."""
         return self.metric == "inner_product"
 
     @property
     def effort(self) -> int:
-        """The effort of a search whose query names none."""
+        """The effort of a search whose query states none."""
         return int(getattr(self, self.EFFORT)) if self.EFFORT else 1
 
     @property
@@ -85,16 +85,16 @@ class IndexRecipe(BaseModel):
         return 2000
 
     def add_mb(self, vectors: int, dim: int = 768) -> int:
-        """Memory of a job that adds so many vectors, which it holds twice while they grow and are written."""
+        """Memory of a job that adds this many vectors, which it holds twice while they grow and are written."""
         return 3000 + int(vectors * self.vector_bytes(dim) * 2 // 10**6)
 
     # --- steps ---
 
     def check(self, vectors: Vectors) -> None:
-        """Raise UserError where the recipe does not fit the vectors; called before every step."""
+        """Raise UserError if the recipe does not fit the vectors; called before every step."""
 
     def train(self, vectors: Vectors, folder: Path) -> Mapping[str, Any]:
-        """Write what all shards share into `folder`; return entries for its manifest. Default: nothing."""
+        """Write what all shards share to `folder`; returns entries for its manifest. Default: nothing."""
         return {}
 
     @abstractmethod
@@ -102,7 +102,7 @@ class IndexRecipe(BaseModel):
         """Write the vectors of one shard, `vectors.blocks(shard)`, into `folder`; return how many there are."""
 
     def merge(self, trained: Path, shards: Sequence[Path], folder: Path) -> None:
-        """Write what is searched into `folder`. Default: the shards' files, each behind the number of its place."""
+        """Write the index that is searched to `folder`. Default: the shards' files, prefixed with their numbers."""
         for place, shard in enumerate(shards):
             for path in sorted(shard.iterdir()):
                 if path.name != "manifest.json":
@@ -110,11 +110,11 @@ class IndexRecipe(BaseModel):
 
     @abstractmethod
     def open(self, folder: Path) -> Searchable:
-        """The index in a folder that `merge` filled. Raises UserError where it cannot be read."""
+        """The index in a folder that `merge` filled. Raises UserError if it cannot be read."""
 
 
 def _link(source: Path, target: Path) -> None:
-    """The file under a second name, or a copy where the file system has no hard links."""
+    """A second name for the file, or a copy if the file system has no hard links."""
     try:
         os.link(source, target)
     except OSError:

@@ -1,4 +1,4 @@
-"""Files of faiss: written so that a full disk is an error, read into memory maps, without a word on standard output."""
+"""Files of faiss: a full disk is an error, reading is by memory map, and nothing is printed to standard output."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def metric(name: str) -> int:
 
 
 def write(index: Any, path: Path) -> None:
-    """Write an index; raises OSError, as other writers do, where the disk does not take it.
+    """Write an index; raises OSError, as other writers do, if the disk is full.
 
-    Through a file of Python's: faiss's own does not report what cannot be written when it is closed.
+    It goes through a Python file: faiss's own does not report what cannot be written on close.
     """
     import faiss
 
@@ -41,7 +41,7 @@ def write(index: Any, path: Path) -> None:
 
 
 def read(path: Path, flags: int = 0) -> Any:
-    """The index of a file. Raises UserError where faiss cannot read it."""
+    """The index of a file. Raises UserError if faiss cannot read it."""
     import faiss
 
     try:
@@ -52,9 +52,9 @@ def read(path: Path, flags: int = 0) -> Any:
 
 
 def check_room(folder: Path, needed: int) -> None:
-    """Raise OSError where a disk lacks the room for a file that is written through a memory map.
+    """Raise OSError if the disk lacks room for a file that is written through a memory map.
 
-    The system would kill the process instead.
+    Otherwise the system would kill the process.
     """
     if shutil.disk_usage(folder).free < needed:
         raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}; {needed:,} bytes are needed", str(folder))

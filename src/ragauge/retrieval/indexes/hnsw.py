@@ -2,7 +2,7 @@
 
 Each shard is a graph of its own, built by its own job on one core. Graphs cannot be merged, so the index holds them
 side by side and a search asks every one and keeps the nearest: build jobs stay independent, parts of several servers
-merge to exactly the whole, and a search costs about as many times more as there are shards.
+merge to exactly the whole, and the cost of a search grows with the number of shards.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class Hnsw(IndexRecipe):
     MEASURED: ClassVar[tuple[int, ...]] = (16, 32, 64, 128, 256, 512)
 
     type: Literal["hnsw"] = Field("hnsw", description="index type")
-    m: int = Field(32, ge=2, le=1024, description="links of a vector on each level above the lowest")
+    m: int = Field(32, ge=2, le=1024, description="links per vector on each level above the lowest")
     ef_construction: int = Field(200, ge=1, description="candidates while the graph is built")
-    ef_search: int = Field(64, ge=1, description="candidates of a search whose query does not say")
+    ef_search: int = Field(64, ge=1, description="candidates of a search whose query states none")
     stored: Literal["float32", "float16", "int8"] = Field("float32", description="how vectors are stored")
 
     @property
@@ -64,7 +64,7 @@ class Hnsw(IndexRecipe):
     def add(self, vectors: Vectors, shard: int, trained: Path, folder: Path) -> int:
         """Build the graph of one shard. Memory: the graph, drawn vectors included.
 
-        On one thread the graph is the same each time; with several it depends on their order.
+        On one thread the graph is reproducible; with several it depends on their order.
         """
         from faiss.swigfaiss import RandomGenerator
 

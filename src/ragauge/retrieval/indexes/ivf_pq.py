@@ -30,13 +30,13 @@ class IvfPq(IndexRecipe):
     type: Literal["ivf_pq"] = Field("ivf_pq", description="index type")
     nlist: int = Field(64, ge=1, le=1 << 24, description="inverted lists (coarse centroids)")
     pq_bytes: int = Field(64, ge=1, le=4096, description="bytes of a code; must divide the vectors' width")
-    nprobe: int = Field(8, ge=1, description="lists scanned where a query does not say")
-    train_vectors: int = Field(100_000, ge=1, description="vectors that it is trained on, at most")
+    nprobe: int = Field(8, ge=1, description="lists scanned by a search whose query states none")
+    train_vectors: int = Field(100_000, ge=1, description="maximum number of vectors that it is trained on")
     iterations: int = Field(10, ge=1, description="k-means iterations")
 
     @property
     def effort(self) -> int:
-        """Lists scanned where a query does not say; no more than there are."""
+        """Lists scanned by a search whose query states none; at most all."""
         return min(self.nprobe, self.nlist)
 
     @property
@@ -61,7 +61,7 @@ class IvfPq(IndexRecipe):
     def train(self, vectors: Vectors, folder: Path) -> Mapping[str, Any]:
         """Train coarse centroids and product quantiser. Memory: the sample, at most `train_vectors` in float32.
 
-        Raises UserError where there are too few vectors for the lists.
+        Raises UserError if there are too few vectors for the lists.
         """
         import faiss
 
@@ -71,7 +71,9 @@ class IvfPq(IndexRecipe):
         index: Any = faiss.index_factory(vectors.dim, factory, _faiss.metric(self.metric))
         index.cp.seed = index.pq.cp.seed = self.seed + 1
         index.cp.niter = index.pq.cp.niter = self.iterations
-        index.do_polysemous_training = False  # sorts codes for a filter that is not used here, in most of the time
+        index.do_polysemous_training = (
+            False  # sorts codes for a filter that is not used here, which takes most of the time
+        )
         index.pq.cp.min_points_per_centroid = 1  # no warning from each quantiser of a small corpus
         index.train(sample)
         _faiss.write(index, folder / TRAINED)
@@ -106,7 +108,7 @@ class IvfPq(IndexRecipe):
         flags = faiss.IO_FLAG_READ_ONLY | faiss.IO_FLAG_ONDISK_SAME_DIR  # with IO_FLAG_MMAP a search would crash
         index = _faiss.read(folder / MERGED, flags)
         lists: Any = faiss.downcast_InvertedLists(index.invlists)
-        lists.prefetch_nthread = 0  # no 32 threads that read ahead, whatever cores a search was given
+        lists.prefetch_nthread = 0  # no read-ahead by 32 threads, whatever cores a search was given
         return _Lists(index)
 
     def _check_enough(self, vectors: Vectors) -> None:

@@ -17,7 +17,7 @@ Result = TypeVar("Result")
 
 
 class RefusedError(Exception):
-    """A request that is not answered, with its status code."""
+    """The refusal of a request, with its status code."""
 
     def __init__(self, code: grpc.StatusCode, message: str) -> None:
         super().__init__(message)

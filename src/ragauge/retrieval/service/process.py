@@ -37,9 +37,9 @@ def serve(server: Server, grace_s: float, while_stdin_open: bool = False) -> Non
     """Serve until SIGTERM or SIGINT, then finish running requests. Called from the main thread; a second signal exits.
 
     Args:
-        grace_s: for requests under way; what still runs after it is given up, and the process ends with exit code 1.
-        while_stdin_open: stop as well when standard input ends, as it does when the process that started this one is
-            gone, however it went.
+        grace_s: for running requests; those not finished by then are abandoned, and the process ends with exit code 1.
+        while_stdin_open: also stop when standard input ends, as it does once the process that started this one has
+            ended in any way.
     """
     told = threading.Event()
 
@@ -56,7 +56,7 @@ def serve(server: Server, grace_s: float, while_stdin_open: bool = False) -> Non
     told.wait()
     logger.info("stopping: finishing what runs, for up to %g s", grace_s)
     if not server.stop(grace_s):
-        logger.error("given up: a search still ran after %g s", grace_s)
+        logger.error("abandoned a search that was still running after %g s", grace_s)
         logging.shutdown()
         os._exit(1)  # there is no other way to stop its thread
 
@@ -95,7 +95,7 @@ def running(
         stop_s: seconds that it has to finish before it is killed.
 
     Raises:
-        RetrievalError: it did not come up, or ended while the block ran; with the last line that it wrote.
+        RetrievalError: it did not start, or ended during the block; the message has the last line that it wrote.
     """
     command = [sys.executable, "-m", "ragauge.cli", "serve", "--index", str(index), "--port", "0", "--while-stdin-open"]
     with running_command([*command, *options], start_s=start_s, stop_s=stop_s) as server:
@@ -127,7 +127,7 @@ def _announced(process: subprocess.Popen[bytes], out: IO[bytes], err: IO[bytes],
                 return line.removeprefix(ANNOUNCEMENT)
         time.sleep(POLL_S)
     if process.poll() is None:
-        raise RetrievalError(f"the retrieval server did not begin to serve within {start_s:g} s: {_last_line(err)}")
+        raise RetrievalError(f"the retrieval server did not start to serve within {start_s:g} s: {_last_line(err)}")
     raise RetrievalError("the retrieval server could not be started")
 
 
@@ -152,7 +152,7 @@ def _last_line(err: IO[bytes]) -> str:
 
 
 def _written(file: IO[bytes]) -> str:
-    """What a process has written to a file that was opened for it.
+    """What a process has written to the file that was opened for it.
 
     The two share one position in the file: a seek here, between two writes there, would make the second overwrite
     what stands at the beginning.
@@ -169,6 +169,6 @@ def _stop(process: subprocess.Popen[bytes], stop_s: float) -> None:
     try:
         process.wait(stop_s)
     except subprocess.TimeoutExpired:
-        logger.warning("the retrieval server did not end within %g s and is killed", stop_s)
+        logger.warning("the retrieval server did not end within %g s; killing it", stop_s)
         process.kill()
         process.wait()

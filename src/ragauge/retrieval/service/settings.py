@@ -6,16 +6,18 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class ServerSettings(BaseModel):
-    """Address, threads, and the limits that one request and all of them together are held to."""
+    """Address, threads, and the limits on one request and on all of them together."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    port: int = Field(50051, ge=0, le=65535, description="port to listen on; 0: the system chooses")
-    host: str = Field("127.0.0.1", description="address to listen on; this one can only be reached from this machine")
+    port: int = Field(50051, ge=0, le=65535, description="port to listen on; 0: chosen by the system")
+    host: str = Field("127.0.0.1", description="address to listen on; 127.0.0.1 can only be reached from this machine")
     threads: int | None = Field(
         None, ge=1, le=1024, description="threads per search; default: all cores available to the server"
     )
-    grace: float = Field(30.0, ge=0, le=86400, description="seconds for requests under way when the server is stopped")
-    max_queries: int = Field(256, ge=1, le=65536, description="queries in one request")
-    max_concurrent: int = Field(64, ge=1, le=4096, description="requests under way")
-    max_message_bytes: int = Field(1 << 20, ge=1024, le=1 << 30, description="bytes of a request")
+    grace: float = Field(
+        30.0, ge=0, le=86400, description="seconds that running requests get when the server is stopped"
+    )
+    max_queries: int = Field(256, ge=1, le=65536, description="maximum queries in one request")
+    max_concurrent: int = Field(64, ge=1, le=4096, description="maximum requests in progress")
+    max_message_bytes: int = Field(1 << 20, ge=1024, le=1 << 30, description="maximum bytes of a request")

@@ -49,7 +49,7 @@ class Limits:
 
 
 def request(request_id: str, queries: Sequence[Query]) -> pb.SearchRequest:
-    """Raises UserError on a number that the message cannot hold."""
+    """Raises UserError on a number that the message cannot represent."""
     try:
         return pb.SearchRequest(request_id=request_id, queries=[_query_message(query) for query in queries])
     except (ValueError, TypeError) as error:
