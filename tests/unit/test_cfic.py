@@ -292,7 +292,7 @@ def test_a_record_of_evidence_that_another_model_found_says_so(
     assert "--finder: unknown model 'x'" in capsys.readouterr().err
     both = ["--model", str(tmp_path / "model"), "--finder", str(finder), "--overwrite"]
     assert main(["run", *_questions(tmp_path), "--method", "naive", *both]) == 2
-    assert "naive: does not search for evidence, so it takes no finder" in capsys.readouterr().err
+    assert "naive: does not search for evidence, so it cannot have a finder" in capsys.readouterr().err
 
 
 def test_a_prompt_that_lost_its_middle_says_so(tmp_path: Path) -> None:

@@ -246,7 +246,7 @@ def test_a_mistake_of_the_configuration_is_named_with_its_file(root: Path) -> No
 
 def test_a_folder_is_held_by_one_run(tmp_path: Path) -> None:
     first = launch.hold_folder(tmp_path / "lock")
-    with pytest.raises(UserError, match="another run of this workflow is at work in this folder"):
+    with pytest.raises(UserError, match="another run of this workflow is active in this folder"):
         launch.hold_folder(tmp_path / "lock")
     first.close()
     launch.hold_folder(tmp_path / "lock").close()

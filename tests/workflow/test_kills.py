@@ -111,7 +111,7 @@ def test_two_runs_in_one_folder(folder: Path, undisturbed: list[dict[str, object
         second = snakemake(folder, *run.arguments, commands=preloaded)
         job.resume()
         assert second.returncode != 0
-        assert "another run of this workflow is at work in this folder" in second.stdout + second.stderr
+        assert "another run of this workflow is active in this folder" in second.stdout + second.stderr
         process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 0
     finally:

@@ -1,4 +1,4 @@
-"""Jobs of one run of the workflow that answer for each other: a model is loaded once a process, not once a variant.
+"""Jobs of one workflow run that answer for each other: a model is loaded once per process, not once per variant.
 
 A job answers its own questions first, then those of other jobs of its data set and model that nobody answers yet. What
 it answers for another job it leaves in that job's partial file: the job takes it from there, and nothing is in a
@@ -43,23 +43,23 @@ class Other(NamedTuple):
     """Another job of the run."""
 
     due: DueAnswers
-    job: Callable[[], Job]  # raises UserError where its inputs are not as they must be
+    job: Callable[[], Job]  # raises UserError if its inputs are invalid
 
 
 @dataclass
 class Workers:
-    """What the jobs of one run of the workflow have in common, as one of their processes sees it."""
+    """What the jobs of one workflow run share, as one of their processes sees it."""
 
     loaded: runner.Engines
     workflow: str = ""  # the name of the run
     overwrite: bool = False  # records of another run are replaced
-    until: float = math.inf  # of the monotonic clock, in seconds: nothing more is begun for others
+    until: float = math.inf  # of the monotonic clock, in seconds: from then on nothing is started for others
 
     def run(self, job: Job, others: Sequence[Other]) -> None:
         """Answer a job's questions, and those of others for as long as there is time.
 
         Raises:
-            UserError: as `runner.run`, of the job itself; other jobs meet their own mistakes.
+            UserError: as `runner.run`, for the job itself; other jobs report their own mistakes.
         """
         waiting = list(others)
         while True:
@@ -74,7 +74,7 @@ class Workers:
             pass
 
     def _help_one(self, waiting: list[Other]) -> bool:
-        """Answer for the first that nobody answers for, and take it from the list; False: there is none."""
+        """Answer for the first job that no other process answers, and remove it; False if there is none."""
         for other in list(waiting) if time.monotonic() < self.until else []:
             try:
                 if other.due.ready:
@@ -83,7 +83,7 @@ class Workers:
                     return True
             except BusyError:
                 continue
-            except Exception as error:  # its own job meets it again, and says all of it
+            except Exception as error:  # its own job will meet it again and report it in full
                 logger.warning("%s: left to its own job: %s", other.due.out, " ".join(str(error).split()))
                 waiting.remove(other)
         return False

@@ -26,7 +26,7 @@ from ragauge.methods.dense import Dense
 from ragauge.methods.naive import Naive
 from ragauge.prompts import Prompt
 
-UNBOUNDED = 1 << 62  # bytes of a store that is removed again
+UNBOUNDED = 1 << 62  # bytes of a store that is temporary
 
 
 def time_model(
@@ -42,7 +42,7 @@ def time_model(
     """The latency protocol on the first `count` questions.
 
     Args:
-        new_tokens: response lengths, timed one after another; the first gives the result, the others its
+        new_tokens: response lengths, timed one after another; the first gives the main result, the others its
             `other_lengths`.
         protocol: further arguments of `cost.latency.run`, and `folder`, on whose disk documents are stored meanwhile.
     """

@@ -24,8 +24,8 @@ class Questions:
 
     name: str  # the data set's, in the registry
     options: dict[str, Any]  # of the data set, its seed included
-    official: Path | None = None  # a file in the official format; None is the data set's own source
-    written: Path | None = None  # what `ragauge data` wrote; takes precedence over the official records
+    official: Path | None = None  # a file in the official format; None: the data set's own source
+    written: Path | None = None  # file written by `ragauge data`; takes precedence over the official records
 
     @cached_property
     def dataset(self) -> Dataset:
@@ -50,7 +50,8 @@ def specification(
     """Everything that the answers of `method`, registered as `name`, depend on.
 
     Args:
-        finder: the model that finds evidence, if it is another one; it runs in the dtype and on the device of `model`.
+        finder: the model that finds evidence, if it is a different one; it runs in the dtype and on the device of
+            `model`.
     """
     if not questions.path.is_file():
         raise UserError(f"{questions.path}: no such file")

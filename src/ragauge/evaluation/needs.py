@@ -1,8 +1,8 @@
-"""What an experiment takes before it is run: downloads, memory, disk, and the hours below which no GPU can do it.
+"""What an experiment will need: downloads, memory, disk, and a lower bound of GPU hours.
 
 Hours are rooflines (`cost.roofline`) of the methods' own traces on the models' shapes, so they need no weights: the
-sum over questions and calls of max(2 * MACs / matrix rate, bytes / bandwidth) on the stated GPU, documents read anew
-for each question and every answer as long as it may be. They are floors: launches, activations and everything between
+sum over questions and calls of max(2 * MACs / matrix rate, bytes / bandwidth) on the stated GPU, documents read again
+for each question and every answer at its maximum length. They are floors: launches, activations and everything between
 calls count nothing.
 """
 
@@ -116,7 +116,7 @@ def _counts(data: type[Dataset]) -> str:
 
 
 def _downloads(data: type[Dataset]) -> dict[str, float]:
-    """What a data set is made from, by name: GB."""
+    """Downloads of a data set, by name: GB."""
     if data.assets:
         return {name: _asset_gb(name) for name in data.assets}
     return dict([data.archive]) if data.archive else {}
@@ -188,7 +188,7 @@ def _projected(method: Method, engine: ShapeLM) -> Method:
 
 
 def _prompt(shape: Shape, counts: str, longest: int) -> Prompt:
-    """A prompt of random tokens; of one that is too long for the context the documents are cut to what fits."""
+    """A prompt of random tokens; if it is too long for the context, its documents are cut to what fits."""
     lengths = tokens.load(counts, vocab=shape.vocab)
     if lengths.total > longest and len(lengths.documents) == 1:
         around = lengths.total - lengths.documents[0]

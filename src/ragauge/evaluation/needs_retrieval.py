@@ -1,6 +1,6 @@
-"""What chunk databases and pipelines take before they are made: disk, hours of the text encoder, floors of the GPU.
+"""What chunk databases and pipelines will need: disk, hours of the text encoder, lower bounds of GPU time.
 
-A corpus is known by its documents and their mean bytes. From these
+A corpus is described by its number of documents and their mean bytes. From these
 
     tokens = documents * bytes / BYTES_A_TOKEN
     chunks = tokens / chunk_tokens + documents / 2        (a document's last chunk is half full in the mean)
@@ -32,7 +32,7 @@ DOCUMENT_BYTES = 512  # of a document in a shard
 
 @dataclass(frozen=True)
 class DatabaseNeeds:
-    """What a chunk database and its indexes take."""
+    """What a chunk database and its indexes need."""
 
     documents: int
     tokens: float
@@ -45,12 +45,12 @@ class DatabaseNeeds:
 
     @property
     def disk_gb(self) -> float:
-        """Everything that is kept."""
+        """Everything that stays on disk."""
         return self.chunks_gb + self.embeddings_gb + self.indexes_gb
 
 
 def database(settings: DatabaseSettings) -> DatabaseNeeds | None:
-    """The needs of a database; None where a corpus of it is not known before it is read."""
+    """The needs of a database; None if the size of a corpus is not known before it is read."""
     encoder = entries().get(settings.encoder)
     width = encoder.width if encoder else None
     if not set(settings.sources) <= set(CORPORA) or width is None:

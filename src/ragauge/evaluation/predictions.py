@@ -17,7 +17,7 @@ from ragauge.results.publications import read_csv
 COUNTS = {1: "nq_open", 2: "musique", 5: "nq_open", 6: "nq_open"}  # table -> token counts of its prompts
 KEYS = ("method", "iterations", "top_k", "pruning", "caching", "parallelism")  # columns that tell rows of a model apart
 SWITCHES = {"path_pruning": "pruning", "path_caching": "caching", "path_parallelization": "parallelism"}
-METHODS = {"contriever": "dense"}  # rows of another name than their method; Table 6 has superposition alone
+METHODS = {"contriever": "dense"}  # rows named differently from their method; Table 6 has only superposition
 
 # The paper does not print top_k of Table 1's rankers. A row that equals one of Table 5 has its; OpenELM's, which Table
 # 5 lacks, are those whose cycles fit: one document, and two for Contriever.

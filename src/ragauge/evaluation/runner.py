@@ -1,4 +1,4 @@
-"""Runs one method variant over one data set's questions and keeps a record of each."""
+"""Runs one method variant on one data set's questions and records each of them."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ class Engines:
         """
         Args:
             threads: of a CPU; None: torch's own choice.
-            documents: where keys and values computed offline are kept for other runs; answers do not change.
-            batch: questions that are answered side by side; auto: as many as memory and processor are good for.
+            documents: where keys and values computed offline are stored for other runs; answers do not change.
+            batch: questions answered together; auto: as many as memory allows and the processor gains from.
         """
         self.threads, self.documents, self.batch = threads, documents, batch
         self._loaded: dict[tuple[str, bool], Engine] = {}
 
     def ready(self, specification: AnswerSpecification, method: Method) -> Engine:
-        """The engine that answers, with the one that finds evidence where the specification has a finder.
+        """The engine that answers, with the one that finds evidence if the specification has a finder.
 
         Raises:
             UserError: a model cannot be loaded, or cannot run the method.
@@ -61,7 +61,7 @@ class Engines:
             template = specification.finder.template if specification.finder else None
             cast(RecordedEngine, engine).found_by(self._finder(specification, method), template)
         elif specification.finder:
-            raise UserError(f"{specification.engine.name}: an engine without key-value caches takes no finder")
+            raise UserError(f"{specification.engine.name}: an engine without key-value caches cannot have a finder")
         reason = method.refusal(engine)
         if reason:
             raise UserError(f"{specification.method} on {specification.model}: {reason}")
@@ -71,7 +71,7 @@ class Engines:
         if not specification.finder:
             return None
         if not method.finds:
-            raise UserError(f"{specification.method}: does not search for evidence, so it takes no finder")
+            raise UserError(f"{specification.method}: does not search for evidence, so it cannot have a finder")
         return cast(RecordedEngine, self._engine(_of_finder(specification, specification.finder), finds=True))
 
     def _engine(self, specification: AnswerSpecification, finds: bool = False) -> Engine:
@@ -121,10 +121,11 @@ def run(
     A question that cannot be answered is recorded as failed with the reason, and the run continues.
 
     Args:
-        loaded: the engines of this process, which other variants may share; nothing is loaded where all is done.
+        loaded: the engines of this process, which other variants may share; nothing is loaded if all questions are
+            answered.
         workflow: the run of the workflow that this job is of.
-        meanwhile: what is done for other jobs once all is answered, before `out` is written: whatever happens then
-            costs no answer.
+        meanwhile: work for other jobs once all questions are answered, before `out` is written; if it fails, no answer
+            is lost.
         ahead: leave the records in the partial file, for the job whose output `out` is.
 
     Raises:
@@ -170,8 +171,8 @@ def answers(
     """The record of each example, in the order in which they are done.
 
     Args:
-        batch: questions side by side, where engine and method can have them (`engines/batching.py`). What memory does
-            not suffice for beside others is asked again alone.
+        batch: questions answered together, where engine and method support it (`engines/batching.py`). A question for
+            which memory is too short among others is asked again alone.
     """
     size = questions_side_by_side(engine, examples, specification) if batch == "auto" else batch
     if size == 1 or not isinstance(engine, LM) or method.sequential():
@@ -189,7 +190,7 @@ def answers(
 
 
 def questions_side_by_side(engine: Engine, examples: Sequence[Example], specification: AnswerSpecification) -> int:
-    """As many questions as the longest of these leaves memory for."""
+    """As many questions as fit in memory if all are as long as the longest."""
     if not isinstance(engine, LM):
         return 1
     longest = max(examples, key=lambda e: sum(len(d.title) + len(d.text) for d in e.documents))
@@ -204,7 +205,7 @@ def questions_side_by_side(engine: Engine, examples: Sequence[Example], specific
 def _ask_beside(
     batch: int, method: Method, example: Example, specification: AnswerSpecification, engine: Engine
 ) -> Record | Example:
-    """One question's record; the question itself where memory did not suffice."""
+    """One question's record; the question itself if memory was too short."""
     try:
         record = ask(engine, method, example, specification, failures=(UserError,))
     except (MemoryError, torch.OutOfMemoryError):
@@ -219,7 +220,7 @@ def ask(
     specification: AnswerSpecification,
     failures: tuple[type[Exception], ...] = FAILURES,
 ) -> Record:
-    """One question's record; it says so where one of these failures left the question without an answer."""
+    """One question's record; it gives the reason if one of these failures left the question without an answer."""
     base: dict[str, Any] = {
         "key": example.key,
         "question": example.question,
@@ -343,7 +344,7 @@ def _meta(specification: AnswerSpecification, variant: str, threads: int | None)
 
 
 def _shape(specification: AnswerSpecification) -> dict[str, Any] | None:
-    """The decoder's shape; None of an engine without caches on a family that has none here."""
+    """The decoder's shape; None for an engine without caches on a family that this package does not have."""
     try:
         return asdict(read_shape(Path(assets.resolve(specification.model))))
     except UserError:

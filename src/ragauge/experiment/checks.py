@@ -1,4 +1,4 @@
-"""Cross-checks of a configuration: labels that it names are in it, names and options exist, values fit together."""
+"""Cross-checks of a configuration: its labels are defined, names and options exist, values fit together."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ def check(config: Config) -> None:
 
 
 def check_source(source: str, where: str, kind: str = "model") -> None:
-    """Raise UserError where a source is no name of the catalog, no prefixed source and no folder.
+    """Raise UserError if a source is neither a name in the catalog, nor a prefixed source, nor a folder.
 
     Args:
-        kind: what the catalog must have of that name, `model` or `encoder`.
+        kind: of the asset in the catalog, `model` or `encoder`.
     """
     from ragauge.assets.catalog import entries
 
@@ -55,14 +55,14 @@ def check_source(source: str, where: str, kind: str = "model") -> None:
 
 
 def check_engine(method: Method, engine: str, where: str) -> None:
-    """Raise UserError where an engine (its name) lacks what a method needs to answer."""
+    """Raise UserError if an engine (its name) lacks what a method needs to answer."""
     able = engines.capabilities(engine, where)
     if lacking := engines.mismatch(engines.ANSWERING | method.required(), able):
         raise UserError(f"{where}: {lacking}; engine {engine!r} has {engines.named(able)}")
 
 
 def check_training(training: Training, where: str) -> None:
-    """Raise UserError where a training's models or corpora cannot be had."""
+    """Raise UserError if a training's models or corpora are not available."""
     from ragauge.retrieval import corpus
 
     check_source(training.model, f"{where}.model")
@@ -73,7 +73,7 @@ def check_training(training: Training, where: str) -> None:
 
 
 def check_database(database: DatabaseSettings, where: str) -> None:
-    """Raise UserError where a database's sources do not exist."""
+    """Raise UserError if a database's sources do not exist."""
     from ragauge.retrieval import corpus
 
     check_source(database.tokenizer, f"{where}.tokenizer")

@@ -1,4 +1,4 @@
-"""What short forms in a configuration stand for: keys as names, sweeps, models that a training makes."""
+"""The meaning of short forms in a configuration: keys as names, sweeps, models made by a training."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ragauge.errors import UserError
 from ragauge.experiment.sweeps import expanded
 
 SWEPT = ("methods", "pipelines")  # sections where an entry may stand for several
-NAMED_BY_KEY = {  # section -> the field of an entry that its key stands for where it is left out
+NAMED_BY_KEY = {  # section -> the field of an entry that defaults to its key
     "models": "source",
     "datasets": "dataset",
     "methods": "method",
@@ -21,7 +21,7 @@ def completed(data: dict[str, Any]) -> dict[str, Any]:
     """A configuration in full: `naive: {}` is the method naive, sweeps are written out, trained models have sources.
 
     Raises:
-        UserError: a sweep over what is no list; a model with both a training and a source.
+        UserError: a sweep over something other than a list; a model with both a training and a source.
     """
     data = _trained_models(data)
     data = {k: expanded(v, k) if k in SWEPT else v for k, v in data.items()}
@@ -51,7 +51,7 @@ def _trained(label: str, entry: Any, data: dict[str, Any]) -> Any:
 
 
 def _template(training: dict[str, Any]) -> str | None:
-    """How the prompts of a training are wrapped, as far as the configuration or the catalog says."""
+    """How the prompts of a training are wrapped, if the configuration or the catalog says."""
     from ragauge.assets.catalog import entries
 
     catalogued = entries().get(str(training.get("model")))

@@ -1,4 +1,4 @@
-"""What `dtype: auto` stands for in an experiment, decided once where its run starts."""
+"""The value of `dtype: auto` in an experiment, decided once, where its run starts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def resolved(config: Config, former: Path) -> Config:
     """The experiment with a data type in the place of every `auto`.
 
-    A model has the one that it had in the run's former settings, so that records of that run go on. Others have the
+    A model has the one of the run's former settings, so that its records can be continued. Others have the
     fastest one of the machine that the run starts on.
 
     Args:
@@ -40,7 +40,7 @@ def with_dtype(
     """The model with a data type in the place of `auto`: this one or, where it is None, the fastest on this machine.
 
     Args:
-        allowed: those to choose among; None: all that are tried.
+        allowed: the types to choose from; None: all candidates.
         threads: that the model will run on; None: torch's own choice.
     """
     if model.dtype != AUTO:
@@ -54,7 +54,7 @@ def with_dtype(
 
 
 def planned(model: Model) -> str:
-    """The data type that plans of memory and time count with: of those that `auto` may be, the larger on a CPU."""
+    """The data type that plans of memory and time assume: for `auto` on a CPU, the larger one."""
     return model.dtype if model.dtype != AUTO else "bfloat16" if model.device == "cuda" else "float32"
 
 
@@ -65,7 +65,7 @@ def _allowed(config: Config, label: str) -> Sequence[str] | None:
 
 
 def _former(path: Path) -> dict[str, Any]:
-    """The data types by model that a file of settings states; none where it cannot be read."""
+    """The data types by model that a file of settings states; none if it cannot be read."""
     try:
         models = yaml.safe_load(path.read_bytes())["models"]
         return {label: model.get("dtype") for label, model in models.items() if model.get("dtype") in DTYPES}

@@ -1,6 +1,6 @@
-"""The answers that a run of the workflow is to make: a job that has loaded a model answers for those that wait.
+"""The answers that a workflow run will make: a job that has loaded a model also answers for jobs that wait.
 
-Snakemake alone knows which jobs are due. It writes them when a run begins; jobs read them.
+Only Snakemake knows which jobs are due. It writes them when a run begins; jobs read them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class DueAnswers(NamedTuple):
 
 
 def of_job(job: Any) -> DueAnswers:
-    """What Snakemake says of a job with the output `records`."""
+    """The description of a Snakemake job with the output `records`."""
     labels = job.wildcards
     part = (int(labels.part), int(labels.jobs)) if hasattr(labels, "part") else None
     inputs = tuple(map(str, job.input))
@@ -43,7 +43,7 @@ def write(path: Path, jobs: Iterable[DueAnswers]) -> None:
 
 
 def read(path: Path) -> tuple[str, list[DueAnswers]]:
-    """The name of the run, and what is due; nothing where no run wrote it."""
+    """The name of the run, and what is due; nothing if no run wrote it."""
     if not path.is_file():
         return "", []
     content = json.loads(path.read_bytes())

@@ -1,5 +1,5 @@
-"""What happens when a run of the workflow begins: its configuration is checked, its folder is held, and the jobs that
-a killed run left in Slurm are ended."""
+"""The start of a workflow run: its configuration is checked, its folder is locked, and jobs that a killed run left in
+Slurm are cancelled."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LOCK = Path(".snakemake", "ragauge.lock")
 SLURM_LOGS = Path("logs", "slurm")  # profiles/slurm: slurm-logdir
 JOB_NAMES = "ragauge_"  # profiles/slurm: slurm-jobname-prefix
 WARM = Path(".snakemake", "warm")  # the folder of the command `ragauge` of jobs on this machine
-FEW_JOBS = 3  # import for themselves what they need
+FEW_JOBS = 3  # import what they need themselves
 _STARTED: list[subprocess.Popen[bytes]] = []
 ENDING_S = 300  # Slurm kills what does not end by itself, after its KillWait
 
@@ -47,7 +47,7 @@ def experiment(merged: Mapping[str, Any], files: Sequence[str], given: Mapping[s
 
 
 def retyped(data: Any, given: Any) -> Any:
-    """`data` with the command line's values as what they are: nested in a key, Snakemake has them as text."""
+    """`data` with the command line's values in their types: Snakemake reads nested ones as text."""
     if isinstance(given, Mapping):
         return {key: retyped(value, given[key]) if key in given else value for key, value in data.items()}
     if isinstance(given, list):
@@ -56,19 +56,19 @@ def retyped(data: Any, given: Any) -> Any:
 
 
 def hold_folder(path: Path = LOCK) -> IO[str]:
-    """Keep other runs out of the folder for as long as the file that is returned stays open.
+    """Lock the folder against other runs for as long as the returned file stays open.
 
-    Snakemake's own lock outlives a killed run, which must simply go on; so profiles/default has it off.
+    Snakemake's own lock outlives a killed run, which must be able to resume; so profiles/default turns it off.
 
     Raises:
-        UserError: another run holds it.
+        UserError: another run has locked it.
     """
     held = path.open("w")
     try:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         held.close()
-        raise UserError("another run of this workflow is at work in this folder; wait for it or stop it") from None
+        raise UserError("another run of this workflow is active in this folder; wait for it or stop it") from None
     return held
 
 
@@ -96,10 +96,10 @@ def write_settings(config: Config, path: Path) -> None:
 
 
 def end_left_jobs(patience_s: float = ENDING_S) -> None:
-    """Cancel the jobs of this folder that a killed run left in Slurm, and wait until they are gone: they write the
+    """Cancel the jobs of this folder that a killed run left in Slurm, and wait until they have ended: they write the
     files that the next run makes.
 
-    Call it with the folder held: another run's jobs are not left. Answers that they made are not lost.
+    Call it with the folder locked, so that no jobs of a live run are cancelled. Answers that they made are not lost.
 
     Raises:
         UserError: they do not end.

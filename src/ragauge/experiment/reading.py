@@ -1,4 +1,4 @@
-"""Reading settings, and telling what is wrong with them in one line that names place, value and choices."""
+"""Reads settings, and reports a mistake in one line that names place, value and choices."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def _is_model(annotation: Any) -> bool:
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses a key that stands twice in one mapping, of which YAML would silently take the last."""
+    """Refuses a key given twice in one mapping, of which YAML would silently take the last."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[str] = set()

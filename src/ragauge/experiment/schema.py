@@ -1,4 +1,4 @@
-"""The configuration of an experiment: a strict schema, then cross-checks, so that a mistake shows before any work.
+"""The configuration of an experiment: a strict schema, then cross-checks, so that mistakes are found before any work.
 
 `python -m ragauge.experiment.schema FILE` writes the JSON schema of a configuration file.
 """
@@ -38,13 +38,13 @@ Label = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 
 
 class _Section(BaseModel):
-    """Keys that are not declared are refused, and no value is converted to another type."""
+    """Refuses undeclared keys and converts no value to another type."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 class Resources(_Section):
-    """What one job takes, for a scheduler to plan by."""
+    """Resources of one job, for the scheduler."""
 
     gpu: int | None = Field(None, ge=0, description="GPUs; default: 1 where the device is cuda, else 0")
     mem_mb: int = Field(6000, ge=1, description="memory of the machine, megabytes")
@@ -56,7 +56,7 @@ class Model(_Section):
 
     source: str = Field(
         description=(
-            "a name of the catalog, hf:org/name, pypi:name==version, https://... or path:/folder; default: the key"
+            "a name in the catalog, hf:org/name, pypi:name==version, https://... or path:/folder; default: the key"
         )
     )
     engine: str = Field(
@@ -72,14 +72,14 @@ class Model(_Section):
     weights: Weights = Field(
         "full",
         description=(
-            "how matrices are kept: full, in the dtype; int8, multiplied with activations rounded to 8 bits for each "
+            "storage of matrices: full, in the dtype; int8, multiplied with activations rounded to 8 bits for each "
             "token; int8_weight_only, with activations as they are; 8 bits on a CPU alone"
         ),
     )
     kv: CacheType = Field(
         "full",
         description=(
-            "how cached keys and values are kept: full, in the dtype; int8, a scale for each token and head, to save "
+            "storage of cached keys and values: full, in the dtype; int8, a scale for each token and head, to save "
             "memory, on a CPU alone"
         ),
     )
@@ -115,7 +115,7 @@ class Model(_Section):
         description="label of the model that finds the evidence that this one answers from; default: this model",
     )
     methods: list[str] | None = Field(None, description="names of the variants that run on it; default: all")
-    datasets: list[str] | None = Field(None, description="labels of the data sets that it is asked; default: all")
+    datasets: list[str] | None = Field(None, description="labels of the data sets that it answers; default: all")
 
     @model_validator(mode="after")
     def _kept(self) -> Self:
@@ -180,14 +180,14 @@ class Generation(_Section):
     batch: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
         1,
         description=(
-            "questions that are answered side by side, which then have no times of their own; auto: as many as memory "
-            "and processor are good for"
+            "questions answered together, which then have no times of their own; auto: as many as memory allows and "
+            "the processor gains from"
         ),
     )
     documents_gb: float = Field(
         0,
         ge=0,
-        description="disk space for keys and values of documents, shared by all variants of a model; 0: none are kept",
+        description="disk space for documents' keys and values, shared by all variants of a model; 0: none are stored",
     )
 
 
@@ -204,13 +204,13 @@ Protocols = Annotated[
 
 
 class Judge(_Section):
-    """Who judges whether evidence supports the answers (CFIC, Table 7)."""
+    """The judge of whether evidence supports the answers (CFIC, Table 7)."""
 
     methods: list[str] = Field(min_length=1, description="names of the variants whose evidence is judged")
     model: str = Field(
         ENDPOINT,
         description=(
-            "a judge on this machine: a name of the catalog, hf:org/name or path:/folder; default: endpoint, the one "
+            "a local judge: a name in the catalog, hf:org/name or path:/folder; default: endpoint, the one "
             "that RAGAUGE_JUDGE_URL, RAGAUGE_JUDGE_MODEL and RAGAUGE_JUDGE_KEY describe"
         ),
     )
@@ -244,8 +244,8 @@ class Config(_Section):
     latency: Protocols | None = Field(
         None, description="what is timed: one protocol, or a list of protocols on different data sets"
     )
-    load: LoadSettings | None = Field(None, description="what is measured under load; default: nothing")
-    judge: Judge | None = Field(None, description="who judges whether evidence supports answers; default: nobody")
+    load: LoadSettings | None = Field(None, description="the measurement under load; default: none")
+    judge: Judge | None = Field(None, description="the judge of whether evidence supports answers; default: none")
     items: Literal["all"] | list[str] = Field("all", description="the tables and figures that are rendered")
 
     @model_validator(mode="before")
@@ -356,7 +356,7 @@ class Config(_Section):
         return registry.names("item") if self.items == "all" else list(self.items)
 
     def plan(self) -> str:
-        """What the experiment will do, for a person."""
+        """A summary of what the experiment will do."""
         jobs = list(self.answers())
         limits = [self.limit(job) for job in jobs]
         count = f"{sum(limit or 0 for limit in limits):,}" + (" and all of some data sets" if None in limits else "")

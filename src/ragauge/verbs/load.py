@@ -36,10 +36,10 @@ def run(args: argparse.Namespace) -> None:
     questions = options.questions(args, config)
 
     from ragauge.cost import load
-    from ragauge.evaluation import loading
+    from ragauge.evaluation import under_load
 
     seed = options.first(args.seed, config.seed if config else None, 0)
-    result = loading.load_model(variants, questions, model, settings, seed=seed, allow_load=args.allow_load)
+    result = under_load.load_model(variants, questions, model, settings, seed=seed, allow_load=args.allow_load)
     options.write_json(args.out, result)
     refused = [level for level in result["levels"] if level["refused"]]
     if refused:

@@ -125,7 +125,7 @@ def _readable(result: dict[str, Any]) -> str:
     stages = ", ".join(f"{stage} {1e3 * seconds:.2f} ms" for stage, seconds in result["seconds"].items())
     lines.append(f"{len(result['neighbours'])} found; effort {result['effort']}; {stages}")
     if result["missing_servers"]:
-        lines.append(f"partial answer, without the parts of {', '.join(result['missing_servers'])}")
+        lines.append(f"partial answer: without the parts of {', '.join(result['missing_servers'])}")
     return "\n".join(lines)
 
 

@@ -1,7 +1,7 @@
-"""The plan of an experiment: which jobs there are, what each reads, what its result depends on, what it takes.
+"""The plan of an experiment: its jobs, their inputs, what their results depend on, and their resources.
 
-The rules of the workflow (workflow/rules) ask it and say no more than which command makes what. A part of the plan is
-named as the file of rules that it stands behind.
+The rules of the workflow (workflow/rules) query it and only state which command makes what. A part of the plan has the
+name of its file of rules.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["ALONE", "ASSET", "Labels", "Paths", "Plan", "code_of", "grown", "man
 
 
 class Plan:
-    """An experiment's jobs on a machine, or on the nodes of a cluster, with so many cores."""
+    """An experiment's jobs on a machine, or on the nodes of a cluster, with a number of cores."""
 
     def __init__(self, config: Config, cores: int = 1) -> None:
         self.config = config

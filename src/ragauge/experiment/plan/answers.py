@@ -49,7 +49,7 @@ class AnswerPlan(Part):
         return {**entry, "seed": self.config.dataset_seed(labels.dataset)}
 
     def dataset_code(self, labels: Labels) -> str:
-        """What reads the official file and what makes a question of a record."""
+        """The code that reads the official file and turns a record into a question."""
         return code_of("datasets._examples", f"datasets.{self.config.datasets[labels.dataset].dataset}")
 
     def labels_of_datasets(self, *, several_jobs: bool) -> str:
@@ -65,7 +65,7 @@ class AnswerPlan(Part):
         return [self.model_manifest(model) for model in (labels.model, finder) if model]
 
     def model_settings(self, model: str) -> dict[str, Any]:
-        """What the configuration says of a model, but for where it is used."""
+        """The settings of a model except where it is used."""
         entry = self.config.models[model]
         unset = {key for key in ("max_context", "finder") if getattr(entry, key) is None}
         unset |= {"engine"} if entry.engine == "torch" else set()
@@ -78,7 +78,7 @@ class AnswerPlan(Part):
         return self.config.gpus(labels.model)
 
     def mem_mb(self, labels: Labels, attempt: int) -> int:
-        """Of a job with a model; more when that was not enough."""
+        """Of a job with a model; more in a further attempt."""
         return attempt * self.config.models[labels.model].resources.mem_mb
 
     def runtime(self, labels: Labels) -> int:
@@ -170,7 +170,7 @@ class AnswerPlan(Part):
 
     def load_code(self, labels: Labels) -> str:
         """What sends requests, and what answers them."""
-        return code_of("evaluation.loading", *self._modules_of(self._load.methods))
+        return code_of("evaluation.under_load", *self._modules_of(self._load.methods))
 
     # --- judgements ---
 

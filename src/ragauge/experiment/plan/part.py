@@ -30,12 +30,12 @@ class Part:
 
 
 def code_of(*modules: str) -> str:
-    """The digest of the modules (below ragauge) behind a rule's command: what rests on them is made anew with them."""
+    """The digest of the modules (below ragauge) behind a rule's command: a change of them makes the result again."""
     return digest.digest(*(f"{digest.PACKAGE}.{module}" for module in modules))
 
 
 def grown(mem_mb: int) -> Callable[..., int]:
-    """Megabytes that grow with every attempt, where a profile has failed jobs tried again."""
+    """Megabytes that grow with every attempt, for profiles that retry failed jobs."""
 
     def of_attempt(wildcards: Labels, attempt: int) -> int:
         return attempt * mem_mb
@@ -44,6 +44,6 @@ def grown(mem_mb: int) -> Callable[..., int]:
 
 
 def manifest(source: str) -> str:
-    """The manifest of an asset; characters of a source that file names cannot bear become dashes."""
+    """The manifest of an asset; characters that are not allowed in file names become dashes."""
     name = "".join(c if c.isalnum() or c in "._-" else "-" for c in source)
     return ASSET.format(asset=name)

@@ -86,11 +86,11 @@ class RetrievalPlan(Part):
         return code_of("retrieval.index", f"retrieval.indexes.{self._index(labels).type}")
 
     def train_mb(self, labels: Labels, attempt: int) -> int:
-        """What training takes; more when that was not enough."""
+        """Memory of the training; more in a further attempt."""
         return attempt * self._index(labels).train_mb()
 
     def add_mb(self, labels: Labels, attempt: int) -> int:
-        """What one shard takes, as far as its vectors are known beforehand; more when that was not enough."""
+        """Memory for one shard, as far as its vectors are known beforehand; more in a further attempt."""
         index = self._index(labels)
         return attempt * index.add_mb((index.filled or 0) // self._indexed_shards(labels))
 

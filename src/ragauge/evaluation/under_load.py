@@ -79,14 +79,14 @@ def load_model(
 
 @dataclass
 class _Answering:
-    """A method on the prompts; what it prepares is held for as long as this is."""
+    """A method on the prompts; it holds what the method prepares."""
 
     name: str
     method: Method
     lm: LM
     prompts: Sequence[Prompt]
     settings: LoadSettings
-    size: int  # requests that are answered side by side
+    size: int  # requests that are answered together
 
     def __post_init__(self) -> None:
         self.limits = Limits(max_new_tokens=self.settings.new_tokens, ignore_stop=True)
@@ -95,7 +95,7 @@ class _Answering:
         if self.settings.documents == "ready":
             for place, prompt in enumerate(self.prompts):
                 self.states[place].append(self.method.prepare(cast(SpanEngine, self.here), prompt))
-        for place in range(len(self.prompts)):  # warm up, and read what a method reads when it is first asked
+        for place in range(len(self.prompts)):  # warm up, and load what a method loads when it is first used
             self.one(place)
         for free in self.states.values():
             free += [deepcopy(free[0], {id(self.here): self.here}) for _ in range(self.size - 1)]
@@ -129,7 +129,7 @@ class _Answering:
 
 
 class _Here:
-    """The engine of the thread that asks, so that a state serves one request after another, each in its own thread."""
+    """The engine of the calling thread, so that a prepared state can serve requests of different threads in turn."""
 
     def __init__(self, lm: LM) -> None:
         self._lm, self._thread = lm, threading.local()
@@ -148,7 +148,7 @@ class _Here:
 
 
 class _SideBySide:
-    """Requests share the decoder's passes: one that arrives is admitted to the next of them, if there is room."""
+    """Requests share the decoder's passes: an arriving one is admitted to the next pass if there is room."""
 
     def __init__(self, answering: _Answering) -> None:
         self._answering, self._batch = answering, Batch(answering.lm, answering.size)
