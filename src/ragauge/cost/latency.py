@@ -306,7 +306,7 @@ def _check(prompts: Sequence[Any], limits: Any, trials: int) -> None:
 
 
 def _refusal(rows: Sequence[Mapping[str, Any]], load: Load, machine_share: float) -> str | None:
-    """Why the times must not be reported; None where the machine was quiet enough."""
+    """Why the times must not be reported; None if the machine was quiet enough."""
     disturbed = sum(row["disturbed"] for row in rows)
     if disturbed > MAX_DISTURBED * len(rows):
         found = f"disturbed {disturbed} of {len(rows)} trials (allowed: {MAX_DISTURBED:.0%})"

@@ -309,7 +309,7 @@ def _git(folder: Path, *arguments: str) -> str | None:
 
 
 def _output(*command: str) -> str | None:
-    """What a command prints, stripped; None where it is missing or fails."""
+    """What a command prints, stripped; None if it is missing or fails."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
     except (OSError, subprocess.SubprocessError):

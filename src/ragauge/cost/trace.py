@@ -24,7 +24,7 @@ class Call:
     logits: tuple[int, ...] = ()  # positions of each row whose vocabulary logits were computed; () is none
     steps: int = 1
     macs: int | None = None  # multiply-accumulates, given outright, of a model other than the decoder (an encoder)
-    seconds: float | None = None  # wall clock; None where nothing ran (shape-only decoders)
+    seconds: float | None = None  # wall clock; None if nothing ran (shape-only decoders)
     loading_s: float | None = None  # of a result that was read from disk; `seconds` is what computing it had taken
     layers: tuple[int, int] | None = None  # from the first to before the last of these alone; None: all
     again: tuple[int, ...] = ()  # tokens of each row written over their own slots, which `past` leaves out; () is none

@@ -141,7 +141,7 @@ def reordered(example: Example, order: Sequence[int]) -> Example:
 
 
 def check_counts(name: str, documents: int | None, joined: int) -> None:
-    """Raise UserError where the options `documents` and `joined` are not counts."""
+    """Raise UserError if the options `documents` and `joined` are not counts."""
     for option, value in (("documents", documents), ("joined", joined)):
         if (value is not None or option == "joined") and (type(value) is not int or value < 1):
             raise UserError(f"dataset {name}: {option} must be a positive integer, not {value!r}")

@@ -231,7 +231,7 @@ class KVCache:
         self._contents = kept
 
     def contents(self, spans: Sequence[Span]) -> list[tuple[str, int, int]] | None:
-        """What the spans hold: (name, first token of it, last), in order; None where a slot has no name or a bias."""
+        """What the spans hold: (name, first token of it, last), in order; None if a slot has no name or a bias."""
         if self.bias is not None or self.tempered is not None or self.head_positions is not None:
             return None
         found = []

@@ -152,7 +152,7 @@ def _sizes() -> list[Any]:
 
 
 def _read(path: Path, about: Mapping[str, Any]) -> dict[str, dict[str, float]] | None:
-    """The seconds that a file holds; None where it is missing, damaged or of other kernels."""
+    """The seconds that a file holds; None if it is missing, damaged or of other kernels."""
     try:
         found = json.loads(path.read_bytes())
         if found["about"] != about or measured.outdated(path, found["load_share"]):

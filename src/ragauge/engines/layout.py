@@ -54,7 +54,7 @@ class Layout:
 
     @property
     def causal(self) -> bool:
-        """True where the whole mask is the square lower triangle."""
+        """True if the whole mask is the square lower triangle."""
         return self.mask is None and self.queries > 1
 
     def put(self, values: Tensor, into: Slots, dim: int) -> None:
@@ -192,7 +192,7 @@ def lay_out_steps(past: Sequence[int | None], every: int, device: torch.device) 
 
 
 def _lower_right(new: int, past: int, device: torch.device) -> Tensor | None:
-    """Causal mask (1, 1, new, past + new); None where no mask is needed or the causal flag says it all."""
+    """Causal mask (1, 1, new, past + new); None if no mask is needed or the causal flag says it all."""
     if new == 1 or past == 0:
         return None
     return torch.ones(new, past + new, dtype=torch.bool, device=device).tril(past)[None, None]

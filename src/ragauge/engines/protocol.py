@@ -140,7 +140,7 @@ class Engine(Protocol):
 
     tokenizer: Any  # of transformers' interface; None: the engine knows token ids alone
     first_token_at: float | None  # time.perf_counter() when the last response's first token was known
-    peak_cache_bytes: int  # of keys and values, since tracing began; 0 where the engine does not say
+    peak_cache_bytes: int  # of keys and values, since tracing began; 0 if the engine does not say
 
     @property
     def capabilities(self) -> Capabilities: ...

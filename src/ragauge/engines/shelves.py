@@ -72,7 +72,7 @@ class Shelves:
         self._by_length: dict[int, Shelf] = {}
 
     def take(self, cache: KVCache, more: int) -> Place | None:
-        """A row for what a cache holds and `more` tokens; None where it is not a plain cache, or memory is short."""
+        """A row for what a cache holds and `more` tokens; None if it is not a plain cache, or memory is short."""
         if not cache.plain or not isinstance(cache.k[0], Tensor):
             return None
         every = max(LEAST, 1 << (cache.length + more - 1).bit_length())

@@ -41,7 +41,7 @@ class Stored:
     """What an entry held; its tokens have been appended to the cache."""
 
     spans: tuple[Span, ...]  # one a row
-    logp: tuple[Tensor, ...]  # as of Extension; empty where it was not asked for
+    logp: tuple[Tensor, ...]  # as of Extension; empty if it was not asked for
     computing_s: float  # seconds that the call had taken when it was made
     loading_s: float  # seconds that reading the entry took now
 

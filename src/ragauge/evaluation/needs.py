@@ -51,7 +51,7 @@ WEIGHT_BYTES = 2  # of a parameter of a checkpoint on a hub: all of the papers' 
 
 @dataclass(frozen=True)
 class Job:
-    """One job's floor. `seconds` is None where the model's shape is not known."""
+    """One job's floor. `seconds` is None if the model's shape is not known."""
 
     dataset: str
     model: str
@@ -63,7 +63,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Generation:
-    """One pipeline's floor. `seconds` is None where the model's shape or the number of texts is not known."""
+    """One pipeline's floor. `seconds` is None if the model's shape or the number of texts is not known."""
 
     schedule: str
     task: str
@@ -91,7 +91,7 @@ def markdown(config: Config) -> str:
 
 
 def shape_of(config: Config, model: str) -> Shape | None:
-    """The shape of a configured model by its source's name; None where it is not known."""
+    """The shape of a configured model by its source's name; None if it is not known."""
     entry = config.models[model]
     name = config.training[entry.training].model if entry.training else entry.source
     return shapes.named(name) if name in shapes.names() else None

@@ -105,7 +105,7 @@ class _NoRedirect(HTTPRedirectHandler):
 
 
 def _text(reply: bytes) -> str:
-    """The text of a chat completion; raises ValueError where the reply is no such thing or empty."""
+    """The text of a chat completion; raises ValueError if the reply is no such thing or empty."""
     try:
         text = json.loads(reply)["choices"][0]["message"]["content"]
     except (ValueError, LookupError, TypeError, RecursionError):
@@ -130,7 +130,7 @@ def _mends(error: Exception) -> bool:
 
 
 def _asked_pause(error: Exception) -> float:
-    """Seconds that the endpoint asks us to wait; 0 where it names none, or a date, which clocks disagree about."""
+    """Seconds that the endpoint asks us to wait; 0 if it names none, or a date, which clocks disagree about."""
     try:
         return max(0.0, float(error.headers.get("Retry-After", 0))) if isinstance(error, HTTPError) else 0.0
     except ValueError:

@@ -47,7 +47,7 @@ class Judge(ABC):
 
     @abstractmethod
     def reply(self, question: str) -> str:
-        """The reply. Raises UserError where there is none: the endpoint is down, the evidence beyond the context."""
+        """The reply. Raises UserError if there is none: the endpoint is down, the evidence beyond the context."""
 
 
 class EndpointJudge(Judge):
@@ -122,6 +122,6 @@ def digest(judge: Judge, asked: str) -> str:
 
 
 def verdict(reply: str) -> str | None:
-    """The label in a reply; None where there is none, or more than one."""
+    """The label in a reply; None if there is none, or more than one."""
     said = {LABELS[before or un] for before, un in _VERDICT.findall(" ".join(reply.lower().replace("-", " ").split()))}
     return said.pop() if len(said) == 1 else None

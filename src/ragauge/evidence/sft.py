@@ -112,7 +112,7 @@ class Writer(ABC):
 
     @abstractmethod
     def write(self, spans: Sequence[tuple[str, str]]) -> list[str | None]:
-        """What the model says for each (title, span); None where it gave no reply."""
+        """What the model says for each (title, span); None if it gave no reply."""
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ def first_question(reply: str) -> str:
 
 
 def problem(question: str, span: str, title: str) -> str | None:
-    """Why a question cannot be used for a span; None where it can."""
+    """Why a question cannot be used for a span; None if it can."""
     words, spanned = _words(question), _words(span)
     if not words:
         return "empty"

@@ -16,7 +16,7 @@ class Text:
     """A stretch of held-out text."""
 
     key: str
-    document: int  # whose rest is in the database; -1 where nothing of it is
+    document: int  # whose rest is in the database; -1 if nothing of it is
     ids: tuple[int, ...]
 
 

@@ -68,7 +68,7 @@ class Reader(Protocol):
 
     @property
     def ahead(self) -> Prepare | None:
-        """Reads neighbours before their window begins; None where that cannot be."""
+        """Reads neighbours before their window begins; None if that cannot be."""
         ...
 
     def attach(self, neighbours: Sequence[Tokens]) -> None:

@@ -139,6 +139,6 @@ class PipelineSettings(BaseModel):
 
 
 def check_dtype(settings: PipelineSettings, dtype: str) -> None:
-    """Raise SettingError where a pipeline's engine does not run a decoder in this data type."""
+    """Raise SettingError if a pipeline's engine does not run a decoder in this data type."""
     if settings.engine == "onnx" and dtype not in ("float32", AUTO):
         raise SettingError("engine", f"'onnx' requires a decoder in float32, not {dtype}")

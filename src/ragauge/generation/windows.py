@@ -40,7 +40,7 @@ class Windows:
             raise SettingError("interval", message)
 
     def of(self, place: int) -> int:
-        """The window whose neighbours the token at `place` attends to; -1 where it attends to none.
+        """The window whose neighbours the token at `place` attends to; -1 if it attends to none.
 
         The token at `place` predicts the one after it, and knows itself: the last token of a query is the first that
         attends to what the query found.

@@ -1,4 +1,4 @@
-"""Metrics: one file each, with `score(record)` -> a number, or None where the metric does not apply to the record."""
+"""Metrics: one file each, with `score(record)` -> a number, or None if the metric does not apply to the record."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def names() -> list[str]:
 
 
 def score(name: str, record: Mapping[str, Any]) -> float | None:
-    """One record's score: None where the question failed or the metric does not apply.
+    """One record's score: None if the question failed or the metric does not apply.
 
     Args:
         name: a metric's name.

@@ -16,5 +16,5 @@ def normalise(text: str) -> str:
 
 
 def best_over_answers(metric: Callable[[str, str], float], prediction: str, answers: Iterable[str]) -> float | None:
-    """The largest `metric(prediction, answer)` over the answer and its aliases; None where there is no answer."""
+    """The largest `metric(prediction, answer)` over the answer and its aliases; None if there is no answer."""
     return max((metric(prediction, answer) for answer in answers), default=None)

@@ -9,7 +9,7 @@ from ragauge.metrics._text import best_over_answers, normalise
 
 
 def score(record: Mapping[str, Any]) -> float | None:
-    """1.0 where a normalised answer is a substring of the normalised prediction, else 0.0.
+    """1.0 if a normalised answer is a substring of the normalised prediction, else 0.0.
 
     Reads `prediction` and `answers`. As in the official evaluation only the prediction's first line counts: a model
     could otherwise win by repeating its documents.

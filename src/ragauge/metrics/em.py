@@ -9,7 +9,7 @@ from ragauge.metrics._text import best_over_answers, normalise
 
 
 def score(record: Mapping[str, Any]) -> float | None:
-    """1.0 where the normalised prediction equals a normalised answer or alias, else 0.0.
+    """1.0 if the normalised prediction equals a normalised answer or alias, else 0.0.
 
     Reads `prediction` and `answers`.
     """

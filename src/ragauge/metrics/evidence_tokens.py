@@ -7,9 +7,9 @@ from typing import Any
 
 
 def score(record: Mapping[str, Any]) -> float | None:
-    """Tokens of all pieces of evidence, by the decoder's tokenizer; 0 where none was found.
+    """Tokens of all pieces of evidence, by the decoder's tokenizer; 0 if none was found.
 
-    Reads `tokens`. None where the method looks for no evidence.
+    Reads `tokens`. None if the method looks for no evidence.
     """
     tokens = record["tokens"].get("evidence")
     return None if tokens is None else float(tokens)

@@ -11,7 +11,7 @@ def score(record: Mapping[str, Any]) -> float | None:
 
     Reads `evidence` and `gold_stretches`; a data set that names a section has one stretch, the section's text. Text
     that stands in no document overlaps nothing. Its reference point is the share that evidence of the same volume
-    finds by chance, which grows with the sections. None where the method looks for no evidence or the data set names
+    finds by chance, which grows with the sections. None if the method looks for no evidence or the data set names
     no stretch.
     """
     gold = record.get("gold_stretches")

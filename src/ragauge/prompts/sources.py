@@ -12,7 +12,7 @@ class Source:
     """A document or a stretch of one."""
 
     document: int  # index among the question's documents
-    title: str  # empty where it has none, and for a stretch from inside
+    title: str  # empty if it has none, and for a stretch from inside
     text: str
     offset: int = 0  # place of the text's first character in the document
 

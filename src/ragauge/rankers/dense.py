@@ -141,7 +141,7 @@ def rank(query: str, documents: Sequence[str], *, encoder: str = "minilm") -> np
 def _modules(path: Path) -> tuple[str, bool]:
     """How a checkpoint pools, and whether it normalises, by its sentence-transformers modules.
 
-    A plain transformer, which has none, pools by mean. Raises UnsupportedError where a module does what this encoder
+    A plain transformer, which has none, pools by mean. Raises UnsupportedError if a module does what this encoder
     does not.
     """
     pooling, normalised = "mean", False
@@ -155,7 +155,7 @@ def _modules(path: Path) -> tuple[str, bool]:
 
 
 def _module(path: Path, module: Any) -> tuple[str, Path]:
-    """The kind and the folder of an entry of modules.json; raises UserError where it says neither."""
+    """The kind and the folder of an entry of modules.json; raises UserError if it says neither."""
     named = isinstance(module, dict) and isinstance(module.get("type"), str) and isinstance(module.get("path"), str)
     if not named or not (path / module["path"]).resolve().is_relative_to(path.resolve()):
         raise UserError(f"encoder {path}: modules.json: a module needs a type and a folder of this one, not {module!r}")
@@ -181,7 +181,7 @@ def _max_tokens(path: Path, positions: int) -> int:
 
 
 def _json(path: Path, kind: type[Json]) -> Json:
-    """What a settings file holds, a list or an object; nothing where there is no such file."""
+    """What a settings file holds, a list or an object; nothing if there is no such file."""
     try:
         found = json.loads(path.read_bytes()) if path.is_file() else kind()
     except (OSError, ValueError, RecursionError) as error:

@@ -23,7 +23,7 @@ LETTER, LINE = 0.027, 0.065  # of small type in the units of a panel, where a na
 
 @dataclass(frozen=True)
 class Point:
-    """A point of a panel, with an interval for each coordinate; NaN where there is none."""
+    """A point of a panel, with an interval for each coordinate; NaN if there is none."""
 
     panel: str
     line: str  # the text of the legend
@@ -46,13 +46,13 @@ def rows(table: Table) -> list[dict[str, Any]]:
 
 
 def value(row: Mapping[str, Any], quantity: str, which: str = "measured") -> float:
-    """A number of a row; NaN where there is none."""
+    """A number of a row; NaN if there is none."""
     number = row.get(quantity, {}).get(which)
     return float(number) if isinstance(number, (int, float)) else math.nan
 
 
 def bounds(row: Mapping[str, Any], quantity: str) -> tuple[float, float]:
-    """The interval of a row's number; NaN where there is none.
+    """The interval of a row's number; NaN if there is none.
 
     Perplexities differ far more between texts than between systems, which all read the same texts. A perplexity is
     therefore drawn with the interval of its paired difference from no retrieval, where the table has one.
@@ -178,7 +178,7 @@ def with_interval_and_lists(row: Mapping[str, Any]) -> str:
 
 
 def lists(row: Mapping[str, Any]) -> str:
-    """What a row's searches scan; empty where nothing is searched."""
+    """What a row's searches scan; empty if nothing is searched."""
     return S3 if row["nprobe"] == S3 else f"nprobe {row['nprobe']}" if row["nprobe"] else ""
 
 

@@ -38,7 +38,7 @@ def write(item: str, table: Table, figure: Figure, about: str, footer: str, out_
 
 
 def csv_text(table: Table) -> str:
-    """The table as CSV: six significant digits, empty where there is no number."""
+    """The table as CSV: six significant digits, empty if there is no number."""
     return str(table.to_csv(index=False, float_format="%.6g", lineterminator="\n"))
 
 

@@ -115,7 +115,7 @@ def _cycles(runs: Runs, variant: Variant) -> Numbers | None:
 
 
 def _spread(seconds: Sequence[float | None], offline: float | None) -> Numbers | None:
-    """The median with its quartiles, and the median of offline work; None where nothing was timed."""
+    """The median with its quartiles, and the median of offline work; None if nothing was timed."""
     known = sorted(s for s in seconds if s is not None and math.isfinite(s))
     if not known:
         return None
@@ -166,7 +166,7 @@ def _families(runs: Runs, variants: Sequence[Variant], rows: Sequence[Numbers], 
 
 
 def _price(row: Numbers, kind: str) -> float:
-    """The online cost of a variant; 0 where there is no positive one."""
+    """The online cost of a variant; 0 if there is no positive one."""
     entry = row["costs"].get(kind)
     return float(entry["online"]) if entry and entry["online"] > 0 else 0.0
 

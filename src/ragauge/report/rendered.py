@@ -102,7 +102,7 @@ def _fill_picture(item: Item, folder: Path) -> Iterator[Problem]:
 
 
 def _size(svg: bytes) -> tuple[int, int] | None:
-    """Width and height at which the small type of a figure is easy to read; None where the file has no size."""
+    """Width and height at which the small type of a figure is easy to read; None if the file has no size."""
     found = [re.search(rb"<svg[^>]*\s%s=\"([\d.]+)pt\"" % side, svg[:4000]) for side in (b"width", b"height")]
     sides = [round(float(side[1]) * PIXELS_PER_POINT) for side in found if side]
     return (sides[0], sides[1]) if len(sides) == 2 else None

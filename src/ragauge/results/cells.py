@@ -83,7 +83,7 @@ class Cell:
 
     @property
     def ratio(self) -> float | None:
-        """Measured over published; None where either is missing, or where they are times of two machines."""
+        """Measured over published; None if either is missing, or where they are times of two machines."""
         value = self.measure.value
         if value is None or not self.published or self.measure.source is Source.LATENCY:
             return None

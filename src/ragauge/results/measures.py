@@ -21,7 +21,7 @@ def quality(runs: Runs, variant: Variant, metric: str | None = None) -> Measure:
 
 
 def scored(runs: Runs, variant: Variant, metric: str | None = None) -> dict[str, float]:
-    """The metric's score of each question; 0 where the question failed, absent where the metric does not apply."""
+    """The metric's score of each question; 0 if the question failed, absent where the metric does not apply."""
     name = metric or runs.metrics(variant.dataset)[0]
     score = registry.module("metric", name).score
     given = {k: 0.0 if k in variant.failed else score(r) for k, r in variant.records.items()}

@@ -33,7 +33,7 @@ def machine(provenance: Mapping[str, Any], device: str | None = None) -> str:
 
 
 def commit(provenance: Mapping[str, Any]) -> str:
-    """The commit of the code in a provenance block; empty where it is not known."""
+    """The commit of the code in a provenance block; empty if it is not known."""
     git = provenance.get("git") or {}
     return f"commit {git['commit'][:9]}{' with changes' if git.get('dirty') else ''}" if git.get("commit") else ""
 

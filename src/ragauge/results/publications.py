@@ -65,7 +65,7 @@ def paper_model(variant: Variant, runs: Runs) -> str | None:
 
 
 def named_model(names: Sequence[str], item: str) -> str | None:
-    """The model of a published table that bears one of these names, in lower case; None where there is none."""
+    """The model of a published table that bears one of these names, in lower case; None if there is none."""
     known = {row["model"].lower(): row["model"] for row in read_csv(item)}
     return next((known[name] for name in names if name in known), None)
 

@@ -27,7 +27,7 @@ class Seconds:
 
             online_s + hit_rate * loading_s + (1 - hit_rate) * (computing_s + saving_s)
 
-        Raises ValueError where the rate is not from 0 to 1.
+        Raises ValueError if the rate is not from 0 to 1.
         """
         if not 0 <= hit_rate <= 1:
             raise ValueError(f"hit rate {hit_rate}: must be from 0 to 1")

@@ -71,7 +71,7 @@ class Variant:
         return {"model": self.model, "dataset": self.dataset, "method": self.row, "variant": self.name, **options}
 
     def param(self, name: str) -> Any:
-        """An option's value; None where the method has none of that name."""
+        """An option's value; None if the method has none of that name."""
         return self.options.get(name)
 
     def is_default(self, method: str, free: Collection[str] = (), **others: Any) -> bool:
@@ -90,18 +90,18 @@ class Variant:
 
     @property
     def dtype(self) -> str | None:
-        """What the model that answered computed in; None where it is not recorded."""
+        """What the model that answered computed in; None if it is not recorded."""
         return self.specification.engine.dtype if self.specification else None
 
     @property
     def precision(self) -> Precision | None:
-        """How its numbers were computed and kept; None where it is not recorded."""
+        """How its numbers were computed and kept; None if it is not recorded."""
         facts = self.specification.engine if self.specification else None
         return Precision(facts.dtype, facts.weights, facts.kv) if facts and facts.dtype else None
 
     @property
     def device(self) -> str | None:
-        """The device of the model that answered; None where it is not recorded."""
+        """The device of the model that answered; None if it is not recorded."""
         return self.specification.engine.device if self.specification else None
 
     @property
@@ -117,7 +117,7 @@ class Variant:
 
     @cached_property
     def shape(self) -> Shape | None:
-        """The decoder's shape, from the meta file or from the known models; None where neither has it."""
+        """The decoder's shape, from the meta file or from the known models; None if neither has it."""
         given = _mapping(self.meta, "shape")
         if given:
             sizes: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in given.items()}
@@ -187,7 +187,7 @@ class Runs:
         return known.metrics if known else ("best_subspan_em", "kept_gold_recall")
 
     def facts(self, dataset: str) -> type[Dataset] | None:
-        """The class of a data set, whose class variables are its facts; None where none is registered."""
+        """The class of a data set, whose class variables are its facts; None if none is registered."""
         return dataset_class(self.registered(dataset))
 
     def registered(self, dataset: str) -> str:
@@ -215,7 +215,7 @@ class Runs:
 
     @cached_property
     def predictions(self) -> tuple[Mapping[str, Any], ...]:
-        """The rows of predictions.json (`ragauge predict`); none where there is no such file."""
+        """The rows of predictions.json (`ragauge predict`); none if there is no such file."""
         path = self.folder / "predictions.json"
         return tuple(read_object(path).get("rows") or ()) if path.exists() else ()
 
@@ -250,7 +250,7 @@ class Runs:
 
 
 def dataset_class(name: str) -> type[Dataset] | None:
-    """The registered data set of a name; None where there is none."""
+    """The registered data set of a name; None if there is none."""
     try:
         return registry.component("dataset", name, Dataset)
     except UserError:
@@ -270,7 +270,7 @@ def identities(variant: Variant) -> list[str]:
 
 @cache
 def defaults(method: str) -> Mapping[str, Any]:
-    """Every option of a method with its default; empty where there is no such method."""
+    """Every option of a method with its default; empty if there is no such method."""
     from ragauge.methods import Method
 
     try:

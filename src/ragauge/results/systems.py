@@ -78,7 +78,7 @@ class System:
 
     @property
     def lists(self) -> int | None:
-        """The inverted lists that every search scans; None where there are none or S3 chooses them."""
+        """The inverted lists that every search scans; None if there are none or S3 chooses them."""
         return self.nprobe if isinstance(self.nprobe, int) else None
 
     @property

@@ -66,12 +66,12 @@ class Neighbours:
     """
 
     ids: np.ndarray  # (k,) int64: chunk in the database; of a filled index the real chunk a vector was drawn around
-    distances: np.ndarray  # (k,) float32: squared L2, or inner product; infinite where there is no neighbour
+    distances: np.ndarray  # (k,) float32: squared L2, or inner product; infinite if there is no neighbour
     documents: np.ndarray  # (k,) int64: number of the chunk's document in the database
     tokens: np.ndarray  # (k, chunk) int32
     lengths: np.ndarray  # (k,) int32: tokens of each chunk; a document's last may be short
     continuations: np.ndarray  # (k, continuation * chunk) int32: the next chunks of the same document
-    continuation_lengths: np.ndarray  # (k,) int32: 0 where the document ends
+    continuation_lengths: np.ndarray  # (k,) int32: 0 if the document ends
     effort: int  # of the search that found them
     seconds: dict[str, float]  # by stage, of the whole call that the query was part of
 

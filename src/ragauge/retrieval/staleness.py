@@ -26,8 +26,8 @@ class Likeness:
 
     key: str  # of the text
     start: int  # the first token of the fresh query
-    chunks: tuple[int, ...]  # nearest chunk of the fresh query, then of each stale one; -1 where nothing was found
-    cosine: tuple[float | None, ...]  # of each stale one's chunk with the fresh one's; None where either is missing
+    chunks: tuple[int, ...]  # nearest chunk of the fresh query, then of each stale one; -1 if nothing was found
+    cosine: tuple[float | None, ...]  # of each stale one's chunk with the fresh one's; None if either is missing
 
 
 @dataclass(frozen=True)

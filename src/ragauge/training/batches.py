@@ -56,7 +56,7 @@ def apart(encoded: Encoded) -> list[Encoded]:
 
 
 def _mask(owner: Tensor, dtype: torch.dtype) -> Tensor:
-    """(1, 1, query, key): 0 where the key is an earlier token of the document or of the query's own request."""
+    """(1, 1, query, key): 0 if the key is an earlier token of the document or of the query's own request."""
     causal = torch.ones(len(owner), len(owner), dtype=torch.bool).tril()
     seen = causal & ((owner[None, :] == 0) | (owner[None, :] == owner[:, None]))
     return torch.zeros(seen.shape, dtype=dtype).masked_fill(~seen, torch.finfo(dtype).min)[None, None]

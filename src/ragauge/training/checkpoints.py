@@ -36,7 +36,7 @@ class Checkpoints:
         return f"step-{step}"
 
     def state(self) -> dict[str, Any]:
-        """What was done until the checkpoint that counts; empty where there is none.
+        """What was done until the checkpoint that counts; empty if there is none.
 
         Raises:
             UserError: `state.json` is damaged or another program's.

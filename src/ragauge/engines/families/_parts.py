@@ -68,7 +68,7 @@ def eos_ids(config: Mapping[str, Any]) -> tuple[int, ...]:
 
 
 def refuse(config: Mapping[str, Any], key: str, *accepted: Any) -> None:
-    """Raise UserError where a config asks for something that the decoder does not have; who calls adds the place."""
+    """Raise UserError if a config asks for something that the decoder does not have; who calls adds the place."""
     value = config.get(key)
     if value is not None and value not in accepted:
         choices = ", ".join(map(repr, accepted))

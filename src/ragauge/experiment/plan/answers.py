@@ -98,7 +98,7 @@ class AnswerPlan(Part):
         return [f"{self.paths.part}.jsonl".format(**place, part=part) for part in range(jobs)]
 
     def part_option(self, labels: Labels) -> str:
-        """The option that names a part; empty where one job answers everything."""
+        """The option that names a part; empty if one job answers everything."""
         part = getattr(labels, "part", None)
         return "" if part is None else f"--part {part}/{labels.jobs}"
 

@@ -32,7 +32,7 @@ class PipelinePlan(Part):
         return self.paths.gathered.format(database=self._database(labels))
 
     def index(self, labels: Labels) -> str | list[str]:
-        """The index that is asked; nothing where none is."""
+        """The index that is asked; nothing if none is."""
         entry = self._pipeline(labels)
         return self.paths.merged.format(database=self._database(labels), index=entry.index) if entry.asks else []
 

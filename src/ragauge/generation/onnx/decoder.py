@@ -40,7 +40,7 @@ def export_model(lm: LM, folder: Path, about: Mapping[str, Any], adapted: LM | N
 
 
 def open_exported(checkpoint: Checkpoint, form: JointAttention | None = None) -> OnnxLM:
-    """What `export_model` wrote. Raises UserError where it is not there whole or comes from something else."""
+    """What `export_model` wrote. Raises UserError if it is not there whole or comes from something else."""
     assert checkpoint.exported is not None
     about = {"model_sha256": checkpoint.sha256, "adapters_sha256": checkpoint.adapters_sha256}
     check_origin(checkpoint.exported, about)
@@ -73,7 +73,7 @@ class OnnxReader(PreparingReader):
         self._kept: Kept[list[np.ndarray]] = Kept()
 
     def prepare(self, neighbours: Sequence[Tokens], length: int) -> Prepared:
-        """See `PreparingReader.prepare`. Raises UserError where they do not fit, or the sequence has no token yet."""
+        """See `PreparingReader.prepare`. Raises UserError if they do not fit, or the sequence has no token yet."""
         texts = [tuple(ids) for ids in neighbours if len(ids)]
         if sum(map(len, texts)) > self.front:
             raise UserError(f"neighbours of {sum(map(len, texts))} tokens do not fit into {self.front} slots")

@@ -88,7 +88,7 @@ class _Upper(_Half):
 
         Args:
             memory: keys and values (head, key, dim) of the layers with cross-attention; at least one key.
-            reads: 1 where there are neighbours, else 0, (1,).
+            reads: 1 if there are neighbours, else 0, (1,).
         """
         biases, new = self.biases(positions, mask), list[Tensor]()
         x, read = states, 0
@@ -174,7 +174,7 @@ def export_retro(model: Retro, folder: Path, about: Mapping[str, Any]) -> Path:
 
 
 def open_retro(checkpoint: Checkpoint) -> OnnxRetroLM:
-    """What `export_retro` wrote. Raises UserError where it is not there whole or comes from something else."""
+    """What `export_retro` wrote. Raises UserError if it is not there whole or comes from something else."""
     assert checkpoint.exported is not None
     check_origin(checkpoint.exported, {"model_sha256": checkpoint.sha256, "vocabulary": checkpoint.vocabulary})
     return OnnxRetroLM(checkpoint.exported, PARTS, checkpoint)

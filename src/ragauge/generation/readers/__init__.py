@@ -11,12 +11,12 @@ from ragauge.generation.readers._base import Checkpoint, NeighbourReader
 
 
 def kind(form: str) -> type[NeighbourReader]:
-    """The class of the form of this name. Raises UserError with the choices where there is none."""
+    """The class of the form of this name. Raises UserError with the choices if there is none."""
     return cast(type[NeighbourReader], registry.component("form", form, NeighbourReader))
 
 
 def reader_of(form: str, **options: Any) -> NeighbourReader:
-    """The form of this name with its own ones of `options`. Raises UserError where there is none of that name."""
+    """The form of this name with its own ones of `options`. Raises UserError if there is none of that name."""
     own = {field.name for field in fields(kind(form))}  # type: ignore[arg-type]
     return kind(form)(**{key: value for key, value in options.items() if key in own})
 

@@ -66,7 +66,7 @@ class NeighbourReader(ABC):
 
     @classmethod
     def check(cls, settings: PipelineSettings) -> None:
-        """Raise SettingError where a setting does not go with this form."""
+        """Raise SettingError if a setting does not go with this form."""
         trained = settings.retrofit_minutes is not None or settings.adapters is not None
         if cls.needs_training and not trained:
             message = f"{settings.form!r} must be trained first; give retrofit_minutes or adapters"
@@ -90,7 +90,7 @@ class NeighbourReader(ABC):
         raise UnsupportedError(f"form {self.name!r} cannot be exported to ONNX")
 
     def origin(self, checkpoint: Checkpoint) -> tuple[str, str]:
-        """(name, hash) of the weights. Raises UserError where they cannot be had."""
+        """(name, hash) of the weights. Raises UserError if they cannot be had."""
         from ragauge import assets
 
         assets.resolve(checkpoint.model)

@@ -53,7 +53,7 @@ class JointReader(CachedReader):
         self._kept: Kept[KVCache] = Kept()
 
     def prepare(self, neighbours: Sequence[Tokens], length: int) -> Prepared:
-        """See `PreparingReader.prepare`. Raises UserError where there is no token yet to read neighbours behind.
+        """See `PreparingReader.prepare`. Raises UserError if there is no token yet to read neighbours behind.
 
         Two threads may be here at once, at the first window: traces and caches are each call's own.
         """

@@ -45,7 +45,7 @@ class Schedule(ABC):
 
     @classmethod
     def check(cls, settings: PipelineSettings) -> None:
-        """Raise SettingError where a setting does not go with this schedule."""
+        """Raise SettingError if a setting does not go with this schedule."""
         if settings.hides and not cls.stale:
             message = f"'hide' requires a schedule that searches ahead, such as 'piperag', not {settings.schedule!r}"
             raise SettingError("nprobe", message)

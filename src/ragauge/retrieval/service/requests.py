@@ -20,7 +20,7 @@ Request = TypeVar("Request", bound=Message)
 
 
 def parsed(kind: type[Request], data: bytes) -> Request:
-    """A message from its bytes. Raises RefusedError where they are not one."""
+    """A message from its bytes. Raises RefusedError if they are not one."""
     try:
         return kind.FromString(data)
     except DecodeError:

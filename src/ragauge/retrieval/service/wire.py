@@ -24,7 +24,7 @@ class About:
     encoder: str  # digest
     metric: str  # "l2" or "inner_product"
     vectors: int
-    most_effort: int  # the largest effort of a search; 0 where it has none
+    most_effort: int  # the largest effort of a search; 0 if it has none
     vocabulary: int  # token ids are below it
     chunk_tokens: int
 
