@@ -35,19 +35,19 @@ class PipelineSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
-    schedule: str = Field(description="when the database is asked, and what generation waits for; default: the key")
+    schedule: str = Field(description="when the database is queried, and what generation waits for; default: the key")
     task: Literal["perplexity", "generate"] = Field(
         "perplexity", description="score held-out text, or continue its first 64 tokens"
     )
-    model: str | None = Field(None, description="label of the decoder; default: the first of the experiment")
-    database: str | None = Field(None, description="label of the chunk database; default: the first of the experiment")
-    index: str = Field("ivf", description="label of the database's index that is asked")
+    model: str | None = Field(None, description="label of the decoder; default: the first of the configuration")
+    database: str | None = Field(None, description="label of the database; default: the first of the configuration")
+    index: str = Field("ivf", description="label of the database's index that is searched")
     interval: int = Field(64, ge=1, le=64, description="tokens between retrievals; must divide 64")
     neighbours: int = Field(2, ge=1, description="neighbours per retrieval")
     nprobe: Annotated[int | Literal["hide"] | None, BeforeValidator(_count_or_hide)] = Field(
         None,
         description=(
-            "inverted lists scanned; hide (schedule piperag): as many as take no longer than the decoding beside; "
+            "inverted lists scanned; hide (schedule piperag): as many as can be scanned while decoding goes on; "
             "default: the index's own number"
         ),
     )
@@ -55,7 +55,7 @@ class PipelineSettings(BaseModel):
         "none", description="article: no neighbours from the text's own article"
     )
     characters: int | None = Field(
-        None, ge=1, description="ask with the query's last characters, as the released code does; default: with tokens"
+        None, ge=1, description="query with the last characters, as the released code does; default: with tokens"
     )
     form: str = Field(
         "joint",
@@ -64,11 +64,11 @@ class PipelineSettings(BaseModel):
     )
     weights: str | None = Field(
         None,
-        description=_of_forms("weights", "its weights, a safetensors or torch file; default: random, to time it"),
+        description=_of_forms("weights", "weights, a safetensors or torch file; default: random, for timing"),
     )
     engine: Literal["torch", "onnx"] = Field(
         "torch",
-        description=f"what runs the decoder; onnx ({', '.join(readers.run_by('onnx'))}) exports it first",
+        description=f"engine of the decoder; onnx ({', '.join(readers.run_by('onnx'))}) exports it first",
     )
     reach: int | None = Field(
         None,
@@ -83,10 +83,10 @@ class PipelineSettings(BaseModel):
         None, gt=0, description="minutes of RETRO-fit training before neighbours are read; default: untrained"
     )
     adapters: str | None = Field(
-        None, description="what RETRO-fit trained, in place of retrofit_minutes: a safetensors file"
+        None, description="weights trained by RETRO-fit, a safetensors file, in place of retrofit_minutes"
     )
     tokens: int = Field(1024, ge=CHUNK + 2, description="tokens per sequence")
-    limit: int | None = Field(None, ge=1, description="sequences; default: all of the held-out text")
+    limit: int | None = Field(None, ge=1, description="number of sequences; default: all held-out text")
     trials: int = Field(1, ge=1, description="timed generations per sequence, after an untimed one if several")
     retrieval_cores: str | None = Field(
         None, description="processor cores of the retrieval server, such as 1 or 1-3; default: all"
