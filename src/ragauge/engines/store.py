@@ -68,7 +68,7 @@ class DocumentStore:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise UserError(f"{folder}: documents cannot be kept there: {error.strerror or error}") from error
+            raise UserError(f"{folder}: documents cannot be stored there: {error.strerror or error}") from error
         self._shared = is_shared(folder)
         self._room = 0  # bytes that may be saved before the folder is looked at again
 
@@ -171,7 +171,7 @@ def _checksum(tensors: Mapping[str, Tensor]) -> int:
 
 
 def _append(cache: KVCache, entry: Mapping[str, Tensor], spans: Sequence[tuple[int, int]]) -> tuple[Span, ...]:
-    """Copy an entry's tensors behind the cache's last token; where one does not fit, the cache stays as it was."""
+    """Append an entry's tensors to the cache; if one does not fit, the cache is unchanged."""
     start, positions = cache.length, entry["positions"]
     cache.reserve(len(positions))
     stop = start + len(positions)

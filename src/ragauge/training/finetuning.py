@@ -247,11 +247,11 @@ def warmed_up(settings: TrainingSettings, step: int) -> float:
     return settings.lr * min(1.0, (step + 1) / (settings.warmup_steps + 1))
 
 
-# --- what comes out ---
+# --- the trained model ---
 
 
 def _write_model(material: Material, weights: dict[str, Any], out: Path) -> None:
-    """The decoder in the hub's layout, whole or not at all."""
+    """Write the decoder in the hub's layout, whole or not at all."""
 
     def fill(folder: Path) -> None:
         decoder: Any = material.model().decoder

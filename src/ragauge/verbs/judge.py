@@ -79,7 +79,7 @@ def _judge(judge: Judge, asked: list[Record], out: Path) -> list[Judgement]:
             with out.open("a", encoding="utf-8") as file:
                 for record in bar("judging", "question", iterable=asked):
                     judgement = _one(judge, record, known)
-                    file.write("\n" + _line(judgement))  # after a line that a kill may have torn
+                    file.write("\n" + _line(judgement))  # after a line that a kill may have cut off
                     file.flush()
                     if judgement is not known.get(record.key):
                         os.fsync(file.fileno())
