@@ -82,8 +82,8 @@ def test_questions_are_dealt_to_jobs() -> None:
     job = of(dataset="wiki_single", model=MODEL, variant="naive")
     parts = [f"results/r/parts/wiki_single/{MODEL}/naive/{part}-of-2.jsonl" for part in range(2)]
     assert plan.answers.parts(job) == parts
-    assert plan.answers.part_option(of(**vars(job), part="1", jobs="2")) == "--part 1/2"
-    assert plan.answers.part_option(job) == ""
+    assert plan.answers.part_option(of(**vars(job), part="1", jobs="2")) == ["--part=1/2"]
+    assert plan.answers.part_option(job) == []
     assert plan.answers.labels_of_datasets(several_jobs=True) == "wiki_single"
     assert plan.answers.labels_of_datasets(several_jobs=False) == "wiki_multi"
 
@@ -104,10 +104,10 @@ def test_a_judge_on_this_machine_is_fetched_and_one_behind_an_endpoint_is_not() 
     questions: dict[str, Any] = {"datasets": {"wiki_long": {}}, "methods": {"cfic": {}}}
     here = changed(**questions, judge={"methods": ["cfic"], "model": MODEL, "device": "cuda"})
     assert here.answers.judge(of()) == f"{ASSETS}/{MODEL}.json"
-    assert here.answers.judge_options(of()) == f"--model {MODEL} --dtype float32 --device cuda"
+    assert here.answers.judge_options(of()) == [f"--model={MODEL}", "--dtype=float32", "--device=cuda"]
     assert here.answers.judge_gpus(of()) == 1
     endpoint = changed(**questions, judge={"methods": ["cfic"]})
-    assert (endpoint.answers.judge(of()), endpoint.answers.judge_options(of())) == ([], "")
+    assert (endpoint.answers.judge(of()), endpoint.answers.judge_options(of())) == ([], [])
     assert endpoint.answers.judgement_files() == [f"results/r/judgements/wiki_long/{MODEL}/cfic.jsonl"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import threading
@@ -21,10 +22,11 @@ from hypothesis import strategies as st
 import service_parts as parts
 from ragauge.errors import UserError
 from ragauge.retrieval.retriever import Query
-from ragauge.retrieval.service import proto, wire
+from ragauge.retrieval.service import access, proto, wire
+from ragauge.retrieval.service.access import is_loopback
 from ragauge.retrieval.service.client import Client, RetrievalError, call_of
 from ragauge.retrieval.service.proto import ragauge_pb2 as pb
-from ragauge.retrieval.service.server import Server, is_loopback
+from ragauge.retrieval.service.server import Server
 from ragauge.retrieval.service.wire import Limits
 
 LIMITS = Limits(message_bytes=20000, queries=4, k=8, continuation=3, tokens=16, characters=40, chunks=30, concurrent=3)
@@ -208,6 +210,49 @@ def test_a_clients_settings_are_checked(arguments: dict[str, Any], message: str)
 def test_a_port_that_is_taken_is_told(server: Server) -> None:
     with pytest.raises(UserError, match=rf"cannot listen on {server.address}: the port is taken"):
         Server(parts.Toy(), parts.ABOUT, port=int(server.address.partition(":")[2]))
+
+
+def test_a_call_without_the_token_is_not_let_in(tmp_path: Path) -> None:
+    for name, text in (("right", "s3cret-" * 4 + "\n"), ("wrong", "secret-" * 4), ("short", "a"), ("two", "a b" * 9)):
+        (tmp_path / name).write_text(text)
+    token = access.read_token(tmp_path / "right")
+    with Server(parts.Toy(), parts.ABOUT, token=token) as server:
+        with Client(server.address, token=tmp_path / "right") as client:
+            client.wait_until_ready(5)
+            assert client.describe() == parts.ABOUT
+            parts.assert_same(client.search([Query(text="a")]), parts.Toy().search([Query(text="a")]))
+        for given in (None, tmp_path / "wrong"):
+            with Client(server.address, token=given) as client:
+                client.wait_until_ready(5)  # which says nothing of what is served
+                for call in (client.describe, lambda: client.search([Query(text="a")])):
+                    with pytest.raises(RetrievalError, match="not let in: the server wants its token") as error:
+                        call()
+                    assert "cret-" not in str(error.value)
+    for name in ("short", "two"):
+        with pytest.raises(UserError, match="must hold a token of 16 to 4096"):
+            access.read_token(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("host", "encrypted", "token", "insecure", "missing"),
+    [
+        ("0.0.0.0", False, False, False, "--tls-cert with --tls-key and --token-file"),
+        ("::", False, True, False, "--tls-cert with --tls-key, or"),
+        ("10.0.0.1", True, False, False, "give --token-file"),
+        ("10.0.0.1", True, True, False, None),
+        ("0.0.0.0", False, False, True, None),
+        ("127.0.0.1", False, False, False, None),
+    ],
+)
+def test_other_machines_need_credentials(
+    host: str, encrypted: bool, token: bool, insecure: bool, missing: str | None
+) -> None:
+    asked = {"encrypted": encrypted, "token": token, "insecure": insecure}
+    if missing is None:
+        access.check_reachable(host, **asked)
+    else:
+        with pytest.raises(UserError, match=re.escape(missing)):
+            access.check_reachable(host, **asked)
 
 
 def test_what_is_loopback() -> None:

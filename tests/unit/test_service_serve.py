@@ -132,10 +132,11 @@ def test_the_parts_answer_as_the_whole(folder: Path, retriever: Retriever) -> No
         (["--threads", "0"], "--threads: must be greater than or equal to 1"),
         (["--tls-cert", "a.pem"], "--tls-cert and --tls-key: give both or neither"),
         (["--tls-cert", "a.pem", "--tls-key", "b.pem"], "TLS: a.pem and b.pem cannot be used: No such file"),
+        (["--token-file", "none"], "none: cannot be read: No such file"),
         (["--cores", "x"], "cores 'x': must be a list of cores"),
         (["--max-concurrent", "0"], "--max-concurrent: must be greater than or equal to 1"),
         (["--part", "0/3"], "part-0-of-3: no merged index"),
-        (["--host", "203.0.113.1"], "cannot listen on 203.0.113.1:0"),
+        (["--host", "203.0.113.1", "--insecure"], "cannot listen on 203.0.113.1:0"),
     ],
 )
 def test_a_mistake_is_one_line(
@@ -173,11 +174,12 @@ def test_an_index_that_was_cut_short_is_refused_before_anything_is_served(
     assert "cut short; rebuild it" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("host", "warned"), [("0.0.0.0", True), ("127.0.0.1", False)])
-def test_another_host_without_tls_is_warned_of(
-    folder: Path, host: str, warned: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_another_host_without_credentials_is_refused_before_anything_is_opened(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str], folder: Path
 ) -> None:
+    assert main(["serve", "--index", "/nowhere", "--host", "0.0.0.0"]) == 2
+    assert "--host 0.0.0.0: other machines can reach it; give --tls-cert" in capsys.readouterr().err
     monkeypatch.setattr(process, "serve", lambda *_: None)
-    given = options(folder, "--no-calibrate", "--host", host, "--port", "0")
+    given = options(folder, "--no-calibrate", "--host", "0.0.0.0", "--port", "0", "--insecure")
     assert main(["serve", "--index", str(folder / "indexes" / "ivf"), *given]) == 0
-    assert ("without TLS: the traffic can be read" in caplog.text) == warned
+    assert "other machines can reach it; --insecure" in caplog.text

@@ -56,7 +56,7 @@ def test_a_judge_that_is_named_judges_before_its_table_is_made(plan: Plan, check
     output = planned.output
     jobs = load(checkout / "configs/smoke.yaml").answers()
     assert planned.counts["judgements"] == sum(job.variant in ("cfic", "free_extraction") for job in jobs)
-    assert "--model smollm2-135m-instruct --dtype float32 --device cpu" in output
+    assert "--model=smollm2-135m-instruct --dtype=float32 --device=cpu" in output
 
 
 def test_decoders_are_exported_once_for_all_pipelines_that_run_their_onnx(plan: Plan, checkout: Path) -> None:
@@ -69,7 +69,7 @@ def test_decoders_are_exported_once_for_all_pipelines_that_run_their_onnx(plan: 
     jobs = planned.counts
     assert jobs["export"] == 2
     assert jobs["retrofit"] == 1
-    exported = re.findall(r"--onnx results/smoke/onnx/(\S+)", output)
+    exported = re.findall(r"--onnx=results/smoke/onnx/(\S+)", output)
     assert sorted(exported) == [
         f"joint/smollm2-135m-instruct/{name}" for name in ("untrained", "untrained", "wikipedia/ivf/1.0")
     ]
@@ -84,8 +84,8 @@ def test_retro_is_exported_once_for_a_database(plan: Plan, checkout: Path) -> No
     jobs = planned.counts
     assert jobs["export_own_model"] == 1
     assert "export" not in jobs
-    assert "ragauge export --form retro --seed 0 --database results/smoke/databases/wikipedia" in output
-    assert re.findall(r"--onnx results/smoke/onnx/(\S+)", output) == ["retro/wikipedia/random"] * 2
+    assert "ragauge export --form retro --seed=0 --database results/smoke/databases/wikipedia" in output
+    assert re.findall(r"--onnx=results/smoke/onnx/(\S+)", output) == ["retro/wikipedia/random"] * 2
 
 
 def test_a_key_is_changed_on_the_command_line(plan: Plan) -> None:

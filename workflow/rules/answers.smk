@@ -33,11 +33,11 @@ rule answers:
         documents=PATHS.documents,
         due=PATHS.due,
     shell:
-        "ragauge run --config {params.config} --method {wildcards.variant} --dataset {wildcards.dataset}"
-        " --examples {input.examples} --model {wildcards.model} --threads {threads}"
-        " --documents {params.documents} {params.part} --ahead {params.due} --minutes {resources.runtime} --overwrite"
-        " --out {output.records}"
-        " 2>&1 | tee {log}"
+        "ragauge run --config {params.config:q} --method {wildcards.variant:q} --dataset {wildcards.dataset:q}"
+        " --examples {input.examples:q} --model {wildcards.model:q} --threads {threads}"
+        " --documents {params.documents:q} {params.part:q} --ahead {params.due:q}"
+        " --minutes {resources.runtime} --overwrite --out {output.records:q}"
+        " 2>&1 | tee {log:q}"
 
 
 use rule answers as answers_part with:
@@ -71,4 +71,4 @@ rule gathered_answers:
         mem_mb=grown(1000),
         runtime=30,
     shell:
-        "ragauge gather {input} --out {output.records} 2>&1 | tee {log}"
+        "ragauge gather {input:q} --out {output.records:q} 2>&1 | tee {log:q}"

@@ -17,4 +17,4 @@ rule asset:
     params:
         source=PLAN.asset_source,
     shell:
-        "ragauge fetch {params.source:q} --manifest {output} 2>&1 | tee {log}"
+        "ragauge fetch --manifest {output:q} -- {params.source:q} 2>&1 | tee {log:q}"

@@ -21,4 +21,4 @@ rule data:
         settings=PLAN.answers.dataset_settings,
         code=PLAN.answers.dataset_code,
     shell:
-        "ragauge data --config {params.config} --dataset {wildcards.dataset} --out {output} 2>&1 | tee {log}"
+        "ragauge data --config {params.config:q} --dataset {wildcards.dataset:q} --out {output:q} 2>&1 | tee {log:q}"

@@ -21,4 +21,4 @@ rule judgements:
         judge=PLAN.answers.judge_options,
         code=code_of("verbs.judge", "evidence.judge"),
     shell:
-        "ragauge judge {input.records} {params.judge} --threads {threads} --out {output} 2>&1 | tee {log}"
+        "ragauge judge {input.records:q} {params.judge:q} --threads {threads} --out {output:q} 2>&1 | tee {log:q}"

@@ -19,7 +19,7 @@ rule machine:
         device="cuda" if PLAN.on_gpu else "cpu",
         code=code_of("cost.machine"),
     shell:
-        "ragauge machine --device {params.device} --threads {threads} --out {output} 2>&1 | tee {log}"
+        "ragauge machine --device {params.device:q} --threads {threads} --out {output:q} 2>&1 | tee {log:q}"
 
 
 rule latency:
@@ -46,9 +46,9 @@ rule latency:
         settings=PLAN.answers.latency_settings,
         code=PLAN.answers.latency_code,
     shell:
-        "ragauge time --config {params.config} --dataset {wildcards.dataset} --examples {input.examples}"
-        " --model {wildcards.model} --machine {input.machine} --out {output}"
-        " 2>&1 | tee {log}"
+        "ragauge time --config {params.config:q} --dataset {wildcards.dataset:q} --examples {input.examples:q}"
+        " --model {wildcards.model:q} --machine {input.machine:q} --out {output:q}"
+        " 2>&1 | tee {log:q}"
 
 
 rule load:
@@ -74,6 +74,6 @@ rule load:
         settings=PLAN.answers.load_settings,
         code=PLAN.answers.load_code,
     shell:
-        "ragauge load --config {params.config} --dataset {wildcards.dataset} --examples {input.examples}"
-        " --model {wildcards.model} --out {output}"
-        " 2>&1 | tee {log}"
+        "ragauge load --config {params.config:q} --dataset {wildcards.dataset:q} --examples {input.examples:q}"
+        " --model {wildcards.model:q} --out {output:q}"
+        " 2>&1 | tee {log:q}"

@@ -30,8 +30,8 @@ rule retrofit:
         index=PLAN.retrieval.index_folder,
         folder=PLAN.pipelines.retrofit_folder,
     shell:
-        "ragauge retrofit {params.options} --database {params.database} --index {params.index}"
-        " --form {wildcards.form} --minutes {wildcards.minutes} --out {params.folder} 2>&1 | tee {log}"
+        "ragauge retrofit {params.options:q} --database {params.database:q} --index {params.index:q}"
+        " --form {wildcards.form:q} --minutes {wildcards.minutes:q} --out {params.folder:q} 2>&1 | tee {log:q}"
 
 
 rule export:
@@ -55,7 +55,7 @@ rule export:
         options=PLAN.pipelines.export_options,
         code=PLAN.pipelines.export_code,
     shell:
-        "ragauge export --form {wildcards.form} {params.options} --out {output} 2>&1 | tee {log}"
+        "ragauge export --form {wildcards.form:q} {params.options:q} --out {output:q} 2>&1 | tee {log:q}"
 
 
 rule export_own_model:
@@ -80,8 +80,8 @@ rule export_own_model:
         code=PLAN.pipelines.export_code,
         database=PLAN.retrieval.folder,
     shell:
-        "ragauge export --form {wildcards.form} {params.options} --database {params.database} --out {output}"
-        " 2>&1 | tee {log}"
+        "ragauge export --form {wildcards.form:q} {params.options:q} --database {params.database:q} --out {output:q}"
+        " 2>&1 | tee {log:q}"
 
 
 rule pipeline:
@@ -112,5 +112,5 @@ rule pipeline:
         folder=PLAN.pipelines.folder,
         code=PLAN.pipelines.code,
     shell:
-        "ragauge pipeline --config {params.config} --pipeline {wildcards.pipeline} --database {params.folder}"
-        " {params.options} --out {output.records} 2>&1 | tee {log}"
+        "ragauge pipeline --config {params.config:q} --pipeline {wildcards.pipeline:q} --database {params.folder:q}"
+        " {params.options:q} --out {output.records:q} 2>&1 | tee {log:q}"

@@ -26,4 +26,4 @@ rule report_page:
         code=PLAN.items.page_code(),
         experiment=PLAN.config.model_dump(),
     shell:
-        "ragauge report --run-config {params.config} 2>&1 | tee {log}"
+        "ragauge report --run-config {params.config:q} 2>&1 | tee {log:q}"

@@ -27,8 +27,8 @@ rule chunks:
         folder=PLAN.retrieval.folder,
         shard=PLAN.retrieval.shard,
     shell:
-        "ragauge index chunks --config {params.config} --database {wildcards.database} --shard {params.shard}"
-        " --out {params.folder} 2>&1 | tee {log}"
+        "ragauge index chunks --config {params.config:q} --database {wildcards.database:q} --shard {params.shard:q}"
+        " --out {params.folder:q} 2>&1 | tee {log:q}"
 
 
 rule near_duplicates:
@@ -52,8 +52,8 @@ rule near_duplicates:
         folder=PLAN.retrieval.folder,
         shard=PLAN.retrieval.shard,
     shell:
-        "ragauge index mark --config {params.config} --database {wildcards.database} --shard {params.shard}"
-        " --out {params.folder} 2>&1 | tee {log}"
+        "ragauge index mark --config {params.config:q} --database {wildcards.database:q} --shard {params.shard:q}"
+        " --out {params.folder:q} 2>&1 | tee {log:q}"
 
 
 rule database:
@@ -76,8 +76,8 @@ rule database:
         code=code_of("retrieval.chunking"),
         folder=PLAN.retrieval.folder,
     shell:
-        "ragauge index gather --config {params.config} --database {wildcards.database}"
-        " --out {params.folder} 2>&1 | tee {log}"
+        "ragauge index gather --config {params.config:q} --database {wildcards.database:q}"
+        " --out {params.folder:q} 2>&1 | tee {log:q}"
 
 
 rule embeddings:
@@ -103,8 +103,8 @@ rule embeddings:
         folder=PLAN.retrieval.folder,
         shard=PLAN.retrieval.shard,
     shell:
-        "ragauge index embed --config {params.config} --database {wildcards.database} --shard {params.shard}"
-        " --threads {threads} --out {params.folder} 2>&1 | tee {log}"
+        "ragauge index embed --config {params.config:q} --database {wildcards.database:q} --shard {params.shard:q}"
+        " --threads {threads} --out {params.folder:q} 2>&1 | tee {log:q}"
 
 
 rule index_training:
@@ -130,8 +130,8 @@ rule index_training:
         code=PLAN.retrieval.index_code,
         folder=PLAN.retrieval.folder,
     shell:
-        "ragauge index train --config {params.config} --database {wildcards.database} --index {wildcards.index}"
-        " --threads {threads} --out {params.folder} 2>&1 | tee {log}"
+        "ragauge index train --config {params.config:q} --database {wildcards.database:q} --index {wildcards.index:q}"
+        " --threads {threads} --out {params.folder:q} 2>&1 | tee {log:q}"
 
 
 rule index_codes:
@@ -157,8 +157,8 @@ rule index_codes:
         folder=PLAN.retrieval.folder,
         shard=PLAN.retrieval.shard,
     shell:
-        "ragauge index add --config {params.config} --database {wildcards.database} --index {wildcards.index}"
-        " --shard {params.shard} --threads {threads} --out {params.folder} 2>&1 | tee {log}"
+        "ragauge index add --config {params.config:q} --database {wildcards.database:q} --index {wildcards.index:q}"
+        " --shard {params.shard:q} --threads {threads} --out {params.folder:q} 2>&1 | tee {log:q}"
 
 
 rule index:
@@ -182,9 +182,9 @@ rule index:
         folder=PLAN.retrieval.folder,
         parts=PLAN.retrieval.parts,
     shell:
-        "(for part in '' {params.parts}; do"
-        "   ragauge index merge --config {params.config} --database {wildcards.database} --index {wildcards.index}"
-        "   ${{part:+--part $part}} --out {params.folder} || exit; done) 2>&1 | tee {log}"
+        "(for part in '' {params.parts:q}; do"
+        "   ragauge index merge --config {params.config:q} --database {wildcards.database:q} --index {wildcards.index:q}"
+        '   ${{part:+--part "$part"}} --out {params.folder:q} || exit; done) 2>&1 | tee {log:q}'
 
 
 rule index_recall:
@@ -208,5 +208,5 @@ rule index_recall:
         code=code_of("verbs.index"),
         folder=PLAN.retrieval.folder,
     shell:
-        "ragauge index recall --config {params.config} --database {wildcards.database} --index {wildcards.index}"
-        " --threads {threads} --out {params.folder} 2>&1 | tee {log}"
+        "ragauge index recall --config {params.config:q} --database {wildcards.database:q} --index {wildcards.index:q}"
+        " --threads {threads} --out {params.folder:q} 2>&1 | tee {log:q}"

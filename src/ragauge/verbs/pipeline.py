@@ -50,6 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--index", type=Path, metavar="FOLDER", help="start a server of this index for the run")
     add("--server", action="append", metavar="HOST:PORT", help="use a running server; repeat for each part of an index")
     add("--tls-ca", type=Path, metavar="FILE.pem", help="CA certificates that verify the server's")
+    add("--token-file", type=Path, metavar="FILE", help="file of the token that the server requires")
     add("--deadline", type=float, default=30.0, metavar="SECONDS", help="time allowed for a retrieval (30)")
     add("--serve-options", default="", metavar="TEXT", help="options of `ragauge serve` for the server of --index")
     add("--seed", type=int, default=0, help="seed of random neighbours (0)")
@@ -211,7 +212,7 @@ def _index_identity(args: argparse.Namespace, chosen: Chosen) -> str:
         return folders.sha256(merged_folder(chosen.index.parent.parent, chosen.index.name))
     found = []
     for address in args.server:
-        with Client(address, deadline_s=args.deadline, tls_ca=args.tls_ca) as client:
+        with Client(address, deadline_s=args.deadline, tls_ca=args.tls_ca, token=args.token_file) as client:
             found.append(client.describe().index)
     return " ".join(found)
 
@@ -258,7 +259,9 @@ def _retriever(args: argparse.Namespace, database: Any, opened: ExitStack) -> Cl
 
     clients = []
     for address in args.server:
-        client = opened.enter_context(Client(address, deadline_s=args.deadline, tls_ca=args.tls_ca))
+        client = opened.enter_context(
+            Client(address, deadline_s=args.deadline, tls_ca=args.tls_ca, token=args.token_file)
+        )
         if client.describe().tokenizer != database.manifest["tokenizer"]:
             raise UserError(f"{address}: serves chunks of another tokenizer than {args.database}")
         clients.append(client)

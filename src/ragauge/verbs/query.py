@@ -43,6 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--partial", action="store_true", help="answer without the parts whose server cannot be reached, and name them")
     add("--tls-ca", type=Path, metavar="FILE.pem", help="CA certificates that verify the server's")
+    add("--token-file", type=Path, metavar="FILE", help="file of the token that the servers require")
     add("--json", action="store_true", help="print one JSON object on the last line")
 
 
@@ -76,7 +77,11 @@ def _clients(args: argparse.Namespace) -> Iterator[list[Client]]:
 
     with ExitStack() as opened:
         yield [
-            opened.enter_context(Client(address, deadline_s=args.deadline, retries=args.retries, tls_ca=args.tls_ca))
+            opened.enter_context(
+                Client(
+                    address, deadline_s=args.deadline, retries=args.retries, tls_ca=args.tls_ca, token=args.token_file
+                )
+            )
             for address in args.server
         ]
 

@@ -22,6 +22,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--database", type=Path, required=True, metavar="FOLDER", help="the chunk database to train on")
     add("--index", type=Path, metavar="FOLDER", help="start a server of this index for the training")
     add("--server", metavar="HOST:PORT", help="use a running server")
+    add("--tls-ca", type=Path, metavar="FILE.pem", help="CA certificates that verify the server's")
+    add("--token-file", type=Path, metavar="FILE", help="file of the token that the server requires")
     options.add_settings(parser, RetrofitSettings, form=registry.names("trainable form"))
     add("--threads", type=options.count, help="default: torch's own choice")
     add("--out", type=Path, required=True, metavar="FOLDER", help="adapters.safetensors, curve.jsonl, state.pt")
@@ -50,5 +52,5 @@ def run(args: argparse.Namespace) -> None:
     about = {"model": args.model, "model_sha256": sha256, "database_sha256": database.sha256}
     with ExitStack() as opened:
         address = args.server or opened.enter_context(running(args.index)).address
-        client = opened.enter_context(Client(address))
+        client = opened.enter_context(Client(address, tls_ca=args.tls_ca, token=args.token_file))
         print(RetroFit(lm, Material(Chunks(database), client, settings), args.out, about).train())

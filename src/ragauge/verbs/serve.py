@@ -44,6 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--tls-cert", type=Path, metavar="FILE.pem", help="certificate chain of the server")
     add("--tls-key", type=Path, metavar="FILE.pem", help="private key of the certificate")
     add("--cores", metavar="LIST", help="processor cores that the server is pinned to, as in 0 or 0-3")
+    add("--token-file", type=Path, metavar="FILE", help="file of the token that every call must carry")
+    add("--insecure", action="store_true", help="accept calls without TLS and token from other machines")
     options.add_settings(parser, ServerSettings)
     add("--while-stdin-open", action="store_true", help="also stop when standard input ends")
 
@@ -54,8 +56,9 @@ def run(args: argparse.Namespace) -> None:
     from ragauge.retrieval.service.settings import ServerSettings
 
     settings = checked_options(ServerSettings, options.given(args, ServerSettings))
+    token = _checked_access(args, settings.host)
     _keep_to_cores(args.cores, settings.threads)
-    from ragauge.retrieval.service import server, wire
+    from ragauge.retrieval.service import access, server, wire
     from ragauge.retrieval.service.process import serve
 
     tls = _tls(args)
@@ -72,12 +75,20 @@ def run(args: argparse.Namespace) -> None:
             concurrent=settings.max_concurrent,
         ),
         detokenize=retriever.database.tokenizer.batch_decode,
+        token=token,
     )
-    if tls is None and not server.is_loopback(settings.host):
-        logger.warning(
-            "warning: %s accepts connections from other machines without TLS: the traffic can be read", served.address
-        )
+    if args.insecure and not access.is_loopback(settings.host):
+        logger.warning("warning: %s: other machines can reach it; --insecure", served.address)
     serve(served, settings.grace, args.while_stdin_open)
+
+
+def _checked_access(args: argparse.Namespace, host: str) -> str | None:
+    """The token; raises UserError, before anything is opened, where anyone could ask and that was not wanted."""
+    from ragauge.retrieval.service.access import check_reachable, read_token
+
+    encrypted = args.tls_cert is not None and args.tls_key is not None
+    check_reachable(host, encrypted=encrypted, token=args.token_file is not None, insecure=args.insecure)
+    return read_token(args.token_file) if args.token_file else None
 
 
 def _tls(args: argparse.Namespace) -> TLS | None:

@@ -97,10 +97,10 @@ class AnswerPlan(Part):
         place = {"dataset": labels.dataset, "model": labels.model, "variant": labels.variant, "jobs": jobs}
         return [f"{self.paths.part}.jsonl".format(**place, part=part) for part in range(jobs)]
 
-    def part_option(self, labels: Labels) -> str:
+    def part_option(self, labels: Labels) -> list[str]:
         """The option that names a part; empty if one job answers everything."""
         part = getattr(labels, "part", None)
-        return "" if part is None else f"--part {part}/{labels.jobs}"
+        return [] if part is None else [f"--part={part}/{labels.jobs}"]
 
     def encoders(self, labels: Labels) -> list[str]:
         """The manifests of what a variant's method reads besides the model."""
@@ -182,12 +182,12 @@ class AnswerPlan(Part):
         """The judge's manifest; nothing for the one behind the endpoint."""
         return manifest(self.config.judge.model) if self._judge_is_here and self.config.judge else []
 
-    def judge_options(self, labels: Labels) -> str:
+    def judge_options(self, labels: Labels) -> list[str]:
         """The judge on this machine; empty for the one behind the endpoint, which the environment describes."""
         judge = self.config.judge
         if judge is None or not self._judge_is_here:
-            return ""
-        return f"--model {judge.model} --dtype {judge.dtype} --device {judge.device}"
+            return []
+        return [f"--model={judge.model}", f"--dtype={judge.dtype}", f"--device={judge.device}"]
 
     def judge_gpus(self, labels: Labels) -> int:
         return int(self.config.judge is not None and self._judge_is_here and self.config.judge.device == "cuda")

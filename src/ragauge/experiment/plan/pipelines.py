@@ -63,9 +63,9 @@ class PipelinePlan(Part):
         weights = f"{database}/{entry.index}/{entry.retrofit_minutes}" if entry.retrofit_minutes else UNTRAINED
         return self.paths.export.format(form=entry.form, model=self.config.pipeline_model(entry), weights=weights)
 
-    def options(self, labels: Labels) -> str:
+    def options(self, labels: Labels) -> list[str]:
         given = {"--adapters": self.adapters(labels), "--onnx": self.export(labels)}
-        return " ".join(f"{option} {path}" for option, path in given.items() if path)
+        return [f"{option}={path}" for option, path in given.items() if path]
 
     def code(self, labels: Labels) -> str:
         """What runs a pipeline. Schedules and readers are found by their names, so no import shows them."""
@@ -106,9 +106,9 @@ class PipelinePlan(Part):
         names = ("database", "index", "model", "form", "minutes")
         return self.paths.retrofit.format(**{name: getattr(labels, name) for name in names})
 
-    def retrofit_options(self, labels: Labels) -> str:
+    def retrofit_options(self, labels: Labels) -> list[str]:
         model = self.config.models[labels.model]
-        return f"--model {model.source} --device {model.device} --seed {self.config.seed}"
+        return [f"--model={model.source}", f"--device={model.device}", f"--seed={self.config.seed}"]
 
     def retrofit_gpus(self, labels: Labels) -> int:
         return self.config.gpus(labels.model)
@@ -137,10 +137,10 @@ class PipelinePlan(Part):
             database=database, index=index, model=labels.model, form=labels.form, minutes=minutes
         )
 
-    def export_options(self, labels: Labels) -> str:
+    def export_options(self, labels: Labels) -> list[str]:
         adapters = self.export_adapters(labels)
-        model = f"--model {self.config.models[labels.model].source}"
-        return f"{model} --adapters {adapters}" if adapters else model
+        model = f"--model={self.config.models[labels.model].source}"
+        return [model, f"--adapters={adapters}"] if adapters else [model]
 
     def export_mb(self, labels: Labels, attempt: int) -> int:
         """Weights in float32 twice: as they are read, and as they are written."""
@@ -151,9 +151,9 @@ class PipelinePlan(Part):
         own = [entry for entry in self.config.pipelines.values() if entry.form == labels.form]
         return {_checkpoint(entry): entry.weights for entry in own}[labels.checkpoint] or []
 
-    def export_own_options(self, labels: Labels) -> str:
+    def export_own_options(self, labels: Labels) -> list[str]:
         weights = self.own_weights(labels)
-        return f"--weights {weights}" if weights else f"--seed {self.config.seed}"
+        return [f"--weights={weights}" if weights else f"--seed={self.config.seed}"]
 
     # --- small print ---
 

@@ -23,6 +23,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from ragauge.errors import UserError
 from ragauge.retrieval.retriever import Neighbours, Query
 from ragauge.retrieval.service import wire
+from ragauge.retrieval.service.access import Bearer, read_token
 from ragauge.retrieval.service.proto import ragauge_pb2 as pb
 from ragauge.retrieval.service.wire import About
 
@@ -42,6 +43,7 @@ WHAT = {
     grpc.StatusCode.UNAVAILABLE: "the server cannot be reached, was lost, or takes no more requests",
     grpc.StatusCode.INVALID_ARGUMENT: "refused",
     grpc.StatusCode.RESOURCE_EXHAUSTED: "too large",
+    grpc.StatusCode.UNAUTHENTICATED: "not let in",
     grpc.StatusCode.UNIMPLEMENTED: "not offered by what listens there",
 }
 
@@ -58,7 +60,13 @@ class Client:
     """Asks one server. Thread-safe; as a context manager it closes the connection."""
 
     def __init__(
-        self, address: str, *, deadline_s: float = DEADLINE_S, retries: int = 0, tls_ca: Path | None = None
+        self,
+        address: str,
+        *,
+        deadline_s: float = DEADLINE_S,
+        retries: int = 0,
+        tls_ca: Path | None = None,
+        token: Path | None = None,
     ) -> None:
         """
         Args:
@@ -67,10 +75,11 @@ class Client:
             retries: how often a call is sent again, within its deadline, when the server is not there, was lost or
                 takes no more requests; a search changes nothing, so it may be sent twice.
             tls_ca: PEM file of the certificates that the server's is checked against; without it, no TLS.
+            token: file of the token that the server wants.
 
         Raises:
             UserError: an invalid address, a deadline that is not above 0, a negative number of retries, or a
-                certificate file that cannot be read. No connection is made before the first call.
+                certificate or token file that cannot be read. No connection is made before the first call.
         """
         _check_address(address)
         if not 0 < deadline_s < float("inf"):
@@ -79,6 +88,8 @@ class Client:
             raise UserError(f"retrieval retries: {retries}; must be a number from 0")
         self.address, self.deadline_s, self.retries = address, deadline_s, retries
         self._channel = _channel(address, tls_ca)
+        if token:
+            self._channel = grpc.intercept_channel(self._channel, Bearer(read_token(token)))
         self._search = call_of(self._channel, "Search", pb.SearchReply)
         self._describe = call_of(self._channel, "Describe", pb.Description)
         self._detokenize = call_of(self._channel, "Detokenize", pb.DetokenizeReply)

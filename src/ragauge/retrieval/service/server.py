@@ -7,7 +7,6 @@ limits how many requests run at a time and honours their deadlines (`admission`)
 
 from __future__ import annotations
 
-import ipaddress
 import ssl
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from ragauge.errors import UserError
 from ragauge.retrieval.retriever import Searcher
 from ragauge.retrieval.service import wire
+from ragauge.retrieval.service.access import Guard
 from ragauge.retrieval.service.admission import Admission
 from ragauge.retrieval.service.calls import Calls, Detokenize
 from ragauge.retrieval.service.wire import About, Limits
@@ -64,6 +64,7 @@ class Server:
         limits: Limits = Limits(),  # noqa: B008 (frozen)
         workers: int = 1,
         detokenize: Detokenize | None = None,
+        token: str | None = None,
     ) -> None:
         """
         Args:
@@ -74,6 +75,7 @@ class Server:
             tls: without it, nothing is encrypted and no server is authenticated.
             workers: searches at the same time.
             detokenize: token sequences to texts, by the database's tokenizer; without it that call is not offered.
+            token: what every call must carry; None: anyone who reaches the address may ask.
 
         Raises:
             UserError: the address cannot be listened on, or the certificate cannot be used.
@@ -84,6 +86,7 @@ class Server:
         self._server = grpc.server(
             ThreadPoolExecutor(limits.concurrent + SPARE_THREADS, thread_name_prefix="retrieval"),
             handlers=[calls.handlers()],
+            interceptors=[Guard(token)] if token else [],
             options=_options(limits),
             maximum_concurrent_rpcs=limits.concurrent + SPARE_THREADS + WAITING_CALLS,
         )
@@ -118,14 +121,6 @@ class Server:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a host's address."""
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _bracketed(host: str) -> str:

@@ -1,0 +1,65 @@
+"""No value of a configuration changes what a shell line does: each reaches its command as it is, as one argument."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+HOSTILE = "a b'c\"d$(touch pwned)`touch pwned`;touch pwned\n&|<>*~#\\e {x}"
+RULES = Path(__file__).parents[2] / "workflow" / "rules"
+
+
+def lines() -> Iterator[tuple[str, str]]:
+    """(file and number, pattern) of every shell line."""
+    for path in sorted(RULES.glob("*.smk")):
+        for number, text in enumerate(re.findall(r"shell:\n((?: +[\"'].*\n?)+)", path.read_text())):
+            yield f"{path.stem}-{number}", ast.literal_eval(f"({text})")
+
+
+LINES = dict(lines())
+
+
+class Values:
+    """Whatever is asked for, in every form that a rule has it: one text, or several with attributes."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return [HOSTILE, HOSTILE] if name in ("options", "judge", "part", "parts", "evaluation") else HOSTILE
+
+    def __str__(self) -> str:
+        return HOSTILE
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_values_are_arguments_and_nothing_else(name: str, tmp_path: Path) -> None:
+    from snakemake.utils import format
+
+    values = {key: Values() for key in ("input", "output", "params", "wildcards")}
+    resources = SimpleNamespace(runtime=1)
+    line = format(LINES[name], **values, log=HOSTILE, resources=resources, threads=1)
+    stub = 'ragauge() { printf \'%s\\0\' "$@" >> arguments; }; tee() { cat > /dev/null; printf %s "$1" > log; }\n'
+    done = subprocess.run(["bash", "-euc", stub + line], cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["arguments", "log"]
+    assert (tmp_path / "log").read_text() == HOSTILE
+    arguments = (tmp_path / "arguments").read_text().split("\0")[:-1]
+    expected = {
+        HOSTILE,
+        "--part",
+        *shlex.split(re.sub(r"\{[^}]*\}", "", LINES[name].split("2>&1")[0]).replace("(for", "")),
+    }
+    assert HOSTILE in arguments
+    assert all(argument in expected or argument == "1" for argument in arguments)
+
+
+def test_every_rule_has_its_shell_line_here() -> None:
+    assert len(LINES) == sum(path.read_text().count("shell:") for path in RULES.glob("*.smk"))
