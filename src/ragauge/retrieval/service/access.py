@@ -53,12 +53,12 @@ def read_token(path: Path) -> str:
     return token.decode()
 
 
-class Guard(grpc.ServerInterceptor):  # type: ignore[misc]
+class Guard(grpc.ServerInterceptor):
     """Lets calls of the service through that carry the token; health can be asked without."""
 
     def __init__(self, token: str) -> None:
         self._expected = f"Bearer {token}".encode()
-        self._refusal = grpc.unary_unary_rpc_method_handler(_refuse)
+        self._refusal: Any = grpc.unary_unary_rpc_method_handler(_refuse)
 
     def intercept_service(self, continuation: Callable[[Any], Any], call: Any) -> Any:
         """See `grpc.ServerInterceptor`."""
@@ -86,7 +86,7 @@ class _Details(NamedTuple):
     compression: Any
 
 
-class Bearer(grpc.UnaryUnaryClientInterceptor):  # type: ignore[misc]
+class Bearer(grpc.UnaryUnaryClientInterceptor):
     """Adds a client's token to its calls."""
 
     def __init__(self, token: str) -> None:
