@@ -18,6 +18,7 @@ import subprocess
 import sys
 import threading
 import traceback
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType, TracebackType
@@ -42,9 +43,11 @@ LIBRARIES = (
     "snakemake.api",
     "snakemake.workflow",
 )
+FLAGS = ("-IS", "-u")  # of Python, without a meaning for a fork
 PATIENCE_S = 600  # on a machine that others use, too
 RAGAUGE = f"""
-import sys
+import shutil, sys
+sys.argv[0] = shutil.which("ragauge")
 sys.path.append({str(Path(__file__).parent)!r})
 import quick_machine
 from ragauge import cli
@@ -68,7 +71,7 @@ sys.exit(status[0] if status else 137)
 class Preloaded:
     """The process and, in `folder`, the commands."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, libraries: Sequence[str] = LIBRARIES) -> None:
         self.folder = folder
         address = str(folder / "socket")
         for name, prefix in COMMANDS.items():
@@ -77,12 +80,12 @@ class Preloaded:
             command.chmod(0o755)
         env = {**os.environ, "OMP_NUM_THREADS": "1"}
         env.pop("PYTHONPATH", None)  # each fork has the caller's
-        server = [sys.executable, "-P", __file__, address]
+        server = [sys.executable, "-P", __file__, address, *libraries]
         self.process = subprocess.Popen(server, env=env, stdout=subprocess.PIPE, text=True)
 
     def __enter__(self) -> Preloaded:
         assert self.process.stdout is not None
-        assert self.process.stdout.readline() == "ready\n"
+        assert "ready\n" in iter(self.process.stdout.readline, "")  # after what libraries may have said
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -117,8 +120,8 @@ class Preloaded:
         return [fork for fork in psutil.Process(self.process.pid).children() if fork.cwd() == str(folder)]
 
 
-def serve(address: str) -> None:
-    for name in LIBRARIES:
+def serve(address: str, libraries: Sequence[str]) -> None:
+    for name in libraries:
         with suppress(ImportError):
             importlib.import_module(name)
     asking: dict[int, socket.socket] = {}
@@ -193,6 +196,8 @@ def _status(arguments: list[str]) -> int:
 
 def _python(arguments: list[str]) -> None:
     sys.executable = str(Path(sys.argv[1]).with_name("python"))  # what this process starts is a fork, too
+    if arguments[0] in FLAGS:
+        del arguments[0]
     first, *rest = arguments
     places = list(filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
     if first == "-c":
@@ -208,4 +213,4 @@ def _python(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1])
+    serve(sys.argv[1], sys.argv[2:])

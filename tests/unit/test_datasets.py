@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,8 @@ from typing import Any
 import pytest
 
 from ragauge import datasets
-from ragauge.datasets._base import Document, _load_from_hub, shuffled_order
+from ragauge.datasets._base import Document, shuffled_order
+from ragauge.datasets.musique import Musique
 from ragauge.errors import UserError
 from ragauge.io.jsonl import read_jsonl
 
@@ -217,19 +219,27 @@ def test_bad_arguments(tmp_path: Path) -> None:
         assert said in str(error.value)
 
 
-def test_records_survive_the_datasets_library(shared_data: Path, tmp_path: Path, monkeypatch: Any) -> None:
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], None]:
+    """Has MuSiQue's records on the hub be those of a file."""
+    monkeypatch.setenv("RAGAUGE_HOME", str(tmp_path))
+
+    def serves(file: Path) -> None:
+        files = {"data_files": str(file), "split": "train", "cache_dir": str(tmp_path / "cache")}
+        monkeypatch.setattr(Musique, "hub", {"path": "json", **files})
+
+    return serves
+
+
+def test_records_survive_the_datasets_library(hub: Callable[[Path], None], shared_data: Path) -> None:
     """What the library reads, infers types for and writes again gives the same examples as the official file."""
-    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
-    for name, file in [("nq_open", NQ), ("musique", MUSIQUE)]:
-        arguments = {"path": "json", "data_files": str(shared_data / file), "split": "train"}
-        arguments["cache_dir"] = str(tmp_path / "cache")
-        _load_from_hub(name, arguments, tmp_path / "copy.jsonl")
-        assert datasets.load(name, data=tmp_path / "copy.jsonl") == datasets.load(name, data=shared_data / file)
+    hub(shared_data / MUSIQUE)
+    assert datasets.load("musique") == datasets.load("musique", data=shared_data / MUSIQUE)
 
 
-def test_a_hub_out_of_reach_is_one_line(tmp_path: Path) -> None:
-    arguments = {"path": "json", "data_files": str(tmp_path / "none.jsonl"), "split": "train"}
+def test_a_hub_out_of_reach_is_one_line(hub: Callable[[Path], None], tmp_path: Path) -> None:
+    hub(tmp_path / "none.jsonl")
     with pytest.raises(UserError, match=r"could not be loaded from json .*none\.jsonl.*--data FILE") as error:
-        _load_from_hub("nq_open", arguments, tmp_path / "copy.jsonl")
+        datasets.load("musique")
     assert "\n" not in str(error.value)
-    assert not list(tmp_path.iterdir())
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]

@@ -6,7 +6,6 @@ import json
 import os
 import pickle
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from safetensors.torch import load_file, save_file
 
 import lm_references as tiny
 from ragauge.engines import DTYPES, load_lm, random_lm
-from ragauge.engines.checkpoint import _in_context, read_shape
+from ragauge.engines.checkpoint import read_shape
 from ragauge.errors import UnsupportedError, UserError
 
 IDS = tiny.tokens(9)
@@ -325,9 +324,3 @@ def test_a_context_may_be_made_shorter(folder: Path) -> None:
 def test_a_sliding_window_is_not_read_beyond(folder: Path) -> None:
     edit(folder / "config.json", model_type="mistral", sliding_window=512)
     assert "max_context 1024: the model has a sliding window of 512" in refused(folder, lambda f: read_shape(f, 1024))
-
-
-def test_learned_positions_have_no_more(folder: Path) -> None:
-    shape = replace(read_shape(folder), position="learned")
-    with pytest.raises(UserError, match=f"no position beyond {tiny.CONTEXT}"):
-        _in_context(shape, {}, tiny.CONTEXT + 1, folder / "config.json")

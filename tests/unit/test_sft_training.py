@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import shutil
-import subprocess
-import sys
+from collections.abc import Iterator
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 import torch
 from sft_material import built, settings
 
+from preloaded import Preloaded
 from ragauge.cli import main
 from ragauge.engines import Row, load_lm
 from ragauge.errors import UserError
@@ -29,12 +26,8 @@ from ragauge.training.checkpoints import MARK
 from ragauge.training.settings import Training
 from tiny_checkpoint import write_checkpoint
 
+LIBRARIES = ("deepspeed", "transformers.models.llama.modeling_llama", "transformers.tokenization_utils_fast")
 ENCODED = Encoded([5, 6, 7, 8], (([9, 10], [11, 12, 13]), ([14], [15, 16]), ([17, 18, 19], [20])))
-
-needs_deepspeed = pytest.mark.skipif(
-    find_spec("deepspeed") is None,
-    reason="needs deepspeed (pip install 'ragauge[training]')",
-)
 
 
 @pytest.fixture
@@ -299,29 +292,28 @@ def test_the_command_line_names_mistakes(
 # ---- DeepSpeed
 
 
-def command(folder: Path, out: str, **changes: Any) -> dict[str, Any]:
-    """The account of a training by the command line, in processes of its own."""
-    keys = settings(folder, **changes).model_dump(exclude_none=True)
+@pytest.fixture(scope="module")
+def deepspeed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Preloaded]:
+    """Commands that need not import DeepSpeed again, and a lock that a killed build of its kernel left behind."""
+    pytest.importorskip("deepspeed", reason="needs deepspeed (pip install 'ragauge[training]')")
+    folder = tmp_path_factory.mktemp("deepspeed")
+    (folder / "extensions/deepspeed_shm_comm").mkdir(parents=True)
+    (folder / "extensions/deepspeed_shm_comm/lock").touch()
+    with Preloaded(folder, LIBRARIES) as commands:
+        yield commands
+
+
+def command(deepspeed: Preloaded, folder: Path, out: str, **changes: Any) -> dict[str, Any]:
+    """The account of a training by the command line, in processes of its own, which compile nothing."""
+    keys = settings(folder, engine="deepspeed", **changes).model_dump(exclude_none=True)
     pairs = [part for key, value in keys.items() for part in ("--set", f"{key}={json.dumps(value)}")]
-    ragauge = str(Path(sys.executable).parent / "ragauge")
     folders = ["--data", str(folder / "data"), "--checkpoints", str(folder / f"{out}-steps")]
-    done = waited_for([ragauge, "sft", "train", *pairs, *folders, "--threads", "1", "--out", str(folder / out)])
-    assert done.returncode == 0, done.stderr[-3000:]
+    arguments = [*pairs, *folders, "--threads", "1", "--out", str(folder / out)]
+    extensions = deepspeed.folder / "extensions"
+    deepspeed.run("ragauge", "sft", "train", *arguments, TORCH_EXTENSIONS_DIR=str(extensions))
+    assert [path.name for path in extensions.rglob("*")] == ["deepspeed_shm_comm", "lock"]
     account: dict[str, Any] = json.loads((folder / f"{out}.json").read_bytes())
     return account
-
-
-def waited_for(command: list[str]) -> subprocess.CompletedProcess[str]:
-    """A command that has ended, by itself or not; the processes that share a training are sessions of their own."""
-    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, **pipes) as process:
-        try:
-            stdout, stderr = process.communicate(timeout=300)
-        except BaseException:
-            for left in (*psutil.Process(process.pid).children(recursive=True), process):
-                left.kill()
-            raise
-    return subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
 
 
 def check_same(account: dict[str, Any], reference: dict[str, Any], folder: Path, *outs: str) -> None:
@@ -333,12 +325,11 @@ def check_same(account: dict[str, Any], reference: dict[str, Any], folder: Path,
         torch.testing.assert_close(mine[name], theirs[name], atol=2e-5, rtol=1e-4)
 
 
-@needs_deepspeed
 @pytest.mark.slow
-def test_deepspeed_is_plain_torch_and_goes_on_where_it_was(folder: Path) -> None:
+def test_deepspeed_is_plain_torch_and_goes_on_where_it_was(folder: Path, deepspeed: Preloaded) -> None:
     reference = trained(folder, "plain")
-    command(folder, "zero", engine="deepspeed", steps=4)
-    account = command(folder, "zero", engine="deepspeed", steps=6)
+    command(deepspeed, folder, "zero", steps=4)
+    account = command(deepspeed, folder, "zero", steps=6)
     check_same(
         account | {"curve": [p for p in account["curve"] if (p["step"], p["split"]) != (4, "held_out")]},
         reference,
@@ -348,18 +339,16 @@ def test_deepspeed_is_plain_torch_and_goes_on_where_it_was(folder: Path) -> None
     )
 
 
-@needs_deepspeed
 @pytest.mark.slow
-def test_two_processes_share_what_one_accumulates(folder: Path) -> None:
+def test_two_processes_share_what_one_accumulates(folder: Path, deepspeed: Preloaded) -> None:
     reference = trained(folder, "plain")
-    account = command(folder, "zero", engine="deepspeed", processes=2, accumulation=1)
+    account = command(deepspeed, folder, "zero", processes=2, accumulation=1)
     check_same(account, reference, folder, "zero", "plain")
 
 
-@needs_deepspeed
 @pytest.mark.slow
-def test_bfloat16_passes_update_float32_weights(folder: Path) -> None:
-    account = command(folder, "zero", engine="deepspeed", dtype="bfloat16", lr=1e-5, steps=3)
+def test_bfloat16_passes_update_float32_weights(folder: Path, deepspeed: Preloaded) -> None:
+    account = command(deepspeed, folder, "zero", dtype="bfloat16", lr=1e-5, steps=3)
     assert account["curve"][-1]["loss"] == pytest.approx(
         trained(folder, "p", lr=1e-5, steps=3)["curve"][-1]["loss"], rel=0.01
     )

@@ -184,10 +184,10 @@ def test_a_target_has_its_own_variants_answered_and_no_others(
 
 
 def test_jobs_as_forks_of_one_process_make_the_same(
-    folder: Path, finished: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, finished: Path, preloaded: Preloaded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RAGAUGE_WARM", "1")
-    run_file(folder, configure(folder, METHODS, name="warm"), None)
+    run_file(folder, configure(folder, METHODS, name="warm"), preloaded)
     assert (folder / ".snakemake" / "warm" / "ragauge").is_file()
     for variant in METHODS:
         answers = Path("answers", "nq_open", "tiny", f"{variant}.jsonl")
@@ -205,14 +205,14 @@ def test_a_raised_limit_asks_the_new_questions_alone(folder: Path, finished: Pat
     assert out.read_text().startswith(before)  # its clocks, too
 
 
-def test_a_killed_run_goes_on_where_it_was(folder: Path) -> None:
-    """By the installed commands: what a kill of their process group leaves."""
-    write_questions(folder / "many.jsonl", count=60)
+def test_a_killed_run_goes_on_where_it_was(folder: Path, preloaded: Preloaded) -> None:
+    """The killed run is by the installed commands: what a kill of their process group leaves."""
+    write_questions(folder / "many.jsonl", count=40)
     settings = configure(folder, {"superposition_k1": METHODS["superposition_k1"]}, "many.jsonl", "killed")
     out = folder / "results" / "killed" / "answers" / "nq_open" / "tiny" / "superposition_k1.jsonl"
     workflow = [str(out.relative_to(folder)), "--cores", "1", "--configfile", settings.name]
     kept = kill_after_first_records(folder, workflow, out.with_name(f"{out.name}.partial"))
-    done = snakemake(folder, *workflow)
+    done = snakemake(folder, *workflow, commands=preloaded)
     assert done.returncode == 0, done.stdout + done.stderr
     assert out.read_text().splitlines()[: len(kept)] == kept  # their clocks, too: they were not asked again
     undisturbed = folder / "undisturbed.jsonl"

@@ -91,11 +91,8 @@ def _is_number(value: Any, whole: bool) -> bool:
 
 def _in_context(shape: Shape, config: dict[str, Any], tokens: int, path: Path) -> Shape:
     """The shape with a context of `tokens`."""
-    if tokens > shape.max_context:
-        if shape.position not in ("rope", "alibi"):
-            raise UserError(f"{path}: max_context {tokens}: the model has no position beyond {shape.max_context}")
-        if shape.max_context < config.get("max_position_embeddings", 0):
-            raise UserError(f"{path}: max_context {tokens}: the model has a sliding window of {shape.max_context}")
+    if tokens > shape.max_context and shape.max_context < config.get("max_position_embeddings", 0):
+        raise UserError(f"{path}: max_context {tokens}: the model has a sliding window of {shape.max_context}")
     return replace(shape, max_context=tokens)
 
 
