@@ -27,6 +27,12 @@ RATE = {"median": 1.0, "low": 1.0, "high": 1e9, "n": 1}
 MACHINE = {"bandwidth_bytes_per_s": RATE, "matmul_flop_per_s": {"float32": RATE}}
 
 
+@pytest.fixture(autouse=True)
+def without_pauses(monkeypatch):
+    """A trial that another process disturbed is repeated at once."""
+    monkeypatch.setattr(latency, "PAUSE_S", 0.0)
+
+
 @pytest.fixture(scope="module")
 def lm():
     return random_lm(SHAPE)
@@ -70,7 +76,6 @@ def test_trials_are_divided_over_the_prompts(lm, prompt):
 
 
 def test_a_busy_machine_is_refused_and_its_rows_kept(lm, prompt, monkeypatch):
-    monkeypatch.setattr(latency, "PAUSE_S", 0.0)
     monkeypatch.setattr(latency, "MAX_LOAD", -1.0)  # any machine is too busy
     result = _run(lm, [prompt], allow_load=False)
     assert "disturbed 8 of 8 trials" in result["refused"]
