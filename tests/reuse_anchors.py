@@ -1,0 +1,72 @@
+"""Methods of reuse that are another method under some options, and what a method answers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from torch import Tensor
+
+from ragauge import methods
+from ragauge.engines import LM, Limits
+from ragauge.prompts import Prompt
+
+LIMITS = Limits(max_new_tokens=4, ignore_stop=True)
+Variant = tuple[str, dict[str, Any]]
+
+
+def variant(name: str, **options: Any) -> Variant:
+    return name, options
+
+
+def compressed(inner: str, **options: Any) -> Variant:
+    return "compressed", {"inner": inner, **options}
+
+
+INNER = ("naive", "naive_reuse", "superposition", "full_article")
+AWARE, UNAWARE = ("snapkv", "finch"), ("kvzip", "expected_attention", "knorm", "keydiff")
+
+
+def answered(lm: LM, asked: Variant, prompt: Prompt, limits: Limits = LIMITS) -> tuple[list[int], Tensor | None]:
+    """The response, and the logits (vocab,) of its first token; None where the method chooses tokens by others."""
+    method, seen = methods.make(asked[0], **asked[1]), []
+    assert method.refusal(lm) is None
+    whole = lm.generate
+
+    def generate(cache: Any, logits: Tensor, position: float, limits: Limits) -> list[int]:
+        seen.append(logits)
+        return whole(cache, logits, position, limits)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lm, "generate", generate)
+        answer = method.answer(lm, method.prepare(lm, prompt), prompt, limits)
+    return answer.ids, seen[0] if seen else None
+
+
+FIRST_TOKEN, ONE_DOCUMENT, WHOLE = "first token", "one document", "whole"  # of a prompt: its preamble, its documents
+ANCHORS: list[tuple[Variant, Variant, str]] = [
+    (variant("parallel_windows", shared_prefix=True), variant("naive"), ONE_DOCUMENT),
+    (variant("parallel_windows", shared_prefix=True, indent="right"), variant("naive"), ONE_DOCUMENT),
+    (variant("parallel_windows"), variant("naive"), FIRST_TOKEN),
+    (variant("parallel_windows", shared_prefix=True, windows=1), variant("naive"), WHOLE),
+    (variant("ape", temperature=1.0, scale=1.0), variant("parallel_windows", shared_prefix=True), WHOLE),
+    (variant("parallel_experts", beta="none", gamma=0.0), variant("naive"), ONE_DOCUMENT),
+    (variant("epic", tokens=10**6), variant("naive"), WHOLE),
+    (variant("cache_blend", recompute=1.0), variant("naive"), WHOLE),
+    (variant("cache_blend", recompute=1.0, criterion="key"), variant("naive"), WHOLE),
+    (variant("prophet_kv", recompute=1.0), variant("naive"), WHOLE),
+    (variant("prophet_kv", recompute=0.0), variant("naive_reuse"), WHOLE),
+    (variant("prefix_tree"), variant("naive"), WHOLE),
+    *[(compressed(inner, ratio=0.0), variant(inner), WHOLE) for inner in INNER],
+    *[(compressed(inner, ratio=0.0, compressor="kvzip"), variant(inner), WHOLE) for inner in INNER],
+]
+
+
+def shortened(prompt: Prompt, part: str) -> Prompt:
+    """The prompt that an anchor is about."""
+    if part == WHOLE:
+        return prompt
+    one = {name: getattr(prompt, name)[:1] for name in ("documents", "document_texts", "sources")}
+    prompt = replace(prompt, gold=(), **one)
+    return replace(prompt, preamble=prompt.preamble[:1]) if part == FIRST_TOKEN else prompt
