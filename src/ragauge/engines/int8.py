@@ -9,7 +9,8 @@ largest magnitude over 127. Two ways of multiplying with it have the call interf
 - `Int8WeightOnly`: activations stay floating-point numbers.
 
 The embedding that tokens are looked up in stays as it is; where the output matrix is tied to it, that is a matrix of
-its own in 8 bits. Norms and biases stay as they are, too.
+its own in 8 bits. Norms and biases stay as they are, too. Where `compiled.c` was measured to be fastest for few tokens,
+`Int8Linear` holds its integers twice: in the order of rows, which that reads, and in oneDNN's for many tokens.
 """
 
 from __future__ import annotations
