@@ -15,7 +15,7 @@ from ragauge.engines import LM, Limits, Row, Span, random_lm
 from ragauge.engines.batching import Batch
 from ragauge.engines.decoder import Linear
 from ragauge.engines.fused import fused
-from ragauge.engines.int8 import int8
+from ragauge.engines.int8 import int8, quantised
 from ragauge.engines.kernels import DEFAULT, compiled, measured, use
 from ragauge.engines.kernels.choice import Choice, Classes
 
@@ -105,6 +105,17 @@ def test_products_of_integers_are_those_of_the_operators(tokens: int, threads: i
         torch.testing.assert_close(compiled.multiply(linear.few, x), linear.many(x), rtol=1e-6, atol=1e-5)
     finally:
         torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("width", [64, 147])
+def test_activations_are_rounded_as_by_the_operators(width: int) -> None:
+    x = torch.randn(300, width, generator=torch.Generator().manual_seed(0)) * torch.arange(300)[:, None]
+    q, scale = compiled.quantised(x)
+    expected, by = quantised(x)
+    torch.testing.assert_close(scale, by, rtol=1e-6, atol=0)
+    other = (q != expected).nonzero()
+    assert len(other) <= 3  # one rounding less where a value lies between two integers
+    assert (q.int() - expected.int()).abs().max() <= 1
 
 
 def test_without_a_compiler_there_is_one_candidate_less(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,6 +34,7 @@ FEW_TOKENS = 32  # beyond them, converting a matrix once costs less than multipl
 VECTOR = 32  # elements of a row that torch's weight-only product reads at one time; it reads no part of a vector
 
 Keep = Callable[[Linear], Linear]
+Rounding = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
 def keeper(weights: str, device: torch.device) -> Keep:
@@ -64,14 +65,22 @@ class Int8Linear(Linear):
 
     def __call__(self, x: Tensor) -> Tensor:
         """(token, in) -> (token, out)."""
-        if self.few is not None and kernels.chosen(torch.int8, x.shape[0]) == kernels.COMPILED:
+        name = kernels.chosen(torch.int8, x.shape[0])
+        if name == kernels.COMPILED and self.few is not None:
             return compiled.multiply(self.few, x)
-        return self.many(x)
+        return self.many(x, compiled.quantised if name == kernels.COMPILED_INPUT else quantised)
 
-    def many(self, x: Tensor) -> Tensor:
-        """The same for any number of tokens, by torch's operators."""
-        scale = x.abs().amax(1, keepdim=True).float().clamp_min_(LEAST).mul_(1 / LARGEST)
-        y = self._packed(x, scale) if self.packed else self._plain(x, scale)
+    def many(self, x: Tensor, rounding: Rounding | None = None) -> Tensor:
+        """The same for any number of tokens, by torch's product.
+
+        Args:
+            rounding: of activations in float32 for oneDNN's product.
+        """
+        if self.packed:
+            moved, scale = (rounding if rounding and x.dtype == torch.float32 else quantised)(x)
+            y = _multiply_packed(moved, self.weight, self.scale, _half(x.dtype)).mul_(scale).to(x.dtype)
+        else:
+            y = self._plain(x, _scale(x))
         return y if self.bias is None else y + self.bias
 
     @property
@@ -82,10 +91,6 @@ class Int8Linear(Linear):
     def compiled(self) -> Matrix | None:
         """See `Linear`."""
         return self.few
-
-    def _packed(self, x: Tensor, scale: Tensor) -> Tensor:
-        moved = (x * scale.reciprocal()).add_(ZERO + 0.5).to(torch.uint8)  # rounds: all of them are positive
-        return _multiply_packed(moved, self.weight, self.scale, _half(x.dtype)).mul_(scale).to(x.dtype)
 
     def _plain(self, x: Tensor, scale: Tensor) -> Tensor:
         q = (x * scale.reciprocal()).round_().to(torch.int8)
@@ -160,6 +165,16 @@ def multiplies() -> bool:
         return _exact(lambda q, w: torch._int_mm(q, w.t()).float())
     except RuntimeError:
         return False
+
+
+def quantised(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Tokens (token, in) -> unsigned integers ZERO above what is meant, and fp32 scales (token, 1)."""
+    scale = _scale(x)
+    return (x * scale.reciprocal()).add_(ZERO + 0.5).to(torch.uint8), scale  # rounds: all of them are positive
+
+
+def _scale(x: Tensor) -> Tensor:
+    return x.abs().amax(1, keepdim=True).float().clamp_min_(LEAST).mul_(1 / LARGEST)
 
 
 def _exact(product: Callable[[Tensor, Tensor], Tensor]) -> bool:

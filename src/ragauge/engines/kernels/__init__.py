@@ -13,10 +13,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ragauge.cost.machine import engines_state
-from ragauge.engines.kernels.candidates import ATTENTIONS, COMPILED, PRODUCTS
+from ragauge.engines.kernels.candidates import ATTENTIONS, COMPILED, COMPILED_INPUT, PRODUCTS
 from ragauge.engines.kernels.choice import DEFAULT, Choice, Classes
 
-__all__ = ["COMPILED", "DEFAULT", "active", "attend", "chosen", "project", "use"]
+__all__ = ["COMPILED", "COMPILED_INPUT", "DEFAULT", "active", "attend", "chosen", "project", "use"]
 
 _active = DEFAULT
 

@@ -17,6 +17,7 @@ FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 HALVES = FLOATS[1:]
 MEASURED = (*FLOATS, torch.int8)  # types of matrices that kernels are chosen for
 COMPILED = "compiled"  # needs a C compiler; where it computes a decoder's products, it computes all of a layer
+COMPILED_INPUT = "compiled_input"  # rounds activations to 8 bits; torch multiplies
 
 Product = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 """(token, in), (out, in), (out,) or None -> (token, out)."""
@@ -94,6 +95,11 @@ def _int8(linear: Any, x: Tensor) -> Tensor:
     return product
 
 
+def _int8_input(linear: Any, x: Tensor) -> Tensor:
+    product: Tensor = linear.many(x, compiled.quantised)
+    return product
+
+
 def _int8_compiled(linear: Any, x: Tensor) -> Tensor:
     return compiled.multiply(linear.few, x)
 
@@ -101,6 +107,7 @@ def _int8_compiled(linear: Any, x: Tensor) -> Tensor:
 INT8_PRODUCTS: dict[str, Kernel] = {  # of an `int8.Int8Linear` and its input
     "plain": Kernel(_int8, (torch.int8,)),
     COMPILED: Kernel(_int8_compiled, (torch.int8,), most=compiled.MOST_ROWS),
+    COMPILED_INPUT: Kernel(_int8_input, (torch.int8,)),
 }
 
 

@@ -94,6 +94,17 @@ def multiply(matrix: Matrix, x: Tensor) -> Tensor:
     return y.to(x.dtype)
 
 
+def quantised(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Tokens (token, in) in float32 -> unsigned integers MOVED above what is meant, and scales (token, 1)."""
+    found = library()
+    assert found is not None
+    x = x.contiguous()
+    q, scale = torch.empty(x.shape, dtype=torch.uint8), torch.empty(x.shape[0], 1)
+    threads = torch.get_num_threads()
+    found.quantise_all(x.data_ptr(), q.data_ptr(), scale.data_ptr(), x.shape[0], x.shape[1], threads)
+    return q, scale
+
+
 @cache
 def library() -> ctypes.CDLL | None:
     """The compiled file; None where it cannot be made or used, for a reason that is logged."""
@@ -123,6 +134,8 @@ def _declared(found: ctypes.CDLL) -> ctypes.CDLL:
     pointer, integer = ctypes.c_void_p, ctypes.c_int64
     found.product.restype = None
     found.product.argtypes = [pointer, pointer, pointer, integer, ctypes.c_int]
+    found.quantise_all.restype = None
+    found.quantise_all.argtypes = [pointer, pointer, pointer, integer, integer, ctypes.c_int]
     found.through.argtypes = [
         pointer, integer, pointer, integer, pointer, integer, pointer, pointer, pointer, integer, integer,
         ctypes.c_float, ctypes.c_int,

@@ -20,7 +20,7 @@ from torch import Tensor
 from ragauge.assets import store
 from ragauge.cost.machine import competing_load, cpu_model
 from ragauge.engines.kernels import candidates, compiled
-from ragauge.engines.kernels.candidates import ATTENTIONS, COMPILED, INT8_PRODUCTS, PRODUCTS, Kernel
+from ragauge.engines.kernels.candidates import ATTENTIONS, COMPILED, COMPILED_INPUT, INT8_PRODUCTS, PRODUCTS, Kernel
 from ragauge.engines.kernels.choice import ALL, Choice, Classes
 from ragauge.errors import UserError, unknown
 from ragauge.io.files import write_file
@@ -120,8 +120,9 @@ def valid(what: str, dtype: torch.dtype) -> dict[str, Kernel]:
     every = ATTENTIONS if what in (Classes.QUERY, Classes.QUERIES) else products
     least = {Classes.ONE: 1, Classes.QUERY: 1, Classes.FEW: 16}.get(what, 17)
     found = {name: kernel for name, kernel in every.items() if dtype in kernel.dtypes and kernel.most >= least}
-    if COMPILED in found and compiled.library() is None:
-        del found[COMPILED]
+    ours = (COMPILED, COMPILED_INPUT)
+    if any(name in found for name in ours) and compiled.library() is None:
+        return {name: kernel for name, kernel in found.items() if name not in ours}
     return found
 
 
@@ -204,17 +205,21 @@ def _tasks(dtype: torch.dtype) -> dict[str, Task]:
 
 
 def _int8_tasks() -> dict[str, Task]:
-    """The same products with matrices of 8-bit integers; many rows are always torch's."""
+    """The same products with matrices of 8-bit integers."""
     from ragauge.engines.decoder import Linear
     from ragauge.engines.int8 import int8
 
     linears = [int8(Linear(torch.full(size, 0.01)), few=True) for _ in range(COLD_LAYERS) for size in LAYER]
 
-    def product(rows: int) -> Task:
+    def product(rows: int, layers: int) -> Task:
         states = {width: torch.full((rows, width), 0.01) for _, width in LAYER}
-        return lambda kernel: [kernel.run(one, states[one.size[1]]) for one in linears]
+        return lambda kernel: [kernel.run(one, states[one.size[1]]) for one in linears[: layers * len(LAYER)]]
 
-    return {Classes.ONE: product(1), Classes.FEW: product(FEW_ROWS)}
+    return {
+        Classes.ONE: product(1, COLD_LAYERS),
+        Classes.FEW: product(FEW_ROWS, COLD_LAYERS),
+        Classes.MANY: product(MANY_ROWS, 1),
+    }
 
 
 def table_path() -> Path:
