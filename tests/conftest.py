@@ -19,12 +19,12 @@ ROOT = Path(__file__).resolve().parent.parent
 os.environ["RAGAUGE_KERNELS"] = "default"  # a test measures kernels only where they are its subject
 os.environ["RAGAUGE_DTYPE"] = "float32"  # what `dtype: auto` stands for
 
-LONG = ("workflow", "browser")  # folders whose files take minutes
+LONG = {"workflow", "browser", "test_sft_training", "test_wiki_questions"}  # folders and files that take longest
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files that take minutes come first, so that no worker is left alone with one at the end."""
-    items.sort(key=lambda item: item.path.parent.name not in LONG)
+    """The longest files come first, so that no worker is left alone with one at the end."""
+    items.sort(key=lambda item: LONG.isdisjoint((item.path.parent.name, item.path.stem)))
 
 
 def pytest_collection_finish() -> None:

@@ -29,6 +29,7 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
     ],
     "bm25": [{"top_k": 3}],
 }
+LINKS = {"links": 2, "first_link": 10, "begin": 4, "end": 5}  # ids that tiny decoders have
 Work = Callable[[SpanEngine], Any]
 
 
@@ -62,9 +63,10 @@ def test_every_method_answers_as_alone(family: str, encoder: str) -> None:
     """All of them at the same time, each on a question of its own."""
     lm = tiny_models.tiny_lm(tiny_models.FAMILIES[family])
     works: dict[str, Work] = {}
+    needed: dict[str, dict[str, Any]] = {"dense": {"encoder": encoder}, "kv_link": LINKS}
     for number, name in enumerate(methods.names()):
         for options in [{}, *OPTIONS.get(name, [])]:
-            method = methods.make(name, **options, **({"encoder": encoder} if name == "dense" else {}))
+            method = methods.make(name, **options, **needed.get(name, {}))
             if method.sequential():
                 continue
             prompt = tiny_models.tiny_prompt([5 + (3 * n + number) % 13 for n in range(4)], seed=number)

@@ -236,7 +236,7 @@ def test_a_bad_config(text: str, says: str, tmp_path: Path) -> None:
     ("changes", "says"),
     [
         ({"hidden_act": "gelu"}, "hidden_act: 'gelu' is not supported; supported: 'silu'"),
-        ({"rope_parameters": {"rope_type": "llama3", "factor": 8.0}}, "rope type 'llama3' is not supported"),
+        ({"rope_parameters": {"rope_type": "yarn", "factor": 8.0}}, "rope type 'yarn' is not supported"),
         ({"rope_parameters": None, "rope_scaling": {"type": "dynamic", "factor": 2.0}}, "rope type 'dynamic'"),
         ({"num_hidden_layers": "two"}, "num_hidden_layers: must be a whole number from 1 to 10,000, not two"),
         ({"num_hidden_layers": 10**12}, "num_hidden_layers: must be a whole number from 1 to 10,000"),
