@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+import torch
 
 from ragauge import methods
 from ragauge.cli import main
@@ -190,6 +191,14 @@ def failing(error: Exception) -> Any:
             raise error
 
     return Failing()
+
+
+def test_an_allocation_that_fails_fails_the_question(model: Path, data: Path, lm: LM) -> None:
+    with pytest.raises(RuntimeError) as error:
+        torch.empty(1 << 50, dtype=torch.uint8)
+    record = runner.ask(lm, failing(error.value), examples_of(data)[0], setting_of(model, data, "naive"))
+    assert record.status == "failed"
+    assert "can't allocate memory: you tried to allocate 1125899906842624 bytes" in str(record.reason)
 
 
 def test_memory_that_does_not_do_fails_the_question(model: Path, data: Path, lm: LM) -> None:

@@ -20,6 +20,7 @@ from ragauge.engines import LM, Capability, Engine, Limits, SpanEngine, kernels
 from ragauge.engines.batching import Batch as Side
 from ragauge.engines.batching import fitting
 from ragauge.engines.checkpoint import read_shape
+from ragauge.engines.memory import allocations_told
 from ragauge.engines.recorded import RecordedEngine
 from ragauge.engines.store import DocumentStore
 from ragauge.errors import UserError
@@ -232,7 +233,8 @@ def ask(
     prompt: Prompt | None = None
     try:
         prompt = prompt_of(example, specification, engine.tokenizer, engine.max_context)
-        answer, trace, first_token_s = timed(engine, method, prompt, limits(specification))
+        with allocations_told():
+            answer, trace, first_token_s = timed(engine, method, prompt, limits(specification))
     except failures as error:
         return Record(
             **base,
