@@ -13,6 +13,7 @@ from typing import Any
 
 LATENCY = "`online_latency.py`"
 PEERS, BATCH, STARTUP, EMBEDDING, GPU = (f"`{name}.py`" for name in ("peers", "batch", "startup", "embedding", "gpu"))
+REUSE = "`reuse.py`"
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,15 @@ TARGETS = {
     ),
     "batch8_short": Target(
         "questions a second, 8 side by side over one by one, 5 tokens written", 1.5, BATCH, at_least=True
+    ),
+    "reuse_work": Target("first token over full prefill, over the same ratio of multiply-accumulates", 1.3, REUSE),
+    "reuse_move": Target("moving cached keys over reading the documents", 0.05, REUSE),
+    "reuse_choosing": Target("choosing the tokens to read again over full prefill", 0.03, REUSE),
+    "cache_blend_speedup": Target(
+        "full prefill over `cache_blend` at 0.16, 10 documents of 1,024 tokens", 3, REUSE, at_least=True
+    ),
+    "epic_speedup": Target(
+        "full prefill over `epic` with 16 tokens, 10 documents of 1,024 tokens", 4, REUSE, at_least=True
     ),
     "smoke_s": Target("`make smoke` from nothing but the environment, seconds", 240, STARTUP),
     "default_s": Target("the default `make` from nothing but the environment, seconds", 900, STARTUP),

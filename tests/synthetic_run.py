@@ -29,14 +29,19 @@ def write_variant(
     dataset: str = "nq_open",
     model: str = MODEL,
     documents: int = 20,
+    **fields: Any,
 ) -> Path:
-    """Write one variant's records; `correct` has one entry a question: right, wrong, or None for failed."""
+    """Write one variant's records; `correct` has one entry a question: right, wrong, or None for failed.
+
+    Args:
+        fields: of every record, in place of those that would be invented.
+    """
     params = dict(params or {})
     kept = _kept(method, params, documents)
     lines = [_record(i, ok, method, params, kept, documents) for i, ok in enumerate(correct)]
     path = folder / "answers" / dataset / model / f"{name}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(record.model_dump_json() + "\n" for record in lines))
+    path.write_text("".join(record.model_copy(update=fields).model_dump_json() + "\n" for record in lines))
     write_meta(path, specification(method, params, dataset, model))
     return path
 
@@ -86,6 +91,28 @@ def write_load(
     path = folder / "load" / dataset / f"{model}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"provenance": PROVENANCE, "protocol": protocol, "levels": levels, **more}))
+
+
+def write_stream(
+    folder: Path, ends: Mapping[str, tuple[float, float]], dataset: str = "nq_open", model: str = MODEL, **more: Any
+) -> None:
+    """Write a file of a stream: each variant's first token with nothing found and with everything, and two requests."""
+    streams = []
+    for variant, (missed, again) in ends.items():
+        served = [
+            Served(Request(i, i, 10.0 * i), 10.0 * i, 10.0 * i + s, 10.0 * i + s + 0.9, 10)
+            for i, s in enumerate((missed, again))
+        ]
+        keeps = missed != again
+        found = [{**row, "found": float(i) if keeps else None} for i, row in enumerate(rows(served, warmup=0))]
+        streams.append(
+            {"variant": variant, "load_share": 0.0, "refused": None, "hit_rate": 0.5 if keeps else None}
+            | {"missed_s": missed, "found_s": again, "summary": summarise(found, Targets()), "requests": found}
+        )
+    protocol = {"dataset": dataset, "store": "disk", "store_gb": 1.0, "exponent": 1.0, "documents": 5}
+    path = folder / "stream" / dataset / f"{model}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"provenance": PROVENANCE, "protocol": protocol, "streams": streams, **more}))
 
 
 def trace(method: str, params: Mapping[str, Any], kept: int, documents: int) -> list[Call]:

@@ -14,6 +14,7 @@ from ragauge.cli import main
 
 RUN = ["run", "--method", "naive", "--dataset", "nq_open", "--model", "smollm2-135m-instruct", "--out", "x.jsonl"]
 
+STREAM = ["stream", "--methods", "naive", *RUN[3:-2], "--out", "x.json"]
 LOAD = ["load", "--methods", "bm25", *RUN[3:-2], "--out", "x.json"]
 
 
@@ -59,6 +60,9 @@ def test_list_models_names_the_default_model(capsys: pytest.CaptureFixture[str])
         (["compare", "a.jsonl", "b.jsonl"], "a.jsonl"),
         ([*LOAD, "--rates", "-1"], "--rates: must be greater than 0, not '-1'"),
         ([*LOAD, "--rates", "nan"], "--rates: must be"),
+        ([*STREAM, "--exponent", "-1"], "--exponent: must be greater than or equal to 0, not '-1'"),
+        ([*STREAM, "--store", "tape"], "argument --store: invalid choice: 'tape'"),
+        ([*replaced(STREAM, "--methods", "naif")], "--method: unknown method 'naif'; did you mean"),
         ([*LOAD], "--rates: neither rates nor clients are given"),
         ([*LOAD, "--clients", "2", "--requests", "0"], "--requests: must be greater than or equal to 1, not '0'"),
         ([*replaced(LOAD, "--methods", "bm52"), "--clients", "1"], "--method: unknown method 'bm52'; did you mean"),

@@ -34,6 +34,11 @@ CFIC = {"cfic", "cfic_k1", "cfic_k5", "cfic_d64", "cfic_d128"}
 ABLATED = {"cfic_no_prefix", "cfic_no_skip", "cfic_no_both"}
 LONG_KEPT = LONG - {"full_article"}
 MULTI = {"naive", "closed_book", "oracle", "prompt_cache", "superposition_k4"}
+BESIDE = {
+    "wiki_single": SINGLE - {"closed_book", "attention_sort"} | SWEPT,
+    "wiki_multi": MULTI - {"closed_book"},
+    "wiki_long": {"oracle"},
+}
 
 # item -> the variants that it reads of a data set, of the model as it comes
 ANSWERS: dict[str, dict[str, set[str]]] = {
@@ -70,6 +75,8 @@ ANSWERS: dict[str, dict[str, set[str]]] = {
         "wiki_single": {"naive", "prompt_cache"} | SWEPT,
         "wiki_multi": {"naive", "prompt_cache", "superposition_k4"},
     },
+    "reuse_frontier": BESIDE,
+    "reuse_length": BESIDE,
     "documents_reuse": {
         "wiki_single": {"naive", "prompt_cache", "bm25_k1", "dense_k1"} | SWEPT,
         "wiki_long": {"cfic", "cfic_k1", "free_extraction"},
@@ -83,6 +90,7 @@ TIMES = {
     "cfic_table_6": {"wiki_long"},
     "cfic_table_8": {"wiki_long"},
     "frontier": {"wiki_single", "wiki_long"},
+    "reuse_frontier": {"wiki_single", "wiki_long"},
     "documents_reuse": {"wiki_single", "wiki_long"},
 }
 PREDICTED = {f"superposition_table_{number}" for number in (1, 2, 5, 6)}
@@ -111,7 +119,7 @@ def plan(config: Config) -> Plan:
 
 
 def test_every_item_is_expected_to_read_something() -> None:
-    assert set(registry.names("item")) == {*ANSWERS, *ASKED, "piperag_table_2", "load_curve"}
+    assert set(registry.names("item")) == {*ANSWERS, *ASKED, "piperag_table_2", "load_curve", "reuse_stream"}
 
 
 @pytest.mark.parametrize("item", registry.names("item"))
@@ -135,6 +143,8 @@ def test_an_items_inputs_are_what_it_reads_and_nothing_else(plan: Plan, config: 
         expected["training"] = {"results/default/training/cfic/data/train.jsonl"}
     if item == "load_curve":
         expected["load"] = {f"results/default/load/wiki_single/{MODEL}.json"}
+    if item == "reuse_stream":
+        expected["stream"] = {f"results/default/stream/wiki_single/{MODEL}.json"}
     if item == "piperag_table_2":
         expected["staleness"] = {"results/default/staleness/wikipedia.json"}
     assert {name: set(paths) for name, paths in plan.items.inputs(item).items()} == expected
@@ -170,6 +180,9 @@ def finished(config: Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
     for protocol in config.protocols:
         stages = {name: {"query": 0.1, "skip": draw.random(), "prompt": 0.2} for name in protocol.methods}
         synthetic_cfic.write_latency(folder, stages, dataset=protocol.dataset)
+    if config.stream:
+        ends = dict.fromkeys(config.stream.methods, (1.0, 0.5))
+        synthetic_run.write_stream(folder, ends, config.stream.dataset)
     if config.load:
         synthetic_run.write_load(folder, {name: [0.1, 0.4] for name in config.load.methods}, config.load.dataset)
     for label, pipeline in config.pipelines.items():

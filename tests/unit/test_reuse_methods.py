@@ -17,7 +17,7 @@ import tiny_models
 from ragauge import methods
 from ragauge.engines import LM, KVCache, Limits, ShapeLM, Span
 from ragauge.errors import UserError
-from ragauge.items import reuse_table
+from ragauge.items.reuse import table as reuse_table
 from ragauge.methods import long_llmlingua
 from ragauge.methods._base import plain_row
 from ragauge.methods._compressors import Context, kvzip

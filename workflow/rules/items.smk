@@ -7,6 +7,7 @@ rule provenance:
         answers=PLAN.answers.files(),
         latency=PLAN.answers.latency_files(),
         load=PLAN.answers.load_files(),
+        stream=PLAN.answers.stream_files(),
         pipelines=PLAN.pipelines.files(),
     output:
         PATHS.provenance,

@@ -77,3 +77,31 @@ rule load:
         "ragauge load --config {params.config:q} --dataset {wildcards.dataset:q} --examples {input.examples:q}"
         " --model {wildcards.model:q} --out {output:q}"
         " 2>&1 | tee {log:q}"
+
+
+rule stream:
+    """Ask a model a stream of questions whose documents come back, with a store, alone on the machine."""
+    input:
+        examples=PATHS.data,
+        model=PLAN.answers.models,
+        encoders=PLAN.answers.stream_encoders,
+    output:
+        PATHS.stream,
+    log:
+        f"{PATHS.logs}/stream/{{dataset}}/{{model}}.log",
+    conda:
+        ENVIRONMENT
+    threads: PLAN.cores
+    resources:
+        gpu=PLAN.answers.gpus,
+        mem_mb=PLAN.answers.mem_mb,
+        runtime=PLAN.answers.runtime,
+        slurm_extra=ALONE,
+    params:
+        config=PATHS.settings,
+        settings=PLAN.answers.stream_settings,
+        code=PLAN.answers.stream_code,
+    shell:
+        "ragauge stream --config {params.config:q} --dataset {wildcards.dataset:q} --examples {input.examples:q}"
+        " --model {wildcards.model:q} --out {output:q}"
+        " 2>&1 | tee {log:q}"

@@ -57,7 +57,7 @@ def time_documents(name: str, prepare: Callable[[], Any], engine: Any, disk: Dis
             return None
         with disk.keep(engine) as place:
             missed_s, _ = _timed(prepare, engine)
-            size = _forget(place)
+            size = forget(place)
             loading_s, calls = _timed(prepare, engine)
     if any(_is_kept(call) and call.loading_s is None for call in calls):
         raise UserError(f"{name}: its documents could not be kept in {disk.folder}; is the disk full?")
@@ -80,7 +80,7 @@ def _timed(prepare: Callable[[], Any], engine: Any) -> tuple[float, list[Any]]:
         return time.perf_counter() - started, list(trace)
 
 
-def _forget(folder: Path) -> int:
+def forget(folder: Path) -> int:
     """Have the system drop the pages of a folder's files from memory; returns the files' bytes."""
     size = 0
     for path in folder.iterdir():

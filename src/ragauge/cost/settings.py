@@ -1,4 +1,4 @@
-"""What is timed: the sections `latency` and `load` of a configuration."""
+"""What is timed: the sections `latency`, `load` and `stream` of a configuration."""
 
 from __future__ import annotations
 
@@ -88,3 +88,27 @@ class LoadSettings(BaseModel):
         if not self.rates and not self.clients:
             raise SettingError("rates", "neither rates nor clients are given; for example rates 0.5,1 or clients 1,4")
         return self
+
+
+class StreamSettings(BaseModel):
+    """A stream of questions whose documents come back, and a store that keeps what was prepared of them."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    methods: list[str] = Field(min_length=1, description="names of the variants that are measured")
+    dataset: str = Field(description="label of the data set whose questions and documents are taken")
+    questions: int = Field(10, ge=1, description="different questions; all documents of theirs are the corpus")
+    documents: int = Field(5, ge=1, description="documents of each request, drawn from the corpus")
+    requests: int = Field(50, ge=1, description="requests, one after another")
+    exponent: float = Field(
+        1.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="of Zipf's law: the r-th most popular document is drawn with weight r to the minus exponent",
+    )
+    store: Literal["disk", "memory"] = Field("disk", description="where the store keeps what was prepared")
+    store_gb: float = Field(
+        1.0, gt=0, allow_inf_nan=False, description="size of the store; the least recently used documents leave it"
+    )
+    new_tokens: int = Field(5, ge=1, description="tokens of each response")
+    threads: int | None = Field(None, ge=1, description="threads of the decoder; default: all cores")

@@ -14,6 +14,7 @@ import logging
 import os
 import time
 import zlib
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -113,12 +114,7 @@ class DocumentStore:
         A full disk loses the entry, not the answer.
         """
         cache.named(spans, key)
-        first, last = min(spans).start, max(spans).stop
-        tensors = {name: part[:, first:last].contiguous() for name, part in cache.parts()}
-        tensors["positions"] = cache.positions[first:last].contiguous()
-        if logp:
-            tensors["logp"] = torch.cat(list(logp))
-        about = {"spans": [[s.start - first, s.stop - first] for s in spans], "seconds": seconds, "logp": bool(logp)}
+        tensors, about = _taken(cache, spans, logp, seconds)
         about["checksum"] = _checksum(tensors)
         path = self._path(key)
         draft = path.with_suffix(f".{os.getpid()}.partial")
@@ -160,6 +156,40 @@ class DocumentStore:
             excess -= size
 
 
+class MemoryStore(DocumentStore):
+    """The same in the memory of this process: the least recently used entries leave it."""
+
+    def __init__(self, decoder: str, max_bytes: int) -> None:
+        self.decoder, self.max_bytes = decoder, max_bytes
+        self._entries: OrderedDict[str, tuple[dict[str, Tensor], dict[str, Any]]] = OrderedDict()
+
+    @property
+    def bytes(self) -> int:
+        """Of all entries."""
+        return sum(tensor.nbytes for tensors, _ in self._entries.values() for tensor in tensors.values())
+
+    def load(self, key: str, cache: KVCache, *, logp: bool) -> Stored | None:
+        """See `DocumentStore.load`."""
+        started = time.perf_counter()
+        if key not in self._entries or (logp and not self._entries[key][1]["logp"]):
+            return None
+        self._entries.move_to_end(key)
+        tensors, about = self._entries[key]
+        spans = _append(cache, tensors, about["spans"])
+        values = tensors["logp"].split([len(s) - 1 for s in spans]) if logp else ()
+        cache.named(spans, key)
+        return Stored(spans, tuple(values), about["seconds"], time.perf_counter() - started)
+
+    def save(self, key: str, cache: KVCache, spans: Sequence[Span], logp: Sequence[Tensor], seconds: float) -> None:
+        """See `DocumentStore.save`."""
+        cache.named(spans, key)
+        tensors, about = _taken(cache, spans, logp, seconds)
+        self._entries[key] = {name: tensor.clone() for name, tensor in tensors.items()}, about
+        self._entries.move_to_end(key)
+        while self.bytes > self.max_bytes:
+            self._entries.popitem(last=False)
+
+
 def _checksum(tensors: Mapping[str, Tensor]) -> int:
     """Of all bytes: a flipped bit or a page of zeros changes it. Reading memory takes longer than this."""
     total = 0
@@ -168,6 +198,19 @@ def _checksum(tensors: Mapping[str, Tensor]) -> int:
         words = len(flat) // 8 * 8
         total = zlib.crc32(flat[words:].tobytes(), total) + int(np.add.reduce(flat[:words].view(np.uint64)))
     return total % (1 << 64)
+
+
+def _taken(
+    cache: KVCache, spans: Sequence[Span], logp: Sequence[Tensor], seconds: float
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """What an entry holds of the spans, and what is said about it."""
+    first, last = min(spans).start, max(spans).stop
+    tensors = {name: part[:, first:last].contiguous() for name, part in cache.parts()}
+    tensors["positions"] = cache.positions[first:last].contiguous()
+    if logp:
+        tensors["logp"] = torch.cat(list(logp))
+    about = {"spans": [[s.start - first, s.stop - first] for s in spans], "seconds": seconds, "logp": bool(logp)}
+    return tensors, about
 
 
 def _append(cache: KVCache, entry: Mapping[str, Tensor], spans: Sequence[tuple[int, int]]) -> tuple[Span, ...]:

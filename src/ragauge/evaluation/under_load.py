@@ -56,14 +56,8 @@ def load_model(
         UserError: a response that the context cuts short.
     """
     levels = load.levels(settings.rates, settings.clients)
-    plain = specification("naive", make("naive"), questions, model, settings.new_tokens)  # all methods' prompts
-    kept = plain.engine.model_dump(include={"dtype", "weights", "kv"})
-    options: dict[str, Any] = {"device": model.device, "max_context": model.max_context, **kept}
-    lm = load_lm(model.source, threads=settings.threads, **options)
-    examples = questions.examples(settings.prompts)
-    prompts = [prompt_of(example, plain, lm.tokenizer, lm.shape.max_context) for example in examples]
-    unsupported = {name: reason for name, method in variants.items() if (reason := method.refusal(lm))}
-    able = {name: method for name, method in variants.items() if name not in unsupported}
+    lm, prompts = opened(questions, model, settings.prompts, settings.new_tokens, settings.threads)
+    able, unsupported = sorted_out(variants, lm)
     size = fitting(lm, _longest(prompts) + settings.new_tokens) if settings.batch == "auto" else settings.batch
     runs: list[dict[str, Any]] = []
     with bar(f"load on {questions.name}", "level", len(able) * len(levels)) as progress:
@@ -75,6 +69,24 @@ def load_model(
                 runs.append({"variant": name, "batch": beside, **_level(answering, level, seed, allow_load)})
                 progress.update()
     return load.result(_protocol(questions, lm, prompts, settings, seed) | {"batch": size}, unsupported, runs)
+
+
+def opened(
+    questions: Questions, model: Model, count: int, new_tokens: int, threads: int | None
+) -> tuple[LM, list[Prompt]]:
+    """The decoder, and the prompts of the first `count` questions, which all methods read."""
+    plain = specification("naive", make("naive"), questions, model, new_tokens)
+    kept = plain.engine.model_dump(include={"dtype", "weights", "kv"})
+    options: dict[str, Any] = {"device": model.device, "max_context": model.max_context, **kept}
+    lm = load_lm(model.source, threads=threads, **options)
+    examples = questions.examples(count)
+    return lm, [prompt_of(example, plain, lm.tokenizer, lm.shape.max_context) for example in examples]
+
+
+def sorted_out(variants: Mapping[str, Method], lm: LM) -> tuple[dict[str, Method], dict[str, str]]:
+    """The variants that the model can run; why it cannot run the others."""
+    unsupported = {name: reason for name, method in variants.items() if (reason := method.refusal(lm))}
+    return {name: method for name, method in variants.items() if name not in unsupported}, unsupported
 
 
 @dataclass

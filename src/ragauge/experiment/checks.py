@@ -36,6 +36,7 @@ def check(config: Config) -> None:
     _check_staleness(config)
     _check_latency(config)
     _check_load(config)
+    _check_stream(config)
     _check_judge(config)
     for item in config.item_names():
         _known("item", item, registry.names("item"), "items")
@@ -177,6 +178,12 @@ def _check_load(config: Config) -> None:
     if config.load:
         _known("data set", config.load.dataset, config.datasets, "load.dataset")
         _all_known("variant", config.load.methods, config.methods, "load.methods")
+
+
+def _check_stream(config: Config) -> None:
+    if config.stream:
+        _known("data set", config.stream.dataset, config.datasets, "stream.dataset")
+        _all_known("variant", config.stream.methods, config.methods, "stream.methods")
 
 
 def _check_judge(config: Config) -> None:

@@ -23,7 +23,7 @@ from pydantic import (
 
 from ragauge import registry
 from ragauge.cost.hardware import AnyDtype, CacheType, Device, Dtype, Precision, Weights
-from ragauge.cost.settings import LatencySettings, LoadSettings
+from ragauge.cost.settings import LatencySettings, LoadSettings, StreamSettings
 from ragauge.errors import SettingError
 from ragauge.experiment import checks
 from ragauge.experiment.defaults import NAMED_BY_KEY, completed
@@ -245,6 +245,9 @@ class Config(_Section):
         None, description="what is timed: one protocol, or a list of protocols on different data sets"
     )
     load: LoadSettings | None = Field(None, description="the measurement under load; default: none")
+    stream: StreamSettings | None = Field(
+        None, description="the measurement on a stream of questions whose documents come back; default: none"
+    )
     judge: Judge | None = Field(None, description="the judge of whether evidence supports answers; default: none")
     items: Literal["all"] | list[str] = Field("all", description="the tables and figures that are rendered")
 
@@ -314,6 +317,11 @@ class Config(_Section):
         if self.load:
             yield from self._timed_on(self.load.dataset)
 
+    def streamed(self) -> Iterator[tuple[str, str]]:
+        """The (data set, model) pairs that are asked a stream of questions: those that `timed` would have."""
+        if self.stream:
+            yield from self._timed_on(self.stream.dataset)
+
     def _timed_on(self, dataset: str) -> Iterator[tuple[str, str]]:
         for label, model in self.models.items():
             other = model.training is not None or model.finder is not None or model.engine != "torch"
@@ -363,6 +371,8 @@ class Config(_Section):
         protocols = [protocol for dataset, _ in self.timed() if (protocol := self.protocol(dataset))]
         timed = sum(protocol.trials * len(protocol.methods) for protocol in protocols)
         requests = self.load.all_requests * len(list(self.loaded())) if self.load else 0
+        stream = self.stream
+        streamed = len(stream.methods) * stream.requests * len(list(self.streamed())) if stream else 0
         return "\n".join(
             [
                 f"run       {self.run} (results/{self.run}, reports/{self.run})",
@@ -373,6 +383,7 @@ class Config(_Section):
                 *([f"answers   {len(jobs)} jobs, {count} questions"] if jobs else []),
                 *([f"latency   {timed} timed trials"] if timed else []),
                 *([f"load      {requests} requests"] if requests else []),
+                *([f"stream    {streamed} requests"] if streamed else []),
                 *([f"pipelines {len(self.pipelines)}: {', '.join(self.pipelines)}"] if self.pipelines else []),
                 f"items     {', '.join(self.item_names()) or 'none'}",
             ]

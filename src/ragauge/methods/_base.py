@@ -93,6 +93,10 @@ class Method(ABC):
         """Whether what one question reads is found by the next, so that none are answered side by side."""
         return False
 
+    def storable(self) -> bool:
+        """Whether what is prepared of documents, if anything is, serves any question about them, as from a store."""
+        return True
+
     def refusal(self, engine: Engine) -> str | None:
         """Why the method cannot run on this engine, in one line; None where it can."""
         return mismatch(self.required(), engine.capabilities) or self.unsupported(cast(SpanEngine, engine))

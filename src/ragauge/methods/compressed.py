@@ -56,6 +56,9 @@ class Compressed(Wrapper):
         """Whether what is kept depends on the question."""
         return COMPRESSORS[self.compressor].question_aware
 
+    def storable(self) -> bool:
+        return not (self.question_aware and self.ratio) and self.wrapped.storable()
+
     def required(self) -> Capabilities:
         reads_text = COMPRESSORS[self.compressor].reads_text
         return super().required() | ({Capability.TEXT, Capability.WEIGHTS} if reads_text else set())

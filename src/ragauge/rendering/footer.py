@@ -57,7 +57,7 @@ def _timed(runs: Runs, table: Table) -> str:
     """Where the measured times of the table were taken, if it holds any."""
     clocked = table[(table["source"] == Source.LATENCY) & table["measured"].notna()]
     told = []
-    for latency in (*runs.latencies, *runs.loads):
+    for latency in (*runs.latencies, *runs.loads, *runs.streams):
         protocol = latency.get("protocol") or {}
         if ((clocked["model"] == latency["model"]) & (clocked["dataset"] == latency["dataset"])).any():
             place = machine(latency.get("provenance") or {}, protocol.get("device")) or "a machine not recorded"

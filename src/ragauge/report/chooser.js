@@ -1,6 +1,6 @@
 // An engineer's question: which variants keep a latency target, a memory limit and a reuse of documents, at what price?
 
-const setting = { group: 0, kind: null, target: null, memory: null, reuse: 1 };
+const setting = { group: 0, kind: null, target: null, memory: null, asked: null };
 
 function start() {
   buildChooser(document.getElementById("chooser"));
@@ -49,7 +49,7 @@ function buildControls() {
     picker("kind", "What is waited for", kinds, setting.kind, chooseKind),
     number("target", `At most (${unit})`, setting.target, (value) => (setting.target = value)),
     number("memory", "Memory at most (GB)", setting.memory, (value) => (setting.memory = value)),
-    slider(),
+    number("reuse", "Questions on the same documents", setting.asked, (value) => (setting.asked = value), "prepared before"),
   );
 }
 
@@ -58,33 +58,32 @@ function picker(id, label, options, chosen, change) {
   return el("label", { for: id }, label, el("select", { id, onchange: (event) => change(event.target.value) }, made));
 }
 
-function number(id, label, value, change) {
+function number(id, label, value, change, placeholder = "no limit") {
   const changed = (event) => {
     change(event.target.value === "" ? null : Number(event.target.value));
     update();
   };
-  return el("label", { for: id }, label, el("input", { id, type: "number", min: 0, step: "any", value, placeholder: "no limit", oninput: changed }));
-}
-
-function slider() {
-  const said = el("output", { for: "reuse" }, percent(setting.reuse));
-  const changed = (event) => {
-    setting.reuse = Number(event.target.value) / 100;
-    said.textContent = percent(setting.reuse);
-    update();
-  };
-  const input = el("input", { id: "reuse", type: "range", min: 0, max: 100, step: 1, value: setting.reuse * 100, oninput: changed });
-  return el("label", { for: "reuse" }, el("span", {}, "Documents reused, prepared before: ", said), input);
+  return el("label", { for: id }, label, el("input", { id, type: "number", min: 0, step: "any", value, placeholder, oninput: changed }));
 }
 
 const percent = (part) => `${Math.round(part * 100)}%`;
 
+/**
+ * The part of a question's documents that others have paid for. Of `asked` questions on the same documents one prepares
+ * them; what depends on the question is prepared for each.
+ */
+function reuse(variant) {
+  if (!variant.stored && variant.costs[setting.kind]?.offline > 0) return 0;
+  return setting.asked ? 1 - 1 / Math.max(1, setting.asked) : 1;
+}
+
 /** Every variant of the group with what the settings make of it. */
 function candidates() {
-  const { kind, reuse } = setting;
+  const { kind } = setting;
   return group().variants.map((variant) => {
-    const cost = kind ? expected(variant, kind, reuse) : null;
-    const [low, high] = cost === null ? [null, null] : spread(variant, kind, reuse);
+    const part = reuse(variant);
+    const cost = kind ? expected(variant, kind, part) : null;
+    const [low, high] = cost === null ? [null, null] : spread(variant, kind, part);
     const memory = known(variant.kv_bytes) ? variant.kv_bytes + (variant.weight_bytes || 0) : null;
     return { variant, cost, low, high, memory, quality: variant.quality.mean, bottom: variant.quality.low, top: variant.quality.high };
   });
@@ -126,6 +125,7 @@ function describe(p) {
 
 /** The best of those that qualify, on the questions that all share; of equals the cheapest. */
 function recommend(points) {
+  if (group().withheld) return null;
   const able = points.filter((p) => p.qualifies && known(p.variant.shared_mean));
   return able.sort((a, b) => b.variant.shared_mean - a.variant.shared_mean || (a.cost ?? Infinity) - (b.cost ?? Infinity))[0] || null;
 }
@@ -186,6 +186,7 @@ function costNote() {
 // --- the advice ---
 
 function advice(points, first, best) {
+  if (group().withheld) return [el("p", { class: "verdict" }, "No recommendation."), el("p", { id: "withheld" }, `${group().withheld}.`)];
   if (!first) return [el("p", { class: "verdict" }, "No variant qualifies."), el("ul", {}, nearest(points))];
   const { variant } = first;
   return [
@@ -201,9 +202,9 @@ const line = (term, ...said) => [el("dt", {}, term), el("dd", {}, ...said)];
 
 /** The limits, for those who read the page on paper. */
 function askedLines() {
-  const { kind, target, memory, reuse } = setting;
+  const { kind, target, memory, asked } = setting;
   const limits = [kind && known(target) && `at most ${digits(target)} ${unitOf(kind).name}`, known(memory) && `at most ${digits(memory)} GB`];
-  return line("asked", [...limits.filter(Boolean), `${percent(reuse)} of the documents reused`].join(", "));
+  return line("asked", [...limits.filter(Boolean), asked ? `${digits(asked)} questions on the same documents` : "documents prepared before"].join(", "));
 }
 
 function qualityLines({ variant }) {
@@ -213,10 +214,11 @@ function qualityLines({ variant }) {
 
 /** online + (1 − reuse) × offline, in numbers. */
 function costLines({ variant, cost }) {
-  const { kind, reuse, target } = setting;
+  const { kind, target } = setting;
+  const part = reuse(variant);
   const entry = variant.costs[kind];
-  const sum = entry && `${price(entry.online, kind)} online + ${percent(1 - reuse)} × ${price(entry.offline, kind)} offline`;
-  const late = entry && known(target) && spread(variant, kind, reuse)[1] > target * unitOf(kind).size;
+  const sum = entry && `${price(entry.online, kind)} online + ${percent(1 - part)} × ${price(entry.offline, kind)} offline`;
+  const late = entry && known(target) && spread(variant, kind, part)[1] > target * unitOf(kind).size;
   const quarter = late && kind !== "compute_cycles" ? "; a quarter of the answers took longer than the target" : "";
   return line("waits", el("b", {}, price(cost, kind)), sum ? ` = ${sum}${quarter}` : "");
 }

@@ -7,15 +7,18 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ragauge.items.frontier import REFERENCES
+from ragauge.items._frontier import REFERENCES
+from ragauge.items.reuse._family import FLOOR
 from ragauge.rendering.style import method_style
 from ragauge.results import timing
 from ragauge.results.costs import cost, costs, offline_cycles, online_cycles, weight_bytes
 from ragauge.results.measures import quality, scored
+from ragauge.results.reuse import servable
 from ragauge.results.runs import Runs, Variant
 from ragauge.results.stats import hypervolume, hypervolume_interval, resampled_means
 
 RESAMPLES = 1000  # of the questions, embedded in the page: it recomputes standings for any reuse of documents
+FEWEST = 10  # questions below which nothing is recommended
 SHARED = 0.8  # part of the longest variant's questions that a variant must have answered to be paired with it
 METRICS = {"best_subspan_em": "best EM subspan", "f1": "F1", "em": "exact match", "kept_gold_recall": "gold kept"}
 # what is waited for -> (name, unit); in the order of preference
@@ -52,9 +55,28 @@ def _group(runs: Runs, dataset: str, model: str) -> Numbers:
         "untimed": untimed,
         "protocol": timing.described(timed) if timed else None,
         "paired": shared,
+        "withheld": _withheld(runs, variants, shared),
         "families": {kind: _families(runs, variants, rows, kind) for kind in kinds},
         "variants": rows,
     }
+
+
+def _withheld(runs: Runs, variants: Sequence[Variant], shared: int) -> str | None:
+    """Why no variant is recommended, whatever the limits are; None where one may be.
+
+    A reader that the gold documents alone do not help is at the floor; so is one that no variant helps, without them.
+    """
+    if shared < FEWEST:
+        return f"the variants share {shared} questions, and fewer than {FEWEST} tell nothing"
+    known = [v for v in variants if v.method in REFERENCES] or list(variants)
+    best = max((m for v in known if (m := quality(runs, v).value) is not None), default=0.0)
+    if best < FLOOR:
+        return f"the reader is at the floor: it is right on less than {FLOOR:.0%} of the questions, {_of_what(known)}"
+    return None
+
+
+def _of_what(known: Sequence[Variant]) -> str:
+    return "even with the gold documents alone" if known[0].method in REFERENCES else "whatever the method"
 
 
 def _timed(runs: Runs, dataset: str, model: str) -> tuple[Mapping[str, Any] | None, str | None]:
@@ -81,6 +103,7 @@ def _variant(runs: Runs, variant: Variant, timed: Mapping[str, Any] | None) -> N
         "marker": marker,
         "params": {key: value for key, value in variant.options.items() if value is not None},
         "reference": variant.method in REFERENCES,
+        "stored": servable(variant),
         "questions": len(variant.records),
         "failed": len(variant.failed),
         "quality": {"mean": measured.value, "low": measured.low, "high": measured.high, "n": measured.n},

@@ -20,6 +20,7 @@ PAPERS = {
     "superposition_": "Superposition Prompting (Merth et al., ICML 2024)",
     "cfic_": "CFIC, chunking-free in-context retrieval (Qian et al., ACL 2024)",
     "piperag_": "PipeRAG (Jiang et al., 2024)",
+    "reuse_": "Reuse of keys and values",
     "": "All papers",
 }
 PIXELS_PER_POINT = 1.75  # 1.33 is the size in print

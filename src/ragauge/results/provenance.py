@@ -11,13 +11,14 @@ from ragauge.results.runs import Runs, Variant
 
 
 def describe(runs: Runs) -> dict[str, Any]:
-    """The provenance of a run as JSON: `answers` (one a variant), `latency` and `load` (one a model), `pipelines` (one
-    each), `machines` (each once)."""
+    """The provenance of a run as JSON: `answers` (one a variant), `latency`, `load` and `stream` (one a model),
+    `pipelines` (one each), `machines` (each once)."""
     machines: list[dict[str, Any]] = []
     return {
         "answers": [_answers(variant, machines) for variant in runs.run],
         "latency": [_latency(result, machines) for result in runs.latencies],
         "load": [_latency(result, machines) for result in runs.loads],
+        "stream": [_latency(result, machines) for result in runs.streams],
         "pipelines": [_pipeline(each, machines) for each in pipelines.pipelines(runs) if not each.missing],
         "machines": machines,
     }

@@ -107,6 +107,7 @@ class Reads:
     trained: bool = True  # whether of models that the experiment fine-tunes, too
     latency: Datasets | None = None  # the times on prompts of these data sets
     load: Datasets | None = None  # the times under load on questions of these data sets
+    stream: Datasets | None = None  # the times on a stream of questions of these data sets
     predictions: bool = False  # compute cycles predicted from the shapes of the paper's models
     judgements: bool = False  # of the evidence behind the answers
     training_data: bool = False  # what the models of the experiment are fine-tuned on

@@ -214,6 +214,11 @@ class Runs:
         return tuple(read_latency(path) for path in sorted((self.folder / "load").glob("*/*.json")))
 
     @cached_property
+    def streams(self) -> tuple[Mapping[str, Any], ...]:
+        """What `ragauge stream` wrote, each file with its labels, "model" and "dataset"."""
+        return tuple(read_latency(path) for path in sorted((self.folder / "stream").glob("*/*.json")))
+
+    @cached_property
     def predictions(self) -> tuple[Mapping[str, Any], ...]:
         """The rows of predictions.json (`ragauge predict`); none if there is no such file."""
         path = self.folder / "predictions.json"

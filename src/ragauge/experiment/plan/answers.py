@@ -11,7 +11,7 @@ from typing import Any
 
 from ragauge import datasets, methods, registry
 from ragauge.experiment.plan.part import Labels, Part, code_of, manifest
-from ragauge.experiment.schema import LatencySettings, LoadSettings
+from ragauge.experiment.schema import LatencySettings, LoadSettings, StreamSettings
 from ragauge.training.settings import ENDPOINT
 
 
@@ -172,6 +172,29 @@ class AnswerPlan(Part):
         """What sends requests, and what answers them."""
         return code_of("evaluation.under_load", *self._modules_of(self._load.methods))
 
+    # --- a stream ---
+
+    def stream_files(self) -> list[str]:
+        """What was measured on a stream of questions, of every pair of data set and model."""
+        return [self.paths.stream.format(dataset=dataset, model=model) for dataset, model in self.config.streamed()]
+
+    def stream_encoders(self, labels: Labels) -> list[str]:
+        """The manifests of what the methods of a stream read besides the model."""
+        return self._assets_of(self._stream.methods)
+
+    def stream_settings(self, labels: Labels) -> dict[str, Any]:
+        """Everything of the configuration that a model's times on a stream depend on."""
+        return {
+            "model": self.model_settings(labels.model),
+            "protocol": self._stream.model_dump(),
+            "variants": {name: self._variant(name) for name in self._stream.methods},
+            "seed": self.config.seed,
+        }
+
+    def stream_code(self, labels: Labels) -> str:
+        """What asks the questions, and what answers them."""
+        return code_of("evaluation.streaming", *self._modules_of(self._stream.methods))
+
     # --- judgements ---
 
     def judgement_files(self) -> list[str]:
@@ -207,6 +230,11 @@ class AnswerPlan(Part):
     def _load(self) -> LoadSettings:
         assert self.config.load is not None  # without a protocol there is no such job
         return self.config.load
+
+    @property
+    def _stream(self) -> StreamSettings:
+        assert self.config.stream is not None  # without a section there is no such job
+        return self.config.stream
 
     def _assets_of(self, variants: Iterable[str]) -> list[str]:
         return sorted({manifest(asset) for name in variants for asset in self.assets(name)})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,8 @@ class ItemPlan(Part):
         inputs = {
             "answers": [f"{self.paths.answers}.jsonl".format(**job._asdict()) for job in chosen],
             "latency": [self.paths.latency.format(dataset=d, model=m) for d, m in self._timed(reads.latency)],
-            "load": self._under_load(reads.load),
+            "load": self._measured(self.paths.load, self.config.loaded(), reads.load),
+            "stream": self._measured(self.paths.stream, self.config.streamed(), reads.stream),
             "judgements": [self.paths.judgements.format(**job._asdict()) for job in chosen if job in judged],
             "training": [f"{self.paths.training}/data/train.jsonl".format(training=label) for label in trainings],
             "predictions": [self.paths.predictions] if reads.predictions else [],
@@ -85,12 +86,12 @@ class ItemPlan(Part):
             if datasets is not None and of_kind(self._kind(dataset), datasets):
                 yield dataset, model
 
-    def _under_load(self, datasets: Datasets | None) -> list[str]:
-        pairs = self.config.loaded() if datasets is not None else ()
+    def _measured(self, path: str, pairs: Iterable[tuple[str, str]], datasets: Datasets | None) -> list[str]:
+        """The files of a protocol, of the pairs of data set and model that an item reads."""
         return [
-            self.paths.load.format(dataset=dataset, model=model)
+            path.format(dataset=dataset, model=model)
             for dataset, model in pairs
-            if of_kind(self._kind(dataset), datasets or "any")
+            if datasets is not None and of_kind(self._kind(dataset), datasets)
         ]
 
     def _recall(self, pipelines: list[str]) -> Iterator[str]:

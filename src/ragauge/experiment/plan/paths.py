@@ -23,6 +23,7 @@ class Paths:
         self.part = f"{results}/parts/{{dataset}}/{{model}}/{{variant}}/{{part}}-of-{{jobs}}"  # counted from 0
         self.latency = f"{results}/latency/{{dataset}}/{{model}}.json"
         self.load = f"{results}/load/{{dataset}}/{{model}}.json"
+        self.stream = f"{results}/stream/{{dataset}}/{{model}}.json"
         self.judgements = f"{results}/judgements/{{dataset}}/{{model}}/{{variant}}.jsonl"
 
         self.training = f"{results}/training/{{training}}"  # data and checkpoints

@@ -4,13 +4,13 @@ Shows, for each variant that reads documents before the question, or compresses 
 primary metric and its difference to the plain prompt on the same questions, with a paired test; the median seconds to
 the first token and how many times sooner than the plain prompt's that is; seconds of each further token; what was
 prepared before the question, in seconds; the keys and values held at most; and the share of the documents' tokens that
-was read again with the question, counted over the layers that read them. A paper's number is its largest speedup of
+was read again with the question, counted over the layers that read them. `stored` says whether a store can serve what
+is prepared: not where a compressor knows the question. A paper's number is its largest speedup of
 the first token over reading everything: of larger models, on GPUs, with long documents that were all cached. EPIC and
 APE state none (EPIC's factor of 8 is over CacheBlend, APE's of 4.5 is of whole answers).
 
 Does not show: who wins where the reader is at the floor: beside a plain prompt that is hardly ever right no difference
-tells anything, and the note says so. Times are the answering run's, not the latency protocol's. A compressor that
-knows the question cannot serve a store: compare it with its like alone.
+tells anything, and the note says so. Times are the answering run's, not the latency protocol's.
 """
 
 from __future__ import annotations
@@ -18,21 +18,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ragauge.items.reuse._family import answers, belongs, first_tokens, floor, sooner
 from ragauge.rendering import panels
 from ragauge.rendering.style import Figure
 from ragauge.results import timing
-from ragauge.results.cells import Cell, Measure, Source, Table, frame, mean, merge, noted
-from ragauge.results.measures import difference, naive, quality, scored
+from ragauge.results.cells import Cell, Measure, Table, frame, mean, merge, noted
+from ragauge.results.measures import difference, naive, quality
 from ragauge.results.publications import published
-from ragauge.results.reads import ANY, Reads, defaults, every
+from ragauge.results.reads import Reads
+from ragauge.results.reuse import servable
 from ragauge.results.runs import Runs, Variant
 
-KEYS = ("model", "dataset", "method", "variant")
-STORED = ("parallel_windows", "ape", "naive_reuse", "kv_link", "epic", "cache_blend", "prophet_kv", "parallel_experts")
-METHODS = ("naive", "prompt_cache", *STORED, "compressed", "long_llmlingua", "prefix_tree")
-FLOOR = 0.1  # quality of the plain prompt below which differences tell nothing
+KEYS = ("model", "dataset", "method", "variant", "stored")
 
-READS = Reads(answers=(every(*METHODS), defaults("superposition", top_k=ANY)), datasets="short")
+OWN = "of the answering run"
+
+READS = Reads(answers=answers())
 
 
 def table(runs: Runs) -> Table:
@@ -57,15 +58,17 @@ def draw(table: Table) -> Figure:
 
 def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
     base = naive(runs, dataset, model)
-    shown = [v for v in runs.of(dataset, model) if v.method in METHODS or v.is_superposition()]
-    return [Cell(v.keys, name, m) for v in shown for name, m in _measures(runs, v, base).items()]
+    shown = [v for v in runs.of(dataset, model) if belongs(v)]
+    keys = {v.name: v.keys | {"stored": "yes" if servable(v) else "no"} for v in shown}
+    return [Cell(keys[v.name], name, m) for v in shown for name, m in _measures(runs, v, base).items()]
 
 
 def _measures(runs: Runs, variant: Variant, base: Variant | None) -> dict[str, Measure]:
-    first = _of(variant, _first_token)
+    told = floor(runs, base)
+    first = first_tokens(variant)
     found = {
-        "quality": noted(quality(runs, variant), _floor(runs, base)),
-        "first_token_s": first,
+        "quality": noted(quality(runs, variant), told),
+        "first_token_s": timing.quartiles(first, OWN) if first else Measure(reason="not recorded"),
         "token_s": _of(variant, _token),
         "offline_s": _of(variant, lambda r: r.get("offline_s")),
         "cache_bytes": _of(variant, lambda r: r.get("cache_bytes")),
@@ -73,25 +76,15 @@ def _measures(runs: Runs, variant: Variant, base: Variant | None) -> dict[str, M
     }
     if base is None or base is variant:
         return found
-    plain = _of(base, _first_token)
-    known = bool(plain.value and first.value)
-    found["first_token_speedup"] = (
-        Measure(float(plain.value or 0) / float(first.value or 1), n=first.n, source=Source.LATENCY)
-        if known
-        else Measure(reason="no clock")
-    )
-    return found | {"difference": difference(runs, variant, base)}
+    compared = noted(difference(runs, variant, base), told)
+    return found | {"first_token_speedup": sooner(runs, base, variant), "difference": compared}
 
 
 def _of(variant: Variant, value: Callable[[Any], float | None]) -> Measure:
     """The median of a number of each record, of those that have it."""
     values = [value(r) for k, r in variant.records.items() if k not in variant.failed]
     known = [v for v in values if v is not None and v == v]
-    return timing.quartiles(known, "of the answering run") if known else Measure(reason="not recorded")
-
-
-def _first_token(record: Any) -> float | None:
-    return record.get("first_token_s") or None
+    return timing.quartiles(known, OWN) if known else Measure(reason="not recorded")
 
 
 def _token(record: Any) -> float | None:
@@ -113,9 +106,3 @@ def _read_again(variant: Variant) -> dict[str, float]:
         if tokens:  # a call that goes on from a layer writes the question again as well
             found[key] = again / tokens
     return found
-
-
-def _floor(runs: Runs, base: Variant | None) -> str:
-    scores = list(scored(runs, base).values()) if base else []
-    low = bool(scores) and sum(scores) / len(scores) < FLOOR
-    return f"the plain prompt scores below {FLOOR:g}: differences tell nothing here" if low else ""

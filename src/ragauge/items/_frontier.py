@@ -1,0 +1,114 @@
+"""What items on a plane of cost and quality share: who is on the frontier, how surely, and what a user waits for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ragauge.rendering import style
+from ragauge.rendering.style import Axes
+from ragauge.results import timing
+from ragauge.results.cells import Measure, Source, join
+from ragauge.results.measures import scored
+from ragauge.results.runs import Runs, Variant
+from ragauge.results.stats import frontier_probability
+
+LIKELY = 0.5  # probability of being on the frontier from which a point is drawn in full and named
+REFERENCES = ("oracle",)  # no method could know which documents are gold
+
+
+def metric_name(runs: Runs, dataset: str) -> str:
+    """The name of a data set's primary metric, which is the quality."""
+    metric = runs.metrics(dataset)[0]
+    return {"best_subspan_em": "best EM subspan", "f1": "F1", "em": "EM"}.get(metric, metric.replace("_", " "))
+
+
+def latencies(runs: Runs, dataset: str, model: str, variants: Sequence[Variant], key: str) -> list[Measure]:
+    """Seconds (`total_s` or `first_token_s`) of the protocol for all variants, or of the answering run for all: the two
+    are never on one plane."""
+    timed = timing.find(runs, dataset, model)
+    if timed is None or timed.get("refused"):
+        return [answering_latency(v, {"total_s": "online_s"}.get(key, key)) for v in variants]
+    return [_protocol_latency(timed, v, key) for v in variants]
+
+
+def answering_latency(variant: Variant, field: str) -> Measure:
+    """The median of a field of seconds, of the questions that did not fail."""
+    values = [r[field] for k, r in variant.records.items() if k not in variant.failed and r[field]]
+    note = "latency of the answering run, not of the latency protocol"
+    known = [v for v in values if v == v]
+    if not known and any(r.get("batch", 1) > 1 for r in variant.records.values()):
+        return Measure(reason="answered side by side, so without a latency")
+    return timing.quartiles(known, note, Source.RECORDS) if known else Measure(reason="no clock")
+
+
+def on_frontier(
+    runs: Runs, variants: Sequence[Variant], prices: Sequence[Measure], own: Mapping[str, Mapping[str, float]] | None
+) -> dict[str, Measure]:
+    """The bootstrap probability of each variant that has a price, over the questions that all of those share.
+
+    Args:
+        own: by variant, the prices of single questions, where they have any; the mean stands in where there is none.
+
+    Returns: by the variant's name.
+    """
+    priced = [(v, m) for v, m in zip(variants, prices, strict=True) if m.value is not None]
+    priced = [(v, m) for v, m in priced if v.method not in REFERENCES]
+    scores = [scored(runs, v) for v, _ in priced]
+    shared = [k for k in (scores[0] if scores else {}) if all(k in s for s in scores)]
+    if not shared:
+        return {}
+    price = [[(own or {}).get(v.name, {}).get(key, m.value or 0.0) for key in shared] for v, m in priced]
+    found = frontier_probability(price, [[s[k] for k in shared] for s in scores], seed=runs.seed)
+    return {v.name: Measure(float(p), n=len(shared)) for (v, _), p in zip(priced, found, strict=True)}
+
+
+def name_points(ax: Axes, labels: Sequence[tuple[str, float, float]]) -> None:
+    """Names beside points on a logarithmic x axis, each moved up until it is clear of those below it."""
+    low, high = (math.log10(edge) for edge in ax.get_xlim())
+    top = ax.get_ylim()[1]
+    taken: list[tuple[float, float]] = []
+    for text, x, y in sorted(labels, key=lambda label: label[2]):
+        across, up = (math.log10(x) - low) / (high - low), y / top + 0.015
+        while any(abs(across - a) < 0.3 and abs(up - u) < 0.05 for a, u in taken):
+            up += 0.01
+        taken.append((across, up))
+        right = across > 0.75
+        ax.text(
+            across + (-0.015 if right else 0.015),
+            up,
+            text.replace("_", " "),
+            transform=ax.transAxes,
+            ha="right" if right else "left",
+            fontsize=5.6,
+            color=style.INK,
+            bbox={"facecolor": "white", "alpha": 0.75, "edgecolor": "none", "pad": 0.6},
+            zorder=5,
+        )
+
+
+def steps(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The staircase of the best quality at or below each cost."""
+    stairs: list[tuple[float, float]] = []
+    for x, y in sorted(points, key=lambda p: (p[0], -p[1])):
+        if not stairs or y > stairs[-1][1]:
+            stairs += [(x, stairs[-1][1]), (x, y)] if stairs else [(x, y)]
+    return stairs
+
+
+def draw_steps(ax: Axes, points: Sequence[tuple[float, float]]) -> None:
+    """The staircase as a dashed line."""
+    best = steps(points)
+    ax.plot(*zip(*best, strict=True) if best else ([], []), color=style.MUTED, lw=0.8, ls=(0, (3, 2)), zorder=1)
+
+
+def known(*cells: Mapping[Any, Any]) -> bool:
+    """Whether all cells of a table hold a measured number."""
+    return all(math.isfinite(cell["measured"]) for cell in cells)
+
+
+def _protocol_latency(latency: Mapping[str, Any], variant: Variant, key: str) -> Measure:
+    values = timing.seconds(latency, variant.name, key)
+    note = f"latency protocol on prompts of {latency['dataset']}"
+    return timing.quartiles(values, join(note, timing.described(latency))) if values else Measure(reason="not timed")

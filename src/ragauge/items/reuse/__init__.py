@@ -1,0 +1,3 @@
+"""Our tables and figures of methods that reuse documents' keys and values."""
+
+PAPER = "Reuse of keys and values"

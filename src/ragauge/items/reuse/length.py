@@ -1,0 +1,134 @@
+"""Ours: what reuse costs and saves over the length of documents, and over their number.
+
+Shows, for each variant that was asked about the same questions with documents of several lengths or in several numbers
+(a data set's options `documents` and `joined`): the difference of the primary metric to the plain prompt on the same
+questions, with its paired 95% interval, and how many times sooner than the plain prompt's the first token is known.
+`document_tokens` is the median length of a document, `documents` their median number. On the left the documents are
+longer and hold the same text in all; on the right there are more of them, each as long.
+
+Does not show: the effect of length alone: longer documents here are fewer, joined of what stood side by side. Where the
+plain prompt is hardly ever right nothing can be told, and note and figure say so.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from ragauge.items.reuse._family import AT_FLOOR, RANKERS, REFERENCE, answers, belongs, floor, sooner
+from ragauge.rendering import panels, style
+from ragauge.rendering.style import Axes, Figure
+from ragauge.results.cells import Cell, Table, frame, noted
+from ragauge.results.measures import difference, naive, quality
+from ragauge.results.reads import Reads
+from ragauge.results.runs import Runs, Variant
+
+KEYS = ("model", "questions", "dataset", "method", "variant", "documents", "document_tokens")
+DRAWN = {"difference": "difference to the plain prompt", "first_token_speedup": "first token, times sooner"}
+ALIKE = 0.15  # relative difference up to which lengths, and amounts of text, count as the same
+
+READS = Reads(answers=answers(REFERENCE, *RANKERS))
+
+
+class Size(NamedTuple):
+    """Medians over the questions."""
+
+    documents: float
+    document_tokens: float
+
+    @property
+    def tokens(self) -> float:
+        return self.documents * self.document_tokens
+
+
+def table(runs: Runs) -> Table:
+    """One line for each (model, data set, variant, quantity), beside those of the same questions."""
+    return frame(KEYS, [cell for model, name, labels in _families(runs) for cell in _family(runs, model, name, labels)])
+
+
+def draw(table: Table) -> Figure:
+    """A row of four panels a model and set of questions: both quantities over length, then over number."""
+    groups = list(table.groupby(["model", "questions"], sort=False))
+    if not groups:
+        return style.empty("Nothing to draw yet: no method was run beside the plain prompt.")
+    with style.theme():
+        figure = style.figure(style.TEXT_IN, 2.5 * len(groups) + 0.5)
+        grid = figure.subplots(len(groups), 4, squeeze=False)
+        for line, ((model, questions), part) in zip(grid, groups, strict=True):
+            told = f" ({AT_FLOOR})" if part["note"].str.contains(AT_FLOOR).any() else ""
+            line[0].set_title(f"{model} · {questions}{told}", loc="left", color=style.MUTED, pad=3)
+            for place, (key, chosen) in enumerate((("document_tokens", _same_text), ("documents", _same_length))):
+                for ax, quantity in zip(line[2 * place : 2 * place + 2], DRAWN, strict=True):
+                    _panel(ax, chosen(part), key, quantity)
+        style.legend(figure, panels.method_handles(table["method"]), columns=6)
+        return figure
+
+
+def _families(runs: Runs) -> Iterator[tuple[str, str, list[str]]]:
+    """(model, registered data set, labels) of what asks the same questions, with documents of several sizes or one."""
+    found: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for label, model in runs.groups():
+        found[model, runs.registered(label)].append(label)
+    yield from ((model, name, labels) for (model, name), labels in found.items())
+
+
+def _family(runs: Runs, model: str, name: str, labels: Sequence[str]) -> Iterator[Cell]:
+    for label in labels:
+        base = naive(runs, label, model)
+        if base is None or (size := _size(base)) is None:
+            continue
+        keys = {"questions": name, "documents": size.documents, "document_tokens": size.document_tokens}
+        told = floor(runs, base)
+        for variant in runs.of(label, model):
+            if not belongs(variant, REFERENCE, *RANKERS):
+                continue
+            own = variant.keys | keys
+            yield Cell(own, "quality", noted(quality(runs, variant), told))
+            if variant is not base:
+                yield Cell(own, "difference", noted(difference(runs, variant, base), told))
+                yield Cell(own, "first_token_speedup", sooner(runs, base, variant))
+
+
+def _size(variant: Variant) -> Size | None:
+    counts = [r["tokens"].get("documents") or [] for k, r in variant.records.items() if k not in variant.failed]
+    if not any(counts):
+        return None
+    lengths = [n for documents in counts for n in documents]
+    return Size(statistics.median(map(len, counts)), statistics.median(lengths))
+
+
+def _same_text(part: Table) -> Table:
+    """The data sets with the most text: their documents are longer or shorter pieces of the same."""
+    text = part["documents"].astype(float) * part["document_tokens"].astype(float)
+    return part[text >= (1 - ALIKE) * text.max()]
+
+
+def _same_length(part: Table) -> Table:
+    """The data sets with the shortest documents: they have more or fewer of them."""
+    tokens = part["document_tokens"].astype(float)
+    return part[tokens <= (1 + ALIKE) * tokens.min()]
+
+
+def _panel(ax: Axes, part: Table, key: str, quantity: str) -> None:
+    ax.grid(axis="both")
+    lines = part[(part["quantity"] == quantity) & part["measured"].notna()]
+    for _, line in lines.groupby("variant", sort=False):
+        _, colour, marker = style.method_style(str(line["method"].iloc[0]))
+        line = line.assign(x=line[key].astype(float)).sort_values("x")
+        ax.plot(line["x"], line["measured"], color=colour, marker=marker, ms=style.marker_size(marker), mew=0)
+        for dot in line.to_dict("records"):
+            panels.interval(ax, dot["x"], dot["measured"], dot["low"], dot["high"], colour, vertical=True)
+    _axes(ax, [float(x) for x in lines[key]], key, quantity, list(lines["measured"]))
+
+
+def _axes(ax: Axes, across: Sequence[float], key: str, quantity: str, up: Sequence[Any]) -> None:
+    if across:
+        panels.base2_axis(ax, across)
+    if quantity == "difference":
+        ax.axhline(0, color=style.MUTED, lw=0.7, zorder=1)
+    elif up:
+        panels.log_axis(ax, up, "y")
+    ax.set_xlabel("tokens of a document" if key == "document_tokens" else "documents")
+    ax.set_ylabel(DRAWN[quantity])

@@ -1,0 +1,175 @@
+"""Ours: a stream of questions whose documents come back, answered with a store of what was prepared of them.
+
+Shows, for each method on the same stream of requests (`ragauge stream`: documents drawn from a corpus by Zipf's law, a
+store of a given size, the least recently used documents leaving it): the hit rate, as the share of the documents'
+tokens that was found; the median and 95th percentile of the time to first token, with intervals of a block bootstrap;
+questions answered a second; and the break-even reuse: how often the documents of a request must be asked about again
+until their preparation has paid against the plain prompt. Reading from disk is on the clock, the pages dropped from the
+system's cache before. The curve is the mean first token of a request over the number of times that its documents are
+asked about again: at first nothing is found, then everything.
+
+Does not show: quality, since documents are drawn and not retrieved, nor what the store costs. A method that reads
+documents together finds them again only together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ragauge.rendering import panels, style
+from ragauge.rendering.style import Axes, Figure
+from ragauge.results.cells import Cell, Measure, Source, Table, frame, mean
+from ragauge.results.provenance import machine
+from ragauge.results.reads import Reads
+from ragauge.results.reuse import Seconds, break_even_questions
+from ragauge.results.runs import Runs
+
+KEYS = ("model", "dataset", "method", "variant", "store", "store_gb", "exponent")
+REUSES = (0, 1, 2, 4, 8, 16, 32)
+ENDS = ("missed_s", "found_s")
+
+READS = Reads(stream="any")
+
+
+def table(runs: Runs) -> Table:
+    """One line for each (model, data set, variant, quantity)."""
+    return frame(KEYS, (cell for found in runs.streams for cell in _file(runs, found)))
+
+
+def draw(table: Table) -> Figure:
+    """A row a model and data set: hit rate and first token of each method; the mean wait over the reuse."""
+    groups = list(table.groupby(["model", "dataset"], sort=False))
+    if not groups:
+        return style.empty("Nothing to draw yet: no model was asked a stream of questions.")
+    with style.theme():
+        figure = style.figure(style.TEXT_IN, 2.5 * len(groups) + 0.5)
+        grid = figure.subplots(len(groups), 3, squeeze=False)
+        for line, (key, part) in zip(grid, groups, strict=True):
+            names = list(dict.fromkeys(part["variant"]))
+            line[0].set_title(" · ".join(map(str, key)), loc="left", color=style.MUTED, pad=3)
+            _bars(line[0], part, names)
+            _waits(line[1], part, names)
+            _reuse(line[2], part)
+        style.legend(figure, panels.method_handles(table["method"]), columns=6)
+        return figure
+
+
+def _file(runs: Runs, found: Mapping[str, Any]) -> Iterator[Cell]:
+    protocol = found.get("protocol") or {}
+    common = {key: found[key] for key in ("model", "dataset")}
+    common |= {key: protocol.get(key, "") for key in ("store", "store_gb", "exponent")}
+    streams = {str(stream["variant"]): stream for stream in found.get("streams") or ()}
+    plain: Mapping[str, Any] = next(
+        (s for name, s in streams.items() if runs.named(found["model"], name).method == "naive"), {}
+    )
+    naive_s = _first(plain, "p50").value
+    for name, stream in streams.items():
+        keys = {**common, "method": runs.named(found["model"], name).row, "variant": name}
+        yield from (Cell(keys, quantity, m) for quantity, m in _stream(runs, stream, naive_s, _described(found)))
+    for name, reason in (found.get("unsupported") or {}).items():
+        keys = {**common, "method": runs.named(found["model"], name).row, "variant": name}
+        yield Cell(keys, "first_token_p50_s", Measure(reason=f"not supported: {reason}"))
+
+
+def _stream(runs: Runs, stream: Mapping[str, Any], naive_s: float | None, note: str) -> Iterator[tuple[str, Measure]]:
+    if not stream.get("summary"):
+        yield "first_token_p50_s", Measure(reason=f"refused: {stream.get('refused')}")
+        return
+    for percentile in ("p50", "p95"):
+        first = _first(stream, percentile)
+        yield (
+            f"first_token_{percentile}_s",
+            Measure(first.value, first.low, first.high, first.n, note=note, source=first.source),
+        )
+    n = stream["summary"]["requests"]
+    yield "questions_per_s", Measure(stream["summary"]["questions_per_s"], n=n, note=note, source=Source.LATENCY)
+    shares = [row["found"] for row in stream["requests"] if row["found"] is not None]
+    yield "hit_rate", mean(shares, runs.seed, nothing="nothing is kept of documents")
+    if shares:
+        for end in ENDS:
+            yield end, Measure(stream[end], n=n, source=Source.LATENCY)
+        yield "break_even_reuses", _break_even(stream, naive_s)
+
+
+def _first(stream: Mapping[str, Any], percentile: str) -> Measure:
+    summary = stream.get("summary") or {}
+    found = summary.get("first_token_s", {}).get(percentile)
+    if not found:
+        return Measure(reason="not measured")
+    return Measure(found["value"], found["low"], found["high"], summary["requests"], source=Source.LATENCY)
+
+
+def _break_even(stream: Mapping[str, Any], naive_s: float | None) -> Measure:
+    """How often a request's documents must be asked about again; the first time they are prepared."""
+    if naive_s is None:
+        return Measure(reason="the plain prompt was not measured")
+    missed, again = (float(stream[end]) for end in ENDS)
+    questions = break_even_questions(Seconds(missed - again, 0.0, 0.0, again), naive_s)
+    if questions is None:
+        return Measure(reason="never: with everything found the first token takes as long as the plain prompt's")
+    return Measure(float(questions - 1), n=stream["summary"]["requests"], source=Source.LATENCY)
+
+
+def _described(found: Mapping[str, Any]) -> str:
+    """The protocol in a few words."""
+    protocol = found.get("protocol") or {}
+    place = machine(found.get("provenance") or {}, protocol.get("device")) or "an unrecorded machine"
+    return (
+        f"{protocol.get('documents', '?')} documents a request of {protocol.get('corpus_documents', '?')}, store of "
+        f"{protocol.get('store_gb', '?')} GB on {protocol.get('store', '?')}, {protocol.get('dtype', '')} on {place}"
+    )
+
+
+def _rows(part: Table, quantity: str) -> list[dict[Any, Any]]:
+    found: list[dict[Any, Any]] = part[(part["quantity"] == quantity) & part["measured"].notna()].to_dict("records")
+    return found
+
+
+def _bars(ax: Axes, part: Table, names: list[str]) -> None:
+    for row in _rows(part, "hit_rate"):
+        _, colour, _ = style.method_style(str(row["method"]))
+        ax.barh(names.index(row["variant"]), row["measured"], color=colour, height=0.6)
+    _named(ax, names)
+    ax.set_xlim(0, 1)
+    ax.set_xlabel("hit rate, by tokens")
+
+
+def _waits(ax: Axes, part: Table, names: list[str]) -> None:
+    """The median, filled, and the 95th percentile, hollow."""
+    values = []
+    for quantity in ("first_token_p50_s", "first_token_p95_s"):
+        for row in _rows(part, quantity):
+            _, colour, marker = style.method_style(str(row["method"]))
+            y, hollow = names.index(row["variant"]), quantity.endswith("p95_s")
+            panels.interval(ax, row["measured"], y, row["low"], row["high"], colour)
+            face = "white" if hollow else colour
+            ax.plot(row["measured"], y, marker, color=colour, mfc=face, ms=style.marker_size(marker), mew=0.9, zorder=4)
+            values.append(row["measured"])
+    _named(ax, [""] * len(names))
+    panels.log_axis(ax, values)
+    ax.set_xlabel("first token (s): p50, p95 hollow")
+
+
+def _named(ax: Axes, names: list[str]) -> None:
+    ax.set_ylim(len(names) - 0.4, -0.6)
+    ax.set_yticks(range(len(names)), [name.replace("_", " ") for name in names])
+    ax.tick_params(axis="y", length=0)
+    ax.grid(axis="x")
+
+
+def _reuse(ax: Axes, part: Table) -> None:
+    """The mean wait where documents are asked about again so many times."""
+    ax.grid(axis="both")
+    missed, found = ({r["variant"]: r for r in _rows(part, end)} for end in ENDS)
+    for name, row in missed.items():
+        _, colour, marker = style.method_style(str(row["method"]))
+        waits = [(row["measured"] + n * found[name]["measured"]) / (n + 1) for n in REUSES]
+        ax.plot(range(len(REUSES)), waits, color=colour, marker=marker, ms=style.marker_size(marker), mew=0)
+    for row in _rows(part, "first_token_p50_s"):
+        if row["method"] == "naive":
+            ax.axhline(row["measured"], color=style.INK, lw=0.9, ls=(0, (3, 2)))
+    ax.set_xticks(range(len(REUSES)), [str(n) for n in REUSES])
+    ax.set_ylim(bottom=0)
+    ax.set_xlabel("times asked about again")
+    ax.set_ylabel("mean first token (s)")

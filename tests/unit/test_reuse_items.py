@@ -1,0 +1,129 @@
+"""The items on reuse of keys and values, from invented records."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragauge.items.reuse import frontier, length
+from ragauge.items.reuse import table as reuse_table
+from ragauge.items.reuse._family import AT_FLOOR
+from ragauge.results.cells import Table
+from ragauge.results.runs import Runs
+from synthetic_run import write_variant
+
+RIGHT, HALF, NEVER = [True] * 12, [True, False] * 6, [False] * 12
+ITEMS = {"table": reuse_table, "frontier": frontier, "length": length}
+OFFLINE = [{"stage": "documents", "lengths": (100,), "past": (0,), "offline": True}]
+AWARE = {"compressor": "snapkv", "inner": "superposition"}
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    """Full prefill in 8 seconds; cache_blend at two shares; a superposition that is as good as the larger of them."""
+    write_variant(tmp_path, "naive", "naive", RIGHT, first_token_s=8.0)
+    blends = ((0.16, HALF, 2.0), (0.5, RIGHT, 4.0))
+    for share, correct, seconds in blends:
+        params = {"recompute": share}
+        write_variant(tmp_path, f"r{share}", "cache_blend", correct, params=params, first_token_s=seconds)
+    write_variant(tmp_path, "sp", "superposition", HALF, first_token_s=1.0)
+    write_variant(tmp_path, "oracle", "oracle", RIGHT, first_token_s=0.5)
+    return tmp_path
+
+
+def values(table: Table, quantity: str) -> dict[str, float]:
+    found: dict[str, float] = table[table["quantity"] == quantity].set_index("variant")["measured"].to_dict()
+    return found
+
+
+def shown(figure: Any) -> str:
+    """All text of a figure, titles included."""
+    texts = [t.get_text() for ax in figure.axes for t in ax.texts]
+    return "\n".join(texts + [ax.get_title(loc="left") for ax in figure.axes])
+
+
+def test_a_curve_connects_variants_that_differ_in_the_knob_alone(small: Path) -> None:
+    write_variant(small, "keys", "cache_blend", HALF, params={"criterion": "key"}, first_token_s=2.0)
+    table = frontier.table(Runs(small))
+    rows = table.drop_duplicates("variant").set_index("variant")
+    assert rows.loc["r0.16", "curve"] == rows.loc["r0.5", "curve"] == "cache_blend"
+    assert rows.loc["keys", "curve"] == "cache_blend, criterion=key"
+    assert (rows.loc["r0.5", "knob"], rows.loc["r0.5", "value"]) == ("recompute", 0.5)
+    figure = frontier.draw(table)
+    lines = [list(line.get_xdata()) for line in figure.axes[0].get_lines()]
+    assert [2.0, 4.0] in lines
+    assert {"0.16", "0.5"} <= set(shown(figure).split())
+
+
+def test_who_is_not_as_soon_and_as_good_is_off_the_frontier(small: Path) -> None:
+    chances = values(frontier.table(Runs(small)), "frontier_probability")
+    assert "oracle" not in chances  # a reference
+    assert chances["sp"] == 1
+    assert chances["r0.5"] > 0.99
+    assert chances["naive"] == 0  # as good as r0.5, and later
+    assert chances["r0.16"] == 0
+
+
+def test_without_a_curve_the_frontier_is_empty(tmp_path: Path) -> None:
+    write_variant(tmp_path, "naive", "naive", RIGHT, first_token_s=1.0)
+    table = frontier.table(Runs(tmp_path))
+    assert table.empty
+    assert "Nothing to draw yet" in shown(frontier.draw(table))
+
+
+@pytest.fixture
+def sized(tmp_path: Path) -> Path:
+    """The same questions with 20 documents of 150 tokens, 10 of 300, and 5 of 150."""
+    for label, documents, tokens in (("nq_open", 20, 150), ("of_2", 10, 300), ("fewer", 5, 150)):
+        counts = {"preamble": 10, "documents": [tokens] * documents, "query": 12, "task": 8, "generated": 3}
+        for name, correct, seconds in (("naive", RIGHT, 8.0), ("epic", HALF, 8.0 / (tokens / 50))):
+            path = write_variant(
+                tmp_path, name, name, correct, dataset=label, documents=documents, tokens=counts, first_token_s=seconds
+            )
+            meta = path.with_suffix(".meta.json")
+            meta.write_text(meta.read_text().replace(f'"dataset": "{label}"', '"dataset": "nq_open"'))
+    return tmp_path
+
+
+def test_length_and_number_of_documents_are_those_of_the_records(sized: Path) -> None:
+    table = length.table(Runs(sized))
+    epic = table[(table["variant"] == "epic") & (table["quantity"] == "first_token_speedup")]
+    found = {(c["documents"], c["document_tokens"]): c["measured"] for c in epic.to_dict("records")}
+    assert found == pytest.approx({(20, 150): 3, (10, 300): 6, (5, 150): 3})
+    off = table[(table["variant"] == "epic") & (table["quantity"] == "difference")]
+    assert (off["measured"] == -0.5).all()
+    assert (off["low"] < -0.5).all()
+    assert (off["p"] < 0.05).all()
+    assert set(table["questions"]) == {"nq_open"}
+    figure = length.draw(table)
+    drawn = [sorted({float(x) for line in ax.get_lines()[:1] for x in line.get_xdata()}) for ax in figure.axes[1::2]]
+    assert drawn == [[150, 300], [5, 20]]  # over length the same text, over number the same length
+
+
+@pytest.mark.parametrize("item", sorted(ITEMS))
+def test_at_the_floor_nothing_can_be_told(item: str, tmp_path: Path) -> None:
+    for label, documents in (("nq_open", 20), ("fewer", 5)):
+        for name, method, params in (("naive", "naive", {}), ("k1", "superposition", {}), ("k2", "superposition", 2)):
+            options = {"top_k": params} if params else {}
+            path = write_variant(
+                tmp_path, name, method, NEVER, params=options, dataset=label, documents=documents, first_token_s=1.0
+            )
+            meta = path.with_suffix(".meta.json")
+            meta.write_text(meta.read_text().replace(f'"dataset": "{label}"', '"dataset": "nq_open"'))
+    table = ITEMS[item].table(Runs(tmp_path))
+    judged = table[table["quantity"].isin(["quality", "difference", "frontier_probability"])]
+    assert len(judged)
+    assert judged["note"].str.contains(AT_FLOOR).all()
+    if item != "table":
+        assert AT_FLOOR in shown(ITEMS[item].draw(table))
+
+
+@pytest.mark.parametrize("item", ["table", "frontier"])
+def test_what_knows_the_question_is_not_served_from_a_store(item: str, small: Path) -> None:
+    for name, compressor in (("aware", "snapkv"), ("unaware", "knorm")):
+        params = AWARE | {"compressor": compressor}
+        write_variant(small, name, "compressed", HALF, params=params, first_token_s=1.0, trace=OFFLINE)
+    rows = ITEMS[item].table(Runs(small)).drop_duplicates("variant").set_index("variant")
+    assert rows.loc[["naive", "aware", "unaware", "sp"], "stored"].tolist() == ["no", "no", "yes", "yes"]
