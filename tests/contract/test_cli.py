@@ -61,7 +61,6 @@ def test_list_models_names_the_default_model(capsys: pytest.CaptureFixture[str])
         ([*LOAD, "--rates", "-1"], "--rates: must be greater than 0, not '-1'"),
         ([*LOAD, "--rates", "nan"], "--rates: must be"),
         ([*STREAM, "--exponent", "-1"], "--exponent: must be greater than or equal to 0, not '-1'"),
-        ([*STREAM, "--store", "tape"], "argument --store: invalid choice: 'tape'"),
         ([*replaced(STREAM, "--methods", "naif")], "--method: unknown method 'naif'; did you mean"),
         ([*LOAD], "--rates: neither rates nor clients are given"),
         ([*LOAD, "--clients", "2", "--requests", "0"], "--requests: must be greater than or equal to 1, not '0'"),

@@ -70,9 +70,9 @@ def knob(variant: Variant) -> Any:
 def curve(variant: Variant) -> str:
     """What a variant has in common with those that differ in the knob alone: the method and its other options."""
     given = default_options(variant.method)
-    shown = {"compressor", "inner"} if variant.method == "compressed" else set()
+    shown = ["compressor"] if variant.method == "compressed" else []
     others = {k: v for k, v in variant.options.items() if k != KNOBS.get(variant.method) and not isinstance(v, Mapping)}
-    told = [str(v) for k, v in others.items() if k in shown] + [
+    told = [str(others[k]) for k in shown] + [
         f"{k}={v}" for k, v in others.items() if k not in shown and v != given.get(k)
     ]
     return ", ".join([variant.row, *told])

@@ -24,7 +24,6 @@ from ragauge.items._frontier import (
     known,
     latencies,
     metric_name,
-    name_points,
     on_frontier,
 )
 from ragauge.items.reuse._family import AT_FLOOR, KNOBS, RANKERS, REFERENCE, answers, belongs, curve, floor, knob
@@ -116,7 +115,6 @@ def _panel(ax: Axes, part: Table) -> None:
     )
     ax.set_ylabel(str(part["metric"].iloc[0]))
     ax.set_ylim(0, max(ax.get_ylim()[1], 0.05))
-    name_points(ax, [(_label(up), across["measured"], up["measured"]) for up, across in drawn if up["value"] != ""])
 
 
 def _curve(ax: Axes, points: list[tuple[Any, Any]], likely: dict[str, float]) -> None:
@@ -129,11 +127,15 @@ def _curve(ax: Axes, points: list[tuple[Any, Any]], likely: dict[str, float]) ->
         on = likely.get(up["variant"], 0.0) >= LIKELY
         size = style.marker_size(marker)
         ax.plot(x, y, marker, color=colour, mfc=colour if on else "white", ms=size, mew=0.8, zorder=4)
+        if up["value"] != "":
+            text = _label(up, first=up is points[0][0])
+            ax.annotate(text, (x, y), (2.5, 2.5), textcoords="offset points", fontsize=5, color=colour, zorder=5)
         if on:
             panels.interval(ax, x, y, up["low"], up["high"], colour, vertical=True)
 
 
-def _label(point: Any) -> str:
-    """The knob's value, with what else tells the curve from the method's others."""
+def _label(point: Any, first: bool) -> str:
+    """The knob's value; beside a curve's first point also what tells it from the method's others."""
     _, _, others = str(point["curve"]).partition(", ")
-    return f"{others.partition(',')[0]} {point['value']:g}".strip()
+    value = f"{point['value']:g}"
+    return f"{others.partition(',')[0].replace('_', ' ')} {value}".strip() if first else value

@@ -25,7 +25,7 @@ from ragauge.results.measures import difference, naive, quality
 from ragauge.results.reads import Reads
 from ragauge.results.runs import Runs, Variant
 
-KEYS = ("model", "questions", "dataset", "method", "variant", "documents", "document_tokens")
+KEYS = ("model", "questions", "dataset", "method", "variant", "documents", "document_tokens", "text_tokens")
 DRAWN = {"difference": "difference to the plain prompt", "first_token_speedup": "first token, times sooner"}
 ALIKE = 0.15  # relative difference up to which lengths, and amounts of text, count as the same
 
@@ -37,10 +37,7 @@ class Size(NamedTuple):
 
     documents: float
     document_tokens: float
-
-    @property
-    def tokens(self) -> float:
-        return self.documents * self.document_tokens
+    text_tokens: float  # of all documents
 
 
 def table(runs: Runs) -> Table:
@@ -49,19 +46,20 @@ def table(runs: Runs) -> Table:
 
 
 def draw(table: Table) -> Figure:
-    """A row of four panels a model and set of questions: both quantities over length, then over number."""
+    """Four panels a model and set of questions: both quantities over length, and over number; a variant a method."""
     groups = list(table.groupby(["model", "questions"], sort=False))
     if not groups:
         return style.empty("Nothing to draw yet: no method was run beside the plain prompt.")
     with style.theme():
-        figure = style.figure(style.TEXT_IN, 2.5 * len(groups) + 0.5)
-        grid = figure.subplots(len(groups), 4, squeeze=False)
-        for line, ((model, questions), part) in zip(grid, groups, strict=True):
+        figure = style.figure(style.TEXT_IN, 4.4 * len(groups) + 0.5)
+        grid = figure.subplots(2 * len(groups), 2, squeeze=False)
+        for place, ((model, questions), part) in enumerate(groups):
             told = f" ({AT_FLOOR})" if part["note"].str.contains(AT_FLOOR).any() else ""
-            line[0].set_title(f"{model} · {questions}{told}", loc="left", color=style.MUTED, pad=3)
-            for place, (key, chosen) in enumerate((("document_tokens", _same_text), ("documents", _same_length))):
-                for ax, quantity in zip(line[2 * place : 2 * place + 2], DRAWN, strict=True):
-                    _panel(ax, chosen(part), key, quantity)
+            grid[2 * place][0].set_title(f"{model} · {questions}{told}", loc="left", color=style.MUTED, pad=3)
+            shown = _one_a_method(part)
+            for column, (key, chosen) in enumerate((("document_tokens", _same_text), ("documents", _same_length))):
+                for line, quantity in zip(grid[2 * place : 2 * place + 2], DRAWN, strict=True):
+                    _panel(line[column], chosen(shown), key, quantity)
         style.legend(figure, panels.method_handles(table["method"]), columns=6)
         return figure
 
@@ -79,7 +77,7 @@ def _family(runs: Runs, model: str, name: str, labels: Sequence[str]) -> Iterato
         base = naive(runs, label, model)
         if base is None or (size := _size(base)) is None:
             continue
-        keys = {"questions": name, "documents": size.documents, "document_tokens": size.document_tokens}
+        keys = {"questions": name, **size._asdict()}
         told = floor(runs, base)
         for variant in runs.of(label, model):
             if not belongs(variant, REFERENCE, *RANKERS):
@@ -96,12 +94,18 @@ def _size(variant: Variant) -> Size | None:
     if not any(counts):
         return None
     lengths = [n for documents in counts for n in documents]
-    return Size(statistics.median(map(len, counts)), statistics.median(lengths))
+    return Size(*map(statistics.median, (list(map(len, counts)), lengths, list(map(sum, counts)))))
+
+
+def _one_a_method(part: Table) -> Table:
+    """Of each method the variant that was asked on the most data sets, the first of several."""
+    chosen = [mine.groupby("variant", sort=False)["dataset"].nunique().idxmax() for _, mine in part.groupby("method")]
+    return part[part["variant"].isin(chosen)]
 
 
 def _same_text(part: Table) -> Table:
     """The data sets with the most text: their documents are longer or shorter pieces of the same."""
-    text = part["documents"].astype(float) * part["document_tokens"].astype(float)
+    text = part["text_tokens"].astype(float)
     return part[text >= (1 - ALIKE) * text.max()]
 
 
