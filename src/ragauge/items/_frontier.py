@@ -10,12 +10,11 @@ from ragauge.rendering import style
 from ragauge.rendering.style import Axes
 from ragauge.results import timing
 from ragauge.results.cells import Measure, Source, join
-from ragauge.results.measures import scored
+from ragauge.results.measures import REFERENCES, scored
 from ragauge.results.runs import Runs, Variant
 from ragauge.results.stats import frontier_probability
 
 LIKELY = 0.5  # probability of being on the frontier from which a point is drawn in full and named
-REFERENCES = ("oracle",)  # no method could know which documents are gold
 
 
 def metric_name(runs: Runs, dataset: str) -> str:

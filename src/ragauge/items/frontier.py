@@ -17,7 +17,6 @@ from typing import Any
 
 from ragauge.items._frontier import (
     LIKELY,
-    REFERENCES,
     draw_steps,
     known,
     latencies,
@@ -29,7 +28,7 @@ from ragauge.rendering import panels, style
 from ragauge.rendering.style import Axes, Figure
 from ragauge.results.cells import Cell, Measure, Source, Table, frame, noted
 from ragauge.results.costs import cost, costs, online_cycles
-from ragauge.results.measures import quality
+from ragauge.results.measures import REFERENCES, quality
 from ragauge.results.reads import Reads, every
 from ragauge.results.runs import Runs, Variant
 

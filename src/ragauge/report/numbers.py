@@ -7,12 +7,10 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ragauge.items._frontier import REFERENCES
-from ragauge.items.reuse._family import FLOOR
 from ragauge.rendering.style import method_style
 from ragauge.results import timing
 from ragauge.results.costs import cost, costs, offline_cycles, online_cycles, weight_bytes
-from ragauge.results.measures import quality, scored
+from ragauge.results.measures import FLOOR, REFERENCES, quality, scored
 from ragauge.results.reuse import servable
 from ragauge.results.runs import Runs, Variant
 from ragauge.results.stats import hypervolume, hypervolume_interval, resampled_means

@@ -10,6 +10,9 @@ from ragauge.results.costs import cost, critical_path_cycles, speedup
 from ragauge.results.runs import Runs, Variant
 from ragauge.results.stats import paired_test
 
+FLOOR = 0.1  # quality below which a reader is at the floor: differences tell nothing
+REFERENCES = ("oracle",)  # no method could know which documents are gold
+
 
 def quality(runs: Runs, variant: Variant, metric: str | None = None) -> Measure:
     """The mean of a metric over the questions; a failed question counts as wrong. Metric: the data set's primary."""

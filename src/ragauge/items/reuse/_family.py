@@ -7,7 +7,7 @@ from typing import Any
 
 from ragauge.results import timing
 from ragauge.results.cells import Measure
-from ragauge.results.measures import scored
+from ragauge.results.measures import FLOOR, scored
 from ragauge.results.reads import ANY, Answers, defaults, every
 from ragauge.results.runs import Runs, Variant
 from ragauge.results.runs import defaults as default_options
@@ -15,8 +15,6 @@ from ragauge.results.runs import defaults as default_options
 STORED = ("parallel_windows", "ape", "naive_reuse", "kv_link", "epic", "cache_blend", "prophet_kv", "parallel_experts")
 METHODS = ("naive", "prompt_cache", *STORED, "compressed", "long_llmlingua", "prefix_tree")
 RANKERS = ("bm25", "tfidf", "dense")
-REFERENCE = "oracle"
-FLOOR = 0.1  # quality of the plain prompt below which differences tell nothing
 AT_FLOOR = "nothing can be told here"
 
 # method -> the option that trades quality for time

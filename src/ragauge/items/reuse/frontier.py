@@ -19,18 +19,17 @@ from typing import Any
 
 from ragauge.items._frontier import (
     LIKELY,
-    REFERENCES,
     draw_steps,
     known,
     latencies,
     metric_name,
     on_frontier,
 )
-from ragauge.items.reuse._family import AT_FLOOR, KNOBS, RANKERS, REFERENCE, answers, belongs, curve, floor, knob
+from ragauge.items.reuse._family import AT_FLOOR, KNOBS, RANKERS, answers, belongs, curve, floor, knob
 from ragauge.rendering import panels, style
 from ragauge.rendering.style import Axes, Figure
 from ragauge.results.cells import Cell, Table, frame, noted
-from ragauge.results.measures import naive, quality
+from ragauge.results.measures import REFERENCES, naive, quality
 from ragauge.results.reads import Reads
 from ragauge.results.reuse import servable
 from ragauge.results.runs import Runs, Variant
@@ -38,7 +37,7 @@ from ragauge.results.runs import Runs, Variant
 KEYS = ("model", "dataset", "method", "variant", "curve", "knob", "value", "stored", "metric")
 CHANCE, FIRST = "frontier_probability", "first_token_s"
 
-READS = Reads(answers=answers(REFERENCE, *RANKERS), latency="any")
+READS = Reads(answers=answers(*REFERENCES, *RANKERS), latency="any")
 
 
 def table(runs: Runs) -> Table:
@@ -68,7 +67,7 @@ def draw(table: Table) -> Figure:
 
 
 def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
-    asked = [v for v in runs.of(dataset, model) if belongs(v, REFERENCE, *RANKERS)]
+    asked = [v for v in runs.of(dataset, model) if belongs(v, *REFERENCES, *RANKERS)]
     variants = [v for v in asked if len(v.failed) < len(v.records)]
     values: dict[str, set[str]] = defaultdict(set)
     for variant in variants:

@@ -17,11 +17,11 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from ragauge.items.reuse._family import AT_FLOOR, RANKERS, REFERENCE, answers, belongs, floor, sooner
+from ragauge.items.reuse._family import AT_FLOOR, RANKERS, answers, belongs, floor, sooner
 from ragauge.rendering import panels, style
 from ragauge.rendering.style import Axes, Figure
 from ragauge.results.cells import Cell, Table, frame, noted
-from ragauge.results.measures import difference, naive, quality
+from ragauge.results.measures import REFERENCES, difference, naive, quality
 from ragauge.results.reads import Reads
 from ragauge.results.runs import Runs, Variant
 
@@ -29,7 +29,7 @@ KEYS = ("model", "questions", "dataset", "method", "variant", "documents", "docu
 DRAWN = {"difference": "difference to the plain prompt", "first_token_speedup": "first token, times sooner"}
 ALIKE = 0.15  # relative difference up to which lengths, and amounts of text, count as the same
 
-READS = Reads(answers=answers(REFERENCE, *RANKERS))
+READS = Reads(answers=answers(*REFERENCES, *RANKERS))
 
 
 class Size(NamedTuple):
@@ -80,7 +80,7 @@ def _family(runs: Runs, model: str, name: str, labels: Sequence[str]) -> Iterato
         keys = {"questions": name, **size._asdict()}
         told = floor(runs, base)
         for variant in runs.of(label, model):
-            if not belongs(variant, REFERENCE, *RANKERS):
+            if not belongs(variant, *REFERENCES, *RANKERS):
                 continue
             own = variant.keys | keys
             yield Cell(own, "quality", noted(quality(runs, variant), told))
