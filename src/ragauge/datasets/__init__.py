@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import fields
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from ragauge import registry
-from ragauge.datasets._base import Dataset, Document, Example, Stretch
+from ragauge.datasets._base import Dataset, Document, Example, Fold, Stretch
 from ragauge.datasets._examples import read_examples, write_examples
 from ragauge.errors import UserError, unknown
 
@@ -26,6 +26,8 @@ def make(name: str, *, seed: int = 0, **options: Any) -> Dataset:
     for option in options:
         if option not in known:
             raise unknown("option", option, known, where=f"dataset {name}")
+    if options.get("fold", "all") not in get_args(Fold):
+        raise unknown("fold", str(options["fold"]), get_args(Fold), where=f"dataset {name}")
     return kind(seed=seed, **options)
 
 

@@ -9,10 +9,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from ragauge.errors import UserError
 from ragauge.io.jsonl import read_jsonl
+
+Fold = Literal["all", "tuning", "test"]
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,7 @@ class Dataset(ABC):
     hub: ClassVar[Mapping[str, Any]] = {}  # arguments of datasets.load_dataset that give the official records
 
     seed: int = 0  # of everything that the data set draws
+    fold: Fold = "all"  # which questions: `tuning`, a fifth of them, to choose options on; `test`, the others
 
     @property
     def name(self) -> str:
@@ -95,7 +98,13 @@ class Dataset(ABC):
             first = lines.setdefault(example.key, number)
             if first != number:
                 raise UserError(f"{place}: same question as line {first} (key {example.key!r})")
-            yield example
+            if self.fold == "all" or (self.fold == "tuning") == is_for_tuning(example.key):
+                yield example
+
+
+def is_for_tuning(key: str) -> bool:
+    """Whether a question is among the fifth to choose options on: by a hash of its key alone, in any file and order."""
+    return hashlib.sha256(f"fold {key}".encode()).digest()[0] % 5 == 0
 
 
 def out_of_reach(name: str, source: str, reason: object) -> UserError:

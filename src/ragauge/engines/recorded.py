@@ -116,8 +116,8 @@ class RecordedEngine(ABC):
         self._check(cache, rows, asked)
         again = [slot for row in rows for slot in row.again]
         cache.reserve(sum(len(r.ids) for r in rows) - len(again))
-        for slot in again:
-            cache.forget(Span(slot, slot + 1))
+        if again:  # one span: forgetting thousands of slots one by one would be quadratic
+            cache.forget(Span(min(again), max(again) + 1))
         call = _call(rows, asked)
         if self.documents and asked.offline and asked.spans_alone and all(r.slots is None for r in rows):
             return self._extend_stored(self.documents, cache, rows, asked, call)

@@ -1,0 +1,95 @@
+"""What keeps comparisons of reuse fair, and what is refused before anything runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragauge import datasets, methods
+from ragauge.engines import Span
+from ragauge.errors import UserError
+from ragauge.experiment.schema import load
+from ragauge.items.reuse._family import KNOBS
+from ragauge.methods._base import plain_row
+from ragauge.methods._compression import Press
+from ragauge.methods._compressors import COMPRESSORS, Context
+from tiny_checkpoint import write_questions
+from tiny_models import LLAMA, tiny_lm, tiny_prompt
+
+
+def keys(path: Path, fold: str) -> list[str]:
+    return [example.key for example in datasets.load("nq_open", data=path, fold=fold)]
+
+
+def test_options_are_chosen_on_other_questions_than_the_tests(tmp_path: Path) -> None:
+    path = write_questions(tmp_path / "questions.jsonl", 60)
+    tuning, test, everything = (keys(path, fold) for fold in ("tuning", "test", "all"))
+    assert not {*tuning} & {*test}
+    assert {*tuning, *test} == {*everything}
+    assert 0.1 < len(tuning) / 60 < 0.35
+    assert [key for key in everything if key in tuning] == tuning  # in the order of the file
+
+
+def test_an_unknown_fold_is_refused() -> None:
+    with pytest.raises(UserError, match=r"unknown fold 'tests'; did you mean 'test'\?"):
+        datasets.make("nq_open", fold="tests")
+
+
+@pytest.mark.parametrize("name", ["reuse", "reference_reuse"])
+def test_knobs_that_are_compared_are_run_on_both_folds(name: str, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(root)
+    if not Path("../shared/data/nq_open").exists():
+        pytest.skip("the official files are not here")
+    config = load(Path(f"configs/{name}.yaml"))
+    folds = {label: entry.options.get("fold") for label, entry in config.datasets.items() if "nq_open" in label}
+    assert folds.pop("nq_open_tuning") == "tuning"
+    assert set(folds.values()) == {"test"}
+    swept = {job.variant for job in config.answers() if job.dataset == "nq_open_tuning"}
+    ours = {variant.method for variant in map(config.methods.__getitem__, swept)}
+    assert {"superposition", "epic", "cache_blend", "prophet_kv", "compressed", "long_llmlingua"} <= ours & set(KNOBS)
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        ("superposition", {"top_k": 0}),
+        ("bm25", {"top_k": 0}),
+        ("epic", {"tokens": -1}),
+        ("cache_blend", {"recompute": 1.5}),
+        ("prophet_kv", {"recompute": -0.1}),
+        ("prophet_kv", {"neighbours": -1}),
+        ("compressed", {"ratio": 1}),  # would leave no token
+        ("compressed", {"ratio": -0.1}),
+        ("long_llmlingua", {"rate": 0}),
+        ("ape", {"temperature": 0}),
+        ("ape", {"scale": -1}),
+        ("parallel_windows", {"windows": 0}),
+        ("prefix_tree", {"store_gb": 0}),
+    ],
+)
+def test_a_knob_out_of_range_is_one_line(method: str, options: dict[str, Any]) -> None:
+    [name] = options
+    with pytest.raises(UserError) as caught:
+        methods.make(method, where="methods.x", **options)
+    assert f"methods.x.{name}" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_compressor_leaves_a_token_of_the_shortest_document() -> None:
+    lm, ids = tiny_lm(LLAMA), tiny_prompt([2]).documents[0]
+    cache = lm.new_cache(len(ids))
+    lm.extend(cache, [plain_row(ids)], stage="documents")
+    kept = Press(lm, COMPRESSORS["knorm"], 0.99).keep(
+        Context(lm, cache, Span(0, 2), ids, offline=True), COMPRESSORS["knorm"]()
+    )
+    assert kept.length == 1
+
+
+def test_documents_beyond_the_context_are_one_line() -> None:
+    lm, prompt = tiny_lm(LLAMA), tiny_prompt([LLAMA.max_context + 1, 5])
+    for name in ("naive_reuse", "epic", "cache_blend", "prophet_kv", "prompt_cache"):
+        with pytest.raises(UserError, match="the model's context is") as caught:
+            methods.make(name).prepare(lm, prompt)
+        assert "\n" not in str(caught.value)
