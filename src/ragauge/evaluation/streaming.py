@@ -24,7 +24,7 @@ from ragauge.engines import LM, Limits
 from ragauge.engines.store import DocumentStore, MemoryStore
 from ragauge.errors import UserError
 from ragauge.evaluation.inputs import Questions
-from ragauge.evaluation.loading import opened, sorted_out
+from ragauge.evaluation.under_load import opened, sorted_out
 from ragauge.experiment.schema import Model
 from ragauge.io.progress import bar
 from ragauge.methods import Method
