@@ -1,6 +1,7 @@
 # make        set everything up in .venv, run the whole default experiment, render reports/default/
 # make test   set everything up, run the tests
 # make smoke  the same experiment at its smallest
+# make miniature  the papers' own experiments with tiny models: every kind of cell once, in minutes
 # make cluster  the same on a Slurm of one node, which it starts (Debian, as root); jobs and Snakemake are killed
 # make check  lint, format, types, workflow
 # make audit  look the installed packages up in the database of known vulnerabilities
@@ -21,7 +22,7 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export PYTHONUNBUFFERED := 1
 export PYTHONDONTWRITEBYTECODE := # where the environment has it, every job would compile the package again
 
-.PHONY: default setup test smoke cluster check audit format schema clean
+.PHONY: default setup test smoke miniature cluster check audit format schema clean
 .DEFAULT_GOAL := default
 
 default: $(READY)
@@ -41,6 +42,9 @@ test: $(READY)
 
 smoke: $(READY)
 	snakemake --cores $(CORES) --configfile configs/smoke.yaml
+
+miniature: $(READY)
+	PYTHONPATH=tests$${PYTHONPATH:+:$$PYTHONPATH} python -m miniature.run
 
 cluster: smoke
 	RAGAUGE_CLUSTER=1 python -m pytest -q tests/cluster
@@ -64,4 +68,4 @@ schema: $(READY)
 	python -m ragauge.experiment.schema workflow/schemas/config.schema.json
 
 clean:
-	rm -rf results/default results/smoke reports/default reports/smoke logs resources .snakemake
+	rm -rf results/{default,smoke,miniature} reports/{default,smoke,miniature} logs resources .snakemake

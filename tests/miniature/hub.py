@@ -1,0 +1,388 @@
+"""Every model and encoder of configs/paper.yaml as its hub has it, but small and random.
+
+Same configuration class and keys, same names and number types of tensors, same files (safetensors, or shards of
+`pytorch_model.bin`), tokenizers of the same class with the same special tokens. Thinned are layers, widths, heads, and
+the vocabularies of BLOOM, MPT and SmolLM2; Llama's has its 32,000 rows, LongLoRA's one more. They stand in the cache
+of `huggingface_hub`, from which the program takes them without a network (`HF_HUB_OFFLINE`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from miniature import vocabularies
+from miniature.vocabularies import LLAMA_ROWS
+
+WIDTH, HEADS, LAYERS, INNER = 64, 4, 2, 96
+Shapes = dict[str, tuple[int, ...]]
+
+
+def write_all(home: Path, hub: Path) -> None:
+    """Fill the cache of the hub (`$HF_HUB_CACHE`), and `$RAGAUGE_HOME` with the one encoder that a wheel has."""
+    llama = {"max_position_embeddings": 4096}
+    _llama(hub, "meta-llama/Llama-2-7b-hf", llama, fast=True)
+    _llama(hub, "meta-llama/Llama-2-7b-chat-hf", llama, fast=True, template=True)
+    long = {**llama, "max_sequence_length": 16384, "pad_token_id": 0, "rope_scaling": _linear(4.0)}
+    _llama(hub, "lmsys/vicuna-7b-v1.5-16k", long, shards=2)
+    _llama(hub, "lmsys/longchat-7b-v1.5-32k", {**llama, "pad_token_id": 0, "rope_scaling": _linear(8.0)}, shards=2)
+    alpaca = {**llama, "vocab_size": LLAMA_ROWS + 1, "rope_scaling": _linear(8.0)}
+    _llama(hub, "Yukang/LongAlpaca-7B", alpaca, shards=2, pad=True)
+    for number, name in enumerate(("bloomz-3b", "bloomz-7b1")):
+        _bloom(hub, f"bigscience/{name}", seed=number)
+    _mpt(hub, "mosaicml/mpt-7b-instruct")
+    _openelm(hub, "apple/OpenELM-3B-Instruct")
+    _smollm2(hub, "HuggingFaceTB/SmolLM2-360M")
+    _encoder(snapshot(hub, "facebook/contriever"), normalised=None, binary=True)
+    _encoder(snapshot(hub, "BAAI/bge-large-en-v1.5"), pooling="cls")
+    _encoder(snapshot(hub, "BAAI/llm-embedder"), pooling="cls")
+    _encoder(snapshot(hub, "sentence-transformers/msmarco-bert-base-dot-v5"), normalised=False)
+    _wheel(home)
+
+
+def _linear(factor: float) -> dict[str, Any]:
+    return {"factor": factor, "type": "linear"}
+
+
+def snapshot(hub: Path, repository: str) -> Path:
+    """The folder of a repository's one commit."""
+    root = hub / f"models--{repository.replace('/', '--')}"
+    commit = hashlib.sha1(repository.encode()).hexdigest()
+    for folder in (root / "refs", root / "snapshots" / commit):
+        folder.mkdir(parents=True, exist_ok=True)
+    (root / "refs" / "main").write_text(commit)
+    return root / "snapshots" / commit
+
+
+def _llama(
+    hub: Path,
+    repository: str,
+    changes: Mapping[str, Any],
+    *,
+    shards: int = 0,
+    fast: bool = False,
+    pad: bool = False,
+    template: bool = False,
+) -> None:
+    """Llama 2 and its kin; `shards` of pytorch_model.bin, or safetensors."""
+    folder = snapshot(hub, repository)
+    config = {
+        "architectures": ["LlamaForCausalLM"],
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "hidden_act": "silu",
+        "hidden_size": WIDTH,
+        "initializer_range": 0.02,
+        "intermediate_size": INNER,
+        "model_type": "llama",
+        "num_attention_heads": HEADS,
+        "num_hidden_layers": LAYERS,
+        "num_key_value_heads": HEADS,
+        "pretraining_tp": 1,
+        "rms_norm_eps": 1e-05,
+        "rope_scaling": None,
+        "tie_word_embeddings": False,
+        "torch_dtype": "float16",
+        "transformers_version": "4.31.0",
+        "use_cache": True,
+        "vocab_size": LLAMA_ROWS,
+        **changes,
+    }
+    _write(folder, config, _llama_shapes(config["vocab_size"], HEADS), "float16", repository, shards)
+    vocabularies.write_llama(folder, fast=fast, pad=pad, template=template)
+
+
+def _llama_shapes(vocab: int, kv_heads: int, tied: bool = False) -> Shapes:
+    kv = kv_heads * WIDTH // HEADS
+    shapes: Shapes = {"model.embed_tokens.weight": (vocab, WIDTH), "model.norm.weight": (WIDTH,)}
+    for i in range(LAYERS):
+        at = f"model.layers.{i}"
+        shapes |= {f"{at}.self_attn.{name}_proj.weight": (WIDTH, WIDTH) for name in "qo"}
+        shapes |= {f"{at}.self_attn.{name}_proj.weight": (kv, WIDTH) for name in "kv"}
+        shapes |= {f"{at}.mlp.{name}_proj.weight": (INNER, WIDTH) for name in ("gate", "up")}
+        shapes |= {f"{at}.mlp.down_proj.weight": (WIDTH, INNER)}
+        shapes |= {f"{at}.{name}_layernorm.weight": (WIDTH,) for name in ("input", "post_attention")}
+    return shapes if tied else shapes | {"lm_head.weight": (vocab, WIDTH)}
+
+
+def _smollm2(hub: Path, repository: str) -> None:
+    folder = snapshot(hub, repository)
+    end = "<|endoftext|>"
+    special = {"bos_token": end, "eos_token": end, "unk_token": end}
+    vocab = vocabularies.write_bytewise(folder, special, "GPT2Tokenizer", add_prefix_space=False)
+    config = {
+        "architectures": ["LlamaForCausalLM"],
+        "attention_bias": False,
+        "bos_token_id": 0,
+        "eos_token_id": 0,
+        "hidden_act": "silu",
+        "hidden_size": WIDTH,
+        "initializer_range": 0.02,
+        "intermediate_size": INNER,
+        "max_position_embeddings": 8192,
+        "model_type": "llama",
+        "num_attention_heads": HEADS,
+        "num_hidden_layers": LAYERS,
+        "num_key_value_heads": HEADS // 2,
+        "rms_norm_eps": 1e-05,
+        "rope_interleaved": False,
+        "rope_scaling": None,
+        "rope_theta": 100000,
+        "tie_word_embeddings": True,
+        "torch_dtype": "bfloat16",
+        "use_cache": True,
+        "vocab_size": vocab,
+    }
+    _write(folder, config, _llama_shapes(vocab, HEADS // 2, tied=True), "bfloat16", repository)
+
+
+def _bloom(hub: Path, repository: str, seed: int) -> None:
+    folder = snapshot(hub, repository)
+    special = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}
+    vocab = vocabularies.write_bytewise(folder, special, "BloomTokenizerFast", add_prefix_space=False) + 200
+    config = {
+        "apply_residual_connection_post_layernorm": False,
+        "architectures": ["BloomForCausalLM"],
+        "attention_dropout": 0.0,
+        "attention_softmax_in_fp32": True,
+        "bias_dropout_fusion": True,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "hidden_dropout": 0.0,
+        "initializer_range": 0.02,
+        "layer_norm_epsilon": 1e-05,
+        "masked_softmax_fusion": True,
+        "model_type": "bloom",
+        "n_embed": WIDTH,
+        "n_head": HEADS,
+        "n_inner": None,
+        "n_layer": LAYERS + seed,
+        "num_attention_heads": HEADS,
+        "offset_alibi": 100,
+        "pad_token_id": 3,
+        "pretraining_tp": 4,
+        "seq_length": 2048,
+        "skip_bias_add": True,
+        "skip_bias_add_qkv": False,
+        "transformers_version": "4.20.0",
+        "unk_token_id": 0,
+        "use_cache": True,
+        "vocab_size": vocab,
+    }
+    shapes: Shapes = {"word_embeddings.weight": (vocab, WIDTH)}
+    for norm in ("word_embeddings_layernorm", "ln_f"):
+        shapes |= _with_bias(norm, (WIDTH,))
+    for i in range(LAYERS + seed):
+        for norm in ("input_layernorm", "post_attention_layernorm"):
+            shapes |= _with_bias(f"h.{i}.{norm}", (WIDTH,))
+        shapes |= _with_bias(f"h.{i}.self_attention.query_key_value", (3 * WIDTH, WIDTH))
+        shapes |= _with_bias(f"h.{i}.self_attention.dense", (WIDTH, WIDTH))
+        shapes |= _with_bias(f"h.{i}.mlp.dense_h_to_4h", (4 * WIDTH, WIDTH))
+        shapes |= _with_bias(f"h.{i}.mlp.dense_4h_to_h", (WIDTH, 4 * WIDTH))
+    _write(folder, config, {f"transformer.{name}": shape for name, shape in shapes.items()}, "float16", repository)
+
+
+def _with_bias(name: str, shape: tuple[int, ...]) -> Shapes:
+    return {f"{name}.weight": shape, f"{name}.bias": shape[:1]}
+
+
+def _mpt(hub: Path, repository: str) -> None:
+    folder = snapshot(hub, repository)
+    end = "<|endoftext|>"
+    special = {"bos_token": end, "eos_token": end, "unk_token": end}
+    vocab = vocabularies.write_bytewise(folder, special, "GPTNeoXTokenizer", add_prefix_space=False) + 100
+    config = {
+        "architectures": ["MPTForCausalLM"],
+        "attn_config": {
+            "alibi": True,
+            "alibi_bias_max": 8,
+            "attn_impl": "torch",
+            "attn_pdrop": 0,
+            "attn_type": "multihead_attention",
+            "attn_uses_sequence_id": False,
+            "clip_qkv": None,
+            "prefix_lm": False,
+            "qk_ln": False,
+            "softmax_scale": None,
+        },
+        "auto_map": {"AutoModelForCausalLM": "modeling_mpt.MPTForCausalLM"},
+        "d_model": WIDTH,
+        "emb_pdrop": 0,
+        "embedding_fraction": 1.0,
+        "expansion_ratio": 4,
+        "init_device": "cpu",
+        "learned_pos_emb": True,
+        "logit_scale": None,
+        "max_seq_len": 2048,
+        "model_type": "mpt",
+        "n_heads": HEADS,
+        "n_layers": LAYERS,
+        "no_bias": True,
+        "norm_type": "low_precision_layernorm",
+        "resid_pdrop": 0,
+        "tokenizer_name": "EleutherAI/gpt-neox-20b",
+        "torch_dtype": "bfloat16",
+        "use_cache": False,
+        "verbose": 0,
+        "vocab_size": vocab,
+    }
+    shapes: Shapes = {"transformer.wte.weight": (vocab, WIDTH), "transformer.norm_f.weight": (WIDTH,)}
+    for i in range(LAYERS):
+        at = f"transformer.blocks.{i}"
+        shapes |= {f"{at}.norm_1.weight": (WIDTH,), f"{at}.norm_2.weight": (WIDTH,)}
+        shapes |= {f"{at}.attn.Wqkv.weight": (3 * WIDTH, WIDTH), f"{at}.attn.out_proj.weight": (WIDTH, WIDTH)}
+        shapes |= {f"{at}.ffn.up_proj.weight": (4 * WIDTH, WIDTH), f"{at}.ffn.down_proj.weight": (WIDTH, 4 * WIDTH)}
+    _write(folder, config, shapes, "bfloat16", repository, shards=2)
+
+
+def _openelm(hub: Path, repository: str) -> None:
+    """No tokenizer: it is Llama 2's."""
+    heads, kv_heads, head_dim, multipliers = (2, 4), (1, 2), 16, (0.5, 1.5)
+    config = {
+        "activation_fn_name": "swish",
+        "architectures": ["OpenELMForCausalLM"],
+        "auto_map": {"AutoModelForCausalLM": "modeling_openelm.OpenELMForCausalLM"},
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "ffn_dim_divisor": 32,
+        "ffn_multipliers": multipliers,
+        "ffn_with_glu": True,
+        "head_dim": head_dim,
+        "initializer_range": 0.02,
+        "max_context_length": 2048,
+        "model_dim": WIDTH,
+        "model_type": "openelm",
+        "normalization_layer_name": "rms_norm",
+        "normalize_qk_projections": True,
+        "num_gqa_groups": 2,
+        "num_kv_heads": kv_heads,
+        "num_query_heads": heads,
+        "num_transformer_layers": len(heads),
+        "qkv_multipliers": [0.5, 1.0],
+        "rope_freq_constant": 10000,
+        "rope_max_length": 4096,
+        "share_input_output_layers": True,
+        "torch_dtype": "bfloat16",
+        "use_cache": True,
+        "vocab_size": LLAMA_ROWS,
+    }
+    shapes: Shapes = {"transformer.token_embeddings.weight": (LLAMA_ROWS, WIDTH), "transformer.norm.weight": (WIDTH,)}
+    for i, (queries, kv, multiplier) in enumerate(zip(heads, kv_heads, multipliers, strict=True)):
+        at, inner = f"transformer.layers.{i}", int(multiplier * WIDTH)
+        shapes |= {f"{at}.{name}_norm.weight": (WIDTH,) for name in ("attn", "ffn")}
+        shapes |= {f"{at}.attn.{name}_norm.weight": (head_dim,) for name in "qk"}
+        shapes |= {f"{at}.attn.qkv_proj.weight": ((queries + 2 * kv) * head_dim, WIDTH)}
+        shapes |= {f"{at}.attn.out_proj.weight": (WIDTH, queries * head_dim)}
+        shapes |= {f"{at}.ffn.proj_1.weight": (2 * inner, WIDTH), f"{at}.ffn.proj_2.weight": (WIDTH, inner)}
+    _write(snapshot(hub, repository), config, shapes, "bfloat16", repository)
+
+
+def _encoder(
+    folder: Path, pooling: str = "mean", normalised: bool | None = True, binary: bool = False, width: int = WIDTH
+) -> None:
+    """A BERT; `normalised` None is a checkpoint of transformers, which says nothing of its pooling."""
+    vocab = vocabularies.write_wordpiece(folder)
+    config = {
+        "architectures": ["BertModel"],
+        "attention_probs_dropout_prob": 0.1,
+        "hidden_act": "gelu",
+        "hidden_dropout_prob": 0.1,
+        "hidden_size": width,
+        "initializer_range": 0.02,
+        "intermediate_size": 2 * width,
+        "layer_norm_eps": 1e-12,
+        "max_position_embeddings": 512,
+        "model_type": "bert",
+        "num_attention_heads": HEADS,
+        "num_hidden_layers": LAYERS,
+        "pad_token_id": 0,
+        "position_embedding_type": "absolute",
+        "torch_dtype": "float32",
+        "type_vocab_size": 2,
+        "vocab_size": vocab,
+    }
+    _write(folder, config, _bert_shapes(vocab, width), "float32", f"{pooling}{normalised}", shards=int(binary))
+    if normalised is not None:
+        _modules(folder, pooling, normalised, width)
+
+
+def _bert_shapes(vocab: int, width: int) -> Shapes:
+    rows = {"word": vocab, "position": 512, "token_type": 2}
+    shapes: Shapes = {f"embeddings.{name}_embeddings.weight": (count, width) for name, count in rows.items()}
+    shapes |= _with_bias("embeddings.LayerNorm", (width,)) | _with_bias("pooler.dense", (width, width))
+    for i in range(LAYERS):
+        at = f"encoder.layer.{i}"
+        for name in ("self.query", "self.key", "self.value", "output.dense"):
+            shapes |= _with_bias(f"{at}.attention.{name}", (width, width))
+        shapes |= _with_bias(f"{at}.intermediate.dense", (2 * width, width))
+        shapes |= _with_bias(f"{at}.output.dense", (width, 2 * width))
+        for name in ("attention.output", "output"):
+            shapes |= _with_bias(f"{at}.{name}.LayerNorm", (width,))
+    return shapes
+
+
+def _modules(folder: Path, pooling: str, normalised: bool, width: int) -> None:
+    """What sentence-transformers keeps beside a BERT."""
+    parts = ["Transformer", "Pooling", *(["Normalize"] if normalised else [])]
+    modules = [
+        {"idx": i, "name": str(i), "path": f"{i}_{part}" if i else "", "type": f"sentence_transformers.models.{part}"}
+        for i, part in enumerate(parts)
+    ]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 512, "do_lower_case": False}))
+    (folder / "1_Pooling").mkdir(exist_ok=True)
+    modes = {f"pooling_mode_{mode}": mode.startswith(pooling) for mode in ("cls_token", "mean_tokens", "max_tokens")}
+    settings = {"word_embedding_dimension": width, **modes, "pooling_mode_mean_sqrt_len_tokens": False}
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps(settings))
+
+
+def _wheel(home: Path) -> None:
+    """all-MiniLM-L6-v2 where the wheel's files would be unpacked to."""
+    from ragauge.assets.catalog import entries
+    from ragauge.assets.store import Store
+
+    store, entry = Store(home, progress=False), entries()["minilm"]
+    requirement = entry.source.removeprefix("pypi:")
+
+    def make(folder: Path) -> dict[str, Any]:
+        (folder / str(entry.use)).mkdir(parents=True)
+        _encoder(folder / str(entry.use))
+        return {"source": entry.source}
+
+    store.build(store.folder("pypi", requirement, entry.sha256, list(entry.members)), make)
+
+
+def _write(folder: Path, config: Mapping[str, Any], shapes: Shapes, dtype: str, seed: str, shards: int = 0) -> None:
+    """`config.json` and random weights: one safetensors file, or `shards` files of torch's own kind."""
+    import torch
+    from safetensors.torch import save_file
+
+    (folder / "config.json").write_text(json.dumps(config, indent=2))
+    generator = torch.Generator().manual_seed(int(hashlib.sha256(seed.encode()).hexdigest()[:8], 16))
+    tensors = {}
+    for name, shape in shapes.items():
+        drawn = torch.randn(shape, generator=generator) * (0.1 if len(shape) > 1 else 0.02)
+        tensors[name] = (drawn + (len(shape) == 1 and name.endswith("weight"))).to(getattr(torch, dtype))
+    if not shards:
+        save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    elif shards == 1:
+        torch.save(tensors, folder / "pytorch_model.bin")
+    else:
+        _save_shards(folder, tensors, shards)
+
+
+def _save_shards(folder: Path, tensors: Mapping[str, Any], shards: int) -> None:
+    import torch
+
+    names, places = sorted(tensors), {}
+    for number in range(shards):
+        file = f"pytorch_model-{number + 1:05d}-of-{shards:05d}.bin"
+        part = {name: tensors[name] for name in names[number::shards]}
+        torch.save(part, folder / file)
+        places |= dict.fromkeys(part, file)
+    size = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+    index = {"metadata": {"total_size": size}, "weight_map": places}
+    (folder / "pytorch_model.bin.index.json").write_text(json.dumps(index))

@@ -1,0 +1,83 @@
+"""The kinds of cells that an experiment plans: what of it differs by more than a number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ragauge.experiment.schema import Config, Variant, parse
+
+Kind = tuple[Any, ...]
+
+
+def laid_over(files: Sequence[Path]) -> dict[str, Any]:
+    """Configurations one over the other as Snakemake merges them: mappings by their keys, all else as a whole."""
+    merged: dict[str, Any] = {}
+    for file in files:
+        merged = _merged(merged, yaml.safe_load(file.read_text(encoding="utf-8")))
+    return merged
+
+
+def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    both = {key: _merged(below[key], above[key]) for key in below.keys() & above if isinstance(below[key], dict)}
+    return {**below, **above, **both}
+
+
+def planned(*files: Path) -> Config:
+    """The experiment of a configuration under its overlays."""
+    return parse(laid_over(files), str(files[-1]))
+
+
+def kinds(config: Config) -> set[Kind]:
+    """Every kind of cell, the sections of the configuration first."""
+    return {*_answers(config), *_timed(config), *_trained(config), *_retrieved(config), *_pipelines(config)} | {
+        ("item", name) for name in config.item_names()
+    }
+
+
+def _answers(config: Config) -> Iterator[Kind]:
+    judged = set(config.judged())
+    for job in config.answers():
+        variant, model = config.methods[job.variant], config.models[job.model]
+        source = model.training or model.source  # that of a trained model is a folder of the run
+        yield "answers", job.model, model.finder, source, job.dataset, _method(variant)
+        if job in judged:
+            yield "judged", job.model, job.dataset, _method(variant)
+
+
+def _method(variant: Variant) -> Kind:
+    """A method and its options; of those that are swept as numbers, that they are set."""
+    options = {key: None if type(value) in (int, float) else value for key, value in variant.params.items()}
+    return variant.method, *sorted((key, str(value)) for key, value in options.items())
+
+
+def _timed(config: Config) -> Iterator[Kind]:
+    for dataset, model in config.timed():
+        protocol = config.protocol(dataset)
+        for name in protocol.methods if protocol else ():
+            yield "timed", dataset, model, _method(config.methods[name])
+
+
+def _trained(config: Config) -> Iterator[Kind]:
+    for label, training in config.training.items():
+        yield "training", label, training.model, training.writer, training.engine, training.processes > 1
+
+
+def _retrieved(config: Config) -> Iterator[Kind]:
+    for label, database in config.databases.items():
+        yield "database", label, database.encoder, database.engine, database.tokenizer, database.evaluation
+        for name, index in database.indexes.items():
+            yield "index", label, name, index.type, index.near_duplicates, index.shards is None
+    for label, staleness in config.staleness.items():
+        yield "staleness", label, staleness.database, staleness.index, staleness.encoder, staleness.engine
+
+
+def _pipelines(config: Config) -> Iterator[Kind]:
+    for pipeline in config.pipelines.values():
+        effort = "hide" if pipeline.hides else pipeline.nprobe is not None
+        database = config.pipeline_database(pipeline), pipeline.index
+        reading = pipeline.form, pipeline.engine, pipeline.exclude, pipeline.retrofit_minutes is not None
+        yield "pipeline", *database, pipeline.task, pipeline.schedule, effort, pipeline.interval < 64, *reading

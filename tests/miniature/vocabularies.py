@@ -1,0 +1,154 @@
+"""Tokenizers of the classes that the papers' checkpoints ship, whose vocabularies know the words of `texts`."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from miniature.texts import WORDS
+
+LLAMA_ROWS = 32_000
+SPACE = "\u2581"
+NORMAL, UNKNOWN, CONTROL, BYTE = 1, 2, 3, 6  # the types of a SentencePiece
+LLAMA_SPECIAL = ("<unk>", "<s>", "</s>")
+LLAMA_CHAT = (
+    "{{ bos_token }}{% for m in messages %}{% if m['role'] == 'user' %}[INST] {{ m['content'] }} [/INST]"
+    "{% else %} {{ m['content'] }} {{ eos_token }}{% endif %}{% endfor %}"
+)
+
+
+def _prefixes(mark: str) -> Iterator[str]:
+    """Every prefix of every word after a space, so that pairwise merges reach the word."""
+    yield from dict.fromkeys(
+        mark + form[:stop] for word in WORDS for form in (word, word.capitalize()) for stop in range(1, len(form) + 1)
+    )
+
+
+def llama_pieces() -> list[tuple[str, float, int]]:
+    """Llama's 32,000 pieces: three special ones, bytes, words by their prefixes, letters, and rare signs to the end."""
+    letters = dict.fromkeys(SPACE + "".join(map(chr, range(33, 127))))
+    pieces = [("<unk>", 0.0, UNKNOWN), ("<s>", 0.0, CONTROL), ("</s>", 0.0, CONTROL)]
+    pieces += [(f"<0x{byte:02X}>", 0.0, BYTE) for byte in range(256)]
+    known = [*(p for p in _prefixes(SPACE)), *letters]
+    rare = [chr(code) for code in range(0x4E00, 0x4E00 + LLAMA_ROWS - len(pieces) - len(known))]
+    return pieces + [(piece, -float(rank), NORMAL) for rank, piece in enumerate([*known, *rare])]
+
+
+def write_sentencepiece(path: Path) -> None:
+    """A `tokenizer.model` as SentencePiece writes it: a protobuf of pieces and of how the model was trained."""
+    pieces = b"".join(_message(1, _piece(*piece)) for piece in llama_pieces())
+    trainer = _number(3, 2) + _number(4, LLAMA_ROWS) + _number(35, 1)  # byte-pair encoding, its size, byte fallback
+    trainer += _number(40, 0) + _number(41, 1) + _number(42, 2) + _number(43, (1 << 64) - 1)  # unk, bos, eos, no pad
+    normalizer = _message(1, b"identity") + _number(3, 1) + _number(4, 0) + _number(5, 1)
+    path.write_bytes(pieces + _message(2, trainer) + _message(3, normalizer))
+
+
+def _piece(text: str, score: float, kind: int) -> bytes:
+    return _message(1, text.encode()) + b"\x15" + struct.pack("<f", score) + _number(3, kind)
+
+
+def _message(field: int, content: bytes) -> bytes:
+    return _varint(field << 3 | 2) + _varint(len(content)) + content
+
+
+def _number(field: int, value: int) -> bytes:
+    return _varint(field << 3) + _varint(value)
+
+
+def _varint(value: int) -> bytes:
+    found = bytearray()
+    while value > 127:
+        found.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*found, value])
+
+
+def write_llama(folder: Path, *, fast: bool, pad: bool = False, template: bool = False) -> None:
+    """Llama's tokenizer: `tokenizer.model`; `fast` adds tokenizer.json, `pad` LongLoRA's [PAD], `template` a chat."""
+    write_sentencepiece(folder / "tokenizer.model")
+    if fast:
+        _llama_fast().save(str(folder / "tokenizer.json"))
+    settings: dict[str, Any] = {
+        "tokenizer_class": "LlamaTokenizer",
+        "bos_token": "<s>",
+        "eos_token": "</s>",
+        "unk_token": "<unk>",
+        "add_bos_token": True,
+        "add_eos_token": False,
+        "legacy": False,
+        "clean_up_tokenization_spaces": False,
+        "model_max_length": 1000000000000000019884624838656,
+    }
+    special = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+    if pad:
+        _json(folder / "added_tokens.json", {"[PAD]": LLAMA_ROWS})
+        settings["pad_token"] = special["pad_token"] = "[PAD]"
+    if template:
+        settings["chat_template"] = LLAMA_CHAT
+    _json(folder / "tokenizer_config.json", settings)
+    _json(folder / "special_tokens_map.json", special)
+
+
+def _llama_fast() -> Any:
+    from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, processors
+
+    pieces = [text for text, _, _ in llama_pieces()]
+    ids = {text: i for i, text in enumerate(pieces)}
+    made = Tokenizer(
+        models.BPE(vocab=ids, merges=_merges(pieces), unk_token="<unk>", fuse_unk=True, byte_fallback=True)
+    )
+    made.normalizer = normalizers.Sequence([normalizers.Prepend(SPACE), normalizers.Replace(" ", SPACE)])
+    made.decoder = decoders.Sequence(
+        [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    made.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
+    made.add_special_tokens([AddedToken(name, special=True, normalized=False) for name in LLAMA_SPECIAL])
+    return made
+
+
+def _merges(pieces: list[str]) -> list[tuple[str, str]]:
+    """Each longer piece from its prefix and its last letter, the pieces in their order."""
+    known = set(pieces)
+    longer = [p for p in pieces if len(p) > 1 and not p.startswith("<")]
+    return [(p[:-1], p[-1]) for p in longer if p[:-1] in known and p[-1] in known]
+
+
+def write_bytewise(folder: Path, special: dict[str, str], tokenizer_class: str, **settings: Any) -> int:
+    """A byte-level BPE as BLOOM, GPT-NeoX and SmolLM2 have it; `special` stands first. Returns its length."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+    first = list(dict.fromkeys(special.values()))
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    words = [piece for piece in _prefixes("\u0120") if len(piece) > 1]
+    pieces = [*first, *letters, *words]
+    made = Tokenizer(models.BPE(vocab={piece: i for i, piece in enumerate(pieces)}, merges=_merges(pieces)))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    made.add_special_tokens([AddedToken(name, special=True, normalized=False) for name in first])
+    made.save(str(folder / "tokenizer.json"))
+    _json(folder / "tokenizer_config.json", {"tokenizer_class": tokenizer_class, **special, **settings})
+    _json(folder / "special_tokens_map.json", special)
+    return len(pieces)
+
+
+def write_wordpiece(folder: Path) -> int:
+    """BERT's uncased word pieces: `vocab.txt` and tokenizer.json. Returns their number."""
+    from tokenizers import BertWordPieceTokenizer
+
+    letters = [chr(code) for code in range(33, 127) if not chr(code).isupper()]
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{letter}" for letter in letters)]
+    pieces = list(dict.fromkeys([*pieces, *WORDS]))
+    (folder / "vocab.txt").write_text("\n".join(pieces) + "\n", encoding="utf-8")
+    BertWordPieceTokenizer(str(folder / "vocab.txt"), lowercase=True).save(str(folder / "tokenizer.json"))
+    special = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
+    settings = {"tokenizer_class": "BertTokenizer", "do_lower_case": True, "model_max_length": 512}
+    _json(folder / "tokenizer_config.json", {**settings, **special})
+    _json(folder / "special_tokens_map.json", special)
+    return len(pieces)
+
+
+def _json(path: Path, content: Any) -> None:
+    path.write_text(json.dumps(content, indent=2), encoding="utf-8")

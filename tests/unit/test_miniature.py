@@ -1,0 +1,121 @@
+"""The miniature leaves out no kind of the papers' plan, its models stand as on their hubs, and its check can fail."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from miniature import check, hub, run
+from miniature.kinds import kinds, planned
+from ragauge.assets.tokenizer import load_tokenizer
+from ragauge.experiment.schema import Config, parse
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+PAPER, OVERLAY = CONFIGS / "paper.yaml", CONFIGS / "miniature.yaml"
+
+
+def test_the_overlay_leaves_out_no_kind() -> None:
+    full, thinned = kinds(planned(PAPER)), kinds(planned(PAPER, OVERLAY))
+    assert not full - thinned
+    assert len(list(planned(PAPER, OVERLAY).pipelines)) < len(list(planned(PAPER).pipelines)) / 2
+
+
+def test_a_kind_that_is_left_out_is_found(tmp_path: Path) -> None:
+    overlay = tmp_path / "overlay.yaml"
+    changes = {"staleness": {"c4": {"encoder": "minilm"}}, "pipelines": {"timed_c4_none": {"schedule": "random"}}}
+    overlay.write_text(yaml.safe_dump(changes))
+    missing = kinds(planned(PAPER)) - kinds(planned(PAPER, overlay))
+    assert {kind[0] for kind in missing} == {"staleness", "pipeline"}
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("hub")
+    hub.write_all(folder / "home", folder / "hub")
+    return folder
+
+
+def test_every_model_of_the_papers_is_fetched_from_the_cache(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ragauge import assets
+
+    for name, value in run.environment(cache).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(cache / "hub"))
+    config = planned(PAPER)
+    sources = {model.source for model in config.models.values() if not model.training}
+    assert all((assets.resolve(source, progress=False) / "config.json").is_file() for source in sources)
+
+
+def test_a_sentencepiece_model_alone_is_a_tokenizer(cache: Path) -> None:
+    """Vicuna, LongChat and LongAlpaca ship no tokenizer.json; Llama 2 ships both files, which agree."""
+    pytest.importorskip("sentencepiece", reason="this environment is older than pyproject.toml: make setup")
+    found = {}
+    for repository in ("meta-llama/Llama-2-7b-chat-hf", "lmsys/vicuna-7b-v1.5-16k", "Yukang/LongAlpaca-7B"):
+        found[repository] = load_tokenizer(hub.snapshot(cache / "hub", repository))
+    texts = ("[INST] What is the question?", "é\n\nA chat ", "USER: of which ASSISTANT:")
+    both, alone, padded = (tokenizer for tokenizer in found.values())
+    assert all(both(text)["input_ids"] == alone(text)["input_ids"] == padded(text)["input_ids"] for text in texts)
+    assert alone("of")["input_ids"][0] == alone.bos_token_id == 1
+    assert len(padded) == 32_001
+    assert padded.convert_tokens_to_ids("[PAD]") == 32_000
+
+
+def small(**changes: Any) -> Config:
+    config: dict[str, Any] = {
+        "run": "t",
+        "models": {"m": {"source": "smollm2-360m"}},
+        "datasets": {"nq_open": {}, "cut": {"dataset": "longbench_qasper", "options": {"max_length": 9}}},
+        "methods": {"naive": {}},
+        "items": ["superposition_table_1", "frontier"],
+        "latency": {"methods": ["naive"], "dataset": "nq_open"},
+    }
+    return parse(config | changes, "t.yaml")
+
+
+def a_run(folder: Path, *, status: str = "ok", truncated: int = 0, cell: str = "measured", note: str = "") -> Path:
+    for dataset, cut in (("nq_open", truncated), ("cut", 7)):
+        path = folder / f"results/t/answers/{dataset}/m/naive.jsonl"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({"key": "k", "status": status, "reason": "no memory", "truncated": cut}) + "\n")
+    reports = folder / "reports" / "t"
+    reports.mkdir(parents=True, exist_ok=True)
+    for item in ("superposition_table_1", "frontier"):
+        row = f"m,nq_open,naive,time,{cell},{note}"
+        (reports / f"{item}.csv").write_text(f"model,dataset,method,quantity,status,note\n{row}\n")
+    return folder
+
+
+def test_a_run_without_faults_passes(tmp_path: Path) -> None:
+    assert not check.faults(small(), a_run(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ({"status": "failed"}, "results/t/answers/nq_open/m/naive.jsonl: no memory"),
+        ({"truncated": 3}, "results/t/answers/nq_open/m/naive.jsonl: k: 3 tokens were cut out"),
+        (
+            {"cell": "could_not_run", "note": "not run"},
+            "superposition_table_1: m, nq_open, naive, time: not run",
+        ),
+        (
+            {"note": "latency of the answering run"},
+            "frontier: m, nq_open, naive, time: latency of the answering run",
+        ),
+    ],
+)
+def test_every_kind_of_fault_is_found(tmp_path: Path, fault: dict[str, Any], said: str) -> None:
+    assert said in check.faults(small(), a_run(tmp_path, **fault))
+
+
+def test_a_file_that_is_not_there_is_a_fault(tmp_path: Path) -> None:
+    a_run(tmp_path)
+    (tmp_path / "reports/t/frontier.csv").unlink()
+    (tmp_path / "results/t/answers/nq_open/m/naive.jsonl").unlink()
+    found = check.faults(small(), tmp_path)
+    assert found == ["results/t/answers/nq_open/m/naive.jsonl: no record", "frontier: was not rendered"]
