@@ -49,7 +49,7 @@ def write_all(folder: Path) -> None:
         name = "musique_long" if task == "musique" else task
         _lines(folder / f"{name}.jsonl", _longbench(task, 2))
     for number, corpus in enumerate(("wikipedia", "c4-realnewslike", "c4-en")):
-        _lines(folder / f"{corpus}.jsonl", _documents(corpus, 64, 700, seed=number))
+        _lines(folder / f"{corpus}.jsonl", _documents(corpus, 400, 800, seed=number))
     _lines(folder / "articles.jsonl", _documents("articles", 8, 5600, seed=9))
 
 
