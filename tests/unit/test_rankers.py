@@ -24,8 +24,8 @@ DOCUMENTS = [
 ]
 
 
-def okapi(query: str, documents: Sequence[str], k1: float = 1.5, b: float = 0.75) -> list[float]:
-    """BM25 as its formula reads."""
+def lucene(query: str, documents: Sequence[str], k1: float = 1.5, b: float = 0.75) -> list[float]:
+    """BM25 as its formula reads, with Lucene's idf."""
     words = [bm25._words(d) for d in documents]
     mean = sum(map(len, words)) / len(words)
 
@@ -37,20 +37,54 @@ def okapi(query: str, documents: Sequence[str], k1: float = 1.5, b: float = 0.75
     return [sum(weight(w, d) for w in bm25._words(query)) for d in words]
 
 
-@pytest.mark.parametrize("query", ["who got the first nobel prize in physics", "prize prize", "physics", "1901?"])
-def test_bm25_is_its_formula(query: str) -> None:
-    np.testing.assert_allclose(bm25.rank(query, DOCUMENTS), okapi(query, DOCUMENTS), rtol=1e-12)
-    np.testing.assert_allclose(bm25.rank(query, DOCUMENTS, k1=0.9, b=0.4), okapi(query, DOCUMENTS, 0.9, 0.4))
+def rank_bm25(query: str, documents: Sequence[str], k1: float = 1.5, b: float = 0.75) -> list[float]:
+    """rank_bm25's BM25Okapi (version 0.2.2) line by line, at its default epsilon of 0.25."""
+    corpus = [bm25._words(d) for d in documents]
+    average_length = sum(map(len, corpus)) / len(corpus)
+    found = {word: sum(word in d for d in corpus) for d in corpus for word in d}
+    idf, idf_sum, negative = {}, 0.0, []
+    for word, freq in found.items():
+        idf[word] = math.log(len(corpus) - freq + 0.5) - math.log(freq + 0.5)
+        idf_sum += idf[word]
+        if idf[word] < 0:
+            negative.append(word)
+    for word in negative:
+        idf[word] = 0.25 * idf_sum / len(idf)
+    score = [0.0] * len(corpus)
+    for q in bm25._words(query):
+        for i, d in enumerate(corpus):
+            freq = d.count(q)
+            score[i] += (idf.get(q) or 0) * (freq * (k1 + 1) / (freq + k1 * (1 - b + b * len(d) / average_length)))
+    return score
 
 
+FORMULAS = {"lucene": lucene, "rank_bm25": rank_bm25}
+
+
+@pytest.mark.parametrize("idf", FORMULAS)
+@pytest.mark.parametrize("query", ["who got the first nobel prize in physics", "prize prize", "physics", "a", "1901?"])
+def test_bm25_is_its_formula(query: str, idf: bm25.Idf) -> None:
+    for constants in ({}, {"k1": 0.9, "b": 0.4}):
+        scores = bm25.rank(query, DOCUMENTS, idf=idf, **constants)
+        np.testing.assert_allclose(scores, FORMULAS[idf](query, DOCUMENTS, **constants), rtol=1e-12)
+
+
+@pytest.mark.parametrize("idf", FORMULAS)
 @settings(max_examples=40, deadline=None)
 @given(
-    st.text("ab é.,", max_size=12),
-    st.lists(st.text("abc é.,", max_size=20), min_size=1, max_size=6),
+    query=st.text("ab é.,", max_size=12),
+    documents=st.lists(st.text("abc é.,", max_size=20), min_size=1, max_size=6),
 )
-def test_bm25_is_its_formula_on_any_text(query: str, documents: list[str]) -> None:
+def test_bm25_is_its_formula_on_any_text(idf: bm25.Idf, query: str, documents: list[str]) -> None:
     if any(bm25._words(d) for d in documents):
-        np.testing.assert_allclose(bm25.rank(query, documents), okapi(query, documents), rtol=1e-9, atol=1e-12)
+        expected = FORMULAS[idf](query, documents)
+        np.testing.assert_allclose(bm25.rank(query, documents, idf=idf), expected, rtol=1e-9, atol=1e-12)
+
+
+def test_by_default_a_common_word_weighs_as_in_the_papers_library() -> None:
+    default, other = bm25.rank("prize", DOCUMENTS[:3]), bm25.rank("prize", DOCUMENTS[:3], idf="lucene")
+    np.testing.assert_allclose(default, rank_bm25("prize", DOCUMENTS[:3]), rtol=1e-12)
+    assert not np.allclose(default, other)
 
 
 @pytest.mark.parametrize("rank", [bm25.rank, tfidf.rank])

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
 from ragauge.engines.protocol import SpanEngine
 from ragauge.methods._ranked import Ranked, RankedState
 from ragauge.prompts import Prompt
+from ragauge.rankers.bm25 import Idf, rank
 
 
 @dataclass(frozen=True)
 class BM25(Ranked):
-    """Okapi BM25 over the question's own documents."""
+    """Okapi BM25 over the question's own documents.
 
-    library: ClassVar[str | None] = "bm25s"
+    With `idf: rank_bm25`, the default, it is the baseline of Superposition Prompting, section 4.1.1: the library that
+    the paper cites, at its defaults. `lucene` has no negative idf to replace.
+    """
+
+    idf: Idf = "rank_bm25"  # weight of words that are in more than half of the documents
 
     def rank(self, engine: SpanEngine, state: RankedState, prompt: Prompt) -> np.ndarray:
-        from ragauge.rankers.bm25 import rank
-
-        return rank(prompt.question, prompt.document_texts)
+        return rank(prompt.question, prompt.document_texts, idf=self.idf)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -54,7 +53,6 @@ class Chunks(Method):
         ranges = CUTTERS[self.chunking](text.sources, text.sentences, self.words)
         texts = [chunks.text_of(chunk, text.sources, text.sentences) for chunk in ranges]
         if self.ranker == "bm25":
-            importlib.import_module("bm25s")  # not when the first question is timed
             return Cut(text, ranges, texts)
         return Cut(text, ranges, texts, self._embed(engine, texts, query=False))
 
@@ -72,7 +70,7 @@ class Chunks(Method):
         from ragauge.rankers.bm25 import rank
 
         started = time.perf_counter()
-        counted = rank(question, state.texts)
+        counted = rank(question, state.texts, idf="lucene")
         engine.note(Call("rank", (), (), macs=0, seconds=time.perf_counter() - started))
         return counted
 

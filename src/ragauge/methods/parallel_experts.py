@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -51,8 +50,6 @@ class ParallelExperts(Method):
         return (self.encoder,) if self.scores in ("dense", "both") else ()
 
     def prepare(self, engine: SpanEngine, prompt: Prompt) -> _Experts:
-        if self.scores in ("bm25", "both"):
-            importlib.import_module("bm25s")
         paths = split_paths(len(prompt.documents), None)
         windows = read_windows(engine, prompt, paths, indent="left", shared_prefix=True)
         vectors = embedded(engine, self.encoder, prompt, offline=True) if self.assets() else None
@@ -84,7 +81,7 @@ class ParallelExperts(Method):
         if self.scores != "dense":
             from ragauge.rankers.bm25 import rank
 
-            found.append(np.arctan(rank(prompt.question, prompt.document_texts)) * 2 / np.pi)
+            found.append(np.arctan(rank(prompt.question, prompt.document_texts, idf="lucene")) * 2 / np.pi)
         if state.vectors is not None:
             cosines, macs = self._cosines(state.vectors, prompt.question)
             found.append((cosines + 1) / 2)

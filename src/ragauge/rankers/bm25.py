@@ -1,37 +1,65 @@
-"""Okapi BM25 over the documents of one question (Robertson and Zaragoza, 2009), scored by bm25s."""
+"""Okapi BM25 over the documents of one question (Robertson and Zaragoza, 2009)."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 
+Idf = Literal["rank_bm25", "lucene"]
+
+EPSILON = 0.25  # of rank_bm25's BM25Okapi
 _WORD = re.compile(r"\w+")
 
 
-def rank(query: str, documents: Sequence[str], *, k1: float = 1.5, b: float = 0.75) -> np.ndarray:
+def rank(
+    query: str, documents: Sequence[str], *, idf: Idf = "rank_bm25", k1: float = 1.5, b: float = 0.75
+) -> np.ndarray:
     """Scores of the documents, the statistics taken from these documents alone.
 
-    score(d) = sum over the query's words w of idf(w) * tf / (tf + k1 * (1 - b + b * |d| / mean |d|)) with
-    idf(w) = log(1 + (N - df + 1/2) / (df + 1/2)). This idf is Okapi's with 1 added inside the logarithm (as Lucene
-    has it): Okapi's own is negative for a word in more than half of the documents, which happens all the time among
-    20 documents retrieved for one question. Words are runs of letters and digits in lower case, without stop words
-    or stemming; a word that the query repeats counts as often.
+    score(d) = sum over the query's words w of idf(w) * tf * (k1 + 1) / (tf + k1 * (1 - b + b * |d| / mean |d|)).
+    Words are runs of letters and digits in lower case, without stop words or stemming; a word that the query repeats
+    counts as often.
+
+    Args:
+        idf: Okapi's log((N - df + 1/2) / (df + 1/2)) is negative for a word in more than half of the documents, which
+            happens all the time among 20 documents retrieved for one question. `rank_bm25` (Brown, 2020; the library
+            that Superposition Prompting cites for its baseline): such a word has EPSILON times the mean idf of all
+            words. `lucene`: 1 is added inside the logarithm, and there is no factor k1 + 1.
 
     Returns:
         (document,) float64; all zero where no word of the query occurs.
     """
-    import bm25s
-
-    words = [_words(document) for document in documents]
-    vocabulary = {word for document in words for word in document}
-    asked = [word for word in _words(query) if word in vocabulary]
+    words = [Counter(_words(document)) for document in documents]
+    found = Counter(word for counts in words for word in counts)  # in how many documents
+    asked = [word for word in _words(query) if word in found]
     if not asked:
         return np.zeros(len(documents))
-    index = bm25s.BM25(k1=k1, b=b, method="lucene", dtype="float64")
-    index.index(words, show_progress=False)
-    return np.asarray(index.get_scores(asked), dtype=np.float64)
+    weights = _WEIGHTS[idf](np.array(list(found.values()), dtype=np.float64), len(documents))
+    weight = dict(zip(found, weights, strict=True))
+    lengths = np.array([counts.total() for counts in words], dtype=np.float64)
+    frequency = np.array([[counts[word] for word in asked] for counts in words], dtype=np.float64)
+    saturated = frequency / (frequency + (k1 * (1 - b + b * lengths / lengths.mean()))[:, None])
+    scale = k1 + 1 if idf == "rank_bm25" else 1.0
+    scores: np.ndarray = scale * saturated @ np.array([weight[word] for word in asked])
+    return scores
+
+
+def _rank_bm25(found: np.ndarray, documents: int) -> np.ndarray:
+    """The idf of words found in so many documents: (word,)."""
+    okapi = np.log(documents - found + 0.5) - np.log(found + 0.5)
+    return np.where(okapi < 0, EPSILON * okapi.mean(), okapi)
+
+
+def _lucene(found: np.ndarray, documents: int) -> np.ndarray:
+    """The same with 1 added inside the logarithm: never negative."""
+    return np.log1p((documents - found + 0.5) / (found + 0.5))
+
+
+_WEIGHTS = {"rank_bm25": _rank_bm25, "lucene": _lucene}
 
 
 def _words(text: str) -> list[str]:
