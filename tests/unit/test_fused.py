@@ -14,14 +14,18 @@ import tiny_models
 from ragauge.engines import LM, Limits, Row, Span, random_lm
 from ragauge.engines.batching import Batch
 from ragauge.engines.decoder import Linear
-from ragauge.engines.fused import fused
+from ragauge.engines.fused import FusedLayers, fused
 from ragauge.engines.int8 import int8, quantised
 from ragauge.engines.kernels import DEFAULT, compiled, measured, use
+from ragauge.engines.kernels.candidates import PASSES
 from ragauge.engines.kernels.choice import Choice, Classes
 
 COMPILED = Choice(
     "test",
-    {d: {c: {"kernel": "compiled"} for c in (Classes.ONE, Classes.FEW)} for d in ("float32", "bfloat16", "int8")},
+    {
+        d: {c: {"kernel": "compiled"} for c in (Classes.ONE, Classes.FEW, Classes.STEP, Classes.STEPS)}
+        for d in ("float32", "bfloat16", "int8")
+    },
 )
 # Widths that are no multiple of a vector, several vectors a head, more heads in one layer than in the other.
 SHAPE = replace(
@@ -116,6 +120,18 @@ def test_activations_are_rounded_as_by_the_operators(width: int) -> None:
     other = (q != expected).nonzero()
     assert len(other) <= 3  # one rounding less where a value lies between two integers
     assert (q.int() - expected.int()).abs().max() <= 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int8])
+def test_passes_are_measured_by_operators_and_compiled(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    read = FusedLayers.read
+    monkeypatch.setattr(FusedLayers, "read", lambda *given: calls.append(1) or read(*given))
+    with torch.inference_mode():
+        for task in measured._passes(dtype, {}).values():
+            slow, fast = (task(PASSES[name]) for name in ("plain", "compiled"))
+            torch.testing.assert_close(fast, slow, rtol=1e-3, atol=1e-3)
+    assert len(calls) == 2
 
 
 def test_without_a_compiler_there_is_one_candidate_less(monkeypatch: pytest.MonkeyPatch) -> None:

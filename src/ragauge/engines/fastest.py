@@ -12,7 +12,6 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,8 +20,6 @@ import torch
 
 from ragauge.cost.hardware import DTYPES
 from ragauge.cost.machine import competing_load
-from ragauge.cost.shape import Shape
-from ragauge.cost.shapes import named
 from ragauge.engines.kernels import measured
 from ragauge.engines.lm import DTYPES as TORCH
 from ragauge.engines.lm import LM, random_lm
@@ -35,7 +32,7 @@ VARIABLE = "RAGAUGE_DTYPE"  # says the type in place of a measurement
 CANDIDATES = ("float32", "bfloat16")
 
 PROMPT, ANSWER = 1000, 50  # tokens read and written
-SHAPE, LAYERS = "smollm2-135m-instruct", 4  # what is timed: so many of its layers, and its vocabulary in proportion
+LAYERS = 4  # of the decoder that is timed
 STEPS = 8  # tokens of the answer that are timed
 ROUNDS, MOST_S = 3, 10.0  # fewer rounds if they take longer
 
@@ -105,7 +102,7 @@ def speeds(threads: int | None = None, again: bool = False) -> dict[str, dict[st
 
 def measure() -> dict[str, dict[str, float]]:
     """Least seconds of the prompt and of a token in each data type, which take turns."""
-    tasks = {dtype: _tasks(random_lm(_small(), dtype=dtype)) for dtype in CANDIDATES}
+    tasks = {dtype: _tasks(random_lm(measured.few_layers(LAYERS), dtype=dtype)) for dtype in CANDIDATES}
     least: dict[str, dict[str, float]] = {dtype: {} for dtype in CANDIDATES}
     begun = time.perf_counter()
     for turn in range(ROUNDS + 1):
@@ -141,14 +138,8 @@ def _tasks(lm: LM) -> dict[str, Callable[[], object]]:
     return {"prompt_s": read, "token_s": write}
 
 
-def _small() -> Shape:
-    whole = named(SHAPE)
-    layers = {name: getattr(whole, name)[:LAYERS] for name in ("heads", "kv_heads", "ffn")}
-    return replace(whole, vocab=whole.vocab * LAYERS // whole.layers, **layers)
-
-
 def _sizes() -> list[Any]:
-    return [PROMPT, SHAPE, LAYERS, STEPS, ROUNDS]
+    return [PROMPT, measured.MODEL, LAYERS, STEPS, ROUNDS]
 
 
 def _read(path: Path, about: Mapping[str, Any]) -> dict[str, dict[str, float]] | None:

@@ -89,8 +89,7 @@ def takes(parts: Sequence[Part], weight: torch.dtype) -> bool:
     """Whether the kernels of this process compute such a pass in one call."""
     tokens = sum(part.tokens for part in parts)
     return (
-        tokens <= compiled.MOST_ROWS
-        and kernels.chosen(weight, tokens) == kernels.COMPILED
+        kernels.in_one_call(weight, tokens)
         and not torch.is_grad_enabled()
         and all(p.layout.runs is not None and p.observe is None and _keeps(p.cache) for p in parts)
     )

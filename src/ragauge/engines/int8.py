@@ -135,7 +135,10 @@ def int8(linear: Linear, few: bool = False) -> Int8Linear:
 
 def _compiles() -> bool:
     """Whether a matrix is kept as `compiled.c` takes it, beside what many tokens are multiplied with."""
-    return any(kernels.chosen(torch.int8, rows) == kernels.COMPILED for rows in (1, compiled.MOST_ROWS))
+    return any(
+        kernels.chosen(torch.int8, tokens) == kernels.COMPILED or kernels.in_one_call(torch.int8, tokens)
+        for tokens in (1, compiled.MOST_ROWS)
+    )
 
 
 def int8_weight_only(linear: Linear) -> Int8WeightOnly:

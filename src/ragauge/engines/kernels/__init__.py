@@ -8,6 +8,9 @@ exports and gradients have torch's own.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -15,8 +18,20 @@ from torch import Tensor
 from ragauge.cost.machine import engines_state
 from ragauge.engines.kernels.candidates import ATTENTIONS, COMPILED, COMPILED_INPUT, PRODUCTS
 from ragauge.engines.kernels.choice import DEFAULT, Choice, Classes
+from ragauge.engines.kernels.compiled import MOST_ROWS
 
-__all__ = ["COMPILED", "COMPILED_INPUT", "DEFAULT", "active", "attend", "chosen", "project", "use"]
+__all__ = [
+    "COMPILED",
+    "COMPILED_INPUT",
+    "DEFAULT",
+    "active",
+    "attend",
+    "chosen",
+    "in_one_call",
+    "project",
+    "use",
+    "using",
+]
 
 _active = DEFAULT
 
@@ -36,6 +51,22 @@ def active() -> Choice:
 def chosen(dtype: torch.dtype, rows: int) -> str:
     """The kernel of products with matrices of a type on a CPU."""
     return _active.of(dtype, Classes.product(rows))
+
+
+def in_one_call(dtype: torch.dtype, tokens: int) -> bool:
+    """Whether so many tokens pass all layers, with matrices of this type, in one compiled call on a CPU."""
+    return tokens <= MOST_ROWS and _active.of(dtype, Classes.passing(tokens)) == COMPILED
+
+
+@contextmanager
+def using(choice: Choice) -> Iterator[None]:
+    """Take the kernels of a choice for a while, of which no provenance says anything."""
+    global _active
+    before, _active = _active, choice
+    try:
+        yield
+    finally:
+        _active = before
 
 
 def project(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:

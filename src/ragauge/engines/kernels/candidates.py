@@ -16,7 +16,7 @@ from ragauge.engines.kernels import compiled
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 HALVES = FLOATS[1:]
 MEASURED = (*FLOATS, torch.int8)  # types of matrices that kernels are chosen for
-COMPILED = "compiled"  # needs a C compiler; where it computes a decoder's products, it computes all of a layer
+COMPILED = "compiled"  # needs a C compiler
 COMPILED_INPUT = "compiled_input"  # rounds activations to 8 bits; torch multiplies
 
 Product = Callable[[Tensor, Tensor, Tensor | None], Tensor]
@@ -108,6 +108,26 @@ INT8_PRODUCTS: dict[str, Kernel] = {  # of an `int8.Int8Linear` and its input
     "plain": Kernel(_int8, (torch.int8,)),
     COMPILED: Kernel(_int8_compiled, (torch.int8,), most=compiled.MOST_ROWS),
     COMPILED_INPUT: Kernel(_int8_input, (torch.int8,)),
+}
+
+
+# --- all layers ---
+
+Pass = Callable[[bool], Tensor]
+"""Whether in one compiled call -> the states after all layers."""
+
+
+def _by_operators(read: Pass) -> Tensor:
+    return read(False)
+
+
+def _in_one_call(read: Pass) -> Tensor:
+    return read(True)
+
+
+PASSES: dict[str, Kernel] = {
+    "plain": Kernel(_by_operators, MEASURED),
+    COMPILED: Kernel(_in_one_call, (torch.float32, torch.bfloat16, torch.int8), most=compiled.MOST_ROWS),
 }
 
 

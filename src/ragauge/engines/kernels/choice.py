@@ -16,6 +16,7 @@ class Classes:
 
     ONE, FEW, MANY = "product of 1 row", "product of 2 to 16 rows", "product of more rows"
     QUERY, QUERIES = "attention of 1 query", "attention of more queries"
+    STEP, STEPS = "all layers for 1 token", "all layers for 2 to 16 tokens"
 
     @classmethod
     def product(cls, rows: int) -> str:
@@ -25,8 +26,12 @@ class Classes:
     def attention(cls, queries: int) -> str:
         return cls.QUERY if queries == 1 else cls.QUERIES
 
+    @classmethod
+    def passing(cls, tokens: int) -> str:
+        return cls.STEP if tokens == 1 else cls.STEPS
 
-ALL = (Classes.ONE, Classes.FEW, Classes.MANY, Classes.QUERY, Classes.QUERIES)
+
+ALL = (Classes.ONE, Classes.FEW, Classes.MANY, Classes.QUERY, Classes.QUERIES, Classes.STEP, Classes.STEPS)
 Table = Mapping[str, Mapping[str, Mapping[str, Any]]]
 """dtype -> class -> `kernel`, and `seconds` of each candidate."""
 

@@ -11,6 +11,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,18 @@ from torch import Tensor
 
 from ragauge.assets import store
 from ragauge.cost.machine import competing_load, cpu_model
+from ragauge.cost.shape import Shape
+from ragauge.cost.shapes import named
 from ragauge.engines.kernels import candidates, compiled
-from ragauge.engines.kernels.candidates import ATTENTIONS, COMPILED, COMPILED_INPUT, INT8_PRODUCTS, PRODUCTS, Kernel
+from ragauge.engines.kernels.candidates import (
+    ATTENTIONS,
+    COMPILED,
+    COMPILED_INPUT,
+    INT8_PRODUCTS,
+    PASSES,
+    PRODUCTS,
+    Kernel,
+)
 from ragauge.engines.kernels.choice import ALL, Choice, Classes
 from ragauge.errors import UserError, unknown
 from ragauge.io.files import write_file
@@ -28,6 +39,7 @@ from ragauge.io.folders import file_sha256, locked
 
 VARIABLE = "RAGAUGE_KERNELS"
 
+MODEL = "smollm2-135m-instruct"  # a decoder of its sizes is what is timed
 LAYER = ((960, 576), (576, 576), (3072, 576), (576, 1536))  # matrices (out, in) of a layer of SmolLM2-135M
 HEADS, KV_HEADS, DIM = 9, 3, 64  # of its attention
 KEYS = 1000  # that a single query attends to
@@ -117,8 +129,9 @@ def check(table: Any, place: str) -> None:
 def valid(what: str, dtype: torch.dtype) -> dict[str, Kernel]:
     """The candidates of a class in a data type."""
     products = INT8_PRODUCTS if dtype == torch.int8 else PRODUCTS
-    every = ATTENTIONS if what in (Classes.QUERY, Classes.QUERIES) else products
-    least = {Classes.ONE: 1, Classes.QUERY: 1, Classes.FEW: 16}.get(what, 17)
+    attention, layers = (Classes.QUERY, Classes.QUERIES), (Classes.STEP, Classes.STEPS)
+    every = ATTENTIONS if what in attention else PASSES if what in layers else products
+    least = {Classes.ONE: 1, Classes.QUERY: 1, Classes.STEP: 1, Classes.FEW: 16, Classes.STEPS: 16}.get(what, 17)
     found = {name: kernel for name, kernel in every.items() if dtype in kernel.dtypes and kernel.most >= least}
     ours = (COMPILED, COMPILED_INPUT)
     if any(name in found for name in ours) and compiled.library() is None:
@@ -142,7 +155,8 @@ def machine() -> dict[str, Any]:
 def measure(dtype: torch.dtype) -> dict[str, Any]:
     """Class -> the kernel that is chosen, each candidate's least seconds, and the share of the machine others took."""
     tasks = _int8_tasks() if dtype == torch.int8 else _tasks(dtype)
-    return {what: _measured(valid(what, dtype), task) for what, task in tasks.items()}
+    table = {what: _measured(valid(what, dtype), task) for what, task in tasks.items()}
+    return table | {what: _measured(valid(what, dtype), task) for what, task in _passes(dtype, table).items()}
 
 
 def _measured(kernels: Mapping[str, Kernel], task: Task) -> dict[str, Any]:
@@ -220,6 +234,53 @@ def _int8_tasks() -> dict[str, Task]:
         Classes.FEW: product(FEW_ROWS, COLD_LAYERS),
         Classes.MANY: product(MANY_ROWS, 1),
     }
+
+
+def _passes(dtype: torch.dtype, table: Mapping[str, Mapping[str, Any]]) -> dict[str, Task]:
+    """All layers for a few tokens after others: in one compiled call, or by operators with the kernels of a table.
+
+    Operators take time to call, too, so that the fastest products alone do not tell.
+    """
+    from ragauge.engines import kernels
+    from ragauge.engines.cache import KVCache
+    from ragauge.engines.checkpoint import random_weights
+    from ragauge.engines.decoder import Decoder, Part
+    from ragauge.engines.layout import lay_out
+    from ragauge.engines.protocol import Row, Span
+
+    choices = [_choice_of_passes(dtype, table, name) for name in ("plain", COMPILED)]
+    states, weights = (torch.float32, "int8") if dtype == torch.int8 else (dtype, "full")
+    shape, cpu = few_layers(COLD_LAYERS), torch.device("cpu")
+    with kernels.using(choices[1]):  # 8-bit matrices are kept for both
+        decoder = Decoder(shape, random_weights(shape, states, cpu, weights=weights))
+    cache = KVCache(shape, KEYS + FEW_ROWS, states, cpu)
+    for _, part in cache.parts():
+        part.fill_(0.01)
+
+    def passing(tokens: int) -> Task:
+        row = Row([1] * tokens, [float(KEYS + i) for i in range(tokens)], (Span(0, KEYS),))
+        positions, x = torch.tensor(row.positions), torch.full((tokens, shape.d_model), 0.01, dtype=states)
+
+        def read(compiled_: bool) -> Tensor:
+            cache.length = KEYS
+            with kernels.using(choices[compiled_]):
+                return decoder.read(x, [Part(positions, cache, lay_out([row], cache))])
+
+        return lambda kernel: kernel.run(read)
+
+    return {Classes.STEP: passing(1), Classes.STEPS: passing(FEW_ROWS)}
+
+
+def _choice_of_passes(dtype: torch.dtype, table: Mapping[str, Mapping[str, Any]], kernel: str) -> Choice:
+    rows = {**table, **{what: {"kernel": kernel} for what in (Classes.STEP, Classes.STEPS)}}
+    return Choice("measured", {str(dtype).removeprefix("torch."): rows})
+
+
+def few_layers(count: int) -> Shape:
+    """The first layers of SmolLM2-135M, and as large a part of its vocabulary."""
+    whole = named(MODEL)
+    layers = {name: getattr(whole, name)[:count] for name in ("heads", "kv_heads", "ffn")}
+    return replace(whole, vocab=whole.vocab * count // whole.layers, **layers)
 
 
 def table_path() -> Path:
