@@ -6,6 +6,7 @@ eager attention is needed because both miss the fused kernel on CPU.
 """
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 import torch
@@ -13,9 +14,15 @@ from fvcore.nn import FlopCountAnalysis
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import BloomConfig, BloomForCausalLM, LlamaConfig, LlamaForCausalLM, MptConfig, MptForCausalLM
 
-from ragauge.cost.flop import call_macs, flop, parameters
+from ragauge.cost.flop import call_macs, flop, parameters, trace_macs
 from ragauge.cost.shape import Shape
+from ragauge.cost.shapes import alibi_slopes
+from ragauge.cost.tokens import TokenCounts, random_segments
 from ragauge.cost.trace import Call
+from ragauge.engines import Limits, ShapeLM
+from ragauge.evaluation.counting import fvcore_macs
+from ragauge.methods import make
+from ragauge.prompts import Prompt
 
 
 def _llama():
@@ -137,3 +144,16 @@ def test_a_range_of_layers_is_counted_as_a_model_of_these_layers(layers):
     call = Call("prompt", (5,), (9,), logits=(1,), layers=layers)
     assert _fvcore_macs(step, ids) == call_macs(call, shape)
     assert _torch_flop(step, ids) == flop([call], shape)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("method", ["naive", "superposition", "attention_sort"])
+def test_a_methods_trace_counts_the_same_under_fvcore(family, method):
+    """`ragauge cost --counter fvcore`: the calls run on our decoder, whatever its family."""
+    shape = FAMILIES[family]()[1]
+    shape = replace(shape, alibi_slopes=alibi_slopes(4) if shape.position == "alibi" else ())
+    prompt = Prompt(**random_segments(TokenCounts(5, (7, 9), 4, 3), shape.vocab))
+    engine, made = ShapeLM(shape), make(method)
+    with engine.tracing() as trace:
+        made.answer(engine, made.prepare(engine, prompt), prompt, Limits(2, ignore_stop=True))
+    assert fvcore_macs(trace, shape) == trace_macs(trace, shape) > 0

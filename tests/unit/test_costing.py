@@ -11,6 +11,7 @@ import pytest
 
 from ragauge import methods
 from ragauge.cli import main
+from ragauge.cost.settings import LatencySettings
 from ragauge.errors import UserError
 from ragauge.evaluation import costing
 from ragauge.experiment.schema import Model
@@ -81,6 +82,24 @@ def test_random_weights_are_timed_beyond_the_context(tmp_path: Path) -> None:
     )
     assert [row["variant"] for row in result["rows"]].count("naive") == 2
     assert result["protocol"]["tokens"]["documents"] == [30, 30, 30]
+
+
+def test_a_models_own_weights_are_timed_on_random_tokens(tmp_path: Path) -> None:
+    """The papers' CUDA protocol, `latency: {tokens: paper}`: no question is read."""
+    counts = tmp_path / "counts.json"
+    counts.write_text(json.dumps({"preamble": 5, "documents": [9, 9], "query": 5, "task": 3}))
+    folder = write_checkpoint(tmp_path / "model", max_position_embeddings=64)
+    command = f"time --methods naive --dataset nq_open --model {folder} --tokens {counts} --trials 1 --warmup 0"
+    out = tmp_path / "latency.json"
+    (tmp_path / "machine.json").write_text(json.dumps(MACHINE))
+    command += f" --new-tokens 2 --machine {tmp_path / 'machine.json'} --allow-load --dtype float32 --out {out}"
+    assert main(command.split()) == 0
+    assert json.loads(out.read_text())["protocol"]["tokens"]["documents"] == [9, 9]
+
+
+def test_unknown_token_counts_are_refused_where_the_protocol_is_read() -> None:
+    with pytest.raises(ValueError, match=r"unknown token counts 'papers'.*did you mean 'paper'"):
+        LatencySettings(methods=["naive"], dataset="nq_open", tokens="papers")
 
 
 def test_the_published_numbers_here_are_those_of_the_files(shared_data: Path) -> None:

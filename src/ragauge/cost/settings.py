@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from ragauge.errors import SettingError
+from ragauge.errors import SettingError, UserError
 
 TRIALS, WARMUP = 30, 2  # as Superposition Prompting, section 4.2, has it: the median of 30
 
@@ -24,6 +24,13 @@ class LatencySettings(BaseModel):
     more_new_tokens: list[Annotated[int, Field(ge=1)]] = Field(
         [], description="further response lengths to time; tables show new_tokens"
     )
+    tokens: str | None = Field(
+        None,
+        description=(
+            "random tokens in place of questions, as the papers' CUDA protocol has them: a name of token counts or a "
+            "file; default: the data set's questions"
+        ),
+    )
     threads: int | None = Field(None, ge=1, description="threads of the decoder; default: all cores")
     documents: Literal["ready", "cold"] = Field(
         "ready",
@@ -32,6 +39,18 @@ class LatencySettings(BaseModel):
             "reading them back is timed as well (docs/document-store.md)"
         ),
     )
+
+    @field_validator("tokens")
+    @classmethod
+    def _are_counts(cls, tokens: str | None) -> str | None:
+        from ragauge.cost.tokens import load
+
+        try:
+            if tokens:
+                load(tokens)
+        except UserError as error:
+            raise ValueError(str(error).removeprefix("--tokens: ")) from None
+        return tokens
 
     @property
     def all_new_tokens(self) -> list[int]:

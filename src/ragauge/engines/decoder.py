@@ -298,7 +298,7 @@ def biased_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
     In half precision the bias is added to fp32 scores: in bf16, ALiBi's bias alone is off by 2 at position 1,000.
     """
     if q.dtype == torch.float32:
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, enable_gqa=q.shape[1] != k.shape[1])
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, enable_gqa=bool(q.shape[1] != k.shape[1]))
     return (scores(q, k, bias).softmax(-1).to(v.dtype)) @ _repeat(v, q.shape[1])
 
 

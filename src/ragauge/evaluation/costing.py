@@ -7,12 +7,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ragauge.cost import latency, shapes, tokens
+from ragauge.cost import latency, shapes
+from ragauge.cost import tokens as lengths
 from ragauge.cost.cold import Disk
+from ragauge.cost.flop import trace_macs
 from ragauge.cost.hardware import precision
 from ragauge.cost.machine import measure
 from ragauge.cost.report import cost_report
 from ragauge.cost.shape import Shape
+from ragauge.cost.trace import Call
 from ragauge.engines import LM, Limits, ShapeLM, load_lm, random_lm
 from ragauge.engines.checkpoint import read_shape
 from ragauge.engines.store import DocumentStore
@@ -37,22 +40,26 @@ def time_model(
     *,
     threads: int | None,
     new_tokens: Sequence[int],
+    tokens: str | None = None,
     **protocol: Any,
 ) -> dict[str, Any]:
     """The latency protocol on the first `count` questions.
 
     Args:
+        tokens: token counts by name or file (`cost.tokens.load`) of a prompt of random tokens in place of questions.
         new_tokens: response lengths, timed one after another; the first gives the main result, the others its
             `other_lengths`.
         protocol: further arguments of `cost.latency.run`, and `folder`, on whose disk documents are stored meanwhile.
     """
-    # Prompts are the same for all methods.
-    common = specification("naive", make("naive"), questions, model, max(new_tokens))
     kept = asdict(with_dtype(model).precision)
     options: dict[str, Any] = {"device": model.device, "max_context": model.max_context, **kept}
     engine = load_lm(model.source, threads=threads, **options)
-    examples = questions.examples(count)
-    prompts = [prompt_of(example, common, engine.tokenizer, engine.shape.max_context) for example in examples]
+    if tokens:
+        prompts = [_random_prompt(engine.shape, tokens)]
+    else:  # prompts are the same for all methods
+        common = specification("naive", make("naive"), questions, model, max(new_tokens))
+        examples = questions.examples(count)
+        prompts = [prompt_of(example, common, engine.tokenizer, engine.shape.max_context) for example in examples]
     return _timed(variants, prompts, engine, new_tokens, dataset=questions.name, **protocol)
 
 
@@ -99,12 +106,20 @@ def _timed(
 
 
 def project(
-    name: str, method: Method, model: str, counts: str, new_tokens: int, accounting: str, dtype: object
+    name: str,
+    method: Method,
+    model: str,
+    counts: str,
+    new_tokens: int,
+    accounting: str,
+    dtype: object,
+    counter: str = "closed_form",
 ) -> dict[str, Any]:
     """The cost of `method`, registered as `name`, on a model given by name or folder, from its shape alone.
 
     Args:
         dtype: a torch dtype, its name or a `cost.hardware.Precision`.
+        counter: `closed_form` or `fvcore`, whose count of the trace then stands beside that of the formulas.
     """
     shape, prompt = _shape_and_prompt(model, counts, new_tokens)
     engine = ShapeLM(shape, precision=precision(dtype))
@@ -115,7 +130,17 @@ def project(
         method = without_encoder(method)
     common: dict[str, Any] = {"limits": _limits(new_tokens), "accounting": accounting, "counts": counts}
     report = cost_report(name, method, make("naive"), engine, prompt, **common)
+    if counter == "fvcore":
+        report |= counted(report["trace"], shape)
     return {"model": model, **report}
+
+
+def counted(trace: Sequence[Mapping[str, Any]], shape: Shape) -> dict[str, int]:
+    """The multiply-accumulates of all calls of a trace, offline ones included: by the formulas and by fvcore."""
+    from ragauge.evaluation.counting import fvcore_macs
+
+    calls = [Call.from_json(dict(call)) for call in trace]
+    return {"closed_form_macs": trace_macs(calls, shape), "fvcore_macs": fvcore_macs(calls, shape)}
 
 
 def without_encoder(method: Method) -> Method:
@@ -131,9 +156,13 @@ def shape_of(model: str) -> Shape:
 def _shape_and_prompt(model: str, counts: str, new_tokens: int) -> tuple[Shape, Prompt]:
     """The model's shape, its context extended if needed, and a prompt of random tokens with the named lengths."""
     shape = shape_of(model)
-    lengths = tokens.load(counts, vocab=shape.vocab)
-    prompt = Prompt(**tokens.random_segments(lengths, shape.vocab))
-    return shapes.with_context(shape, lengths.total + new_tokens), prompt
+    prompt = _random_prompt(shape, counts)
+    return shapes.with_context(shape, lengths.load(counts, vocab=shape.vocab).total + new_tokens), prompt
+
+
+def _random_prompt(shape: Shape, counts: str) -> Prompt:
+    """A prompt of random tokens with the named lengths."""
+    return Prompt(**lengths.random_segments(lengths.load(counts, vocab=shape.vocab), shape.vocab))
 
 
 def _limits(new_tokens: int) -> Limits:

@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 from ragauge.cost.hardware import CACHE_TYPES, DTYPES, WEIGHTS, Precision
+from ragauge.errors import UserError
 from ragauge.verbs import _options as options
 
 
@@ -26,11 +27,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--weights", choices=WEIGHTS, default="full", help="storage of matrices (full)")
     parser.add_argument("--kv", choices=CACHE_TYPES, default="full", help="storage of keys and values (full)")
+    parser.add_argument(
+        "--counter",
+        choices=("closed_form", "fvcore"),
+        default="closed_form",
+        help="fvcore: also run the method's calls under the papers' counter and print both counts (closed_form)",
+    )
     options.add_json(parser)
 
 
 def run(args: argparse.Namespace) -> None:
     params = options.settings(args.set, "--set")
+    if args.schedule and args.counter == "fvcore":
+        raise UserError("--counter fvcore: counts the calls of a --method, not of a --schedule")
     options.show(_schedule(args, params) if args.schedule else _method(args, params), args.json)
 
 
@@ -56,4 +65,5 @@ def _method(args: argparse.Namespace, params: dict[str, Any]) -> dict[str, Any]:
 
     method = methods.make(args.method, where=f"--method {args.method}", **params)
     precision = Precision(args.dtype, args.weights, args.kv)
-    return costing.project(args.method, method, args.model, args.tokens, args.new_tokens, args.accounting, precision)
+    common = (args.tokens, args.new_tokens, args.accounting, precision, args.counter)
+    return costing.project(args.method, method, args.model, *common)

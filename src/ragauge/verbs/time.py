@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ragauge.experiment.schema import Config
 
 
-PROTOCOL_OPTIONS = {"trials", "warmup", "documents"}  # keys of a protocol that are options as they are
+PROTOCOL_OPTIONS = {"trials", "warmup", "documents", "tokens"}  # keys of a protocol that are options as they are
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -61,7 +61,8 @@ def run(args: argparse.Namespace) -> None:
     if args.random_weights:
         result = costing.time_shape(variants, args.dataset, model, **common)
     else:
-        result = costing.time_model(variants, options.questions(args, config), args.prompts, model, **common)
+        questions = options.questions(args, config)
+        result = costing.time_model(variants, questions, args.prompts, model, tokens=protocol.tokens, **common)
     options.write_json(args.out, result)
     for one in (result, *result["other_lengths"]):
         if one["refused"]:

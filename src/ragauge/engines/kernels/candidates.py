@@ -138,7 +138,7 @@ def _sdpa(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) ->
     grouped = q.shape[1] != k.shape[1]
     if q.shape[2] == 1 and grouped:
         return _single(q, k, v, mask)
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, enable_gqa=grouped)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, enable_gqa=bool(grouped))
 
 
 def _single(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
@@ -155,7 +155,7 @@ def _sdpa_widened(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: 
 
 def _by_head(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
     """Single queries by torch's own sdpa, one key-value head repeated for each of its query heads."""
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=q.shape[1] != k.shape[1])
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=bool(q.shape[1] != k.shape[1]))
 
 
 ATTENTIONS: dict[str, Kernel] = {

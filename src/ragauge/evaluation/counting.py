@@ -1,0 +1,95 @@
+"""Multiply-accumulates of a trace by fvcore, the papers' counter: each of its calls, run on the decoder.
+
+The decoder has the model's full shape on the meta device, so nothing is multiplied and no weights are needed. fvcore
+lacks attention in one operator, which gets a handle; norms, which are no matrix products, get one that counts nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ragauge.cost.shape import Shape
+from ragauge.cost.trace import Call
+from ragauge.engines.cache import KVCache
+from ragauge.engines.checkpoint import random_weights
+from ragauge.engines.decoder import Decoder, Part
+from ragauge.engines.layout import lay_out
+from ragauge.engines.protocol import Row, Span
+from ragauge.errors import UserError
+
+META = torch.device("meta")
+Pass = tuple[int, int, int, tuple[int, int] | None]
+"""New tokens of one row, cached tokens before them, positions whose logits are computed, layers."""
+
+
+def fvcore_macs(trace: Iterable[Call], shape: Shape) -> int:
+    """Multiply-accumulates of the calls of a trace, an encoder's (`Call.macs`) added as they are.
+
+    Rows are counted one by one, without padding; rows alike are run once.
+
+    Raises:
+        UserError: fvcore is not installed.
+    """
+    calls = list(trace)
+    decoder = Decoder(shape, random_weights(shape, torch.float32, META))
+    passes = Counter(one for call in calls if call.macs is None for one in _passes(call))
+    counted = sum(count * _counted(decoder, one) for one, count in passes.items())
+    return counted + sum(call.macs or 0 for call in calls)
+
+
+def _passes(call: Call) -> list[Pass]:
+    """The rows of a call, those of every step."""
+    logits = call.logits or (0,) * len(call.lengths)
+    rows = list(zip(call.lengths, call.past, logits, strict=True))
+    return [(new, past + step * new, keep, call.layers) for step in range(call.steps) for new, past, keep in rows]
+
+
+class _Step(torch.nn.Module):
+    """A row through the decoder, as a module that fvcore traces."""
+
+    def __init__(self, decoder: Decoder, one: Pass) -> None:
+        super().__init__()
+        self.decoder, self.one = decoder, one
+
+    @torch.no_grad()
+    def forward(self, ids: Tensor) -> Tensor:
+        """Token ids (token,) -> logits of the positions asked for, else the states."""
+        new, past, keep, layers = self.one
+        decoder = self.decoder
+        cache = KVCache(decoder.shape, past + new, torch.float32, META)
+        cache.length = past
+        row = Row([0] * new, range(past, past + new), (Span(0, past),))
+        part = Part(torch.empty(new, device=META), cache, lay_out([row], cache))
+        states = decoder.read(decoder.embedded(ids), [part], layers)
+        return decoder.logits(decoder.weights.norm(states[-keep:])) if keep else states
+
+
+def _counted(decoder: Decoder, one: Pass) -> int:
+    try:
+        from fvcore.nn import FlopCountAnalysis
+    except ImportError:
+        raise UserError("--counter fvcore: fvcore is not installed; pip install fvcore") from None
+    if not one[0]:
+        return 0
+    analysis = FlopCountAnalysis(_Step(decoder, one), torch.zeros(one[0], dtype=torch.long, device=META))
+    analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False).tracer_warnings("none")
+    norms = {f"aten::{name}_norm": _nothing for name in ("layer", "rms")}
+    for operator, handle in {**norms, "aten::scaled_dot_product_attention": _attention}.items():
+        analysis.set_op_handle(operator, handle)
+    return int(analysis.total())
+
+
+def _attention(inputs: list[Any], outputs: list[Any]) -> Counter[str]:
+    """fvcore handle: the products query·key and probability·value."""
+    (rows, heads, queries, dim), (_, _, keys, _), (*_, width) = (value.type().sizes() for value in inputs[:3])
+    return Counter({"attention": rows * heads * queries * keys * (dim + width)})
+
+
+def _nothing(inputs: list[Any], outputs: list[Any]) -> Counter[str]:
+    """fvcore handle: an operator that is no matrix product."""
+    return Counter()
