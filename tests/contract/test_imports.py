@@ -43,7 +43,7 @@ ALLOWED: dict[str, set[str]] = {
         *("generation", "retrieval", "methods", "engines", "prompts", "cost", "io", "datasets", "assets"),
         *("experiment", "results"),
     },
-    "results": {"io", "metrics", "cost", "datasets", "experiment", "methods", "generation"},
+    "results": {"assets", "io", "metrics", "cost", "datasets", "experiment", "methods", "generation"},
     "rendering": {"results", "io"},
     "items": {"results", "rendering"},
     "report": {"io", "items", "rendering", "results"},

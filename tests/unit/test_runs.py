@@ -8,7 +8,7 @@ from pathlib import Path
 from ragauge import methods
 from ragauge.experiment.schema import parse
 from ragauge.io import records
-from ragauge.results.runs import Runs, Variant
+from ragauge.results.runs import Runs, Variant, known_names
 from synthetic_run import MODEL, PROVENANCE, write_variant
 
 
@@ -16,6 +16,13 @@ def the_variant(folder: Path, **config: object) -> Variant:
     parsed = parse({"run": "t", "models": {MODEL: {}}, "datasets": {"nq_open": {}}, **config}, "t") if config else None
     (found,) = Runs(folder, parsed).run
     return found
+
+
+def test_a_model_is_the_papers_by_its_name_in_catalog_or_hub_not_by_a_folders() -> None:
+    assert known_names("hf:mosaicml/mpt-7b-instruct") == known_names("mpt-7b-instruct") == ["mpt-7b-instruct"]
+    assert known_names("openelm-3b-instruct") == ["openelm-3b-instruct"]
+    for source in ("path:/models/mpt-7b-instruct", "models/mpt-7b-instruct", "hf:somebody/mpt-7b-instruct"):
+        assert known_names(source) == []
 
 
 def test_options_precision_and_data_set_come_from_the_specification(tmp_path: Path) -> None:

@@ -224,6 +224,12 @@ class Runs:
         path = self.folder / "predictions.json"
         return tuple(read_object(path).get("rows") or ()) if path.exists() else ()
 
+    def source(self, model: str) -> str:
+        """The source of the model of a label, as records or the configuration have it; else the label."""
+        answered = (v.specification.model for v in self.run if v.model == model and v.specification)
+        entry = self.config.models.get(model) if self.config else None
+        return next(answered, (entry.source if entry else None) or model)
+
     def named(self, model: str, name: str) -> Variant:
         """The variant of a name, as the records of the model or of another one have it, else the configuration."""
         known = sorted((v for v in self.variants if v.name == name), key=lambda v: (v.model != model, bool(v.missing)))
@@ -268,9 +274,17 @@ def read_latency(path: Path) -> dict[str, Any]:
 
 
 def identities(variant: Variant) -> list[str]:
-    """The names a model may be known by, in lower case: its label and its source, each without prefixes."""
-    names = [variant.model, variant.specification.model if variant.specification else ""]
-    return [n.rpartition("/")[2].rpartition(":")[2].lower() for n in names if n]
+    """The names that its model is known by, in lower case (`known_names`)."""
+    return known_names(variant.specification.model if variant.specification else variant.model)
+
+
+@cache
+def known_names(source: str) -> list[str]:
+    """What catalog and hub call the model of a source, in lower case; none for a folder, whatever its name is."""
+    from ragauge.assets.catalog import entries
+
+    alike = {n: e.source.rpartition("/")[2] for n, e in entries().items() if source in (n, e.source)}
+    return list(dict.fromkeys(name.lower() for pair in alike.items() for name in pair))
 
 
 @cache

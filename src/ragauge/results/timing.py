@@ -11,7 +11,7 @@ from ragauge.cost.hardware import Precision
 from ragauge.results.cells import Cell, Measure, Source, join
 from ragauge.results.provenance import machine
 from ragauge.results.publications import named_model
-from ragauge.results.runs import Runs, Variant
+from ragauge.results.runs import Runs, Variant, known_names
 from ragauge.results.stats import median_ratio_interval
 
 TIMED = "measured_speedup"  # of which machine, the device's name says
@@ -29,12 +29,13 @@ def speedup_cells(runs: Runs, keys: Callable[[Variant], Mapping[str, Any] | None
         if runs.kind(latency["dataset"]) == "long":
             continue  # of CFIC's items, which show seconds
         device = str(protocol.get("device") or "unknown").partition(":")[0]
+        names = known_names(runs.source(latency["model"]))
         for name in variants(latency):
             found = keys(runs.named(latency["model"], name))
             if found is not None:
                 row = {"model": latency["model"], "dataset": latency["dataset"], "variant": name, **found}
                 of_paper = (
-                    named_model([latency["model"].lower()], "superposition_table_7") if device == "cuda" else None
+                    named_model(names, "superposition_table_7") if device == "cuda" else None
                 )
                 cells.append(Cell(row, f"{TIMED}_{device}", speedup(runs, latency, name), paper_model=of_paper))
     return cells

@@ -21,7 +21,7 @@ from ragauge.rendering.style import Figure
 from ragauge.results.cells import Cell, Table, frame, merge
 from ragauge.results.publications import read_csv
 from ragauge.results.reads import ANY, Reads, defaults, others
-from ragauge.results.runs import Runs, Variant, identities
+from ragauge.results.runs import Runs, Variant, known_names
 
 KEYS = ("model", "dataset", "method", "chunking", "finder", "variant")
 ON = ("method", "chunking", "finder")
@@ -78,9 +78,26 @@ def _measured(runs: Runs, row: Row, variant: Variant, best: Variant | None) -> l
     elif best is not None:
         measures |= _shared.differences(runs, best, variant, "cfic_gain")
     keys = _keys(variant.dataset, variant.model, row)
-    known = [paper for name in identities(variant) for start, paper in EXTRACTORS.items() if name.startswith(start)]
-    keys |= {"finder": known[0]} if known and row.method == "free_extraction" else {}
-    return _shared.cells(runs, variant, keys, measures)
+    finder = _finder(runs, variant) if row.method in ("cfic", "free_extraction") else None
+    return _shared.cells(runs, variant, keys | ({"finder": finder} if finder else {}), measures)
+
+
+def _finder(runs: Runs, variant: Variant) -> str | None:
+    """The paper's name of the model that finds evidence for a variant; its own is fine-tuned from its base.
+
+    None where that model is none of the paper's, or finds in another way than it does there.
+    """
+    if variant.method == "cfic":
+        trainings = runs.config.trainings(variant.model) if runs.config and variant.model in runs.config.models else []
+        bases = [runs.config.training[name].model for name in trainings] if runs.config else []
+        return "cfic_7b" if any(_extractor(base) == "longalpaca_7b" for base in bases) else None
+    stated = variant.specification.finder if variant.specification else None
+    return _extractor(stated.model if stated else runs.source(variant.model))
+
+
+def _extractor(source: str) -> str | None:
+    known = (paper for name in known_names(source) for start, paper in EXTRACTORS.items() if name.startswith(start))
+    return next(known, None)
 
 
 def _missing(runs: Runs, dataset: str, model: str, row: Row) -> Cell:
