@@ -189,7 +189,11 @@ def evaluation_file(path: Path, *texts: str) -> Path:
 def test_evaluation_articles_are_held_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(data.Asker, "writer", Parrot())
     file = evaluation_file(tmp_path / "e.jsonl", article(3), article(4)[:900], article(5))
-    data.build(settings(tmp_path, documents=50).data(), {file: 2}, tmp_path / "data")
+    with pytest.raises(UserError, match=r"documents found, 1000 asked for; the corpora hold 8 articles") as error:
+        data.build(settings(tmp_path, documents=1000).data(), {file: 2}, tmp_path / "lacking")
+    assert not (tmp_path / "lacking/train.jsonl").exists()
+    found = int(str(error.value).split()[2])
+    data.build(settings(tmp_path, documents=found + 1).data(), {file: 2}, tmp_path / "data")
     manifest = json.loads((tmp_path / "data/manifest.json").read_bytes())
     assert sorted(manifest["held_out_articles"]) == ["Town 3", "Town 4"]
     assert {d.title for d in data.read(tmp_path / "data/held_out.jsonl")} == {"Town 3", "Town 4"}

@@ -34,6 +34,7 @@ logger = logging.getLogger(__name__)
 
 TRAIN, HELD_OUT, MANIFEST = "train.jsonl", "held_out.jsonl", "manifest.json"
 WRITER = "RAGAUGE_WRITER"  # prefix of the environment variables that name an endpoint
+ENOUGH = 0.9  # of the documents that are asked for; with fewer it would be another training
 DOCUMENTS_AT_ONCE = 4  # whose questions are written and saved together
 
 
@@ -46,7 +47,7 @@ def build(settings: Data, evaluation: Mapping[Path, int | None], out: Path, thre
             articles.
 
     Raises:
-        UserError: a corpus or model is not available, or nothing is left to train on.
+        UserError: a corpus or model is not available, or the corpora give less than `ENOUGH` of the documents.
     """
     out.mkdir(parents=True, exist_ok=True)
     source = Source(settings, evaluation)
@@ -57,6 +58,12 @@ def build(settings: Data, evaluation: Mapping[Path, int | None], out: Path, thre
     }
     if not parts[TRAIN]:
         raise UserError(f"no question of {asker.counts['asked']} can be trained on: {dict(asker.problems)}")
+    if len(parts[TRAIN]) < ENOUGH * settings.documents:
+        raise UserError(
+            f"training data: {len(parts[TRAIN])} documents found, {settings.documents} asked for; the corpora hold "
+            f"{len(source.train)} articles of {settings.min_characters} characters or more that are not held out; "
+            "name further corpora or ask for fewer documents"
+        )
     for name, documents in parts.items():
         replace_atomically(out / name, _lines(documents))
     manifest = {

@@ -41,7 +41,7 @@ class Data(BaseModel):
         None, ge=1, description="number of texts read from each corpus, from its first; default: all"
     )
     writer: str = Field("smollm2-135m-instruct", description="the model that writes the questions, or 'endpoint'")
-    documents: int = Field(64, ge=1, description="passages of articles to train on, or as many as there are")
+    documents: int = Field(64, ge=1, description="passages of articles to train on")
     held_out_documents: int = Field(
         6, ge=0, description="articles, one passage of each of which gives the held-out loss"
     )
