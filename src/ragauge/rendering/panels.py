@@ -207,7 +207,7 @@ def blocks(table: Table) -> list[Block]:
     found = [Block(f"measured: {model} · {dataset}", part, False) for (model, dataset), part in pairs]
     if others.any():
         datasets = ", ".join(dict.fromkeys(table[others]["dataset"]))
-        found.append(Block(f"published (the paper's models) · {datasets}", table[others], True))
+        found.append(Block(" · ".join(filter(None, ["published (the paper's models)", datasets])), table[others], True))
     return found
 
 
