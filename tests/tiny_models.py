@@ -64,6 +64,9 @@ FAMILIES = {
     "qwen3": replace(LLAMA, family="qwen3", qk_norm=True, tied=False, rope_scale=2.0),
 }
 
+LINKS = {"links": 2, "first_link": 10, "begin": 4, "end": 5}
+"""Options of kv_link: ids that tiny decoders have."""
+
 
 def byte_tokenizer(chat: bool = True, bos: bool = True) -> Any:
     """One token a byte; `<s>` before a text where special tokens are asked for."""

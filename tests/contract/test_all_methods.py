@@ -49,7 +49,7 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
 }
 BY_CONTENT = {"cfic", "chunks", "free_extraction", "long_llmlingua"}  # calls follow from the text itself
 BY_DEPTH = {"cache_blend"}  # its calls name layers, of which the tiny decoder has fewer; test_reuse_methods.py
-TINY = {"kv_link": {"links": 2, "first_link": 10, "begin": 4, "end": 5}}  # ids that the tiny decoder has
+TINY = {"kv_link": tiny_models.LINKS}
 VARIANTS = [
     (name, options)
     for name in methods.names()

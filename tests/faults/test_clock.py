@@ -18,6 +18,7 @@ from tiny_checkpoint import write_checkpoint, write_questions
 STAMPS = {
     "cost/machine.py",  # the date of a result, from which nothing is taken
     "engines/kernels/measured.py",  # the age of a table that was measured under load, and is measured again
+    "io/folders.py",  # how long another machine's unfinished folder was left alone
 }
 WALL = {("time", "time"), ("time", "time_ns"), ("time", "localtime"), ("time", "gmtime"), ("datetime", "utcnow")}
 WALL |= {("datetime", "now"), ("datetime", "today"), ("date", "today")}

@@ -29,7 +29,6 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
     ],
     "bm25": [{"top_k": 3}],
 }
-LINKS = {"links": 2, "first_link": 10, "begin": 4, "end": 5}  # ids that tiny decoders have
 Work = Callable[[SpanEngine], Any]
 
 
@@ -63,7 +62,7 @@ def test_every_method_answers_as_alone(family: str, encoder: str) -> None:
     """All of them at the same time, each on a question of its own."""
     lm = tiny_models.tiny_lm(tiny_models.FAMILIES[family])
     works: dict[str, Work] = {}
-    needed: dict[str, dict[str, Any]] = {"dense": {"encoder": encoder}, "kv_link": LINKS}
+    needed: dict[str, dict[str, Any]] = {"dense": {"encoder": encoder}, "kv_link": tiny_models.LINKS}
     for number, name in enumerate(methods.names()):
         for options in [{}, *OPTIONS.get(name, [])]:
             method = methods.make(name, **options, **needed.get(name, {}))

@@ -48,7 +48,8 @@ def prompt() -> Prompt:
 
 
 def make(name: str, encoder: str = "", **options: Any) -> Method:
-    return methods.make(name, **options, **({"encoder": encoder} if name == "dense" else {}))
+    needed: dict[str, dict[str, Any]] = {"dense": {"encoder": encoder}, "kv_link": tiny_models.LINKS}
+    return methods.make(name, **options, **needed.get(name, {}))
 
 
 def fresh(lm: LM, method: Method, prompt: Prompt, limits: Limits = LIMITS) -> Answer:

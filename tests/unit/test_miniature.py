@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from miniature import check, hub, run
+from miniature import check, hub, run, texts
 from miniature.kinds import kinds, planned
 from ragauge.assets.tokenizer import load_tokenizer
 from ragauge.experiment.schema import Config, parse
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 PAPER, OVERLAY = CONFIGS / "paper.yaml", CONFIGS / "miniature.yaml"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def corpora(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The miniature's texts, where its overlay says."""
+    folder = tmp_path_factory.mktemp("texts")
+    texts.write_all(folder / run.FOLDER / "data")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        yield
 
 
 def test_the_overlay_leaves_out_no_kind() -> None:

@@ -92,6 +92,7 @@ class IvfPq(IndexRecipe):
 
     def merge(self, trained: Path, shards: Sequence[Path], folder: Path) -> None:
         """Merge the shards' lists on disk."""
+        import faiss
         from faiss.contrib.ondisk import merge_ondisk
 
         index = _faiss.read(trained / TRAINED)
@@ -99,6 +100,8 @@ class IvfPq(IndexRecipe):
         _faiss.check_room(folder, sum(path.stat().st_size for path in codes))
         with _faiss.quiet():
             merge_ondisk(index, [str(path) for path in codes], str(folder / LISTS))
+            lists: Any = faiss.downcast_InvertedLists(index.invlists)
+            lists.filename = LISTS  # not where it was made: a folder is made under another name
             _faiss.write(index, folder / MERGED)
 
     def open(self, folder: Path) -> _Lists:
