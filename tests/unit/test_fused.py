@@ -128,7 +128,7 @@ def test_passes_are_measured_by_operators_and_compiled(dtype: torch.dtype, monke
     read = FusedLayers.read
     monkeypatch.setattr(FusedLayers, "read", lambda *given: calls.append(1) or read(*given))
     with torch.inference_mode():
-        for task in measured._passes(dtype, {}).values():
+        for task in measured.passes(dtype, {}).values():
             slow, fast = (task(PASSES[name]) for name in ("plain", "compiled"))
             torch.testing.assert_close(fast, slow, rtol=1e-3, atol=1e-3)
     assert len(calls) == 2

@@ -156,7 +156,7 @@ def measure(dtype: torch.dtype) -> dict[str, Any]:
     """Class -> the kernel that is chosen, each candidate's least seconds, and the share of the machine others took."""
     tasks = _int8_tasks() if dtype == torch.int8 else _tasks(dtype)
     table = {what: _measured(valid(what, dtype), task) for what, task in tasks.items()}
-    return table | {what: _measured(valid(what, dtype), task) for what, task in _passes(dtype, table).items()}
+    return table | {what: _measured(valid(what, dtype), task) for what, task in passes(dtype, table).items()}
 
 
 def _measured(kernels: Mapping[str, Kernel], task: Task) -> dict[str, Any]:
@@ -236,7 +236,7 @@ def _int8_tasks() -> dict[str, Task]:
     }
 
 
-def _passes(dtype: torch.dtype, table: Mapping[str, Mapping[str, Any]]) -> dict[str, Task]:
+def passes(dtype: torch.dtype, table: Mapping[str, Mapping[str, Any]]) -> dict[str, Task]:
     """All layers for a few tokens after others: in one compiled call, or by operators with the kernels of a table.
 
     Operators take time to call, too, so that the fastest products alone do not tell.
