@@ -64,7 +64,7 @@ def write_latency(
 ) -> None:
     """Write a latency file with the given total seconds of each variant's trials."""
     rows = [
-        {"variant": v, "trial": i, "total_s": s, "disturbed": False}
+        {"variant": v, "trial": i, "first_token_s": s / 2, "per_token_s": s / 8, "total_s": s, "disturbed": False}
         for v, seconds in totals.items()
         for i, s in enumerate(seconds)
     ]

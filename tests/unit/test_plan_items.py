@@ -90,7 +90,9 @@ TIMES = {
     "cfic_table_6": {"wiki_long"},
     "cfic_table_8": {"wiki_long"},
     "frontier": {"wiki_single", "wiki_long"},
+    "reuse_table": {"wiki_single", "wiki_long"},
     "reuse_frontier": {"wiki_single", "wiki_long"},
+    "reuse_length": {"wiki_single", "wiki_long"},
     "documents_reuse": {"wiki_single", "wiki_long"},
 }
 PREDICTED = {f"superposition_table_{number}" for number in (1, 2, 5, 6)}

@@ -12,7 +12,7 @@ from ragauge.items.reuse import table as reuse_table
 from ragauge.items.reuse._family import AT_FLOOR
 from ragauge.results.cells import Table
 from ragauge.results.runs import Runs
-from synthetic_run import write_variant
+from synthetic_run import write_latency, write_variant
 
 RIGHT, HALF, NEVER = [True] * 12, [True, False] * 6, [False] * 12
 ITEMS = {"table": reuse_table, "frontier": frontier, "length": length}
@@ -36,6 +36,12 @@ def small(tmp_path: Path) -> Path:
 def values(table: Table, quantity: str) -> dict[str, float]:
     found: dict[str, float] = table[table["quantity"] == quantity].set_index("variant")["measured"].to_dict()
     return found
+
+
+def measured(folder: Path) -> Table:
+    """The table without the papers' claims."""
+    table = reuse_table.table(Runs(folder))
+    return table[table["variant"] != ""]
 
 
 def shown(figure: Any) -> str:
@@ -64,6 +70,20 @@ def test_who_is_not_as_soon_and_as_good_is_off_the_frontier(small: Path) -> None
     assert chances["r0.5"] > 0.99
     assert chances["naive"] == 0  # as good as r0.5, and later
     assert chances["r0.16"] == 0
+
+
+def test_seconds_are_the_protocols_where_it_timed_every_variant_of_the_table(small: Path) -> None:
+    totals = {"naive": [6.0, 6.0], "r0.16": [2.0, 2.0], "r0.5": [3.0, 3.0]}
+    write_latency(small, totals)
+    table = measured(small)
+    assert values(table, "first_token_speedup") == {"r0.16": 4, "r0.5": 2, "sp": 8}  # `sp` was not timed
+    write_latency(small, totals | {"sp": [1.0, 1.0]})
+    table = measured(small)
+    assert values(table, "first_token_speedup") == {"r0.16": 3, "r0.5": 2, "sp": 6}
+    assert values(table, "token_s")["naive"] == 0.75
+    assert table[table["quantity"] == "first_token_s"]["note"].str.contains("medians of 3 trials").all()
+    write_latency(small, totals | {"sp": [1.0, 1.0]}, refused="other processes took 9% of the machine's CPU time")
+    assert values(measured(small), "first_token_speedup")["sp"] == 8
 
 
 def test_without_a_curve_the_frontier_is_empty(tmp_path: Path) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from ragauge.results import timing
@@ -16,6 +17,7 @@ STORED = ("parallel_windows", "ape", "naive_reuse", "kv_link", "epic", "cache_bl
 METHODS = ("naive", "prompt_cache", *STORED, "compressed", "long_llmlingua", "prefix_tree")
 RANKERS = ("bm25", "tfidf", "dense")
 AT_FLOOR = "nothing can be told here"
+OWN = "of the answering run"
 
 # method -> the option that trades quality for time
 KNOBS = {
@@ -46,18 +48,55 @@ def floor(runs: Runs, base: Variant | None) -> str:
     return f"{AT_FLOOR}: the plain prompt scores below {FLOOR:g}" if low else ""
 
 
-def sooner(runs: Runs, base: Variant, variant: Variant) -> Measure:
-    """How many times sooner than the plain prompt's the first token is known: the ratio of medians."""
-    plain, mine = first_tokens(base), first_tokens(variant)
-    if not plain or not mine:
-        return Measure(reason="no clock")
-    return timing.ratio(plain, mine, runs.seed, n=len(mine), note="of the answering run")
+@dataclass(frozen=True)
+class Clock:
+    """Seconds of variants side by side: the latency protocol's where it timed them all, else the answering run's."""
+
+    timed: Mapping[str, Any] | None
+
+    @classmethod
+    def of(cls, runs: Runs, dataset: str, model: str, variants: Iterable[Variant]) -> Clock:
+        timed = timing.find(runs, dataset, model)
+        if timed is None or timed.get("refused") or not all(timing.seconds(timed, v.name) for v in variants):
+            return cls(None)
+        return cls(timed)
+
+    @property
+    def note(self) -> str:
+        """Where the seconds are from."""
+        return timing.described(self.timed) if self.timed else OWN
+
+    def first_tokens(self, variant: Variant) -> list[float]:
+        """Seconds to the first token: of each trial, or of each question that has a clock."""
+        if self.timed:
+            return timing.seconds(self.timed, variant.name, "first_token_s")
+        return _recorded(variant, lambda r: r.get("first_token_s"))
+
+    def tokens(self, variant: Variant) -> list[float]:
+        """Seconds of each further token."""
+        if self.timed:
+            return timing.seconds(self.timed, variant.name, "per_token_s")
+        return _recorded(variant, _token)
+
+    def sooner(self, runs: Runs, base: Variant, variant: Variant) -> Measure:
+        """How many times sooner than the plain prompt's the first token is known: the ratio of medians."""
+        plain, mine = self.first_tokens(base), self.first_tokens(variant)
+        if not plain or not mine:
+            return Measure(reason="no clock")
+        return timing.ratio(plain, mine, runs.seed, n=len(mine), note=self.note)
 
 
-def first_tokens(variant: Variant) -> list[float]:
-    """Seconds to the first token of the questions that have a clock."""
-    times = [r.get("first_token_s") for k, r in variant.records.items() if k not in variant.failed]
-    return [t for t in times if t and t == t]
+def _recorded(variant: Variant, value: Callable[[Any], float | None]) -> list[float]:
+    """A number of the record of each question that did not fail, where it has one above 0."""
+    values = [value(r) for k, r in variant.records.items() if k not in variant.failed]
+    return [v for v in values if v and v == v]
+
+
+def _token(record: Any) -> float | None:
+    """Seconds of each generated token after the first, of the calls that generate."""
+    decoding = [c for c in record.get("trace") or () if c["stage"] == "decode" and c.get("seconds") is not None]
+    steps = sum(c.get("steps", 1) for c in decoding)
+    return sum(c["seconds"] for c in decoding) / steps if steps else None
 
 
 def knob(variant: Variant) -> Any:

@@ -17,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from ragauge.items.reuse._family import AT_FLOOR, RANKERS, answers, belongs, floor, sooner
+from ragauge.items.reuse._family import AT_FLOOR, RANKERS, Clock, answers, belongs, floor
 from ragauge.rendering import panels, style
 from ragauge.rendering.style import Axes, Figure
 from ragauge.results.cells import Cell, Table, frame, noted
@@ -29,7 +29,7 @@ KEYS = ("model", "questions", "dataset", "method", "variant", "documents", "docu
 DRAWN = {"difference": "difference to the plain prompt", "first_token_speedup": "first token, times sooner"}
 ALIKE = 0.15  # relative difference up to which lengths, and amounts of text, count as the same
 
-READS = Reads(answers=answers(*REFERENCES, *RANKERS))
+READS = Reads(answers=answers(*REFERENCES, *RANKERS), latency="any")
 
 
 class Size(NamedTuple):
@@ -79,14 +79,14 @@ def _family(runs: Runs, model: str, name: str, labels: Sequence[str]) -> Iterato
             continue
         keys = {"questions": name, **size._asdict()}
         told = floor(runs, base)
-        for variant in runs.of(label, model):
-            if not belongs(variant, *REFERENCES, *RANKERS):
-                continue
+        shown = [v for v in runs.of(label, model) if belongs(v, *REFERENCES, *RANKERS)]
+        clock = Clock.of(runs, label, model, shown)
+        for variant in shown:
             own = variant.keys | keys
             yield Cell(own, "quality", noted(quality(runs, variant), told))
             if variant is not base:
                 yield Cell(own, "difference", noted(difference(runs, variant, base), told))
-                yield Cell(own, "first_token_speedup", sooner(runs, base, variant))
+                yield Cell(own, "first_token_speedup", clock.sooner(runs, base, variant))
 
 
 def _size(variant: Variant) -> Size | None:

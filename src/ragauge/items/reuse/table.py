@@ -10,15 +10,15 @@ the first token over reading everything: of larger models, on GPUs, with long do
 APE state none (EPIC's factor of 8 is over CacheBlend, APE's of 4.5 is of whole answers).
 
 Does not show: who wins where the reader is at the floor: beside a plain prompt that is hardly ever right no difference
-tells anything, and the note says so. Times are the answering run's, not the latency protocol's.
+tells anything, and the note says so. Seconds before the question are the answering run's; the others the latency
+protocol's where it timed all these variants on the data set, else the answering run's, as the note says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Sequence
 
-from ragauge.items.reuse._family import answers, belongs, first_tokens, floor, sooner
+from ragauge.items.reuse._family import OWN, Clock, answers, belongs, floor
 from ragauge.rendering import panels
 from ragauge.rendering.style import Figure
 from ragauge.results import timing
@@ -31,9 +31,7 @@ from ragauge.results.runs import Runs, Variant
 
 KEYS = ("model", "dataset", "method", "variant", "stored")
 
-OWN = "of the answering run"
-
-READS = Reads(answers=answers())
+READS = Reads(answers=answers(), latency="any")
 
 
 def table(runs: Runs) -> Table:
@@ -59,39 +57,35 @@ def draw(table: Table) -> Figure:
 def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
     base = naive(runs, dataset, model)
     shown = [v for v in runs.of(dataset, model) if belongs(v)]
+    clock = Clock.of(runs, dataset, model, shown)
     keys = {v.name: v.keys | {"stored": "yes" if servable(v) else "no"} for v in shown}
-    return [Cell(keys[v.name], name, m) for v in shown for name, m in _measures(runs, v, base).items()]
+    return [Cell(keys[v.name], name, m) for v in shown for name, m in _measures(runs, v, base, clock).items()]
 
 
-def _measures(runs: Runs, variant: Variant, base: Variant | None) -> dict[str, Measure]:
+def _measures(runs: Runs, variant: Variant, base: Variant | None, clock: Clock) -> dict[str, Measure]:
     told = floor(runs, base)
-    first = first_tokens(variant)
     found = {
         "quality": noted(quality(runs, variant), told),
-        "first_token_s": timing.quartiles(first, OWN) if first else Measure(reason="not recorded"),
-        "token_s": _of(variant, _token),
-        "offline_s": _of(variant, lambda r: r.get("offline_s")),
-        "cache_bytes": _of(variant, lambda r: r.get("cache_bytes")),
+        "first_token_s": _middle(clock.first_tokens(variant), clock.note),
+        "token_s": _middle(clock.tokens(variant), clock.note),
+        "offline_s": _recorded(variant, "offline_s"),
+        "cache_bytes": _recorded(variant, "cache_bytes"),
         "read_again": mean(list(_read_again(variant).values()), runs.seed, nothing="no traces"),
     }
     if base is None or base is variant:
         return found
     compared = noted(difference(runs, variant, base), told)
-    return found | {"first_token_speedup": sooner(runs, base, variant), "difference": compared}
+    return found | {"first_token_speedup": clock.sooner(runs, base, variant), "difference": compared}
 
 
-def _of(variant: Variant, value: Callable[[Any], float | None]) -> Measure:
+def _recorded(variant: Variant, field: str) -> Measure:
     """The median of a number of each record, of those that have it."""
-    values = [value(r) for k, r in variant.records.items() if k not in variant.failed]
-    known = [v for v in values if v is not None and v == v]
-    return timing.quartiles(known, OWN) if known else Measure(reason="not recorded")
+    values = [r.get(field) for k, r in variant.records.items() if k not in variant.failed]
+    return _middle([v for v in values if v is not None and v == v], OWN)
 
 
-def _token(record: Any) -> float | None:
-    """Seconds of each generated token after the first, of the calls that generate."""
-    decoding = [c for c in record.get("trace") or () if c["stage"] == "decode" and c.get("seconds") is not None]
-    steps = sum(c.get("steps", 1) for c in decoding)
-    return sum(c["seconds"] for c in decoding) / steps if steps else None
+def _middle(values: Sequence[float], note: str) -> Measure:
+    return timing.quartiles(values, note) if values else Measure(reason="not recorded")
 
 
 def _read_again(variant: Variant) -> dict[str, float]:
