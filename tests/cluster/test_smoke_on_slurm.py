@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import yaml
 from slurm_runs import PROFILE, failures, jobs, records, run
 
 import workflow_folder
@@ -29,11 +30,11 @@ def local(root: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def on_slurm(root: Path, local: Path, cluster: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a run on Slurm, with the data type and the kernels that the local run found fastest here."""
+    """The folder of a run on Slurm, with the data type of the local run and the kernels measured here."""
     made = workflow_folder.copy_workflow(root, tmp_path_factory.mktemp("smoke"))
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("RAGAUGE_DTYPE", "RAGAUGE_KERNELS"):  # which the tests set for themselves
-            patch.delenv(name)
+        patch.setenv("RAGAUGE_DTYPE", dtype(local))  # the fastest one on one thread may be another
+        patch.delenv("RAGAUGE_KERNELS")  # which the tests set for themselves
         run(made, *PROFILE, *OFTEN, "--configfile", "configs/smoke.yaml")
     return made
 
@@ -60,6 +61,12 @@ def test_items_are_those_of_the_local_run_but_for_times(local: Path, on_slurm: P
     assert {path.name for path in there.iterdir()} == {path.name for path in here.iterdir()}
     for path in [*there.glob("superposition_*.csv"), *there.glob("cfic_*.csv")]:
         pd.testing.assert_frame_equal(timeless_rows(path), timeless_rows(here / path.name), obj=path.name)
+
+
+def dtype(local: Path) -> str:
+    """What `dtype: auto` became where the local run started."""
+    settings = yaml.safe_load((local / "results" / "smoke" / "config.yaml").read_bytes())
+    return str(settings["models"]["smollm2-135m-instruct"]["dtype"])
 
 
 def timeless_rows(path: Path) -> pd.DataFrame:
