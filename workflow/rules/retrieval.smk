@@ -31,10 +31,19 @@ rule chunks:
         " --out {params.folder:q} 2>&1 | tee {log:q}"
 
 
+rule shards_cut:
+    input:
+        PLAN.retrieval.shards,
+    output:
+        touch(PATHS.cut),
+    """Wait until all shards are cut: one file to depend on, where shards times shards would take minutes to plan."""
+    localrule: True
+
+
 rule near_duplicates:
     """Mark the documents of one shard that are near-duplicates of any shard's evaluation text."""
     input:
-        PLAN.retrieval.shards,
+        PATHS.cut,
     output:
         PATHS.marked,
     log:
