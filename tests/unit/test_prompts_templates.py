@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ragauge.errors import UserError
+from ragauge.evaluation.inputs import template_of
 from ragauge.prompts import Prompt, build_prompt
 from ragauge.prompts.templates import document_text, query_text, wrapper
+from tiny_checkpoint import write_checkpoint
 from tiny_models import byte_tokenizer
 
 INSTRUCTION = "Use the search results."
@@ -54,6 +57,16 @@ def test_conversations_as_llama_2_and_vicuna_were_trained() -> None:
 
 def test_plain_asks_for_an_answer() -> None:
     assert wrapper("plain") == ("", "\nAnswer:")
+
+
+def test_a_prompt_that_asks_for_an_answer_itself_asks_once(tokenizer: Any) -> None:
+    """LongBench's prompts end so; the words are those of the prompt, only the segments part elsewhere."""
+    official = "Read.\n\n{context}\n\nQuestion: {input}\n\nAnswer:"
+    prompt = built(tokenizer, "plain", instruction=official, question="What?")
+    text = tokenizer.decode(whole(prompt), skip_special_tokens=True)
+    assert text.endswith("Question: What?\n\nAnswer:")
+    assert tokenizer.decode(prompt.task) == "\n\nAnswer:"
+    assert text.count("Answer:") == 1
 
 
 def test_an_unknown_template_lists_the_choices() -> None:
@@ -133,3 +146,11 @@ class Deaf:
 def test_a_segment_without_tokens_is_refused(unheard: str) -> None:
     with pytest.raises(UserError, match="question 'what is tea': a segment of its prompt has no tokens"):
         built(Deaf(unheard), "plain")
+
+
+def test_a_trained_model_is_asked_in_the_template_that_it_was_trained_in(tmp_path: Path) -> None:
+    folder = write_checkpoint(tmp_path / "model")
+    untrained = template_of(f"path:{folder}")
+    assert untrained != "llama2"
+    (tmp_path / "model.json").write_text('{"template": "llama2"}')
+    assert template_of(f"path:{folder}") == "llama2"

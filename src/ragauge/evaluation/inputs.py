@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +17,7 @@ from ragauge.experiment.schema import Model
 from ragauge.io.folders import file_sha256
 from ragauge.io.specifications import AnswerSpecification, EngineFacts, FinderFacts
 from ragauge.methods import Method
+from ragauge.prompts.templates import TEMPLATES
 
 
 @dataclass(frozen=True)
@@ -93,8 +95,16 @@ def _weights(model: Model) -> dict[str, Any]:
 
 
 def template_of(source: str) -> str:
-    """The template that the catalog names, else `chat` if the tokenizer has a chat template, else `plain`."""
-    catalogued = assets.describe(source)["template"]
-    if catalogued:
-        return str(catalogued)
-    return "chat" if load_tokenizer(assets.resolve(source)).chat_template else "plain"
+    """The template that the catalog names, or that a training here asked in; else `chat`, or `plain` without one."""
+    folder = assets.resolve(source)
+    known = assets.describe(source)["template"] or _trained_in(Path(folder))
+    return str(known) if known else "chat" if load_tokenizer(folder).chat_template else "plain"
+
+
+def _trained_in(folder: Path) -> str | None:
+    """The template of a fine-tuned model, as the account beside its folder has it; None where there is no account."""
+    try:
+        template = json.loads(folder.with_name(f"{folder.name}.json").read_bytes())["template"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return template if template in TEMPLATES else None

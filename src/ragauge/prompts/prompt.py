@@ -78,6 +78,8 @@ def build_prompt(
 
     whole = CONTEXT in instruction
     before, after = official(instruction, question) if whole else (f"{instruction}\n\n", query_text(question))
+    if whole and after.endswith(task.strip()):  # the prompt asks for the answer in the template's words itself
+        after, task = _parted(after, task.strip())
     preamble, query = ids(f"{opening}{before}", first=True), ids(after)
     kept, truncated = sources, 0
     if whole and context is not None:
@@ -103,6 +105,12 @@ def build_prompt(
     if not (prompt.preamble and prompt.query and prompt.task and all(prompt.documents)):
         raise UserError(f"question {question!r}: a segment of its prompt has no tokens")
     return prompt
+
+
+def _parted(text: str, end: str) -> tuple[str, str]:
+    """A text that ends so as what comes before the end, and the end with the white space in front of it."""
+    stem = text.removesuffix(end).rstrip()
+    return stem, text[len(stem) :]
 
 
 SLACK = 4  # tokens by which stretches tokenised separately may exceed their share of the whole text
