@@ -67,7 +67,7 @@ def test_what_finds_nothing_has_no_cosine(comparison: Comparison, monkeypatch: p
     nothing = (np.full((1, 1), np.inf, np.float32), np.full((1, 1), -1))
     search = comparison.searcher.index.search  # type: ignore[attr-defined]
 
-    def empty(vectors: np.ndarray, k: int, effort: int) -> tuple[np.ndarray, np.ndarray]:
+    def empty(vectors: np.ndarray, k: int, effort: int, stop: object) -> tuple[np.ndarray, np.ndarray]:
         distances, ids = search(vectors, k, effort)
         ids[0], distances[0] = nothing[1][0], nothing[0][0]
         return distances, ids

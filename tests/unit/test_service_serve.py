@@ -17,6 +17,8 @@ import tiny_models
 from ragauge.cli import main
 from ragauge.retrieval import chunking, embed, index
 from ragauge.retrieval.corpus import Corpus
+from ragauge.retrieval.indexes import ivf_pq
+from ragauge.retrieval.indexes._base import CancelledSearchError
 from ragauge.retrieval.indexes.ivf_pq import IvfPq
 from ragauge.retrieval.retriever import Query, Retriever
 from ragauge.retrieval.service import process
@@ -88,6 +90,31 @@ def test_the_served_answers_are_those_of_the_retriever(address: str, retriever: 
     with Client(address) as client:
         parts.assert_same(client.search(queries(retriever)), retriever.search(queries(retriever)))
         assert vars(client.describe()) == retriever.describe()
+
+
+def test_requests_searched_together_get_what_each_gets_by_itself(retriever: Retriever) -> None:
+    asked = queries(retriever)
+    requests = [asked[:1], asked[1:4], asked[4:]]
+    for ours, request in zip(retriever.search_together(requests), requests, strict=True):
+        parts.assert_same(ours, retriever.search(request))
+    assert retriever.work([Query(text="a", effort=3), Query(text="b")]) == 3 + RECIPE.nprobe
+
+
+def test_a_long_search_stops_between_lists_and_finds_what_a_short_one_finds(
+    retriever: Retriever, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vectors = np.random.default_rng(0).standard_normal((2, retriever.encoder.dim)).astype(np.float32)
+    whole = retriever.index.search(vectors, 5, NLIST)
+    monkeypatch.setattr(ivf_pq, "UNCHECKED", 2)  # a list of each query
+    asked: list[int] = []
+    for ours, theirs in zip(
+        retriever.index.search(vectors, 5, NLIST, lambda: bool(asked.append(1))), whole, strict=True
+    ):
+        np.testing.assert_array_equal(ours, theirs)
+    assert len(asked) == NLIST
+    answers = iter([False, False, True])
+    with pytest.raises(CancelledSearchError):
+        retriever.index.search(vectors, 5, NLIST, lambda: next(answers))
 
 
 def test_a_budget_chooses_effort_in_the_server(address: str) -> None:

@@ -21,6 +21,7 @@ from ragauge.errors import UserError
 from ragauge.io import folders
 from ragauge.retrieval.database import Database
 from ragauge.retrieval.indexes import IndexRecipe, recipe_of
+from ragauge.retrieval.indexes._base import Stop, Stoppable
 from ragauge.retrieval.vectors import Vectors
 
 TRAINED, ADDED, MERGED = "trained index", "codes of a shard", "merged index"
@@ -166,20 +167,29 @@ class Index:
         """Powers of two below the largest effort, and the largest."""
         return sorted({*(1 << power for power in range(self.recipe.most_effort.bit_length())), self.recipe.most_effort})
 
-    def search(self, vectors: np.ndarray, k: int, effort: int) -> tuple[np.ndarray, np.ndarray]:
+    def search(
+        self, vectors: np.ndarray, k: int, effort: int, stop: Stop | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Nearest chunks of vectors (q, dim): distances (q, k) float32 and chunk ids (q, k) int64, -1 for none.
 
         Distances are squared L2 (smaller is nearer) or inner products (larger is nearer), as the recipe's metric says.
-        Raises UserError if the effort is not between 1 and the largest.
+        Raises UserError if the effort is not between 1 and the largest, and CancelledSearchError once `stop` says so,
+        which a long search asks between lists and shards.
         """
-        distances, ids = self.search_raw(vectors, k, effort)
+        distances, ids = self.search_raw(vectors, k, effort, stop)
         return distances, np.where(ids < 0, -1, ids % len(self.database))
 
-    def search_raw(self, vectors: np.ndarray, k: int, effort: int) -> tuple[np.ndarray, np.ndarray]:
+    def search_raw(
+        self, vectors: np.ndarray, k: int, effort: int, stop: Stop | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         """As `search`, with the ids of the index: those from the number of chunks on are of drawn vectors."""
         if not 1 <= effort <= self.recipe.most_effort:
             name = self.recipe.EFFORT or "effort"
             raise UserError(f"{name} {effort}: must be from 1 to {self.recipe.most_effort}, the largest of this index")
-        distances, ids = self._opened.search(np.ascontiguousarray(vectors, dtype=np.float32), k, effort)
+        rows = np.ascontiguousarray(vectors, dtype=np.float32)
+        if stop is not None and isinstance(self._opened, Stoppable):
+            distances, ids = self._opened.search_until(rows, k, effort, stop)
+        else:
+            distances, ids = self._opened.search(rows, k, effort)
         worst = -np.inf if self.recipe.largest_is_nearest else np.inf
         return np.where(ids < 0, worst, distances).astype(np.float32), ids

@@ -6,6 +6,7 @@ callers take either for `Searcher`.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ import numpy as np
 
 from ragauge.errors import UserError
 from ragauge.retrieval.budget import Line, fit_line, largest_effort
+from ragauge.retrieval.indexes._base import Stop, check_wanted, never
 
 if TYPE_CHECKING:
     from ragauge.retrieval.database import Database
@@ -87,7 +89,7 @@ class Searcher(Protocol):
 class Retriever:
     """Retrieval in this process: encode the queries, search the index, look the chunks up.
 
-    One thread at a time may search.
+    Threads may search at the same time; they encode one after another.
     """
 
     def __init__(self, database: Database, index: Index, encoder: TextEncoder, latency: Line | None = None) -> None:
@@ -109,6 +111,7 @@ class Retriever:
         self.index = index
         self.encoder = encoder
         self.latency = latency
+        self._encoding = threading.Lock()  # tokenizers hold the padding and truncation of a call
 
     @classmethod
     def open(
@@ -167,20 +170,39 @@ class Retriever:
 
         Raises UserError on a token beyond the vocabulary, too large an effort, or a budget without `calibrate`.
         """
-        if not queries:
-            return []
-        efforts = [self._effort(query, len(queries)) for query in queries]
+        return self.search_together([queries])[0] if queries else []
+
+    def search_together(self, requests: Sequence[Sequence[Query]], stop: Stop = never) -> list[list[Neighbours]]:
+        """The neighbours of several requests' queries, the index searched in one call.
+
+        Each request is encoded by itself: padding to another's length would change the last bits of its vectors.
+
+        Raises UserError as `search` does, and CancelledSearchError once `stop` says so: it is asked between the
+        stages, and between the lists of a long search.
+        """
+        queries = [query for request in requests for query in request]
+        efforts = [self._effort(query, len(request)) for request in requests for query in request]
         watch = _Stopwatch()
         with watch.on("encode"):
-            vectors = self.encoder.encode([self._text(query) for query in queries])
+            vectors = np.concatenate([self._encode(request, stop) for request in requests])
         with watch.on("search"):
-            found = self._search(queries, efforts, vectors)
+            found = self._search(queries, efforts, vectors, stop)
         with watch.on("lookup"):
             looked_up = [self._look_up(query, ids) for query, (_, ids) in zip(queries, found, strict=True)]
-        return [
+        answers = iter(
             Neighbours(ids, distances, *content, effort=effort, seconds=dict(watch.seconds))
             for (distances, ids), content, effort in zip(found, looked_up, efforts, strict=True)
-        ]
+        )
+        return [[next(answers) for _ in request] for request in requests]
+
+    def work(self, queries: Sequence[Query]) -> int:
+        """The effort of a request's searches, summed over its queries."""
+        return sum(self._effort(query, len(queries)) for query in queries)
+
+    def _encode(self, request: Sequence[Query], stop: Stop) -> np.ndarray:
+        with self._encoding:
+            check_wanted(stop)
+            return self.encoder.encode([self._text(query) for query in request])
 
     def calibrate(self, efforts: Sequence[int] | None = None, trials: int = 5) -> Line:
         """Measure calls of one query at several efforts and keep the line that predicts a call's seconds.
@@ -217,7 +239,7 @@ class Retriever:
         return str(self.database.tokenizer.decode(tokens))
 
     def _search(
-        self, queries: Sequence[Query], efforts: Sequence[int], vectors: np.ndarray
+        self, queries: Sequence[Query], efforts: Sequence[int], vectors: np.ndarray, stop: Stop
     ) -> list[tuple[np.ndarray, np.ndarray]]:
         """Distances (k,) and ids (k,) of each query."""
         groups: dict[tuple[int, int], list[int]] = {}
@@ -225,7 +247,8 @@ class Retriever:
             groups.setdefault((query.k, effort), []).append(place)
         found: dict[int, tuple[np.ndarray, np.ndarray]] = {}
         for (k, effort), places in groups.items():
-            distances, ids = self.index.search(vectors[places], k, effort)
+            check_wanted(stop)
+            distances, ids = self.index.search(vectors[places], k, effort, stop)
             found.update({place: (distances[row], ids[row]) for row, place in enumerate(places)})
         return [found[place] for place in range(len(queries))]
 

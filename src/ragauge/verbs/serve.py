@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> None:
     settings = checked_options(ServerSettings, options.given(args, ServerSettings))
     token = _checked_access(args, settings.host)
     _keep_to_cores(args.cores, settings.threads)
-    from ragauge.retrieval.service import access, server, wire
+    from ragauge.retrieval.service import access, quotas, server, wire
     from ragauge.retrieval.service.process import serve
 
     tls = _tls(args)
@@ -73,7 +73,12 @@ def run(args: argparse.Namespace) -> None:
             message_bytes=settings.max_message_bytes,
             queries=settings.max_queries,
             concurrent=settings.max_concurrent,
+            work=settings.max_work,
         ),
+        workers=settings.workers,
+        window_s=1e-3 * settings.window_ms,
+        long_work=settings.long_work,
+        rates=quotas.Rates(settings.client_requests, settings.client_queries, settings.client_lists),
         detokenize=retriever.database.tokenizer.batch_decode,
         token=token,
     )

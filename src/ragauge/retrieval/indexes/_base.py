@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -25,6 +25,28 @@ class Searchable(Protocol):
 
     def search(self, vectors: np.ndarray, k: int, effort: int) -> tuple[np.ndarray, np.ndarray]:
         """Nearest of vectors (q, dim) float32: distances (q, k) float32 and ids (q, k) int64, -1 for none."""
+        ...
+
+
+Stop = Callable[[], bool]  # whether nobody waits for a search any longer
+
+
+class CancelledSearchError(Exception):
+    """A search that was stopped, since nobody waits for it any longer."""
+
+
+def check_wanted(stop: Stop) -> None:
+    """Raise CancelledSearchError once nobody waits for a search."""
+    if stop():
+        raise CancelledSearchError("the search was stopped")
+
+
+@runtime_checkable
+class Stoppable(Protocol):
+    """An opened index whose long searches can be stopped."""
+
+    def search_until(self, vectors: np.ndarray, k: int, effort: int, stop: Stop) -> tuple[np.ndarray, np.ndarray]:
+        """As `search` of `Searchable`. Raises CancelledSearchError once `stop` says so."""
         ...
 
 
@@ -129,9 +151,30 @@ class Together:
 
     def search(self, vectors: np.ndarray, k: int, effort: int) -> tuple[np.ndarray, np.ndarray]:
         """As `Searchable` says, with that effort in each part."""
-        import numpy as np
+        return self.search_until(vectors, k, effort, never)
 
-        found = [part.search(vectors, k, effort) for part in self._parts]
-        distances, ids = (np.concatenate([one[i] for one in found], axis=1) for i in range(2))
-        order = np.lexsort((ids, np.where(ids < 0, np.inf, self._sign * distances)), axis=1)[:, :k]
-        return np.take_along_axis(distances, order, 1), np.take_along_axis(ids, order, 1)
+    def search_until(self, vectors: np.ndarray, k: int, effort: int, stop: Stop) -> tuple[np.ndarray, np.ndarray]:
+        """As `search`; stops between parts."""
+        found = []
+        for part in self._parts:
+            check_wanted(stop)
+            found.append(part.search(vectors, k, effort))
+        return nearest(found, k, self._sign)
+
+
+def never() -> bool:
+    """The `Stop` of a search that goes on to its end."""
+    return False
+
+
+def nearest(found: Sequence[tuple[np.ndarray, np.ndarray]], k: int, sign: int) -> tuple[np.ndarray, np.ndarray]:
+    """The nearest of several searches' distances and ids (q, any); ties go to the smaller id.
+
+    Args:
+        sign: -1 where a larger distance means a nearer vector, else 1.
+    """
+    import numpy as np
+
+    distances, ids = (np.concatenate([one[i] for one in found], axis=1) for i in range(2))
+    order = np.lexsort((ids, np.where(ids < 0, np.inf, sign * distances)), axis=1)[:, :k]
+    return np.take_along_axis(distances, order, 1), np.take_along_axis(ids, order, 1)

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from ragauge.errors import UserError
 from ragauge.retrieval.indexes import _faiss
-from ragauge.retrieval.indexes._base import ID_BYTES, IndexRecipe
+from ragauge.retrieval.indexes._base import ID_BYTES, IndexRecipe, Stop, check_wanted, nearest
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ragauge.retrieval.vectors import Vectors
 
 POINTS_PER_LIST = 39  # training vectors a centroid that faiss asks for
+UNCHECKED = 4096  # lists that a search scans, over all of its queries, before it looks whether it is still wanted
 PQ_CENTROIDS = 256  # of each byte of a code
 TRAINED, CODES, MERGED, LISTS = "trained.faiss", "codes.faiss", "index.faiss", "index.ivfdata"
 
@@ -112,7 +113,7 @@ class IvfPq(IndexRecipe):
         index = _faiss.read(folder / MERGED, flags)
         lists: Any = faiss.downcast_InvertedLists(index.invlists)
         lists.prefetch_nthread = 0  # no read-ahead by 32 threads, whatever cores a search was given
-        return _Lists(index)
+        return _Lists(index, -1 if self.largest_is_nearest else 1)
 
     def _check_enough(self, vectors: Vectors) -> None:
         have = min(self.train_vectors, vectors.total)
@@ -129,12 +130,43 @@ class IvfPq(IndexRecipe):
 class _Lists:
     """An opened index; effort is the number of lists that are scanned."""
 
-    def __init__(self, index: Any) -> None:
-        self._index = index
+    def __init__(self, index: Any, sign: int) -> None:
+        self._index, self._sign = index, sign
 
     def search(self, vectors: np.ndarray, k: int, effort: int) -> tuple[np.ndarray, np.ndarray]:
         import faiss
 
         scan: Any = faiss.SearchParametersIVF  # whose keywords the library's types do not know
         distances, ids = self._index.search(vectors, k, params=scan(nprobe=effort))
+        return distances, ids
+
+    def search_until(self, vectors: np.ndarray, k: int, effort: int, stop: Stop) -> tuple[np.ndarray, np.ndarray]:
+        """As `search`; stops between every `UNCHECKED` lists. Ties of a long search go to the smaller id."""
+        at_once = max(1, UNCHECKED // max(1, len(vectors)))
+        if effort <= at_once:
+            return self.search(vectors, k, effort)
+        to_lists, lists = self._index.quantizer.search(vectors, effort)
+        found = []
+        for start in range(0, effort, at_once):
+            check_wanted(stop)
+            found.append(
+                self._scan(vectors, k, lists[:, start : start + at_once], to_lists[:, start : start + at_once])
+            )
+        return nearest(found, k, self._sign)
+
+    def _scan(
+        self, vectors: np.ndarray, k: int, lists: np.ndarray, to_lists: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Distances and ids (q, k) in some lists (q, n) only, whose centroids are at `to_lists` (q, n)."""
+        import faiss
+        import numpy as np
+
+        n = lists.shape[1]
+        scan: Any = faiss.SearchParametersIVF
+        distances, ids = np.empty((len(vectors), k), np.float32), np.empty((len(vectors), k), np.int64)
+        lists, to_lists = np.ascontiguousarray(lists), np.ascontiguousarray(to_lists)
+        self._index.search_preassigned_c(
+            len(vectors), *map(faiss.swig_ptr, (vectors,)), k, *map(faiss.swig_ptr, (lists, to_lists, distances, ids)),
+            False, scan(nprobe=n),
+        )  # fmt: skip
         return distances, ids

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
-from functools import partial
 from typing import NoReturn
 
 import grpc
@@ -13,8 +13,10 @@ from ragauge.errors import UserError
 from ragauge.retrieval.retriever import Searcher
 from ragauge.retrieval.service import wire
 from ragauge.retrieval.service.admission import Admission, RefusedError
+from ragauge.retrieval.service.lanes import Job, work_of
 from ragauge.retrieval.service.proto import ragauge_pb2 as pb
-from ragauge.retrieval.service.requests import check_detokenize, check_search, parsed
+from ragauge.retrieval.service.quotas import Quotas, client_of
+from ragauge.retrieval.service.requests import check_detokenize, check_search, check_work, parsed
 from ragauge.retrieval.service.wire import About, Limits
 
 logger = logging.getLogger(__name__)
@@ -26,10 +28,17 @@ class Calls:
     """The handlers of the calls. Messages are parsed here, since gRPC logs a malformed one as an internal error."""
 
     def __init__(
-        self, searcher: Searcher, about: About, limits: Limits, admission: Admission, detokenize: Detokenize | None
+        self,
+        searcher: Searcher,
+        about: About,
+        limits: Limits,
+        admission: Admission,
+        detokenize: Detokenize | None,
+        quotas: Quotas,
     ) -> None:
         self._searcher, self._about, self._limits = searcher, about, limits
-        self._admission, self._detokenize = admission, detokenize
+        self._admission, self._detokenize, self._quotas = admission, detokenize, quotas
+        self._decoding = threading.Lock()
 
     def handlers(self) -> grpc.GenericRpcHandler:
         """All calls, from bytes to bytes."""
@@ -70,17 +79,23 @@ class Calls:
     def _texts(self, data: bytes, context: grpc.ServicerContext) -> bytes:
         request = parsed(pb.DetokenizeRequest, data)
         check_detokenize(request, self._about, self._limits)
+        self._quotas.take(client_of(context.peer()), 1, len(request.sequences), 0)
         assert self._detokenize is not None
         sequences = [list(sequence.ids) for sequence in request.sequences]
-        texts, _ = self._admission.in_turn(partial(self._detokenize, sequences), context)
+        with self._decoding:
+            texts = self._detokenize(sequences)
         return pb.DetokenizeReply(texts=texts).SerializeToString()
 
     def _search(self, data: bytes, context: grpc.ServicerContext) -> bytes:
         request = parsed(pb.SearchRequest, data)
         check_search(request, self._about, self._limits)
         queries = [wire.query(message) for message in request.queries]
-        results, queue_s = self._admission.in_turn(partial(self._searcher.search, queries), context)
-        return wire.reply(request.request_id, results, queue_s).SerializeToString()
+        work = work_of(self._searcher, queries)
+        check_work(work, self._limits)
+        self._quotas.take(client_of(context.peer()), 1, len(queries), work)
+        job = Job(self._searcher, queries)
+        results = self._admission.searched(job, work, context)
+        return wire.reply(request.request_id, results, job.queue_s).SerializeToString()
 
 
 def _abort(context: grpc.ServicerContext, code: grpc.StatusCode, message: object) -> NoReturn:

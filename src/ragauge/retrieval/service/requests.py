@@ -39,6 +39,11 @@ def check_search(request: pb.SearchRequest, about: About, limits: Limits) -> Non
     _between("queries", chunks, 1, limits.chunks, "chunks (k times 1 + continuation, over all queries)")
 
 
+def check_work(work: int, limits: Limits) -> None:
+    """Raises RefusedError where a request's searches, all together, take more effort than one request may."""
+    _between("queries", work, 1, limits.work, "lists to scan (effort, summed over the queries)")
+
+
 def check_detokenize(request: pb.DetokenizeRequest, about: About, limits: Limits) -> None:
     """Raises RefusedError as `check_search` does."""
     _between("sequences", len(request.sequences), 1, limits.queries)

@@ -1,8 +1,9 @@
 """The retrieval service: a searcher behind gRPC, from start to stop.
 
 The service returns exactly its searcher's answers. It checks and bounds every field before it searches (`requests`),
-limits how many requests run at a time and honours their deadlines (`admission`), and answers with a result or a status
-(`calls`). On SIGTERM it finishes what runs and refuses what is new.
+limits how many requests run at a time and honours their deadlines (`admission`), limits each client (`quotas`),
+searches requests together (`lanes`), and answers with a result or a status (`calls`). On SIGTERM it finishes what runs
+and refuses what is new.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from ragauge.retrieval.service import wire
 from ragauge.retrieval.service.access import Guard
 from ragauge.retrieval.service.admission import Admission
 from ragauge.retrieval.service.calls import Calls, Detokenize
+from ragauge.retrieval.service.quotas import Quotas, Rates
+from ragauge.retrieval.service.settings import LONG_WORK
 from ragauge.retrieval.service.wire import About, Limits
 
 LOOPBACK = "127.0.0.1"
@@ -63,25 +66,31 @@ class Server:
         tls: TLS | None = None,
         limits: Limits = Limits(),  # noqa: B008 (frozen)
         workers: int = 1,
+        window_s: float = 0.0,
+        long_work: int = LONG_WORK,
+        rates: Rates = Rates(),  # noqa: B008 (frozen)
         detokenize: Detokenize | None = None,
         token: str | None = None,
     ) -> None:
         """
         Args:
-            searcher: answers the queries; called from several threads, at most `workers` at a time.
+            searcher: answers the queries; called from `workers` threads, and one for long requests.
             about: what it holds.
             host: address to listen on.
             port: 0 lets the system choose.
             tls: without it, nothing is encrypted and no server is authenticated.
-            workers: searches at the same time.
+            workers: calls of short requests at the same time.
+            window_s: how long a short request waits for others, to be searched in one call with them.
+            long_work: effort, summed over its queries, from which a request is a long one.
+            rates: the most that one client may ask for in a second.
             detokenize: token sequences to texts, by the database's tokenizer; without it that call is not offered.
             token: what every call must carry; None: anyone who reaches the address may ask.
 
         Raises:
             UserError: the address cannot be listened on, or the certificate cannot be used.
         """
-        self._admission = Admission(limits.concurrent, workers)
-        calls = Calls(searcher, about, limits, self._admission, detokenize)
+        self._admission = Admission(limits.concurrent, workers, window_s, long_work)
+        calls = Calls(searcher, about, limits, self._admission, detokenize, Quotas(rates))
         self._health = health.HealthServicer()
         self._server = grpc.server(
             ThreadPoolExecutor(limits.concurrent + SPARE_THREADS, thread_name_prefix="retrieval"),
@@ -113,7 +122,7 @@ class Server:
         self._health.enter_graceful_shutdown()
         self._server.stop(grace_s).wait(grace_s)
         self._admission.close()
-        return self._admission.is_idle()
+        return self._admission.running == 0
 
     def __enter__(self) -> Server:
         self.start()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field
 
+LONG_WORK = 1024
+
 
 class ServerSettings(BaseModel):
     """Address, threads, and the limits on one request and on all of them together."""
@@ -20,4 +22,19 @@ class ServerSettings(BaseModel):
     )
     max_queries: int = Field(256, ge=1, le=65536, description="maximum queries in one request")
     max_concurrent: int = Field(64, ge=1, le=4096, description="maximum requests in progress")
+    workers: int = Field(1, ge=1, le=64, description="calls of short requests at a time; long ones have one more")
+    window_ms: float = Field(
+        0.0, ge=0, le=1000, description="how long a request waits for others to be searched in one call with"
+    )
+    long_work: int = Field(
+        LONG_WORK, ge=1, description="effort (lists scanned), summed over its queries, from which a request is long"
+    )
+    max_work: int = Field(
+        1 << 18, ge=1, le=(1 << 32) - 1, description="maximum effort of one request, summed over its queries"
+    )
+    client_requests: float | None = Field(None, gt=0, description="requests a second of one client; default: no limit")
+    client_queries: float | None = Field(None, gt=0, description="queries a second of one client; default: no limit")
+    client_lists: float | None = Field(
+        None, gt=0, description="effort (lists scanned) a second of one client; default: no limit"
+    )
     max_message_bytes: int = Field(1 << 20, ge=1024, le=1 << 30, description="maximum bytes of a request")

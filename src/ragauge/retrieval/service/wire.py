@@ -46,6 +46,7 @@ class Limits:
     characters: int = 32768
     chunks: int = 16384  # in one reply: sum of k * (1 + continuation)
     concurrent: int = 64  # requests under way
+    work: int = 1 << 18  # effort of one request's searches, summed over its queries
 
 
 def request(request_id: str, queries: Sequence[Query]) -> pb.SearchRequest:

@@ -118,7 +118,7 @@ class Description(_message.Message):
     def __init__(self, index: _Optional[str] = ..., tokenizer: _Optional[str] = ..., encoder: _Optional[str] = ..., metric: _Optional[str] = ..., vectors: _Optional[int] = ..., most_effort: _Optional[int] = ..., vocabulary: _Optional[int] = ..., chunk_tokens: _Optional[int] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ...) -> None: ...
 
 class Limits(_message.Message):
-    __slots__ = ("message_bytes", "queries", "k", "continuation", "tokens", "characters", "chunks", "concurrent")
+    __slots__ = ("message_bytes", "queries", "k", "continuation", "tokens", "characters", "chunks", "concurrent", "work")
     MESSAGE_BYTES_FIELD_NUMBER: _ClassVar[int]
     QUERIES_FIELD_NUMBER: _ClassVar[int]
     K_FIELD_NUMBER: _ClassVar[int]
@@ -127,6 +127,7 @@ class Limits(_message.Message):
     CHARACTERS_FIELD_NUMBER: _ClassVar[int]
     CHUNKS_FIELD_NUMBER: _ClassVar[int]
     CONCURRENT_FIELD_NUMBER: _ClassVar[int]
+    WORK_FIELD_NUMBER: _ClassVar[int]
     message_bytes: int
     queries: int
     k: int
@@ -135,4 +136,5 @@ class Limits(_message.Message):
     characters: int
     chunks: int
     concurrent: int
-    def __init__(self, message_bytes: _Optional[int] = ..., queries: _Optional[int] = ..., k: _Optional[int] = ..., continuation: _Optional[int] = ..., tokens: _Optional[int] = ..., characters: _Optional[int] = ..., chunks: _Optional[int] = ..., concurrent: _Optional[int] = ...) -> None: ...
+    work: int
+    def __init__(self, message_bytes: _Optional[int] = ..., queries: _Optional[int] = ..., k: _Optional[int] = ..., continuation: _Optional[int] = ..., tokens: _Optional[int] = ..., characters: _Optional[int] = ..., chunks: _Optional[int] = ..., concurrent: _Optional[int] = ..., work: _Optional[int] = ...) -> None: ...
