@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import numpy as np
 
 from ragauge.errors import UserError
 from ragauge.retrieval.retriever import Neighbours, Query
+from ragauge.retrieval.service.calls import Served
 from ragauge.retrieval.service.process import Running, running_command, serve
 from ragauge.retrieval.service.server import TLS, Server
 from ragauge.retrieval.service.wire import About, Limits
@@ -139,6 +141,7 @@ def main() -> None:
         parser.add_argument(option, type=int, default=default)
     parser.add_argument("--grace", type=float, default=5.0)
     parser.add_argument("--delay", type=float, default=0.0)
+    parser.add_argument("--hang", type=float, default=60.0)
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--tls-cert", type=Path)
     parser.add_argument("--tls-key", type=Path)
@@ -155,8 +158,13 @@ def main() -> None:
         limits=limits,
         workers=args.workers,
         detokenize=spelled,
+        hang_s=args.hang,
     )
-    serve(server, args.grace, args.while_stdin_open)
+
+    def reload() -> None:
+        server.exchange(Served(Toy(part=1, of=2), replace(ABOUT, index="another"), spelled))
+
+    serve(server, args.grace, args.while_stdin_open, reload)
 
 
 if __name__ == "__main__":

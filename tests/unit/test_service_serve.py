@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import signal
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -73,9 +75,15 @@ def options(folder: Path, *more: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def address(folder: Path) -> Iterator[str]:
-    with process.running(folder / "indexes" / "ivf", options=options(folder), start_s=60) as server:
-        yield server.address
+def running(folder: Path) -> Iterator[process.Running]:
+    log = options(folder, "--request-log", str(folder.parent / "requests.jsonl"))
+    with process.running(folder / "indexes" / "ivf", options=log, start_s=60) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def address(running: process.Running) -> str:
+    return running.address
 
 
 def queries(retriever: Retriever) -> list[Query]:
@@ -115,6 +123,19 @@ def test_a_long_search_stops_between_lists_and_finds_what_a_short_one_finds(
     answers = iter([False, False, True])
     with pytest.raises(CancelledSearchError):
         retriever.index.search(vectors, 5, NLIST, lambda: next(answers))
+
+
+def test_a_hang_up_reads_index_and_log_again(folder: Path, running: process.Running, retriever: Retriever) -> None:
+    log = folder.parent / "requests.jsonl"
+    with Client(running.address) as client:
+        client.search([Query(text="music", k=3)])
+        log.rename(folder.parent / "former.jsonl")
+        running.process.send_signal(signal.SIGHUP)
+        end = time.monotonic() + 20
+        while not log.exists() and time.monotonic() < end:
+            time.sleep(0.01)
+        parts.assert_same(client.search([Query(text="music", k=3)]), retriever.search([Query(text="music", k=3)]))
+    assert json.loads(log.read_text().splitlines()[0])["lists"] == RECIPE.nprobe
 
 
 def test_a_budget_chooses_effort_in_the_server(address: str) -> None:
@@ -162,6 +183,8 @@ def test_the_parts_answer_as_the_whole(folder: Path, retriever: Retriever) -> No
         (["--token-file", "none"], "none: cannot be read: No such file"),
         (["--cores", "x"], "cores 'x': must be a list of cores"),
         (["--max-concurrent", "0"], "--max-concurrent: must be greater than or equal to 1"),
+        (["--socket-mode", "9"], "--socket-mode: "),
+        (["--request-log", "/nowhere/log"], "--request-log /nowhere/log: cannot be written: No such file"),
         (["--part", "0/3"], "part-0-of-3: no merged index"),
         (["--host", "203.0.113.1", "--insecure"], "cannot listen on 203.0.113.1:0"),
     ],

@@ -1,6 +1,7 @@
-"""Serve an index, or a part of it, over gRPC until told to stop (SIGTERM or SIGINT).
+"""Serve an index, or a part of it, over gRPC until told to stop (SIGTERM or SIGINT); SIGHUP opens the index again.
 
-Prints `serving HOST:PORT` on standard output when it answers, and everything else on standard error.
+Prints `serving HOST:PORT`, or `serving unix:/PATH`, on standard output when it answers, and everything
+else on standard error.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ from ragauge.verbs import _options as options
 
 if TYPE_CHECKING:
     from ragauge.retrieval.retriever import Retriever
-    from ragauge.retrieval.service.server import TLS
+    from ragauge.retrieval.service.calls import Served
+    from ragauge.retrieval.service.finished import Observer
+    from ragauge.retrieval.service.server import TLS, Server
+    from ragauge.retrieval.service.settings import ServerSettings
 
 logger = logging.getLogger(__name__)
 
@@ -51,40 +55,80 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Serve until told to stop."""
+    """Serve until told to stop; SIGHUP opens the index again, and the log of requests by its name."""
     from ragauge.experiment.reading import checked_options
     from ragauge.retrieval.service.settings import ServerSettings
 
     settings = checked_options(ServerSettings, options.given(args, ServerSettings))
     token = _checked_access(args, settings.host)
     _keep_to_cores(args.cores, settings.threads)
-    from ragauge.retrieval.service import access, quotas, server, wire
+    from ragauge.retrieval.service import access
+    from ragauge.retrieval.service.finished import Metrics, RequestLog
     from ragauge.retrieval.service.process import serve
 
     tls = _tls(args)
-    retriever = _retriever(args, settings.threads)
-    served = server.Server(
-        retriever,
-        wire.About(**retriever.describe()),
+    log = RequestLog(settings.request_log) if settings.request_log else None
+    observers: list[Observer] = [log] if log else []
+    served = _server(args, settings, tls, token, observers)
+    if settings.metrics_port is not None:
+        metrics = Metrics(served.gauges)
+        observers.append(metrics)
+        logger.info("metrics at http://%s/metrics", metrics.serve(settings.metrics_host, settings.metrics_port))
+    if args.insecure and not settings.socket and not access.is_loopback(settings.host):
+        logger.warning("warning: %s: other machines can reach it; --insecure", served.address)
+
+    def reload() -> None:
+        if log:
+            log.reopen()
+        what = _served(args, settings.threads)
+        served.exchange(what)
+        logger.info("reloaded: index %s", what.about.index)
+
+    serve(served, settings.grace, args.while_stdin_open, reload)
+
+
+def _server(
+    args: argparse.Namespace, settings: ServerSettings, tls: TLS | None, token: str | None, observers: list[Observer]
+) -> Server:
+    """A server of the index by the settings; the log says how much memory requests can take."""
+    from ragauge.retrieval.service import quotas, server, wire
+
+    limits = wire.Limits(
+        message_bytes=settings.max_message_bytes,
+        queries=settings.max_queries,
+        concurrent=settings.max_concurrent,
+        work=settings.max_work,
+    )
+    what = _served(args, settings.threads)
+    most = server.most_bytes(limits)
+    logger.info("at most %d MiB of requests and %d MiB of replies in memory", *(size >> 20 for size in most.values()))
+    return server.Server(
+        what.searcher,
+        what.about,
         host=settings.host,
         port=settings.port,
         tls=tls,
-        limits=wire.Limits(
-            message_bytes=settings.max_message_bytes,
-            queries=settings.max_queries,
-            concurrent=settings.max_concurrent,
-            work=settings.max_work,
-        ),
+        limits=limits,
         workers=settings.workers,
         window_s=1e-3 * settings.window_ms,
         long_work=settings.long_work,
         rates=quotas.Rates(settings.client_requests, settings.client_queries, settings.client_lists),
-        detokenize=retriever.database.tokenizer.batch_decode,
+        detokenize=what.detokenize,
         token=token,
+        socket=settings.socket,
+        socket_mode=int(settings.socket_mode, 8),
+        hang_s=settings.hang,
+        observers=observers,
     )
-    if args.insecure and not access.is_loopback(settings.host):
-        logger.warning("warning: %s: other machines can reach it; --insecure", served.address)
-    serve(served, settings.grace, args.while_stdin_open)
+
+
+def _served(args: argparse.Namespace, threads: int | None) -> Served:
+    """What stands in the index's folder now."""
+    from ragauge.retrieval.service.calls import Served
+    from ragauge.retrieval.service.wire import About
+
+    retriever = _retriever(args, threads)
+    return Served(retriever, About(**retriever.describe()), retriever.database.tokenizer.batch_decode)
 
 
 def _checked_access(args: argparse.Namespace, host: str) -> str | None:

@@ -70,7 +70,7 @@ class Client:
     ) -> None:
         """
         Args:
-            address: host:port.
+            address: host:port, or unix:/PATH of a socket.
             deadline_s: deadline of each call in seconds, including retries.
             retries: how often a call is sent again, within its deadline, when the server is not there, was lost or
                 takes no more requests; a search changes nothing, so it may be sent twice.
@@ -228,9 +228,11 @@ def _with_network(found: Neighbours, seconds: float) -> Neighbours:
 
 
 def _check_address(address: str) -> None:
+    if address.startswith("unix:/"):
+        return
     found = ADDRESS.fullmatch(address)
     if found is None or not 0 < int(found[2]) < 65536:
-        raise UserError(f"retrieval address {address!r}: must be host:port, as in 127.0.0.1:50051")
+        raise UserError(f"retrieval address {address!r}: must be host:port, as in 127.0.0.1:50051, or unix:/PATH")
 
 
 def call_of(channel: grpc.Channel, name: str, reply: type[Message]) -> grpc.UnaryUnaryMultiCallable:

@@ -10,12 +10,13 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from ragauge.errors import UserError
 from ragauge.retrieval.service.client import RetrievalError
 
 if TYPE_CHECKING:
@@ -33,15 +34,22 @@ REAPED_S = 0.2
 # --- in the server's process ---
 
 
-def serve(server: Server, grace_s: float, while_stdin_open: bool = False) -> None:
+def serve(
+    server: Server, grace_s: float, while_stdin_open: bool = False, reload: Callable[[], None] | None = None
+) -> None:
     """Serve until SIGTERM or SIGINT, then finish running requests. Called from the main thread; a second signal exits.
 
     Args:
         grace_s: for running requests; those not finished by then are abandoned, and the process ends with exit code 1.
         while_stdin_open: also stop when standard input ends, as it does once the process that started this one has
             ended in any way.
+        reload: called in a thread on SIGHUP, once for all signals that come while it runs.
     """
     told = threading.Event()
+    if reload:
+        again = threading.Event()
+        signal.signal(signal.SIGHUP, lambda *_: again.set())
+        threading.Thread(target=_reload_on, args=(again, reload), name="reload", daemon=True).start()
 
     def tell(number: int, _: object) -> None:
         signal.signal(number, signal.SIG_DFL)
@@ -59,6 +67,17 @@ def serve(server: Server, grace_s: float, while_stdin_open: bool = False) -> Non
         logger.error("abandoned a search that was still running after %g s", grace_s)
         logging.shutdown()
         os._exit(1)  # there is no other way to stop its thread
+
+
+def _reload_on(again: threading.Event, reload: Callable[[], None]) -> None:
+    while again.wait():
+        again.clear()
+        try:
+            reload()
+        except UserError as error:
+            logger.error("not reloaded, what was served goes on: %s", error)
+        except Exception:
+            logger.exception("not reloaded, what was served goes on")
 
 
 def _wait_for_end_of_input(told: threading.Event) -> None:

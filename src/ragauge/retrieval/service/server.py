@@ -8,7 +8,10 @@ and refuses what is new.
 
 from __future__ import annotations
 
+import logging
 import ssl
+import threading
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,14 +24,21 @@ from ragauge.retrieval.retriever import Searcher
 from ragauge.retrieval.service import wire
 from ragauge.retrieval.service.access import Guard
 from ragauge.retrieval.service.admission import Admission
-from ragauge.retrieval.service.calls import Calls, Detokenize
+from ragauge.retrieval.service.calls import Calls, Detokenize, Served
+from ragauge.retrieval.service.finished import Observer
+from ragauge.retrieval.service.outbox import MOST_BYTES
 from ragauge.retrieval.service.quotas import Quotas, Rates
 from ragauge.retrieval.service.settings import LONG_WORK
+from ragauge.retrieval.service.sockets import listen_on
 from ragauge.retrieval.service.wire import About, Limits
+
+logger = logging.getLogger(__name__)
 
 LOOPBACK = "127.0.0.1"
 GRACE_S = 30.0  # for requests under way when the server is told to stop
 SPARE_THREADS = 8  # beside those of the admitted requests: health, descriptions, refusals
+HANG_S = 60.0  # of one search
+WATCH_S = 0.5
 WAITING_CALLS = 256  # calls that may wait for a thread; gRPC itself refuses more
 
 
@@ -71,6 +81,10 @@ class Server:
         rates: Rates = Rates(),  # noqa: B008 (frozen)
         detokenize: Detokenize | None = None,
         token: str | None = None,
+        socket: Path | None = None,
+        socket_mode: int = 0o600,
+        hang_s: float = HANG_S,
+        observers: Sequence[Observer] = (),
     ) -> None:
         """
         Args:
@@ -85,12 +99,18 @@ class Server:
             rates: the most that one client may ask for in a second.
             detokenize: token sequences to texts, by the database's tokenizer; without it that call is not offered.
             token: what every call must carry; None: anyone who reaches the address may ask.
+            socket: a Unix socket to listen on, in place of an address.
+            socket_mode: its permissions: who may write to it may ask.
+            hang_s: a search that takes longer turns health to NOT_SERVING until it ends.
+            observers: told of each request when it is answered or refused.
 
         Raises:
-            UserError: the address cannot be listened on, or the certificate cannot be used.
+            UserError: the address or the socket cannot be listened on, or the certificate cannot be used.
         """
         self._admission = Admission(limits.concurrent, workers, window_s, long_work)
-        calls = Calls(searcher, about, limits, self._admission, detokenize, Quotas(rates))
+        served = Served(searcher, about, detokenize)
+        self._calls = calls = Calls(served, limits, self._admission, Quotas(rates), observers)
+        self._hang_s, self._stopped = hang_s, threading.Event()
         self._health = health.HealthServicer()
         self._server = grpc.server(
             ThreadPoolExecutor(limits.concurrent + SPARE_THREADS, thread_name_prefix="retrieval"),
@@ -100,7 +120,10 @@ class Server:
             maximum_concurrent_rpcs=limits.concurrent + SPARE_THREADS + WAITING_CALLS,
         )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        self.address = f"{_bracketed(host)}:{self._listen(host, port, tls)}"
+        if socket:
+            self.address = listen_on(self._server, socket, socket_mode)
+        else:
+            self.address = f"{_bracketed(host)}:{self._listen(host, port, tls)}"
 
     def _listen(self, host: str, port: int, tls: TLS | None) -> int:
         wanted = f"{_bracketed(host)}:{port}"
@@ -114,11 +137,48 @@ class Server:
     def start(self) -> None:
         """Start serving; health becomes SERVING."""
         self._server.start()
+        self._tell_health(True)
+        threading.Thread(target=self._watch, name="watch", daemon=True).start()
+
+    @property
+    def gauges(self) -> dict[str, tuple[str, Callable[[], float]]]:
+        """What metrics may ask at any time: (what it is, its value now) by name."""
+        admission, outbox = self._admission, self._calls.outbox
+        return {
+            "running_requests": ("requests in progress", lambda: admission.running),
+            "waiting_short": ("requests that wait in the short lane", lambda: admission.waiting["short"]),
+            "waiting_long": ("requests that wait in the long lane", lambda: admission.waiting["long"]),
+            "longest_search_seconds": ("seconds of the oldest search that runs", admission.longest_s),
+            "unread_reply_bytes": ("bytes of replies that their callers have not read", lambda: outbox.held_bytes),
+        }
+
+    def exchange(self, served: Served) -> None:
+        """Answer new requests from another index; those under way end with the one that they began with."""
+        self._calls.served = served
+
+    def is_hung(self) -> bool:
+        """Whether a search takes longer than it may."""
+        return self._admission.longest_s() > self._hang_s
+
+    def _tell_health(self, serving: bool) -> None:
+        status = health_pb2.HealthCheckResponse
         for name in ("", wire.SERVICE):
-            self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+            self._health.set(name, status.SERVING if serving else status.NOT_SERVING)
+
+    def _watch(self) -> None:
+        """Turn health while a search hangs, and end calls whose replies nobody reads."""
+        hung = False
+        while not self._stopped.wait(min(WATCH_S, self._hang_s / 4)):
+            self._calls.outbox.cancel_unread()
+            if self.is_hung() != hung:
+                hung = not hung
+                message = "a search has run for more than %g s: not serving" if hung else "no search over %g s any more"
+                logger.warning(message, self._hang_s)
+                self._tell_health(not hung)
 
     def stop(self, grace_s: float = GRACE_S) -> bool:
         """Refuse new requests and wait for running ones; False if any still ran after `grace_s`."""
+        self._stopped.set()
         self._health.enter_graceful_shutdown()
         self._server.stop(grace_s).wait(grace_s)
         self._admission.close()
@@ -130,6 +190,12 @@ class Server:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+
+def most_bytes(limits: Limits) -> dict[str, int]:
+    """The most memory of requests and of replies, beside that of index and encoder."""
+    calls = limits.concurrent + SPARE_THREADS + WAITING_CALLS
+    return {"requests": calls * limits.message_bytes, "replies": MOST_BYTES}
 
 
 def _bracketed(host: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from pydantic import BaseModel, ConfigDict, Field
 
 LONG_WORK = 1024
@@ -14,6 +16,19 @@ class ServerSettings(BaseModel):
 
     port: int = Field(50051, ge=0, le=65535, description="port to listen on; 0: chosen by the system")
     host: str = Field("127.0.0.1", description="address to listen on; 127.0.0.1 can only be reached from this machine")
+    socket: Path | None = Field(None, description="Unix socket to listen on, instead of host and port; default: none")
+    socket_mode: str = Field(
+        "600", pattern="^0?[0-7]{3}$", description="permissions of the socket: who may write to it may ask"
+    )
+    metrics_port: int | None = Field(
+        None,
+        ge=0,
+        le=65535,
+        description="port of metrics in Prometheus' format (0: any free one); default: none",
+    )
+    metrics_host: str = Field("127.0.0.1", description="address of the metrics")
+    request_log: Path | None = Field(None, description="file that gets a line of JSON for each request; default: none")
+    hang: float = Field(60.0, gt=0, description="seconds of one search after which health says NOT_SERVING")
     threads: int | None = Field(
         None, ge=1, le=1024, description="threads per search; default: all cores available to the server"
     )
