@@ -133,6 +133,19 @@ def test_records_are_judged_and_a_second_run_asks_only_what_failed(
     assert [line["label"] for line in lines_of(out)] == ["supported", "partially_supported", "not_supported"]
 
 
+def test_a_sample_of_the_records_is_judged(tmp_path: Path, environment: pytest.MonkeyPatch) -> None:
+    """Drawn by the questions' keys alone, in the records' order; more of them are judged later, none twice."""
+    records, out = write_records(tmp_path / "r.jsonl"), tmp_path / "out.jsonl"
+    with served([says("supported")]) as server:
+        environment.setenv("RAGAUGE_JUDGE_URL", server.url)
+        assert main(["judge", str(records), "--limit", "2", "--out", str(out)]) == 0
+        two = [line["key"] for line in lines_of(out)]
+        assert (len(two), two) == (2, sorted(two))
+        assert main(["judge", str(records), "--out", str(out)]) == 0
+        assert len(server.requests) == 3
+    assert [line["key"] for line in lines_of(out)] == ["q0", "q1", "q2"]
+
+
 def test_what_a_killed_run_left_is_not_asked_again(tmp_path: Path, environment: pytest.MonkeyPatch) -> None:
     records, out = write_records(tmp_path / "r.jsonl"), tmp_path / "out.jsonl"
     with served([says("supported")]) as server:

@@ -106,8 +106,8 @@ def test_a_judge_on_this_machine_is_fetched_and_one_behind_an_endpoint_is_not() 
     assert here.answers.judge(of()) == f"{ASSETS}/{MODEL}.json"
     assert here.answers.judge_options(of()) == [f"--model={MODEL}", "--dtype=float32", "--device=cuda"]
     assert here.answers.judge_gpus(of()) == 1
-    endpoint = changed(**questions, judge={"methods": ["cfic"]})
-    assert (endpoint.answers.judge(of()), endpoint.answers.judge_options(of())) == ([], [])
+    endpoint = changed(**questions, judge={"methods": ["cfic"], "limit": 50})
+    assert (endpoint.answers.judge(of()), endpoint.answers.judge_options(of())) == ([], ["--limit=50"])
     assert endpoint.answers.judgement_files() == [f"results/r/judgements/wiki_long/{MODEL}/cfic.jsonl"]
 
 

@@ -40,6 +40,15 @@ def test_what_it_is_asked_is_kept_out_of_training() -> None:
     assert schema.parse(unbound, "x").evaluation("cfic") == {"wiki_long": None}
 
 
+def test_it_is_timed_where_the_protocol_names_it() -> None:
+    """By default what it was made from is timed in its place."""
+    protocol = {"methods": ["cfic"], "dataset": "wiki_long"}
+    [default, named] = (
+        list(schema.parse(experiment(latency=protocol | models), "x").timed()) for models in ({}, {"models": ["tuned"]})
+    )
+    assert (default, named) == ([("wiki_long", "smollm2-135m-instruct")], [("wiki_long", "tuned")])
+
+
 FOUND = {
     "smollm2-135m-instruct": {},
     "tuned": {"training": "cfic", "methods": []},
@@ -59,6 +68,18 @@ def test_it_can_find_the_evidence_for_another_model() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        (
+            {"latency": {"methods": ["cfic"], "dataset": "wiki_long", "models": ["tunde"]}},
+            "latency.models: unknown model 'tunde'; did",
+        ),
+        (
+            {"latency": {"methods": ["naive"], "dataset": "wiki_single", "models": ["tuned"]}},
+            "latency.models: 'tuned' is not asked 'wiki_single'",
+        ),
+        (
+            {"models": FOUND, "latency": {"methods": ["cfic"], "dataset": "wiki_long", "models": ["found"]}},
+            "latency.models: 'found' has a finder; name 'tuned', whose time to the evidence is the same",
+        ),
         ({"models": FOUND | {"a": {"source": "x", "finder": "tunde"}}}, "models.a.finder: unknown model 'tunde'; did"),
         ({"models": FOUND | {"a": {"source": "x", "finder": "found"}}}, "models.a.finder: found has a finder itself"),
         ({"models": {"tuned": {"training": "cfc"}}}, "models.tuned.training: unknown training 'cfc'; did you mean"),
@@ -74,7 +95,7 @@ def test_it_can_find_the_evidence_for_another_model() -> None:
 )
 def test_mistakes_are_named_with_their_place(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        schema.parse(experiment(latency=None, **changes), "x")
+        schema.parse(experiment(**({"latency": None} | changes)), "x")
 
 
 def test_numbers_without_a_point_are_numbers() -> None:

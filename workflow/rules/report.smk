@@ -27,3 +27,20 @@ rule report_page:
         experiment=PLAN.config.model_dump(),
     shell:
         "ragauge report --run-config {params.config:q} 2>&1 | tee {log:q}"
+
+
+rule reproduction:
+    """Write what became of every number that the papers print, from committed tables and the papers' configuration."""
+    input:
+        "configs/paper.yaml",
+    output:
+        "reports/index.md",
+    log:
+        f"{PATHS.logs}/reproduction.log",
+    localrule: True
+    conda:
+        ENVIRONMENT
+    params:
+        code=code_of("report.reproduction", "results.planned"),
+    shell:
+        "ragauge reproduction --config {input:q} --out {output:q} 2>&1 | tee {log:q}"

@@ -32,11 +32,11 @@ rule chunks:
 
 
 rule shards_cut:
+    """Wait until all shards are cut: one file to depend on, where shards times shards would take minutes to plan."""
     input:
         PLAN.retrieval.shards,
     output:
         touch(PATHS.cut),
-    """Wait until all shards are cut: one file to depend on, where shards times shards would take minutes to plan."""
     localrule: True
 
 

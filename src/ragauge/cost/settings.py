@@ -18,6 +18,14 @@ class LatencySettings(BaseModel):
 
     methods: list[str] = Field(min_length=1, description="names of the variants that are timed")
     dataset: str = Field(description="label of the data set whose token counts the prompts have")
+    models: list[str] | None = Field(
+        None,
+        min_length=1,
+        description=(
+            "labels of the models that are timed; default: those that are asked this data set, but for models with a "
+            "finder or trained here, which take as long as what they were made from where the answers are as long"
+        ),
+    )
     trials: int = Field(TRIALS, ge=1, description="timed trials per variant")
     warmup: int = Field(WARMUP, ge=0, description="untimed trials per variant before them")
     new_tokens: int = Field(5, ge=1, description="tokens generated in a trial")

@@ -7,6 +7,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ragauge.engines.protocol import Limits, Row, SpanEngine
 from ragauge.errors import UserError
@@ -14,6 +15,9 @@ from ragauge.evidence.endpoint import Endpoint, EndpointError
 from ragauge.evidence.request import token_ids
 from ragauge.prompts import unit_steps
 from ragauge.prompts.templates import wrapper
+
+if TYPE_CHECKING:
+    from ragauge.io.records import Record
 
 QUESTION = """Question: {question}
 Reference answer: {answer}
@@ -92,6 +96,13 @@ class Judgement:
     asked_sha256: str  # of the judge's name and the question put to it: the same again needs no asking
     label: str | None = None  # "supported", "partially_supported", "not_supported"
     reason: str | None = None
+
+
+def drawn(records: Sequence[Record], limit: int | None) -> list[Record]:
+    """So many records in their order, drawn by a hash of their keys: the same questions for every method; None: all."""
+    chosen = sorted(records, key=lambda record: hashlib.sha256(record.key.encode()).digest())[:limit]
+    kept = {record.key for record in chosen}
+    return [record for record in records if record.key in kept]
 
 
 def judge_one(judge: Judge, key: str, question: str, answers: Sequence[str], evidence: Sequence[str]) -> Judgement:

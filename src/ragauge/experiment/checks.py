@@ -170,8 +170,23 @@ def _check_latency(config: Config) -> None:
     for where, protocol in config.placed_protocols():
         _known("data set", protocol.dataset, config.datasets, f"{where}.dataset")
         _all_known("variant", protocol.methods, config.methods, f"{where}.methods")
+        for label in protocol.models or ():
+            _known("model", label, config.models, f"{where}.models")
+            _check_timed(label, config.models[label], protocol.dataset, f"{where}.models")
         if config.protocol(protocol.dataset) is not protocol:
             raise UserError(f"{where}.dataset: there is a protocol for {protocol.dataset!r} already")
+
+
+def _check_timed(label: str, model: Model, dataset: str, where: str) -> None:
+    """Raise UserError if the latency protocol cannot time a model that it names."""
+    if model.finder is not None:
+        raise UserError(
+            f"{where}: {label!r} has a finder; name {model.finder!r}, whose time to the evidence is the same"
+        )
+    if model.engine != "torch":
+        raise UserError(f"{where}: {label!r} has engine {model.engine!r}; only engine 'torch' can be timed")
+    if model.datasets is not None and dataset not in model.datasets:
+        raise UserError(f"{where}: {label!r} is not asked {dataset!r}")
 
 
 def _check_load(config: Config) -> None:

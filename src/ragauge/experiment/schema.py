@@ -216,6 +216,9 @@ class Judge(_Section):
     )
     dtype: Dtype = Field("float32", description="type of a local judge's weights")
     device: Device = Field("cpu", description="where a judge on this machine runs")
+    limit: int | None = Field(
+        None, ge=1, description="questions of each data set that are judged, drawn at random; default: all"
+    )
 
 
 class Answers(NamedTuple):
@@ -305,12 +308,15 @@ class Config(_Section):
         return min((limit for limit in limits if limit is not None), default=None)
 
     def timed(self) -> Iterator[tuple[str, str]]:
-        """The (data set, model) pairs that are timed: a model trained here, or with a finder, is as fast as without.
+        """The (data set, model) pairs that are timed: unless named, no model trained here or with a finder.
 
         Models of other engines than torch are left out: the protocol times calls on caches.
         """
         for protocol in self.protocols:
-            yield from self._timed_on(protocol.dataset)
+            if protocol.models is None:
+                yield from self._timed_on(protocol.dataset)
+            else:
+                yield from ((protocol.dataset, label) for label in protocol.models)
 
     def loaded(self) -> Iterator[tuple[str, str]]:
         """The (data set, model) pairs that are measured under load: those that `timed` would have."""

@@ -14,6 +14,12 @@ from ragauge.results.runs import Runs, Variant, identities
 
 PREDICTED = "predicted from the model's shape"
 LONGBENCH = "longbench_"  # what our names of LongBench's data sets have before its own
+GENERATORS = {  # CFIC's names of the models that answer
+    "llama-2-7b-chat-hf": "Llama2-7B-chat-4k",
+    "llama-2-7b-chat": "Llama2-7B-chat-4k",
+    "vicuna-7b-16k": "Vicuna-v1.5-7B-16k",
+    "vicuna-7b-v1.5-16k": "Vicuna-v1.5-7B-16k",
+}
 CYCLES = ("compute_cycles", "theoretical_speedup", "critical_path_speedup")  # what a shape alone can tell
 
 

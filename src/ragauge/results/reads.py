@@ -42,7 +42,7 @@ class Asked:
     options: Mapping[str, Any]  # all options of the method, resolved
     changed: Collection[str]  # the names of those that are not at their defaults
     kind: Kind
-    trained: bool = False  # whether the model, or what finds evidence for it, is fine-tuned by the experiment
+    trained: bool = False  # whether the model, or what finds evidence for it, is fine-tuned here and not timed itself
     timed: bool = False  # whether the latency protocol of the data set times the variant
 
 
@@ -104,7 +104,7 @@ class Reads:
 
     answers: Sequence[Answers] = ()
     datasets: Datasets = "any"  # whose answers
-    trained: bool = True  # whether of models that the experiment fine-tunes, too
+    trained: bool = True  # whether of models that the experiment fine-tunes, too; of those that it times in any case
     latency: Datasets | None = None  # the times on prompts of these data sets
     load: Datasets | None = None  # the times under load on questions of these data sets
     stream: Datasets | None = None  # the times on a stream of questions of these data sets

@@ -35,14 +35,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--threads", type=options.count, metavar="N", help="threads of a local judge; default: all cores"
     )
+    parser.add_argument(
+        "--limit", type=options.count, metavar="N", help="judge so many of the records, drawn at random; default: all"
+    )
     parser.add_argument("--out", type=Path, required=True, metavar="FILE.jsonl", help="one line per record")
 
 
 def run(args: argparse.Namespace) -> None:
     """Judge what the file does not contain yet."""
+    from ragauge.evidence.judge import drawn
     from ragauge.io import records
 
-    asked = records.read(args.records)
+    asked = drawn(records.read(args.records), args.limit)
     if all(record.evidence is None for record in asked):
         raise UserError(f"{args.records}: has no evidence to judge; its method does not look for any")
     done = _judge(_judge_of(args), asked, args.out)

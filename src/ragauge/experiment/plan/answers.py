@@ -139,6 +139,7 @@ class AnswerPlan(Part):
         """Everything of the configuration that the times of a model on a data set depend on."""
         protocol = self._protocol(labels)
         unused = {key for key in ("more_new_tokens", "documents") if protocol.model_dump()[key] in ([], "ready")}
+        unused.add("models")  # of whose labels each is a job of its own
         return {
             "model": self.model_settings(labels.model),
             "protocol": protocol.model_dump(exclude=unused),
@@ -206,11 +207,13 @@ class AnswerPlan(Part):
         return manifest(self.config.judge.model) if self._judge_is_here and self.config.judge else []
 
     def judge_options(self, labels: Labels) -> list[str]:
-        """The judge on this machine; empty for the one behind the endpoint, which the environment describes."""
+        """How many questions are judged, and by which judge on this machine; the environment describes an endpoint."""
         judge = self.config.judge
-        if judge is None or not self._judge_is_here:
+        if judge is None:
             return []
-        return [f"--model={judge.model}", f"--dtype={judge.dtype}", f"--device={judge.device}"]
+        some = [f"--limit={judge.limit}"] if judge.limit else []
+        here = [f"--model={judge.model}", f"--dtype={judge.dtype}", f"--device={judge.device}"]
+        return some + (here if self._judge_is_here else [])
 
     def judge_gpus(self, labels: Labels) -> int:
         return int(self.config.judge is not None and self._judge_is_here and self.config.judge.device == "cuda")

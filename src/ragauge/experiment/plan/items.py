@@ -108,6 +108,7 @@ class ItemPlan(Part):
         changed = {name: _changed(self.config.methods[name].method, options[name]) for name in options}
         kinds = {label: self._kind(label) for label in self.config.datasets}
         timed = {(protocol.dataset, name) for protocol in self.config.protocols for name in protocol.methods}
+        models = set(self.config.timed())
         return [
             Asked(
                 *job,
@@ -115,7 +116,7 @@ class ItemPlan(Part):
                 options=options[job.variant],
                 changed=changed[job.variant],
                 kind=kinds[job.dataset],
-                trained=bool(self.config.trainings(job.model)),
+                trained=bool(self.config.trainings(job.model)) and (job.dataset, job.model) not in models,
                 timed=(job.dataset, job.variant) in timed,
             )
             for job in self.config.answers()

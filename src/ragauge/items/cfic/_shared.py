@@ -7,17 +7,11 @@ from typing import Any, NamedTuple
 
 from ragauge.results.cells import Cell, Measure, join, noted
 from ragauge.results.measures import difference, evidence_quality, quality, scored
-from ragauge.results.publications import LONGBENCH, read_csv
+from ragauge.results.publications import GENERATORS, LONGBENCH, read_csv
 from ragauge.results.runs import Runs, Variant, defaults, identities
 
 SECTION = "gold_section_recall"
 # The names that the paper's generators are known by here.
-GENERATORS = {
-    "llama-2-7b-chat-hf": "Llama2-7B-chat-4k",
-    "llama-2-7b-chat": "Llama2-7B-chat-4k",
-    "vicuna-7b-16k": "Vicuna-v1.5-7B-16k",
-    "vicuna-7b-v1.5-16k": "Vicuna-v1.5-7B-16k",
-}
 ENCODERS = {"bge-large": "bge", "llm-embedder": "llm_embedder", "llm_embedder": "llm_embedder", "minilm": "minilm"}
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from ragauge.items.cfic import _shared, _timing
 from ragauge.rendering import panels, style
 from ragauge.rendering.style import Axes, Figure
+from ragauge.results import timing
 from ragauge.results.cells import OTHER_MODEL, Cell, Measure, Table, frame, noted
 from ragauge.results.measures import quality
 from ragauge.results.publications import LONGBENCH, read_csv
@@ -108,7 +109,7 @@ def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
 
 def _times(runs: Runs, dataset: str, variant: Variant, free: Variant | None) -> dict[str, Measure]:
     base = _shared.base_of(runs, variant.model)
-    if base is not None:
+    if base is not None and timing.find(runs, dataset, variant.model) is None:
         note = Measure(reason=f"not timed: as fast as {base}, of which it was made")
         return {LATENCY: note, WITHOUT: note}
     without = Measure(reason="not run: no variant of method free_extraction in this experiment")

@@ -1,0 +1,199 @@
+"""The state of reproduction: what became of every number that the three papers print.
+
+A cell is reproduced where a committed table has a measured number beside it, predicted where the model's shape gives
+it, planned where a run of the configuration fills it, planned without a ratio where that run measures the same of a
+model, machine or sample that is not the paper's, and cannot be where our tables show it alone.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from ragauge import registry
+from ragauge.results.cells import VALUES, Source, Status
+from ragauge.results.publications import GENERATORS, LONGBENCH, PREDICTED, read_csv
+from ragauge.results.runs import Runs, known_names
+
+PAPERS = {"superposition": "Superposition Prompting", "cfic": "CFIC", "piperag": "PipeRAG"}
+KEYS = (
+    *("model", "generator", "dataset", "method", "variant", "setting", "system", "chunking", "judge", "item", "unit"),
+    *("top_k", "k", "iterations", "positions", "saliency", "pruning", "caching", "parallelism", "stale_tokens"),
+)  # columns of published tables that tell rows apart; the others hold numbers
+SCALES = (1, 0.01, 0.001)  # our tables have shares for per cent and seconds for milliseconds
+NOWHERE = "no table of ours shows it"
+Row = Mapping[str, Any]
+
+
+class State(StrEnum):
+    """What became of a published number, the best first."""
+
+    REPRODUCED = "reproduced"
+    PREDICTED = "predicted from shapes"
+    PLANNED = "planned"
+    BESIDE = "planned without a ratio"
+    CANNOT = "cannot be"
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A published number."""
+
+    table: str  # name of the published CSV
+    keys: Mapping[str, str]
+    quantity: str
+    published: float
+    state: State = State.CANNOT
+    why: str = NOWHERE
+
+
+def page(runs: Runs, reports: Path) -> str:
+    """The state as a Markdown page.
+
+    Args:
+        runs: a configuration's, as `results.planned.planned` has them.
+        reports: the folder of committed reports, each a folder of rendered tables.
+    """
+    cells = states(runs, reports)
+    source = "`src/ragauge/results/published`"
+    head = [
+        "# State of reproduction",
+        "",
+        f"The {len(cells)} numbers in the papers' tables and text ({source}), written by `ragauge reproduction`:",
+        "reproduced where a table in this folder has a measured number beside it, predicted where the model's shape",
+        "gives it, planned where the configuration of the papers' experiments fills it (`make miniature` runs every",
+        "kind of its cells), planned without a ratio where that measures the same of another model, machine or",
+        "sample, and cannot be where our tables show it alone, with the reason.",
+        "",
+    ]
+    tables = list(dict.fromkeys(cell.table for cell in cells))
+    groups = {name: [cell for cell in cells if cell.table == name] for name in tables}
+    summary = _markdown(("table", "numbers", *State), [_counts(n, g) for n, g in [*groups.items(), ("**all**", cells)]])
+    parts = [line for name, group in groups.items() for line in ("", f"## {name}", "", *_listed(group))]
+    return "\n".join([*head, *summary, *parts]) + "\n"
+
+
+def states(runs: Runs, reports: Path) -> list[Shown]:
+    """Every published number with its state."""
+    tables = {item: _rows(runs, item) for item in _items()}
+    committed = {item: _committed(reports, item) for item in tables}
+    cells = []
+    for cell in published():
+        items = [cell.table] if cell.table in tables else [i for i in tables if i.startswith(cell.table.split("_")[0])]
+        planned = _of([{**row, "item": item} for item in items for row in tables[item]], cell, runs)
+        measured = _of([row for item in items for row in committed[item] if _comparable(row, cell)], cell, runs)
+        apart = any(_measured_apart(runs, row["item"], row) for row in planned)
+        cells.append(_stated(cell, planned, measured, apart))
+    return cells
+
+
+def published() -> Iterator[Shown]:
+    """The numbers of the papers' tables and statements, in the order of the published CSVs."""
+    from importlib.resources import files
+
+    names = sorted(path.name.removesuffix(".csv") for path in (files("ragauge.results") / "published").iterdir())
+    for paper in PAPERS:
+        for name in names:
+            if name.startswith(paper) and not name.endswith("_from_logs"):
+                for row in read_csv(name):
+                    keys = {k: v for k, v in row.items() if k in KEYS and v}
+                    numbers = {k: v for k, v in row.items() if k not in KEYS and v}
+                    yield from (Shown(name, keys, column, float(text)) for column, text in numbers.items())
+
+
+def _items() -> list[str]:
+    return [name for name in registry.names("item") if name.split("_")[0] in PAPERS]
+
+
+def _rows(runs: Runs, item: str) -> list[Row]:
+    """The lines of an item's table."""
+    return list(registry.module("item", item).table(runs).to_dict("records"))
+
+
+def _committed(reports: Path, item: str) -> list[Row]:
+    """The lines of the committed tables of an item that have a measured number beside a published one."""
+    found = []
+    for path in sorted(reports.glob(f"*/{item}.csv")):
+        with open(path, newline="", encoding="utf-8") as file:
+            rows = [row for row in csv.DictReader(file) if row["published"] and row["measured"]]
+        found += [{**row, "published": float(row["published"]), "report": path.parent.name} for row in rows]
+    return [row for row in found if not str(row["note"]).startswith(PREDICTED)]
+
+
+def _comparable(row: Row, cell: Shown) -> bool:
+    """Whether a measured line has a model of the paper's, or none; PipeRAG's own stands in no column of its tables."""
+    return not row.get("model") or bool(cell.keys.keys() & {"model", "generator"})
+
+
+def _of(rows: Iterable[Row], cell: Shown, runs: Runs) -> list[Row]:
+    """The lines that show a number: those of its value and model that have most of its keys."""
+    values = [cell.published * scale for scale in SCALES]
+    alike = [row for row in rows if any(abs(row["published"] - v) <= 1e-6 * abs(v) + 1e-12 for v in values)]
+    wanted = {cell.keys[name].casefold() for name in ("model", "generator") if name in cell.keys}
+    alike = [row for row in alike if wanted <= _models(runs, str(row.get("model", "")))]
+    keys = [text for name, text in cell.keys.items() if name not in ("model", "generator")]
+    scores = [sum(text in _texts(runs, row) for text in keys) for row in alike]
+    return [row for row, score in zip(alike, scores, strict=True) if score == max(scores)]
+
+
+def _models(runs: Runs, label: str) -> set[str]:
+    """The names of a line's model, the papers' among them."""
+    names = known_names(runs.source(label))
+    return {name.casefold() for name in (label, *names, *(GENERATORS.get(name, "") for name in names))}
+
+
+def _texts(runs: Runs, row: Row) -> set[str]:
+    """The keys of a line as the published tables write them."""
+    names = [name for name in row if name not in VALUES]
+    dataset = str(row.get("dataset", ""))
+    return {str(row[name]) for name in names} | {runs.registered(dataset).removeprefix(LONGBENCH)}
+
+
+def _measured_apart(runs: Runs, item: str, line: Row) -> bool:
+    """Whether the configuration measures what a line of an item shows, on lines of its own."""
+    config, reads, dataset = runs.config, registry.module("item", item).READS, line.get("dataset")
+    if config is None:
+        return False
+    timed = {dataset for dataset, _ in config.timed()}
+    return bool(
+        (reads.judgements and config.judge)
+        or ((reads.pipelines or reads.staleness) and dataset in config.databases)
+        or (reads.latency and dataset in timed)
+        or (not reads.latency and not reads.judgements and dataset in config.datasets)
+    )
+
+
+def _stated(cell: Shown, planned: Sequence[Row], measured: Sequence[Row], apart: bool) -> Shown:
+    if measured:
+        state, why = State.REPRODUCED, f"in {measured[0]['report']}"
+    elif any(row["source"] == Source.SHAPE for row in planned):
+        state, why = State.PREDICTED, ""
+    elif any(row["status"] != Status.PUBLISHED_ONLY for row in planned):
+        state, why = State.PLANNED, ""
+    elif planned and apart:
+        state, why = State.BESIDE, planned[0]["note"]
+    else:
+        state, why = State.CANNOT, planned[0]["note"] if planned else NOWHERE
+    return Shown(cell.table, cell.keys, cell.quantity, cell.published, state, why)
+
+
+def _counts(name: str, cells: Sequence[Shown]) -> tuple[Any, ...]:
+    counted = Counter(cell.state for cell in cells)
+    return (name, len(cells), *(counted[state] or "" for state in State))
+
+
+def _listed(cells: Sequence[Shown]) -> list[str]:
+    rows = [
+        (", ".join(cell.keys.values()), cell.quantity, f"{cell.published:g}", cell.state, cell.why) for cell in cells
+    ]
+    return _markdown(("row", "quantity", "published", "state", "why"), rows)
+
+
+def _markdown(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:
+    lines = [tuple(head), ("---",) * len(head), *rows]
+    return [f"| {' | '.join(str(value).replace('|', '/') for value in line)} |" for line in lines]

@@ -1,0 +1,44 @@
+"""reports/index.md, the state of reproduction: the committed page is what the code writes of configs/paper.yaml."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from ragauge.evaluation.predictions import predict
+from ragauge.experiment import schema
+from ragauge.report.reproduction import Shown, State, page, published, states
+from ragauge.results.planned import planned
+from ragauge.results.runs import Runs
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def runs() -> Runs:
+    return planned(schema.load(ROOT / "configs/paper.yaml"), predict()["rows"])
+
+
+def test_the_committed_page_is_what_the_code_writes(runs: Runs) -> None:
+    written = (ROOT / "reports/index.md").read_text(encoding="utf-8")
+    assert page(runs, ROOT / "reports") == written, "run `ragauge reproduction`"
+
+
+def test_a_number_is_reproduced_where_a_committed_table_measured_it(runs: Runs, tmp_path: Path) -> None:
+    def found(folder: Path) -> Shown:
+        [cell] = (c for c in states(runs, folder) if (c.table, dict(c.keys), c.quantity) == wanted)
+        return cell
+
+    keys = {"model": "mpt-7b-instruct", "method": "superposition"}
+    wanted = ("superposition_table_1", keys, "accuracy")
+    assert found(tmp_path).state is State.PLANNED
+    (tmp_path / "gpu").mkdir()
+    table = "model,dataset,method,quantity,published,measured,note\n"
+    table += "mpt-7b-instruct,nq_open,superposition,accuracy,0.465,0.47,\n"
+    (tmp_path / "gpu/superposition_table_1.csv").write_text(table)
+    assert (found(tmp_path).state, found(tmp_path).why) == (State.REPRODUCED, "in gpu")
+
+
+def test_every_printed_number_has_one_state() -> None:
+    counted = Counter((cell.table, tuple(cell.keys.items()), cell.quantity) for cell in published())
+    assert set(counted.values()) == {1}
