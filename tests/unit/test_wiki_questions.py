@@ -184,3 +184,17 @@ def words(text: str) -> list[str]:
 def copied(text: str, article: str) -> bool:
     found = words(text)
     return any(" ".join(found[i : i + COPIED_WORDS]) in article for i in range(len(found) - COPIED_WORDS + 1))
+
+
+def test_fewer_and_joined_documents(tmp_path: Path) -> None:
+    """The gold document stays, with the hardest distractors, which stand first."""
+    documents = [{"title": f"T{i}", "text": f"text {i}", "is_gold": i == 0} for i in range(6)]
+    path = tmp_path / "asked.jsonl"
+    path.write_text(json.dumps({"id": "a", "question": "what?", "answers": ["text"], "documents": documents}) + "\n")
+    [three] = datasets.load("wiki_single", data=path, documents=3)
+    assert {d.title for d in three.documents} == {"T0", "T1", "T2"}
+    assert [three.documents[g].title for g in three.gold] == ["T0"]
+    [one] = datasets.load("wiki_single", data=path, documents=3, joined=3)
+    assert (len(one.documents), one.gold) == (1, (0,))
+    with pytest.raises(UserError, match="dataset wiki_single: documents must be a positive integer, not 0"):
+        datasets.load("wiki_single", data=path, documents=0)

@@ -9,7 +9,16 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ragauge.datasets import _distractors, _wiki_corpus
-from ragauge.datasets._base import Dataset, Document, Example, reordered, shuffled_order
+from ragauge.datasets._base import (
+    Dataset,
+    Document,
+    Example,
+    check_counts,
+    fewer,
+    joined,
+    reordered,
+    shuffled_order,
+)
 from ragauge.datasets._wiki_corpus import QUESTIONS, SAMPLE, Corpus, Question, read_questions
 from ragauge.io import wikipedia
 from ragauge.io.jsonl import field, objects, strings
@@ -22,6 +31,11 @@ class WikiDataset(Dataset):
     """Questions with `DOCUMENTS` passages each, shuffled by the seed. Subclasses name their file of questions."""
 
     assets: ClassVar[tuple[str, ...]] = (SAMPLE,)
+    documents: int | None = None  # keep so many: the gold ones and the hardest others; None: all
+    joined: int = 1  # join so many documents, as they then stand, to one
+
+    def __post_init__(self) -> None:
+        check_counts(self.name, self.documents, self.joined)
 
     def default_path(self) -> Path:
         return built(QUESTIONS / f"{self.name}.jsonl")
@@ -35,7 +49,9 @@ class WikiDataset(Dataset):
             answers=strings(record, "answers", place),
             gold=tuple(i for i, (d, at) in enumerate(documents) if field(d, "is_gold", bool, at)),
         )
-        return reordered(example, shuffled_order(len(documents), self.seed, example.key))
+        example = fewer(example, self.documents, place)
+        order = shuffled_order(len(example.documents), self.seed, example.key)
+        return joined(reordered(example, order), self.joined)
 
 
 def records(questions: Sequence[Question], corpus: Corpus, chosen: Mapping[str, Sequence[int]]) -> Iterator[Json]:
