@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -34,15 +34,21 @@ class Served:
 
 
 @contextmanager
-def served(replies: Sequence[Reply]) -> Iterator[Served]:
-    """Serve the replies in turn, the last one for ever; one with status 0 closes the connection without a word."""
-    left = list(replies)
+def served(replies: Sequence[Reply] | Callable[[str], Reply]) -> Iterator[Served]:
+    """Serve the replies in turn, the last one for ever, or what a function of the last message says.
+
+    A reply with status 0 closes the connection without a word.
+    """
+    left = [] if callable(replies) else list(replies)
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             found.requests.append({"path": self.path, "headers": dict(self.headers), "body": body})
-            reply = left.pop(0) if len(left) > 1 else left[0]
+            if callable(replies):
+                reply = replies(body["messages"][-1]["content"])
+            else:
+                reply = left.pop(0) if len(left) > 1 else left[0]
             if reply.status == 0:
                 self.close_connection = True
                 return

@@ -8,13 +8,14 @@ with any, what came of it is not checked.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from endpoints import says, served
+from endpoints import Reply, says, served
 from miniature import check, hub, texts
 from miniature.kinds import planned
 
@@ -40,11 +41,19 @@ def write(folder: Path) -> None:
         (folder / "whole").touch()
 
 
+def reply(request: str) -> Reply:
+    """What the endpoint says: to the judge's question a label, to a span a question about a word of its own."""
+    if "supported" in request:
+        return says("fully supported")
+    longest = max(re.findall(r"[a-z]+", request.rpartition("\n\n")[0]), key=len)  # of the span, which stands first
+    return says(f"Which of all of them is it that {longest} stands for?")
+
+
 def main(arguments: Sequence[str]) -> int:
     began = time.monotonic()
     folder = FOLDER.absolute()
     write(folder)
-    with served([says("Which of them is it?")]) as endpoint:
+    with served(reply) as endpoint:
         names = {"RAGAUGE_WRITER": endpoint.url, "RAGAUGE_JUDGE": endpoint.url}
         told = {f"{name}_{key}": value for name, url in names.items() for key, value in (("URL", url), ("MODEL", "m"))}
         options = list(arguments) or ["--cores", "all"]
