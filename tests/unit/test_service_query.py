@@ -43,6 +43,16 @@ def test_json_holds_the_answer_of_the_searcher(addresses: list[str], capsys: pyt
     assert result["seconds"]["search"] == 0.001
 
 
+def test_repeated_calls_show_the_tail_of_their_latency(
+    addresses: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ("--server", addresses[0], "--text", "a", "--repeat", "20", "--hedge", "5")
+    latency = json.loads(asked(capsys, *given, "--json"))["latency_ms"]
+    assert latency["calls"] == 20
+    assert 0 < latency["p50"] <= latency["p95"] <= latency["p99"] <= latency["longest"]
+    assert "latency of 20 calls: p50 " in asked(capsys, *given)
+
+
 def test_readable_text_has_a_paragraph_a_neighbour(addresses: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     lines = asked(capsys, "--server", addresses[0], "--tokens", "5,6,7", "--continuation", "0").splitlines()
     [found] = parts.Toy().search([Query(tokens=[5, 6, 7], continuation=0)])

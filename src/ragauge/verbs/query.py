@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ragauge.errors import UserError
+from ragauge.verbs import _options as options
 
 if TYPE_CHECKING:
     from ragauge.retrieval.retriever import Neighbours, Query
@@ -20,7 +22,13 @@ SHOWN = 300  # characters of a neighbour and of its continuation
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--server", action="append", required=True, metavar="HOST:PORT", help="a server; one for each part")
+    add(
+        "--server",
+        action="append",
+        required=True,
+        metavar="HOST:PORT",
+        help="a server, or unix:/PATH; one for each part",
+    )
     content = parser.add_mutually_exclusive_group(required=True)
     content.add_argument("--text", help="the query as text")
     content.add_argument("--tokens", metavar="ID,...", help="the query as token ids of the database's tokenizer")
@@ -41,6 +49,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="retries within the deadline after a lost connection (0)",
     )
+    add(
+        "--hedge",
+        type=float,
+        metavar="SECONDS",
+        help="send the query a second time if there is no answer after this time, and take the first answer",
+    )
+    add(
+        "--repeat",
+        type=options.count,
+        default=1,
+        metavar="N",
+        help="ask N times and print the latency's percentiles (1)",
+    )
     add("--partial", action="store_true", help="answer without the parts whose server cannot be reached, and name them")
     add("--tls-ca", type=Path, metavar="FILE.pem", help="CA certificates that verify the server's")
     add("--token-file", type=Path, metavar="FILE", help="file of the token that the servers require")
@@ -51,9 +72,10 @@ def run(args: argparse.Namespace) -> None:
     """Print the neighbours of one query."""
     query = _query(args)
     with _clients(args) as clients:
-        found = _search(clients, query, args.partial)
+        found, seconds = _repeated(clients, query, args.partial, args.repeat)
         missing = getattr(found, "missing", ())
         result = _result(found, _texts([client for client in clients if client.address not in missing], found))
+        result["latency_ms"] = _tail(seconds)
     print(json.dumps(result, ensure_ascii=False) if args.json else _readable(result))
 
 
@@ -79,11 +101,34 @@ def _clients(args: argparse.Namespace) -> Iterator[list[Client]]:
         yield [
             opened.enter_context(
                 Client(
-                    address, deadline_s=args.deadline, retries=args.retries, tls_ca=args.tls_ca, token=args.token_file
+                    address,
+                    deadline_s=args.deadline,
+                    retries=args.retries,
+                    tls_ca=args.tls_ca,
+                    token=args.token_file,
+                    hedge_s=args.hedge,
                 )
             )
             for address in args.server
         ]
+
+
+def _repeated(clients: Sequence[Client], query: Query, partial: bool, times: int) -> tuple[Neighbours, list[float]]:
+    """The last answer, and the seconds of each call."""
+    seconds = []
+    for _ in range(times):
+        started = time.perf_counter()
+        found = _search(clients, query, partial)
+        seconds.append(time.perf_counter() - started)
+    return found, seconds
+
+
+def _tail(seconds: Sequence[float]) -> dict[str, float]:
+    """Percentiles of the calls' latency; with few calls the high ones are the longest."""
+    import numpy as np
+
+    values = np.percentile(1e3 * np.asarray(seconds), [50, 95, 99, 100])
+    return {"calls": len(seconds), **dict(zip(("p50", "p95", "p99", "longest"), map(float, values), strict=True))}
 
 
 def _search(clients: Sequence[Client], query: Query, partial: bool) -> Neighbours:
@@ -129,6 +174,9 @@ def _readable(result: dict[str, Any]) -> str:
         lines += [f"   {_one_line(text)}" for text in (one["text"], one["continuation"]) if text]
     stages = ", ".join(f"{stage} {1e3 * seconds:.2f} ms" for stage, seconds in result["seconds"].items())
     lines.append(f"{len(result['neighbours'])} found; effort {result['effort']}; {stages}")
+    if (latency := result["latency_ms"])["calls"] > 1:
+        shown = ", ".join(f"{name} {latency[name]:.2f} ms" for name in ("p50", "p95", "p99", "longest"))
+        lines.append(f"latency of {latency['calls']} calls: {shown}")
     if result["missing_servers"]:
         lines.append(f"partial answer: without the parts of {', '.join(result['missing_servers'])}")
     return "\n".join(lines)

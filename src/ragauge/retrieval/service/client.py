@@ -7,10 +7,11 @@ Every call has a deadline and ends within it, whatever happens to the server. A 
 from __future__ import annotations
 
 import itertools
+import queue
 import re
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from operator import methodcaller
 from pathlib import Path
@@ -67,15 +68,21 @@ class Client:
         retries: int = 0,
         tls_ca: Path | None = None,
         token: Path | None = None,
+        channels: int = 1,
+        hedge_s: float | None = None,
     ) -> None:
         """
         Args:
             address: host:port, or unix:/PATH of a socket.
             deadline_s: deadline of each call in seconds, including retries.
             retries: how often a call is sent again, within its deadline, when the server is not there, was lost or
-                takes no more requests; a search changes nothing, so it may be sent twice.
+                takes no more requests, or has not answered in half of the time that is left; a search changes
+                nothing, so it may be sent twice.
             tls_ca: PEM file of the certificates that the server's is checked against; without it, no TLS.
             token: file of the token that the server wants.
+            channels: connections, which calls use in turn.
+            hedge_s: a call without an answer after that time is sent a second time over another connection; the first
+                answer is taken and the other attempt cancelled. Counted from its start, checked by `result`.
 
         Raises:
             UserError: an invalid address, a deadline that is not above 0, a negative number of retries, or a
@@ -87,12 +94,20 @@ class Client:
         if retries < 0:
             raise UserError(f"retrieval retries: {retries}; must be a number from 0")
         self.address, self.deadline_s, self.retries = address, deadline_s, retries
-        self._channel = _channel(address, tls_ca)
+        if channels < 1 or (hedge_s is not None and not 0 < hedge_s < deadline_s):
+            raise UserError(
+                f"retrieval client: {channels} channels, hedge after {hedge_s} s; must be from 1, within the deadline"
+            )
+        self.hedge_s = hedge_s
+        self._channels = [_channel(address, tls_ca) for _ in range(max(channels, 1 if hedge_s is None else 2))]
         if token:
-            self._channel = grpc.intercept_channel(self._channel, Bearer(read_token(token)))
-        self._search = call_of(self._channel, "Search", pb.SearchReply)
-        self._describe = call_of(self._channel, "Describe", pb.Description)
-        self._detokenize = call_of(self._channel, "Detokenize", pb.DetokenizeReply)
+            bearer = Bearer(read_token(token))
+            self._channels = [grpc.intercept_channel(channel, bearer) for channel in self._channels]
+        self._channel = self._channels[0]
+        self._search = [call_of(channel, "Search", pb.SearchReply) for channel in self._channels]
+        self._describe = [call_of(channel, "Describe", pb.Description) for channel in self._channels]
+        self._detokenize = [call_of(channel, "Detokenize", pb.DetokenizeReply) for channel in self._channels]
+        self._turns = itertools.count()
         self._numbers, self._name = itertools.count(1), uuid.uuid4().hex[:12]
 
     def search(self, queries: Sequence[Query]) -> list[Neighbours]:
@@ -106,17 +121,17 @@ class Client:
     def start(self, queries: Sequence[Query]) -> Pending:
         """Send a search and return immediately; its deadline starts now."""
         request = wire.request(f"{self._name}-{next(self._numbers)}", queries)
-        return Pending(self, request, self._search.future)
+        return Pending(self, request, self._search)
 
     def describe(self) -> About:
         """Describe what the server holds. Raises RetrievalError as `search` does."""
-        call = _Call(self, "describe", pb.DescribeRequest(), self._describe.future)
+        call = _Call(self, "describe", pb.DescribeRequest(), self._describe)
         return wire.about(call.result())
 
     def detokenize(self, sequences: Sequence[Sequence[int]]) -> list[str]:
         """Tokens of the server's database as text, one for each sequence. Raises RetrievalError as `search` does."""
         request = pb.DetokenizeRequest(sequences=[pb.Tokens(ids=sequence) for sequence in sequences])
-        return list(_Call(self, "detokenize", request, self._detokenize.future).result().texts)
+        return list(_Call(self, "detokenize", request, self._detokenize).result().texts)
 
     def wait_until_ready(self, limit_s: float) -> None:
         """Wait until the server reports that it is serving. Raises RetrievalError when it does not within `limit_s`."""
@@ -131,7 +146,12 @@ class Client:
 
     def close(self) -> None:
         """Close the connection; calls in progress end with an error."""
-        self._channel.close()
+        for channel in self._channels:
+            channel.close()
+
+    def next_of(self, calls: Sequence[grpc.UnaryUnaryMultiCallable]) -> grpc.UnaryUnaryMultiCallable:
+        """The call over the next of the channels, in turn."""
+        return calls[next(self._turns) % len(calls)]
 
     def __enter__(self) -> Client:
         return self
@@ -158,60 +178,90 @@ SERVING = health_pb2.HealthCheckResponse.SERVING
 class _Call:
     """One call of the server, sent again where its client asks for that; ends within the deadline."""
 
-    def __init__(self, client: Client, name: str, request: Any, send: Callable[..., Any]) -> None:
-        self._client, self._name, self._request, self._send = client, name, request, send
-        self._end = time.monotonic() + client.deadline_s
-        self._retries_left = client.retries
-        self._future = send(request, timeout=client.deadline_s)
+    def __init__(self, client: Client, name: str, request: Any, calls: Sequence[grpc.UnaryUnaryMultiCallable]) -> None:
+        """
+        Args:
+            calls: the same call over each channel of the client.
+        """
+        self._client, self._name, self._request, self._calls = client, name, request, calls
+        self._began = time.monotonic()
+        self._end = self._began + client.deadline_s
+        self._retries_left, self._hedge_s = client.retries, client.hedge_s
+        self._open: set[grpc.Future] = set()
+        self._ended: queue.SimpleQueue[tuple[grpc.Future, float]] = queue.SimpleQueue()  # with the time of its end
+        self._answer: tuple[Any, float] | None = None
+        self._send(client.deadline_s)
 
     def result(self) -> Any:
         """The reply. Raises RetrievalError."""
-        while True:
+        return self._answered()[0]
+
+    def _answered(self) -> tuple[Any, float]:
+        """(reply, seconds since the call began); the first answer wins, and what else runs of the call is cancelled."""
+        while self._answer is None:
+            future, ended = self._next()
+            self._open.discard(future)
             try:
-                return self._future.result()
+                self._answer = future.result(), ended - self._began
             except grpc.FutureCancelledError:
                 raise self._client.said(self._name, "cancelled") from None
             except grpc.RpcError as error:
-                if not self._send_again(error):
+                if not self._open and not self._send_again(error):
                     raise self._client.error(self._name, error, self._client.deadline_s) from error
+        self.cancel()
+        return self._answer
+
+    def _next(self) -> tuple[grpc.Future, float]:
+        """The next attempt that ends, after a second one was sent if the first takes too long."""
+        if self._hedge_s is not None:
+            try:
+                return self._ended.get(timeout=max(0.0, self._began + self._hedge_s - time.monotonic()))
+            except queue.Empty:
+                self._hedge_s = None
+                if (left := self._end - time.monotonic()) > 0:
+                    self._send(left)
+        return self._ended.get()
+
+    def _send(self, left: float, wait_for_ready: bool = False) -> None:
+        """Send it over the next channel. While retries are left, an attempt has half of the time that is."""
+        timeout = left / 2 if self._retries_left else left
+        future = self._client.next_of(self._calls).future(self._request, timeout=timeout, wait_for_ready=wait_for_ready)
+        self._open.add(future)
+        future.add_done_callback(lambda ended: self._ended.put((ended, time.monotonic())))
 
     def _send_again(self, error: grpc.RpcError) -> bool:
-        """Wait with increasing back-off for the server, then resend the request if retries are enabled."""
-        if error.code() is not grpc.StatusCode.UNAVAILABLE or not self._retries_left:
+        """Wait with increasing back-off for the server, then resend the request if retries and time are left."""
+        lost = error.code() is grpc.StatusCode.UNAVAILABLE
+        if not self._retries_left or not (lost or error.code() is grpc.StatusCode.DEADLINE_EXCEEDED):
             return False
-        pause = min(RETRY_PAUSE_S * 2 ** (self._client.retries - self._retries_left), LONGEST_PAUSE_S)
+        pause = min(RETRY_PAUSE_S * 2 ** (self._client.retries - self._retries_left), LONGEST_PAUSE_S) if lost else 0.0
         self._retries_left -= 1
         time.sleep(max(0.0, min(pause, self._end - time.monotonic())))
         left = self._end - time.monotonic()
         if left <= 0:
             return False
-        self._future = self._send(self._request, timeout=left, wait_for_ready=True)
+        self._send(left, wait_for_ready=True)
         return True
 
     def cancel(self) -> None:
         """Cancel the call; the server is notified."""
-        self._future.cancel()
+        for future in list(self._open):
+            future.cancel()
 
 
 class Pending(_Call):
     """A search in progress."""
 
-    def __init__(self, client: Client, request: pb.SearchRequest, send: Callable[..., Any]) -> None:
-        self._sent = time.perf_counter()
-        self._seconds: float | None = None  # from request to reply
+    def __init__(
+        self, client: Client, request: pb.SearchRequest, calls: Sequence[grpc.UnaryUnaryMultiCallable]
+    ) -> None:
         n = len(request.queries)
-        super().__init__(
-            client, f"request {request.request_id} ({n} {'query' if n == 1 else 'queries'})", request, send
-        )
-        self._future.add_done_callback(self._clock)
-
-    def _clock(self, _: object) -> None:
-        self._seconds = time.perf_counter() - self._sent
+        name = f"request {request.request_id} ({n} {'query' if n == 1 else 'queries'})"
+        super().__init__(client, name, request, calls)
 
     def result(self) -> list[Neighbours]:
         """Wait for the neighbours of each query. Raises RetrievalError."""
-        reply = super().result()
-        seconds = self._seconds or time.perf_counter() - self._sent
+        reply, seconds = self._answered()
         if reply.request_id != self._request.request_id:
             raise self._client.said(self._name, f"the reply is to another request, {reply.request_id!r}")
         if len(reply.results) != len(self._request.queries):
