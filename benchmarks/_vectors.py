@@ -1,0 +1,140 @@
+"""A server of vectors alone, for benchmarks of the retrieval service: a query is the number of a row of query vectors.
+
+    python benchmarks/_vectors.py --folder FOLDER [--part 0 --of 2] [--port N]
+
+The index is the package's HNSW; all else is the service as `ragauge serve` runs it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from ragauge.retrieval.indexes._base import Stop
+from ragauge.retrieval.indexes.hnsw import GRAPH, IDS, Hnsw
+from ragauge.retrieval.retriever import Neighbours, Query
+from ragauge.retrieval.service.process import serve
+from ragauge.retrieval.service.server import Server
+from ragauge.retrieval.service.wire import About
+
+TOKENS = 64  # of a chunk, as the service sends them
+RECIPE = Hnsw()
+CLUSTERS = 256
+
+
+def make(folder: Path, vectors: int, queries: int, dim: int, seed: int = 0) -> None:
+    """Write base.npy and queries.npy: vectors around random centres, of unit length, as encoders give them."""
+    draw = np.random.default_rng(seed)
+    centres = draw.standard_normal((CLUSTERS, dim))
+    for name, count in (("base", vectors), ("queries", queries)):
+        rows = centres[draw.integers(0, CLUSTERS, count)] + draw.standard_normal((count, dim))
+        np.save(folder / f"{name}.npy", (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32))
+
+
+def build(folder: Path, part: int = 0, of: int = 1) -> Path:
+    """The folder of the index of every `of`-th vector; built if it is not there."""
+    import faiss
+
+    index = folder / f"part-{part}-of-{of}"
+    if index.exists():
+        return index
+    base = np.load(folder / "base.npy")
+    ids = np.arange(part, len(base), of)
+    graph = faiss.index_factory(base.shape[1], f"HNSW{RECIPE.m},Flat")
+    graph.hnsw.efConstruction = RECIPE.ef_construction
+    graph.add(base[ids])
+    index.mkdir()
+    faiss.write_index(graph, str(index / f"00000-{GRAPH}"))
+    ids.astype(np.int64).tofile(index / f"00000-{IDS}")
+    return index
+
+
+def exact(folder: Path, k: int) -> np.ndarray:
+    """(query, k): the nearest vectors of each query by comparison with all."""
+    import faiss
+
+    found: np.ndarray = faiss.knn(np.load(folder / "queries.npy"), np.load(folder / "base.npy"), k)[1]
+    return found
+
+
+def recall(found: np.ndarray, expected: np.ndarray) -> float:
+    """The share of the expected that was found."""
+    hits = [len(set(a) & set(b)) for a, b in zip(found.tolist(), expected.tolist(), strict=True)]
+    return sum(hits) / expected.size
+
+
+class Rows:
+    """Searches for rows of queries.npy by their number, and looks chunks of random tokens up."""
+
+    def __init__(self, folder: Path, part: int = 0, of: int = 1) -> None:
+        self._queries = np.load(folder / "queries.npy")
+        self._vectors = len(np.load(folder / "base.npy", mmap_mode="r"))
+        self._index = RECIPE.open(build(folder, part, of))
+        self._tokens = np.random.default_rng(0).integers(0, 30000, (4096, TOKENS)).astype(np.int32)
+
+    def about(self) -> About:
+        """As the service describes itself; numbers of queries are its tokens."""
+        return About("vectors", "rows", "rows", "l2", self._vectors, RECIPE.most_effort, len(self._queries), TOKENS)
+
+    def work(self, queries: Sequence[Query]) -> int:
+        """The candidates of a request's searches."""
+        return sum(query.effort or RECIPE.effort for query in queries)
+
+    def search(self, queries: Sequence[Query]) -> list[Neighbours]:
+        """As `Searcher`."""
+        return self.search_together([queries], lambda: False)[0]
+
+    def search_together(self, requests: Sequence[Sequence[Query]], stop: Stop) -> list[list[Neighbours]]:
+        """One call of the index for each k and effort."""
+        started = time.perf_counter()
+        queries = [query for request in requests for query in request]
+        groups: dict[tuple[int, int], list[int]] = {}
+        for place, query in enumerate(queries):
+            groups.setdefault((query.k, query.effort or RECIPE.effort), []).append(place)
+        found: dict[int, Neighbours] = {}
+        for (k, effort), places in groups.items():
+            rows = self._queries[[next(iter(queries[place].tokens or [0])) for place in places]]
+            distances, ids = self._index.search_until(rows, k, effort, stop)
+            seconds = {"encode": 0.0, "search": time.perf_counter() - started, "lookup": 0.0}
+            for i, place in enumerate(places):
+                found[place] = self._neighbours(ids[i], distances[i], effort, seconds)
+        answers = iter(found[place] for place in range(len(queries)))
+        return [[next(answers) for _ in request] for request in requests]
+
+    def _neighbours(self, ids: np.ndarray, distances: np.ndarray, effort: int, seconds: dict[str, float]) -> Neighbours:
+        none, k = np.zeros((len(ids), 0), np.int32), len(ids)
+        tokens = self._tokens[ids % len(self._tokens)]
+        lengths = np.full(k, TOKENS, np.int32)
+        return Neighbours(ids, distances, ids, tokens, lengths, none, np.zeros(k, np.int32), effort, seconds)
+
+
+def in_threads(work: Sequence[Callable[[], None]]) -> None:
+    """Run each in a thread of its own, and wait for all."""
+    import threading
+
+    threads = [threading.Thread(target=one) for one in work]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--folder", type=Path, required=True)
+    for option, default in (("--part", 0), ("--of", 1), ("--port", 0), ("--workers", 1)):
+        parser.add_argument(option, type=int, default=default)
+    parser.add_argument("--window-ms", type=float, default=0.0)
+    parser.add_argument("--while-stdin-open", action="store_true", help="stop with the process that started it")
+    args = parser.parse_args()
+    rows = Rows(args.folder, args.part, args.of)
+    server = Server(rows, rows.about(), port=args.port, workers=args.workers, window_s=1e-3 * args.window_ms)
+    serve(server, 5.0, args.while_stdin_open)
+
+
+if __name__ == "__main__":
+    main()
