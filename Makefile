@@ -4,6 +4,7 @@
 # make miniature  the papers' own experiments with tiny models: every kind of cell once, in minutes
 # make cluster  the same on a Slurm of one node, which it starts (Debian, as root); jobs and Snakemake are killed
 # make check  lint, format, types, workflow
+# make docs   build the documentation as a site, site/
 # make audit  look the installed packages up in the database of known vulnerabilities
 # make clean  remove what the default and smoke experiments made (downloaded assets and .venv stay)
 #
@@ -22,7 +23,7 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export PYTHONUNBUFFERED := 1
 export PYTHONDONTWRITEBYTECODE := # where the environment has it, every job would compile the package again
 
-.PHONY: default setup test smoke miniature cluster check audit format schema clean
+.PHONY: default setup test smoke miniature cluster docs check audit format schema clean
 .DEFAULT_GOAL := default
 
 default: $(READY)
@@ -55,6 +56,10 @@ check: $(READY)
 	mypy
 	snakefmt --check Snakefile workflow
 	snakemake --lint
+
+docs: $(READY)
+	python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	NO_MKDOCS_2_WARNING=1 mkdocs build --strict
 
 audit: $(READY)
 	python .ci/audit.py
