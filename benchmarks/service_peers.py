@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -214,6 +215,7 @@ def main() -> None:
         "clients": args.clients,
         "seconds": args.seconds,
         "threads": os.environ.get("OMP_NUM_THREADS"),
+        "peers": {needs: version(needs) for needs, _ in SYSTEMS.values() if needs and find_spec(needs)},
         "systems": found,
     }
     print(json.dumps(result) if args.json else _table(found))
