@@ -13,6 +13,7 @@ from ragauge.errors import UserError
 from ragauge.experiment.schema import parse
 from ragauge.items.cfic import _shared
 from ragauge.rendering.render import render
+from ragauge.results.publications import read_csv
 from ragauge.results.runs import Runs
 from synthetic_cfic import DOCUMENT, TOKENS, write, write_documents, write_judgements, write_latency
 from synthetic_run import MODEL, write_variant
@@ -132,7 +133,15 @@ def test_table_4_compares_each_ablation_with_cfic_at_its_own_k_and_d(small: Path
     both = line(found, setting="without_both", quantity="f1", model=MODEL)
     assert both["note"] == "not run: not in this experiment; it is method cfic with prefix: false, skip: false"
     llama = {"dataset": "longbench_musique", "quantity": "f1", "model": "Llama2-7B-chat-4k"}
-    assert line(found, setting="without_sft", **llama)["published"] == 0.103
+    assert line(found, setting="without_sft_free", **llama)["published"] == 0.103
+    free = line(found, setting="without_sft_free", quantity="f1", model=MODEL)
+    assert (free["measured"], free["variant"]) == (0.25, "free")
+
+
+def test_table_4s_row_without_sft_is_printed_with_the_numbers_of_table_3s_free_extraction() -> None:
+    without = {r["dataset"]: r["f1"] for r in read_csv("cfic_table_4") if r["variant"] == "without_sft"}
+    llama = [r for r in read_csv("cfic_table_3") if r["generator"] == "Llama2-7B-chat-4k"]
+    assert without == {r["dataset"]: r["f1"] for r in llama if r["method"] == "longalpaca_7b"}
 
 
 @pytest.mark.parametrize("finds_only", [False, True])

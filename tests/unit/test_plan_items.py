@@ -61,7 +61,7 @@ ANSWERS: dict[str, dict[str, set[str]]] = {
     "superposition_dataset_statistics": {"wiki_single": SINGLE | SWEPT | CHANGED, "wiki_multi": MULTI | ITERATED},
     "cfic_table_1": {"wiki_long": LONG | CFIC | ABLATED},
     "cfic_table_3": {"wiki_long": LONG | CFIC},
-    "cfic_table_4": {"wiki_long": {"full_article"} | CFIC | ABLATED},
+    "cfic_table_4": {"wiki_long": {"full_article", "free_extraction"} | CFIC | ABLATED},
     "cfic_table_6": {"wiki_long": {"free_extraction"} | CFIC},
     "cfic_table_7": {"wiki_long": LONG_KEPT | CFIC | ABLATED},
     "cfic_table_8": {"wiki_long": {"free_extraction"} | CFIC},

@@ -93,6 +93,25 @@ def test_the_loss_is_that_of_the_decoder_that_will_be_asked(folder: Path) -> Non
     torch.testing.assert_close(model(pack(one)).detach(), expected, atol=1e-5, rtol=1e-5)
 
 
+def test_documents_longer_than_the_checkpoints_positions_are_trained_whole_under_linear_scaling(
+    folder: Path,
+) -> None:
+    """As LongAlpaca is: `max_position_embeddings` says less than its scaled positions reach."""
+    scaled = {"rope_type": "linear", "factor": 16.0, "rope_theta": 10000.0}
+    write_checkpoint(folder / "model", max_position_embeddings=64, rope_parameters=scaled)
+    material = finetuning.Material(settings(folder), folder / "data")
+    one = apart(max(material.train, key=lambda e: len(e.document)))[0]
+    request, response = one.requests[0]
+    ids = [*one.document, *request, *response]
+    assert len(one.document) > 5 * 64
+    lm = load_lm(str(folder / "model"), threads=1, max_context=len(ids))
+    read = lm.extend(lm.new_cache(len(ids)), [Row(ids, unit_steps(0, len(ids)))], stage="prompt", logp=True)
+    model = material.model()
+    torch.testing.assert_close(model(pack(one)).detach(), -read.logp[0][-len(response) :].mean(), atol=1e-5, rtol=1e-5)
+    curve = [loss for _, split, loss in losses(trained(folder, "long")) if split == "train"]
+    assert curve[-1] < curve[0]
+
+
 def test_a_decoder_that_cannot_pick_its_logits_has_the_same_loss(folder: Path) -> None:
     model = finetuning.Material(settings(folder), folder / "data").model()
     expected = model(pack(ENCODED))

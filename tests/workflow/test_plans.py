@@ -36,7 +36,7 @@ def test_an_experiment_plans_every_job_once(plan: Plan, checkout: Path, name: st
     ("item", "jobs"),
     [
         ("superposition_table_3", {"asset": 2, "data": 1, "answers": 2}),
-        ("cfic_table_4", {"asset": 2, "data": 1, "answers": 10, "sft_data": 1, "sft_train": 1}),
+        ("cfic_table_4", {"asset": 2, "data": 1, "answers": 11, "sft_data": 1, "sft_train": 1}),
         ("superposition_table_7", {"asset": 3, "data": 1, "machine": 1, "latency": 1, "answers": 3}),
     ],
 )

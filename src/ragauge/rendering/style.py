@@ -115,6 +115,7 @@ OPTIONS = {
     "without_skip": ("without skip", "#E69F00", "^"),
     "without_both": ("without both", "#56B4E9", "v"),
     "without_sft": ("without SFT", "#009E73", "D"),
+    "without_sft_free": ("without SFT, free extraction", "#A6761D", "D"),
     "first_token": ("first token only", "#CC79A7", "P"),
     "average_document_tokens": ("mean document", "#0072B2", "o"),
     "average_longest_document_tokens": ("longest document", "#D55E00", "s"),

@@ -2,8 +2,8 @@
 
 Shows F1 (a share; the paper prints per cent) of every method on every data set of long documents, the tokens of
 evidence that it answered from, the recall of the gold section where the data set names one, and CFIC's F1 and recall
-minus that method's on the same questions, with a paired test (`..._cfic_gain`). Finder and answering model are one
-model here; the paper's answers are those of two chat models, whatever found the evidence.
+minus that method's on the same questions, with a paired test (`..._cfic_gain`). The paper's answers
+are those of two chat models, whatever found the evidence; `finder` names the model that did.
 
 Does not show: time (Table 6). The paper's F1 rests on 150 to 200 questions a data set; a smaller count says so below.
 """

@@ -4,7 +4,10 @@ Shows F1 (a share; the paper prints per cent) of each setting at one k and d, th
 gold section where the data set names one, and CFIC's F1 and recall minus the setting's on the same questions, with a
 paired test (`..._loss`); also the released code's search, which follows the likeliest first tokens greedily, and the
 full article.
-For a model that was not fine-tuned, CFIC is what the paper calls "without SFT", and the note says so.
+
+The paper's row without SFT is read in both ways. Section 4.5 describes CFIC's decoding with the model before
+fine-tuning (`without_sft`); the numbers printed there are those of LongAlpaca's free extraction in Table 3
+(`without_sft_free`), so they stand beside that. For a model that was not fine-tuned, these are its own two rows.
 
 Does not show: time (Table 6), nor other k and d (Table 8, Figure 3).
 """
@@ -12,12 +15,13 @@ Does not show: time (Table 6), nor other k and d (Table 8, Figure 3).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from ragauge.items.cfic import _shared
 from ragauge.rendering import panels
 from ragauge.rendering.style import Figure
-from ragauge.results.cells import Cell, Measure, Table, frame, merge, noted
+from ragauge.results.cells import Cell, Measure, Table, frame, join, merge, noted
 from ragauge.results.reads import ANY, Reads, defaults, every
 from ragauge.results.runs import Runs, Variant
 
@@ -30,11 +34,16 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "without_both": {"prefix": False, "skip": False},
     "first_token": {"search": "first_token"},
 }
-SETTINGS = ("cfic", "without_prefix", "without_skip", "without_both", "without_sft", "first_token", "full_article")
+WITHOUT_SFT = ("without_sft", "without_sft_free")  # CFIC's decoding; free extraction, which the paper's numbers are of
+SETTINGS = ("cfic", "without_prefix", "without_skip", "without_both", *WITHOUT_SFT, "first_token", "full_article")
 UNTRAINED = "this model was not fine-tuned for CFIC: what the paper calls without SFT"
+PRINTED = "the numbers printed for this row are those of free extraction in Table 3"
 
 READS = Reads(
-    answers=(every("full_article", "naive"), defaults("cfic", top_k=ANY, d=ANY, prefix=ANY, skip=ANY, search=ANY)),
+    answers=(
+        every("full_article", "naive", "free_extraction"),
+        defaults("cfic", top_k=ANY, d=ANY, prefix=ANY, skip=ANY, search=ANY),
+    ),
     datasets="long",
 )
 
@@ -42,14 +51,20 @@ READS = Reads(
 def table(runs: Runs) -> Table:
     """One line for each (model, data set, setting, quantity)."""
     measured = [cell for group in runs.groups(READS.datasets) for cell in _group(runs, *group)]
-    printed = _shared.published_f1("cfic_table_4", {"setting": "variant"})
-    return frame(KEYS, merge(measured, printed, on=("setting",)))
+    return frame(KEYS, merge(measured, _published(), on=("setting",)))
 
 
 def draw(table: Table) -> Figure:
     """F1 under each setting, a column a data set."""
     names = [panels.method_label(setting) for setting in table["setting"]]
     return panels.grid(table, "f1", panels.Axis("F1"), table["setting"], names)
+
+
+def _published() -> list[Cell]:
+    """The paper's rows, that without SFT as free extraction."""
+    named = {"without_sft": "without_sft_free"}
+    printed = _shared.published_f1("cfic_table_4", {"setting": "variant"})
+    return [replace(c, keys={**c.keys, "setting": named.get(c.keys["setting"], c.keys["setting"])}) for c in printed]
 
 
 def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
@@ -76,8 +91,10 @@ def _found(runs: Runs, dataset: str, model: str, full: Variant | None) -> Mappin
     size = _shared.size(full) if full else None
     alike = [v for v in here if v.method == "cfic" and size in (None, _shared.size(v))]
     found = {s: v for s, options in OPTIONS.items() for v in reversed(alike) if _shared.is_cfic(v, **options)}
-    untrained = [v for v in runs.of(dataset, base or model) if _shared.is_cfic(v) and _shared.size(v) == size]
-    found |= {"without_sft": untrained[0]} if untrained else {}
+    before = runs.of(dataset, base or model)
+    decoded = next((v for v in before if _shared.is_cfic(v) and _shared.size(v) == size), None)
+    written = next((v for v in before if v.method == "free_extraction"), None)
+    found |= {setting: v for setting, v in zip(WITHOUT_SFT, (decoded, written), strict=True) if v}
     article = next((v for v in here if _shared.row(v).method == "full_article"), None)
     return found | ({"full_article": article} if article else {})
 
@@ -86,7 +103,8 @@ def _measures(runs: Runs, model: str, setting: str, variant: Variant, full: Vari
     measures = _shared.qualities(runs, variant)
     if full is not None and variant is not full:
         measures |= _shared.differences(runs, full, variant, "loss")
-    note = UNTRAINED if _shared.base_of(runs, model) is None and setting in ("cfic", "without_sft") else ""
+    note = UNTRAINED if _shared.base_of(runs, model) is None and setting in ("cfic", *WITHOUT_SFT) else ""
+    note = join(note, PRINTED if setting == "without_sft" else "")
     size = _shared.at(variant) if variant.method == "cfic" else ""
     return {q: noted(m, note, size) if q == "f1" else m for q, m in measures.items()}
 
@@ -94,7 +112,7 @@ def _measures(runs: Runs, model: str, setting: str, variant: Variant, full: Vari
 def _reason(runs: Runs, dataset: str, model: str, setting: str) -> Measure:
     """Why a setting has no number."""
     default = "not run: not in this experiment"
-    if setting == "without_sft":
+    if setting in WITHOUT_SFT:
         return Measure(reason=default)
     if setting == "full_article":
         return _shared.not_run(runs, dataset, model, lambda v: _shared.row(v).method == "full_article", default)
