@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from ragauge import registry
+from ragauge.cost.flop import parameters
+from ragauge.cost.shapes import named
 from ragauge.errors import UserError
 from ragauge.experiment import dtypes, launch
 from ragauge.experiment.plan import Plan, grown, manifest
@@ -116,9 +118,19 @@ def test_training_does_not_see_what_its_models_are_asked(default: Plan) -> None:
     assert default.training.limits(of(training="cfic")) == {"wiki_long": 7}
 
 
+def test_training_a_larger_model_asks_for_its_weights_and_twice_its_floor() -> None:
+    given = {"model": "longalpaca-7b-32k", "device": "cuda", "processes": 2, "steps": 100, "max_length": 32768}
+    plan, label = changed(training={"g": given}), of(training="g")
+    weights = parameters(named("longalpaca-7b-32k"))
+    assert plan.training.mem_mb(label, attempt=1) == pytest.approx(4000 + 2 * 4 * weights / 1e6, abs=1)
+    products = 100 * 8 * 4 * 2 * weights * 32768 / 312e12  # for each GPU, without attention
+    assert plan.training.runtime(label) > 2 * products / 60
+
+
 def test_training_takes_the_whole_processor_or_a_core_a_gpu() -> None:
     plan = changed(training={"c": {"model": MODEL}, "g": {"model": MODEL, "device": "cuda", "processes": 2}})
     cpu, gpu = of(training="c"), of(training="g")
+    assert (plan.training.mem_mb(cpu, attempt=2), plan.training.runtime(cpu)) == (16000, 720)
     assert (plan.training.threads(cpu), plan.training.gpus(cpu), plan.training.node(cpu)) == (4, 0, "--exclusive")
     assert (plan.training.threads(gpu), plan.training.gpus(gpu), plan.training.node(gpu)) == (2, 2, "")
 

@@ -49,8 +49,8 @@ rule sft_train:
         TRAINING_ENVIRONMENT
     threads: PLAN.training.threads
     resources:
-        mem_mb=grown(8000),
-        runtime=720,
+        mem_mb=PLAN.training.mem_mb,
+        runtime=PLAN.training.runtime,
         gpu=PLAN.training.gpus,
         slurm_extra=PLAN.training.node,
     params:

@@ -18,16 +18,17 @@ from ragauge import methods, registry
 from ragauge.assets import entries
 from ragauge.cost import shapes, tokens
 from ragauge.cost.cycles import kv_bytes
-from ragauge.cost.flop import FLOP_PER_MAC, call_macs, parameters
+from ragauge.cost.flop import parameters
+from ragauge.cost.gpu import GPU
 from ragauge.cost.hardware import Precision
-from ragauge.cost.roofline import floor_seconds, matmul_rate, model_bytes
+from ragauge.cost.roofline import floor_seconds, model_bytes
 from ragauge.cost.shape import Shape
-from ragauge.cost.trace import Call
 from ragauge.datasets import Dataset
 from ragauge.engines import Limits, ShapeLM
 from ragauge.errors import UserError
 from ragauge.evaluation import needs_retrieval
 from ragauge.evaluation.costing import without_encoder
+from ragauge.experiment import resources
 from ragauge.experiment.dtypes import planned
 from ragauge.experiment.plan import Plan
 from ragauge.experiment.schema import Answers, Config, Model
@@ -35,16 +36,6 @@ from ragauge.generation.windows import NEIGHBOUR
 from ragauge.methods import Method
 from ragauge.prompts import Prompt
 
-GPU = {  # NVIDIA A100 80 GB SXM, by its data sheet: dense tensor cores, HBM2e
-    "name": "NVIDIA A100 80 GB SXM",
-    "bandwidth_bytes_per_s": {"high": 2.039e12},
-    "matmul_flop_per_s": {
-        "float32": {"high": 19.5e12},
-        "bfloat16": {"high": 312e12},
-        "float16": {"high": 312e12},
-        "int8": {"high": 624e12},
-    },
-}
 RECORD_BYTES = 3_000  # of one question's record, trace included
 WEIGHT_BYTES = 2  # of a parameter of a checkpoint on a hub: all of the papers' are in half precision
 
@@ -262,18 +253,15 @@ def _variants(config: Config, jobs: Sequence[Job]) -> str:
 
 
 def _trainings(config: Config) -> str:
-    """Floors of the matrix products: forward, backward (twice that), and forward again for gradient checkpointing."""
+    """Floors of GPU time, and what a job asks for."""
     rows = []
     for label, training in config.training.items():
-        shape = shapes.named(training.model)
-        documents = training.steps * training.processes * training.accumulation
-        length = (training.max_length,)
-        macs = call_macs(Call("train", length, (0,), logits=length), shape)
-        passes = 4 if training.gradient_checkpointing else 3
-        seconds = documents * passes * FLOP_PER_MAC * macs / matmul_rate(GPU, training.dtype)
-        tokens_seen = f"{documents * training.max_length / 1e9:.2f}"
-        rows.append([f"`{label}`", f"`{training.model}`", str(training.processes), tokens_seen, _hours([seconds])])
-    return "### Training\n\n" + _table(["training", "model", "GPUs", "10^9 tokens at most", "GPU hours"], rows)
+        tokens_seen = training.steps * training.processes * training.accumulation * training.max_length / 1e9
+        asked = [f"{resources.memory_mb(training) / 1e3:.0f}", f"{resources.minutes(training) / 60:.0f}"]
+        hours = _hours([resources.gpu_seconds(training)])
+        rows.append([f"`{label}`", f"`{training.model}`", str(training.processes), f"{tokens_seen:.2f}", hours, *asked])
+    asked = ["memory GB asked of a job", "hours asked of a job"]
+    return "### Training\n\n" + _table(["training", "model", "GPUs", "10^9 tokens at most", "GPU hours", *asked], rows)
 
 
 def _databases(config: Config) -> str:

@@ -7,6 +7,7 @@ from glob import glob
 from typing import Any
 
 from ragauge import assets
+from ragauge.experiment import resources
 from ragauge.experiment.plan.part import ALONE, Labels, Part, manifest
 from ragauge.training.settings import ENDPOINT, Training
 
@@ -58,6 +59,14 @@ class TrainingPlan(Part):
     def gpus(self, labels: Labels) -> int:
         entry = self._entry(labels)
         return entry.processes if entry.device == "cuda" else 0
+
+    def mem_mb(self, labels: Labels, attempt: int) -> int:
+        """Memory of the training; more in a further attempt."""
+        return attempt * resources.memory_mb(self._entry(labels))
+
+    def runtime(self, labels: Labels) -> int:
+        """Minutes of the training."""
+        return resources.minutes(self._entry(labels))
 
     def threads(self, labels: Labels) -> int:
         """All cores of a CPU; on GPUs a core a process feeds it."""
