@@ -1,0 +1,63 @@
+"""Questions of one's own: JSON lines or CSV."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ragauge.errors import UserError
+from ragauge.io.jsonl import field, read_jsonl, strings
+
+BETWEEN_ANSWERS = "|"  # in a cell of a CSV file
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question, its answer with aliases, and the title of the document that holds it, where known."""
+
+    question: str
+    answers: tuple[str, ...]
+    gold: str | None = None
+
+    @property
+    def key(self) -> str:
+        """Stable over runs and orders."""
+        return hashlib.sha256(self.question.encode()).hexdigest()[:16]
+
+
+def read_questions(path: Path) -> list[Question]:
+    """The questions of a file. Raises UserError: no such file, a missing field, the same question twice, none."""
+    rows = _csv(path) if path.suffix == ".csv" else ((f"{path}:{n}", record) for n, record in read_jsonl(path))
+    found: dict[str, Question] = {}
+    for place, row in rows:
+        question = _question(row, place)
+        if question.key in found:
+            raise UserError(f"{place}: the question {question.question!r} is there twice")
+        found[question.key] = question
+    if not found:
+        raise UserError(f"{path}: no questions")
+    return list(found.values())
+
+
+def _question(row: Mapping[str, Any], place: str) -> Question:
+    answers = strings(row, "answers", place)
+    if not answers:
+        raise UserError(f"{place}: question without answers")
+    gold = field(row, "gold", str, place) if row.get("gold") else None
+    return Question(field(row, "question", str, place), answers, gold)
+
+
+def _csv(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Rows with their places, answers as lists."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file)
+            for row in reader:
+                answers = [answer.strip() for answer in (row.get("answers") or "").split(BETWEEN_ANSWERS)]
+                yield f"{path}:{reader.line_num}", {**row, "answers": [answer for answer in answers if answer]}
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise UserError(f"{path}: cannot be read as CSV: {error}") from None

@@ -1,0 +1,84 @@
+"""Compare every method on documents and questions of one's own."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import ragauge
+from ragauge.errors import UserError
+from ragauge.verbs import _options
+
+CHECKOUT = Path(ragauge.__file__).parents[2]  # where the workflow's files are
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--documents", type=Path, required=True, metavar="FOLDER", help="texts, Markdown or JSON lines")
+    parser.add_argument(
+        "--questions",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="CSV or JSON lines: question, answers (in CSV separated by |), gold (title of the document; optional)",
+    )
+    parser.add_argument("--model", required=True, help="a name in the catalog, or a source such as hf:org/name")
+    parser.add_argument(
+        "--out", type=Path, required=True, metavar="FOLDER", help="the study: configuration and results"
+    )
+    parser.add_argument("--top", type=_options.count, default=10, metavar="N", help="passages for each question (10)")
+    parser.add_argument("--passage-tokens", type=_options.count, default=128, metavar="N", help="of a passage (128)")
+    parser.add_argument("--overlap-tokens", type=int, default=32, metavar="N", help="shared by neighbours (32)")
+    parser.add_argument("--no-run", action="store_true", help="write the study without running it")
+
+
+def run(args: argparse.Namespace) -> None:
+    if not 0 <= args.overlap_tokens < args.passage_tokens:
+        raise UserError(f"--overlap-tokens: {args.overlap_tokens} must be from 0 to below {args.passage_tokens}")
+    config = _write(args)
+    command = ["snakemake", "--snakefile", str(CHECKOUT / "Snakefile"), "--directory", str(args.out.resolve())]
+    command += ["--configfile", str(config.resolve()), "--cores", "all"]
+    print(f"wrote {config}; run it again with: {' '.join(command)}", flush=True)
+    if not args.no_run:
+        _start(command)
+        print(f"the report: {args.out / 'reports' / args.out.resolve().name / 'index.html'}")
+
+
+def _write(args: argparse.Namespace) -> Path:
+    """The folder of the study with its data set and configuration; returns the latter."""
+    import yaml
+
+    from ragauge import assets
+    from ragauge.assets.tokenizer import load_tokenizer
+    from ragauge.experiment import schema
+    from ragauge.experiment.checks import check_source
+    from ragauge.io.files import write_file
+    from ragauge.study import passages, questions, writing
+
+    check_source(args.model, "--model")
+    asked = questions.read_questions(args.questions)
+    data, config = args.out.resolve() / "questions.jsonl", args.out / "config.yaml"
+    settings = writing.configuration(args.out.resolve().name, args.model, data)
+    tokenizer = load_tokenizer(assets.resolve(args.model))
+    corpus = [
+        passage
+        for title, text in passages.read_documents(args.documents)
+        for passage in passages.cut(title, text, tokenizer, args.passage_tokens, args.overlap_tokens)
+    ]
+    args.out.mkdir(parents=True, exist_ok=True)
+    found = list(writing.retrieved(asked, corpus, args.top))
+    writing.write_records(data, writing.records(asked, corpus, found))
+    schema.parse(settings, str(config))
+    write_file(config, yaml.safe_dump(settings, sort_keys=False).encode())
+    print(f"{len(corpus):,} passages; {len(asked)} questions with {min(args.top, len(corpus))} passages each")
+    return config
+
+
+def _start(command: list[str]) -> None:
+    if shutil.which(command[0]) is None or not (CHECKOUT / "Snakefile").exists():
+        raise UserError(f"the study was not run: it takes Snakemake and a clone of ragauge, and {CHECKOUT} is none")
+    ended = subprocess.run(command, env=os.environ, check=False)
+    if ended.returncode:
+        raise UserError(f"Snakemake ended with exit code {ended.returncode}; what it has done is kept")
