@@ -36,6 +36,16 @@ def test_a_folder_of_the_same_origin_is_made_once(tmp_path: Path) -> None:
     assert folders.read(target, KIND, verify=True)["note"] == 1
 
 
+def test_without_its_manifest_a_folder_is_made_again(tmp_path: Path) -> None:
+    """Snakemake removes a rule's output, the manifest, before it runs the rule again."""
+    target = tmp_path / "a"
+    folders.build(target, KIND, {"x": 1}, fill)
+    (target / folders.MANIFEST).unlink()
+    assert folders.build(target, KIND, {"x": 1}, lambda folder: fill(folder, b"other"))
+    assert (target / "file").read_bytes() == b"other"
+    folders.read(target, KIND, verify=True)
+
+
 def test_two_makers_make_it_once(tmp_path: Path) -> None:
     made: list[bool] = []
 

@@ -31,6 +31,7 @@ from ragauge.errors import UserError
 from ragauge.io.files import replace_atomically, sync_folder
 
 MANIFEST = "manifest.json"
+MARK = ".ragauge"  # beside the manifest, which Snakemake removes before it makes a folder again
 FORMAT = 2  # of all folders that `build` makes
 ABANDONED_S = 24 * 3600  # after which another node's unfinished folder is taken for a killed process's
 
@@ -201,6 +202,7 @@ def build(target: Path, kind: str, made_from: Mapping[str, Any], make: Callable[
         manifest = json.loads(json.dumps(manifest))  # as it reads back
         manifest["seal"] = text_sha256(manifest)
         replace_atomically(folder / MANIFEST, (json.dumps(manifest, indent=1) + "\n").encode())
+        (folder / MARK).write_text(f"a {kind} of ragauge\n")
 
     if _is_made(target, kind, origin) and not _unfinished(target, _is_built):
         return False
@@ -259,7 +261,9 @@ def _manifest(folder: Path, kind: str) -> dict[str, Any]:
 
 
 def _is_built(folder: Path) -> bool:
-    """Whether `build` made a folder, damaged or of an older format as it may be."""
+    """Whether `build` made a folder: damaged, of an older format or robbed of its manifest as it may be."""
+    if (folder / MARK).is_file():
+        return True
     with suppress(OSError):
         return all(key in (folder / MANIFEST).read_bytes() for key in (b'"kind"', b'"made_from"', b'"files"'))
     return False
