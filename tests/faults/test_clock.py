@@ -19,6 +19,7 @@ STAMPS = {
     "cost/machine.py",  # the date of a result, from which nothing is taken
     "engines/kernels/measured.py",  # the age of a table that was measured under load, and is measured again
     "io/folders.py",  # how long another machine's unfinished folder was left alone
+    "retrieval/service/finished.py",  # the date of a line of the request log
 }
 WALL = {("time", "time"), ("time", "time_ns"), ("time", "localtime"), ("time", "gmtime"), ("datetime", "utcnow")}
 WALL |= {("datetime", "now"), ("datetime", "today"), ("date", "today")}
