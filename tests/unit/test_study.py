@@ -9,6 +9,7 @@ import pytest
 
 from ragauge import datasets
 from ragauge.errors import UserError
+from ragauge.experiment import schema
 from ragauge.study import passages, questions, writing
 from ragauge.study.passages import Passage
 from ragauge.study.questions import Question
@@ -65,6 +66,22 @@ def test_what_is_written_is_read_as_a_data_set(tmp_path: Path) -> None:
     [example] = datasets.load("study", data=tmp_path / "q.jsonl")
     assert example.documents[0].title == "a"
     assert example.gold == (0,)  # passage c holds the answer too, in a document that is not gold
+
+
+@pytest.mark.parametrize(
+    ("source", "label"),
+    [
+        ("hf:org/Model-1B", "Model-1B"),
+        ("smollm2-135m-instruct", "smollm2-135m-instruct"),
+        ("path:/a/my model/", "my-model"),
+    ],
+)
+def test_a_study_is_an_experiment_that_names_its_model(tmp_path: Path, source: str, label: str) -> None:
+    data = tmp_path / "q.jsonl"
+    data.touch()
+    settings = writing.configuration(writing.label("our manuals"), source, data)
+    config = schema.parse(settings, "config.yaml")
+    assert (config.run, list(config.models)) == ("our-manuals", [label])
 
 
 def test_documents_of_a_folder_are_named_by_their_paths(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -81,12 +82,17 @@ def configuration(name: str, model: str, data: Path) -> dict[str, Any]:
     timed = [method for method in METHODS if method not in UNTIMED]
     return {
         "run": name,
-        "models": {"reader": {"source": model, "dtype": "auto"}},
+        "models": {label(re.split(r"[/:]", model.rstrip("/"))[-1]): {"source": model, "dtype": "auto"}},
         "datasets": {"questions": {"dataset": "study", "data": str(data), "max_new_tokens": NEW_TOKENS}},
         "methods": METHODS,
         "latency": {"methods": timed, "dataset": "questions", **LATENCY},
         "items": ["frontier"],
     }
+
+
+def label(name: str) -> str:
+    """A name as configurations take it."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).lstrip("._-") or "study"
 
 
 def write_records(path: Path, lines: Iterator[dict[str, Any]]) -> None:

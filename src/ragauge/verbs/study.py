@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -37,16 +38,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     if not 0 <= args.overlap_tokens < args.passage_tokens:
         raise UserError(f"--overlap-tokens: {args.overlap_tokens} must be from 0 to below {args.passage_tokens}")
-    config = _write(args)
+    from ragauge.study.writing import label
+
+    name = label(args.out.resolve().name)
+    config = _write(args, name)
     command = ["snakemake", "--snakefile", str(CHECKOUT / "Snakefile"), "--directory", str(args.out.resolve())]
     command += ["--configfile", str(config.resolve()), "--cores", "all"]
-    print(f"wrote {config}; run it again with: {' '.join(command)}", flush=True)
+    print(f"wrote {config}; run it again with: {shlex.join(command)}", flush=True)
     if not args.no_run:
         _start(command)
-        print(f"the report: {args.out / 'reports' / args.out.resolve().name / 'index.html'}")
+        print(f"the report: {args.out / 'reports' / name / 'index.html'}")
 
 
-def _write(args: argparse.Namespace) -> Path:
+def _write(args: argparse.Namespace, name: str) -> Path:
     """The folder of the study with its data set and configuration; returns the latter."""
     import yaml
 
@@ -60,7 +64,7 @@ def _write(args: argparse.Namespace) -> Path:
     check_source(args.model, "--model")
     asked = questions.read_questions(args.questions)
     data, config = args.out.resolve() / "questions.jsonl", args.out / "config.yaml"
-    settings = writing.configuration(args.out.resolve().name, args.model, data)
+    settings = writing.configuration(name, args.model, data)
     tokenizer = load_tokenizer(assets.resolve(args.model))
     corpus = [
         passage
