@@ -53,7 +53,7 @@ def answers(lm: LM, prompt: Prompt) -> Any:
 
     @cache
     def of(name: str, options: str, part: str) -> tuple[list[int], Tensor | None]:
-        return answered(lm, (name, json.loads(options)), shortened(prompt, part), Limits(4, ignore_stop=True))
+        return answered(lm, (name, json.loads(options)), shortened(prompt, part), Limits(8, ignore_stop=True))
 
     return lambda asked, part: of(asked[0], json.dumps(asked[1]), part)
 

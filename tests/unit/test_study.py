@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from contextlib import redirect_stderr
+from io import StringIO
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from ragauge import datasets
+from ragauge.cli import main
 from ragauge.errors import UserError
 from ragauge.experiment import schema
-from ragauge.study import passages, questions, writing
+from ragauge.io.files import write_file
+from ragauge.study import folder, passages, questions, writing
 from ragauge.study.passages import Passage
 from ragauge.study.questions import Question
+from tiny_checkpoint import write_checkpoint
 
 
 @pytest.mark.parametrize(
@@ -62,7 +69,7 @@ def test_what_is_written_is_read_as_a_data_set(tmp_path: Path) -> None:
     corpus = [Passage("a", "Tea is grown in Assam."), Passage("b", "Coffee grows in Kenya."), Passage("c", "Assam.")]
     asked = [Question("Where is tea grown?", ("Assam",), "a")]
     found = list(writing.retrieved(asked, corpus, 3))
-    writing.write_records(tmp_path / "q.jsonl", writing.records(asked, corpus, found))
+    (tmp_path / "q.jsonl").write_bytes(writing.encoded(writing.records(asked, corpus, found)))
     [example] = datasets.load("study", data=tmp_path / "q.jsonl")
     assert example.documents[0].title == "a"
     assert example.gold == (0,)  # passage c holds the answer too, in a document that is not gold
@@ -91,3 +98,66 @@ def test_documents_of_a_folder_are_named_by_their_paths(tmp_path: Path) -> None:
     assert list(passages.read_documents(tmp_path)) == [("guide/start", "# Start\n\nHere."), ("More", "There.")]
     with pytest.raises(UserError, match="is not a folder"):
         next(passages.read_documents(tmp_path / "absent"))
+
+
+def study(out: Path, *options: str) -> str:
+    """Write, without running it, a study of the documents and questions beside it; returns the error, if any."""
+    sources = out.parent / "sources"
+    if not sources.exists():
+        (sources / "texts").mkdir(parents=True)
+        (sources / "texts" / "tea.md").write_text("Tea is grown in Assam. Coffee is not.", encoding="utf-8")
+        (sources / "q.csv").write_text("question,answers\nWhere is tea grown?,Assam\n", encoding="utf-8")
+        write_checkpoint(sources / "model")
+    asked = ["--documents", str(sources / "texts"), "--questions", str(sources / "q.csv")]
+    command = ["study", *asked, "--model", str(sources / "model"), "--out", str(out), "--no-run", *options]
+    errors = StringIO()
+    with redirect_stderr(errors), pytest.raises(SystemExit) as ended:
+        raise SystemExit(main(command))
+    assert ended.value.code in ((2,) if errors.getvalue() else (None, 0))
+    return errors.getvalue()
+
+
+@pytest.mark.parametrize("taken", ["questions.jsonl", "config.yaml", "notes.txt"])
+def test_a_folder_with_files_of_somebody_is_refused(tmp_path: Path, taken: str) -> None:
+    out = tmp_path / "work"
+    out.mkdir()
+    (out / taken).write_text("mine", encoding="utf-8")
+    assert "holds files that ragauge did not make" in study(out)
+    assert [(path.name, path.read_text(encoding="utf-8")) for path in out.iterdir()] == [(taken, "mine")]
+
+
+@pytest.mark.parametrize("changed", ["questions.jsonl", "config.yaml"])
+def test_a_study_is_written_again_but_not_over_changes(tmp_path: Path, changed: str) -> None:
+    out = tmp_path / "work"
+    assert study(out) == ""
+    assert study(out, "--passage-tokens", "64") == ""
+    before = (out / changed).read_bytes()
+    (out / changed).write_bytes(before + b"\n")
+    error = study(out)
+    assert f"{out / changed}: was changed after it was written" in error
+    assert "snakemake --snakefile" in error
+    assert (out / changed).read_bytes() == before + b"\n"
+    (out / changed).write_bytes(before)
+    assert study(out) == ""
+
+
+@pytest.mark.parametrize("written", [0, 1, 2])
+def test_a_study_killed_while_it_is_written_is_written_again(tmp_path: Path, written: int) -> None:
+    files = {"questions.jsonl": b"1", "config.yaml": b"2"}
+    folder.write(tmp_path / "work", files)
+    left = iter([True] * (1 + written))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(folder, "write_file", lambda path, content: next(left) and write_file(path, content))
+        with pytest.raises(StopIteration):
+            folder.write(tmp_path / "work", {name: content * 2 for name, content in files.items()})
+    folder.check(tmp_path / "work", tuple(files), "snakemake")
+
+
+def test_a_model_beside_the_documents_is_named_by_its_full_path(tmp_path: Path, monkeypatch: Any) -> None:
+    out = tmp_path / "work"
+    assert study(out) == ""
+    monkeypatch.chdir(tmp_path)
+    for name in ("sources/model", "path:sources/model"):
+        assert study(out, "--model", name) == ""
+        models = yaml.safe_load((out / "config.yaml").read_text(encoding="utf-8"))["models"]
+        assert models == {"model": {"source": f"path:{tmp_path / 'sources' / 'model'}", "dtype": "auto"}}

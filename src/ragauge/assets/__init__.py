@@ -20,7 +20,7 @@ from ragauge.assets.catalog import Entry, entries
 from ragauge.assets.store import NotFetchedError, Store
 from ragauge.errors import UserError, unknown
 
-__all__ = ["Entry", "NotFetchedError", "describe", "entries", "fetch", "fetch_named", "original", "resolve"]
+__all__ = ["Entry", "NotFetchedError", "anchored", "describe", "entries", "fetch", "fetch_named", "original", "resolve"]
 
 SOURCES = ("hf", "http", "https", "path", "pypi")
 FORMS = "hf:organisation/name, pypi:name==version, https://host/file, path:/folder"
@@ -76,6 +76,15 @@ def describe(name_or_source: str, *, home: Path | None = None) -> dict[str, Any]
 def fetch_named(name: str, progress: bool = True, verify: bool = False, home: Path | None = None) -> dict[str, Any]:
     """Fetches an asset and returns its manifest: `describe`, and under `files` the size and sha256 of each file."""
     return _facts(Store(home or store.home(), progress, verify), name)
+
+
+def anchored(name: str) -> str:
+    """The same asset under a name that does not depend on the working folder: relative paths become absolute."""
+    if name in entries():
+        return name
+    path = name.removeprefix("path:")
+    local = path != name or (_prefix(name) is None and Path(name).expanduser().exists())
+    return f"path:{Path(path).expanduser().resolve()}" if local else name
 
 
 def _facts(target: Store, name: str) -> dict[str, Any]:

@@ -16,6 +16,9 @@ from ragauge.io.jsonl import read_jsonl
 
 Fold = Literal["all", "tuning", "test"]
 
+# Lost in the Middle (Liu et al., 2023), whose prompts Superposition Prompting takes for NQ-Open.
+SEARCH_RESULTS = "Write a high-quality answer for the given question using only the following relevant search results."
+
 
 @dataclass(frozen=True)
 class Document:

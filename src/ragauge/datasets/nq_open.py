@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ragauge.datasets._base import (
+    SEARCH_RESULTS,
     Dataset,
     Document,
     Example,
@@ -37,9 +38,7 @@ class NQOpen(Dataset):
     `shuffle=False, gold_position=9` gives the file `..._gold_at_9`. Superposition Prompting (section 4.1) shuffles.
     """
 
-    preamble: ClassVar[str] = (
-        "Write a high-quality answer for the given question using only the following relevant search results."
-    )
+    preamble: ClassVar[str] = SEARCH_RESULTS
     metrics: ClassVar[tuple[str, ...]] = ("best_subspan_em", "kept_gold_recall")
     questions: ClassVar[int | None] = 2655
     counts: ClassVar[str | None] = "nq_open"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ragauge.datasets._base import Dataset, Document, Example
+from ragauge.datasets._base import SEARCH_RESULTS, Dataset, Document, Example
 from ragauge.errors import UserError
 from ragauge.io.jsonl import field, objects, strings
 
@@ -16,9 +16,7 @@ from ragauge.io.jsonl import field, objects, strings
 class StudyQuestions(Dataset):
     """Passages stand in the order of retrieval, as a server would have them; gold are those that hold an answer."""
 
-    preamble: ClassVar[str] = (
-        "Write a high-quality answer for the given question using only the following relevant search results."
-    )
+    preamble: ClassVar[str] = SEARCH_RESULTS
     metrics: ClassVar[tuple[str, ...]] = ("best_subspan_em", "f1")
 
     def default_path(self) -> Path:

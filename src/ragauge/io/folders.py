@@ -261,7 +261,7 @@ def _manifest(folder: Path, kind: str) -> dict[str, Any]:
 
 
 def _is_built(folder: Path) -> bool:
-    """Whether `build` made a folder: damaged, of an older format or robbed of its manifest as it may be."""
+    """Whether `build` made a folder: damaged, of an older format or without its manifest as it may be."""
     if (folder / MARK).is_file():
         return True
     with suppress(OSError):

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from ragauge.errors import UserError
-from ragauge.io.files import write_file
 from ragauge.metrics import best_subspan_em
 from ragauge.study.passages import Passage
 from ragauge.study.questions import Question
@@ -29,6 +28,7 @@ METHODS: dict[str, dict[str, Any]] = {
 }
 UNTIMED = ("closed_book",)  # it reads no documents, so that its time is of another kind
 LATENCY = {"trials": 5, "warmup": 1}
+DATA = "questions.jsonl"  # of a study's folder
 NEW_TOKENS = 32  # of an answer
 
 
@@ -95,6 +95,6 @@ def label(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name).lstrip("._-") or "study"
 
 
-def write_records(path: Path, lines: Iterator[dict[str, Any]]) -> None:
-    """One record a line, the file whole or absent."""
-    write_file(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode())
+def encoded(lines: Iterator[dict[str, Any]]) -> bytes:
+    """Records as a file of JSON lines holds them."""
+    return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode()

@@ -38,46 +38,44 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     if not 0 <= args.overlap_tokens < args.passage_tokens:
         raise UserError(f"--overlap-tokens: {args.overlap_tokens} must be from 0 to below {args.passage_tokens}")
-    from ragauge.study.writing import label
+    from ragauge.study import folder, writing
 
-    name = label(args.out.resolve().name)
-    config = _write(args, name)
+    name = writing.label(args.out.resolve().name)
+    config = args.out / "config.yaml"
     command = ["snakemake", "--snakefile", str(CHECKOUT / "Snakefile"), "--directory", str(args.out.resolve())]
     command += ["--configfile", str(config.resolve()), "--cores", "all"]
+    folder.check(args.out, (config.name, writing.DATA), shlex.join(command))
+    _write(args, name)
     print(f"wrote {config}; run it again with: {shlex.join(command)}", flush=True)
     if not args.no_run:
         _start(command)
         print(f"the report: {args.out / 'reports' / name / 'index.html'}")
 
 
-def _write(args: argparse.Namespace, name: str) -> Path:
-    """The folder of the study with its data set and configuration; returns the latter."""
+def _write(args: argparse.Namespace, name: str) -> None:
+    """The folder of the study with its data set and configuration."""
     import yaml
 
     from ragauge import assets
     from ragauge.assets.tokenizer import load_tokenizer
     from ragauge.experiment import schema
     from ragauge.experiment.checks import check_source
-    from ragauge.io.files import write_file
-    from ragauge.study import passages, questions, writing
+    from ragauge.study import folder, passages, questions, writing
 
     check_source(args.model, "--model")
     asked = questions.read_questions(args.questions)
-    data, config = args.out.resolve() / "questions.jsonl", args.out / "config.yaml"
-    settings = writing.configuration(name, args.model, data)
+    settings = writing.configuration(name, assets.anchored(args.model), args.out.resolve() / writing.DATA)
     tokenizer = load_tokenizer(assets.resolve(args.model))
     corpus = [
         passage
         for title, text in passages.read_documents(args.documents)
         for passage in passages.cut(title, text, tokenizer, args.passage_tokens, args.overlap_tokens)
     ]
-    args.out.mkdir(parents=True, exist_ok=True)
     found = list(writing.retrieved(asked, corpus, args.top))
-    writing.write_records(data, writing.records(asked, corpus, found))
-    schema.parse(settings, str(config))
-    write_file(config, yaml.safe_dump(settings, sort_keys=False).encode())
+    records = writing.encoded(writing.records(asked, corpus, found))
+    folder.write(args.out, {writing.DATA: records, "config.yaml": yaml.safe_dump(settings, sort_keys=False).encode()})
+    schema.parse(settings, str(args.out / "config.yaml"))
     print(f"{len(corpus):,} passages; {len(asked)} questions with {min(args.top, len(corpus))} passages each")
-    return config
 
 
 def _start(command: list[str]) -> None:
