@@ -130,7 +130,8 @@ def test_passes_are_measured_by_operators_and_compiled(dtype: torch.dtype, monke
     with torch.inference_mode():
         for task in measured.passes(dtype, {}).values():
             slow, fast = (task(PASSES[name]) for name in ("plain", "compiled"))
-            torch.testing.assert_close(fast, slow, rtol=1e-3, atol=1e-3)
+            # an activation between two integers may be rounded to either, and layers after it follow
+            assert (fast - slow).norm() < (0.03 if dtype == torch.int8 else 1e-4) * slow.norm()
     assert len(calls) == 2
 
 

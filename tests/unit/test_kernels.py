@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from ragauge.engines import kernels
-from ragauge.engines.kernels import candidates, measured
+from ragauge.engines.kernels import candidates, compiled, measured
 from ragauge.engines.kernels.choice import ALL, DEFAULT, Choice, Classes
 from ragauge.errors import UserError
 
@@ -26,7 +26,7 @@ def every(kinds: dict[str, candidates.Kernel], *rows: int) -> list[tuple[str, to
         for n, kernel in kinds.items()
         for dtype in kernel.dtypes
         for size in rows
-        if size <= kernel.most
+        if size <= kernel.most and kernel.usable(dtype)
     ]
 
 
@@ -65,6 +65,17 @@ def test_every_product_is_the_product(name: str, dtype: torch.dtype, rows: int) 
                 torch.testing.assert_close(kernel.run(x, weight, added).double(), exact, atol=WITHIN[dtype], rtol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_a_candidate_that_the_processor_lacks_is_none(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, weight = torch.randn(40, 32).to(dtype), torch.randn(8, 32).to(dtype)
+    for what, rows in ((Classes.ONE, 1), (Classes.FEW, 16), (Classes.MANY, 40)):
+        for kernel in measured.valid(what, dtype).values():
+            assert kernel.run(x[:rows], weight, None).shape == (rows, 8)
+    lacking = candidates.Kernel(candidates.PRODUCTS["onednn"].run, usable=lambda _: False)
+    monkeypatch.setitem(candidates.PRODUCTS, "onednn", lacking)
+    assert "onednn" not in measured.valid(Classes.MANY, dtype)
+
+
 @pytest.mark.parametrize(("name", "dtype", "queries"), every(candidates.ATTENTIONS, 1, 9), ids=str)
 @pytest.mark.parametrize("kv_heads", [6, 2])
 @pytest.mark.parametrize("mask", [False, True])
@@ -84,6 +95,60 @@ def test_every_attention_is_the_attention(
     found = kernel.run(q, k, v, given, causal)
     assert found.dtype == dtype
     torch.testing.assert_close(found.double(), exact, atol=3 * WITHIN[dtype], rtol=WITHIN[dtype])
+
+
+SIZES = {  # rows, heads, heads of keys, queries, keys, numbers of a head
+    "causal over several blocks of keys": (1, 6, 2, 301, 301, 16),
+    "one head of keys for all": (2, 5, 1, 40, 163, 64),
+    "as many heads of keys": (2, 3, 3, 17, 31, 48),
+    "wide heads": (1, 2, 1, 29, 130, 256),
+}
+
+
+@pytest.mark.skipif(compiled.library() is None, reason="no C compiler")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("size", SIZES.values(), ids=SIZES)
+@pytest.mark.parametrize("mask", ["none", "random", "lower right", "nothing attended"])
+def test_the_compiled_attention_is_the_attention(
+    size: tuple[int, int, int, int, int, int], dtype: torch.dtype, mask: str
+) -> None:
+    rows, heads, kv_heads, queries, keys, dim = size
+    q = torch.randn(rows, queries, heads, dim).to(dtype).transpose(1, 2)
+    k, v = (torch.randn(kv_heads, rows, keys + 3, dim).to(dtype).transpose(0, 1)[:, :, :keys] for _ in range(2))
+    causal = mask == "none" and queries == keys
+    seen = torch.rand(rows, 1, queries, keys) > 0.6
+    if mask == "lower right":
+        seen = torch.ones(1, 1, queries, keys, dtype=torch.bool).tril(keys - queries)
+    seen[..., 0] = True
+    if mask == "nothing attended":
+        seen[:, :, 3] = False
+    found = compiled.attend(q, k, v, None if mask == "none" else seen, causal)
+    assert found is not None
+    allowed = torch.ones(queries, keys, dtype=torch.bool).tril(0 if causal else keys) if mask == "none" else seen
+    scores = q.double() @ k.double().repeat_interleave(heads // kv_heads, 1).transpose(-1, -2) * dim**-0.5
+    weights = scores.masked_fill(~allowed, -torch.inf).softmax(-1).nan_to_num(0)
+    exact = weights @ v.double().repeat_interleave(heads // kv_heads, 1)
+    assert found.dtype == dtype
+    torch.testing.assert_close(found.double(), exact, atol=3 * WITHIN[dtype], rtol=WITHIN[dtype])
+
+
+@pytest.mark.skipif(compiled.library() is None, reason="no C compiler")
+@pytest.mark.parametrize(
+    ("dtype", "queries", "dim", "mask"),
+    [
+        (torch.float16, 20, 16, None),
+        (torch.float32, 16, 16, None),
+        (torch.float32, 20, 24, None),
+        (torch.float32, 20, 272, None),
+        (torch.float32, 20, 16, torch.ones(1, 2, 20, 20, dtype=torch.bool)),
+        (torch.float32, 20, 16, torch.zeros(1, 1, 20, 20)),
+    ],
+)
+def test_what_the_compiled_attention_does_not_compute_is_torchs(
+    dtype: torch.dtype, queries: int, dim: int, mask: torch.Tensor | None
+) -> None:
+    q, k, v = (torch.randn(1, 2, queries, dim).to(dtype) for _ in range(3))
+    assert compiled.attend(q, k, v, mask, False) is None
 
 
 def test_a_choice_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,6 +30,7 @@ class Kernel:
     run: Callable[..., Tensor]
     dtypes: tuple[torch.dtype, ...] = FLOATS
     most: float = math.inf  # rows of a product, queries of an attention
+    usable: Callable[[torch.dtype], bool] = lambda dtype: True  # on this processor
 
 
 # --- products ---
@@ -67,6 +68,15 @@ def _onednn(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
 
 
+def _onednn_takes(dtype: torch.dtype) -> bool:
+    """Whether oneDNN multiplies the type on this processor, or raises."""
+    halves = {
+        torch.bfloat16: torch.ops.mkldnn._is_mkldnn_bf16_supported,
+        torch.float16: torch.ops.mkldnn._is_mkldnn_fp16_supported,
+    }
+    return dtype not in halves or bool(halves[dtype]())
+
+
 def _widened(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """In float32, rounded once: for processors that multiply half precision more slowly than they convert it."""
     return F.linear(x.float(), weight.float(), None if bias is None else bias.float()).to(x.dtype)
@@ -84,7 +94,7 @@ PRODUCTS: dict[str, Kernel] = {
     "vector": Kernel(_vector, most=1),
     "native_vector": Kernel(_without_onednn(_vector), HALVES, most=1),
     "parts": Kernel(_parts, (torch.float32,), most=1),
-    "onednn": Kernel(_onednn),
+    "onednn": Kernel(_onednn, usable=_onednn_takes),
     "widened": Kernel(_widened, HALVES),
     COMPILED: Kernel(_compiled, (torch.float32, torch.bfloat16), most=compiled.MOST_ROWS),
 }
@@ -158,8 +168,15 @@ def _by_head(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool)
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=bool(q.shape[1] != k.shape[1]))
 
 
+def _attention_compiled(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
+    """By `attention.c`, whose sums are float32."""
+    found = compiled.attend(q, k, v, mask, causal)
+    return _sdpa(q, k, v, mask, causal) if found is None else found
+
+
 ATTENTIONS: dict[str, Kernel] = {
     "plain": Kernel(_sdpa),
     "by_head": Kernel(_by_head, most=1),
     "widened": Kernel(_sdpa_widened, HALVES),
+    COMPILED: Kernel(_attention_compiled, (torch.float32, torch.bfloat16)),
 }

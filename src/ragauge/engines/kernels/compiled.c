@@ -5,26 +5,15 @@
  */
 #include <math.h>
 #include <omp.h>
-#include <stdint.h>
 #include <stdlib.h>
-#include <string.h>
+#include "vectors.h"
 #ifdef __AVX512F__
-#include <immintrin.h>
-#define LANES 16
 #define TOKENS 4 /* that a block of a product has at most */
 #else
-#define LANES 8
 #define TOKENS 2
 #endif
 #define ROWS 4   /* of a matrix, that are multiplied together */
 #define CHUNK 128 /* keys that a task of an attention has at most */
-#define INLINE static inline __attribute__((always_inline))
-
-typedef float floats __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
-typedef int32_t ints __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
-typedef uint32_t words __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
-typedef uint16_t halves __attribute__((vector_size(2 * LANES), aligned(2), may_alias));
-typedef int8_t bytes __attribute__((vector_size(LANES), aligned(1), may_alias));
 
 enum { FLOAT32, BFLOAT16, INT8 };
 
@@ -56,18 +45,6 @@ typedef struct {
 
 /* --- vectors --- */
 
-INLINE floats all(float x) { return (floats){0} + x; }
-
-INLINE float sum(floats x) {
-#ifdef __AVX512F__
-    return _mm512_reduce_add_ps((__m512)x);
-#else
-    float y = 0;
-    for (int i = 0; i < LANES; i++) y += x[i];
-    return y;
-#endif
-}
-
 INLINE floats read(const void *at, int64_t index, int kind) {
     if (kind == FLOAT32) return *(const floats *)((const float *)at + index);
     if (kind == BFLOAT16)
@@ -84,21 +61,6 @@ INLINE float read_one(const void *at, int64_t index, int kind) {
         return x;
     }
     return ((const int8_t *)at)[index];
-}
-
-INLINE floats exponential(floats x) { /* of x <= 0; within 2 units in the last place */
-    words under = (words)(x < -87.0f);
-    floats n = x * 1.44269504f + 12582912.0f; /* rounds */
-    n -= 12582912.0f;
-    floats r = x - n * 0.693359375f + n * 2.12194440e-4f;
-    floats y = r * 1.9875691500e-4f + 1.3981999507e-3f;
-    y = y * r + 8.3334519073e-3f;
-    y = y * r + 4.1665795894e-2f;
-    y = y * r + 1.6666665459e-1f;
-    y = y * r + 5.0000001201e-1f;
-    y = y * r * r + r + 1.0f;
-    ints power = (__builtin_convertvector(n, ints) + 127) << 23;
-    return (floats)((words)(y * (floats)power) & ~under);
 }
 
 /* --- products --- */

@@ -1,4 +1,4 @@
-"""`compiled.c` on this machine: compiled where there is a C compiler, once, and kept beside the assets."""
+"""The C files beside this one on this machine: compiled where there is a C compiler, once, and kept beside the assets."""
 
 from __future__ import annotations
 
@@ -22,12 +22,16 @@ from ragauge.io.folders import file_sha256, locked
 
 logger = logging.getLogger(__name__)
 
-SOURCE = Path(__file__).with_suffix(".c")
+FOLDER = Path(__file__).parent
+SOURCES = ("compiled.c", "attention.c")
+HEADERS = ("vectors.h",)
 COMPILERS = ("cc", "gcc", "clang")
 OPTIONS = ("-std=gnu11", "-O3", "-march=native", "-fPIC", "-fopenmp")
 LIMIT_S = 120.0  # of a compilation
 MOST_ROWS = 16  # beyond them a matrix product is bound by arithmetic, which torch's libraries do better
+LEAST_QUERIES = 17  # of an attention: for fewer, keys are not worth laying out anew
 LANES = 16  # heads are of whole vectors
+MOST_DIM = 256  # of a head
 
 KINDS = {torch.float32: 0, torch.bfloat16: 1, torch.int8: 2}
 MOVED = 128  # what stands for 0 among unsigned activations
@@ -79,6 +83,28 @@ class Token(ctypes.Structure):
     _fields_ = [(name, ctypes.c_int64) for name in ("cache", "slot", "first", "keys")]
 
 
+class Operand(ctypes.Structure):
+    """Queries, keys or values (row, head, token, number); see `attention.c`."""
+
+    _fields_ = [("at", ctypes.c_void_p), *((name, ctypes.c_int64) for name in ("row", "head", "token"))]
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> Operand:
+        return cls(tensor.data_ptr(), *tensor.stride()[:3])
+
+
+class Attention(ctypes.Structure):
+    """An attention; see `attention.c`."""
+
+    _fields_ = [
+        *((name, Operand) for name in ("q", "k", "v")),
+        ("y", ctypes.c_void_p),
+        ("mask", ctypes.c_void_p),
+        *((name, ctypes.c_int64) for name in ("mask_row", "mask_query", "rows", "heads", "kv_heads")),
+        *((name, ctypes.c_int64) for name in ("queries", "keys", "dim", "kind", "causal")),
+    ]
+
+
 def rows(width: int, count: int) -> bool:
     """Whether heads of this width and so many tokens are taken."""
     return width % LANES == 0 and count <= MOST_ROWS
@@ -105,6 +131,33 @@ def quantised(x: Tensor) -> tuple[Tensor, Tensor]:
     return q, scale
 
 
+def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> Tensor | None:
+    """Attention (row, head, query, dim) as `kernels.attend` has it; None where `attention.c` does not compute it."""
+    if not _attended(q, k, v, mask):
+        return None
+    found = library()
+    assert found is not None
+    q, k, v = (x if x.stride(3) == 1 else x.contiguous() for x in (q, k, v))
+    count, heads, queries, dim = q.shape
+    y = q.new_empty(count, queries, heads, dim)
+    about: tuple[int | None, int, int] = (None, 0, 0)
+    if mask is not None:
+        mask = mask if mask.stride(3) == 1 else mask.contiguous()
+        about = (mask.data_ptr(), mask.stride(0) if mask.shape[0] > 1 else 0, mask.stride(2))
+    sizes = (count, heads, k.shape[1], queries, k.shape[2], dim, KINDS[q.dtype], causal and mask is None)
+    asked = Attention(*map(Operand.of, (q, k, v)), y.data_ptr(), *about, *sizes)
+    short = found.attention(ctypes.byref(asked), torch.get_num_threads())
+    return None if short else y.transpose(1, 2)
+
+
+def _attended(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> bool:
+    queries, dim = q.shape[2:]
+    of_one_type = q.dtype in (torch.float32, torch.bfloat16) and q.dtype == k.dtype == v.dtype
+    sized = queries >= LEAST_QUERIES and dim % LANES == 0 and dim <= MOST_DIM and v.shape == k.shape
+    known = mask is None or (mask.dtype == torch.bool and mask.shape[1:] == (1, queries, k.shape[2]))
+    return of_one_type and sized and known
+
+
 @cache
 def library() -> ctypes.CDLL | None:
     """The compiled file; None where it cannot be made or used, for a reason that is logged."""
@@ -117,7 +170,12 @@ def library() -> ctypes.CDLL | None:
 
 def about() -> str | None:
     """What `library` would be made of; None where there is no compiler."""
-    return None if _compiler() is None else file_sha256(SOURCE)[:12]
+    return None if _compiler() is None else _sources()[:12]
+
+
+def _sources() -> str:
+    """Hash of the C files."""
+    return hashlib.sha256("".join(file_sha256(FOLDER / name) for name in SOURCES + HEADERS).encode()).hexdigest()
 
 
 def _compiler() -> str | None:
@@ -140,6 +198,7 @@ def _declared(found: ctypes.CDLL) -> ctypes.CDLL:
         pointer, integer, pointer, integer, pointer, integer, pointer, pointer, pointer, integer, integer,
         ctypes.c_float, ctypes.c_int,
     ]  # fmt: skip
+    found.attention.argtypes = [pointer, ctypes.c_int]
     return found
 
 
@@ -148,7 +207,7 @@ def _made() -> Path:
     compiler = _compiler()
     if compiler is None:
         raise OSError(f"no C compiler on the PATH; looked for {', '.join(COMPILERS)}")
-    parts = [cpu_model(), _instructions(), file_sha256(SOURCE), compiler, *OPTIONS]
+    parts = [cpu_model(), _instructions(), _sources(), compiler, *OPTIONS]
     named = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
     path = store.home() / "kernels" / f"compiled-{named}.so"
     if not path.exists():
@@ -160,10 +219,10 @@ def _made() -> Path:
 
 def _compile(compiler: str) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
-        made, shared = Path(folder, "compiled.o"), Path(folder, "compiled.so")
+        shared, made = Path(folder, "compiled.so"), [Path(folder, name).with_suffix(".o") for name in SOURCES]
         steps: Sequence[Sequence[str]] = (
-            (compiler, *OPTIONS, "-c", str(SOURCE), "-o", str(made)),
-            (compiler, "-shared", "-o", str(shared), str(made), "-lm"),
+            *((compiler, *OPTIONS, "-c", str(FOLDER / one.with_suffix(".c").name), "-o", str(one)) for one in made),
+            (compiler, "-shared", "-o", str(shared), *map(str, made), "-lm"),
         )
         for step in steps:
             subprocess.run(step, check=True, capture_output=True, text=True, timeout=LIMIT_S)

@@ -132,7 +132,11 @@ def valid(what: str, dtype: torch.dtype) -> dict[str, Kernel]:
     attention, layers = (Classes.QUERY, Classes.QUERIES), (Classes.STEP, Classes.STEPS)
     every = ATTENTIONS if what in attention else PASSES if what in layers else products
     least = {Classes.ONE: 1, Classes.QUERY: 1, Classes.STEP: 1, Classes.FEW: 16, Classes.STEPS: 16}.get(what, 17)
-    found = {name: kernel for name, kernel in every.items() if dtype in kernel.dtypes and kernel.most >= least}
+    found = {
+        name: kernel
+        for name, kernel in every.items()
+        if dtype in kernel.dtypes and kernel.most >= least and kernel.usable(dtype)
+    }
     ours = (COMPILED, COMPILED_INPUT)
     if any(name in found for name in ours) and compiled.library() is None:
         return {name: kernel for name, kernel in found.items() if name not in ours}

@@ -1,0 +1,43 @@
+/* Vectors of the widest registers that there are, and what is computed with them. */
+#include <stdint.h>
+#include <string.h>
+#ifdef __AVX512F__
+#include <immintrin.h>
+#define LANES 16
+#else
+#define LANES 8
+#endif
+#define INLINE static inline __attribute__((always_inline))
+
+typedef float floats __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+typedef int32_t ints __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+typedef uint32_t words __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+typedef uint16_t halves __attribute__((vector_size(2 * LANES), aligned(2), may_alias));
+typedef int8_t bytes __attribute__((vector_size(LANES), aligned(1), may_alias));
+
+INLINE floats all(float x) { return (floats){0} + x; }
+
+INLINE float sum(floats x) {
+#ifdef __AVX512F__
+    return _mm512_reduce_add_ps((__m512)x);
+#else
+    float y = 0;
+    for (int i = 0; i < LANES; i++) y += x[i];
+    return y;
+#endif
+}
+
+INLINE floats exponential(floats x) { /* of x <= 0; within 2 units in the last place */
+    words under = (words)(x < -87.0f);
+    floats n = x * 1.44269504f + 12582912.0f; /* rounds */
+    n -= 12582912.0f;
+    floats r = x - n * 0.693359375f + n * 2.12194440e-4f;
+    floats y = r * 1.9875691500e-4f + 1.3981999507e-3f;
+    y = y * r + 8.3334519073e-3f;
+    y = y * r + 4.1665795894e-2f;
+    y = y * r + 1.6666665459e-1f;
+    y = y * r + 5.0000001201e-1f;
+    y = y * r * r + r + 1.0f;
+    ints power = (__builtin_convertvector(n, ints) + 127) << 23;
+    return (floats)((words)(y * (floats)power) & ~under);
+}
