@@ -298,7 +298,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--model", default="smollm2-135m-instruct", help="a name of the catalog, a source or a folder")
     parser.add_argument("--gguf", help="the model's GGUF file (default: the one that it was converted from)")
     parser.add_argument(
-        "--engines", type=lambda text: text.split(","), default=list(ENGINES), help=f"of {', '.join(ENGINES)}"
+        "--engines",
+        type=lambda text: [name.strip() for name in text.split(",")],
+        default=list(ENGINES),
+        help=f"of {', '.join(ENGINES)}",
     )
     parser.add_argument("--threads", type=int, default=2, help="of every engine")
     parser.add_argument("--trials", type=int, default=5)

@@ -1,4 +1,4 @@
-"""The C files beside this one on this machine: compiled where there is a C compiler, once, and kept beside the assets."""
+"""The C files beside this one, compiled once on a machine with a C compiler and kept with the assets."""
 
 from __future__ import annotations
 
