@@ -241,7 +241,7 @@ def test_shipped_configurations_are_valid(root: Path, name: str) -> None:
     assert set(checked.item_names()) == set(registry.names("item"))
 
 
-def test_the_configuration_of_reuse_has_every_method_of_it(root: Path, shared_data: Path) -> None:
+def test_the_configuration_of_reuse_has_every_method_of_it(root: Path) -> None:
     checked = schema.load(root / "configs/reuse.yaml")
     reuse = {"parallel_windows", "ape", "naive_reuse", "epic", "cache_blend", "prophet_kv", "parallel_experts"}
     reuse |= {"compressed", "long_llmlingua", "prefix_tree"}
