@@ -76,6 +76,17 @@ def test_a_candidate_that_the_processor_lacks_is_none(dtype: torch.dtype, monkey
     assert "onednn" not in measured.valid(Classes.MANY, dtype)
 
 
+@pytest.mark.parametrize(("name", "dtype", "words"), every(candidates.LIKELIHOODS, 5, 64, 1003), ids=str)
+def test_every_log_probability_is_that_of_the_softmax(name: str, dtype: torch.dtype, words: int) -> None:
+    logits, targets = torch.randn(7, words).mul(8).to(dtype), torch.randint(words, (7,))
+    logits[3, targets[3]] = -1000.0  # of a word that cannot be
+    exact = logits.double().log_softmax(1).gather(1, targets[:, None])[:, 0]
+    with torch.inference_mode():
+        found = candidates.LIKELIHOODS[name].run(logits, targets)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found.double(), exact, atol=2e-5, rtol=2e-6)
+
+
 @pytest.mark.parametrize(("name", "dtype", "queries"), every(candidates.ATTENTIONS, 1, 9), ids=str)
 @pytest.mark.parametrize("kv_heads", [6, 2])
 @pytest.mark.parametrize("mask", [False, True])

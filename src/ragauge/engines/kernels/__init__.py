@@ -1,6 +1,7 @@
 """Which kernel computes a product or an attention: measured on the machine at hand, or torch's own.
 
-`project` is the product of every linear layer and `attend` every attention without a bias. On a CPU, what is fastest
+`project` is the product of every linear layer, `attend` every attention without a bias, `log_probabilities` what a text
+is scored with. On a CPU, what is fastest
 depends on the processor, the data type and the number of rows; `candidates` holds what there is, `measured` times them
 once on a machine, and `use` takes a choice for this process. Results of the choices differ in rounding only. CUDA,
 exports and gradients have torch's own.
@@ -16,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ragauge.cost.machine import engines_state
-from ragauge.engines.kernels.candidates import ATTENTIONS, COMPILED, COMPILED_INPUT, PRODUCTS
+from ragauge.engines.kernels.candidates import ATTENTIONS, COMPILED, COMPILED_INPUT, LIKELIHOODS, PRODUCTS
 from ragauge.engines.kernels.choice import DEFAULT, Choice, Classes
 from ragauge.engines.kernels.compiled import MOST_ROWS
 
@@ -28,6 +29,7 @@ __all__ = [
     "attend",
     "chosen",
     "in_one_call",
+    "log_probabilities",
     "project",
     "use",
     "using",
@@ -85,6 +87,12 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -
     """
     name = "plain" if _torch_alone(q) else _active.of(q.dtype, Classes.attention(q.shape[2]))
     return ATTENTIONS[name].run(q, k, v, mask, causal)
+
+
+def log_probabilities(logits: Tensor, targets: Tensor) -> Tensor:
+    """Logits (token, word), words (token,) -> the words' log-probabilities (token,) in float32."""
+    name = "plain" if _torch_alone(logits) else _active.of(logits.dtype, Classes.LIKELIHOOD)
+    return LIKELIHOODS[name].run(logits, targets)
 
 
 def _torch_alone(tensor: Tensor) -> bool:

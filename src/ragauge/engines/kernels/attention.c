@@ -141,21 +141,6 @@ INLINE void add(float *values, const float *by, const uint32_t *weights, const u
     }
 }
 
-INLINE floats larger(floats x, floats y) {
-    const words first = (words)(x > y);
-    return (floats)(((words)x & first) | ((words)y & ~first));
-}
-
-INLINE float largest(floats x) {
-#ifdef __AVX512F__
-    return _mm512_reduce_max_ps((__m512)x);
-#else
-    float y = x[0];
-    for (int i = 1; i < LANES; i++) y = fmaxf(y, x[i]);
-    return y;
-#endif
-}
-
 /* Scores -> weights (TILE, BLOCK words), which replace them; `by` is what earlier weights are multiplied by. */
 INLINE void weigh(float *scores, int64_t keys, float scale, float *most, float *total, float *by, int paired) {
     for (int i = 0; i < TILE; i++) {

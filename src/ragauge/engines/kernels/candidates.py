@@ -180,3 +180,16 @@ ATTENTIONS: dict[str, Kernel] = {
     "widened": Kernel(_sdpa_widened, HALVES),
     COMPILED: Kernel(_attention_compiled, (torch.float32, torch.bfloat16)),
 }
+
+
+# --- log-probabilities ---
+
+
+def _cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
+    return -F.cross_entropy(logits.float(), targets, reduction="none")
+
+
+LIKELIHOODS: dict[str, Kernel] = {
+    "plain": Kernel(_cross_entropy),
+    COMPILED: Kernel(compiled.log_probabilities, (torch.float32, torch.bfloat16)),
+}

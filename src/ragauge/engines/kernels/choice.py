@@ -16,6 +16,7 @@ class Classes:
 
     ONE, FEW, MANY = "product of 1 row", "product of 2 to 16 rows", "product of more rows"
     QUERY, QUERIES = "attention of 1 query", "attention of more queries"
+    LIKELIHOOD = "log-probability of tokens"
     STEP, STEPS = "all layers for 1 token", "all layers for 2 to 16 tokens"
 
     @classmethod
@@ -31,7 +32,7 @@ class Classes:
         return cls.STEP if tokens == 1 else cls.STEPS
 
 
-ALL = (Classes.ONE, Classes.FEW, Classes.MANY, Classes.QUERY, Classes.QUERIES, Classes.STEP, Classes.STEPS)
+ALL = tuple(value for name, value in vars(Classes).items() if name.isupper())
 Table = Mapping[str, Mapping[str, Mapping[str, Any]]]
 """dtype -> class -> `kernel`, and `seconds` of each candidate."""
 

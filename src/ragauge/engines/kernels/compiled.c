@@ -226,6 +226,29 @@ void product(const Matrix *m, const float *x, float *y, int64_t tokens, int thre
     }
 }
 
+/* --- log-probabilities --- */
+
+INLINE float log_probability(const void *logits, int64_t vocab, int64_t target, int kind) {
+    const int64_t whole = vocab - vocab % LANES;
+    floats high = all(-INFINITY), sums = all(0);
+    for (int64_t i = 0; i < whole; i += LANES) high = larger(high, read(logits, i, kind));
+    float most = largest(high), total = 0;
+    for (int64_t i = whole; i < vocab; i++) most = fmaxf(most, read_one(logits, i, kind));
+    for (int64_t i = 0; i < whole; i += LANES) sums += exponential(read(logits, i, kind) - most);
+    for (int64_t i = whole; i < vocab; i++) total += expf(read_one(logits, i, kind) - most);
+    return read_one(logits, target, kind) - most - logf(total + sum(sums));
+}
+
+/* Logits (token, word) -> of each token, the log-probability of one word. */
+void log_probabilities(const void *logits, const int64_t *targets, float *y, int64_t tokens, int64_t vocab,
+                       int64_t kind, int threads) {
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (int64_t t = 0; t < tokens; t++) {
+        if (kind == FLOAT32) y[t] = log_probability((const float *)logits + t * vocab, vocab, targets[t], FLOAT32);
+        else y[t] = log_probability((const uint16_t *)logits + t * vocab, vocab, targets[t], BFLOAT16);
+    }
+}
+
 /* --- steps of a layer --- */
 
 static void norm(const float *x, const float *weight, float *y, int64_t width, float eps) {

@@ -131,6 +131,18 @@ def quantised(x: Tensor) -> tuple[Tensor, Tensor]:
     return q, scale
 
 
+def log_probabilities(logits: Tensor, targets: Tensor) -> Tensor:
+    """(token, word) in float32 or bfloat16, (token,) -> the words' log-probabilities in float32."""
+    found = library()
+    assert found is not None
+    logits, targets = logits.contiguous(), targets.contiguous()
+    tokens, words = logits.shape
+    y = torch.empty(tokens)
+    given = (logits.data_ptr(), targets.data_ptr(), y.data_ptr(), tokens, words, KINDS[logits.dtype])
+    found.log_probabilities(*given, torch.get_num_threads())
+    return y
+
+
 def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> Tensor | None:
     """Attention (row, head, query, dim) as `kernels.attend` has it; None where `attention.c` does not compute it."""
     if not _attended(q, k, v, mask):
@@ -198,6 +210,8 @@ def _declared(found: ctypes.CDLL) -> ctypes.CDLL:
         pointer, integer, pointer, integer, pointer, integer, pointer, pointer, pointer, integer, integer,
         ctypes.c_float, ctypes.c_int,
     ]  # fmt: skip
+    found.log_probabilities.restype = None
+    found.log_probabilities.argtypes = [pointer, pointer, pointer, integer, integer, integer, ctypes.c_int]
     found.attention.argtypes = [pointer, ctypes.c_int]
     return found
 

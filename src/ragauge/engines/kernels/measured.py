@@ -28,6 +28,7 @@ from ragauge.engines.kernels.candidates import (
     COMPILED,
     COMPILED_INPUT,
     INT8_PRODUCTS,
+    LIKELIHOODS,
     PASSES,
     PRODUCTS,
     Kernel,
@@ -44,7 +45,7 @@ LAYER = ((960, 576), (576, 576), (3072, 576), (576, 1536))  # matrices (out, in)
 HEADS, KV_HEADS, DIM = 9, 3, 64  # of its attention
 KEYS = 1000  # that a single query attends to
 COLD_LAYERS = 8  # matrices or keys that one token passes: more than a cache near a core holds
-FEW_ROWS, MANY_ROWS, QUERIES = 8, 256, 512
+FEW_ROWS, MANY_ROWS, QUERIES, SCORED = 8, 256, 512, 64
 
 GAIN = 0.95  # the part of torch's own time that another kernel may take at most
 HOPELESS = 3  # times the least time of all, after two rounds
@@ -129,8 +130,12 @@ def check(table: Any, place: str) -> None:
 def valid(what: str, dtype: torch.dtype) -> dict[str, Kernel]:
     """The candidates of a class in a data type."""
     products = INT8_PRODUCTS if dtype == torch.int8 else PRODUCTS
-    attention, layers = (Classes.QUERY, Classes.QUERIES), (Classes.STEP, Classes.STEPS)
-    every = ATTENTIONS if what in attention else PASSES if what in layers else products
+    others = {
+        **dict.fromkeys((Classes.QUERY, Classes.QUERIES), ATTENTIONS),
+        **dict.fromkeys((Classes.STEP, Classes.STEPS), PASSES),
+        Classes.LIKELIHOOD: LIKELIHOODS,
+    }
+    every = others.get(what, products)
     least = {Classes.ONE: 1, Classes.QUERY: 1, Classes.STEP: 1, Classes.FEW: 16, Classes.STEPS: 16}.get(what, 17)
     found = {
         name: kernel
@@ -203,6 +208,8 @@ def _tasks(dtype: torch.dtype) -> dict[str, Task]:
     matrices = [torch.full(size, 0.01, dtype=dtype) for _ in range(COLD_LAYERS) for size in LAYER]
     keys = [torch.full((1, KV_HEADS, KEYS, DIM), 0.01, dtype=dtype) for _ in range(2 * COLD_LAYERS)]
 
+    logits, targets = torch.full((SCORED, named(MODEL).vocab), 0.01, dtype=dtype), torch.zeros(SCORED, dtype=torch.long)
+
     def product(rows: int, layers: int) -> Task:
         states = {width: torch.full((rows, width), 0.01, dtype=dtype) for _, width in LAYER}
         return lambda kernel: [kernel.run(states[m.shape[1]], m, None) for m in matrices[: layers * len(LAYER)]]
@@ -219,6 +226,7 @@ def _tasks(dtype: torch.dtype) -> dict[str, Task]:
         Classes.MANY: product(MANY_ROWS, 1),
         Classes.QUERY: attention(1, keys, False),
         Classes.QUERIES: attention(QUERIES, [x[:, :, :QUERIES] for x in keys[:2]], True),
+        Classes.LIKELIHOOD: lambda kernel: kernel.run(logits, targets),
     }
 
 

@@ -1,4 +1,5 @@
 /* Vectors of the widest registers that there are, and what is computed with them. */
+#include <math.h>
 #include <stdint.h>
 #include <string.h>
 #ifdef __AVX512F__
@@ -23,6 +24,21 @@ INLINE float sum(floats x) {
 #else
     float y = 0;
     for (int i = 0; i < LANES; i++) y += x[i];
+    return y;
+#endif
+}
+
+INLINE floats larger(floats x, floats y) {
+    const words first = (words)(x > y);
+    return (floats)(((words)x & first) | ((words)y & ~first));
+}
+
+INLINE float largest(floats x) {
+#ifdef __AVX512F__
+    return _mm512_reduce_max_ps((__m512)x);
+#else
+    float y = x[0];
+    for (int i = 1; i < LANES; i++) y = fmaxf(y, x[i]);
     return y;
 #endif
 }
