@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from ragauge.engines import kernels
 from ragauge.generation.reader import Prepared, Reader, Tokens
 from ragauge.generation.sources import Source
 from ragauge.generation.windows import Windows
@@ -16,9 +16,7 @@ from ragauge.generation.windows import Windows
 def token_nll(reader: Reader, ids: Tokens, source: Source, windows: Windows) -> Tensor:
     """Negative log-likelihood, in nats, of every token but the first: (token - 1,), fp32 on the CPU."""
     parts = [
-        F.cross_entropy(
-            logits.float(), torch.tensor(list(ids[start + 1 : stop + 1]), device=logits.device), reduction="none"
-        )
+        -kernels.log_probabilities(logits, torch.tensor(list(ids[start + 1 : stop + 1]), device=logits.device))
         for start, stop, logits in read_through(reader, ids, len(ids) - 1, source, windows)
     ]
     return torch.cat(parts).cpu()
