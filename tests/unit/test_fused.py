@@ -98,17 +98,37 @@ def test_layers_that_it_does_not_compute_stay_with_the_operators() -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("tokens", [1, 3, 16])
-def test_products_of_integers_are_those_of_the_operators(tokens: int, threads: int) -> None:
+@pytest.mark.parametrize("tokens", [1, 3, 16, 17, 250])
+@pytest.mark.parametrize("size", [(67, 147), (96, 64), (1, 1)])
+def test_products_of_integers_are_those_of_the_operators(tokens: int, size: tuple[int, int], threads: int) -> None:
     draw = torch.Generator().manual_seed(tokens)
-    x, before = torch.randn(tokens, 147, generator=draw), torch.get_num_threads()
-    linear = int8(Linear(torch.randn(67, 147, generator=draw), torch.randn(67, generator=draw)), few=True)
-    assert linear.few is not None
+    x, before = torch.randn(tokens, size[1], generator=draw), torch.get_num_threads()
+    linear = int8(Linear(torch.randn(size, generator=draw), torch.randn(size[0], generator=draw)), both=True)
+    assert linear.panels is not None
     try:
         torch.set_num_threads(threads)
-        torch.testing.assert_close(compiled.multiply(linear.few, x), linear.many(x), rtol=1e-6, atol=1e-5)
+        for dtype, within in ((torch.float32, 1e-3), (torch.bfloat16, 1e-2), (torch.float16, 1e-2)):
+            found, exact = compiled.multiply(linear.panels, x.to(dtype)), linear.many(x.to(dtype).float())
+            assert found.dtype == dtype
+            assert found.isfinite().all()
+            assert (found.float() - exact).norm() <= within * exact.norm()  # an activation may be rounded otherwise
     finally:
         torch.set_num_threads(before)
+
+
+def test_integers_are_kept_once_where_one_kernel_takes_all_tokens() -> None:
+    table = {"int8": {name: {"kernel": "compiled"} for name in (Classes.ONE, Classes.FEW, Classes.MANY)}}
+    weight, x = torch.randn(50, 64), torch.randn(40, 64)
+    use(Choice("all", table))
+    alone = int8(Linear(weight))
+    del table["int8"][Classes.MANY]
+    use(Choice("few", table))
+    both = int8(Linear(weight))
+    assert (alone.alone, both.alone) == (True, False)
+    assert alone.size == both.size == (50, 64)
+    assert alone.weight.numel() == 64 * 64  # whole panels
+    use(DEFAULT)  # what is kept decides then
+    torch.testing.assert_close(alone(x), both(x), rtol=1e-3, atol=1e-2)
 
 
 @pytest.mark.parametrize("width", [64, 147])

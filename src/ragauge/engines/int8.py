@@ -9,8 +9,9 @@ largest magnitude over 127. Two ways of multiplying with it have the call interf
 - `Int8WeightOnly`: activations stay floating-point numbers.
 
 The embedding that tokens are looked up in stays as it is; where the output matrix is tied to it, that is a matrix of
-its own in 8 bits. Norms and biases stay as they are, too. Where `compiled.c` was measured to be fastest for few tokens,
-`Int8Linear` holds its integers twice: in the order of rows, which that reads, and in oneDNN's for many tokens.
+its own in 8 bits. Norms and biases stay as they are, too. Where `compiled.c` was measured to be fastest,
+`Int8Linear` holds its integers in the panels that it reads; where that is for some numbers of tokens only, in oneDNN's
+layout as well.
 """
 
 from __future__ import annotations
@@ -57,21 +58,24 @@ class Int8Linear(Linear):
 
     scale: Tensor  # (out,), fp32
     packed: bool = False  # `weight` is in oneDNN's own layout, whose size reads (in, out)
-    few: Matrix | None = None  # what few tokens are multiplied with where that is faster
+    panels: Matrix | None = None  # as `compiled.c` multiplies with it, where that is faster
+    alone: bool = False  # `weight` is that of `panels`
 
     @property
     def size(self) -> tuple[int, ...]:
+        if self.panels is not None:
+            return (self.panels.out, self.panels.width)
         return tuple(self.weight.shape[::-1] if self.packed else self.weight.shape)
 
     def __call__(self, x: Tensor) -> Tensor:
         """(token, in) -> (token, out)."""
         name = kernels.chosen(torch.int8, x.shape[0])
-        if name == kernels.COMPILED and self.few is not None:
-            return compiled.multiply(self.few, x)
+        if self.panels is not None and (self.alone or name == kernels.COMPILED):
+            return compiled.multiply(self.panels, x)
         return self.many(x, compiled.quantised if name == kernels.COMPILED_INPUT else quantised)
 
     def many(self, x: Tensor, rounding: Rounding | None = None) -> Tensor:
-        """The same for any number of tokens, by torch's product.
+        """The same by torch's product, whatever the kernels of this process are.
 
         Args:
             rounding: of activations in float32 for oneDNN's product.
@@ -90,7 +94,7 @@ class Int8Linear(Linear):
 
     def compiled(self) -> Matrix | None:
         """See `Linear`."""
-        return self.few
+        return self.panels
 
     def _plain(self, x: Tensor, scale: Tensor) -> Tensor:
         q = (x * scale.reciprocal()).round_().to(torch.int8)
@@ -121,24 +125,36 @@ class Int8WeightOnly(Linear):
         return None
 
 
-def int8(linear: Linear, few: bool = False) -> Int8Linear:
+def int8(linear: Linear, both: bool = False) -> Int8Linear:
     """A linear layer with its weights in 8 bits, for activations in 8 bits.
 
     Args:
-        few: keep them as `compiled.c` takes them, too, whatever the kernels of this process are.
+        both: keep them as torch and as `compiled.c` takes them, whatever the kernels of this process are.
     """
     weight, scale = rounded(linear.weight)
-    packed, scale = packs(), scale[:, 0].contiguous()
-    matrix = compiled.Matrix.of(weight, linear.bias, scale) if few or _compiles() else None
-    return Int8Linear(_pack(weight) if packed else weight, linear.bias, scale=scale, packed=packed, few=matrix)
+    scale, ours, theirs = scale[:, 0].contiguous(), both or _compiles(), both or _operates()
+    panels = compiled.Matrix.of(weight, linear.bias, scale) if ours else None
+    if panels is not None and panels.held[0] is not None and not theirs:
+        return Int8Linear(panels.held[0], linear.bias, scale=scale, panels=panels, alone=True)
+    packed = packs()
+    return Int8Linear(_pack(weight) if packed else weight, linear.bias, scale=scale, packed=packed, panels=panels)
+
+
+SIZES = (1, compiled.MOST_ROWS, compiled.MOST_ROWS + 1)  # of each class of products, the most tokens or the least
 
 
 def _compiles() -> bool:
-    """Whether a matrix is kept as `compiled.c` takes it, beside what many tokens are multiplied with."""
-    return any(
-        kernels.chosen(torch.int8, tokens) == kernels.COMPILED or kernels.in_one_call(torch.int8, tokens)
-        for tokens in (1, compiled.MOST_ROWS)
-    )
+    """Whether `compiled.c` multiplies with a matrix for any number of tokens."""
+    return any(_chosen(tokens) == kernels.COMPILED or kernels.in_one_call(torch.int8, tokens) for tokens in SIZES)
+
+
+def _operates() -> bool:
+    """Whether torch does."""
+    return any(_chosen(tokens) != kernels.COMPILED for tokens in SIZES)
+
+
+def _chosen(tokens: int) -> str:
+    return kernels.chosen(torch.int8, tokens)
 
 
 def int8_weight_only(linear: Linear) -> Int8WeightOnly:

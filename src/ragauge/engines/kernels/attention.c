@@ -49,18 +49,6 @@ INLINE floats pairs(floats to, uint32_t a, words b) { return to; }
 INLINE void rounded(uint16_t *into, floats x) {}
 #endif
 
-INLINE float as_float(uint32_t word) {
-    float x;
-    memcpy(&x, &word, 4);
-    return x;
-}
-
-INLINE uint32_t as_word(float x) {
-    uint32_t word;
-    memcpy(&word, &x, 4);
-    return word;
-}
-
 INLINE int64_t up(int64_t count, int64_t to) { return (count + to - 1) / to * to; }
 
 /* --- words --- */
@@ -225,11 +213,10 @@ static void end(const Attention *a, int64_t row, int64_t head, int64_t query, Sp
         const float by = total > 0 || total != total ? 1 / total : 0;
         for (int64_t d = 0; d < a->dim; d++) {
             const float x = values[d] * by;
-            const uint32_t bits = as_word(x);
             if (a->kind == FLOAT32)
                 ((float *)a->y)[at + d] = x;
-            else /* to even; what is no number stays none */
-                ((uint16_t *)a->y)[at + d] = (x != x ? bits | 0x400000 : bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+            else
+                ((uint16_t *)a->y)[at + d] = half(x);
         }
     }
 }

@@ -111,12 +111,12 @@ def _int8_input(linear: Any, x: Tensor) -> Tensor:
 
 
 def _int8_compiled(linear: Any, x: Tensor) -> Tensor:
-    return compiled.multiply(linear.few, x)
+    return compiled.multiply(linear.panels, x)
 
 
 INT8_PRODUCTS: dict[str, Kernel] = {  # of an `int8.Int8Linear` and its input
     "plain": Kernel(_int8, (torch.int8,)),
-    COMPILED: Kernel(_int8_compiled, (torch.int8,), most=compiled.MOST_ROWS),
+    COMPILED: Kernel(_int8_compiled, (torch.int8,)),
     COMPILED_INPUT: Kernel(_int8_input, (torch.int8,)),
 }
 

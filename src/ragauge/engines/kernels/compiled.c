@@ -9,19 +9,23 @@
 #include "vectors.h"
 #ifdef __AVX512F__
 #define TOKENS 4 /* that a block of a product has at most */
+#define WIDE 12  /* tokens that two panels are multiplied with */
 #else
 #define TOKENS 2
+#define WIDE 4
 #endif
 #define ROWS 4   /* of a matrix, that are multiplied together */
+#define PANEL 16 /* rows of a matrix of 8-bit integers that stand together */
+#define NEAR 120 /* tokens whose activations stay near a core while a matrix passes */
 #define CHUNK 128 /* keys that a task of an attention has at most */
 
 enum { FLOAT32, BFLOAT16, INT8 };
 
 typedef struct {
-    const void *weight;   /* (out, in) */
-    const float *scale;   /* (out,): of 8-bit integers */
-    const int32_t *moved; /* (out,): 128 times the sum of a row, of INT8 */
-    const float *bias;    /* (out,) or null */
+    const void *weight;   /* (out, in); of INT8 (panel, in / 4, PANEL, 4), 0 where there is no row or number */
+    const float *scale;   /* (out,) in whole panels: of 8-bit integers */
+    const int32_t *moved; /* the same: 128 times the sum of a row, of INT8 */
+    const float *bias;    /* (out,), in whole panels for INT8, or null */
     int64_t out, in, kind;
 } Matrix;
 
@@ -92,42 +96,81 @@ INLINE void block(const Matrix *m, const float *x, float *y, int64_t row, int ro
         }
 }
 
-/* Activations as unsigned integers, 128 above what is meant. */
-INLINE void block_int8(const Matrix *m, const uint8_t *x, const float *scale, float *y, int64_t row, int rows,
-                       int tokens, int add) {
-    const int64_t in = m->in;
-    const int8_t *w[ROWS];
-    int32_t total[ROWS][TOKENS];
-    int64_t whole = 0;
-    for (int r = 0; r < rows; r++) w[r] = (const int8_t *)m->weight + (row + r) * in;
+/* --- products of 8-bit integers --- */
+
+typedef int32_t totals __attribute__((vector_size(4 * PANEL), aligned(4), may_alias));
+
+/* Adds to the sums of PANEL rows four activations, the bytes of a word, times four numbers of each row. */
+INLINE totals dot(totals to, uint32_t x, totals w) {
 #ifdef __AVX512VNNI__
-    __m512i part[ROWS][TOKENS];
-    whole = in - in % 64;
-    for (int r = 0; r < rows; r++)
-        for (int t = 0; t < tokens; t++) part[r][t] = _mm512_setzero_si512();
-    for (int64_t i = 0; i < whole; i += 64) {
-        __m512i those[TOKENS];
-        for (int t = 0; t < tokens; t++) those[t] = _mm512_loadu_si512(x + t * in + i);
-        for (int r = 0; r < rows; r++) {
-            __m512i these = _mm512_loadu_si512(w[r] + i);
-            for (int t = 0; t < tokens; t++) part[r][t] = _mm512_dpbusd_epi32(part[r][t], those[t], these);
+    return (totals)_mm512_dpbusd_epi32((__m512i)to, _mm512_set1_epi32(x), (__m512i)w);
+#else
+    for (int byte = 0; byte < 4; byte++) to += (int32_t)(x >> 8 * byte & 255) * (w << (24 - 8 * byte) >> 24);
+    return to;
+#endif
+}
+
+/* y (token, out) = or += of some panels, for the rows from .. to alone. Activations are 128 above what is meant. */
+INLINE void panels(const Matrix *m, const uint8_t *x, const float *scale, float *y, int64_t first, int count,
+                   int tokens, int64_t from, int64_t to, int add) {
+    const int64_t in = m->in, steps = (in + 3) / 4;
+    const int32_t *w = (const int32_t *)m->weight + first * steps;
+    totals part[WIDE][4];
+    for (int t = 0; t < tokens; t++)
+        for (int p = 0; p < count; p++) part[t][p] = (totals){0};
+    for (int64_t s = 0; s < steps; s++) {
+        totals those[4];
+        for (int p = 0; p < count; p++) those[p] = *(const totals *)(w + (p * steps + s) * PANEL);
+        for (int t = 0; t < tokens; t++) {
+            uint32_t four;
+            memcpy(&four, x + t * in + 4 * s, 4); /* behind the last number, times 0 */
+            for (int p = 0; p < count; p++) part[t][p] = dot(part[t][p], four, those[p]);
         }
     }
-    for (int r = 0; r < rows; r++)
-        for (int t = 0; t < tokens; t++) total[r][t] = _mm512_reduce_add_epi32(part[r][t]);
-#else
-    for (int r = 0; r < rows; r++)
-        for (int t = 0; t < tokens; t++) total[r][t] = 0;
-#endif
-    for (int r = 0; r < rows; r++)
+    for (int p = 0; p < count; p++) {
+        const int64_t row = first + p * PANEL;
+        const int whole = row >= from && row + PANEL <= to;
         for (int t = 0; t < tokens; t++) {
-            int32_t rest = 0;
-            for (int64_t i = whole; i < in; i++) rest += (int16_t)x[t * in + i] * (int16_t)w[r][i];
-            float z = (float)(total[r][t] + rest - m->moved[row + r]) * m->scale[row + r] * scale[t];
-            if (m->bias) z += m->bias[row + r];
-            float *at = y + t * m->out + row + r;
-            *at = add ? *at + z : z;
+            float z[PANEL];
+            for (int i = 0; i < PANEL; i++)
+                z[i] = (float)(part[t][p][i] - m->moved[row + i]) * m->scale[row + i] * scale[t];
+            if (m->bias)
+                for (int i = 0; i < PANEL; i++) z[i] += m->bias[row + i];
+            float *at = y + t * m->out + row;
+            if (whole) /* the usual case, in vectors */
+                for (int i = 0; i < PANEL; i++) at[i] = add ? at[i] + z[i] : z[i];
+            else
+                for (int i = 0; i < PANEL; i++)
+                    if (row + i >= from && row + i < to) at[i] = add ? at[i] + z[i] : z[i];
         }
+    }
+}
+
+/* As many tokens together as sums stay in registers. */
+INLINE void panels_of(const Matrix *m, const uint8_t *x, const float *scale, float *y, int64_t tokens, int64_t from,
+                      int64_t to, int add) {
+    const int64_t last = (to + PANEL - 1) / PANEL * PANEL;
+    int64_t row = from / PANEL * PANEL;
+#define SOME(COUNT, TOKENS) \
+    for (; t + TOKENS <= tokens; t += TOKENS) \
+        panels(m, x + t * m->in, scale + t, y + t * m->out, row, COUNT, TOKENS, from, to, add)
+    for (; tokens == 1 && row + 4 * PANEL <= last; row += 4 * PANEL) {
+        int64_t t = 0;
+        SOME(4, 1);
+    }
+    for (; row + 2 * PANEL <= last; row += 2 * PANEL) {
+        int64_t t = 0;
+        SOME(2, WIDE);
+        SOME(2, 4);
+        SOME(2, 1);
+    }
+    for (; row < last; row += PANEL) {
+        int64_t t = 0;
+        SOME(1, WIDE);
+        SOME(1, 4);
+        SOME(1, 1);
+    }
+#undef SOME
 }
 
 typedef struct { /* what a product multiplies with: (token, in) */
@@ -137,10 +180,7 @@ typedef struct { /* what a product multiplies with: (token, in) */
 } Input;
 
 INLINE void some(const Matrix *m, Input in, float *y, int64_t row, int rows, int tokens, int add, int kind, int64_t t) {
-    if (kind == INT8)
-        block_int8(m, in.rounded + t * m->in, in.scale + t, y + t * m->out, row, rows, tokens, add);
-    else
-        block(m, in.x + t * m->in, y + t * m->out, row, rows, tokens, add, kind);
+    block(m, in.x + t * m->in, y + t * m->out, row, rows, tokens, add, kind);
 }
 
 INLINE void rows_of(const Matrix *m, Input in, float *y, int64_t tokens, int64_t from, int64_t to, int add, int kind) {
@@ -158,7 +198,7 @@ INLINE void rows_of(const Matrix *m, Input in, float *y, int64_t tokens, int64_t
 static void multiply(const Matrix *m, Input in, float *y, int64_t tokens, int64_t from, int64_t to, int add) {
     if (m->kind == FLOAT32) rows_of(m, in, y, tokens, from, to, add, FLOAT32);
     if (m->kind == BFLOAT16) rows_of(m, in, y, tokens, from, to, add, BFLOAT16);
-    if (m->kind == INT8) rows_of(m, in, y, tokens, from, to, add, INT8);
+    if (m->kind == INT8) panels_of(m, in.rounded, in.scale, y, tokens, from, to, add);
 }
 
 /* The activations of a product with an INT8 matrix: a scale a token, its largest magnitude over 127. */
@@ -209,6 +249,8 @@ INLINE void share(int64_t all, int64_t of, int64_t *from, int64_t *to) { /* whol
     if (*to > all) *to = all;
 }
 
+INLINE int64_t group(const Matrix *m) { return m->kind == INT8 ? PANEL : ROWS; }
+
 static Own own(int64_t tokens, int64_t width) {
     char *at = aligned_alloc(64, ((tokens * (5 * width + 4) + 63) / 64 + 1) * 64);
     return (Own){(float *)at, (uint8_t *)at + 4 * tokens * width + 4 * tokens, (float *)at + tokens * width};
@@ -220,10 +262,37 @@ void product(const Matrix *m, const float *x, float *y, int64_t tokens, int thre
     {
         int64_t from, to;
         Own mine = own(tokens, m->in);
-        share(m->out, ROWS, &from, &to);
+        share(m->out, group(m), &from, &to);
         multiply(m, input(m, x, mine, tokens), y, tokens, from, to, 0);
         free(mine.x);
     }
+}
+
+/* The same of INT8 for many tokens, x and y in float32 or bfloat16: a thread has tokens of its own. */
+int product_many(const Matrix *m, const void *x, void *y, int64_t tokens, int64_t kind, int threads) {
+    int failed = 0;
+#pragma omp parallel num_threads(threads)
+    {
+        int64_t from, to;
+        const int64_t in = m->in, out = m->out;
+        Own mine = own(NEAR, in > out ? in : out);
+        if (!mine.x) __atomic_store_n(&failed, 1, __ATOMIC_RELAXED);
+        share(tokens, WIDE, &from, &to);
+        for (int64_t t = from; mine.x && t < to; t += NEAR) {
+            const int64_t count = to - t < NEAR ? to - t : NEAR;
+            if (kind == FLOAT32) {
+                quantise((const float *)x + t * in, mine.rounded, mine.scale, count, in);
+                panels_of(m, mine.rounded, mine.scale, (float *)y + t * out, count, 0, out, 0);
+            } else {
+                for (int64_t i = 0; i < count * in; i++) mine.x[i] = read_one(x, t * in + i, BFLOAT16);
+                quantise(mine.x, mine.rounded, mine.scale, count, in);
+                panels_of(m, mine.rounded, mine.scale, mine.x, count, 0, out, 0);
+                for (int64_t i = 0; i < count * out; i++) ((uint16_t *)y)[t * out + i] = half(mine.x[i]);
+            }
+        }
+        free(mine.x);
+    }
+    return failed;
 }
 
 /* --- log-probabilities --- */
@@ -272,11 +341,7 @@ INLINE void turn(float *x, const float *cos, const float *sin, int64_t dim) { /*
 static void keep(void *into, float *scale, int64_t slot, const float *x, int64_t dim, int64_t kind) {
     if (kind == FLOAT32) memcpy((float *)into + slot * dim, x, dim * sizeof *x);
     if (kind == BFLOAT16)
-        for (int64_t i = 0; i < dim; i++) {
-            uint32_t word;
-            memcpy(&word, x + i, 4);
-            ((uint16_t *)into)[slot * dim + i] = (word + 0x7fff + (word >> 16 & 1)) >> 16; /* to even */
-        }
+        for (int64_t i = 0; i < dim; i++) ((uint16_t *)into)[slot * dim + i] = half(x[i]);
     if (kind == INT8) {
         float largest = 1e-20f;
         for (int64_t i = 0; i < dim; i++) largest = fmaxf(largest, fabsf(x[i]));
@@ -447,7 +512,7 @@ int through(const Layer *layers, int64_t count, const Cache *caches, int64_t eac
             int64_t from, to;
             for (int64_t t = 0; t < new; t++)
                 norm(x + t * width, layer->attention_norm, mine.x + t * width, width, eps);
-            share(layer->qkv.out, ROWS, &from, &to);
+            share(layer->qkv.out, group(&layer->qkv), &from, &to);
             multiply(&layer->qkv, input(&layer->qkv, mine.x, mine, new), qkv, new, from, to, 0);
 #pragma omp barrier
             place(layer, kept, tokens, new, qkv, cos, sin, dim, eps);
@@ -455,12 +520,12 @@ int through(const Layer *layers, int64_t count, const Cache *caches, int64_t eac
             attend_parts(layer, kept, tokens, new, qkv, parts, dim, room);
 #pragma omp barrier
             merge(parts, tokens, new, layer->heads, dim, room, mine.x);
-            share(width, ROWS, &from, &to);
+            share(width, group(&layer->out), &from, &to);
             multiply(&layer->out, input(&layer->out, mine.x, mine, new), x, new, from, to, 1);
 #pragma omp barrier
             for (int64_t t = 0; t < new; t++) norm(x + t * width, layer->mlp_norm, mine.x + t * width, width, eps);
             const int64_t own_units = layer->down.in;
-            share(own_units, ROWS, &from, &to);
+            share(own_units, group(&layer->up), &from, &to);
             Input normed = input(&layer->up, mine.x, mine, new);
             multiply(&layer->up, normed, inner, new, from, to, 0);
             multiply(&layer->up, normed, inner, new, own_units + from, own_units + to, 0);
@@ -468,7 +533,7 @@ int through(const Layer *layers, int64_t count, const Cache *caches, int64_t eac
 #pragma omp barrier
             for (int64_t t = 0; t < new; t++)
                 memcpy(mine.x + t * own_units, inner + 2 * t * own_units, own_units * sizeof *x);
-            share(width, ROWS, &from, &to);
+            share(width, group(&layer->down), &from, &to);
             multiply(&layer->down, input(&layer->down, mine.x, mine, new), x, new, from, to, 1);
 #pragma omp barrier
         }

@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ragauge.assets import store
@@ -35,6 +36,7 @@ MOST_DIM = 256  # of a head
 
 KINDS = {torch.float32: 0, torch.bfloat16: 1, torch.int8: 2}
 MOVED = 128  # what stands for 0 among unsigned activations
+PANEL = 16  # rows of 8-bit integers that stand together
 
 
 class Matrix(ctypes.Structure):
@@ -51,11 +53,21 @@ class Matrix(ctypes.Structure):
         """Of a weight (out, in) in float32, bfloat16 or, with a scale (out,), 8 bits; None: it is none of these."""
         if weight.layout != torch.strided or weight.dtype not in KINDS or not weight.is_contiguous():
             return None
-        moved = None if scale is None else weight.sum(1, dtype=torch.int32).mul_(MOVED)
-        tensors = (weight, scale, moved, None if bias is None else bias.float().contiguous())
-        made = cls(*(None if t is None else t.data_ptr() for t in tensors), *weight.shape, KINDS[weight.dtype])
+        sizes, kind = weight.shape, KINDS[weight.dtype]
+        bias = None if bias is None else bias.float().contiguous()
+        tensors = (weight, None, None, bias) if scale is None else _panels(weight, scale, bias)
+        made = cls(*(None if t is None else t.data_ptr() for t in tensors), *sizes, kind)
         made.held = tensors
         return made
+
+
+def _panels(weight: Tensor, scale: Tensor, bias: Tensor | None) -> tuple[Tensor | None, ...]:
+    """Rows of 8-bit integers in panels, four numbers of each row together; see `compiled.c`."""
+    moved = weight.sum(1, dtype=torch.int32).mul_(MOVED)
+    below, right = -weight.shape[0] % PANEL, -weight.shape[1] % 4
+    padded = F.pad(weight, (0, right, 0, below)).view(-1, PANEL, (weight.shape[1] + right) // 4, 4)
+    vectors = (None if x is None else F.pad(x, (0, below)) for x in (scale, moved, bias))
+    return padded.transpose(1, 2).contiguous(), *vectors
 
 
 class Layer(ctypes.Structure):
@@ -114,10 +126,21 @@ def multiply(matrix: Matrix, x: Tensor) -> Tensor:
     """(token, in) -> (token, out), in the type of x."""
     found = library()
     assert found is not None
+    if matrix.kind == KINDS[torch.int8] and x.shape[0] > MOST_ROWS:
+        taken = x if x.dtype in (torch.float32, torch.bfloat16) else x.float()
+        return _many(found, matrix, taken.contiguous()).to(x.dtype)
     x32 = x.float().contiguous()
     y = torch.empty(x.shape[0], matrix.out)
     found.product(ctypes.byref(matrix), x32.data_ptr(), y.data_ptr(), x.shape[0], torch.get_num_threads())
     return y.to(x.dtype)
+
+
+def _many(found: ctypes.CDLL, matrix: Matrix, x: Tensor) -> Tensor:
+    y = x.new_empty(x.shape[0], matrix.out)
+    given = (ctypes.byref(matrix), x.data_ptr(), y.data_ptr(), x.shape[0], KINDS[x.dtype], torch.get_num_threads())
+    if found.product_many(*given):
+        raise MemoryError(f"a product of {x.shape[0]} tokens")
+    return y
 
 
 def quantised(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -204,6 +227,7 @@ def _declared(found: ctypes.CDLL) -> ctypes.CDLL:
     pointer, integer = ctypes.c_void_p, ctypes.c_int64
     found.product.restype = None
     found.product.argtypes = [pointer, pointer, pointer, integer, ctypes.c_int]
+    found.product_many.argtypes = [pointer, pointer, pointer, integer, integer, ctypes.c_int]
     found.quantise_all.restype = None
     found.quantise_all.argtypes = [pointer, pointer, pointer, integer, integer, ctypes.c_int]
     found.through.argtypes = [

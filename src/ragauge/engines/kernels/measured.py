@@ -235,7 +235,7 @@ def _int8_tasks() -> dict[str, Task]:
     from ragauge.engines.decoder import Linear
     from ragauge.engines.int8 import int8
 
-    linears = [int8(Linear(torch.full(size, 0.01)), few=True) for _ in range(COLD_LAYERS) for size in LAYER]
+    linears = [int8(Linear(torch.full(size, 0.01)), both=True) for _ in range(COLD_LAYERS) for size in LAYER]
 
     def product(rows: int, layers: int) -> Task:
         states = {width: torch.full((rows, width), 0.01) for _, width in LAYER}

@@ -16,6 +16,24 @@ typedef uint32_t words __attribute__((vector_size(4 * LANES), aligned(4), may_al
 typedef uint16_t halves __attribute__((vector_size(2 * LANES), aligned(2), may_alias));
 typedef int8_t bytes __attribute__((vector_size(LANES), aligned(1), may_alias));
 
+INLINE float as_float(uint32_t word) {
+    float x;
+    memcpy(&x, &word, 4);
+    return x;
+}
+
+INLINE uint32_t as_word(float x) {
+    uint32_t word;
+    memcpy(&word, &x, 4);
+    return word;
+}
+
+/* bfloat16, to even; what is no number stays none */
+INLINE uint16_t half(float x) {
+    const uint32_t bits = as_word(x);
+    return (x != x ? bits | 0x400000 : bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+}
+
 INLINE floats all(float x) { return (floats){0} + x; }
 
 INLINE float sum(floats x) {
