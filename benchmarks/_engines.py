@@ -126,8 +126,10 @@ class OursAuto(Ours):
         return self.options
 
 
-class OursInt8(Ours):
-    options = {"weights": "int8"}
+class OursInt8(OursAuto):
+    def chosen(self, setting: Setting) -> dict[str, Any]:
+        self.options = {**super().chosen(setting), "weights": "int8"}
+        return self.options
 
 
 # ---- transformers
