@@ -11,6 +11,8 @@ from ragauge.datasets._base import SEARCH_RESULTS, Dataset, Document, Example
 from ragauge.errors import UserError
 from ragauge.io.jsonl import field, objects, strings
 
+RETRIEVAL = "retrieval.json"  # beside the questions: what retrieval found of what they need
+
 
 @dataclass(frozen=True)
 class StudyQuestions(Dataset):

@@ -24,6 +24,7 @@ from pydantic import (
 from ragauge import registry
 from ragauge.cost.hardware import AnyDtype, CacheType, Device, Dtype, Precision, Weights
 from ragauge.cost.settings import LatencySettings, LoadSettings, StreamSettings
+from ragauge.datasets.study import RETRIEVAL
 from ragauge.errors import SettingError
 from ragauge.experiment import checks
 from ragauge.experiment.defaults import NAMED_BY_KEY, completed
@@ -344,6 +345,11 @@ class Config(_Section):
             dataset: None if None in asked else max(limit for limit in asked if limit is not None)
             for dataset, asked in limits.items()
         }
+
+    def retrievals(self) -> dict[str, Path]:
+        """Where the studies among the data sets (labels) say what retrieval found for their questions."""
+        studies = {label: entry.data for label, entry in self.datasets.items() if entry.dataset == "study"}
+        return {label: Path(data).with_name(RETRIEVAL) for label, data in studies.items() if data}
 
     def trainings(self, model: str) -> list[str]:
         """The trainings (labels) that a model and what finds evidence for it come from."""

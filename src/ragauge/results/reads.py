@@ -113,6 +113,7 @@ class Reads:
     training_data: bool = False  # what the models of the experiment are fine-tuned on
     pipelines: Collection[str] = ()  # schedules whose records are read, and what was measured of the indexes they ask
     staleness: bool = False  # what stale queries find beside fresh ones
+    retrieval: bool = False  # what studies found for their questions
 
     def select(self, asked: Iterable[Asked]) -> list[Asked]:
         """The variants whose answers are read, in their order."""

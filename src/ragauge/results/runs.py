@@ -219,6 +219,12 @@ class Runs:
         return tuple(read_latency(path) for path in sorted((self.folder / "stream").glob("*/*.json")))
 
     @cached_property
+    def retrievals(self) -> tuple[Mapping[str, Any], ...]:
+        """What `ragauge study` found for the questions of its data sets, each with its label, "dataset"."""
+        found = self.config.retrievals() if self.config else {}
+        return tuple({**read_object(path), "dataset": label} for label, path in found.items() if path.exists())
+
+    @cached_property
     def predictions(self) -> tuple[Mapping[str, Any], ...]:
         """The rows of predictions.json (`ragauge predict`); none if there is no such file."""
         path = self.folder / "predictions.json"

@@ -53,6 +53,28 @@ class EvaluationText:
         return any(np.mean(self._rows[i] == row) >= THRESHOLD for i in candidates)
 
 
+def originals(texts: Sequence[str]) -> np.ndarray:
+    """For each text, the first one that it is a near-duplicate of: its own number where it is like none before it.
+
+    A text is compared with those that are nobody's near-duplicates, so that no chain of small changes joins two texts
+    that have little in common.
+
+    Returns:
+        (text,) int64.
+    """
+    from datasketch import MinHashLSH
+
+    rows = signatures(texts)
+    table = MinHashLSH(params=(BANDS, ROWS), num_perm=PERMUTATIONS)
+    found = np.arange(len(rows))
+    for number, row in enumerate(rows):
+        sketch = _sketch(row)
+        found[number] = min((i for i in table.query(sketch) if np.mean(rows[i] == row) >= THRESHOLD), default=number)
+        if found[number] == number:
+            table.insert(number, sketch)
+    return found
+
+
 def _sketch(row: np.ndarray) -> object:
     from datasketch import MinHash
 

@@ -1,1 +1,3 @@
 """A study of one's own documents and questions: what is read, what is retrieved, and the experiment that it becomes."""
+
+RETRIEVALS = ("bm25", "dense", "fused")  # how passages are found; fused: both, by the sum of reciprocal ranks

@@ -1,18 +1,13 @@
-"""Passages of the documents in a folder, cut at the ends of sentences."""
+"""Passages of documents, cut at the ends of sentences."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from itertools import pairwise
 from typing import Any
 
-from ragauge.errors import UserError
 from ragauge.evidence import sentences
-from ragauge.io.jsonl import field, read_jsonl
-
-TEXTS = (".md", ".txt")
-RECORDS = (".jsonl", ".jsonl.gz")
 
 
 @dataclass(frozen=True)
@@ -21,49 +16,51 @@ class Passage:
 
     document: str  # title of its document
     text: str
-
-
-def read_documents(folder: Path) -> Iterator[tuple[str, str]]:
-    """Title and text of every document in a folder, at any depth, in the order of the files' names.
-
-    A Markdown or text file is a document named by its path in the folder; a line of a JSONL file, plain or gzipped, is
-    one with the fields `title` and `text`.
-
-    Raises:
-        UserError: no such folder, no file of these kinds in it, a file that is not text.
-    """
-    if not folder.is_dir():
-        raise UserError(f"--documents: {folder} is not a folder")
-    files = [path for path in sorted(folder.rglob("*")) if path.name.endswith((*TEXTS, *RECORDS))]
-    if not files:
-        raise UserError(f"--documents: {folder} holds no file that ends with {', '.join((*TEXTS, *RECORDS))}")
-    for path in files:
-        yield from _documents(path, folder)
-
-
-def _documents(path: Path, folder: Path) -> Iterator[tuple[str, str]]:
-    if path.name.endswith(RECORDS):
-        for number, record in read_jsonl(path):
-            place = f"{path}:{number}"
-            yield field(record, "title", str, place), field(record, "text", str, place)
-        return
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot be read as text: {error}") from None
-    if text.strip():
-        yield str(path.relative_to(folder).with_suffix("")), text
+    near_duplicate: bool = False  # of an earlier passage of the corpus
 
 
 def cut(title: str, text: str, tokenizer: Any, tokens: int, overlap: int) -> Iterator[Passage]:
     """Passages of at most `tokens` tokens; each begins with the last sentences, up to `overlap` tokens, of the former.
 
-    A sentence longer than a passage is a passage of its own, uncut.
+    A sentence longer than a passage, such as a table without full stops, is cut between its words.
     """
-    spans = sentences.split(text)
-    counts = [len(tokenizer(text[a:b], add_special_tokens=False, verbose=False)["input_ids"]) for a, b in spans]
+    spans = list(_stretches(text, tokenizer, tokens))
+    counts = [len(ids) for ids in _encoded([text[a:b] for a, b in spans], tokenizer)["input_ids"]]
     for first, last in groups(counts, tokens, overlap):
         yield Passage(title, text[spans[first][0] : spans[last - 1][1]].strip())
+
+
+def _stretches(text: str, tokenizer: Any, tokens: int) -> Iterator[tuple[int, int]]:
+    """Character spans of the sentences, those of more than `tokens` tokens in pieces."""
+    spans = sentences.split(text)
+    read = _encoded([text[a:b] for a, b in spans], tokenizer, return_offsets_mapping=True)
+    for (start, stop), offsets in zip(spans, read["offset_mapping"], strict=True):
+        cuts = [start, *(start + at for at in _cuts(text[start:stop], offsets, tokens)), stop]
+        yield from ((a, b) for a, b in pairwise(cuts) if a < b)
+
+
+def _cuts(sentence: str, offsets: Sequence[tuple[int, int]], tokens: int) -> Iterator[int]:
+    """Where a sentence is cut so that no piece has more tokens: before a word, if one begins in a piece's second half.
+
+    Args:
+        offsets: (token, 2) first character of each token, and that after its last.
+    """
+    first = 0
+    while len(offsets) - first > tokens:
+        ends = range(first + tokens, first + tokens // 2, -1)
+        first = next((i for i in ends if _begins_word(sentence, offsets[i][0])), ends[0])
+        yield offsets[first][0]
+
+
+def _begins_word(text: str, at: int) -> bool:
+    return text[at].isspace() or text[at - 1].isspace()
+
+
+def _encoded(texts: list[str], tokenizer: Any, **options: Any) -> Any:
+    """What the tokenizer makes of the texts, which it does not accept where there are none."""
+    if not texts:
+        return {"input_ids": [], "offset_mapping": []}
+    return tokenizer(texts, add_special_tokens=False, verbose=False, **options)
 
 
 def groups(counts: Sequence[int], tokens: int, overlap: int) -> Iterator[tuple[int, int]]:

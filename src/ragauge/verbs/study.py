@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shlex
 import shutil
@@ -10,6 +11,7 @@ import subprocess
 from pathlib import Path
 
 import ragauge
+from ragauge import study
 from ragauge.errors import UserError
 from ragauge.verbs import _options
 
@@ -17,7 +19,9 @@ CHECKOUT = Path(ragauge.__file__).parents[2]  # where the workflow's files are
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--documents", type=Path, required=True, metavar="FOLDER", help="texts, Markdown or JSON lines")
+    parser.add_argument(
+        "--documents", type=Path, required=True, metavar="FOLDER", help="HTML, PDF, DOCX, Markdown, texts or JSON lines"
+    )
     parser.add_argument(
         "--questions",
         type=Path,
@@ -32,6 +36,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--top", type=_options.count, default=10, metavar="N", help="passages for each question (10)")
     parser.add_argument("--passage-tokens", type=_options.count, default=128, metavar="N", help="of a passage (128)")
     parser.add_argument("--overlap-tokens", type=int, default=32, metavar="N", help="shared by neighbours (32)")
+    parser.add_argument(
+        "--retrieval", choices=study.RETRIEVALS, default="bm25", help="fused: both, by reciprocal ranks (bm25)"
+    )
+    parser.add_argument("--encoder", default="minilm", help="of dense retrieval: a name or a source (minilm)")
+    parser.add_argument("--drop-near-duplicates", action="store_true", help="of passages; else they are marked")
     parser.add_argument("--no-run", action="store_true", help="write the study without running it")
 
 
@@ -44,7 +53,7 @@ def run(args: argparse.Namespace) -> None:
     config = args.out / "config.yaml"
     command = ["snakemake", "--snakefile", str(CHECKOUT / "Snakefile"), "--directory", str(args.out.resolve())]
     command += ["--configfile", str(config.resolve()), "--cores", "all"]
-    folder.check(args.out, (config.name, writing.DATA), shlex.join(command))
+    folder.check(args.out, (config.name, writing.DATA, writing.FOUND), shlex.join(command))
     _write(args, name)
     print(f"wrote {config}; run it again with: {shlex.join(command)}", flush=True)
     if not args.no_run:
@@ -60,22 +69,30 @@ def _write(args: argparse.Namespace, name: str) -> None:
     from ragauge.assets.tokenizer import load_tokenizer
     from ragauge.experiment import schema
     from ragauge.experiment.checks import check_source
-    from ragauge.study import folder, passages, questions, writing
+    from ragauge.study import corpus, documents, folder, questions, retrieval, writing
+    from ragauge.study.relevance import Gold
 
     check_source(args.model, "--model")
+    how = retrieval.Retrieval(args.retrieval, args.encoder)
     asked = questions.read_questions(args.questions)
-    settings = writing.configuration(name, assets.anchored(args.model), args.out.resolve() / writing.DATA)
+    found = documents.read(args.documents)
     tokenizer = load_tokenizer(assets.resolve(args.model))
-    corpus = [
-        passage
-        for title, text in passages.read_documents(args.documents)
-        for passage in passages.cut(title, text, tokenizer, args.passage_tokens, args.overlap_tokens)
-    ]
-    found = list(writing.retrieved(asked, corpus, args.top))
-    records = writing.encoded(writing.records(asked, corpus, found))
-    folder.write(args.out, {writing.DATA: records, "config.yaml": yaml.safe_dump(settings, sort_keys=False).encode()})
+    made = corpus.build(found, tokenizer, args.passage_tokens, args.overlap_tokens, drop=args.drop_near_duplicates)
+    gold = list(map(Gold(made.passages, made.titles).of, asked))
+    rankings = retrieval.rankings(how, asked, made.passages, args.top)
+    nearest = [ranking[: args.top] for ranking in rankings[how.chosen]]
+    data = args.out.resolve() / writing.DATA
+    settings = writing.configuration(name, assets.anchored(args.model), data, retrieval=any(gold))
+    account = {"corpus": made.counts, **found.account(), **retrieval.report(how, rankings, asked, gold, args.top)}
+    written = {
+        writing.DATA: writing.encoded(writing.records(asked, made.passages, nearest, gold)),
+        writing.FOUND: json.dumps(account, indent=1, ensure_ascii=False).encode(),
+        "config.yaml": yaml.safe_dump(settings, sort_keys=False).encode(),
+    }
+    folder.write(args.out, written)
     schema.parse(settings, str(args.out / "config.yaml"))
-    print(f"{len(corpus):,} passages; {len(asked)} questions with {min(args.top, len(corpus))} passages each")
+    print(corpus.described(made))
+    print(f"{len(asked)} questions with {min(args.top, len(made.passages))} passages each, found by {how.chosen}")
 
 
 def _start(command: list[str]) -> None:

@@ -39,6 +39,7 @@ class ItemPlan(Part):
         pipelines = [label for label, entry in self.config.pipelines.items() if entry.schedule in reads.pipelines]
         trainings = self.config.training if reads.training_data else ()
         staleness = self.config.staleness if reads.staleness else ()
+        studies = self.config.retrievals().values() if reads.retrieval else ()
         inputs = {
             "answers": [f"{self.paths.answers}.jsonl".format(**job._asdict()) for job in chosen],
             "latency": [self.paths.latency.format(dataset=d, model=m) for d, m in self._timed(reads.latency)],
@@ -50,6 +51,7 @@ class ItemPlan(Part):
             "pipelines": [f"{self.paths.pipeline}.jsonl".format(pipeline=label) for label in pipelines],
             "recall": list(dict.fromkeys(self._recall(pipelines))),
             "staleness": [self.paths.staleness.format(staleness=label) for label in staleness],
+            "retrieval": [str(path) for path in studies if path.exists()],
         }
         return {name: paths for name, paths in inputs.items() if paths}
 

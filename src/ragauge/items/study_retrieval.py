@@ -1,0 +1,118 @@
+"""A study's retrieval: how much of what a question needs is among the first k passages.
+
+Shows, for the ranking that gave questions their passages and for those that it was made of, recall (the share of a
+question's gold passages that are among the first k), success (whether any is), the mean reciprocal rank and nDCG of the
+first ten, each the mean over the questions with its bootstrap interval, and the difference of the other rankings' nDCG
+from the chosen one's, paired by question. Gold are the passages that hold an answer, of the gold document where the
+question names it. The first lines say what the corpus holds: documents, passages, near-duplicates, files left out.
+
+Does not show: questions that no passage of the corpus answers; nor whether a passage that holds the answer's words
+really answers the question, which without a gold document is taken for granted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ragauge.rendering import panels, style
+from ragauge.rendering.style import Axes, Figure
+from ragauge.results import ranks
+from ragauge.results.cells import Cell, Measure, Table, frame, join, mean
+from ragauge.results.reads import Reads
+from ragauge.results.runs import Runs
+from ragauge.results.stats import paired_test
+
+KEYS = ("dataset", "retriever", "k")
+DEPTHS = (1, 2, 5, 10, 20, 50, 100)
+FIRST = 10  # ranks that MRR and nDCG count, as BEIR and MS MARCO do
+CURVES = {"recall": "recall@k", "success": "success@k"}
+NAMES = {"bm25": "BM25", "dense": "dense", "fused": "fused", "reranked": "reranked"}
+
+MEASURES = {"recall": ranks.recall, "success": ranks.success, "mrr": ranks.reciprocal_rank, "ndcg": ranks.ndcg}
+
+READS = Reads(retrieval=True)
+
+Question = Mapping[str, Any]
+
+
+def table(runs: Runs) -> Table:
+    """One line for each fact of the corpus, then for each (ranking, quantity, k)."""
+    return frame(KEYS, (cell for found in runs.retrievals for cell in _study(runs, found)))
+
+
+def draw(table: Table) -> Figure:
+    """Recall and success over k, a line a ranking."""
+    shown = table[table["quantity"].isin(list(CURVES)) & table["measured"].notna()]
+    if shown.empty:
+        return style.empty("Nothing to draw: no passage of the corpus answers any question, as far as is known.")
+    looks = {
+        name: (NAMES.get(name, name), *style.series_style(i)) for i, name in enumerate(shown["retriever"].unique())
+    }
+    with style.theme():
+        figure = style.figure(style.TEXT_IN, 2.5)
+        for ax, (quantity, label) in zip(figure.subplots(1, len(CURVES), sharey=True), CURVES.items(), strict=True):
+            _panel(ax, shown[shown["quantity"] == quantity], looks)
+            ax.set_ylabel(label)
+        style.legend(figure, [panels.handle(*look, line=True) for look in looks.values()], columns=4)
+        return figure
+
+
+def _study(runs: Runs, found: Mapping[str, Any]) -> Iterator[Cell]:
+    """The cells of one retrieval.json."""
+    keys, how = {"dataset": found["dataset"]}, found["retrieval"]
+    corpus = {**found["corpus"], "skipped_files": len(found["skipped"])}
+    yield from (
+        Cell(keys, name, Measure(float(count), n=found["corpus"]["documents"])) for name, count in corpus.items()
+    )
+    questions = [question for question in found["questions"] if question["gold"]]
+    note = _basis(found["questions"], questions)
+    for name in sorted(found["questions"][0]["ranks"], key=lambda name: name != how["chosen"]):
+        chosen = "gave the questions their passages" if name == how["chosen"] else ""
+        yield from _ranking(runs.seed, {**keys, "retriever": name}, how, questions, join(chosen, note))
+    yield from _differences(runs.seed, keys, how["chosen"], questions)
+
+
+def _ranking(
+    seed: int, keys: Mapping[str, Any], how: Mapping[str, Any], questions: Sequence[Question], note: str
+) -> Iterator[Cell]:
+    depths = sorted({*(k for k in DEPTHS if k <= how["depth"]), min(how["top"], how["depth"])})
+    for quantity, ks in (("recall", depths), ("success", depths), ("mrr", [FIRST]), ("ndcg", [FIRST])):
+        for k in ks:
+            values = [MEASURES[quantity](q["ranks"][keys["retriever"]], q["gold"], k) for q in questions]
+            yield Cell({**keys, "k": k}, quantity, mean(values, seed, note))
+
+
+def _differences(seed: int, keys: Mapping[str, Any], chosen: str, questions: Sequence[Question]) -> Iterator[Cell]:
+    """How much the nDCG of each other ranking is above the chosen one's."""
+    scores: dict[str, list[float]] = {}
+    for question in questions:
+        for name, at in question["ranks"].items():
+            scores.setdefault(name, []).append(ranks.ndcg(at, question["gold"], FIRST))
+    for name, values in scores.items():
+        if name != chosen:
+            test = paired_test(values, scores[chosen], seed=seed)
+            measure = Measure(test["difference"], test["low"], test["high"], len(values), test["p"], f"less {chosen}")
+            yield Cell({**keys, "retriever": name, "k": FIRST}, "ndcg_difference", measure)
+
+
+def _basis(asked: Sequence[Question], kept: Sequence[Question]) -> str:
+    """What the numbers rest on."""
+    stated = sum(question["known_by"] == "document" for question in kept)
+    without = len(asked) - len(kept)
+    return join(
+        f"gold document stated for {stated} of {len(kept)} questions, else passages that hold an answer",
+        f"{without} of {len(asked)} questions are not counted: no passage answers them" if without else "",
+    )
+
+
+def _panel(ax: Axes, part: Table, looks: Mapping[str, tuple[str, str, str]]) -> None:
+    ax.grid(axis="both")
+    for name, line in part.groupby("retriever", sort=False):
+        _, colour, marker = looks[str(name)]
+        ax.plot(line["k"], line["measured"], color=colour, marker=marker, ms=style.marker_size(marker), mew=0)
+        for dot in line.to_dict("records"):
+            panels.interval(ax, dot["k"], dot["measured"], dot["low"], dot["high"], colour, vertical=True)
+    panels.log_axis(ax, [*part["k"]])
+    ax.set_ylim(0, 1.02)
+    ax.set_xlabel("passages (k)")

@@ -1,0 +1,115 @@
+"""The documents of a folder: every file that can be read, and for every other one why not."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ragauge.errors import UserError
+from ragauge.io import jsonl
+from ragauge.io.progress import bar
+from ragauge.study import formats
+
+RECORDS = (".jsonl", ".jsonl.gz")
+SHOWN = 10  # skipped files that are named on the screen; the study's file names all
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Document:
+    """A text with its title: the path of its file in the folder, without suffix; of a JSON line, its own."""
+
+    title: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a folder holds."""
+
+    documents: tuple[Document, ...]
+    skipped: dict[str, str] = field(default_factory=dict)  # path in the folder -> why
+    others: dict[str, int] = field(default_factory=dict)  # suffix -> files that nothing here reads
+
+    def account(self) -> dict[str, dict[str, Any]]:
+        """What was not read, for the study's file."""
+        return {"skipped": self.skipped, "not_read": self.others}
+
+
+def read(folder: Path) -> Found:
+    """The documents of a folder, at any depth, in the order of the files' names; hidden files are none.
+
+    A file without text that can be read is skipped and named, so that one scan among a thousand manuals does not end a
+    study. JSON lines are data, in which a mistake is refused.
+
+    Raises:
+        UserError: no such folder, nothing in it that can be read, a mistake in JSON lines, a library is missing.
+    """
+    if not folder.is_dir():
+        raise UserError(f"--documents: {folder} is not a folder")
+    paths, others = _files(folder)
+    skipped: dict[str, str] = {}
+    documents: list[Document] = []
+    titles = _titles(folder, paths)
+    for path in bar("reading documents", "file", iterable=paths):
+        try:
+            documents += _documents(path, titles[path])
+        except formats.UnreadableError as error:
+            skipped[path.relative_to(folder).as_posix()] = str(error)
+    if not documents:
+        raise UserError(f"--documents: {_nothing(folder, skipped)}")
+    _tell(folder, skipped, others)
+    return Found(tuple(documents), skipped, others)
+
+
+def _files(folder: Path) -> tuple[list[Path], dict[str, int]]:
+    """The files that are documents, and how many others there are by suffix."""
+    visible = [
+        path
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and not any(part.startswith((".", "~$")) for part in path.relative_to(folder).parts)
+    ]
+    known = [p for p in visible if p.suffix.lower() in formats.READERS or p.name.lower().endswith(RECORDS)]
+    others = Counter(path.suffix.lower() or path.name for path in sorted({*visible} - {*known}))
+    return known, dict(others)
+
+
+def _titles(folder: Path, paths: list[Path]) -> dict[Path, str]:
+    """Each file's path in the folder, with its suffix where that alone tells it from another one."""
+    short = {path: path.relative_to(folder).with_suffix("").as_posix() for path in paths}
+    taken = Counter(short.values())
+    return {path: path.relative_to(folder).as_posix() if taken[short[path]] > 1 else short[path] for path in paths}
+
+
+def _documents(path: Path, title: str) -> Iterator[Document]:
+    if not path.name.lower().endswith(RECORDS):
+        yield Document(title, formats.read(path))
+        return
+    for number, record in jsonl.read_jsonl(path):
+        place = f"{path}:{number}"
+        own, text = (jsonl.field(record, name, str, place) for name in ("title", "text"))
+        if text.strip():
+            yield Document(own, text)
+
+
+def _tell(folder: Path, skipped: dict[str, str], others: dict[str, int]) -> None:
+    for name, reason in list(skipped.items())[:SHOWN]:
+        logger.warning("skipped %s: %s", folder / name, reason)
+    if len(skipped) > SHOWN:
+        logger.warning("skipped %d more files, which retrieval.json of the study names", len(skipped) - SHOWN)
+    if others:
+        counts = ", ".join(f"{count} {suffix}" for suffix, count in others.items())
+        logger.warning("not read, being of other kinds: %s", counts)
+
+
+def _nothing(folder: Path, skipped: dict[str, str]) -> str:
+    if not skipped:
+        return f"{folder} holds no file that ends with {', '.join((*formats.READERS, *RECORDS))}"
+    name, reason = next(iter(skipped.items()))
+    more = f"; {len(skipped) - 1} more could not be read" if len(skipped) > 1 else ""
+    return f"{folder / name}: {reason}{more}"

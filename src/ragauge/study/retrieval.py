@@ -1,0 +1,137 @@
+"""Retrieval over the corpus of a study: BM25, dense, both fused by reciprocal ranks, and reranking."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ragauge.io.progress import bar
+from ragauge.study.passages import Passage
+from ragauge.study.questions import Question
+
+DEPTH = 100  # ranks that are kept of a ranking, and that are fused; more where more passages are asked for
+FUSION = 60  # k of Cormack et al., SIGIR 2009: the score of a passage is the sum of 1 / (k + rank)
+BLOCK = 256  # passages encoded between two states of the bar
+
+Ranking = list[list[int]]  # (question, rank) passages, the best first
+
+
+@dataclass(frozen=True)
+class Retrieval:
+    """How passages are found."""
+
+    kind: str = "bm25"  # one of RETRIEVALS
+    encoder: str = "minilm"  # of dense retrieval: a name in the catalog, or a source
+
+    @property
+    def chosen(self) -> str:
+        """The name of the ranking that questions get their passages from."""
+        return self.kind
+
+
+def rankings(
+    retrieval: Retrieval, questions: Sequence[Question], passages: Sequence[Passage], count: int
+) -> dict[str, Ranking]:
+    """Every ranking that was made on the way to the chosen one, which is the last.
+
+    Args:
+        count: passages that each question needs.
+
+    Raises:
+        UserError: the encoder cannot be had.
+    """
+    depth = min(max(count, DEPTH), len(passages))
+    asked = [question.question for question in questions]
+    texts = [f"{passage.document} {passage.text}" for passage in passages]
+    made: dict[str, Ranking] = {}
+    if retrieval.kind in ("bm25", "fused"):
+        made["bm25"] = bm25(asked, texts, depth)
+    if retrieval.kind in ("dense", "fused"):
+        made["dense"] = dense(asked, texts, depth, retrieval.encoder)
+    if retrieval.kind == "fused":
+        made["fused"] = fused(list(made.values()), depth)
+    return made
+
+
+def bm25(questions: Sequence[str], texts: Sequence[str], depth: int) -> Ranking:
+    """The passages nearest by BM25 over the whole corpus; ties go to the earlier passage."""
+    import bm25s
+
+    index = bm25s.BM25(k1=1.5, b=0.75)
+    index.index(_words(texts), show_progress=False)
+    return [_best(index.get_scores(words), depth) for words in _words(questions)]
+
+
+def dense(questions: Sequence[str], texts: Sequence[str], depth: int, encoder: str) -> Ranking:
+    """The passages whose embeddings have the largest dot product with the question's: exact, over all of them."""
+    from ragauge.rankers.dense import load_encoder
+
+    model = load_encoder(encoder)
+    vectors = np.empty((len(texts), model.dim), dtype=np.float32)
+    with bar("encoding passages", "passage", len(texts)) as shown:
+        for start in range(0, len(texts), BLOCK):
+            block = texts[start : start + BLOCK]
+            vectors[start : start + len(block)] = model.encode(block)
+            shown.update(len(block))
+    return [_best(vectors @ query, depth) for query in model.encode(questions, query=True)]
+
+
+def fused(parts: Sequence[Ranking], depth: int) -> Ranking:
+    """Rankings of the same questions as one, by the sum of reciprocal ranks; ties go to the earlier passage."""
+    return [_fused([part[i] for part in parts])[:depth] for i in range(len(parts[0]))]
+
+
+def _fused(rankings: Sequence[Sequence[int]]) -> list[int]:
+    scores: dict[int, float] = {}
+    for ranking in rankings:
+        for rank, passage in enumerate(ranking, start=1):
+            scores[passage] = scores.get(passage, 0.0) + 1 / (FUSION + rank)
+    return sorted(scores, key=lambda passage: (-scores[passage], passage))
+
+
+def _best(scores: np.ndarray, depth: int) -> list[int]:
+    """The places of the largest scores, in their order."""
+    found: list[int] = np.argsort(-scores, kind="stable")[:depth].tolist()
+    return found
+
+
+def _words(texts: Sequence[str]) -> list[list[str]]:
+    import bm25s
+
+    words: list[list[str]] = bm25s.tokenize(list(texts), stopwords="en", return_ids=False, show_progress=False)
+    return words
+
+
+def report(
+    retrieval: Retrieval,
+    rankings: Mapping[str, Ranking],
+    questions: Sequence[Question],
+    gold: Sequence[Sequence[int]],
+    count: int,
+) -> dict[str, Any]:
+    """What each ranking found of what each question needs: what the item `study_retrieval` reads.
+
+    Args:
+        gold: (question, any) passages of the whole corpus that answer the question.
+        count: passages that a question gets.
+    """
+    found = [
+        {
+            "id": question.key,
+            "known_by": "answer" if question.gold is None else "document",
+            "gold": len(answering),
+            "ranks": {name: _ranks(ranking[i], set(answering)) for name, ranking in rankings.items()},
+        }
+        for i, (question, answering) in enumerate(zip(questions, gold, strict=True))
+    ]
+    depth = max((len(ranking) for ranking in next(iter(rankings.values()))), default=0)
+    how = {"chosen": retrieval.chosen, "encoder": retrieval.encoder, "fusion_k": FUSION, "top": count, "depth": depth}
+    return {"retrieval": how, "questions": found}
+
+
+def _ranks(ranking: Sequence[int], gold: set[int]) -> list[int]:
+    """The ranks, from 1, of the gold passages that were found."""
+    return [rank for rank, passage in enumerate(ranking, start=1) if passage in gold]
