@@ -16,9 +16,10 @@ from ragauge.cli import main
 from ragauge.errors import UserError
 from ragauge.experiment import schema
 from ragauge.io.files import write_file
-from ragauge.study import folder, passages, questions, writing
+from ragauge.study import folder, passages, questions, retrieval, writing
 from ragauge.study.passages import Passage
 from ragauge.study.questions import Question
+from ragauge.study.relevance import Gold
 from tiny_checkpoint import write_checkpoint
 
 
@@ -68,8 +69,9 @@ def test_a_mistake_in_questions_names_its_place(tmp_path: Path, rows: str, messa
 def test_what_is_written_is_read_as_a_data_set(tmp_path: Path) -> None:
     corpus = [Passage("a", "Tea is grown in Assam."), Passage("b", "Coffee grows in Kenya."), Passage("c", "Assam.")]
     asked = [Question("Where is tea grown?", ("Assam",), "a")]
-    found = list(writing.retrieved(asked, corpus, 3))
-    (tmp_path / "q.jsonl").write_bytes(writing.encoded(writing.records(asked, corpus, found)))
+    gold = [Gold(corpus, {title: title for title in "abc"}).of(question) for question in asked]
+    found = retrieval.bm25([question.question for question in asked], [p.text for p in corpus], 3)
+    (tmp_path / "q.jsonl").write_bytes(writing.encoded(writing.records(asked, corpus, found, gold)))
     [example] = datasets.load("study", data=tmp_path / "q.jsonl")
     assert example.documents[0].title == "a"
     assert example.gold == (0,)  # passage c holds the answer too, in a document that is not gold
@@ -89,15 +91,6 @@ def test_a_study_is_an_experiment_that_names_its_model(tmp_path: Path, source: s
     settings = writing.configuration(writing.label("our manuals"), source, data)
     config = schema.parse(settings, "config.yaml")
     assert (config.run, list(config.models)) == ("our-manuals", [label])
-
-
-def test_documents_of_a_folder_are_named_by_their_paths(tmp_path: Path) -> None:
-    (tmp_path / "guide").mkdir()
-    (tmp_path / "guide" / "start.md").write_text("# Start\n\nHere.", encoding="utf-8")
-    (tmp_path / "more.jsonl").write_text('{"title": "More", "text": "There."}\n', encoding="utf-8")
-    assert list(passages.read_documents(tmp_path)) == [("guide/start", "# Start\n\nHere."), ("More", "There.")]
-    with pytest.raises(UserError, match="is not a folder"):
-        next(passages.read_documents(tmp_path / "absent"))
 
 
 def study(out: Path, *options: str) -> str:

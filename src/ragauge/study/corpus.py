@@ -38,7 +38,7 @@ def build(found: Found, tokenizer: Any, tokens: int, overlap: int, *, drop: bool
     """
     cut = [
         passage
-        for document in bar("cutting documents", "document", iterable=found.documents)
+        for document in bar("cutting documents", "document", iterable=found.documents, delay=2)
         for passage in passages.cut(document.title, document.text, tokenizer, tokens, overlap)
     ]
     if not cut:

@@ -56,7 +56,7 @@ def read(folder: Path) -> Found:
     skipped: dict[str, str] = {}
     documents: list[Document] = []
     titles = _titles(folder, paths)
-    for path in bar("reading documents", "file", iterable=paths):
+    for path in bar("reading documents", "file", iterable=paths, delay=2):
         try:
             documents += _documents(path, titles[path])
         except formats.UnreadableError as error:

@@ -71,7 +71,7 @@ def dense(questions: Sequence[str], texts: Sequence[str], depth: int, encoder: s
 
     model = load_encoder(encoder)
     vectors = np.empty((len(texts), model.dim), dtype=np.float32)
-    with bar("encoding passages", "passage", len(texts)) as shown:
+    with bar("encoding passages", "passage", len(texts), delay=2) as shown:
         for start in range(0, len(texts), BLOCK):
             block = texts[start : start + BLOCK]
             vectors[start : start + len(block)] = model.encode(block)

@@ -1,0 +1,199 @@
+"""The documents of a study: formats, what cannot be read, passages, near-duplicates."""
+
+from __future__ import annotations
+
+import io
+import logging
+import sys
+from pathlib import Path
+
+import pytest
+
+from ragauge.errors import UserError
+from ragauge.retrieval.near_duplicates import originals
+from ragauge.study import corpus, documents, formats, passages
+from ragauge.study.documents import Document, Found
+from study_files import docx, paragraph, pdf, row
+from tiny_models import byte_tokenizer as tokenizer
+
+STUDY = "takes the packages of the extra study"
+PAGE = """<html><head><title>Not text</title><style>p {}</style></head><body><nav>Home</nav>
+<h1>Tea  plants</h1><p>Tea is <b>grown</b>
+in Assam.<p>Second<br>line<!-- a remark --><table><tr><th>Leaf</th><th>Price</th></tr>
+<tr><td><p>green</p></td><td>2</td></tr></table><script>track()</script><footer>imprint</footer></body></html>"""
+
+
+def test_a_page_is_read_as_it_is_shown() -> None:
+    pytest.importorskip("bs4", reason=STUDY)
+    assert formats.html(PAGE.encode()).split("\n\n") == [
+        "Tea plants",
+        "Tea is grown in Assam.",
+        "Second\nline",
+        "Leaf | Price",
+        "green | 2",
+    ]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1", "utf-16"])
+def test_a_page_is_decoded_as_it_declares_or_as_utf_8(encoding: str) -> None:
+    pytest.importorskip("bs4", reason=STUDY)
+    assert formats.html(f'<meta charset="{encoding}"><p>Café'.encode(encoding)) == "Café"
+
+
+def test_a_page_whose_tags_are_never_closed_is_read() -> None:
+    pytest.importorskip("bs4", reason=STUDY)
+    assert formats.html(b"<div><p>deep" * 5000).count("deep") == 5000
+
+
+def test_lines_of_a_pdf_become_paragraphs_and_hyphenated_words_whole() -> None:
+    pytest.importorskip("pypdf", reason=STUDY)
+    read = formats.pdf(pdf(["Tea is grown in As-", "sam and in Darjeeling-", "Himalaya."], ["Page two."]))
+    assert read == "Tea is grown in Assam and in Darjeeling- Himalaya.\n\nPage two."
+
+
+def test_a_word_document_is_read_with_its_tables() -> None:
+    pytest.importorskip("mammoth", reason=STUDY)
+    table = f"<w:tbl>{row('Leaf', 'Price')}{row('green', '2')}</w:tbl>"
+    control = f"<w:sdt><w:sdtContent>{paragraph('In a form.')}</w:sdtContent></w:sdt>"
+    read = formats.docx(docx(paragraph("Tea & more."), table, control))
+    assert read.split("\n\n") == ["Tea & more.", "Leaf | Price", "green | 2", "In a form."]
+
+
+def encrypted(password: str) -> bytes:
+    from pypdf import PdfReader, PdfWriter
+
+    writer = PdfWriter(clone_from=PdfReader(io.BytesIO(pdf(["Secret tea."]))))
+    writer.encrypt(password, "owner", algorithm="RC4-128")
+    made = io.BytesIO()
+    writer.write(made)
+    return made.getvalue()
+
+
+def test_a_pdf_that_only_restricts_printing_is_read() -> None:
+    pytest.importorskip("pypdf", reason=STUDY)
+    assert formats.pdf(encrypted("")) == "Secret tea."
+
+
+LAUGHS = "<!DOCTYPE x [<!ENTITY a0 'lol'>" + "".join(f"<!ENTITY a{i} '{f'&a{i - 1};' * 10}'>" for i in range(1, 10))
+
+
+def unreadable() -> dict[str, tuple[bytes, str]]:
+    whole = pdf(["Tea is grown in Assam."] * 40)
+    return {
+        "empty.pdf": (b"", "empty"),
+        "blank.txt": (b" \n", "empty"),
+        "locked.pdf": (encrypted("secret"), "encrypted; save it without a password"),
+        "scan.pdf": (pdf([], []), "no text on any of its 2 pages: a scan needs text recognition"),
+        "cut.pdf": (whole[:120], "not a PDF, or damaged"),
+        "named.pdf": (b"<html>no PDF", "not a PDF, or damaged"),
+        "script.html": (b"<script>draw()</script>", "holds no text"),
+        "latin.txt": ("Café".encode("latin-1"), "not UTF-8 text (byte 3)"),
+        "cut.docx": (docx(paragraph("Tea."))[:200], "not a Word document, or damaged"),
+        "locked.docx": (b"\xd0\xcf\x11\xe0 and so on", "encrypted, or in the format of Word before 2007"),
+        "bomb.docx": (docx(paragraph("a" * (40 << 20))), "unpacks to 40 MB of text; read are up to 32 MB"),
+        "laughs.docx": (docx(paragraph("x").replace(">x<", ">&a9;<"), declared=f"{LAUGHS}]>"), "not a Word document"),
+    }
+
+
+def test_files_that_cannot_be_read_are_skipped_and_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for library in ("bs4", "mammoth", "pypdf"):
+        pytest.importorskip(library, reason=STUDY)
+    cases = unreadable()
+    for name, (content, _) in cases.items():
+        (tmp_path / name).write_bytes(content)
+    (tmp_path / "tea.md").write_text("Tea.", encoding="utf-8")
+    with caplog.at_level(logging.WARNING, "ragauge"):
+        found = documents.read(tmp_path)
+    assert found.documents == (Document("tea", "Tea."),)
+    assert found.skipped.keys() == cases.keys()
+    for name, (_, reason) in cases.items():
+        assert reason in found.skipped[name], name
+        assert "\n" not in found.skipped[name]
+    assert caplog.messages[0] == f"skipped {tmp_path / 'blank.txt'}: empty"
+    assert caplog.messages[-1] == "skipped 2 more files, which retrieval.json of the study names"
+
+
+def test_a_huge_file_is_not_opened(tmp_path: Path) -> None:
+    with (tmp_path / "huge.txt").open("wb") as file:
+        file.truncate(formats.LARGEST_BYTES + 1)  # sparse
+    with pytest.raises(UserError, match=r"huge\.txt: 100 MB; files are read up to 100 MB"):
+        documents.read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "message"),
+    [
+        ("a.pdf", "pypdf", "PDF documents are read with pypdf, which is not installed: pip install 'ragauge[study]'"),
+        ("a.html", "bs4", "beautifulsoup4, which is not installed"),
+        ("a.docx", "mammoth", "DOCX documents are read with mammoth"),
+    ],
+)
+def test_a_library_that_is_not_installed_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, module: str, message: str
+) -> None:
+    (tmp_path / name).write_bytes(b"content")
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(UserError) as raised:
+        documents.read(tmp_path)
+    assert message in str(raised.value)
+
+
+def test_documents_are_named_by_their_paths_and_by_suffix_where_two_share_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "guide").mkdir()
+    (tmp_path / ".git").mkdir()
+    for name in ("guide/start.md", "guide/start.txt", "other.TXT", ".git/HEAD.txt", "~$other.md", "table.xlsx"):
+        (tmp_path / name).write_text("Here.", encoding="utf-8")
+    (tmp_path / "more.jsonl").write_text('{"title": "More", "text": "There."}\n', encoding="utf-8")
+    found = documents.read(tmp_path)
+    assert [d.title for d in found.documents] == ["guide/start.md", "guide/start.txt", "More", "other"]
+    assert found.others == {".xlsx": 1}
+    assert caplog.messages == ["not read, being of other kinds: 1 .xlsx"]
+
+
+def test_a_folder_without_documents_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="is not a folder"):
+        documents.read(tmp_path / "absent")
+    with pytest.raises(UserError, match=r"holds no file that ends with \.md, .*\.pdf, \.docx, \.jsonl"):
+        documents.read(tmp_path)
+
+
+@pytest.mark.parametrize("tokens", [1, 5, 16])
+def test_no_passage_is_longer_than_its_tokens(tokens: int) -> None:
+    read = tokenizer()
+    text = "One two. " + "word " * 60 + "end. " + "x" * 40 + ". Short again."
+    made = list(passages.cut("t", text, read, tokens, 0))
+    counts = [len(read(passage.text, add_special_tokens=False)["input_ids"]) for passage in made]
+    assert max(counts) <= tokens
+    assert "".join("".join(p.text for p in made).split()) == "".join(text.split())
+
+
+def test_a_long_sentence_is_cut_between_words() -> None:
+    made = list(passages.cut("t", "word " * 60, tokenizer(), 16, 0))
+    assert len(made) > 1
+    assert {word for passage in made for word in passage.text.split()} == {"word"}
+
+
+LONG = " ".join(f"word{i}" for i in range(200))
+
+
+def test_originals_are_the_first_of_their_kind() -> None:
+    other = " ".join(f"other{i}" for i in range(200))
+    assert originals([LONG, other, LONG + " end", other, "short", "Short"]).tolist() == [0, 1, 0, 1, 4, 4]
+    assert originals([]).tolist() == []
+
+
+def test_near_duplicates_are_marked_or_dropped() -> None:
+    found = Found((Document("first", f"{LONG}."), Document("copy", f"{LONG}!"), Document("third", "Tea.")))
+    marked = corpus.build(found, tokenizer(), 4096, 0)
+    assert [(p.document, p.near_duplicate) for p in marked.passages] == [
+        ("first", False),
+        ("copy", True),
+        ("third", False),
+    ]
+    assert marked.titles == {"first": "first", "copy": "first", "third": "third"}
+    assert corpus.described(marked) == "3 documents, 3 passages; near-duplicates among them: 1 and 1 (marked)"
+    dropped = corpus.build(found, tokenizer(), 4096, 0, drop=True)
+    assert [p.document for p in dropped.passages] == ["first", "third"]
+    assert dropped.counts["dropped_passages"] == 1
