@@ -4,7 +4,7 @@ Shows, for the ranking that gave questions their passages and for those that it 
 question's gold passages that are among the first k), success (whether any is), the mean reciprocal rank and nDCG of the
 first ten, each the mean over the questions with its bootstrap interval, and the difference of the other rankings' nDCG
 from the chosen one's, paired by question. Gold are the passages that hold an answer, of the gold document where the
-question names it. The first lines say what the corpus holds: documents, passages, near-duplicates, files left out.
+question names it.
 
 Does not show: questions that no passage of the corpus answers; nor whether a passage that holds the answer's words
 really answers the question, which without a gold document is taken for granted.
@@ -16,7 +16,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ragauge.rendering import panels, style
-from ragauge.rendering.style import Axes, Figure
+from ragauge.rendering.footer import sentence
+from ragauge.rendering.style import Axes, Figure, counted
 from ragauge.results import ranks
 from ragauge.results.cells import Cell, Measure, Table, frame, join, mean
 from ragauge.results.reads import Reads
@@ -27,6 +28,7 @@ KEYS = ("dataset", "retriever", "k")
 DEPTHS = (1, 2, 5, 10, 20, 50, 100)
 FIRST = 10  # ranks that MRR and nDCG count, as BEIR and MS MARCO do
 CURVES = {"recall": "recall@k", "success": "success@k"}
+BESIDE = 1.05  # by which the points of one ranking stand beside those of another
 NAMES = {"bm25": "BM25", "dense": "dense", "fused": "fused", "reranked": "reranked"}
 
 MEASURES = {"recall": ranks.recall, "success": ranks.success, "mrr": ranks.reciprocal_rank, "ndcg": ranks.ndcg}
@@ -37,7 +39,7 @@ Question = Mapping[str, Any]
 
 
 def table(runs: Runs) -> Table:
-    """One line for each fact of the corpus, then for each (ranking, quantity, k)."""
+    """One line for each (study, ranking, quantity, k)."""
     return frame(KEYS, (cell for found in runs.retrievals for cell in _study(runs, found)))
 
 
@@ -58,13 +60,26 @@ def draw(table: Table) -> Figure:
         return figure
 
 
+def footer(runs: Runs, table: Table) -> str:
+    """What was searched, and what of the documents was not read."""
+    return " ".join(sentence(*_searched(found)) for found in runs.retrievals) or "Nothing measured yet."
+
+
+def _searched(found: Mapping[str, Any]) -> Iterator[str]:
+    corpus, how = found["corpus"], found["retrieval"]
+    repeated = [corpus[f"near_duplicate_{unit}"] for unit in ("documents", "passages")]
+    dropped = ", left out of the search" if corpus["dropped_passages"] else ""
+    yield f"Measured on {found['dataset']}: {counted(len(found['questions']), 'question')}"
+    yield f"{counted(corpus['documents'], 'document')} ({repeated[0]:,} near-duplicates of others)"
+    yield f"{counted(corpus['passages'], 'passage')} ({repeated[1]:,} near-duplicates{dropped})"
+    yield f"{counted(len(found['skipped']), 'file')} skipped" if found["skipped"] else ""
+    yield f"encoder: {how['encoder']}" if "dense" in found["questions"][0]["ranks"] else ""
+    yield "intervals: bootstrap 95%"
+
+
 def _study(runs: Runs, found: Mapping[str, Any]) -> Iterator[Cell]:
     """The cells of one retrieval.json."""
     keys, how = {"dataset": found["dataset"]}, found["retrieval"]
-    corpus = {**found["corpus"], "skipped_files": len(found["skipped"])}
-    yield from (
-        Cell(keys, name, Measure(float(count), n=found["corpus"]["documents"])) for name, count in corpus.items()
-    )
     questions = [question for question in found["questions"] if question["gold"]]
     note = _basis(found["questions"], questions)
     for name in sorted(found["questions"][0]["ranks"], key=lambda name: name != how["chosen"]):
@@ -101,18 +116,21 @@ def _basis(asked: Sequence[Question], kept: Sequence[Question]) -> str:
     stated = sum(question["known_by"] == "document" for question in kept)
     without = len(asked) - len(kept)
     return join(
-        f"gold document stated for {stated} of {len(kept)} questions, else passages that hold an answer",
-        f"{without} of {len(asked)} questions are not counted: no passage answers them" if without else "",
+        f"gold document stated for {stated} of {len(kept)}" if stated else "gold are all passages that hold an answer",
+        f"{without} of {counted(len(asked), 'question')} not counted: no passage answers them" if without else "",
     )
 
 
 def _panel(ax: Axes, part: Table, looks: Mapping[str, tuple[str, str, str]]) -> None:
-    ax.grid(axis="both")
-    for name, line in part.groupby("retriever", sort=False):
-        _, colour, marker = looks[str(name)]
-        ax.plot(line["k"], line["measured"], color=colour, marker=marker, ms=style.marker_size(marker), mew=0)
-        for dot in line.to_dict("records"):
-            panels.interval(ax, dot["k"], dot["measured"], dot["low"], dot["high"], colour, vertical=True)
-    panels.log_axis(ax, [*part["k"]])
+    ax.grid(axis="y")
+    for place, (name, (_, colour, marker)) in enumerate(looks.items()):
+        line = part[part["retriever"] == name]
+        at = [k * BESIDE**place for k in line["k"]]
+        ax.plot(at, line["measured"], color=colour, marker=marker, ms=style.marker_size(marker), mew=0)
+        for k, dot in zip(at, line.to_dict("records"), strict=True):
+            panels.interval(ax, k, dot["measured"], dot["low"], dot["high"], colour, vertical=True)
+    ax.set_xscale("log")
+    ax.set_xticks(sorted(set(part["k"])), [str(k) for k in sorted(set(part["k"]))])
+    ax.minorticks_off()
     ax.set_ylim(0, 1.02)
     ax.set_xlabel("passages (k)")

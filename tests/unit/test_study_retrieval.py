@@ -1,0 +1,163 @@
+"""A study's retrieval: rankings, gold passages, measures, and the item that shows them."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from ragauge.cli import main
+from ragauge.errors import UserError
+from ragauge.experiment import schema
+from ragauge.experiment.plan import Plan
+from ragauge.items import study_retrieval
+from ragauge.rankers.dense import Encoder
+from ragauge.results import ranks
+from ragauge.results.runs import Runs
+from ragauge.study import retrieval
+from ragauge.study.passages import Passage
+from ragauge.study.questions import Question
+from ragauge.study.relevance import Gold
+from ragauge.study.retrieval import Retrieval
+from tiny_checkpoint import write_checkpoint
+from tiny_models import encoder
+
+TEXTS = ["Tea is grown in Assam.", "Coffee grows in Kenya.", "Assam is a state.", "Nothing of that kind."]
+PASSAGES = [Passage(title, text) for title, text in zip("abcd", TEXTS, strict=True)]
+SAME = {title: title for title in "abcd"}
+ASKED = [Question("Where is tea grown?", ("Assam",)), Question("Where does coffee grow?", ("Kenya",), "b")]
+
+
+def test_the_sum_of_reciprocal_ranks_fuses_rankings() -> None:
+    [made] = retrieval.fused([[[0, 1, 2]], [[2, 3, 0]]], depth=3)
+    scores = {0: 1 / 61 + 1 / 63, 1: 1 / 62, 2: 1 / 63 + 1 / 61, 3: 1 / 62}
+    assert made == sorted(scores, key=lambda p: (-scores[p], p))[:3] == [0, 2, 1]
+
+
+def test_dense_retrieval_is_the_encoders_dot_products(tmp_path: Path) -> None:
+    folder = encoder(tmp_path / "encoder")
+    made = retrieval.dense(["Where is tea?"], TEXTS, 4, str(folder))
+    model = Encoder(folder)
+    expected = np.argsort(-(model.encode(TEXTS) @ model.encode(["Where is tea?"], query=True)[0]), kind="stable")
+    assert made == [expected.tolist()]
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"), [("bm25", ["bm25"]), ("dense", ["dense"]), ("fused", ["bm25", "dense", "fused"])]
+)
+def test_every_ranking_on_the_way_is_kept(tmp_path: Path, kind: str, expected: list[str]) -> None:
+    how = Retrieval(kind, str(encoder(tmp_path / "encoder")))
+    made = retrieval.rankings(how, ASKED, PASSAGES, 2)
+    assert list(made) == expected
+    assert how.chosen == expected[-1]
+    assert all(sorted(order) == [0, 1, 2, 3] for ranking in made.values() for order in ranking)
+
+
+def test_gold_are_passages_that_hold_an_answer_in_the_gold_document() -> None:
+    gold = Gold(PASSAGES, SAME)
+    assert gold.of(Question("?", ("assam!",))) == [0, 2]
+    assert gold.of(Question("?", ("Assam",), "c")) == [2]
+    assert gold.of(Question("?", ("in other words",), "c")) == [2]  # the document is trusted
+    assert gold.of(Question("?", ("in other words",))) == []
+    assert gold.of(Question("?", ("the",))) == []  # nothing is left of it
+    with pytest.raises(UserError, match="gold 'z' is no document of the corpus"):
+        gold.of(Question("?", ("Assam",), "z"))
+
+
+def test_a_document_that_repeats_the_gold_one_is_gold_too() -> None:
+    assert Gold(PASSAGES, {**SAME, "c": "a"}).of(Question("?", ("Assam",), "c")) == [0, 2]
+    assert Gold(PASSAGES[:2], {**SAME, "c": "a"}).of(Question("?", ("Assam",), "c")) == [0]  # c was dropped
+
+
+def test_measures_are_those_of_the_books() -> None:
+    found, gold = [2, 5], 3
+    assert ranks.recall(found, gold, 1) == 0
+    assert ranks.recall(found, gold, 5) == pytest.approx(2 / 3)
+    assert [ranks.success(found, gold, k) for k in (1, 2)] == [0.0, 1.0]
+    assert [ranks.reciprocal_rank(found, gold, k) for k in (1, 2)] == [0.0, 0.5]
+    assert ranks.reciprocal_rank([], gold, 5) == 0
+    ideal = 1 + 1 / math.log2(3) + 1 / 2
+    assert ranks.ndcg(found, gold, 5) == pytest.approx((1 / math.log2(3) + 1 / math.log2(6)) / ideal)
+    assert ranks.ndcg([1, 2], 2, 10) == 1
+
+
+def found(**changes: Any) -> dict[str, Any]:
+    """A retrieval.json of two questions with gold, of which BM25 finds one, and one without."""
+    asked = [
+        {"id": "1", "known_by": "document", "gold": 1, "ranks": {"bm25": [1], "dense": [2], "fused": [1]}},
+        {"id": "2", "known_by": "answer", "gold": 2, "ranks": {"bm25": [], "dense": [1, 3], "fused": [1, 4]}},
+        {"id": "3", "known_by": "answer", "gold": 0, "ranks": {"bm25": [], "dense": [], "fused": []}},
+    ]
+    how = {"chosen": "fused", "encoder": "minilm", "top": 3, "depth": 20}
+    counts = {"documents": 9, "passages": 30, "near_duplicate_documents": 1, "near_duplicate_passages": 4}
+    counts["dropped_passages"] = 4
+    return {"corpus": counts, "skipped": {"a.pdf": "empty"}, "retrieval": how, "questions": asked, **changes}
+
+
+def runs(folder: Path, content: dict[str, Any]) -> Runs:
+    data = folder / "questions.jsonl"
+    data.touch()
+    (folder / "retrieval.json").write_text(json.dumps(content), encoding="utf-8")
+    settings = {
+        "run": "t",
+        "models": {"m": {"source": "smollm2-135m-instruct"}},
+        "datasets": {"q": {"dataset": "study", "data": str(data)}},
+        "methods": {"naive": {}},
+        "items": ["study_retrieval"],
+    }
+    return Runs(folder / "results", schema.parse(settings, "t.yaml"))
+
+
+def test_the_item_has_every_ranking_with_intervals(tmp_path: Path) -> None:
+    made = runs(tmp_path, found())
+    table = study_retrieval.table(made)
+    lines = {(r["retriever"], r["quantity"], r["k"]): r for r in table.to_dict("records")}
+    assert lines["bm25", "success", 1]["measured"] == 0.5
+    assert lines["fused", "recall", 3]["measured"] == 0.75
+    assert lines["fused", "mrr", 10]["measured"] == 1
+    cell = lines["dense", "mrr", 10]
+    assert (cell["measured"], cell["low"], cell["high"], cell["n"]) == (0.75, 0.5, 1.0, 2)
+    expected = "gold document stated for 1 of 2; 1 of 3 questions not counted: no passage answers them"
+    assert cell["note"] == expected
+    assert lines["fused", "mrr", 10]["note"].startswith("gave the questions their passages")
+    assert lines["bm25", "ndcg_difference", 10]["note"] == "less fused"
+    assert max(k for _, quantity, k in lines if quantity == "recall") == 20
+    assert len(study_retrieval.draw(table).axes) == 2
+    assert study_retrieval.footer(made, table) == (
+        "Measured on q: 3 questions; 9 documents (1 near-duplicates of others); 30 passages (4 near-duplicates, left "
+        "out of the search); 1 file skipped; encoder: minilm; intervals: bootstrap 95%."
+    )
+
+
+def test_without_gold_the_item_says_so(tmp_path: Path) -> None:
+    table = study_retrieval.table(runs(tmp_path, found(questions=found()["questions"][2:])))
+    assert set(table[table["retriever"] != ""]["status"]) == {"could_not_run"}
+    [text] = study_retrieval.draw(table).axes[0].texts
+    assert "no passage of the corpus" in " ".join(text.get_text().split())
+
+
+def test_the_item_is_rendered_from_the_studys_file(tmp_path: Path) -> None:
+    config = runs(tmp_path, found()).config
+    assert config is not None
+    assert Plan(config, 1).items.inputs("study_retrieval") == {"retrieval": [str(tmp_path / "retrieval.json")]}
+
+
+@pytest.mark.parametrize(("answer", "items"), [("Assam", ["frontier", "study_retrieval"]), ("Ceylon", ["frontier"])])
+def test_a_study_retrieves_as_it_is_told(tmp_path: Path, answer: str, items: list[str]) -> None:
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "tea.md").write_text("Tea is grown in Assam. Coffee is not.", encoding="utf-8")
+    (tmp_path / "texts" / "bad.txt").write_bytes(b"\xff\xfe\xff")
+    (tmp_path / "q.csv").write_text(f"question,answers\nWhere is tea grown?,{answer}\n", encoding="utf-8")
+    command = ["study", "--documents", str(tmp_path / "texts"), "--questions", str(tmp_path / "q.csv"), "--no-run"]
+    command += ["--model", str(write_checkpoint(tmp_path / "model")), "--out", str(tmp_path / "out")]
+    assert main([*command, "--retrieval", "fused", "--encoder", str(encoder(tmp_path / "encoder"))]) == 0
+    made = json.loads((tmp_path / "out" / "retrieval.json").read_text(encoding="utf-8"))
+    assert made["skipped"] == {"bad.txt": "not UTF-8 text (byte 0)"}
+    assert made["retrieval"]["chosen"] == "fused"
+    assert made["questions"][0]["gold"] == (answer == "Assam")
+    assert yaml.safe_load((tmp_path / "out" / "config.yaml").read_text(encoding="utf-8"))["items"] == items
