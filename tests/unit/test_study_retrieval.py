@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 import yaml
 
 from ragauge.cli import main
@@ -16,6 +17,7 @@ from ragauge.errors import UserError
 from ragauge.experiment import schema
 from ragauge.experiment.plan import Plan
 from ragauge.items import study_retrieval
+from ragauge.rankers.cross_encoder import CrossEncoder
 from ragauge.rankers.dense import Encoder
 from ragauge.results import ranks
 from ragauge.results.runs import Runs
@@ -25,7 +27,7 @@ from ragauge.study.questions import Question
 from ragauge.study.relevance import Gold
 from ragauge.study.retrieval import Retrieval
 from tiny_checkpoint import write_checkpoint
-from tiny_models import encoder
+from tiny_models import VOCAB, byte_tokenizer, encoder
 
 TEXTS = ["Tea is grown in Assam.", "Coffee grows in Kenya.", "Assam is a state.", "Nothing of that kind."]
 PASSAGES = [Passage(title, text) for title, text in zip("abcd", TEXTS, strict=True)]
@@ -45,6 +47,37 @@ def test_dense_retrieval_is_the_encoders_dot_products(tmp_path: Path) -> None:
     model = Encoder(folder)
     expected = np.argsort(-(model.encode(TEXTS) @ model.encode(["Where is tea?"], query=True)[0]), kind="stable")
     assert made == [expected.tolist()]
+
+
+def cross_encoder(folder: Path, classes: int = 1) -> str:
+    """A random classifier of pairs of byte strings, as a folder in the hub's layout."""
+    from transformers import BertConfig, BertForSequenceClassification
+
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+    config = BertConfig(vocab_size=VOCAB, num_labels=classes, max_position_embeddings=64, **sizes)
+    BertForSequenceClassification(config).save_pretrained(folder)
+    byte_tokenizer(chat=False).save_pretrained(folder)
+    return str(folder)
+
+
+def test_a_cross_encoder_orders_the_first_passages_again(tmp_path: Path) -> None:
+    source = cross_encoder(tmp_path / "cross")
+    [order] = retrieval.reranked(["Where is tea?"], TEXTS, [[3, 2, 1, 0]], 3, source)
+    model = CrossEncoder(Path(source))
+    alone = [float(model.scores("Where is tea?", [text])[0]) for text in TEXTS]  # without padding
+    assert order == [*sorted([3, 2, 1], key=lambda i: -alone[i]), 0]
+    np.testing.assert_allclose(model.scores("Where is tea?", TEXTS), alone, rtol=1e-5)
+    made = retrieval.rankings(Retrieval("bm25", reranker=source), ASKED, PASSAGES, 2)
+    assert list(made) == ["bm25", "reranked"]
+    assert model.scores("?", ["long " * 100]).shape == (1,)  # cut
+
+
+def test_what_is_no_cross_encoder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="scores 2 classes, not one"):
+        CrossEncoder(Path(cross_encoder(tmp_path / "two", classes=2)))
+    with pytest.raises(UserError, match="the checkpoint has no tensor '(bert|classifier)"):
+        CrossEncoder(encoder(tmp_path / "encoder"))
 
 
 @pytest.mark.parametrize(
@@ -93,7 +126,7 @@ def found(**changes: Any) -> dict[str, Any]:
         {"id": "2", "known_by": "answer", "gold": 2, "ranks": {"bm25": [], "dense": [1, 3], "fused": [1, 4]}},
         {"id": "3", "known_by": "answer", "gold": 0, "ranks": {"bm25": [], "dense": [], "fused": []}},
     ]
-    how = {"chosen": "fused", "encoder": "minilm", "top": 3, "depth": 20}
+    how = {"chosen": "fused", "encoder": "minilm", "reranker": None, "top": 3, "depth": 20}
     counts = {"documents": 9, "passages": 30, "near_duplicate_documents": 1, "near_duplicate_passages": 4}
     counts["dropped_passages"] = 4
     return {"corpus": counts, "skipped": {"a.pdf": "empty"}, "retrieval": how, "questions": asked, **changes}

@@ -74,6 +74,7 @@ def _searched(found: Mapping[str, Any]) -> Iterator[str]:
     yield f"{counted(corpus['passages'], 'passage')} ({repeated[1]:,} near-duplicates{dropped})"
     yield f"{counted(len(found['skipped']), 'file')} skipped" if found["skipped"] else ""
     yield f"encoder: {how['encoder']}" if "dense" in found["questions"][0]["ranks"] else ""
+    yield f"reranker: {how['reranker']}" if how["reranker"] else ""
     yield "intervals: bootstrap 95%"
 
 

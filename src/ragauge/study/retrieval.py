@@ -14,6 +14,7 @@ from ragauge.study.questions import Question
 
 DEPTH = 100  # ranks that are kept of a ranking, and that are fused; more where more passages are asked for
 FUSION = 60  # k of Cormack et al., SIGIR 2009: the score of a passage is the sum of 1 / (k + rank)
+RERANKED = 50  # first passages of a ranking that a cross-encoder reads; more where more passages are asked for
 BLOCK = 256  # passages encoded between two states of the bar
 
 Ranking = list[list[int]]  # (question, rank) passages, the best first
@@ -25,11 +26,12 @@ class Retrieval:
 
     kind: str = "bm25"  # one of RETRIEVALS
     encoder: str = "minilm"  # of dense retrieval: a name in the catalog, or a source
+    reranker: str | None = None  # a cross-encoder that reads the first passages again: a source
 
     @property
     def chosen(self) -> str:
         """The name of the ranking that questions get their passages from."""
-        return self.kind
+        return "reranked" if self.reranker else self.kind
 
 
 def rankings(
@@ -41,7 +43,7 @@ def rankings(
         count: passages that each question needs.
 
     Raises:
-        UserError: the encoder cannot be had.
+        UserError: the encoder or the cross-encoder cannot be had.
     """
     depth = min(max(count, DEPTH), len(passages))
     asked = [question.question for question in questions]
@@ -53,6 +55,8 @@ def rankings(
         made["dense"] = dense(asked, texts, depth, retrieval.encoder)
     if retrieval.kind == "fused":
         made["fused"] = fused(list(made.values()), depth)
+    if retrieval.reranker:
+        made["reranked"] = reranked(asked, texts, made[retrieval.kind], max(count, RERANKED), retrieval.reranker)
     return made
 
 
@@ -82,6 +86,19 @@ def dense(questions: Sequence[str], texts: Sequence[str], depth: int, encoder: s
 def fused(parts: Sequence[Ranking], depth: int) -> Ranking:
     """Rankings of the same questions as one, by the sum of reciprocal ranks; ties go to the earlier passage."""
     return [_fused([part[i] for part in parts])[:depth] for i in range(len(parts[0]))]
+
+
+def reranked(questions: Sequence[str], texts: Sequence[str], ranking: Ranking, count: int, model: str) -> Ranking:
+    """Rankings whose first `count` passages a cross-encoder has put in another order."""
+    from ragauge.rankers import cross_encoder
+
+    made = []
+    pairs = zip(questions, ranking, strict=True)
+    for question, order in bar("reranking", "question", len(questions), iterable=pairs, delay=2):
+        first = order[:count]
+        scores = cross_encoder.rank(question, [texts[i] for i in first], model=model)
+        made.append([first[i] for i in _best(scores, count)] + order[count:])
+    return made
 
 
 def _fused(rankings: Sequence[Sequence[int]]) -> list[int]:
@@ -128,7 +145,8 @@ def report(
         for i, (question, answering) in enumerate(zip(questions, gold, strict=True))
     ]
     depth = max((len(ranking) for ranking in next(iter(rankings.values()))), default=0)
-    how = {"chosen": retrieval.chosen, "encoder": retrieval.encoder, "fusion_k": FUSION, "top": count, "depth": depth}
+    models = {"encoder": retrieval.encoder, "reranker": retrieval.reranker}
+    how = {"chosen": retrieval.chosen, **models, "fusion_k": FUSION, "top": count, "depth": depth}
     return {"retrieval": how, "questions": found}
 
 

@@ -40,6 +40,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--retrieval", choices=study.RETRIEVALS, default="bm25", help="fused: both, by reciprocal ranks (bm25)"
     )
     parser.add_argument("--encoder", default="minilm", help="of dense retrieval: a name or a source (minilm)")
+    parser.add_argument(
+        "--reranker", metavar="SOURCE", help="a cross-encoder for the first passages, such as hf:org/name"
+    )
     parser.add_argument("--drop-near-duplicates", action="store_true", help="of passages; else they are marked")
     parser.add_argument("--no-run", action="store_true", help="write the study without running it")
 
@@ -73,7 +76,10 @@ def _write(args: argparse.Namespace, name: str) -> None:
     from ragauge.study.relevance import Gold
 
     check_source(args.model, "--model")
-    how = retrieval.Retrieval(args.retrieval, args.encoder)
+    check_source(args.encoder, "--encoder", "encoder")
+    if args.reranker:
+        check_source(args.reranker, "--reranker", "cross-encoder")
+    how = retrieval.Retrieval(args.retrieval, args.encoder, args.reranker)
     asked = questions.read_questions(args.questions)
     found = documents.read(args.documents)
     tokenizer = load_tokenizer(assets.resolve(args.model))
