@@ -76,7 +76,7 @@ def test_a_cross_encoder_orders_the_first_passages_again(tmp_path: Path) -> None
 def test_what_is_no_cross_encoder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="scores 2 classes, not one"):
         CrossEncoder(Path(cross_encoder(tmp_path / "two", classes=2)))
-    with pytest.raises(UserError, match="the checkpoint has no tensor '(bert|classifier)"):
+    with pytest.raises(UserError, match=r"the checkpoint has no tensor '(bert|classifier)"):
         CrossEncoder(encoder(tmp_path / "encoder"))
 
 
