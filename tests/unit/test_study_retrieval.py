@@ -21,7 +21,9 @@ from ragauge.rankers.cross_encoder import CrossEncoder
 from ragauge.rankers.dense import Encoder
 from ragauge.results import ranks
 from ragauge.results.runs import Runs
-from ragauge.study import retrieval
+from ragauge.retrieval.embed import normalised
+from ragauge.study import indexed, retrieval
+from ragauge.study.indexed import Place
 from ragauge.study.passages import Passage
 from ragauge.study.questions import Question
 from ragauge.study.relevance import Gold
@@ -33,6 +35,7 @@ TEXTS = ["Tea is grown in Assam.", "Coffee grows in Kenya.", "Assam is a state."
 PASSAGES = [Passage(title, text) for title, text in zip("abcd", TEXTS, strict=True)]
 SAME = {title: title for title in "abcd"}
 ASKED = [Question("Where is tea grown?", ("Assam",)), Question("Where does coffee grow?", ("Kenya",), "b")]
+NOWHERE = Place(Path("absent"), "none")  # few passages need no database
 
 
 def test_the_sum_of_reciprocal_ranks_fuses_rankings() -> None:
@@ -43,7 +46,7 @@ def test_the_sum_of_reciprocal_ranks_fuses_rankings() -> None:
 
 def test_dense_retrieval_is_the_encoders_dot_products(tmp_path: Path) -> None:
     folder = encoder(tmp_path / "encoder")
-    made = retrieval.dense(["Where is tea?"], TEXTS, 4, str(folder))
+    made = retrieval.dense(["Where is tea?"], TEXTS, 4, str(folder), NOWHERE)
     model = Encoder(folder)
     expected = np.argsort(-(model.encode(TEXTS) @ model.encode(["Where is tea?"], query=True)[0]), kind="stable")
     assert made == [expected.tolist()]
@@ -68,7 +71,7 @@ def test_a_cross_encoder_orders_the_first_passages_again(tmp_path: Path) -> None
     alone = [float(model.scores("Where is tea?", [text])[0]) for text in TEXTS]  # without padding
     assert order == [*sorted([3, 2, 1], key=lambda i: -alone[i]), 0]
     np.testing.assert_allclose(model.scores("Where is tea?", TEXTS), alone, rtol=1e-5)
-    made = retrieval.rankings(Retrieval("bm25", reranker=source), ASKED, PASSAGES, 2)
+    made = retrieval.rankings(Retrieval("bm25", reranker=source), ASKED, PASSAGES, 2, NOWHERE)
     assert list(made) == ["bm25", "reranked"]
     assert model.scores("?", ["long " * 100]).shape == (1,)  # cut
 
@@ -80,12 +83,34 @@ def test_what_is_no_cross_encoder_is_refused(tmp_path: Path) -> None:
         CrossEncoder(encoder(tmp_path / "encoder"))
 
 
+def test_many_passages_are_found_by_an_index_that_is_built_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw = np.random.default_rng(0)
+    texts = [" ".join(str(number) for number in draw.integers(0, 10_000, 12)) for _ in range(60)]
+    texts[7] = "long " * 60  # of several chunks
+    source, asked = str(encoder(tmp_path / "encoder")), ["Which numbers?", "long long"]
+    model = Encoder(Path(source))
+    cosines = normalised(model.encode(asked, query=True)) @ normalised(model.encode(texts)).T
+    place = Place(tmp_path / "out[1]" / "database", str(write_checkpoint(tmp_path / "model")))
+    monkeypatch.setattr(retrieval, "EXACT", 10)
+    monkeypatch.setattr(indexed, "SHARD", 25)
+    found = retrieval.dense(asked, texts, 10, source, place)
+    assert all(len(set(row)) == 10 for row in found)
+    for row, near in zip(found, cosines, strict=True):  # but for the rounding of what is kept
+        np.testing.assert_allclose(np.sort(near[row]), np.sort(near)[-10:], atol=1e-3)
+    monkeypatch.setattr(Encoder, "encode", lambda self, texts, query=False: np.zeros((len(texts), self.dim), "f4"))
+    assert retrieval.dense(asked, texts, 10, source, place)  # vectors are kept: no passage is encoded again
+    assert len(retrieval.dense(asked, texts[:20], 10, source, place)[0]) == 10
+    assert [path.name for path in place.folder.glob("passages-*")] == ["passages-00000.jsonl"]
+
+
 @pytest.mark.parametrize(
     ("kind", "expected"), [("bm25", ["bm25"]), ("dense", ["dense"]), ("fused", ["bm25", "dense", "fused"])]
 )
 def test_every_ranking_on_the_way_is_kept(tmp_path: Path, kind: str, expected: list[str]) -> None:
     how = Retrieval(kind, str(encoder(tmp_path / "encoder")))
-    made = retrieval.rankings(how, ASKED, PASSAGES, 2)
+    made = retrieval.rankings(how, ASKED, PASSAGES, 2, NOWHERE)
     assert list(made) == expected
     assert how.chosen == expected[-1]
     assert all(sorted(order) == [0, 1, 2, 3] for ranking in made.values() for order in ranking)

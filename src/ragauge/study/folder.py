@@ -32,6 +32,12 @@ def check(folder: Path, names: tuple[str, ...], command: str) -> None:
             )
 
 
+def claim(folder: Path) -> None:
+    """Mark a folder as a study's before anything is written there: one that is stopped early can be started again."""
+    if _written(folder) is None:
+        _mark(folder, {})
+
+
 def write(folder: Path, files: Mapping[str, bytes]) -> None:
     """Write a study's files. Whenever the process dies, `check` takes the old and the new ones for a study's.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,9 +12,13 @@ from ragauge.io.progress import bar
 from ragauge.study.passages import Passage
 from ragauge.study.questions import Question
 
+if TYPE_CHECKING:
+    from ragauge.study.indexed import Place
+
 DEPTH = 100  # ranks that are kept of a ranking, and that are fused; more where more passages are asked for
 FUSION = 60  # k of Cormack et al., SIGIR 2009: the score of a passage is the sum of 1 / (k + rank)
 RERANKED = 50  # first passages of a ranking that a cross-encoder reads; more where more passages are asked for
+EXACT = 50_000  # passages up to which dense search compares all vectors; beyond, the index of a chunk database does
 BLOCK = 256  # passages encoded between two states of the bar
 
 Ranking = list[list[int]]  # (question, rank) passages, the best first
@@ -35,12 +39,13 @@ class Retrieval:
 
 
 def rankings(
-    retrieval: Retrieval, questions: Sequence[Question], passages: Sequence[Passage], count: int
+    retrieval: Retrieval, questions: Sequence[Question], passages: Sequence[Passage], count: int, place: Place
 ) -> dict[str, Ranking]:
     """Every ranking that was made on the way to the chosen one, which is the last.
 
     Args:
         count: passages that each question needs.
+        place: where the database of more than `EXACT` passages is kept.
 
     Raises:
         UserError: the encoder or the cross-encoder cannot be had.
@@ -52,7 +57,7 @@ def rankings(
     if retrieval.kind in ("bm25", "fused"):
         made["bm25"] = bm25(asked, texts, depth)
     if retrieval.kind in ("dense", "fused"):
-        made["dense"] = dense(asked, texts, depth, retrieval.encoder)
+        made["dense"] = dense(asked, texts, depth, retrieval.encoder, place)
     if retrieval.kind == "fused":
         made["fused"] = fused(list(made.values()), depth)
     if retrieval.reranker:
@@ -69,8 +74,12 @@ def bm25(questions: Sequence[str], texts: Sequence[str], depth: int) -> Ranking:
     return [_best(index.get_scores(words), depth) for words in _words(questions)]
 
 
-def dense(questions: Sequence[str], texts: Sequence[str], depth: int, encoder: str) -> Ranking:
-    """The passages whose embeddings have the largest dot product with the question's: exact, over all of them."""
+def dense(questions: Sequence[str], texts: Sequence[str], depth: int, encoder: str, place: Place) -> Ranking:
+    """The passages whose embeddings have the largest dot product with the question's; of many, by an index."""
+    if len(texts) > EXACT:
+        from ragauge.study import indexed
+
+        return indexed.search(place, questions, texts, depth, encoder)
     from ragauge.rankers.dense import load_encoder
 
     model = load_encoder(encoder)

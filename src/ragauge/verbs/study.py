@@ -72,7 +72,7 @@ def _write(args: argparse.Namespace, name: str) -> None:
     from ragauge.assets.tokenizer import load_tokenizer
     from ragauge.experiment import schema
     from ragauge.experiment.checks import check_source
-    from ragauge.study import corpus, documents, folder, questions, retrieval, writing
+    from ragauge.study import corpus, documents, folder, indexed, questions, retrieval, writing
     from ragauge.study.relevance import Gold
 
     check_source(args.model, "--model")
@@ -85,7 +85,9 @@ def _write(args: argparse.Namespace, name: str) -> None:
     tokenizer = load_tokenizer(assets.resolve(args.model))
     made = corpus.build(found, tokenizer, args.passage_tokens, args.overlap_tokens, drop=args.drop_near_duplicates)
     gold = list(map(Gold(made.passages, made.titles).of, asked))
-    rankings = retrieval.rankings(how, asked, made.passages, args.top)
+    folder.claim(args.out)
+    place = indexed.Place(args.out / "database", assets.anchored(args.model))
+    rankings = retrieval.rankings(how, asked, made.passages, args.top, place)
     nearest = [ranking[: args.top] for ranking in rankings[how.chosen]]
     data = args.out.resolve() / writing.DATA
     settings = writing.configuration(name, assets.anchored(args.model), data, retrieval=any(gold))
