@@ -1,8 +1,8 @@
 """Dense retrieval over many passages: a chunk database of them with an HNSW index, kept in the study's folder.
 
 A passage is a document of the database: one chunk or, where it is longer than an encoder reads at once, several, of
-which the best one counts. Shard by shard what is done stays done: a study that was stopped goes on where it was, and one with
-other questions over the same documents encodes nothing again.
+which the best one counts. Shard by shard what is done stays done: a study that was stopped goes on where it was, and
+one with other questions over the same documents encodes nothing again.
 """
 
 from __future__ import annotations
