@@ -14,7 +14,7 @@
 
 SHELL := bash
 PYTHON ?= python3
-EXTRAS ?= dev,training,cluster
+EXTRAS ?= dev,training,cluster,study
 CORES ?= all
 VENV := .venv
 READY := $(VENV)/.ready

@@ -88,8 +88,8 @@ def pdf(content: bytes) -> str:
     """The text layer of a PDF, page after page, lines joined to paragraphs."""
     pypdf = _library("pypdf", "pypdf", "PDF")
     with _quiet("a PDF"):
-        reader = pypdf.PdfReader(io.BytesIO(content))
         try:
+            reader = pypdf.PdfReader(io.BytesIO(content))
             if reader.is_encrypted and not reader.decrypt(""):
                 raise UnreadableError("encrypted; save it without a password")
         except pypdf.errors.DependencyError:
