@@ -187,7 +187,7 @@ def test_the_item_has_every_ranking_with_intervals(tmp_path: Path) -> None:
     assert max(k for _, quantity, k in lines if quantity == "recall") == 20
     assert len(study_retrieval.draw(table).axes) == 2
     assert study_retrieval.footer(made, table) == (
-        "Measured on q: 3 questions; 9 documents (1 near-duplicates of others); 30 passages (4 near-duplicates, left "
+        "Measured on q: 3 questions; 9 documents (1 near-duplicate); 30 passages (4 near-duplicates, left "
         "out of the search); 1 file skipped; encoder: minilm; intervals: bootstrap 95%."
     )
 

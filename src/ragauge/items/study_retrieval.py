@@ -70,8 +70,8 @@ def _searched(found: Mapping[str, Any]) -> Iterator[str]:
     repeated = [corpus[f"near_duplicate_{unit}"] for unit in ("documents", "passages")]
     dropped = ", left out of the search" if corpus["dropped_passages"] else ""
     yield f"Measured on {found['dataset']}: {counted(len(found['questions']), 'question')}"
-    yield f"{counted(corpus['documents'], 'document')} ({repeated[0]:,} near-duplicates of others)"
-    yield f"{counted(corpus['passages'], 'passage')} ({repeated[1]:,} near-duplicates{dropped})"
+    yield f"{counted(corpus['documents'], 'document')} ({counted(repeated[0], 'near-duplicate')})"
+    yield f"{counted(corpus['passages'], 'passage')} ({counted(repeated[1], 'near-duplicate')}{dropped})"
     yield f"{counted(len(found['skipped']), 'file')} skipped" if found["skipped"] else ""
     yield f"encoder: {how['encoder']}" if "dense" in found["questions"][0]["ranks"] else ""
     yield f"reranker: {how['reranker']}" if how["reranker"] else ""
