@@ -25,7 +25,7 @@ in Assam.<p>Second<br>line<!-- a remark --><table><tr><th>Leaf</th><th>Price</th
 
 def test_a_page_is_read_as_it_is_shown() -> None:
     pytest.importorskip("bs4", reason=STUDY)
-    assert formats.html(PAGE.encode()).split("\n\n") == [
+    assert formats.html(PAGE.encode()).text.split("\n\n") == [
         "Tea plants",
         "Tea is grown in Assam.",
         "Second\nline",
@@ -37,17 +37,17 @@ def test_a_page_is_read_as_it_is_shown() -> None:
 @pytest.mark.parametrize("encoding", ["utf-8", "latin-1", "utf-16"])
 def test_a_page_is_decoded_as_it_declares_or_as_utf_8(encoding: str) -> None:
     pytest.importorskip("bs4", reason=STUDY)
-    assert formats.html(f'<meta charset="{encoding}"><p>Café'.encode(encoding)) == "Café"
+    assert formats.html(f'<meta charset="{encoding}"><p>Café'.encode(encoding)).text == "Café"
 
 
 def test_a_page_whose_tags_are_never_closed_is_read() -> None:
     pytest.importorskip("bs4", reason=STUDY)
-    assert formats.html(b"<div><p>deep" * 5000).count("deep") == 5000
+    assert formats.html(b"<div><p>deep" * 5000).text.count("deep") == 5000
 
 
 def test_lines_of_a_pdf_become_paragraphs_and_hyphenated_words_whole() -> None:
     pytest.importorskip("pypdf", reason=STUDY)
-    read = formats.pdf(pdf(["Tea is grown in As-", "sam and in Darjeeling-", "Himalaya."], ["Page two."]))
+    read = formats.pdf(pdf(["Tea is grown in As-", "sam and in Darjeeling-", "Himalaya."], ["Page two."])).text
     assert read == "Tea is grown in Assam and in Darjeeling- Himalaya.\n\nPage two."
 
 
@@ -55,7 +55,7 @@ def test_a_word_document_is_read_with_its_tables() -> None:
     pytest.importorskip("mammoth", reason=STUDY)
     table = f"<w:tbl>{row('Leaf', 'Price')}{row('green', '2')}</w:tbl>"
     control = f"<w:sdt><w:sdtContent>{paragraph('In a form.')}</w:sdtContent></w:sdt>"
-    read = formats.docx(docx(paragraph("Tea & more."), table, control))
+    read = formats.docx(docx(paragraph("Tea & more."), table, control)).text
     assert read.split("\n\n") == ["Tea & more.", "Leaf | Price", "green | 2", "In a form."]
 
 
@@ -71,7 +71,7 @@ def encrypted(password: str) -> bytes:
 
 def test_a_pdf_that_only_restricts_printing_is_read() -> None:
     pytest.importorskip("pypdf", reason=STUDY)
-    assert formats.pdf(encrypted("")) == "Secret tea."
+    assert formats.pdf(encrypted("")).text == "Secret tea."
 
 
 LAUGHS = "<!DOCTYPE x [<!ENTITY a0 'lol'>" + "".join(f"<!ENTITY a{i} '{f'&a{i - 1};' * 10}'>" for i in range(1, 10))
@@ -111,6 +111,15 @@ def test_files_that_cannot_be_read_are_skipped_and_named(tmp_path: Path, caplog:
         assert "\n" not in found.skipped[name]
     assert caplog.messages[0] == f"skipped {tmp_path / 'blank.txt'}: empty"
     assert caplog.messages[-1] == "skipped 2 more files, which retrieval.json of the study names"
+
+
+def test_pages_of_a_pdf_without_text_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    pytest.importorskip("pypdf", reason=STUDY)
+    (tmp_path / "partly.pdf").write_bytes(pdf(["Tea."], [], ["More tea."], []))
+    found = documents.read(tmp_path)
+    assert found.documents == (Document("partly", "Tea.\n\nMore tea."),)
+    assert found.in_part == {"partly.pdf": "2 of 4 pages hold no text, the first is page 2"}
+    assert caplog.messages == [f"read in part: {tmp_path / 'partly.pdf'}: {found.in_part['partly.pdf']}"]
 
 
 def test_a_huge_file_is_not_opened(tmp_path: Path) -> None:

@@ -34,11 +34,12 @@ class Found:
 
     documents: tuple[Document, ...]
     skipped: dict[str, str] = field(default_factory=dict)  # path in the folder -> why
+    in_part: dict[str, str] = field(default_factory=dict)  # path in the folder -> what of it was not read
     others: dict[str, int] = field(default_factory=dict)  # suffix -> files that nothing here reads
 
     def account(self) -> dict[str, dict[str, Any]]:
         """What was not read, for the study's file."""
-        return {"skipped": self.skipped, "not_read": self.others}
+        return {"skipped": self.skipped, "read_in_part": self.in_part, "not_read": self.others}
 
 
 def read(folder: Path) -> Found:
@@ -54,17 +55,29 @@ def read(folder: Path) -> Found:
         raise UserError(f"--documents: {folder} is not a folder")
     paths, others = _files(folder)
     skipped: dict[str, str] = {}
+    in_part: dict[str, str] = {}
     documents: list[Document] = []
     titles = _titles(folder, paths)
     for path in bar("reading documents", "file", iterable=paths, delay=2):
+        name = path.relative_to(folder).as_posix()
+        if path.name.lower().endswith(RECORDS):
+            documents += _records(path)
+            continue
         try:
-            documents += _documents(path, titles[path])
+            text, remark = formats.read(path)
         except formats.UnreadableError as error:
-            skipped[path.relative_to(folder).as_posix()] = str(error)
+            skipped[name] = str(error)
+            continue
+        documents.append(Document(titles[path], text))
+        in_part |= {name: remark} if remark else {}
     if not documents:
         raise UserError(f"--documents: {_nothing(folder, skipped)}")
-    _tell(folder, skipped, others)
-    return Found(tuple(documents), skipped, others)
+    _tell(folder, "skipped", skipped)
+    _tell(folder, "read in part:", in_part)
+    if others:
+        counts = ", ".join(f"{count} {suffix}" for suffix, count in others.items())
+        logger.warning("not read, being of other kinds: %s", counts)
+    return Found(tuple(documents), skipped, in_part, others)
 
 
 def _files(folder: Path) -> tuple[list[Path], dict[str, int]]:
@@ -86,25 +99,20 @@ def _titles(folder: Path, paths: list[Path]) -> dict[Path, str]:
     return {path: path.relative_to(folder).as_posix() if taken[short[path]] > 1 else short[path] for path in paths}
 
 
-def _documents(path: Path, title: str) -> Iterator[Document]:
-    if not path.name.lower().endswith(RECORDS):
-        yield Document(title, formats.read(path))
-        return
+def _records(path: Path) -> Iterator[Document]:
+    """The documents of JSON lines."""
     for number, record in jsonl.read_jsonl(path):
         place = f"{path}:{number}"
-        own, text = (jsonl.field(record, name, str, place) for name in ("title", "text"))
+        title, text = (jsonl.field(record, name, str, place) for name in ("title", "text"))
         if text.strip():
-            yield Document(own, text)
+            yield Document(title, text)
 
 
-def _tell(folder: Path, skipped: dict[str, str], others: dict[str, int]) -> None:
-    for name, reason in list(skipped.items())[:SHOWN]:
-        logger.warning("skipped %s: %s", folder / name, reason)
-    if len(skipped) > SHOWN:
-        logger.warning("skipped %d more files, which retrieval.json of the study names", len(skipped) - SHOWN)
-    if others:
-        counts = ", ".join(f"{count} {suffix}" for suffix, count in others.items())
-        logger.warning("not read, being of other kinds: %s", counts)
+def _tell(folder: Path, what: str, files: dict[str, str]) -> None:
+    for name, reason in list(files.items())[:SHOWN]:
+        logger.warning("%s %s: %s", what, folder / name, reason)
+    if len(files) > SHOWN:
+        logger.warning("%s %d more files, which retrieval.json of the study names", what, len(files) - SHOWN)
 
 
 def _nothing(folder: Path, skipped: dict[str, str]) -> str:

@@ -15,7 +15,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ragauge.errors import UserError
 
@@ -34,7 +34,14 @@ class UnreadableError(Exception):
     """A file without text that can be read; the message says why."""
 
 
-def read(path: Path) -> str:
+class Text(NamedTuple):
+    """What was read of a file, and what could not be."""
+
+    text: str
+    remark: str = ""
+
+
+def read(path: Path) -> Text:
     """The text of a file, by its suffix, which is one of `READERS`.
 
     Raises:
@@ -50,21 +57,21 @@ def read(path: Path) -> str:
         raise UnreadableError(f"cannot be opened: {error.strerror}") from None
     if not content.strip():
         raise UnreadableError("empty")
-    text = READERS[path.suffix.lower()](content)
-    if not text.strip():
+    found = READERS[path.suffix.lower()](content)
+    if not found.text.strip():
         raise UnreadableError("holds no text")
-    return text
+    return found
 
 
-def plain(content: bytes) -> str:
+def plain(content: bytes) -> Text:
     """Text and Markdown, as they stand."""
     try:
-        return content.decode("utf-8-sig")
+        return Text(content.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise UnreadableError(f"not UTF-8 text (byte {error.start})") from None
 
 
-def html(content: bytes) -> str:
+def html(content: bytes) -> Text:
     """What a page shows, without navigation, footers, forms and scripts."""
     soup_of = _library("bs4", "beautifulsoup4", "HTML and DOCX").BeautifulSoup
     with _quiet("HTML"):
@@ -72,10 +79,10 @@ def html(content: bytes) -> str:
             soup = soup_of(content.decode("utf-8-sig"), "html.parser")
         except UnicodeDecodeError:
             soup = soup_of(content, "html.parser")
-        return _shown(soup)
+        return Text(_shown(soup))
 
 
-def docx(content: bytes) -> str:
+def docx(content: bytes) -> Text:
     """Paragraphs, tables, lists and notes of a Word document, tracked changes taken as accepted."""
     mammoth = _library("mammoth", "mammoth", "DOCX")
     _check_package(content)
@@ -84,7 +91,7 @@ def docx(content: bytes) -> str:
         return html(made.value.encode())
 
 
-def pdf(content: bytes) -> str:
+def pdf(content: bytes) -> Text:
     """The text layer of a PDF, page after page, lines joined to paragraphs."""
     pypdf = _library("pypdf", "pypdf", "PDF")
     with _quiet("a PDF"):
@@ -97,10 +104,12 @@ def pdf(content: bytes) -> str:
         pages = [_flowing(page.extract_text()) for page in reader.pages]
     if not any(pages):
         raise UnreadableError(f"no text on any of its {len(pages)} pages: a scan needs text recognition (OCR) first")
-    return "\n\n".join(page for page in pages if page)
+    bare = [str(number) for number, page in enumerate(pages, start=1) if not page]
+    remark = f"{len(bare)} of {len(pages)} pages hold no text, the first is page {bare[0]}" if bare else ""
+    return Text("\n\n".join(page for page in pages if page), remark)
 
 
-READERS: dict[str, Callable[[bytes], str]] = {
+READERS: dict[str, Callable[[bytes], Text]] = {
     ".md": plain,
     ".txt": plain,
     ".html": html,
