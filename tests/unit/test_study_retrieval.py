@@ -203,6 +203,9 @@ def test_the_item_is_rendered_from_the_studys_file(tmp_path: Path) -> None:
     config = runs(tmp_path, found()).config
     assert config is not None
     assert Plan(config, 1).items.inputs("study_retrieval") == {"retrieval": [str(tmp_path / "retrieval.json")]}
+    every = config.model_copy(update={"items": "all"})
+    assert "study_retrieval" in every.item_names()
+    assert "study_retrieval" not in every.model_copy(update={"datasets": {}}).item_names()
 
 
 @pytest.mark.parametrize(("answer", "items"), [("Assam", ["frontier", "study_retrieval"]), ("Ceylon", ["frontier"])])

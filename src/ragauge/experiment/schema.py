@@ -372,8 +372,11 @@ class Config(_Section):
         return self.seed if seed is None else seed
 
     def item_names(self) -> list[str]:
-        """The items that are rendered."""
-        return registry.names("item") if self.items == "all" else list(self.items)
+        """The items that are rendered; where all are, those of studies only if a study is among the data sets."""
+        if self.items != "all":
+            return list(self.items)
+        studies = any(entry.dataset == "study" for entry in self.datasets.values())
+        return [name for name in registry.names("item") if studies or not name.startswith("study_")]
 
     def plan(self) -> str:
         """A summary of what the experiment will do."""
