@@ -119,7 +119,14 @@ def test_a_folder_with_files_of_somebody_is_refused(tmp_path: Path, taken: str) 
     assert [(path.name, path.read_text(encoding="utf-8")) for path in out.iterdir()] == [(taken, "mine")]
 
 
-@pytest.mark.parametrize("changed", ["questions.jsonl", "config.yaml"])
+def test_a_study_is_not_written_among_its_documents(tmp_path: Path) -> None:
+    assert study(tmp_path / "work") == ""
+    error = study(tmp_path / "work", "--out", str(tmp_path / "sources" / "texts" / "out"))
+    assert "sources/texts, whose files are the documents; choose another" in error
+    assert not (tmp_path / "sources" / "texts" / "out").exists()
+
+
+@pytest.mark.parametrize("changed", ["questions.jsonl", "config.yaml", "retrieval.json"])
 def test_a_study_is_written_again_but_not_over_changes(tmp_path: Path, changed: str) -> None:
     out = tmp_path / "work"
     assert study(out) == ""

@@ -50,6 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     if not 0 <= args.overlap_tokens < args.passage_tokens:
         raise UserError(f"--overlap-tokens: {args.overlap_tokens} must be from 0 to below {args.passage_tokens}")
+    if args.out.resolve().is_relative_to(args.documents.resolve()):
+        raise UserError(f"--out: {args.out} lies in {args.documents}, whose files are the documents; choose another")
     from ragauge.study import folder, writing
 
     name = writing.label(args.out.resolve().name)
