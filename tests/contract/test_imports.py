@@ -30,7 +30,7 @@ ALLOWED: dict[str, set[str]] = {
     "datasets": {"assets", "io", "metrics", "rankers"},
     "engines": {"cost", "assets", "io"},
     "retrieval": {"assets", "datasets", "io", "rankers"},
-    "evidence": {"engines", "prompts"},
+    "evidence": {"engines", "io", "prompts"},
     "methods": {"engines", "prompts", "cost", "rankers", "evidence"},
     "generation": {"engines", "cost", "retrieval", "io", "assets"},
     "training": {"engines", "generation", "evidence", "prompts", "retrieval", "io", "assets", "datasets", "cost"},

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import socket
+import time
 
 import pytest
 
 from endpoints import Reply, says, served
 from ragauge.errors import UserError
-from ragauge.evidence import endpoint
 from ragauge.evidence.endpoint import Endpoint, EndpointError
 
 CHAT = [{"role": "user", "content": "Who?"}]
@@ -19,7 +19,7 @@ BUSY = Reply(b"slow down", 429)
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Seconds that were waited, in place of waiting."""
     waited: list[float] = []
-    monkeypatch.setattr(endpoint.time, "sleep", waited.append)
+    monkeypatch.setattr(time, "sleep", waited.append)
     return waited
 
 

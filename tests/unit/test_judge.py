@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,6 @@ import pytest
 from endpoints import Reply, says, served
 from ragauge.cli import main
 from ragauge.errors import UserError
-from ragauge.evidence import endpoint
 from ragauge.evidence.endpoint import Endpoint
 from ragauge.evidence.judge import EndpointJudge, Judge, judge_one, verdict
 from ragauge.io.records import Record
@@ -21,7 +21,7 @@ from tiny_checkpoint import write_checkpoint
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endpoint.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
 
 
 @pytest.mark.parametrize(

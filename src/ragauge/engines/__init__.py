@@ -15,6 +15,7 @@ from ragauge.engines.protocol import (
     Capabilities,
     Capability,
     Engine,
+    EngineLostError,
     Extension,
     Limits,
     Response,
@@ -41,6 +42,7 @@ __all__ = [
     "Capability",
     "Decoder",
     "Engine",
+    "EngineLostError",
     "Extension",
     "KVCache",
     "Limits",
@@ -76,7 +78,7 @@ def capabilities(engine: str, where: str = "") -> Capabilities:
     return can
 
 
-def check_kept(engine: str, kept: Mapping[str, str], where: str = "") -> None:
+def check_kept(engine: str, kept: Mapping[str, Any], where: str = "") -> None:
     """Raise UserError if the engine does not support these values of a model's options `weights` and `kv`."""
     able = inspect.signature(registry.module("engine", engine, where).load).parameters
     for key, value in kept.items():
@@ -88,18 +90,18 @@ def load(
     source: str,
     engine: str = "torch",
     *,
-    dtype: str = "float32",
-    device: str = "cpu",
+    dtype: str | None = "float32",
+    device: str | None = "cpu",
     threads: int | None = None,
     max_context: int | None = None,
-    **kept: str,
+    **kept: Any,
 ) -> Engine:
     """A model under one of the engines of `backends/`, by the engine's name.
 
     Args:
         source: what that engine reads: for torch a name of the catalog, a prefixed source or a folder.
         kept: `weights` and `kv`, how matrices and cached keys and values are stored; only torch supports more than
-            "full".
+            "full"; `served`, how openai asks its server.
 
     Raises:
         UserError: unknown engine; whatever the engine raises on the other arguments.

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Required, TypedDict, Unpack
 
+from ragauge.errors import UserError
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -49,6 +51,10 @@ def mismatch(required: Capabilities, capabilities: Capabilities) -> str | None:
 def named(capabilities: Capabilities) -> str:
     """Capabilities in words."""
     return " and ".join(c.value for c in Capability if c in capabilities) or "none of these"
+
+
+class EngineLostError(UserError):
+    """An engine answers no prompt any more, whatever it is: asking on would fail every question that is left."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from ragauge.errors import UserError
 from ragauge.experiment.dtypes import with_dtype
 from ragauge.experiment.schema import Model
 from ragauge.io.folders import file_sha256
-from ragauge.io.specifications import AnswerSpecification, EngineFacts, FinderFacts
+from ragauge.io.specifications import AnswerSpecification, EngineFacts, FinderFacts, ServedFacts
 from ragauge.methods import Method
 from ragauge.prompts.templates import TEMPLATES
 
@@ -70,11 +70,12 @@ def specification(
         instruction=questions.dataset.preamble,
         engine=EngineFacts(
             name=model.engine,
-            dtype=model.dtype,
-            device=model.device,
+            dtype=None if model.served else model.dtype,
+            device=None if model.served else model.device,
             max_context=model.max_context,
             weights=model.weights,
             kv=model.kv,
+            served=ServedFacts(**model.served.model_dump(exclude={"price"})) if model.served else None,
         ),
         max_new_tokens=max_new_tokens,
     )
@@ -85,11 +86,13 @@ def _finder(model: Model) -> FinderFacts:
 
 
 def _template(model: Model) -> str:
-    return model.template or template_of(model.source)
+    return model.template or ("chat" if model.served else template_of(model.source))
 
 
 def _weights(model: Model) -> dict[str, Any]:
-    """A model's source and the hash of its weights."""
+    """A model's source and the hash of its weights, which a server does not tell."""
+    if model.served:
+        return {"model": model.source}
     assets.resolve(model.source)
     return {"model": model.source, "model_sha256": assets.describe(model.source)["sha256"]}
 

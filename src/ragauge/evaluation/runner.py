@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import resource
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -16,18 +18,19 @@ from ragauge import assets, engines, registry
 from ragauge.cost.machine import cpu_model
 from ragauge.cost.trace import Trace, elapsed, online, seconds
 from ragauge.datasets import Example
-from ragauge.engines import LM, Capability, Engine, Limits, SpanEngine, kernels
+from ragauge.engines import LM, Capability, Engine, EngineLostError, Limits, SpanEngine, kernels
 from ragauge.engines.batching import Batch as Side
 from ragauge.engines.batching import fitting
 from ragauge.engines.checkpoint import read_shape
 from ragauge.engines.memory import allocations_told
 from ragauge.engines.recorded import RecordedEngine
+from ragauge.engines.served import ServedEngine
 from ragauge.engines.store import DocumentStore
 from ragauge.errors import UserError
 from ragauge.io.digest import digest
 from ragauge.io.progress import bar
-from ragauge.io.records import Evidence, Record, Writer
-from ragauge.io.specifications import AnswerSpecification, FinderFacts
+from ragauge.io.records import Evidence, Record, Served, Writer
+from ragauge.io.specifications import ACCESS, AnswerSpecification, FinderFacts
 from ragauge.methods import Answer, Method, modules
 from ragauge.methods import Evidence as Piece
 from ragauge.prompts import Prompt, Source, build_prompt
@@ -77,7 +80,8 @@ class Engines:
 
     def _engine(self, specification: AnswerSpecification, finds: bool = False) -> Engine:
         """A model in one of two places: its calls as a finder stand in another engine's trace."""
-        facts = specification.engine.model_dump(exclude={"name"})
+        served = specification.engine.served
+        facts = specification.engine.model_dump(exclude={"name"} | ({"served"} if served is None else set()))
         key = (f"{specification.model} {specification.model_sha256} {specification.engine!r}", finds)
         if key not in self._loaded:
             engine = engines.load(specification.model, specification.engine.name, threads=self.threads, **facts)
@@ -139,8 +143,12 @@ def run(
             engine = loaded.ready(specification, method)
             asked = f"{specification.dataset} {variant}"
             records = answers(engine, method, todo, specification, loaded.batch)
-            for record in bar(asked, "question", len(examples), len(writer.done), iterable=records):
-                writer.append(record)
+            try:
+                for record in bar(asked, "question", len(examples), len(writer.done), iterable=records):
+                    writer.append(record)
+            except EngineLostError as error:
+                kept = f"{len(writer.done)} of {len(examples)} questions are answered; run it again for the others"
+                raise UserError(f"{error}; {kept}") from None
         meta = writer.left or _meta(specification, variant, loaded.threads)
         if ahead:
             writer.leave(meta)
@@ -156,6 +164,10 @@ def fingerprint(specification: AnswerSpecification) -> dict[str, Any]:
     stated = specification.model_dump()
     if specification.engine.name == "torch":
         del stated["engine"]["name"]
+    if specification.engine.served is None:
+        del stated["engine"]["served"]
+    else:
+        stated["engine"]["served"] = specification.engine.served.model_dump(exclude=ACCESS)
     return stated | {"code": code(specification)}
 
 
@@ -175,6 +187,9 @@ def answers(
         batch: questions answered together, where engine and method support it (`engines/batching.py`). A question for
             which memory is too short among others is asked again alone.
     """
+    if isinstance(engine, ServedEngine):
+        yield from _requested(engine, method, examples, specification, batch)
+        return
     size = questions_side_by_side(engine, examples, specification) if batch == "auto" else batch
     if size == 1 or not isinstance(engine, LM) or method.sequential():
         yield from (ask(engine, method, example, specification) for example in examples)
@@ -188,6 +203,38 @@ def answers(
             else:
                 again.append(record)
     yield from (ask(engine, method, example, specification) for example in again)
+
+
+def _requested(
+    engine: ServedEngine, method: Method, examples: Sequence[Example], specification: AnswerSpecification, batch: Batch
+) -> Iterator[Record]:
+    """The records of a served model, some of whose requests are under way together.
+
+    Raises:
+        EngineLostError: the server is gone; what it answered until then was returned before.
+    """
+    several = engine.concurrency or (batch if isinstance(batch, int) else 1)
+    if several == 1 or len(examples) == 1 or method.sequential():
+        yield from (ask(engine, method, example, specification) for example in examples)
+        return
+    turn = threading.Lock()
+
+    def one(example: Example) -> Record:
+        with turn:
+            record = ask(engine.beside(turn, several), method, example, specification)
+        return _untimed(record, several)
+
+    with ThreadPoolExecutor(several) as pool:
+        tasks, lost = [pool.submit(one, example) for example in examples], None
+        for task in as_completed(tasks):
+            try:
+                if not task.cancelled():
+                    yield task.result()
+            except EngineLostError as error:
+                lost = error
+                pool.shutdown(wait=False, cancel_futures=True)
+    if lost:
+        raise lost
 
 
 def questions_side_by_side(engine: Engine, examples: Sequence[Example], specification: AnswerSpecification) -> int:
@@ -211,6 +258,11 @@ def _ask_beside(
         record = ask(engine, method, example, specification, failures=(UserError,))
     except (MemoryError, torch.OutOfMemoryError):
         return example
+    return _untimed(record, batch)
+
+
+def _untimed(record: Record, batch: int) -> Record:
+    """The record of a question that was answered beside others, whose seconds are not its own."""
     return record.model_copy(update={"batch": batch, "offline_s": None, "online_s": None, "first_token_s": None})
 
 
@@ -235,6 +287,8 @@ def ask(
         prompt = prompt_of(example, specification, engine.tokenizer, engine.max_context)
         with allocations_told():
             answer, trace, first_token_s = timed(engine, method, prompt, limits(specification))
+    except EngineLostError:
+        raise
     except failures as error:
         return Record(
             **base,
@@ -261,7 +315,14 @@ def ask(
         offline_s=seconds(c for c in trace if c.offline),
         online_s=seconds(online(trace)),
         first_token_s=first_token_s,
+        served=_served(engine),
     )
+
+
+def _served(engine: Engine) -> Served | None:
+    """What a server told of the request behind the answer."""
+    exchange = engine.exchange if isinstance(engine, ServedEngine) else None
+    return Served(**asdict(exchange) | {"token_s": list(exchange.token_s)}) if exchange else None
 
 
 def limits(specification: AnswerSpecification) -> Limits:
@@ -346,7 +407,10 @@ def _meta(specification: AnswerSpecification, variant: str, threads: int | None)
 
 
 def _shape(specification: AnswerSpecification) -> dict[str, Any] | None:
-    """The decoder's shape; None for an engine without caches on a family that this package does not have."""
+    """The decoder's shape; None for an engine without caches on a family that this package does not have, and for a
+    served model."""
+    if specification.engine.served:
+        return None
     try:
         return asdict(read_shape(Path(assets.resolve(specification.model))))
     except UserError:

@@ -55,11 +55,14 @@ def check_source(source: str, where: str, kind: str = "model") -> None:
         raise unknown(kind, source, [*known, *(f"{prefix}..." for prefix in SOURCE_PREFIXES)], where)
 
 
-def check_engine(method: Method, engine: str, where: str) -> None:
-    """Raise UserError if an engine (its name) lacks what a method needs to answer."""
+def check_engine(method: Method, engine: str, where: str) -> Method:
+    """The method as an engine (its name) runs it; raises UserError if that lacks what the method needs to answer."""
     able = engines.capabilities(engine, where)
+    method = method.fitted(able)
     if lacking := engines.mismatch(engines.ANSWERING | method.required(), able):
-        raise UserError(f"{where}: {lacking}; engine {engine!r} has {engines.named(able)}")
+        here = "; it needs the local engine, 'torch'" if engine == "openai" else ""
+        raise UserError(f"{where}: {lacking}; engine {engine!r} has {engines.named(able)}{here}")
+    return method
 
 
 def check_training(training: Training, where: str) -> None:
@@ -96,7 +99,10 @@ def _check_model(config: Config, model: Model, where: str) -> None:
     _known("engine", model.engine, registry.names("engine"), f"{where}.engine")
     _all_known("variant", model.methods, config.methods, f"{where}.methods")
     _all_known("data set", model.datasets, config.datasets, f"{where}.datasets")
-    check_source(model.source, f"{where}.source")
+    if not model.served:
+        check_source(model.source, f"{where}.source")
+    elif model.served.tokenizer:
+        check_source(model.served.tokenizer, f"{where}.served.tokenizer")
 
 
 def _check_dataset(config: Config, label: str, entry: DatasetEntry, where: str) -> None:

@@ -43,7 +43,7 @@ def with_dtype(
         allowed: the types to choose from; None: all candidates.
         threads: that the model will run on; None: torch's own choice.
     """
-    if model.dtype != AUTO:
+    if model.dtype != AUTO or model.served:
         return model
     if dtype is None:
         from ragauge.engines import fastest

@@ -35,6 +35,8 @@ from ragauge.retrieval.settings import DatabaseSettings, StalenessSettings
 from ragauge.training.settings import ENDPOINT, Training
 
 # A label becomes the name of a file or folder.
+SERVED = "openai:"  # begins the source of a model behind a server
+
 Label = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 
 
@@ -52,16 +54,52 @@ class Resources(_Section):
     runtime: int = Field(720, ge=1, description="minutes")
 
 
+class Price(_Section):
+    """What a server's tokens cost, per million."""
+
+    prompt: float = Field(ge=0, description="of a prompt, those that are found in the server's cache left out")
+    cached: float | None = Field(None, ge=0, description="of a prompt, found in the server's cache; default: as others")
+    new: float = Field(ge=0, description="generated")
+    currency: str = Field("USD", description="of all three")
+
+
+class Served(_Section):
+    """How a model behind a server is asked."""
+
+    environment: str = Field(
+        "OPENAI",
+        pattern=r"^[A-Z][A-Z0-9_]*$",
+        description="the environment has the server's URL as <this>_BASE_URL and its key, if any, as <this>_API_KEY",
+    )
+    tokenizer: str | None = Field(
+        None,
+        description=(
+            "an asset whose tokenizer counts and cuts texts on this side, such as hf:org/name; default: words, roughly"
+        ),
+    )
+    body: dict[str, Any] = Field({}, description="further keys of every request; a key with null is left out")
+    concurrency: int | None = Field(
+        None, ge=1, description="requests under way at a time; default: generation.batch, or 1 if that is auto"
+    )
+    timeout_s: float = Field(600.0, gt=0, description="seconds until the first token, and between two tokens")
+    attempts: int = Field(5, ge=1, description="requests for one answer, with growing pauses between them")
+    price: Price | None = Field(None, description="what tokens cost; default: tables show no costs")
+
+
 class Model(_Section):
     """A decoder. The key is its label in file names and tables."""
 
     source: str = Field(
         description=(
-            "a name in the catalog, hf:org/name, pypi:name==version, https://... or path:/folder; default: the key"
+            "a name in the catalog, hf:org/name, pypi:name==version, https://... or path:/folder, or openai:NAME, a "
+            "model behind an OpenAI-compatible server; default: the key"
         )
     )
     engine: str = Field(
-        "torch", description="the engine that runs the model; only models of the engine torch are timed"
+        "torch",
+        description=(
+            "the engine that runs the model, openai for a source openai:NAME; only models of the engine torch are timed"
+        ),
     )
     dtype: AnyDtype = Field(
         "auto",
@@ -115,8 +153,32 @@ class Model(_Section):
         None,
         description="label of the model that finds the evidence that this one answers from; default: this model",
     )
+    served: Served | None = Field(None, description="of a source openai:NAME: how it is asked")
     methods: list[str] | None = Field(None, description="names of the variants that run on it; default: all")
     datasets: list[str] | None = Field(None, description="labels of the data sets that it answers; default: all")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_source(cls, data: Any) -> Any:
+        """A source openai:NAME implies its engine."""
+        if isinstance(data, dict) and str(data.get("source")).startswith(SERVED):
+            return {**data, "engine": data.get("engine", "openai"), "served": data.get("served") or {}}
+        return data
+
+    @model_validator(mode="after")
+    def _elsewhere(self) -> Self:
+        if (self.engine == "openai") != self.source.startswith(SERVED):
+            raise SettingError("engine", f"{self.engine!r} does not run {self.source!r}; openai runs openai:NAME alone")
+        if self.served is None:
+            return self
+        if self.engine != "openai":
+            raise SettingError("served", "is of models behind a server: their source is openai:NAME")
+        for key in ("dtype", "weights", "kv", "device", "kernels", "training", "finder"):
+            if getattr(self, key) != Model.model_fields[key].default:
+                raise SettingError(key, f"{getattr(self, key)!r}: a served model runs as its server decides")
+        if self.source == SERVED:
+            raise SettingError("source", "openai: must be followed by the model's name, as its server knows it")
+        return self
 
     @model_validator(mode="after")
     def _kept(self) -> Self:

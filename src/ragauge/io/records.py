@@ -42,6 +42,21 @@ class Stretch(BaseModel):
     stop: int = Field(description="after the last character")
 
 
+class Served(BaseModel):
+    """What a server that runs the model told of a request. Times are of its stack, not of this package's decoder."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    prompt_tokens: int | None = Field(None, description="by the server's count; null: it did not say")
+    cached_tokens: int | None = Field(None, description="of the prompt, found in the server's cache")
+    new_tokens: int | None = Field(None, description="by the server's count")
+    token_s: list[float] = Field(description="seconds from the request to each piece of text, mostly a token each")
+    attempts: int = Field(description="requests until one was answered; only that one is timed")
+    concurrency: int = Field(description="requests under way at a time")
+    finish: str | None = Field(None, description="why the response ended, in the server's words")
+    stack: str = Field(description="what the server calls itself")
+
+
 class Record(BaseModel):
     """What one method variant did with one question. Metrics are computed from it later, without a model."""
 
@@ -81,6 +96,9 @@ class Record(BaseModel):
     first_token_s: float | None = Field(None, description="online seconds until the first token was known")
     batch: int = Field(
         1, description="questions that were answered side by side; if several, none has seconds of its own"
+    )
+    served: Served | None = Field(
+        None, description="of a served model, whose seconds are another stack's; null: the model ran here"
     )
 
 

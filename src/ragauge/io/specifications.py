@@ -16,6 +16,21 @@ class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+class ServedFacts(_Section):
+    """How a served model was asked; its URL and key stay in the environment."""
+
+    environment: str = Field("OPENAI", description="prefix of the variables with the server's URL and key")
+    tokenizer: str | None = Field(None, description="whose tokens prompts are counted in; null: words, roughly")
+    body: dict[str, Any] = Field(default_factory=dict, description="further keys of every request")
+    concurrency: int | None = Field(None, description="requests under way at a time; null: as the run asked")
+    timeout_s: float = 600.0
+    attempts: int = 5
+
+
+# of `ServedFacts`, what answers do not depend on
+ACCESS = {"environment", "concurrency", "timeout_s", "attempts"}
+
+
 class EngineFacts(_Section):
     """What the model runs on, as far as answers depend on it."""
 
@@ -25,6 +40,7 @@ class EngineFacts(_Section):
     max_context: int | None = Field(None, description="in place of the one that the model was trained on")
     weights: str = Field("full", description="how matrices are kept; full: in the dtype")
     kv: str = Field("full", description="how keys and values are kept; full: in the dtype")
+    served: ServedFacts | None = Field(None, description="of a model behind a server; null: it ran here")
 
 
 class FinderFacts(_Section):

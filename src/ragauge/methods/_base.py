@@ -78,6 +78,10 @@ class Method(ABC):
         """What these options require of an engine."""
         return self.requires
 
+    def fitted(self, able: Capabilities) -> Self:
+        """This method as an engine that can do so much runs it, where an option only says what is cached."""
+        return self
+
     def assets(self) -> tuple[str, ...]:
         """Names or sources of the text encoders and the like that these options read besides the model."""
         return ()

@@ -6,8 +6,8 @@ import importlib
 import time
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 from pydantic import Field
@@ -34,6 +34,10 @@ class Ranked(Method):
     top_k: Annotated[int, Field(ge=1)] = 1
     path_caching: bool = True
     library: ClassVar[str | None] = None  # of the ranker: imported before anything is timed
+
+    def fitted(self, able: Capabilities) -> Self:
+        """Without path caching on an engine that has no caches of its own to show."""
+        return self if Capability.SPANS in able else replace(self, path_caching=False)
 
     def required(self) -> Capabilities:
         return frozenset({Capability.SPANS}) if self.path_caching else frozenset()

@@ -202,7 +202,7 @@ def model(args: argparse.Namespace, config: Config | None, known: bool = True) -
     from ragauge.experiment.checks import check_source
     from ragauge.experiment.dtypes import with_dtype
     from ragauge.experiment.reading import checked_options
-    from ragauge.experiment.schema import Model
+    from ragauge.experiment.schema import SERVED, Model
     from ragauge.io.records import recorded_dtype
 
     stated = {key: value for key, value in vars(args).items() if key in MODEL_OPTIONS}
@@ -210,7 +210,7 @@ def model(args: argparse.Namespace, config: Config | None, known: bool = True) -
         labelled: Model = pick(config.models, args.model, "model", f"{args.config}: models")
         chosen: Model = checked_options(Model, labelled.model_dump() | stated)
     else:
-        if known:
+        if known and not args.model.startswith(SERVED):
             check_source(args.model, "--model")
         chosen = checked_options(Model, {"source": args.model, **stated})
     if chosen.kernels:

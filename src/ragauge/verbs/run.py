@@ -86,7 +86,7 @@ def _job(args: argparse.Namespace, config: Config | None) -> Job:
     questions = options.questions(args, config)
     limit = options.first(args.limit, options.limit(args, config))
     method = options.method(variant, args.method, config, args)
-    check_engine(method, model.engine, f"{args.method} on {args.model}")
+    method = check_engine(method, model.engine, f"{args.method} on {args.model}")
     examples = _part(questions.examples(limit), args.part)
     from ragauge.evaluation import inputs
     from ragauge.evaluation.ahead import Job

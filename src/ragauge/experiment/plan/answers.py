@@ -12,6 +12,7 @@ from typing import Any
 from ragauge import datasets, methods, registry
 from ragauge.experiment.plan.part import Labels, Part, code_of, manifest
 from ragauge.experiment.schema import LatencySettings, LoadSettings, StreamSettings
+from ragauge.io.specifications import ACCESS
 from ragauge.training.settings import ENDPOINT
 
 
@@ -20,7 +21,9 @@ class AnswerPlan(Part):
 
     def sources(self) -> Iterator[str]:
         """The assets that these jobs read."""
-        yield from (model.source for model in self.config.models.values() if not model.training)
+        models = self.config.models.values()
+        yield from (model.source for model in models if not (model.training or model.served))
+        yield from (model.served.tokenizer for model in models if model.served and model.served.tokenizer)
         yield from (asset for label in self.config.datasets for asset in self.dataset_kind(label).assets)
         yield from (asset for name in self.config.methods for asset in self.assets(name))
         if self.config.judge and self._judge_is_here:
@@ -62,16 +65,18 @@ class AnswerPlan(Part):
     def models(self, labels: Labels) -> list[str]:
         """The manifests of a model and of the one that finds evidence for it."""
         finder = self.config.models[labels.model].finder
-        return [self.model_manifest(model) for model in (labels.model, finder) if model]
+        return [path for model in (labels.model, finder) if model for path in self.model_manifests(model)]
 
     def model_settings(self, model: str) -> dict[str, Any]:
         """The settings of a model except where it is used."""
         entry = self.config.models[model]
         unset = {key for key in ("max_context", "finder") if getattr(entry, key) is None}
         unset |= {"engine"} if entry.engine == "torch" else set()
+        unset.add("served")
         settings = entry.model_dump(exclude={"training", "methods", "datasets", "resources"} | unset)
         finder = self.config.models.get(entry.finder or "")
-        return settings | ({"finder": finder.model_dump(include={"source", "max_context"})} if finder else {})
+        asked = {"served": entry.served.model_dump(exclude=ACCESS | {"price"})} if entry.served else {}
+        return settings | asked | ({"finder": finder.model_dump(include={"source", "max_context"})} if finder else {})
 
     def gpus(self, labels: Labels) -> int:
         """Of a job with a model."""

@@ -28,6 +28,13 @@ class Part:
         made = f"{self.paths.trained}.json".format(training=entry.training)
         return made if entry.training else manifest(entry.source)
 
+    def model_manifests(self, model: str) -> list[str]:
+        """Of the files that a model (a label) is read from: none of a served one but its tokenizer's, if it has any."""
+        served = self.config.models[model].served
+        if served is None:
+            return [self.model_manifest(model)]
+        return [manifest(served.tokenizer)] if served.tokenizer else []
+
 
 def code_of(*modules: str) -> str:
     """The digest of the modules (below ragauge) behind a rule's command: a change of them makes the result again."""

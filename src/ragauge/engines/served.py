@@ -1,0 +1,339 @@
+"""A text engine in front of an OpenAI-compatible server: prompts are sent as text, responses arrive as a stream.
+
+The server has the tokenizer, the chat template and the cache, none of which is seen from here. So that methods can
+build prompts of segments all the same, a text is held as ids of its *pieces*, whose concatenation is the text: those
+of a tokenizer that the configuration names, else words and parts of long words. What the server counts in tokens
+(prompt, cached and new ones) is taken from its reply.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.client import HTTPResponse
+from itertools import accumulate, pairwise
+from typing import Any
+
+from ragauge.cost.trace import Call, Trace
+from ragauge.engines.backends import openai as backend
+from ragauge.engines.protocol import Capabilities, EngineLostError, Limits, Response
+from ragauge.engines.traced import Traced
+from ragauge.errors import UserError
+from ragauge.io.http import EndpointError, Server, events
+
+PREFIX = "openai:"  # of sources
+UNBOUNDED = 1 << 30  # tokens of a context that nobody states: the server refuses what is too long
+USER, ASSISTANT = "\ufdd0", "\ufdd1"  # stand around the user's turn; code points that no text may hold
+ROUGH = re.compile(rf"[{USER}{ASSISTANT}]|[^\S\n]?\w{{1,8}}|[^\S\n]?[^\w\s{USER}{ASSISTANT}]{{1,4}}|\s")
+OWN = {400, 413, 422}  # HTTP statuses that refuse one request, as a prompt beyond the context
+
+
+class PieceTokenizer:
+    """Text as ids of its pieces, of transformers' interface as far as prompts are built with it; nothing is lost."""
+
+    is_fast = True
+    chat_template = f"{USER}...{ASSISTANT}"  # the server has the real one
+
+    def __init__(self, split: Callable[[str], list[str]] = ROUGH.findall) -> None:
+        """
+        Args:
+            split: a text's pieces in order, which together are the text.
+        """
+        self._split = split
+        self._ids: dict[str, int] = {}
+        self._pieces: dict[int, str] = {}
+
+    def __call__(self, text: str, *, return_offsets_mapping: bool = False, **_: Any) -> dict[str, Any]:
+        """`input_ids`, and `offset_mapping` where asked for."""
+        pieces = self._split(text)
+        found: dict[str, Any] = {"input_ids": self.ids(pieces)}
+        if return_offsets_mapping:
+            ends = list(accumulate(map(len, pieces)))
+            found["offset_mapping"] = list(zip([0, *ends], ends, strict=False))
+        return found
+
+    def ids(self, pieces: Sequence[str]) -> list[int]:
+        """The ids of pieces: the same in every process."""
+        return [self._id(piece) for piece in pieces]
+
+    def decode(self, ids: Sequence[int], skip_special_tokens: bool = False) -> str:
+        """The text of pieces that this tokenizer has seen."""
+        text = "".join(self._pieces[i] for i in ids)
+        return text.replace(USER, "").replace(ASSISTANT, "") if skip_special_tokens else text
+
+    def apply_chat_template(self, turns: Sequence[Mapping[str, str]], **_: Any) -> str:
+        """A user's turn between the marks that `ServedEngine` sends as a chat."""
+        [turn] = turns
+        return f"{USER}{turn['content']}{ASSISTANT}"
+
+    def _id(self, piece: str) -> int:
+        known = self._ids.get(piece)
+        if known is None:
+            known = int.from_bytes(hashlib.sha256(piece.encode(errors="surrogatepass")).digest()[:7])
+            self._ids[piece], self._pieces[known] = known, piece
+        return known
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """What was learnt of one request; the server's counts are None where it does not state them."""
+
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None  # of the prompt, found in the server's cache
+    new_tokens: int | None = None
+    token_s: tuple[float, ...] = ()  # seconds from sending to each piece of text
+    attempts: int = 1
+    concurrency: int = 1  # requests under way at a time
+    finish: str | None = None
+    stack: str = ""  # what the server calls itself
+
+
+@dataclass
+class _Reply:
+    """A stream as it was read, times of `time.perf_counter()`."""
+
+    sent: float
+    ended: float = 0.0
+    pieces: list[str] = field(default_factory=list)
+    at: list[float] = field(default_factory=list)  # when each piece was there
+    usage: Mapping[str, Any] = field(default_factory=dict)
+    finish: str | None = None
+    stack: str = ""
+
+
+class ServedEngine(Traced):
+    """A served model. Times are from the sending of the attempt that succeeded, as a client sees them.
+
+    Engines that share a `turn` do everything but wait for the server one at a time (`beside`).
+    """
+
+    capabilities: Capabilities = backend.CAPABILITIES
+    peak_cache_bytes = 0  # the server does not say
+
+    def __init__(
+        self,
+        model: str,
+        server: Server,
+        tokenizer: PieceTokenizer,
+        *,
+        max_context: int | None = None,
+        body: Mapping[str, Any] | None = None,
+        concurrency: int | None = None,
+    ) -> None:
+        """
+        Args:
+            body: further keys of every request; one with None leaves a key out.
+            concurrency: requests under way at a time; None: as the run asks.
+        """
+        self.model, self.server, self.tokenizer = model, server, tokenizer
+        self.max_context = max_context or UNBOUNDED
+        self.body, self.concurrency = dict(body or {}), concurrency
+        self.first_token_at: float | None = None
+        self.exchange: Exchange | None = None  # the last one while tracing
+        self._turn: threading.Lock | None = None
+        self._side = 1  # requests under way at a time, of all engines that share the turn
+
+    def beside(self, turn: threading.Lock, requests: int) -> ServedEngine:
+        """An engine for one of so many threads, with the same server and tokenizer."""
+        another = ServedEngine(
+            self.model, self.server, self.tokenizer, max_context=self.max_context, body=self.body, concurrency=requests
+        )
+        another._turn, another._side = turn, requests
+        return another
+
+    @contextmanager
+    def tracing(self) -> Iterator[Trace]:
+        """See `Engine.tracing`."""
+        self.exchange = None
+        with super().tracing() as trace:
+            yield trace
+
+    def respond(
+        self, prompt: Sequence[int] | str, limits: Limits, *, stage: str = "prompt", logp: bool = False
+    ) -> Response:
+        """See `Engine.respond`; log-probabilities are not asked for.
+
+        Raises:
+            UserError: the server refuses this prompt, as it does one beyond its context.
+            EngineLostError: the server gives no answer to any prompt.
+        """
+        text = prompt if isinstance(prompt, str) else self.tokenizer.decode(prompt)
+        path, body = self._request(text, limits)
+        asked, sent = time.perf_counter(), list[float]()
+        with self._away():
+            reply = self._answered(path, body, sent)
+        first = reply.at[0] if reply.at else reply.ended
+        # What earlier attempts and the pauses before the last one took is not the model's time; `attempts` tells of it.
+        self.first_token_at = first - (reply.sent - asked)
+        self.exchange = self._told(reply, attempts=len(sent))
+        self._note(stage, text, reply, first)
+        return Response(self.tokenizer.ids(reply.pieces), self.exchange.token_s)
+
+    def _request(self, text: str, limits: Limits) -> tuple[str, dict[str, Any]]:
+        """(path, body): a chat of one turn where the prompt has the marks of one, else a bare text to go on from."""
+        before, chat, rest = text.partition(USER)
+        turn, _, after = rest.partition(ASSISTANT)
+        if chat and (before or after):
+            raise UserError("a served model reads a chat as one turn; this prompt has text around it")
+        asked: dict[str, Any] = {"messages": [{"role": "user", "content": turn}]} if chat else {"prompt": text}
+        asked |= {"model": self.model, "max_tokens": limits.max_new_tokens, "temperature": 0, "stream": True}
+        asked |= {"stream_options": {"include_usage": True}}
+        if limits.stop and not limits.ignore_stop:
+            asked["stop"] = list(limits.stop)
+        body = {key: value for key, value in (asked | self.body).items() if value is not None}
+        return ("chat/completions" if chat else "completions"), body
+
+    def _answered(self, path: str, body: Mapping[str, Any], sent: list[float]) -> _Reply:
+        """The reply; `sent` gets the time of every attempt that was begun."""
+
+        def read(response: HTTPResponse) -> _Reply:
+            return _read(response, sent[-1])
+
+        try:
+            return self.server.ask(path, body, read, self.model, sent)
+        except EndpointError as error:
+            if error.status in OWN or (_doubtful(error) and self._alive(path, body)):
+                raise
+            raise EngineLostError(str(error)) from None
+
+    def _alive(self, path: str, body: Mapping[str, Any]) -> bool:
+        """Whether the server answers another, short prompt at once, so that the failure is of the prompt before."""
+        short = {"messages": [{"role": "user", "content": "Hi"}]} if "messages" in body else {"prompt": "Hi"}
+        server = Server(self.server.url, self.server.key, self.server.timeout_s, attempts=1)
+        try:
+            server.ask(path, {**body, **short, "max_tokens": 1}, lambda response: _read(response, 0.0), self.model)
+        except EndpointError:
+            return False
+        return True
+
+    def _told(self, reply: _Reply, attempts: int) -> Exchange:
+        usage = reply.usage
+        details = usage.get("prompt_tokens_details")
+        return Exchange(
+            prompt_tokens=_count(usage.get("prompt_tokens")),
+            cached_tokens=_count(details.get("cached_tokens")) if isinstance(details, dict) else None,
+            new_tokens=_count(usage.get("completion_tokens")),
+            token_s=tuple(at - reply.sent for at in reply.at),
+            attempts=attempts,
+            concurrency=self._side,
+            finish=reply.finish,
+            stack=reply.stack,
+        )
+
+    def _note(self, stage: str, text: str, reply: _Reply, first: float) -> None:
+        """The calls of the trace, in the server's tokens where it counts them, else in pieces."""
+        assert self.exchange is not None
+        whole = self.exchange.prompt_tokens or len(self.tokenizer(text)["input_ids"])
+        cached = min(self.exchange.cached_tokens or 0, whole - 1)
+        self.note(Call(stage, (whole - cached,), (cached,), logits=(1,), seconds=first - reply.sent))
+        steps = max(self.exchange.new_tokens or 0, len(reply.at)) - 1
+        if steps > 0:
+            self.note(Call("decode", (1,), (whole,), logits=(1,), steps=steps, seconds=reply.ended - first))
+
+    @contextmanager
+    def _away(self) -> Iterator[None]:
+        """Let other threads of the same turn work while this one waits for the server."""
+        if self._turn is None:
+            yield
+            return
+        self._turn.release()
+        try:
+            yield
+        finally:
+            self._turn.acquire()
+
+
+def load(
+    source: str,
+    max_context: int | None = None,
+    *,
+    environment: str = "OPENAI",
+    tokenizer: str | None = None,
+    body: Mapping[str, Any] | None = None,
+    concurrency: int | None = None,
+    timeout_s: float = 600.0,
+    attempts: int = 5,
+) -> ServedEngine:
+    """The model of a source `openai:NAME`.
+
+    Args:
+        environment: the server's URL is in <environment>_BASE_URL, its key, if it takes one, in <environment>_API_KEY.
+        tokenizer: an asset whose tokenizer tells the pieces; None: roughly, by words.
+        timeout_s: of a request until its first token, and between two tokens.
+
+    Raises:
+        UserError: the environment names no server, or the tokenizer cannot be had.
+    """
+    url, key = (os.environ.get(f"{environment}_{name}", "").strip() for name in ("BASE_URL", "API_KEY"))
+    if not url:
+        raise UserError(
+            f"{environment}_BASE_URL: is not set; {source} needs a server, such as http://localhost:8000/v1"
+        )
+    server = Server(url, key or None, timeout_s, attempts)
+    pieces = PieceTokenizer(_splitter(tokenizer)) if tokenizer else PieceTokenizer()
+    name = source.removeprefix(PREFIX)
+    return ServedEngine(name, server, pieces, max_context=max_context, body=body, concurrency=concurrency)
+
+
+def _splitter(source: str) -> Callable[[str], list[str]]:
+    """What cuts a text where the tokenizer of an asset does."""
+    from ragauge import assets
+    from ragauge.assets.tokenizer import load_tokenizer
+
+    tokenizer = load_tokenizer(assets.resolve(source))
+    if not tokenizer.is_fast:
+        raise UserError(f"tokenizer {source!r}: does not say which characters a token stands for")
+
+    def split(text: str) -> list[str]:
+        parts = re.split(f"([{USER}{ASSISTANT}])", text)
+        return [piece for i, part in enumerate(parts) if part for piece in ([part] if i % 2 else _cut(tokenizer, part))]
+
+    return split
+
+
+def _cut(tokenizer: Any, text: str) -> list[str]:
+    """A text in as many pieces as it has tokens; what stands between two of them goes with the one before."""
+    read = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+    starts = [start for start, _ in read["offset_mapping"][1:]]
+    edges = [0, *accumulate(starts, max), len(text)]
+    return [text[start:stop] for start, stop in pairwise(edges)]
+
+
+def _read(response: HTTPResponse, sent: float) -> _Reply:
+    """A stream of chat or text completions.
+
+    Raises:
+        ValueError: it is none, or the server reports an error in it.
+    """
+    reply = _Reply(sent, stack=response.headers.get("Server") or "")
+    for event in events(response):
+        if event.get("error"):
+            raise ValueError(f"the stream holds an error: {str(event['error'])[:160]}")
+        reply.usage = event["usage"] if isinstance(event.get("usage"), dict) else reply.usage
+        choices = event.get("choices")
+        choice = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
+        delta = choice.get("delta")
+        text = (delta if isinstance(delta, dict) else choice).get("content" if isinstance(delta, dict) else "text")
+        if isinstance(text, str) and text:
+            reply.pieces.append(text)
+            reply.at.append(time.perf_counter())
+        reply.finish = choice.get("finish_reason") or reply.finish
+    reply.ended = time.perf_counter()
+    if reply.finish is None and not reply.pieces:
+        raise ValueError("the stream holds no completion")
+    return reply
+
+
+def _doubtful(error: EndpointError) -> bool:
+    """Whether a failure may be of one prompt, though the server does not say so."""
+    return error.status is None or error.status >= 500
+
+
+def _count(value: Any) -> int | None:
+    return value if type(value) is int and value >= 0 else None

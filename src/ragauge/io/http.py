@@ -1,0 +1,160 @@
+"""Requests to an HTTP server that replies in JSON, at once or as a stream of events: tried again, bounded, told in one
+line where they fail."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from email.message import Message
+from http.client import HTTPException, HTTPResponse
+from itertools import count
+from typing import IO, Any, TypeVar
+from urllib.error import HTTPError
+from urllib.parse import urlsplit
+from urllib.request import HTTPRedirectHandler, Request, build_opener
+
+from ragauge.errors import UserError
+
+RETRIED = {408, 409, 425, 429}  # besides 5xx
+LONGEST_PAUSE_S = 60.0
+LONGEST_REPLY = 8 << 20  # bytes
+
+Read = TypeVar("Read")
+
+
+class EndpointError(UserError):
+    """The endpoint returned no usable reply in any attempt; `status` is the last HTTP status, None without one."""
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server that is sent JSON; requests are retried with growing pauses while it is down, busy or invalid."""
+
+    url: str  # such as http://localhost:8000/v1
+    key: str | None = field(default=None, repr=False)  # sent as a bearer token, shown nowhere
+    timeout_s: float = 60.0  # of one request; of a stream, between two of its events
+    attempts: int = 5
+    pause_s: float = 1.0  # before the second attempt; doubles each time
+
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.url)
+        if "@" in parts.netloc:
+            raise UserError("endpoint: its URL holds a user or a password, which errors would show; use the key")
+        if parts.scheme not in ("http", "https") or not parts.netloc:
+            raise UserError(f"endpoint {self.url!r}: must be http://host/... or https://host/...")
+        if self.key is not None and not (self.key.isascii() and self.key.isprintable()):
+            raise UserError(f"endpoint {self.url}: its key holds characters that no HTTP header can")
+
+    def ask(
+        self,
+        path: str,
+        body: Mapping[str, Any],
+        read: Callable[[HTTPResponse], Read],
+        name: str = "",
+        sent: list[float] | None = None,
+    ) -> Read:
+        """What `read` makes of the response to a POST.
+
+        Args:
+            path: below the URL, such as "chat/completions".
+            read: raises ValueError on a reply that is not what was asked for; the request is then tried again.
+            name: of the model that is asked, for errors.
+            sent: gets the `time.perf_counter()` at which each attempt began.
+
+        Raises:
+            EndpointError: every attempt failed, or one failed with an error that a retry cannot fix.
+        """
+        pause = self.pause_s
+        for attempt in count(1):
+            if sent is not None:
+                sent.append(time.perf_counter())
+            try:
+                with self._opened(path, body) as response:
+                    return read(response)
+            except (OSError, HTTPException, ValueError) as error:  # away, cut off, busy, or no reply that can be read
+                problem = _problem(error, self.key)
+                if attempt >= self.attempts or not _mends(error):
+                    raise self._failure(problem, attempt, name, getattr(error, "code", None)) from None
+                time.sleep(min(max(pause, _asked_pause(error)), LONGEST_PAUSE_S))
+                pause *= 2
+        raise AssertionError("unreachable")
+
+    def _opened(self, path: str, body: Mapping[str, Any]) -> HTTPResponse:
+        headers = {"Content-Type": "application/json", "User-Agent": "ragauge"}
+        if self.key:
+            headers["Authorization"] = f"Bearer {self.key}"
+        address = self.url.rstrip("/").removesuffix(f"/{path}") + f"/{path}"
+        request = Request(address, json.dumps(body).encode(), headers, method="POST")
+        response: HTTPResponse = build_opener(_NoRedirect).open(request, timeout=self.timeout_s)
+        return response
+
+    def _failure(self, problem: str, attempts: int, name: str, status: int | None) -> EndpointError:
+        asked = f" (asked {attempts} times)" if attempts > 1 else ""
+        return EndpointError(f"endpoint {self.url}{f', model {name}' if name else ''}: {problem}{asked}", status)
+
+
+def events(response: HTTPResponse) -> Iterator[dict[str, Any]]:
+    """The JSON objects of a stream of server-sent events as they arrive, up to its end mark `[DONE]`.
+
+    Raises:
+        ValueError: the stream breaks off before its end mark, is too long, or holds something else.
+    """
+    left = LONGEST_REPLY
+    while line := response.readline(left):
+        left -= len(line)
+        if line.startswith(b"data:"):
+            data = line[len(b"data:") :].strip()
+            if data == b"[DONE]":
+                return
+            yield _object(data)
+        elif line.startswith((b"{", b"<")):
+            raise ValueError(f"the reply is no stream of events: {line[:80].decode(errors='replace')!r}")
+    raise ValueError("the stream broke off before its end")
+
+
+def _object(data: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise ValueError(f"an event of the stream is no JSON object: {data[:80].decode(errors='replace')!r}")
+    return found
+
+
+class _NoRedirect(HTTPRedirectHandler):
+    """A redirect is an error: following it would turn the POST into a GET and send the key to another host."""
+
+    def redirect_request(
+        self, req: Request, fp: IO[bytes], code: int, msg: str, headers: Message, newurl: str
+    ) -> Request | None:
+        return None
+
+
+def _problem(error: Exception, key: str | None) -> str:
+    """What went wrong, in one line without the key, which a server may repeat as it refuses it."""
+    start, said = "", str(getattr(error, "reason", error))
+    if isinstance(error, HTTPError):
+        with error:
+            start, said = f"HTTP {error.code} {error.reason}", error.read(4096).decode(errors="replace")
+    said = " ".join((said.replace(key, "***") if key else said).split())[:200]
+    return ": ".join(filter(None, (start, said))) or type(error).__name__
+
+
+def _mends(error: Exception) -> bool:
+    """Whether a retry of the same request may succeed."""
+    return not isinstance(error, HTTPError) or error.code >= 500 or error.code in RETRIED
+
+
+def _asked_pause(error: Exception) -> float:
+    """Seconds that the endpoint asks us to wait; 0 if it names none, or a date, which clocks disagree about."""
+    try:
+        return max(0.0, float(error.headers.get("Retry-After", 0))) if isinstance(error, HTTPError) else 0.0
+    except ValueError:
+        return 0.0
