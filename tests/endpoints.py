@@ -25,6 +25,17 @@ def says(text: Any) -> Reply:
     return Reply(json.dumps({"choices": [{"message": {"role": "assistant", "content": text}}]}).encode())
 
 
+def streams(*pieces: str, done: bool = True, **usage: Any) -> Reply:
+    """A streamed chat completion in these pieces; `done=False`: torn before its end mark."""
+    choices: list[dict[str, Any]] = [{"delta": {"role": "assistant", "content": None}}]
+    choices += [{"delta": {"content": piece}, "text": piece} for piece in pieces]
+    choices.append({"delta": {}, "finish_reason": "stop"})
+    events = [json.dumps({"choices": [choice]}) for choice in choices]
+    events += [json.dumps({"choices": [], "usage": usage})] if usage else []
+    text = "".join(f"data: {event}\n\n" for event in [*events, *(["[DONE]"] if done else [])])
+    return Reply(text.encode(), headers={"Content-Type": "text/event-stream"})
+
+
 @dataclass
 class Served:
     """A running server and what it was asked."""
@@ -35,7 +46,7 @@ class Served:
 
 @contextmanager
 def served(replies: Sequence[Reply] | Callable[[str], Reply]) -> Iterator[Served]:
-    """Serve the replies in turn, the last one for ever, or what a function of the last message says.
+    """Serve the replies in turn, the last one for ever, or what a function of the last message or the prompt says.
 
     A reply with status 0 closes the connection without a word.
     """
@@ -46,7 +57,7 @@ def served(replies: Sequence[Reply] | Callable[[str], Reply]) -> Iterator[Served
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             found.requests.append({"path": self.path, "headers": dict(self.headers), "body": body})
             if callable(replies):
-                reply = replies(body["messages"][-1]["content"])
+                reply = replies(body["messages"][-1]["content"] if "messages" in body else body["prompt"])
             else:
                 reply = left.pop(0) if len(left) > 1 else left[0]
             if reply.status == 0:

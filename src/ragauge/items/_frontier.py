@@ -35,7 +35,7 @@ def latencies(runs: Runs, dataset: str, model: str, variants: Sequence[Variant],
 def answering_latency(variant: Variant, field: str) -> Measure:
     """The median of a field of seconds, of the questions that did not fail."""
     values = [r[field] for k, r in variant.records.items() if k not in variant.failed and r[field]]
-    note = "latency of the answering run, not of the latency protocol"
+    note = join("latency of the answering run, not of the latency protocol", (variant.stack and variant.engine) or "")
     known = [v for v in values if v == v]
     if not known and any(r.get("batch", 1) > 1 for r in variant.records.values()):
         return Measure(reason="answered side by side, so without a latency")

@@ -7,7 +7,7 @@ from typing import Any
 
 from ragauge.rendering.style import counted
 from ragauge.results.cells import Source, Table
-from ragauge.results.provenance import commit, machine
+from ragauge.results.provenance import commit, machine, where_asked
 from ragauge.results.runs import Runs, Variant
 from ragauge.results.timing import precision
 
@@ -20,9 +20,9 @@ def footer(runs: Runs, table: Table) -> str:
         return "Nothing measured yet." if table.empty else "Nothing measured here: published numbers alone."
     if not used:
         return f"{timed}."
-    models = listed(f"{v.model} ({v.precision or 'dtype not recorded'})" for v in used)
+    models = listed(f"{v.model} ({v.engine})" for v in used)
     asked = listed(_questions(runs, used, dataset) for dataset in dict.fromkeys(v.dataset for v in used))
-    blocks = [(v.meta.get("provenance") or {}, v.device) for v in used]
+    blocks = [(where_asked(v), v.device) for v in used]
     return sentence(f"Measured: {models}", asked, "intervals: bootstrap 95%", *machine_and_versions(blocks), timed)
 
 

@@ -35,6 +35,7 @@ FIELDS = (  # of a record in a block, in this order
     "cache_bytes",
     "truncated",
     "evidence",
+    "served",
 )
 CALL = ("stage", "offline", "parallel", "rows", "new", "past", "steps", "seconds", "loaded")  # of a trace
 TITLE_CHARACTERS = 80

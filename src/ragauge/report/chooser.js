@@ -41,7 +41,7 @@ function chooseKind(kind) {
 }
 
 function buildControls() {
-  const groups = payload.groups.map((g, i) => [i, `${g.dataset} · ${g.model}`]);
+  const groups = payload.groups.map((g, i) => [i, `${g.dataset} · ${g.model}${g.stack ? ` (served by ${g.stack})` : ""}`]);
   const kinds = group().costs.map((kind) => [kind, payload.kinds[kind].name]);
   const unit = setting.kind ? unitOf(setting.kind).name : "";
   document.getElementById("controls").replaceChildren(
@@ -173,6 +173,10 @@ function costNote() {
   const chosen = group();
   if (!kind) return [];
   const note = [];
+  if (chosen.stack) {
+    const why = `a server's (${chosen.stack}), as its client saw them, its own cache included. Compare them with other models' as those of another system. `;
+    note.push(el("strong", {}, "Times of another stack: "), why);
+  }
   if (chosen.untimed && chosen.cost === "compute_cycles") {
     note.push(el("strong", {}, "No measured latency: "), `${chosen.untimed}. The frontier falls back to compute cycles. `);
   }

@@ -54,6 +54,7 @@ def _group(runs: Runs, dataset: str, model: str) -> Numbers:
         "protocol": timing.described(timed) if timed else None,
         "paired": shared,
         "withheld": _withheld(runs, variants, shared),
+        "stack": next((v.stack for v in variants if v.stack), None),
         "families": {kind: _families(runs, variants, rows, kind) for kind in kinds},
         "variants": rows,
     }
@@ -84,6 +85,8 @@ def _timed(runs: Runs, dataset: str, model: str) -> tuple[Mapping[str, Any] | No
         return (None, f"the timing of {model} was refused: {refused}") if refused else (latency, None)
     if any(latency["model"] == model for latency in runs.latencies):
         return None, f"{model} was timed on prompts of another data set"
+    if stack := next((v.stack for v in runs.of(dataset, model) if v.stack), None):
+        return None, f"{model} runs on another stack ({stack}), which the latency protocol does not time"
     return None, f"there is no latency file of {model}"
 
 

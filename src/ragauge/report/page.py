@@ -93,7 +93,7 @@ def _summary(runs: ReadableRuns) -> dict[str, Any]:
     return {
         "variants": len(dict.fromkeys(v.name for v in runs.run)),
         "records": sum(len(v.records) for v in runs.run),
-        "models": list(dict.fromkeys(f"{v.model} ({v.precision or 'precision unknown'})" for v in runs.run)),
+        "models": list(dict.fromkeys(f"{v.model} ({v.engine})" for v in runs.run)),
         "questions": questions,
         "asked": {d: e.limit for d, e in runs.config.datasets.items()} if runs.config else {},
         "machines": list(dict.fromkeys(filter(None, map(_machine, runs.run)))),
@@ -102,10 +102,10 @@ def _summary(runs: ReadableRuns) -> dict[str, Any]:
 
 
 def _machine(variant: Any) -> str:
-    provenance = variant.meta.get("provenance") or {}
-    memory = provenance.get("memory_bytes")
-    place = machine(provenance, variant.device)
-    return f"{place}, {memory / 1e9:.0f} GB memory" if place and memory else place
+    found = provenance.where_asked(variant)
+    memory = found.get("memory_bytes")
+    place = machine(found, variant.device)
+    return f"{place}, {memory / 1e9:.0f} GB memory" if place and memory and not variant.stack else place
 
 
 def _no_provenance(folder: Path) -> list[reading.Problem]:

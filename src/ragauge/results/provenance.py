@@ -33,6 +33,14 @@ def machine(provenance: Mapping[str, Any], device: str | None = None) -> str:
     return f"{cpu}, {threads} {'thread' if threads == 1 else 'threads'}" if cpu and threads else str(cpu or "")
 
 
+def where_asked(variant: Variant) -> dict[str, Any]:
+    """The provenance block beside a variant's records; of a served model the machine is the one that asked."""
+    found = dict(variant.meta.get("provenance") or {})
+    if variant.stack:
+        found |= {"cpu": f"a server's ({variant.stack}), asked from {found.get('cpu') or 'a client'}", "threads": None}
+    return found
+
+
 def commit(provenance: Mapping[str, Any]) -> str:
     """The commit of the code in a provenance block; empty if it is not known."""
     git = provenance.get("git") or {}
@@ -58,6 +66,7 @@ def _answers(variant: Variant, machines: list[dict[str, Any]]) -> dict[str, Any]
         **_when_and_where(variant.meta, machines),
         "peak_memory_bytes": variant.meta.get("peak_memory_bytes"),
         "settings": variant.specification.model_dump() if variant.specification else None,
+        "stack": variant.stack,
         "code": (variant.meta.get("fingerprint") or {}).get("code"),
     }
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 Record = Mapping[str, Any]
 
 RANKED = ("bm25", "tfidf", "dense")
+ELSEWHERE = "another stack"  # marks a served model's numbers in notes, as they are not of this package's decoder
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,6 +104,22 @@ class Variant:
     def device(self) -> str | None:
         """The device of the model that answered; None if it is not recorded."""
         return self.specification.engine.device if self.specification else None
+
+    @cached_property
+    def stack(self) -> str | None:
+        """What the server that answered calls itself: times are of its stack, not of this package's decoder.
+
+        None: the model ran here.
+        """
+        if self.specification is None or self.specification.engine.served is None:
+            return None
+        named = (record["served"]["stack"] for record in self.records.values() if record.get("served"))
+        return next(filter(None, named), "a server")
+
+    @property
+    def engine(self) -> str:
+        """What the model ran in, in words: its precision here, or another stack."""
+        return f"{ELSEWHERE}: {self.stack}" if self.stack else str(self.precision or "dtype not recorded")
 
     @property
     def is_multi_hop(self) -> bool:

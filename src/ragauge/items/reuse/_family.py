@@ -53,18 +53,19 @@ class Clock:
     """Seconds of variants side by side: the latency protocol's where it timed them all, else the answering run's."""
 
     timed: Mapping[str, Any] | None
+    stack: str = ""  # whose seconds a served model's are
 
     @classmethod
     def of(cls, runs: Runs, dataset: str, model: str, variants: Iterable[Variant]) -> Clock:
-        timed = timing.find(runs, dataset, model)
+        timed, variants = timing.find(runs, dataset, model), list(variants)
         if timed is None or timed.get("refused") or not all(timing.seconds(timed, v.name) for v in variants):
-            return cls(None)
+            return cls(None, next((f"; {v.engine}" for v in variants if v.stack), ""))
         return cls(timed)
 
     @property
     def note(self) -> str:
         """Where the seconds are from."""
-        return timing.described(self.timed) if self.timed else OWN
+        return timing.described(self.timed) if self.timed else OWN + self.stack
 
     def first_tokens(self, variant: Variant) -> list[float]:
         """Seconds to the first token: of each trial, or of each question that has a clock."""

@@ -1,0 +1,318 @@
+"""A served model: what is sent, what is learnt of the reply, what becomes of a run whose server is in trouble."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from endpoints import Reply, streams
+from endpoints import served as serving
+from ragauge import assets, engines
+from ragauge.cli import main
+from ragauge.engines.protocol import EngineLostError, Limits
+from ragauge.engines.served import ASSISTANT, USER, PieceTokenizer, ServedEngine
+from ragauge.errors import UserError
+from ragauge.io import records
+from ragauge.prompts import build_prompt
+from tiny_checkpoint import write_checkpoint
+
+KEY = "sk-very-secret"
+USAGE = {"prompt_tokens": 30, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 12}}
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Seconds that were waited, in place of waiting."""
+    waited: list[float] = []
+    monkeypatch.setattr(time, "sleep", waited.append)
+    return waited
+
+
+@pytest.fixture(autouse=True)
+def _key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+
+
+def at(url: str, **served: Any) -> ServedEngine:
+    """The engine for a server."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("OPENAI_BASE_URL", url)
+        engine = engines.load("openai:m", "openai", served=served)
+    assert isinstance(engine, ServedEngine)
+    return engine
+
+
+def asked(engine: ServedEngine, template: str = "chat") -> list[int]:
+    """A prompt's ids."""
+    prompt = build_prompt(
+        "who", [("Ada", "She was.")], instruction="Say.", template=template, tokenizer=engine.tokenizer
+    )
+    return [*prompt.preamble, *prompt.documents[0], *prompt.query, *prompt.task]
+
+
+def test_a_prompt_is_sent_as_one_turn_and_the_reply_is_timed_and_counted() -> None:
+    with serving([streams("A", "da", **USAGE)]) as server:
+        engine = at(server.url, body={"seed": 7, "stop": None})
+        with engine.tracing() as trace:
+            response = engine.respond(asked(engine), Limits(5))
+    [request] = server.requests
+    assert request["path"] == "/v1/chat/completions"
+    assert request["headers"]["Authorization"] == f"Bearer {KEY}"
+    turn = "Say.\n\n[Document](Title: Ada) She was.\nQuestion: who?"
+    assert request["body"] == {
+        "model": "m",
+        "messages": [{"role": "user", "content": turn}],
+        "max_tokens": 5,
+        "temperature": 0,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "seed": 7,
+    }
+    assert engine.tokenizer.decode(response.ids) == "Ada"
+    assert [(call.stage, call.lengths, call.past, call.steps) for call in trace] == [
+        ("prompt", (18,), (12,), 1),
+        ("decode", (1,), (30,), 1),
+    ]
+    exchange = engine.exchange
+    assert exchange is not None
+    assert (exchange.prompt_tokens, exchange.cached_tokens, exchange.new_tokens) == (30, 12, 2)
+    assert (exchange.attempts, exchange.finish) == (1, "stop")
+    assert len(exchange.token_s) == 2
+    assert 0 < exchange.token_s[0] <= exchange.token_s[1]
+
+
+def test_a_template_without_turns_is_sent_as_bare_text() -> None:
+    reply = Reply(b'data: {"choices": [{"text": " Ada", "finish_reason": "stop"}]}\n\ndata: [DONE]\n\n')
+    with serving([reply]) as server:
+        engine = at(server.url)
+        response = engine.respond(asked(engine, "plain"), Limits(5))
+    assert server.requests[0]["path"] == "/v1/completions"
+    assert server.requests[0]["body"]["prompt"].endswith("Question: who?\nAnswer:")
+    assert server.requests[0]["body"]["stop"] == ["\n"]
+    assert engine.tokenizer.decode(response.ids) == " Ada"
+
+
+@pytest.mark.parametrize("text", ["", " a  b\n\n c\t", "Nepōhualtzintzin 漢字🙂🙂, x²!?", f"{USER}a{ASSISTANT}b"])
+def test_pieces_of_a_text_are_the_text(text: str, tmp_path: Path) -> None:
+    named = at("http://localhost:1", tokenizer=f"path:{write_checkpoint(tmp_path / 'tiny')}").tokenizer
+    for tokenizer in (PieceTokenizer(), named):
+        read = tokenizer(text, return_offsets_mapping=True)
+        assert tokenizer.decode(read["input_ids"]) == text
+        assert "".join(text[start:stop] for start, stop in read["offset_mapping"]) == text
+
+
+def test_a_named_tokenizer_counts_its_own_tokens(tmp_path: Path) -> None:
+    from ragauge.assets.tokenizer import load_tokenizer
+
+    folder = write_checkpoint(tmp_path / "tiny")
+    text = "who was ada of the sea, and 漢字?"
+    ids = at("http://localhost:1", tokenizer=f"path:{folder}").tokenizer(text)["input_ids"]
+    assert len(ids) == len(load_tokenizer(folder)(text, add_special_tokens=False)["input_ids"])
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        *(Reply(b"slow down", 429), Reply(b"", 503), Reply(b"", 0), streams("A", done=False)),
+        *(Reply(b'data: {"choices": [\n\n'), Reply(b'{"choices": []}'), Reply(b"<html>"), Reply(b"data: [1]\n\n")),
+        *(Reply(b'data: {"error": {"message": "out of slots"}}\n\n'), Reply(b"data: [DONE]\n\n")),
+    ],
+    ids=lambda reply: f"{reply.status} {reply.body[-12:]!r}",
+)
+def test_trouble_that_passes_is_waited_out_and_not_timed(trouble: Reply, pauses: list[float]) -> None:
+    with serving([trouble, trouble, streams("Ada", **USAGE)]) as server:
+        engine = at(server.url)
+        began = time.perf_counter()
+        with engine.tracing():
+            response = engine.respond(asked(engine), Limits(5))
+    assert engine.tokenizer.decode(response.ids) == "Ada"
+    assert pauses == [1.0, 2.0]
+    assert engine.exchange is not None
+    assert engine.exchange.attempts == 3
+    assert engine.first_token_at is not None
+    assert engine.first_token_at - began == pytest.approx(engine.exchange.token_s[0], abs=0.005)
+
+
+def test_the_servers_wish_to_wait_is_kept(pauses: list[float]) -> None:
+    with serving([Reply(b"", 429, {"Retry-After": "7"}), streams("Ada")]) as server:
+        at(server.url).respond(f"{USER}Who{ASSISTANT}", Limits(5))
+    assert pauses == [7.0]
+
+
+@pytest.mark.parametrize(
+    ("reply", "told", "requests"),
+    [
+        (Reply(f"bad key {KEY}".encode(), 401), r"HTTP 401 Unauthorized: bad key \*\*\*$", 1),
+        (Reply(b"no such model", 404), "HTTP 404 Not Found: no such model$", 1),
+        (Reply(b"slow down", 429), r"HTTP 429 .*slow down \(asked 2 times\)$", 2),
+        (streams("A", done=False), r"the stream broke off before its end \(asked 2 times\)$", 3),
+        (Reply(b"data: {\n\n"), r"is no JSON object: '\{' \(asked 2 times\)$", 3),
+    ],
+    ids=["wrong key", "wrong model", "busy", "torn", "malformed"],
+)
+def test_a_server_that_answers_nothing_is_lost_in_one_line(
+    reply: Reply, told: str, requests: int, pauses: list[float]
+) -> None:
+    with serving([reply]) as server:
+        with pytest.raises(EngineLostError, match=told) as caught:
+            at(server.url, attempts=2).respond("Who", Limits(5))
+        assert len(server.requests) == requests
+    assert "\n" not in str(caught.value)
+    assert KEY not in str(caught.value)
+
+
+def test_a_failure_of_one_prompt_is_told_from_a_lost_server(pauses: list[float]) -> None:
+    broken = Reply(b"", 500)
+    with serving([Reply(b"too long", 400)]) as server, pytest.raises(UserError, match=r"HTTP 400 .*too long") as refused:
+        at(server.url).respond("Who", Limits(5))
+    with serving([broken, broken, streams("Hi")]) as server, pytest.raises(UserError, match="HTTP 500") as failed:
+        at(server.url, attempts=2).respond("Who", Limits(5))
+    assert server.requests[-1]["body"]["prompt"] == "Hi"
+    assert EngineLostError not in {type(refused.value), type(failed.value)}
+
+
+def test_an_address_that_holds_a_password_is_refused_and_not_shown() -> None:
+    with pytest.raises(UserError, match="its URL holds a user or a password") as caught:
+        at("http://me:hunter2@localhost/v1")
+    assert "hunter2" not in str(caught.value)
+
+
+def test_without_an_address_the_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MINE_BASE_URL", raising=False)
+    with pytest.raises(UserError, match="MINE_BASE_URL: is not set; openai:m needs a server"):
+        engines.load("openai:m", "openai", served={"environment": "MINE"})
+
+
+@pytest.mark.parametrize("name", ["superposition", "prompt_cache", "cfic", "long_llmlingua"])
+def test_a_method_that_needs_caches_says_so_in_one_line(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command(name), "--out", str(tmp_path / "x.jsonl")]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.endswith("engine 'openai' has a tokenizer and weights; it needs the local engine, 'torch'")
+
+
+# --- runs ---
+
+
+def command(method: str, *more: str) -> list[str]:
+    return ["run", f"--method={method}", "--dataset=wiki_single", "--model=openai:m", "--limit=4", *more]
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch, pauses: list[float]) -> Iterator[dict[str, Any]]:
+    """A server that answers well `good` times and then with `reply`."""
+    state: dict[str, Any] = {"good": 1 << 30, "reply": Reply(b"", 503)}
+
+    def reply(_: str) -> Reply:
+        state["good"] -= 1
+        return streams("Ada", "\nx", **USAGE) if state["good"] >= 0 else state["reply"]
+
+    with serving(reply) as found:
+        monkeypatch.setenv("OPENAI_BASE_URL", found.url)
+        yield state
+
+
+@pytest.mark.parametrize("trouble", [Reply(b"", 503), Reply(b"", 0), streams("A", done=False), Reply(b"?", 401)])
+def test_answers_until_a_server_is_lost_are_kept_and_a_rerun_asks_the_others(
+    trouble: Reply, server: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "x.jsonl"
+    server |= {"good": 2, "reply": trouble}
+    assert main([*command("naive"), "--out", str(out)]) == 2
+    assert not out.exists()
+    told = capsys.readouterr().err.splitlines()[-1]
+    assert "2 of 4 questions are answered; run it again for the others" in told
+    server["good"] = 2  # enough for those that are left
+    assert main([*command("naive"), "--out", str(out)]) == 0
+    assert [record.status for record in records.read(out)] == ["ok"] * 4
+
+
+def test_a_record_says_whose_times_it_has_and_nothing_on_disk_has_the_key(
+    server: dict[str, Any], tmp_path: Path
+) -> None:
+    out = tmp_path / "x.jsonl"
+    assert main([*command("bm25"), "--out", str(out)]) == 0
+    record = records.read(out)[0]
+    assert record.prediction == "Ada"
+    assert record.served is not None
+    assert record.served.stack.startswith("BaseHTTP")
+    assert record.served.cached_tokens == 12
+    assert record.first_token_s is not None
+    assert record.first_token_s >= record.served.token_s[0]
+    meta = json.loads(records.meta_path(out).read_text())
+    assert meta["specification"]["options"]["path_caching"] is False  # the server has the cache
+    assert meta["specification"]["engine"]["served"]["environment"] == "OPENAI"
+    assert all(KEY not in path.read_text() for path in tmp_path.iterdir())
+
+
+def test_several_requests_at_a_time_answer_the_same_without_seconds_of_their_own(
+    server: dict[str, Any], tmp_path: Path
+) -> None:
+    alone, beside = tmp_path / "alone.jsonl", tmp_path / "beside.jsonl"
+    assert main([*command("tfidf"), "--out", str(alone)]) == 0
+    assert main([*command("tfidf"), "--batch=3", "--out", str(beside)]) == 0
+    for one, other in zip(records.read(alone), records.read(beside), strict=True):
+        assert (one.key, one.prediction, one.kept) == (other.key, other.prediction, other.kept)
+        assert (other.batch, other.online_s, other.first_token_s) == (3, None, None)
+        assert other.served is not None
+        assert other.served.concurrency == 3
+
+
+def test_several_requests_at_a_time_keep_what_was_answered_when_the_server_goes(
+    server: dict[str, Any], tmp_path: Path
+) -> None:
+    out = tmp_path / "x.jsonl"
+    server["good"] = 1
+    assert main([*command("naive"), "--batch=2", "--out", str(out)]) == 2
+    assert len(out.with_name("x.jsonl.partial").read_text().splitlines()) == 2  # a header and one record
+    server["good"] = 1 << 30
+    assert main([*command("naive"), "--batch=2", "--out", str(out)]) == 0
+    assert len(records.read(out)) == 4
+
+
+# --- a real server ---
+
+
+def test_llama_cpp_answers_and_counts_what_it_cached(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    llama = pytest.importorskip("xllamacpp")
+    try:
+        model = assets.original("smollm2-135m-instruct")
+    except UserError as error:
+        pytest.skip(f"the model is not here: {error}")
+    params = llama.CommonParams()
+    params.model.path, params.n_ctx, params.n_parallel, params.warmup = str(model), 8192, 1, False
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
+    params.api_keys = [KEY]
+    running = llama.Server(params)
+    monkeypatch.setenv("OPENAI_BASE_URL", f"{running.listening_address}/v1")
+    out = tmp_path / "x.jsonl"
+    questions = ["--option=documents=2", "--limit=2", "--max-new-tokens=4", "--out", str(out)]
+    assert main([*command("naive"), *questions]) == 0
+    for record in records.read(out):
+        assert record.status == "ok"
+        assert record.served is not None
+        assert record.served.stack == "llama.cpp"
+        assert record.served.prompt_tokens == pytest.approx(_counted(record), rel=0.5)  # roughly, by words
+        assert len(record.served.token_s) <= 4
+    engine = engines.load("openai:x", "openai")
+    assert isinstance(engine, ServedEngine)
+    for _ in range(2):
+        with engine.tracing():
+            engine.respond(f"{USER}{'Name a city. ' * 20}{ASSISTANT}", Limits(3))
+    assert engine.exchange is not None
+    assert engine.exchange.cached_tokens is not None
+    assert engine.exchange.cached_tokens > 50
+    monkeypatch.setenv("OPENAI_API_KEY", "another")
+    with pytest.raises(EngineLostError, match="HTTP 401 Unauthorized"):
+        engines.load("openai:x", "openai").respond("Hi", Limits(3))
+
+
+def _counted(record: records.Record) -> int:
+    tokens = record.tokens
+    return int(tokens["preamble"] + sum(tokens["documents"]) + tokens["query"])
