@@ -168,7 +168,8 @@ def test_a_server_that_answers_nothing_is_lost_in_one_line(
 
 def test_a_failure_of_one_prompt_is_told_from_a_lost_server(pauses: list[float]) -> None:
     broken = Reply(b"", 500)
-    with serving([Reply(b"too long", 400)]) as server, pytest.raises(UserError, match=r"HTTP 400 .*too long") as refused:
+    refusal = Reply(b"too long", 400)
+    with serving([refusal]) as server, pytest.raises(UserError, match=r"HTTP 400 .*too long") as refused:
         at(server.url).respond("Who", Limits(5))
     with serving([broken, broken, streams("Hi")]) as server, pytest.raises(UserError, match="HTTP 500") as failed:
         at(server.url, attempts=2).respond("Who", Limits(5))

@@ -125,7 +125,8 @@ def _panel(ax: Axes, part: Table, quantity: str, guests: Sequence[Table] = ()) -
     visiting = [(f"{v} · {up['model']}", up, across) for v, up, across, _ in placed]
     ax.grid(axis="both")
     run_only = any(c["source"] == Source.RECORDS for _, _, c, _ in drawn)
-    ax.set_xlabel(COSTS[quantity] + (", answering run" if run_only else ""))
+    mixed = ", hollow: answering run" if visiting and drawn and not run_only else ""
+    ax.set_xlabel(COSTS[quantity] + (", answering run" if run_only else mixed))
     draw_steps(ax, [(c["measured"], q["measured"]) for _, q, c, _ in drawn if q["method"] not in REFERENCES])
     for _, up, across, probability in sorted(drawn, key=lambda d: d[3]):
         _point(ax, up, across, probability)

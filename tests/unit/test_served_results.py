@@ -1,0 +1,131 @@
+"""A served model in tables, figures and the page: its numbers, and the mark that its times are another stack's."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragauge.errors import UserError
+from ragauge.experiment.plan import Plan
+from ragauge.experiment.schema import Config, parse
+from ragauge.io import records
+from ragauge.items import frontier
+from ragauge.rendering.footer import footer
+from ragauge.report import numbers
+from ragauge.results.runs import ELSEWHERE, Runs
+from synthetic_run import MODEL, write_variant
+
+SERVED = {
+    "prompt_tokens": 1000,
+    "cached_tokens": 400,
+    "new_tokens": 10,
+    "token_s": [0.5, 0.6, 0.8],
+    "attempts": 1,
+    "concurrency": 1,
+    "finish": "stop",
+    "stack": "llama.cpp",
+}
+PRICE = {"prompt": 1.0, "cached": 0.5, "new": 10.0}
+
+
+def config(**served: Any) -> Config:
+    """One model here and the same behind a server."""
+    models = {
+        MODEL: {"source": "smollm2-135m-instruct"},
+        "there": {"source": "openai:m", "methods": ["naive", "bm25"], "served": served},
+    }
+    variants: dict[str, Any] = {"naive": {}, "bm25": {}, "superposition": {}}
+    data = {"run": "r", "models": models, "datasets": {"nq_open": {}}, "methods": variants, "items": ["frontier"]}
+    return parse(data, "x.yaml")
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Runs:
+    for name in ("naive", "bm25"):
+        write_variant(tmp_path, name, name, [True, False, True])
+        path = write_variant(tmp_path, name, name, [True, True, False], model="there", served=records.Served(**SERVED))
+        meta = json.loads(records.meta_path(path).read_text())
+        meta["specification"]["engine"] = {"name": "openai", "served": {}}
+        records.meta_path(path).write_text(json.dumps(meta))
+    return Runs(tmp_path, config(price=PRICE))
+
+
+def test_the_frontier_has_the_servers_times_tokens_and_costs_with_their_mark(runs: Runs) -> None:
+    table = frontier.table(runs)
+    found = table[(table["model"] == "there") & (table["variant"] == "naive")].set_index("quantity")
+    assert found["measured"]["served_first_token_s"] == 0.5
+    assert found["measured"]["served_per_token_s"] == pytest.approx(0.15)
+    assert found["measured"]["cached_share"] == pytest.approx(0.4)
+    assert found["measured"]["cost_per_1000_questions"] == pytest.approx(0.6 + 0.2 + 0.1)
+    for quantity in ("quality", "served_first_token_s", "served_per_token_s", "online_latency_s"):
+        assert f"{ELSEWHERE}: llama.cpp" in found["note"][quantity], quantity
+    here = table[table["model"] == MODEL]
+    assert not here["note"].str.contains(ELSEWHERE).any()
+    assert not here["quantity"].str.startswith("served").any()
+
+
+def test_without_a_price_or_a_count_the_table_says_why_there_is_no_number(runs: Runs) -> None:
+    table = frontier.table(Runs(runs.folder, config()))
+    cost = table[(table["model"] == "there") & (table["quantity"] == "cost_per_1000_questions")]
+    assert cost["measured"].isna().all()
+    assert cost["note"].str.contains("served.price").all()
+
+
+def test_a_served_model_stands_on_the_panels_of_the_one_that_ran_here(runs: Runs) -> None:
+    figure = frontier.draw(frontier.table(runs))
+    assert len(figure.axes) == 2  # one row: no panels of its own
+    hollow = [line for line in figure.axes[1].lines if line.get_markerfacecolor() == "none"]
+    assert len(hollow) == 2
+    assert any("another stack" in text.get_text() for text in figure.axes[1].texts)
+
+
+def test_small_print_and_page_name_the_stack(runs: Runs) -> None:
+    small = footer(runs, frontier.table(runs))
+    assert f"there ({ELSEWHERE}: llama.cpp)" in small
+    assert "a server's (llama.cpp), asked from" in small
+    by_model = {group["model"]: group for group in numbers.groups(runs)}
+    assert by_model["there"]["stack"] == "llama.cpp"
+    assert "another stack (llama.cpp)" in by_model["there"]["untimed"]
+    assert by_model[MODEL]["stack"] is None
+
+
+def test_a_served_model_has_no_files_and_its_answers_outlive_a_change_of_price() -> None:
+    class Labels:
+        dataset, model, variant = "nq_open", "there", "naive"
+
+    plain, priced = Plan(config()), Plan(config(price=PRICE, environment="OTHER", concurrency=4))
+    assert plain.answers.models(Labels) == []
+    assert plain.answers.settings(Labels) == priced.answers.settings(Labels)
+    assert plain.answers.settings(Labels) != Plan(config(body={"seed": 1})).answers.settings(Labels)
+    counted = Plan(config(tokenizer="smollm2-135m-instruct"))
+    assert counted.answers.models(Labels) == ["resources/assets/smollm2-135m-instruct.json"]
+
+
+@pytest.mark.parametrize(
+    ("model", "told"),
+    [
+        (
+            {"source": "openai:m", "dtype": "bfloat16"},
+            r"models\.x\.dtype: 'bfloat16': a served model runs as its",
+        ),
+        ({"source": "openai:m", "engine": "torch"}, r"models\.x\.engine: 'torch' does not run 'openai:m'"),
+        ({"source": "smollm2-135m-instruct", "engine": "openai"}, r"models\.x\.engine: 'openai' does not run 'smollm2"),
+        ({"source": "smollm2-135m-instruct", "served": {}}, r"models\.x\.served: is of models behind a server"),
+        ({"source": "openai:"}, r"models\.x\.source: openai: must be followed by the model's name"),
+        ({"source": "openai:m", "served": {"environment": "open ai"}}, r"models\.x\.served\.environment: "),
+        ({"source": "openai:m", "served": {"tokenizer": "nobody"}}, r"models\.x\.served\.tokenizer: unknown model"),
+    ],
+)
+def test_what_a_served_model_cannot_have_is_named(model: dict[str, Any], told: str) -> None:
+    data = {"run": "r", "models": {"x": model}, "datasets": {"nq_open": {}}, "methods": {"naive": {}}}
+    with pytest.raises(UserError, match=told):
+        parse(data, "x.yaml")
+
+
+def test_a_method_that_needs_caches_is_refused_on_a_served_model() -> None:
+    data = {"run": "r", "models": {"x": {"source": "openai:m"}}, "datasets": {"nq_open": {}}, "methods": {"ape": {}}}
+    with pytest.raises(UserError, match=r"methods\.ape on models\.x: requires .*; it needs the local engine, 'torch'$"):
+        parse(data, "x.yaml")
