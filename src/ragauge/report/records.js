@@ -153,13 +153,21 @@ function recordDetails(row) {
   const tokens = Object.entries(row.tokens).map(([name, count]) => `${name} ${count}`).join(", ");
   const times = [["offline", row.offline_s], ["first token", row.first_token_s], ["whole answer", row.online_s]].filter(([, s]) => known(s)).map(([name, s]) => `${name} ${digits(s)} s`);
   return [
-    el("p", {}, "Key ", el("code", {}, shown(row.key)), ". Tokens: ", tokens || "not recorded", ". Seconds: ", times.join(", ") || "not recorded", row.served ? `, another stack's (${shown(row.served.stack || "a server")}): ${row.served.cached_tokens ?? "unknown"} of ${row.served.prompt_tokens ?? "unknown"} prompt tokens cached, ${row.served.attempts} sent` : "", known(row.cache_bytes) && !row.served ? `. Keys and values: ${digits(row.cache_bytes / 1e6)} MB` : "", row.truncated ? `. ${row.truncated} document tokens left out` : "", "."),
+    el("p", {}, "Key ", el("code", {}, shown(row.key)), ". Tokens: ", tokens || "not recorded", ". Seconds: ", times.join(", ") || "not recorded", servedText(row.served), known(row.cache_bytes) && !row.served ? `. Keys and values: ${digits(row.cache_bytes / 1e6)} MB` : "", row.truncated ? `. ${row.truncated} document tokens left out` : "", "."),
     el("p", {}, "Whole text:"),
     el("pre", {}, shown(row.text ?? row.prediction)),
     documentsTable(row),
     evidenceList(row),
     traceTable(row),
   ];
+}
+
+/** Whose seconds a served model's are, and what its server counted. */
+function servedText(served) {
+  if (!served) return "";
+  const [cached, whole] = [served.cached_tokens, served.prompt_tokens].map((n) => n ?? "an unknown number");
+  const tries = served.attempts > 1 ? `, asked ${served.attempts} times` : "";
+  return `, of another stack (${served.stack || "a server"}), which had ${cached} of ${whole} prompt tokens in its cache${tries}`;
 }
 
 /** Each document: title, place in what was read, saliency as a bar from the least to the greatest. */
