@@ -269,12 +269,14 @@ def test_several_requests_at_a_time_keep_what_was_answered_when_the_server_goes(
     server: dict[str, Any], tmp_path: Path
 ) -> None:
     out = tmp_path / "x.jsonl"
-    server["good"] = 1
-    assert main([*command("naive"), "--batch=2", "--out", str(out)]) == 2
+    twelve = [*command("naive"), "--limit=12", "--batch=2", "--out", str(out)]
+    server |= {"good": 1, "reply": Reply(b"", 401)}
+    assert main(twelve) == 2
     assert len(out.with_name("x.jsonl.partial").read_text().splitlines()) == 2  # a header and one record
+    assert server["good"] >= -2  # what was under way, and nothing of the nine that waited
     server["good"] = 1 << 30
-    assert main([*command("naive"), "--batch=2", "--out", str(out)]) == 0
-    assert len(records.read(out)) == 4
+    assert main(twelve) == 0
+    assert len(records.read(out)) == 12
 
 
 # --- a real server ---

@@ -217,24 +217,27 @@ def _requested(
     if several == 1 or len(examples) == 1 or method.sequential():
         yield from (ask(engine, method, example, specification) for example in examples)
         return
-    turn = threading.Lock()
+    turn, ended, lost = threading.Lock(), threading.Event(), list[EngineLostError]()
 
-    def one(example: Example) -> Record:
+    def one(example: Example) -> Record | None:
         with turn:
-            record = ask(engine.beside(turn, several), method, example, specification)
-        return _untimed(record, several)
+            try:
+                record = None if ended.is_set() else ask(engine.beside(turn, several), method, example, specification)
+            except EngineLostError as error:
+                lost.append(error)
+                ended.set()
+                return None
+        return record and _untimed(record, several)
 
     with ThreadPoolExecutor(several) as pool:
-        tasks, lost = [pool.submit(one, example) for example in examples], None
-        for task in as_completed(tasks):
-            try:
-                if not task.cancelled():
-                    yield task.result()
-            except EngineLostError as error:
-                lost = error
-                pool.shutdown(wait=False, cancel_futures=True)
+        try:
+            for task in as_completed([pool.submit(one, example) for example in examples]):
+                if record := task.result():
+                    yield record
+        finally:
+            ended.set()  # an interrupted run asks nothing more
     if lost:
-        raise lost
+        raise lost[0]
 
 
 def questions_side_by_side(engine: Engine, examples: Sequence[Example], specification: AnswerSpecification) -> int:
