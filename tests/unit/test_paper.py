@@ -24,7 +24,7 @@ from ragauge.results.runs import Runs
 from synthetic_run import DOCUMENT, MODEL, PREAMBLE, QUERY, TASK, write_latency, write_variant
 
 ITEMS = registry.names("item")
-SHORT = [item for item in ITEMS if not item.startswith(("cfic_", "piperag_"))]
+SHORT = [item for item in ITEMS if not item.startswith(("cfic_", "piperag_", "study_"))]  # of methods on a model
 VALUES = ["published", "measured", "low", "high", "n", "p", "ratio", "note", "status", "source"]
 SHAPE = shapes.named(MODEL)
 
@@ -310,7 +310,8 @@ def texts_of(figure) -> str:
 
 @pytest.mark.parametrize("item", [item for item in SHORT if item not in ("load_curve", "reuse_stream")])
 def test_every_item_shows_what_was_measured(item: str, whole: Path, tmp_path: Path) -> None:
-    """On long documents `test_paper_cfic` holds it, on pipelines `test_paper_piperag`, under load `test_load`."""
+    """On long documents `test_paper_cfic` holds it, on pipelines `test_paper_piperag`, under load `test_load`,
+    of a study's retrieval `test_study_retrieval`."""
     paths = {path.suffix: path for path in render(item, None, whole, tmp_path)}
     assert list(paths) == [".csv", ".md", ".tex", ".svg", ".pdf", ".png"]
     assert all(path.stat().st_size for path in paths.values())
