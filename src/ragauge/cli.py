@@ -1,8 +1,8 @@
 """The command line. A verb is a file of `ragauge.verbs`; it imports what it needs when it runs, so that `--help` and
 `list` answer at once.
 
-Exit codes: 0 on success; 2 with one line on a mistake of the user's; 130 when interrupted. Anything else is a defect
-and keeps its traceback.
+Exit codes: 0 on success; 2 with one line on a mistake of the user's; 3 where `ragauge run` left questions without an
+answer; 130 when interrupted. Anything else is a defect and keeps its traceback.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
 
 from ragauge import __version__, registry
 from ragauge.errors import UserError
+from ragauge.verbs._parser import Parser, grouped, leaves
 
 # What the system says of a disk that is full, over its quota, read-only, someone else's or broken: no defect of ours.
 DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG, errno.EIO)
@@ -25,9 +25,12 @@ DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errn
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb; returns the exit code."""
     _log()
+    code = 0
     try:
         args = _parser(arguments).parse_args(arguments)
-        args.verb(args)
+        if args.quiet:
+            _be_quiet()
+        code = int(args.verb(args) or 0)
         sys.stdout.flush()
     except UserError as error:
         print(f"ragauge: error: {' '.join(str(error).split())}", file=sys.stderr)
@@ -42,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         print(f"ragauge: error: {error.filename or 'writing'}: {error.strerror}", file=sys.stderr)
         return 2
-    return 0
+    return code
 
 
 def _log() -> None:
@@ -53,26 +56,36 @@ def _log() -> None:
     logging.getLogger("ragauge").setLevel(logging.INFO)
 
 
-class _Parser(argparse.ArgumentParser):
-    """Mistakes are told in one line."""
+def _be_quiet() -> None:
+    """Only the result, warnings and errors: no progress, nothing about what is being done."""
+    from ragauge.io import progress
 
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
+    logging.getLogger("ragauge").setLevel(logging.WARNING)
+    progress.hide()
 
 
 def _parser(arguments: Sequence[str] | None = None) -> argparse.ArgumentParser:
-    """The parser of a command line; verbs that it does not name have no options, which take imports to know."""
-    stated = set(sys.argv[1:] if arguments is None else arguments)
-    parser = _Parser(prog="ragauge", description="What retrieval-augmented generation costs and what it is worth.")
+    """The parser of a command line: of the verb that it names, or of none but with the help of all."""
+    stated = next((one for one in (sys.argv[1:] if arguments is None else arguments) if not one.startswith("-")), "")
+    parser = Parser(
+        prog="ragauge",
+        description="What retrieval-augmented generation costs and what it is worth.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--version", action="version", version=f"ragauge {__version__}")
-    verbs = parser.add_subparsers(required=True, metavar="VERB", parser_class=_Parser)
-    for name in registry.names("verb"):
+    verbs = parser.add_subparsers(required=True, metavar="VERB", parser_class=Parser, help="see below")
+    texts = {}
+    for name in [stated] if stated in registry.names("verb") else registry.names("verb"):
         module = registry.module("verb", name)
-        text = (module.__doc__ or "").partition("\n")[0]
-        verb = verbs.add_parser(name, help=text, description=text, allow_abbrev=False)
-        verb.set_defaults(verb=module.run)
-        if name in stated:
+        texts[name] = (module.__doc__ or "").partition("\n")[0]
+        verb = verbs.add_parser(name, description=texts[name])
+        verb.verb = name
+        verb.set_defaults(verb=module.run, quiet=False)
+        if name == stated:
             module.add_arguments(verb)
+            for one in leaves(verb):
+                one.add_argument("--quiet", action="store_true", help="print the result, warnings and errors alone")
+    parser.epilog = grouped(texts)
     return parser
 
 

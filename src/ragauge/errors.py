@@ -29,7 +29,21 @@ def unknown(what: str, value: object, choices: Iterable[str], where: str = "") -
     known: naive, prompt_cache, superposition`.
     """
     known = sorted(choices)
-    close = difflib.get_close_matches(str(value), known, n=1)
+    near = meant(str(value), known)
     place = f"{where}: " if where else ""
-    hint = f" did you mean {close[0]!r}?" if close else ""
+    hint = f" did you mean {near!r}?" if near else ""
     return UserError(f"{place}unknown {what} {value!r};{hint} known: {', '.join(known) or 'none'}")
+
+
+def meant(value: str, choices: Iterable[str]) -> str | None:
+    """The choice that a misspelled name is closest to, upper and lower case alike; None where none is close."""
+    folded = {choice.casefold(): choice for choice in choices}
+    close = difflib.get_close_matches(value.casefold(), folded, n=1)
+    return folded[close[0]] if close else None
+
+
+def in_any_case(value: str, choices: Iterable[str]) -> str:
+    """The choice that a name is but for upper and lower case; the name itself where there is not exactly one."""
+    known = list(choices)
+    same = [choice for choice in known if choice.casefold() == value.casefold()]
+    return same[0] if value not in known and len(same) == 1 else value

@@ -7,6 +7,14 @@ from typing import Any
 
 TERMINAL_S, LOG_S = 0.2, 2.0  # between two states of a bar: where it moves, and where each is a line of a file
 
+_hidden = False
+
+
+def hide() -> None:
+    """Show no bars in this process."""
+    global _hidden
+    _hidden = True
+
 
 def bar(what: str, unit: str, total: int | None = None, done: int = 0, **options: Any) -> Any:
     """A tqdm bar: a context whose `update(n)` moves it, or, with `iterable=items`, a loop over these.
@@ -20,4 +28,4 @@ def bar(what: str, unit: str, total: int | None = None, done: int = 0, **options
     from tqdm import tqdm
 
     pause = TERMINAL_S if sys.stderr.isatty() else LOG_S
-    return tqdm(desc=what, unit=unit, total=total, initial=done, mininterval=pause, **options)
+    return tqdm(desc=what, unit=unit, total=total, initial=done, mininterval=pause, disable=_hidden, **options)
