@@ -96,9 +96,9 @@ def _build(database: Path, corpus: Path, times: int, shards: int, args: argparse
 def _command(
     step: str, database: Path, settings: Mapping[str, str], index: Mapping[str, str], shard: int | None
 ) -> list[str]:
-    command = [sys.executable, "-c", MEASURED, "index", step, "--out", str(database), "--threads", "1"]
+    command = [sys.executable, "-c", MEASURED, "index", step, "--database", str(database), "--threads", "1"]
     command += [part for pair in settings.items() for part in ("--set", "=".join(pair))]
-    command += [part for pair in index.items() for part in ("--set-index", "=".join(pair))]
+    command += [part for pair in index.items() for part in ("--set", f"index.{'='.join(pair)}")]
     return command + (["--shard", str(shard)] if shard is not None else [])
 
 

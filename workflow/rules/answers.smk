@@ -35,8 +35,8 @@ rule answers:
     shell:
         "ragauge run --config {params.config:q} --method {wildcards.variant:q} --dataset {wildcards.dataset:q}"
         " --examples {input.examples:q} --model {wildcards.model:q} --threads {threads}"
-        " --documents {params.documents:q} {params.part:q} --ahead {params.due:q}"
-        " --minutes {resources.runtime} --overwrite --out {output.records:q}"
+        " --document-store {params.documents:q} {params.part:q} --ahead {params.due:q}"
+        " --minutes {resources.runtime} --overwrite --allow-failed --out {output.records:q}"
         " 2>&1 | tee {log:q}"
 
 

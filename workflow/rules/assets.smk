@@ -17,4 +17,4 @@ rule asset:
     params:
         source=PLAN.asset_source,
     shell:
-        "ragauge fetch --manifest {output:q} -- {params.source:q} 2>&1 | tee {log:q}"
+        "ragauge fetch --out {output:q} -- {params.source:q} 2>&1 | tee {log:q}"

@@ -24,7 +24,7 @@ rule provenance:
         config=PATHS.settings,
         code=code_of("results.provenance"),
     shell:
-        "ragauge provenance --run-config {params.config:q} 2>&1 | tee {log:q}"
+        "ragauge provenance --config {params.config:q} 2>&1 | tee {log:q}"
 
 
 for item in registry.names("item"):
@@ -52,6 +52,6 @@ for item in registry.names("item"):
             config=PATHS.settings,
             experiment=PLAN.config.model_dump(),
         shell:
-            "ragauge render {params.item:q} --run-config {params.config:q} 2>&1 | tee {log:q}"
+            "ragauge render {params.item:q} --config {params.config:q} 2>&1 | tee {log:q}"
 
     workflow.get_rule(item).docstring = PLAN.items.title(item)  # what `snakemake --list-rules` shows

@@ -27,10 +27,9 @@ rule retrofit:
         options=PLAN.pipelines.retrofit_options,
         code=PLAN.pipelines.retrofit_code,
         database=PLAN.retrieval.folder,
-        index=PLAN.retrieval.index_folder,
         folder=PLAN.pipelines.retrofit_folder,
     shell:
-        "ragauge retrofit {params.options:q} --database {params.database:q} --index {params.index:q}"
+        "ragauge retrofit {params.options:q} --database {params.database:q} --index {wildcards.index:q}"
         " --form {wildcards.form:q} --minutes {wildcards.minutes:q} --out {params.folder:q} 2>&1 | tee {log:q}"
 
 
@@ -112,5 +111,5 @@ rule pipeline:
         folder=PLAN.pipelines.folder,
         code=PLAN.pipelines.code,
     shell:
-        "ragauge pipeline --config {params.config:q} --pipeline {wildcards.pipeline:q} --database {params.folder:q}"
+        "ragauge pipeline --config {params.config:q} --entry {wildcards.pipeline:q} --database {params.folder:q}"
         " {params.options:q} --out {output.records:q} 2>&1 | tee {log:q}"

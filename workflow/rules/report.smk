@@ -26,7 +26,7 @@ rule report_page:
         code=PLAN.items.page_code(),
         experiment=PLAN.config.model_dump(),
     shell:
-        "ragauge report --run-config {params.config:q} 2>&1 | tee {log:q}"
+        "ragauge report --config {params.config:q} 2>&1 | tee {log:q}"
 
 
 rule reproduction:

@@ -27,8 +27,8 @@ rule chunks:
         folder=PLAN.retrieval.folder,
         shard=PLAN.retrieval.shard,
     shell:
-        "ragauge index chunks --config {params.config:q} --database {wildcards.database:q} --shard {params.shard:q}"
-        " --out {params.folder:q} 2>&1 | tee {log:q}"
+        "ragauge index chunks --config {params.config:q} --entry {wildcards.database:q} --shard {params.shard:q}"
+        " --database {params.folder:q} 2>&1 | tee {log:q}"
 
 
 rule shards_cut:
@@ -61,8 +61,8 @@ rule near_duplicates:
         folder=PLAN.retrieval.folder,
         shard=PLAN.retrieval.shard,
     shell:
-        "ragauge index mark --config {params.config:q} --database {wildcards.database:q} --shard {params.shard:q}"
-        " --out {params.folder:q} 2>&1 | tee {log:q}"
+        "ragauge index mark --config {params.config:q} --entry {wildcards.database:q} --shard {params.shard:q}"
+        " --database {params.folder:q} 2>&1 | tee {log:q}"
 
 
 rule database:
@@ -85,8 +85,8 @@ rule database:
         code=code_of("retrieval.chunking"),
         folder=PLAN.retrieval.folder,
     shell:
-        "ragauge index gather --config {params.config:q} --database {wildcards.database:q}"
-        " --out {params.folder:q} 2>&1 | tee {log:q}"
+        "ragauge index gather --config {params.config:q} --entry {wildcards.database:q}"
+        " --database {params.folder:q} 2>&1 | tee {log:q}"
 
 
 rule embeddings:
@@ -112,8 +112,8 @@ rule embeddings:
         folder=PLAN.retrieval.folder,
         shard=PLAN.retrieval.shard,
     shell:
-        "ragauge index embed --config {params.config:q} --database {wildcards.database:q} --shard {params.shard:q}"
-        " --threads {threads} --out {params.folder:q} 2>&1 | tee {log:q}"
+        "ragauge index embed --config {params.config:q} --entry {wildcards.database:q} --shard {params.shard:q}"
+        " --threads {threads} --database {params.folder:q} 2>&1 | tee {log:q}"
 
 
 rule index_training:
@@ -139,8 +139,8 @@ rule index_training:
         code=PLAN.retrieval.index_code,
         folder=PLAN.retrieval.folder,
     shell:
-        "ragauge index train --config {params.config:q} --database {wildcards.database:q} --index {wildcards.index:q}"
-        " --threads {threads} --out {params.folder:q} 2>&1 | tee {log:q}"
+        "ragauge index train --config {params.config:q} --entry {wildcards.database:q} --index {wildcards.index:q}"
+        " --threads {threads} --database {params.folder:q} 2>&1 | tee {log:q}"
 
 
 rule index_codes:
@@ -166,8 +166,8 @@ rule index_codes:
         folder=PLAN.retrieval.folder,
         shard=PLAN.retrieval.shard,
     shell:
-        "ragauge index add --config {params.config:q} --database {wildcards.database:q} --index {wildcards.index:q}"
-        " --shard {params.shard:q} --threads {threads} --out {params.folder:q} 2>&1 | tee {log:q}"
+        "ragauge index add --config {params.config:q} --entry {wildcards.database:q} --index {wildcards.index:q}"
+        " --shard {params.shard:q} --threads {threads} --database {params.folder:q} 2>&1 | tee {log:q}"
 
 
 rule index:
@@ -192,8 +192,8 @@ rule index:
         parts=PLAN.retrieval.parts,
     shell:
         "(for part in '' {params.parts:q}; do"
-        "   ragauge index merge --config {params.config:q} --database {wildcards.database:q} --index {wildcards.index:q}"
-        '   ${{part:+--part "$part"}} --out {params.folder:q} || exit; done) 2>&1 | tee {log:q}'
+        "   ragauge index merge --config {params.config:q} --entry {wildcards.database:q} --index {wildcards.index:q}"
+        '   ${{part:+--part "$part"}} --database {params.folder:q} || exit; done) 2>&1 | tee {log:q}'
 
 
 rule index_recall:
@@ -217,5 +217,5 @@ rule index_recall:
         code=code_of("verbs.index"),
         folder=PLAN.retrieval.folder,
     shell:
-        "ragauge index recall --config {params.config:q} --database {wildcards.database:q} --index {wildcards.index:q}"
-        " --threads {threads} --out {params.folder:q} 2>&1 | tee {log:q}"
+        "ragauge index recall --config {params.config:q} --entry {wildcards.database:q} --index {wildcards.index:q}"
+        " --threads {threads} --database {params.folder:q} 2>&1 | tee {log:q}"

@@ -22,5 +22,5 @@ rule staleness:
         folder=PLAN.retrieval.staleness_folder,
         code=code_of("verbs.staleness"),
     shell:
-        "ragauge staleness --config {params.config:q} --label {wildcards.staleness:q} --database {params.folder:q}"
+        "ragauge staleness --config {params.config:q} --entry {wildcards.staleness:q} --database {params.folder:q}"
         " --threads {threads} --out {output:q} 2>&1 | tee {log:q}"

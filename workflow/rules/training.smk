@@ -28,7 +28,7 @@ rule sft_data:
         code=code_of("verbs.sft", "training.data"),
         folder=f"{PATHS.training}/data",
     shell:
-        "ragauge sft data --config {params.config:q} --training {wildcards.training:q} --evaluation {input.evaluation:q}"
+        "ragauge sft data --config {params.config:q} --entry {wildcards.training:q} --evaluation {input.evaluation:q}"
         " --threads {threads} --out {params.folder:q} 2>&1 | tee {log:q}"
 
 
@@ -60,5 +60,5 @@ rule sft_train:
         data=PLAN.training.data_folder,
         checkpoints=f"{PATHS.training}/checkpoints",
     shell:
-        "ragauge sft train --config {params.config:q} --training {wildcards.training:q} --data {params.data:q}"
+        "ragauge sft train --config {params.config:q} --entry {wildcards.training:q} --data {params.data:q}"
         " --checkpoints {params.checkpoints:q} --threads {threads} --out {output.model:q} 2>&1 | tee {log:q}"

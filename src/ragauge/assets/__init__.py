@@ -16,11 +16,22 @@ from pathlib import Path
 from typing import Any
 
 from ragauge.assets import gguf, hub, store, url, wheel
-from ragauge.assets.catalog import Entry, entries
+from ragauge.assets.catalog import Entry, entries, spelled
 from ragauge.assets.store import NotFetchedError, Store
 from ragauge.errors import UserError, unknown
 
-__all__ = ["Entry", "NotFetchedError", "anchored", "describe", "entries", "fetch", "fetch_named", "original", "resolve"]
+__all__ = [
+    "Entry",
+    "NotFetchedError",
+    "anchored",
+    "describe",
+    "entries",
+    "fetch",
+    "fetch_named",
+    "original",
+    "resolve",
+    "spelled",
+]
 
 SOURCES = ("hf", "http", "https", "path", "pypi")
 FORMS = "hf:organisation/name, pypi:name==version, https://host/file, path:/folder"
@@ -120,6 +131,7 @@ def _prefix(text: str) -> str | None:
 
 def _entry(name: str, where: str = "") -> Entry:
     """The catalog's entry of that name, or one for a source or a path."""
+    name = spelled(name)
     place = f"{where}: " if where else ""
     if name in entries():
         return entries()[name]

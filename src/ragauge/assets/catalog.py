@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
+from ragauge.errors import in_any_case
 from ragauge.prompts.templates import Template
 
 
@@ -37,3 +39,8 @@ def entries() -> dict[str, Entry]:
     """All named assets."""
     data = yaml.safe_load(files("ragauge.assets").joinpath("catalog.yaml").read_text(encoding="utf-8"))
     return {name: Entry(**fields) for name, fields in data.items()}
+
+
+def spelled(name: str) -> str:
+    """A name as the catalog spells it, whatever its case; what is at a path of that spelling, or no name, is kept."""
+    return name if Path(name).exists() else in_any_case(name, entries())

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from ragauge.cost.shape import Shape
-from ragauge.errors import unknown
+from ragauge.errors import in_any_case, unknown
 
 PER_LAYER = ("heads", "kv_heads", "ffn")
 
@@ -21,11 +21,12 @@ def names() -> list[str]:
 
 
 def named(name: str) -> Shape:
-    """The shape of a model of `shapes.yaml`; raises UserError with the choices on an unknown name."""
+    """The shape of a model of `shapes.yaml`, in any case; raises UserError with the choices on an unknown name."""
     entries = _entries()
-    if name not in entries:
+    known = in_any_case(name, entries)
+    if known not in entries:
         raise unknown("model shape", name, entries)
-    return _shape(dict(entries[name]))
+    return _shape(dict(entries[known]))
 
 
 def with_context(shape: Shape, tokens: int) -> Shape:

@@ -54,6 +54,7 @@ class Workers:
     workflow: str = ""  # the name of the run
     overwrite: bool = False  # records of another run are replaced
     until: float = math.inf  # of the monotonic clock, in seconds: from then on nothing is started for others
+    retry_failed: bool = False  # the job's own questions that failed are asked again
 
     def run(self, job: Job, others: Sequence[Other]) -> None:
         """Answer a job's questions, and those of others for as long as there is time.
@@ -99,5 +100,6 @@ class Workers:
             overwrite=self.overwrite,
             workflow=self.workflow,
             ahead=ahead,
+            retry_failed=self.retry_failed and not ahead,
             meanwhile=meanwhile,
         )

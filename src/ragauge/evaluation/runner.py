@@ -120,6 +120,7 @@ def run(
     workflow: str = "",
     meanwhile: Callable[[], None] | None = None,
     ahead: bool = False,
+    retry_failed: bool = False,
 ) -> Path:
     """Answer every example that `out` does not hold yet; a killed run resumes where it stopped.
 
@@ -132,12 +133,18 @@ def run(
         meanwhile: work for other jobs once all questions are answered, before `out` is written; if it fails, no answer
             is lost.
         ahead: leave the records in the partial file, for the job whose output `out` is.
+        retry_failed: ask the questions again whose records say that they failed.
 
     Raises:
         BusyError: another job of the same run of the workflow is writing `out`.
         UserError: the model cannot be loaded or run the method; `out` holds records of another run or is not writable.
     """
-    with Writer(out, fingerprint(specification), [e.key for e in examples], overwrite, workflow=workflow) as writer:
+    if retry_failed and not (out.exists() or out.with_name(f"{out.name}.partial").exists()):
+        raise UserError(f"--retry-failed: {out}: no such file of records")
+    keys = [e.key for e in examples]
+    with Writer(out, fingerprint(specification), keys, overwrite, workflow=workflow) as writer:
+        if retry_failed:
+            writer.forget_failed()
         todo = [e for e in examples if e.key not in writer.done]
         if todo:
             engine = loaded.ready(specification, method)

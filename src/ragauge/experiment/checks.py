@@ -42,17 +42,18 @@ def check(config: Config) -> None:
         _known("item", item, registry.names("item"), "items")
 
 
-def check_source(source: str, where: str, kind: str = "model") -> None:
-    """Raise UserError if a source is neither a name in the catalog, nor a prefixed source, nor a folder.
+def check_source(source: str, where: str, kind: str = "model") -> str:
+    """A source as the catalog spells it. Raises UserError: no name in it, no prefixed source, no folder.
 
     Args:
         kind: of the asset in the catalog, `model` or `encoder`.
     """
-    from ragauge.assets.catalog import entries
+    from ragauge.assets import catalog
 
-    known = [name for name, entry in entries().items() if entry.kind == kind]
-    if not (source in known or source.startswith(SOURCE_PREFIXES) or Path(source).exists()):
+    known = [name for name, entry in catalog.entries().items() if entry.kind == kind]
+    if not (catalog.spelled(source) in known or source.startswith(SOURCE_PREFIXES) or Path(source).exists()):
         raise unknown(kind, source, [*known, *(f"{prefix}..." for prefix in SOURCE_PREFIXES)], where)
+    return catalog.spelled(source)
 
 
 def check_engine(method: Method, engine: str, where: str) -> Method:

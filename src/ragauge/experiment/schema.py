@@ -18,10 +18,11 @@ from pydantic import (
     Field,
     StringConstraints,
     Tag,
+    field_validator,
     model_validator,
 )
 
-from ragauge import registry
+from ragauge import assets, registry
 from ragauge.cost.hardware import AnyDtype, CacheType, Device, Dtype, Precision, Weights
 from ragauge.cost.settings import LatencySettings, LoadSettings, StreamSettings
 from ragauge.datasets.study import RETRIEVAL
@@ -156,6 +157,11 @@ class Model(_Section):
     served: Served | None = Field(None, description="of a source openai:NAME: how it is asked")
     methods: list[str] | None = Field(None, description="names of the variants that run on it; default: all")
     datasets: list[str] | None = Field(None, description="labels of the data sets that it answers; default: all")
+
+    @field_validator("source")
+    @classmethod
+    def _as_the_catalog_spells_it(cls, source: str) -> str:
+        return assets.spelled(source)
 
     @model_validator(mode="before")
     @classmethod

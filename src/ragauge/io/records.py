@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Literal, Self, TypeVar
+from typing import IO, Any, Literal, NamedTuple, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -229,6 +229,14 @@ class Writer:
         self._records |= lines
         self.done |= set(lines) & set(self._keys)
 
+    def forget_failed(self) -> None:
+        """Have the questions asked again that failed. Until `finish`, the finished file keeps their records."""
+        failed = {key for key, line in self._records.items() if json.loads(line)["status"] == "failed"}
+        self._records = {key: line for key, line in self._records.items() if key not in failed}
+        self.done -= failed
+        if failed & set(self._keys):
+            self.left = {}  # describes records of which some are made anew
+
     def append(self, record: Record | SequenceRecord) -> None:
         """Keep one record; when this returns it is on the disk.
 
@@ -394,6 +402,34 @@ def read_kind(path: Path, kind: type[AnyRecord]) -> list[AnyRecord]:
     with _told(path):
         lines = path.read_bytes().split(b"\n")
     return [record for _, record in _parsed(lines, path, 1, kind)]
+
+
+class Outcome(NamedTuple):
+    """What became of the questions of a finished file."""
+
+    answered: int
+    reasons: dict[str, list[str]]  # why questions failed, and their keys
+
+    @property
+    def failed(self) -> int:
+        return sum(map(len, self.reasons.values()))
+
+
+def outcome(out: Path) -> Outcome:
+    """The outcome of a finished file; its records are read only if some failed.
+
+    Raises:
+        UserError: as `read`.
+    """
+    counts = (read_meta(out) or {}).get("counts")
+    if isinstance(counts, dict) and counts.get("failed") == 0 and isinstance(counts.get("records"), int):
+        return Outcome(counts["records"], {})
+    reasons = dict[str, list[str]]()
+    made = read(out)
+    for record in made:
+        if record.status == "failed":
+            reasons.setdefault(record.reason or "no reason given", []).append(record.key)
+    return Outcome(sum(record.status == "ok" for record in made), reasons)
 
 
 def meta_path(out: Path) -> Path:

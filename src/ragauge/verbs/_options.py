@@ -78,22 +78,50 @@ def given(args: argparse.Namespace, model: type[BaseModel], exclude: Collection[
     return {key: value for key, value in vars(args).items() if key in model.model_fields and key not in exclude}
 
 
+def add_config(parser: argparse.ArgumentParser, help: str) -> None:
+    parser.add_argument("--config", type=Path, metavar="FILE.yaml", help=help)
+
+
+def add_its_config(parser: argparse.ArgumentParser) -> None:
+    """The configuration of a verb that reads nothing else: the name of its option may be left out."""
+    either = parser.add_mutually_exclusive_group(required=True)
+    either.add_argument("only_config", type=Path, nargs="?", metavar="CONFIG", help="the configuration")
+    either.add_argument("--config", type=Path, metavar="FILE.yaml", help="the same")
+
+
+def add_entry(parser: argparse.ArgumentParser, section: str) -> None:
+    told = f"the entry of --config's section `{section}`; default: its only one"
+    parser.add_argument("--entry", metavar="LABEL", help=told)
+
+
+def add_set(parser: argparse.ArgumentParser, help: str) -> None:
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help=help)
+
+
+def add_database(parser: argparse.ArgumentParser, help: str, required: bool = True) -> None:
+    parser.add_argument("--database", type=Path, required=required, metavar="FOLDER", help=help)
+
+
+def add_server(parser: argparse.ArgumentParser, help: str, several: bool = False, required: bool = False) -> None:
+    """The address of a running server, or of one for each part of a database."""
+    action = "append" if several else "store"
+    parser.add_argument("--server", action=action, required=required, metavar="HOST:PORT", help=help)
+
+
 def add_run_folders(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--run-config", type=Path, required=True, metavar="FILE.yaml", help="the run's configuration")
+    parser.add_argument("--config", type=Path, required=True, metavar="FILE.yaml", help="the run's configuration")
     parser.add_argument("--results", type=Path, metavar="FOLDER", help="default: results/<run>")
-    parser.add_argument("--out-dir", type=Path, metavar="FOLDER", help="default: reports/<run>")
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="default: reports/<run>")
+    add_json(parser)
 
 
 def add_questions(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--config", type=Path, metavar="FILE.yaml", help="a configuration, whose labels the other options then use"
-    )
+    add_config(parser, "a configuration, whose labels the other options then use")
     parser.add_argument("--dataset", required=True, help="a data set; with --config, one of its labels")
     parser.add_argument(
         "--data", type=Path, metavar="FILE", help=("the data set in its official format (.jsonl, .jsonl.gz)")
     )
     parser.add_argument("--seed", type=int, help="seed of the document order (0)")
-    parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="an option of the data set")
 
 
 def add_materialised(parser: argparse.ArgumentParser) -> None:
@@ -101,7 +129,7 @@ def add_materialised(parser: argparse.ArgumentParser) -> None:
 
 
 def add_method_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a parameter of the method")
+    add_set(parser, "a parameter of the method; dataset.KEY=VALUE: an option of the data set")
 
 
 def add_model(parser: argparse.ArgumentParser, exclude: Collection[str] = ()) -> None:
@@ -123,8 +151,13 @@ def add_measured(parser: argparse.ArgumentParser) -> None:
     add_questions(parser)
     add_materialised(parser)
     add_model(parser, {"engine"})
-    parser.add_argument("--allow-load", action="store_true", help="report times even if other processes were busy")
+    add_timed(parser)
     parser.add_argument("--out", type=Path, required=True, metavar="FILE.json")
+    add_json(parser)
+
+
+def add_timed(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--allow-load", action="store_true", help="report times even if other processes were busy")
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
@@ -188,13 +221,36 @@ def pick(section: dict[str, Any], name: str, what: str, where: str) -> Any:
     return section[name]
 
 
+def entry(section: dict[str, Any], name: str | None, what: str, where: str, option: str = "--entry") -> Any:
+    """The entry of that label, or the section's only one."""
+    return section[label(section, name, what, where, option)]
+
+
+def label(section: dict[str, Any], name: str | None, what: str, where: str, option: str = "--entry") -> str:
+    """The label given, or the section's only one."""
+    if name is None and len(section) == 1:
+        return next(iter(section))
+    if name is None:
+        raise UserError(f"{where}: {len(section)} of them; name one with {option}: {', '.join(section) or 'none'}")
+    if name not in section:
+        raise unknown(what, name, section, where)
+    return name
+
+
+def its_config(args: argparse.Namespace) -> Config:
+    """The configuration of `add_its_config`."""
+    from ragauge.experiment import schema
+
+    return schema.load(args.config or args.only_config)
+
+
 def rendered_run(args: argparse.Namespace) -> tuple[Config, Path, Path]:
     """The configuration of a run, its folder of results and its folder of reports."""
     from ragauge.experiment import schema
 
-    settings = schema.load(args.run_config)
+    settings = schema.load(args.config)
     results = args.results or Path("results") / settings.run
-    return settings, results, args.out_dir or Path("reports") / settings.run
+    return settings, results, args.out or Path("reports") / settings.run
 
 
 def model(args: argparse.Namespace, config: Config | None, known: bool = True) -> Model:
@@ -210,9 +266,9 @@ def model(args: argparse.Namespace, config: Config | None, known: bool = True) -
         labelled: Model = pick(config.models, args.model, "model", f"{args.config}: models")
         chosen: Model = checked_options(Model, labelled.model_dump() | stated)
     else:
-        if known and not args.model.startswith(SERVED):
-            check_source(args.model, "--model")
-        chosen = checked_options(Model, {"source": args.model, **stated})
+        served = args.model.startswith(SERVED)
+        source = check_source(args.model, "--model") if known and not served else args.model
+        chosen = checked_options(Model, {"source": source, **stated})
     if chosen.kernels:
         os.environ["RAGAUGE_KERNELS"] = chosen.kernels  # for this process and those that it starts
     recorded = recorded_dtype(args.out) if getattr(args, "out", None) else None
@@ -231,7 +287,7 @@ def questions(args: argparse.Namespace, config: Config | None) -> Questions:
     """The questions of --dataset: a label of the configuration, or a registered name."""
     from ragauge.evaluation.inputs import Questions
 
-    written, options = getattr(args, "examples", None), settings(args.option, "--option")
+    written, options = getattr(args, "examples", None), settings(keys_of("dataset", args.set), "--set dataset.")
     if config is None:
         check_name("dataset", args.dataset)
         return Questions(args.dataset, {"seed": args.seed or 0, **options}, args.data, written)
@@ -257,7 +313,7 @@ def variant(args: argparse.Namespace, name: str, config: Config | None) -> Varia
     """The variant of that name in the configuration, or the method of that name with the parameters of --set."""
     from ragauge.experiment.schema import Variant
 
-    params = settings(args.set, "--set")
+    params = settings(keys_of("", args.set), "--set")
     if config:
         chosen: Variant = pick(config.methods, name, "variant", f"{args.config}: methods")
         return chosen.model_copy(update=params)
@@ -281,6 +337,17 @@ def check_name(kind: str, name: str) -> None:
     """Raise UserError on an unknown component before anything heavy is imported."""
     if name not in registry.names(kind):
         raise unknown(kind, name, registry.names(kind), f"--{kind}")
+
+
+SCOPES = ("dataset", "index")  # whose keys --set takes as SCOPE.KEY=VALUE
+
+
+def keys_of(scope: str, pairs: Sequence[str]) -> list[str]:
+    """The `--set` of a scope, without its name; of none, those of what the verb is about."""
+    parts = [(pair.partition(".")[0], pair) for pair in pairs]
+    if scope:
+        return [pair.partition(".")[2] for named, pair in parts if named == scope]
+    return [pair for named, pair in parts if named not in SCOPES]
 
 
 def settings(pairs: Sequence[str], option: str) -> dict[str, Any]:
@@ -319,3 +386,11 @@ def show(result: Any, as_json: bool) -> None:
         return
     for key, value in result.items():
         print(f"{key:24} {value if not isinstance(value, dict | list) else json.dumps(value, ensure_ascii=False)}")
+
+
+def tell(args: argparse.Namespace, text: object, **result: Any) -> None:
+    """What was made, on standard output: a text, or with --json the result as one JSON object on the last line."""
+    if args.json:
+        show(result, as_json=True)
+    else:
+        print(text)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ragauge import registry
 from ragauge.errors import UserError
+from ragauge.verbs import _options as options
 
 if TYPE_CHECKING:
     from ragauge.generation.readers import Checkpoint, NeighbourReader
@@ -28,8 +29,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--weights", type=Path, metavar="FILE", help=PipelineSettings.model_fields["weights"].description)
     add("--seed", type=int, default=0, help="seed of random weights (0)")
-    add("--database", type=Path, metavar="FOLDER", help=f"form {own}: the chunk database, for its tokenizer")
+    options.add_database(parser, f"form {own}: the chunk database, for its tokenizer", required=False)
     add("--out", type=Path, required=True, metavar="FOLDER")
+    options.add_json(parser)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -49,7 +51,7 @@ def run(args: argparse.Namespace) -> None:
             replace(args.out, fill, _is_export)
     except OSError as error:
         raise UserError(f"{error.filename or args.out}: cannot be written: {error.strerror or error}") from error
-    print(args.out)
+    options.tell(args, args.out, out=args.out)
 
 
 def _is_export(folder: Path) -> bool:
@@ -82,7 +84,7 @@ def _checkpoint(args: argparse.Namespace, form: NeighbourReader) -> Checkpoint:
     from ragauge.retrieval.database import Database
 
     if not form.own_model:
-        check_source(args.model, "--model")
+        args.model = check_source(args.model, "--model")
     vocabulary = Database(args.database).vocabulary if args.database else 0
     made = Checkpoint(args.model, adapters=args.adapters, weights=args.weights, seed=args.seed, vocabulary=vocabulary)
     adapters_sha256 = file_sha256(args.adapters) if args.adapters else None

@@ -10,15 +10,14 @@ from ragauge.verbs import _options as options
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("asset", help="a name in the catalog, hf:org/name, pypi:name==version, https://... or path:...")
-    parser.add_argument(
-        "--manifest", type=Path, metavar="FILE.json", help="write its source, hashes and path to this file"
-    )
+    parser.add_argument("--out", type=Path, metavar="FILE.json", help="write its source, hashes and path to this file")
+    options.add_json(parser)
 
 
 def run(args: argparse.Namespace) -> None:
     from ragauge import assets
 
     manifest = assets.fetch_named(args.asset)
-    if args.manifest:
-        options.write_json(args.manifest, manifest)
-    print(manifest["path"])
+    if args.out:
+        options.write_json(args.out, manifest)
+    options.tell(args, manifest["path"], **manifest)

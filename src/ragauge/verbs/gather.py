@@ -5,11 +5,14 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from ragauge.verbs import _options as options
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The parts and where they go."""
     parser.add_argument("parts", nargs="+", type=Path, metavar="PART.jsonl", help="in the order of the questions")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE.jsonl")
+    options.add_json(parser)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -17,4 +20,4 @@ def run(args: argparse.Namespace) -> None:
     from ragauge.io import records
 
     records.gather(args.parts, args.out)
-    print(args.out)
+    options.tell(args, args.out, out=args.out)

@@ -6,9 +6,9 @@ import argparse
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ragauge.errors import UserError, unknown
+from ragauge.errors import UserError
 from ragauge.verbs import _options as options
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ STEPS = {
     "recall": "measure recall@k against exact search, with held-out text",
     "verify": "hash every file of the database and its indexes",
 }
+TELLING = ("build", "recall", "verify")  # print their own result
 BY_SHARD, BY_INDEX = ("chunks", "mark", "embed", "add"), ("train", "add", "merge", "recall")
 
 
@@ -43,12 +44,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for name, text in STEPS.items():
         step = steps.add_parser(name, help=text, description=text, allow_abbrev=False)
         add = step.add_argument
-        add("--config", type=Path, metavar="FILE.yaml", help="a configuration with a section `databases`")
-        add("--database", metavar="LABEL", help="a database of the configuration; default: its only one")
-        add("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of the database")
-        add("--set-index", action="append", default=[], metavar="KEY=VALUE", help="a setting of its index or indexes")
+        options.add_config(step, "a configuration with a section `databases`")
+        options.add_entry(step, "databases")
+        options.add_set(step, "a setting of the database; index.KEY=VALUE: of its index or indexes")
+        options.add_database(step, "the database's folder")
         add("--threads", type=options.count, metavar="N", help="default: all cores")
-        add("--out", type=Path, required=True, metavar="FOLDER", help="folder of the database")
+        options.add_json(step)
         if name in BY_SHARD:
             add("--shard", type=int, required=True, metavar="I", help="counted from 0")
         if name in BY_INDEX:
@@ -57,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             add("--part", type=options.part, metavar="I/N", help="every N-th shard, from shard I, counted from 0")
         if name == "recall":
             add("--queries", type=int, default=RECALL_QUERIES, metavar="N", help=f"held-out chunks ({RECALL_QUERIES})")
-            add("--report", type=Path, metavar="FILE.json", help="default: recall.json beside the index")
+            add("--out", type=Path, metavar="FILE.json", help="default: recall.json beside the index")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -76,6 +77,8 @@ def run(args: argparse.Namespace) -> None:
         "verify": _verify,
     }
     steps[args.step](args, settings)
+    if args.json and args.step not in TELLING:
+        options.show({"database": args.database, "step": args.step}, as_json=True)
 
 
 # --- steps ---
@@ -96,33 +99,33 @@ def _build(args: argparse.Namespace, settings: DatabaseSettings) -> None:
         for number in range(recipe.parts if recipe.parts > 1 else 0):
             _merge(args, settings, label, (number, recipe.parts))
         _merge(args, settings, label, None)
-    print(args.out)
+    options.tell(args, args.database, database=args.database, indexes=list(settings.indexes))
 
 
 def _chunks(args: argparse.Namespace, settings: DatabaseSettings, shard: int) -> None:
     from ragauge.retrieval.chunking import build_shard
 
-    _tell(build_shard(args.out, _recipe(settings), _shard(shard, settings)), f"chunks of shard {shard}")
+    _tell(build_shard(args.database, _recipe(settings), _shard(shard, settings)), f"chunks of shard {shard}")
 
 
 def _mark(args: argparse.Namespace, settings: DatabaseSettings, shard: int) -> None:
     from ragauge.retrieval.chunking import mark
 
-    _tell(mark(args.out, settings.shards, _shard(shard, settings)), f"near-duplicates of shard {shard}")
+    _tell(mark(args.database, settings.shards, _shard(shard, settings)), f"near-duplicates of shard {shard}")
 
 
 def _gather(args: argparse.Namespace, settings: DatabaseSettings) -> None:
     from ragauge.retrieval.chunking import gather
     from ragauge.retrieval.database import Database
 
-    _tell(gather(args.out, settings.shards), "gathered")
-    logger.info("%s", ", ".join(f"{key} {value:,}" for key, value in Database(args.out).counts.items()))
+    _tell(gather(args.database, settings.shards), "gathered")
+    logger.info("%s", ", ".join(f"{key} {value:,}" for key, value in Database(args.database).counts.items()))
 
 
 def _embed(args: argparse.Namespace, settings: DatabaseSettings, shard: int) -> None:
     from ragauge.retrieval.embed import build_embeddings
 
-    made = build_embeddings(args.out, _shard(shard, settings), _encoder(args, settings))
+    made = build_embeddings(args.database, _shard(shard, settings), _encoder(args, settings))
     _tell(made, f"embeddings of shard {shard}")
 
 
@@ -130,21 +133,21 @@ def _train(args: argparse.Namespace, settings: DatabaseSettings, label: str) -> 
     from ragauge.retrieval.index import train
 
     _set_threads(args.threads)
-    _tell(train(args.out, label, settings.indexes[label]), f"index {label}: trained")
+    _tell(train(args.database, label, settings.indexes[label]), f"index {label}: trained")
 
 
 def _add(args: argparse.Namespace, settings: DatabaseSettings, label: str, shard: int) -> None:
     from ragauge.retrieval.index import add
 
     _set_threads(args.threads)
-    _tell(add(args.out, label, settings.indexes[label], shard), f"index {label}: shard {shard} added")
+    _tell(add(args.database, label, settings.indexes[label], shard), f"index {label}: shard {shard} added")
 
 
 def _merge(args: argparse.Namespace, settings: DatabaseSettings, label: str, part: tuple[int, int] | None) -> None:
     from ragauge.retrieval.index import merge
 
     of = f" part {part[0]} of {part[1]}" if part else ""
-    _tell(merge(args.out, label, settings.indexes[label], part), f"index {label}: merged{of}")
+    _tell(merge(args.database, label, settings.indexes[label], part), f"index {label}: merged{of}")
 
 
 def _recall(args: argparse.Namespace, settings: DatabaseSettings, label: str) -> None:
@@ -156,8 +159,8 @@ def _recall(args: argparse.Namespace, settings: DatabaseSettings, label: str) ->
     if args.queries < 1:
         raise UserError(f"--queries {args.queries}: must be at least 1")
     _set_threads(args.threads)
-    database = Database(args.out)
-    index, vectors = Index(database, label), Vectors.open(args.out, settings.indexes[label])
+    database = Database(args.database)
+    index, vectors = Index(database, label), Vectors.open(args.database, settings.indexes[label])
     queries = _held_out_vectors(database, _encoder(args, settings), args.queries)
     report = {
         "index": index.sha256,
@@ -167,9 +170,9 @@ def _recall(args: argparse.Namespace, settings: DatabaseSettings, label: str) ->
         "queries": len(queries),
         "recall": recall(index, vectors, queries),
     }
-    path = args.report or index_folder(args.out, label) / "recall.json"
+    path = args.out or index_folder(args.database, label) / "recall.json"
     options.write_json(path, report)
-    print(path)
+    options.tell(args, path, out=path, recall=report["recall"])
 
 
 def _verify(args: argparse.Namespace, settings: DatabaseSettings) -> None:
@@ -177,46 +180,36 @@ def _verify(args: argparse.Namespace, settings: DatabaseSettings) -> None:
     from ragauge.retrieval.embed import Embeddings
     from ragauge.retrieval.index import Index
 
-    database = Database(args.out, verify=True)
+    database = Database(args.database, verify=True)
     for shard in range(settings.shards):
-        Embeddings.open(args.out, shard, verify=True)
+        Embeddings.open(args.database, shard, verify=True)
     for label in settings.indexes:
         Index(database, label, verify=True)
-    print(f"{args.out}: {len(database):,} chunks and {len(settings.indexes)} indexes are intact")
+    told = f"{args.database}: {len(database):,} chunks and {len(settings.indexes)} indexes are intact"
+    options.tell(args, told, database=args.database, chunks=len(database), indexes=list(settings.indexes))
 
 
 # --- shared by the steps ---
 
 
 def _settings(args: argparse.Namespace) -> DatabaseSettings:
-    """The database of the configuration, or the defaults; --set and --set-index override both."""
+    """The database of the configuration, or the defaults; --set overrides both."""
     from ragauge.experiment import schema
 
-    place, label, data = "--set", args.database or "database", {}
+    place, label, data = "--set", args.entry or "database", {}
     if args.config:
         databases = schema.load(args.config).databases
-        label = _only(databases, args.database, "database", f"{args.config}: databases", "--database")
+        label = options.label(databases, args.entry, "database", f"{args.config}: databases")
         place, data = str(args.config), databases[label].model_dump(exclude_unset=True)
-    data |= options.settings(args.set, "--set")
-    if changes := options.settings(args.set_index, "--set-index"):
+    data |= options.settings(options.keys_of("", args.set), "--set")
+    if changes := options.settings(options.keys_of("index", args.set), "--set index."):
         indexes = data.get("indexes") or {"ivf": {}}
         data["indexes"] = {name: {**recipe, **changes} for name, recipe in indexes.items()}
     return schema.parse_database(data, place, label)
 
 
-def _only(section: dict[str, Any], name: str | None, what: str, where: str, option: str) -> str:
-    """The label given, or the section's only one."""
-    if name is None and len(section) == 1:
-        return next(iter(section))
-    if name is None:
-        raise UserError(f"{where}: {len(section)} of them; name one with {option}: {', '.join(section) or 'none'}")
-    if name not in section:
-        raise unknown(what, name, section, where)
-    return name
-
-
 def _label(args: argparse.Namespace, settings: DatabaseSettings) -> str:
-    return _only(dict(settings.indexes), args.index, "index", "indexes", "--index")
+    return options.label(dict(settings.indexes), args.index, "index", "indexes", "--index")
 
 
 def _recipe(settings: DatabaseSettings) -> DatabaseRecipe:

@@ -39,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--limit", type=options.count, metavar="N", help="judge so many of the records, drawn at random; default: all"
     )
     parser.add_argument("--out", type=Path, required=True, metavar="FILE.jsonl", help="one line per record")
+    options.add_json(parser)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -51,7 +52,8 @@ def run(args: argparse.Namespace) -> None:
         raise UserError(f"{args.records}: has no evidence to judge; its method does not look for any")
     done = _judge(_judge_of(args), asked, args.out)
     failed = sum(judgement.label is None for judgement in done)
-    print(f"{args.out}: {len(done) - failed} judged, {failed} not")
+    told = f"{args.out}: {len(done) - failed} judged, {failed} not"
+    options.tell(args, told, out=args.out, judged=len(done) - failed, not_judged=failed)
 
 
 def _judge_of(args: argparse.Namespace) -> Judge:
@@ -61,7 +63,9 @@ def _judge_of(args: argparse.Namespace) -> Judge:
     if args.model:
         from ragauge.engines import load_lm
         from ragauge.evaluation.inputs import template_of
+        from ragauge.experiment.checks import check_source
 
+        args.model = check_source(args.model, "--model")
         lm = load_lm(args.model, dtype=args.dtype, device=args.device, threads=args.threads)
         return LocalJudge(args.model, lm, template_of(args.model))
     endpoint = Endpoint.from_environment(ENVIRONMENT)

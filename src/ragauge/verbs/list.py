@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from ragauge import registry
+from ragauge.verbs import _options as options
 
 ELSEWHERE = ("verb", "trainable form")  # the first are shown by --help, the second are forms
 KINDS = {"indexes" if kind == "index" else f"{kind}s": kind for kind in registry.PACKAGES if kind not in ELSEWHERE}
@@ -12,6 +13,7 @@ KINDS = {"indexes" if kind == "index" else f"{kind}s": kind for kind in registry
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("kind", choices=("models", *KINDS))
+    options.add_json(parser)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -21,4 +23,4 @@ def run(args: argparse.Namespace) -> None:
         names = sorted(name for name, entry in entries().items() if entry.kind == "model")
     else:
         names = registry.names(KINDS[args.kind])
-    print("\n".join(names))
+    options.tell(args, "\n".join(names), **{args.kind: names})

@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> None:
     if refused:
         told = f"no summary of {len(refused)} of {len(result['levels'])} levels: {refused[0]['refused']}"
         print(f"ragauge: warning: {args.out}: {told}", file=sys.stderr)
-    print(load.table(result))
+    options.tell(args, load.table(result), out=args.out, levels=result["levels"])
 
 
 def _settings(args: argparse.Namespace, config: Config | None) -> LoadSettings:

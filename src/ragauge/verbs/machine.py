@@ -13,6 +13,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threads", type=options.count, metavar="N", help="default: all cores")
     parser.add_argument("--device", choices=DEVICES, default="cpu")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE.json")
+    options.add_json(parser)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -20,4 +21,4 @@ def run(args: argparse.Namespace) -> None:
 
     result = {"provenance": machine.provenance(), **machine.measure(threads=args.threads, device=args.device)}
     options.write_json(args.out, result)
-    print(args.out)
+    options.tell(args, args.out, out=args.out)

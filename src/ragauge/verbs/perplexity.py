@@ -15,7 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--base", type=Path, metavar="FILE.jsonl", help="records to compare each file with, sequence by sequence"
     )
     parser.add_argument("--random", type=Path, metavar="FILE.jsonl", help="records of the control: random neighbours")
-    parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
+    options.add_json(parser)
     parser.add_argument("--out", type=Path, metavar="FILE.json", help="also write it to this file")
 
 

@@ -32,8 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     from ragauge.generation.settings import PipelineSettings
 
     add = parser.add_argument
-    add("--config", type=Path, metavar="FILE.yaml", help="a configuration; options override it")
-    add("--pipeline", metavar="LABEL", help="the pipeline of --config")
+    options.add_config(parser, "a configuration; options override it")
+    options.add_entry(parser, "pipelines")
     options.add_settings(parser, PipelineSettings, ELSEWHERE, **CHOICES)
     add("--model", default="smollm2-135m-instruct", help="the decoder: name, source or folder")
     add("--dtype", default=AUTO, choices=(AUTO, *DTYPES), help="type of the decoder's weights and cache (auto)")
@@ -46,9 +46,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="read neighbours with adapters trained by `ragauge retrofit`",
     )
     add("--weights", type=Path, metavar="FILE", help=PipelineSettings.model_fields["weights"].description)
-    add("--database", type=Path, required=True, metavar="FOLDER", help="the chunk database, with its held-out text")
-    add("--index", type=Path, metavar="FOLDER", help="start a server of this index for the run")
-    add("--server", action="append", metavar="HOST:PORT", help="use a running server; repeat for each part of an index")
+    options.add_database(parser, "the chunk database, with its held-out text")
+    add("--index", metavar="LABEL", help="start a server of this index of the database for the run")
+    options.add_server(parser, "use a running server; repeat for each part of an index", several=True)
     add("--tls-ca", type=Path, metavar="FILE.pem", help="CA certificates that verify the server's")
     add("--token-file", type=Path, metavar="FILE", help="file of the token that the server requires")
     add("--deadline", type=float, default=30.0, metavar="SECONDS", help="time allowed for a retrieval (30)")
@@ -56,6 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--seed", type=int, default=0, help="seed of random neighbours (0)")
     add("--overwrite", action="store_true", help="run every sequence again")
     add("--out", type=Path, required=True, metavar="FILE.jsonl")
+    options.add_json(parser)
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,11 @@ def run(args: argparse.Namespace) -> None:
         _run(args, chosen, opened)
 
 
+def _index(args: argparse.Namespace) -> Path | None:
+    """The folder of --index. A whole path, as the spelling of the version before has it, stays what it is."""
+    return args.database / "indexes" / args.index if args.index else None
+
+
 def _stated(args: argparse.Namespace) -> Chosen:
     """The pipeline of the options; labels are names of folders and sources."""
     from ragauge.experiment.checks import check_source
@@ -97,14 +103,15 @@ def _stated(args: argparse.Namespace) -> Chosen:
     from ragauge.generation.settings import PipelineSettings
     from ragauge.io.records import recorded_dtype
 
-    index = args.index.name if args.index else "server"
+    index = _index(args)
     files = {key: str(getattr(args, key)) for key in ("adapters", "weights") if getattr(args, key)}
-    made = {"schedule": "retro", "index": index, "engine": "onnx" if args.onnx else "torch", **files}
+    asked = {"index": index.name if index else "server", "engine": "onnx" if args.onnx else "torch"}
+    made = {"schedule": "retro", **asked, **files}
     settings = checked_options(PipelineSettings, made | options.given(args, PipelineSettings, ELSEWHERE))
     check_source(args.model, "--model")
     stated = Model(source=args.model, dtype=args.dtype, device=args.device)
     model = with_dtype(stated, recorded_dtype(args.out), ("float32",) if args.onnx else None)
-    return Chosen(settings, model, args.seed, args.model, args.database.name, args.index, args.serve_options)
+    return Chosen(settings, model, args.seed, args.model, args.database.name, index, args.serve_options)
 
 
 def _configured(args: argparse.Namespace) -> Chosen:
@@ -115,7 +122,8 @@ def _configured(args: argparse.Namespace) -> Chosen:
     from ragauge.io.records import recorded_dtype
 
     experiment = schema.load(args.config)
-    entry = options.pick(experiment.pipelines, args.pipeline, "pipeline", f"{args.config}: pipelines")
+    label = options.label(experiment.pipelines, args.entry, "pipeline", f"{args.config}: pipelines")
+    entry = experiment.pipelines[label]
     trained = bool(entry.retrofit_minutes or entry.adapters)
     for option, given, needed, key in (
         ("--adapters", args.adapters or entry.adapters, trained, "retrofit_minutes"),
@@ -123,7 +131,7 @@ def _configured(args: argparse.Namespace) -> Chosen:
     ):
         if needed != (given is not None):
             verb = "requires" if needed else "does not take"
-            raise UserError(f"--pipeline {args.pipeline}: {verb} {option}; its {key} is {getattr(entry, key)}")
+            raise UserError(f"--entry {label}: {verb} {option}; its {key} is {getattr(entry, key)}")
     settings = checked_options(type(entry), entry.model_dump() | options.given(args, type(entry), ELSEWHERE))
     model, database = experiment.pipeline_model(entry), experiment.pipeline_database(entry)
     index = args.database / "indexes" / entry.index if entry.asks and not args.server else None
@@ -157,7 +165,7 @@ def _run(args: argparse.Namespace, chosen: Chosen, opened: ExitStack) -> None:
             "specification": _specification(chosen, job.adapters_sha256).model_dump(),
         },
     )
-    print(out)
+    options.tell(args, out, out=out)
 
 
 def _specification(chosen: Chosen, adapters_sha256: str | None) -> PipelineSpecification:

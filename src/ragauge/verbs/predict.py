@@ -13,6 +13,7 @@ from ragauge.verbs import _options as options
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, required=True, metavar="FILE.json")
+    options.add_json(parser)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -20,4 +21,4 @@ def run(args: argparse.Namespace) -> None:
     from ragauge.evaluation import predictions
 
     options.write_json(args.out, predictions.predict())
-    print(args.out)
+    options.tell(args, args.out, out=args.out)

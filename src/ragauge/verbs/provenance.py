@@ -14,4 +14,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     from ragauge.rendering import render
 
-    print(render.write_provenance(*options.rendered_run(args)))
+    written = render.write_provenance(*options.rendered_run(args))
+    options.tell(args, written, out=written)

@@ -22,20 +22,14 @@ SHOWN = 300  # characters of a neighbour and of its continuation
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add(
-        "--server",
-        action="append",
-        required=True,
-        metavar="HOST:PORT",
-        help="a server, or unix:/PATH; one for each part",
-    )
+    options.add_server(parser, "a server, or unix:/PATH; one for each part", several=True, required=True)
     content = parser.add_mutually_exclusive_group(required=True)
     content.add_argument("--text", help="the query as text")
     content.add_argument("--tokens", metavar="ID,...", help="the query as token ids of the database's tokenizer")
     add("--k", type=int, default=2, help="neighbours (2)")
     effort = parser.add_mutually_exclusive_group()
     effort.add_argument(
-        "--effort", "--nprobe", type=int, metavar="N", help="nprobe of IVF, efSearch of HNSW; default: the index's own"
+        "--effort", type=int, metavar="N", help="nprobe of IVF, efSearch of HNSW; default: the index's own"
     )
     effort.add_argument(
         "--budget", type=float, metavar="SECONDS", help="use the largest effort predicted to fit this time"
@@ -65,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--partial", action="store_true", help="answer without the parts whose server cannot be reached, and name them")
     add("--tls-ca", type=Path, metavar="FILE.pem", help="CA certificates that verify the server's")
     add("--token-file", type=Path, metavar="FILE", help="file of the token that the servers require")
-    add("--json", action="store_true", help="print one JSON object on the last line")
+    options.add_json(parser)
 
 
 def run(args: argparse.Namespace) -> None:

@@ -8,12 +8,12 @@ from ragauge.verbs import _options as options
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("item")
+    parser.add_argument("item", help="as in `ragauge list items`")
     options.add_run_folders(parser)
 
 
 def run(args: argparse.Namespace) -> None:
     from ragauge.rendering import render
 
-    for path in render.render(args.item, *options.rendered_run(args)):
-        print(path)
+    paths = render.render(args.item, *options.rendered_run(args))
+    options.tell(args, "\n".join(map(str, paths)), item=args.item, out=paths)

@@ -14,4 +14,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     from ragauge import report
 
-    print(report.write(*options.rendered_run(args)))
+    page = report.write(*options.rendered_run(args))
+    options.tell(args, page, out=page)

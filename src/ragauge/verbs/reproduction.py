@@ -8,6 +8,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from ragauge.verbs import _options as options
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
@@ -15,6 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--reports", type=Path, default=Path("reports"), metavar="FOLDER", help="rendered tables")
     parser.add_argument("--out", type=Path, metavar="FILE.md", help="default: index.md in the folder of reports")
+    options.add_json(parser)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -27,4 +30,4 @@ def run(args: argparse.Namespace) -> None:
     runs = planned(schema.load(args.config), predict()["rows"])
     out = args.out or args.reports / "index.md"
     write_file(out, page(runs, args.reports).encode())
-    print(out)
+    options.tell(args, out, out=out)

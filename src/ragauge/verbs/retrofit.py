@@ -19,14 +19,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--model", default="smollm2-135m-instruct", help="the decoder: name, source or folder")
     add("--dtype", default="float32", choices=("float32", "bfloat16"))
     add("--device", default="cpu", choices=DEVICES)
-    add("--database", type=Path, required=True, metavar="FOLDER", help="the chunk database to train on")
-    add("--index", type=Path, metavar="FOLDER", help="start a server of this index for the training")
-    add("--server", metavar="HOST:PORT", help="use a running server")
+    options.add_database(parser, "the chunk database to train on")
+    add("--index", metavar="LABEL", help="start a server of this index of the database for the training")
+    options.add_server(parser, "use a running server")
     add("--tls-ca", type=Path, metavar="FILE.pem", help="CA certificates that verify the server's")
     add("--token-file", type=Path, metavar="FILE", help="file of the token that the server requires")
     options.add_settings(parser, RetrofitSettings, form=registry.names("trainable form"))
     add("--threads", type=options.count, help="default: torch's own choice")
     add("--out", type=Path, required=True, metavar="FOLDER", help="adapters.safetensors, curve.jsonl, state.pt")
+    options.add_json(parser)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -42,7 +43,7 @@ def run(args: argparse.Namespace) -> None:
     from ragauge.training.settings import RetrofitSettings
 
     settings = checked_options(RetrofitSettings, options.given(args, RetrofitSettings))
-    check_source(args.model, "--model")
+    args.model = check_source(args.model, "--model")
     if bool(args.index) == bool(args.server):
         raise UserError("training requires retrieval: give --index or --server")
     database = Database(args.database)
@@ -51,6 +52,7 @@ def run(args: argparse.Namespace) -> None:
     sha256 = assets.describe(args.model)["sha256"]
     about = {"model": args.model, "model_sha256": sha256, "database_sha256": database.sha256}
     with ExitStack() as opened:
-        address = args.server or opened.enter_context(running(args.index)).address
+        address = args.server or opened.enter_context(running(args.database / "indexes" / args.index)).address
         client = opened.enter_context(Client(address, tls_ca=args.tls_ca, token=args.token_file))
-        print(RetroFit(lm, Material(Chunks(database), client, settings), args.out, about).train())
+        adapters = RetroFit(lm, Material(Chunks(database), client, settings), args.out, about).train()
+    options.tell(args, adapters, out=adapters)

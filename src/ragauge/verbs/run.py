@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import time
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
     from ragauge.datasets import Example
     from ragauge.evaluation.ahead import Job, Other
     from ragauge.experiment.schema import Config, Model
+
+
+FAILED = 3  # the exit code if questions have no answer
+SHOWN = 3  # keys of questions that failed for the same reason
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,13 +45,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--overwrite", action="store_true", help="replace the records of another run")
     parser.add_argument(
-        "--documents",
+        "--document-store",
         type=Path,
         metavar="FOLDER",
         help="store the keys and values of documents in this folder, also for later runs",
     )
     parser.add_argument(
-        "--documents-gb", type=options.size, metavar="X", help="size limit of that folder in GB (default: 4)"
+        "--document-store-gb", type=options.size, metavar="X", help="size limit of that folder in GB (default: 4)"
     )
     parser.add_argument(
         "--ahead",
@@ -60,22 +65,46 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="the job's minutes; other jobs are answered in the first half of them",
     )
+    parser.add_argument(
+        "--retry-failed", action="store_true", help="ask the questions again that failed, and keep the other records"
+    )
+    parser.add_argument("--allow-failed", action="store_true", help="exit code 0, not 3, if questions failed")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE.jsonl")
+    options.add_json(parser)
 
 
-def run(args: argparse.Namespace) -> None:
+def run(args: argparse.Namespace) -> int:
     started, config = time.monotonic(), options.configuration(args)
     job = _job(args, config)
     from ragauge.evaluation import ahead, runner
 
-    gigabytes = options.first(args.documents_gb, config.generation.documents_gb if config else None, 4.0)
-    folder = runner.DocumentFolder(args.documents, int(gigabytes * 1e9)) if args.documents and gigabytes else None
+    gigabytes = options.first(args.document_store_gb, config.generation.documents_gb if config else None, 4.0)
+    store = args.document_store
+    folder = runner.DocumentFolder(store, int(gigabytes * 1e9)) if store and gigabytes else None
     batch = options.first(args.batch, config.generation.batch if config else None, 1)
     loaded = runner.Engines(args.threads, folder, batch)
     workflow, others = _others(args, config)
     until = math.inf if args.minutes is None else started + 30 * args.minutes
-    ahead.Workers(loaded, workflow, args.overwrite, until).run(job, others)
-    print(args.out)
+    ahead.Workers(loaded, workflow, args.overwrite, until, args.retry_failed).run(job, others)
+    return _summary(args)
+
+
+def _summary(args: argparse.Namespace) -> int:
+    """Print what became of the questions; the exit code."""
+    from ragauge.io import records
+
+    made = records.outcome(args.out)
+    lines = [f"{args.out}: {made.answered} answered, {made.failed} failed"]
+    lines += [f"  {len(keys)} failed: {reason} ({_some(keys)})" for reason, keys in made.reasons.items()]
+    lines += ["ask them again with --retry-failed"] if made.failed else []
+    result = {"out": args.out, "answered": made.answered, "failed": made.failed, "reasons": made.reasons}
+    options.tell(args, "\n".join(lines), **result)
+    return FAILED if made.failed and not args.allow_failed else 0
+
+
+def _some(keys: Sequence[str]) -> str:
+    """The first few keys of questions."""
+    return ", ".join(keys[:SHOWN]) + (f" and {len(keys) - SHOWN} more" if len(keys) > SHOWN else "")
 
 
 def _job(args: argparse.Namespace, config: Config | None) -> Job:
@@ -121,8 +150,7 @@ def _finder(name: str | None, model: Model, config: Config | None) -> Model | No
         return config.models[model.finder] if config and model.finder else None
     if config and name in config.models:
         return config.models[name]
-    check_source(name, "--finder")
-    return Model(source=name)
+    return Model(source=check_source(name, "--finder"))
 
 
 def _part(examples: list[Example], part: tuple[int, int] | None) -> list[Example]:

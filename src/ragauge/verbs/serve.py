@@ -29,7 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     from ragauge.retrieval.service.settings import ServerSettings
 
     add = parser.add_argument
-    add("--index", type=Path, required=True, metavar="FOLDER", help="<database>/indexes/<label>")
+    options.add_database(parser, "the database whose index is served")
+    add("--index", required=True, metavar="LABEL", help="an index of the database")
     add(
         "--part",
         type=options.part,
@@ -167,11 +168,9 @@ def _retriever(args: argparse.Namespace, threads: int | None) -> Retriever:
     """The retriever of --index; its latency is measured unless that is switched off."""
     from ragauge.retrieval.retriever import Retriever
 
-    if args.index.absolute().parent.name != "indexes":
-        raise UserError(f"--index {args.index}: must be the folder of an index, <database>/indexes/<label>")
     retriever = Retriever.open(
-        args.index.absolute().parent.parent,
-        args.index.absolute().name,
+        args.database.absolute(),
+        args.index,
         encoder=args.encoder,
         engine=args.engine,
         threads=threads,

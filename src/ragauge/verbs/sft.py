@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ragauge.errors import UserError, unknown
+from ragauge.errors import UserError
 from ragauge.verbs import _options as options
 
 if TYPE_CHECKING:
@@ -40,15 +40,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="folder of checkpoints, from which a killed run resumes",
     )
     for action in (data, train):
-        action.add_argument(
-            "--config", type=Path, metavar="FILE.yaml", help="a configuration with a section `training`"
-        )
-        action.add_argument(
-            "--training", metavar="LABEL", help="a training of the configuration; default: its only one"
-        )
-        action.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of the training")
+        options.add_config(action, "a configuration with a section `training`")
+        options.add_entry(action, "training")
+        options.add_set(action, "a setting of the training")
         action.add_argument("--threads", type=options.count, metavar="N")
         action.add_argument("--out", type=Path, required=True, metavar="FOLDER")
+        options.add_json(action)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -70,7 +67,8 @@ def _data(args: argparse.Namespace, settings: Training, limits: dict[str, int | 
     from ragauge.training import data
 
     evaluation = {path: limits.get(path.stem) for path in args.evaluation}
-    print(data.build(settings.data(), evaluation, args.out, args.threads))
+    built = data.build(settings.data(), evaluation, args.out, args.threads)
+    options.tell(args, built, out=built)
 
 
 def _train(args: argparse.Namespace, settings: Training) -> None:
@@ -79,7 +77,7 @@ def _train(args: argparse.Namespace, settings: Training) -> None:
     from ragauge.training import finetuning
 
     if written := finetuning.train(settings, args.data, args.checkpoints, args.out, args.threads):
-        print(written)
+        options.tell(args, written, out=written)
 
 
 def _start_processes(count: int) -> None:
@@ -90,17 +88,15 @@ def _start_processes(count: int) -> None:
 
 
 def _settings(args: argparse.Namespace, experiment: Config | None) -> tuple[str, Training]:
-    """The training of --training with the keys of --set."""
+    """The training of --entry with the keys of --set."""
     from ragauge.experiment import schema
 
     changes = options.settings(args.set, "--set")
     trainings = experiment.training if experiment else {}
     if experiment and not trainings:
         raise UserError(f"{args.config}: has no section `training`")
-    if args.training is None and len(trainings) > 1:
-        raise UserError(f"--training: name one of {', '.join(sorted(trainings))}")
-    label = args.training or next(iter(trainings), "sft")
-    if experiment and label not in trainings:
-        raise unknown("training", label, trainings, f"{args.config}: training")
+    label = args.entry or "sft"
+    if experiment:
+        label = options.label(trainings, args.entry, "training", f"{args.config}: training")
     given: dict[str, Any] = trainings[label].model_dump() if experiment else {}
     return label, schema.parse_training({**given, **changes}, "--set" if changes else str(args.config), label)

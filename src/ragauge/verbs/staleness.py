@@ -20,14 +20,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     from ragauge.retrieval.settings import StalenessSettings
 
     add = parser.add_argument
-    add(
-        "--config",
-        type=Path,
-        metavar="FILE.yaml",
-        help="a configuration: all settings are those of its entry --label in `staleness`",
-    )
-    add("--label", help="the entry of --config")
-    add("--database", type=Path, required=True, metavar="FOLDER", help="the chunk database, with its held-out text")
+    options.add_config(parser, "a configuration: all settings are those of --entry in its section `staleness`")
+    options.add_entry(parser, "staleness")
+    options.add_database(parser, "the chunk database, with its held-out text")
     options.add_settings(parser, StalenessSettings, ELSEWHERE)
     add(
         "--threads",
@@ -36,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="threads of the encoder and of a search; default: the libraries' own choice",
     )
     add("--out", type=Path, required=True, metavar="FILE.json")
+    options.add_json(parser)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -71,7 +67,7 @@ def run(args: argparse.Namespace) -> None:
         "provenance": provenance(),
     }
     options.write_json(args.out, {**report, "queries": [asdict(one) for one in found]})
-    print(args.out)
+    options.tell(args, args.out, out=args.out)
 
 
 def _settings(args: argparse.Namespace) -> StalenessSettings:
@@ -85,7 +81,7 @@ def _settings(args: argparse.Namespace) -> StalenessSettings:
     from ragauge.experiment import schema
 
     entries = schema.load(args.config).staleness
-    return cast(StalenessSettings, options.pick(entries, args.label, "comparison", f"{args.config}: staleness"))
+    return cast(StalenessSettings, options.entry(entries, args.entry, "comparison", f"{args.config}: staleness"))
 
 
 def _retriever(args: argparse.Namespace) -> Retriever:

@@ -26,8 +26,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_materialised(parser)
     options.add_model(parser, {"engine"})
     options.add_settings(parser, StreamSettings, APART)
-    parser.add_argument("--allow-load", action="store_true", help="report times even if other processes were busy")
+    options.add_timed(parser)
     parser.add_argument("--out", type=Path, required=True, metavar="FILE.json", help="a store on disk is beside it")
+    options.add_json(parser)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -51,8 +52,10 @@ def run(args: argparse.Namespace) -> None:
             print(
                 f"ragauge: warning: {args.out}: no summary of {stream['variant']}: {stream['refused']}", file=sys.stderr
             )
-        else:
+        elif not args.json:
             print(_line(stream))
+    if args.json:
+        options.show({"out": args.out, "streams": result["streams"]}, as_json=True)
 
 
 def _line(stream: dict[str, object]) -> str:

@@ -67,7 +67,10 @@ def run(args: argparse.Namespace) -> None:
     for one in (result, *result["other_lengths"]):
         if one["refused"]:
             print(f"ragauge: warning: {args.out}: no summary: {one['refused']}", file=sys.stderr)
-        print(gap.table(one))
+        if not args.json:
+            print(gap.table(one))
+    if args.json:
+        options.show({"out": args.out, **result}, as_json=True)
 
 
 def _protocol(args: argparse.Namespace, config: Config | None) -> LatencySettings:

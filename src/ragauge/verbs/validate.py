@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
+
+from ragauge.verbs import _options as options
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("config", type=Path, metavar="CONFIG")
+    options.add_its_config(parser)
+    options.add_json(parser)
 
 
 def run(args: argparse.Namespace) -> None:
-    from ragauge.experiment import schema
-
-    print(schema.load(args.config).plan())
+    config = options.its_config(args)
+    options.tell(args, config.plan(), run=config.run, plan=config.plan())

@@ -116,7 +116,9 @@ def running(
     Raises:
         RetrievalError: it did not start, or ended during the block; the message has the last line that it wrote.
     """
-    command = [sys.executable, "-m", "ragauge.cli", "serve", "--index", str(index), "--port", "0", "--while-stdin-open"]
+    index = index.absolute()
+    served = ["serve", "--database", str(index.parent.parent), "--index", index.name]
+    command = [sys.executable, "-m", "ragauge.cli", *served, "--port", "0", "--while-stdin-open"]
     with running_command([*command, *options], start_s=start_s, stop_s=stop_s) as server:
         yield server
 
