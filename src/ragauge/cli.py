@@ -13,6 +13,7 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from types import ModuleType
 
 from ragauge import __version__, registry
 from ragauge.errors import UserError
@@ -79,14 +80,26 @@ def _parser(arguments: Sequence[str] | None = None) -> argparse.ArgumentParser:
         module = registry.module("verb", name)
         texts[name] = (module.__doc__ or "").partition("\n")[0]
         verb = verbs.add_parser(name, description=texts[name])
-        verb.verb = name
-        verb.set_defaults(verb=module.run, quiet=False)
         if name == stated:
-            module.add_arguments(verb)
-            for one in leaves(verb):
-                one.add_argument("--quiet", action="store_true", help="print the result, warnings and errors alone")
+            _complete(verb, name, module)
     parser.epilog = grouped(texts)
     return parser
+
+
+def parser_of(verb: str) -> Parser:
+    """The parser of one verb, with all of its options."""
+    parser = Parser(prog=f"ragauge {verb}")
+    _complete(parser, verb, registry.module("verb", verb))
+    return parser
+
+
+def _complete(parser: Parser, verb: str, module: ModuleType) -> None:
+    """Give a verb's parser its arguments, and what is said of every verb."""
+    parser.verb = verb
+    module.add_arguments(parser)
+    parser.set_defaults(verb=module.run, quiet=False)
+    for one in leaves(parser):
+        one.add_argument("--quiet", action="store_true", help="print the result, warnings and errors alone")
 
 
 if __name__ == "__main__":

@@ -52,7 +52,7 @@ def test_list_models_names_the_default_model(capsys: pytest.CaptureFixture[str])
         ([*RUN, "--set", "top_k=["], "--set 'top_k=[': the value is not valid YAML"),
         ([*RUN, "--set", "no_such=1"], "'no_such'"),
         ([*RUN, "--data", "no-such.jsonl"], "no-such.jsonl"),
-        ([*RUN, "--option", "gold_position=-1"], "gold_position must be a non-negative integer, not -1"),
+        ([*RUN, "--set", "dataset.gold_position=-1"], "gold_position must be a non-negative integer, not -1"),
         ([*RUN, "--config", "none.yaml"], "none.yaml: cannot be read: No such file or directory"),
         (["validate", "none.yaml"], "none.yaml: cannot be read: No such file or directory"),
         (["score", "--metric", "f2", "none.jsonl"], "--metric: unknown metric 'f2'; known: "),

@@ -42,7 +42,7 @@ def test_answers_and_times_are_those_of_a_steady_clock(tmp_path: Path, monkeypat
     model, data = write_checkpoint(tmp_path / "model"), write_questions(tmp_path / "nq.jsonl")
     kept = tmp_path / "documents"
     command = ["run", "--method", "superposition", "--dataset", "nq_open", "--data", str(data), "--model", str(model)]
-    command += ["--threads", "1", "--max-new-tokens", "5", "--documents", str(kept), "--out"]
+    command += ["--threads", "1", "--max-new-tokens", "5", "--document-store", str(kept), "--out"]
     assert main([*command, str(tmp_path / "steady.jsonl")]) == 0
     for place, entry in enumerate(sorted(kept.iterdir())):  # used tomorrow, and yesterday
         at = time.time() + (DAY_S if place % 2 else -DAY_S)

@@ -117,12 +117,12 @@ def test_kept_documents(disk: Disk, model: Path, questions: Path, undisturbed: l
     kept, out = disk.folder / "documents", tmp_path / "x.jsonl"
     kept.mkdir()
     disk.fill(left=8 << 10)
-    assert main(run_arguments(model, questions, out, "--documents", str(kept))) == 0
+    assert main(run_arguments(model, questions, out, "--document-store", str(kept))) == 0
     assert untimed(out) == undisturbed
     assert all(path.suffix == ".safetensors" for path in kept.iterdir())
     disk.empty()
     for again in (tmp_path / "2.jsonl", tmp_path / "3.jsonl"):
-        assert main(run_arguments(model, questions, again, "--documents", str(kept))) == 0
+        assert main(run_arguments(model, questions, again, "--document-store", str(kept))) == 0
         assert untimed(again) == undisturbed
     assert any(kept.iterdir())
 
@@ -218,7 +218,7 @@ def test_every_verb_that_writes_says_what_it_cannot(
 ) -> None:
     experiment = tmp_path / "small.yaml"
     experiment.write_text(json.dumps({"run": "small", "models": {"smollm2-135m-instruct": {}}, **_DATASETS}))
-    of_run = ["--run-config", str(experiment), "--results", str(tmp_path), "--out-dir", str(disk.folder / "out")]
+    of_run = ["--config", str(experiment), "--results", str(tmp_path), "--out", str(disk.folder / "out")]
     counts = tmp_path / "counts.json"
     counts.write_text('{"preamble": 4, "documents": [9, 7], "query": 5, "task": 3}')
     timed = ["--methods", "naive", "--dataset", str(counts), "--model", str(model), "--random-weights"]

@@ -296,7 +296,7 @@ def test_a_record_of_evidence_that_another_model_found_says_so(
 
 
 def test_a_prompt_that_lost_its_middle_says_so(tmp_path: Path) -> None:
-    [record] = run(tmp_path, "--method", "naive", "--limit", "1", "--option", "max_length=900")
+    [record] = run(tmp_path, "--method", "naive", "--limit", "1", "--set", "dataset.max_length=900")
     assert record.status == "ok"
     assert record.truncated > 0
     assert record.evidence is None

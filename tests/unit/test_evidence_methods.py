@@ -311,7 +311,7 @@ def test_a_question_that_fails_is_recorded_and_the_run_goes_on(tmp_path: Path) -
 
 
 def test_a_kept_document_serves_the_other_methods_too(tmp_path: Path) -> None:
-    kept = ["--documents", str(tmp_path / "kept"), "--documents-gb", "1"]
+    kept = ["--document-store", str(tmp_path / "kept"), "--document-store-gb", "1"]
     for context in (2500, 1100):  # whole, and without its middle
         run(tmp_path, "cfic", "--set", "d=20", "--overwrite", *kept, context=context)
         for name, option in (("cfic", "d=30"), ("free_extraction", "volume=20")):

@@ -392,16 +392,16 @@ def test_a_pipeline_of_a_configuration(folder: Path, tmp_path: Path, capsys: pyt
     path, out = tmp_path / "c.yaml", tmp_path / "chance.jsonl"
     path.write_text(json.dumps(settings))
     common = ["pipeline", "--config", str(path), "--database", str(folder / "db"), "--out", str(out)]
-    assert main([*common, "--pipeline", "chance"]) == 0
+    assert main([*common, "--entry", "chance"]) == 0
     fingerprint = read_meta(out)["fingerprint"]  # type: ignore[index]
     assert (fingerprint["seed"], fingerprint["interval"]) == (3, 32)
     assert len(read_kind(out, SequenceRecord)) == 2
     told = PipelineSpecification.model_validate(read_meta(out)["specification"])  # type: ignore[index]
     assert (told.model, told.database, told.index) == ("tiny", "cities", None)
     assert (told.pipeline["schedule"], told.pipeline["neighbours"], told.schedule.every_window) == ("random", 2, True)
-    assert main([*common, "--pipeline", "chance", "--adapters", "a.safetensors"]) == 2
+    assert main([*common, "--entry", "chance", "--adapters", "a.safetensors"]) == 2
     assert "does not take --adapters" in capsys.readouterr().err
-    assert main([*common, "--pipeline", "chanc"]) == 2
+    assert main([*common, "--entry", "chanc"]) == 2
     assert "did you mean 'chance'" in capsys.readouterr().err
 
 

@@ -93,10 +93,10 @@ def test_an_exported_decoder_is_given_where_the_engine_is_onnx(tmp_path: Path, c
         yaml.safe_dump({**BASE, "pipelines": {"none": {"schedule": "random", "engine": "onnx"}, "random": {}}})
     )
     common = ["pipeline", "--config", str(path), "--database", str(tmp_path), "--out", str(tmp_path / "x.jsonl")]
-    assert main([*common, "--pipeline", "none"]) == 2
-    assert "--pipeline none: requires --onnx; its engine is onnx" in capsys.readouterr().err
-    assert main([*common, "--pipeline", "random", "--onnx", str(tmp_path)]) == 2
-    assert "--pipeline random: does not take --onnx; its engine is torch" in capsys.readouterr().err
+    assert main([*common, "--entry", "none"]) == 2
+    assert "--entry none: requires --onnx; its engine is onnx" in capsys.readouterr().err
+    assert main([*common, "--entry", "random", "--onnx", str(tmp_path)]) == 2
+    assert "--entry random: does not take --onnx; its engine is torch" in capsys.readouterr().err
 
 
 def test_a_pipeline_needs_a_database() -> None:

@@ -31,7 +31,7 @@ def asked(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 
 def test_json_holds_the_answer_of_the_searcher(addresses: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    output = asked(capsys, "--server", addresses[0], "--text", "a", "--k", "3", "--nprobe", "9", "--json")
+    output = asked(capsys, "--server", addresses[0], "--text", "a", "--k", "3", "--effort", "9", "--json")
     result = json.loads(output.splitlines()[-1])
     [expected] = parts.Toy().search([Query(text="a", k=3, effort=9)])
     assert [one["id"] for one in result["neighbours"]] == expected.ids.tolist()
@@ -82,7 +82,7 @@ def test_a_partial_answer_says_what_is_missing(addresses: list[str], capsys: pyt
         (["--tokens", "1,x"], "--tokens '1,x': must be token ids separated by commas"),
         (["--text", " "], "query: the text is empty"),
         (["--text", "a", "--k", "0"], "query: k must be at least 1, not 0"),
-        (["--text", "a", "--nprobe", "17"], "refused: queries[0].effort: 17; must be from 1 to 16"),
+        (["--text", "a", "--effort", "17"], "refused: queries[0].effort: 17; must be from 1 to 16"),
         (["--text", "a", "--budget", "-1"], "query: budget_s must be positive, not -1.0"),
         (["--text", "a", "--deadline", "0"], "retrieval deadline: 0.0; must be seconds above 0"),
         (["--text", "a", "--tls-ca", "none.pem"], "none.pem: cannot be read"),

@@ -147,7 +147,7 @@ def test_a_budget_chooses_effort_in_the_server(address: str) -> None:
 def test_query_prints_the_text_that_was_found(
     address: str, retriever: Retriever, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["query", "--server", address, "--text", "stone king", "--k", "1", "--nprobe", "4", "--json"]) == 0
+    assert main(["query", "--server", address, "--text", "stone king", "--k", "1", "--effort", "4", "--json"]) == 0
     [found] = retriever.search([Query(text="stone king", k=1, effort=4)])
     [neighbour] = json.loads(capsys.readouterr().out)["neighbours"]
     assert neighbour["text"] == retriever.database.tokenizer.decode(found.tokens[0, : found.lengths[0]])
@@ -192,7 +192,7 @@ def test_the_parts_answer_as_the_whole(folder: Path, retriever: Retriever) -> No
 def test_a_mistake_is_one_line(
     folder: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    given = ["serve", "--index", str(folder / "indexes" / "ivf"), "--port", "0", "--no-calibrate", *options(folder)]
+    given = ["serve", "--database", str(folder), "--index", "ivf", "--port", "0", "--no-calibrate", *options(folder)]
     assert main([*given, *arguments]) == 2
     error = capsys.readouterr().err.splitlines()[-1]
     assert error.startswith("ragauge: error: ")
@@ -201,13 +201,13 @@ def test_a_mistake_is_one_line(
 
 def test_a_part_that_there_is_not_is_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
-        main(["serve", "--index", str(folder / "indexes" / "ivf"), "--part", "2/2"])
+        main(["serve", "--database", str(folder), "--index", "ivf", "--part", "2/2"])
     assert left.value.code == 2
     assert "'2/2' must be I/N with I from 0 to N-1" in capsys.readouterr().err
 
 
 def test_a_folder_that_is_no_index_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["serve", "--index", str(tmp_path)]) == 2
+    assert main(["serve", "--database", str(tmp_path), "--index", "ivf"]) == 2
     assert "must be the folder of an index, <database>/indexes/<label>" in capsys.readouterr().err
 
 
@@ -218,7 +218,7 @@ def test_an_index_that_was_cut_short_is_refused_before_anything_is_served(
     content = path.read_bytes()
     path.write_bytes(content[:-1])
     try:
-        assert main(["serve", "--index", str(folder / "indexes" / "ivf"), *options(folder, "--part", "1/2")]) == 2
+        assert main(["serve", "--database", str(folder), "--index", "ivf", *options(folder, "--part", "1/2")]) == 2
     finally:
         path.write_bytes(content)
     assert "cut short; rebuild it" in capsys.readouterr().err
@@ -227,9 +227,9 @@ def test_an_index_that_was_cut_short_is_refused_before_anything_is_served(
 def test_another_host_without_credentials_is_refused_before_anything_is_opened(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str], folder: Path
 ) -> None:
-    assert main(["serve", "--index", "/nowhere", "--host", "0.0.0.0"]) == 2
+    assert main(["serve", "--database", "/nowhere", "--index", "ivf", "--host", "0.0.0.0"]) == 2
     assert "--host 0.0.0.0: other machines can reach it; give --tls-cert" in capsys.readouterr().err
     monkeypatch.setattr(process, "serve", lambda *_: None)
     given = options(folder, "--no-calibrate", "--host", "0.0.0.0", "--port", "0", "--insecure")
-    assert main(["serve", "--index", str(folder / "indexes" / "ivf"), *given]) == 0
+    assert main(["serve", "--database", str(folder), "--index", "ivf", *given]) == 0
     assert "other machines can reach it; --insecure" in caplog.text

@@ -77,7 +77,7 @@ def test_a_command_has_its_own_folder_and_environment(warm: Warm, tmp_path: Path
     source = tmp_path / "source.txt"
     source.write_text("text")
     given = {"cwd": tmp_path, "env": {**ENVIRONMENT, "RAGAUGE_HOME": str(tmp_path / "home")}}
-    done = warm.run("fetch", "path:source.txt", "--manifest", "manifest.json", **given)
+    done = warm.run("fetch", "path:source.txt", "--out", "manifest.json", **given)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "manifest.json").is_file()
 

@@ -228,6 +228,9 @@ def entry(section: dict[str, Any], name: str | None, what: str, where: str, opti
 
 def label(section: dict[str, Any], name: str | None, what: str, where: str, option: str = "--entry") -> str:
     """The label given, or the section's only one."""
+    if not section:
+        place, _, key = where.rpartition(": ")
+        raise UserError(f"{place}: has no section `{key}`")
     if name is None and len(section) == 1:
         return next(iter(section))
     if name is None:

@@ -62,9 +62,6 @@ class RetrievalPlan(Part):
 
     # --- indexes ---
 
-    def index_folder(self, labels: Labels) -> str:
-        return self.paths.index.format(database=labels.database, index=labels.index)
-
     def index_settings(self, labels: Labels) -> dict[str, Any]:
         return self._index(labels).model_dump()
 
