@@ -159,7 +159,7 @@ def test_a_question_that_does_not_fit_fails_and_the_run_goes_on(
     name: str, reason: str, model: Path, with_a_long_one: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "x.jsonl"
-    assert main([*arguments(model, with_a_long_one, name), "--out", str(out)]) == 0
+    assert main([*arguments(model, with_a_long_one, name), "--out", str(out)]) == 3
     found = records.read(out)
     assert [r.status for r in found] == ["ok", "failed", "ok", "ok"]
     assert found[1].reason is not None
@@ -240,7 +240,7 @@ def test_side_by_side_the_answers_are_the_same(model: Path, data: Path, tmp_path
     found = {}
     for batch in ("1", "3", "auto"):
         out = tmp_path / f"{batch}.jsonl"
-        assert main([*arguments(model, long_one, "superposition", "--batch", batch), "--out", str(out)]) == 0
+        assert main([*arguments(model, long_one, "superposition", "--batch", batch), "--out", str(out)]) == 3
         found[batch] = records.read(out)
     assert [r.status for r in found["1"]] == ["ok", "failed", "ok", "ok"]
     assert {r.batch for r in found["1"]} == {1}

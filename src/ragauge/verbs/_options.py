@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ragauge import registry
+from ragauge.cost.hardware import AUTO, DEVICES
 from ragauge.errors import UserError, unknown
 
 if TYPE_CHECKING:
@@ -50,7 +51,9 @@ def add_settings(
         }
         if field.default not in (None, PydanticUndefined) and "default:" not in kept["help"]:
             kept["help"] += f" ({field.default})"
-        if field.annotation is bool:
+        if key == "device":
+            add_device(parser, kept["default"], kept["help"])
+        elif field.annotation is bool:
             parser.add_argument(_option(key), action=argparse.BooleanOptionalAction, **kept)
         elif known := choices.get(key, _literals(field.annotation)):
             parser.add_argument(_option(key), choices=tuple(known), **kept)
@@ -160,6 +163,12 @@ def add_timed(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--allow-load", action="store_true", help="report times even if other processes were busy")
 
 
+def add_device(parser: argparse.ArgumentParser, default: str = "cpu", help: str = "where the model runs (cpu)") -> None:
+    """Options that name a device also take `auto`, which is settled here: no record depends on it."""
+    known = f"{{{','.join((AUTO, *DEVICES))}}}"
+    parser.add_argument("--device", type=device, default=default, metavar=known, help=help)
+
+
 def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object on the last line")
 
@@ -176,6 +185,17 @@ def batch(text: str) -> int | str:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} must be a whole number from 1, or auto")
     return int(text)
+
+
+def device(text: str) -> str:
+    """`auto` -> `cuda` on a machine with a GPU that torch can use, `cpu` on any other."""
+    if text not in (AUTO, *DEVICES):
+        raise argparse.ArgumentTypeError(str(unknown("device", text, (AUTO, *DEVICES))))
+    if text == AUTO:
+        import torch
+
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    return text
 
 
 def size(text: str) -> float:

@@ -106,6 +106,8 @@ def _valued(parser: argparse.ArgumentParser) -> Iterator[tuple[str, list[str]]]:
 def _values(action: argparse.Action) -> list[str]:
     if action.choices is not None:
         return [str(choice) for choice in action.choices]
+    if str(action.metavar).startswith("{"):
+        return str(action.metavar).strip("{}").split(",")
     if action.dest == "model":
         from ragauge.assets.catalog import entries
 

@@ -14,7 +14,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ragauge.cost.hardware import DEVICES, DTYPES
+from ragauge.cost.hardware import DTYPES
 from ragauge.errors import UserError
 from ragauge.verbs import _options as options
 
@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("records", type=Path, metavar="FILE.jsonl", help="records of a method that finds evidence")
     parser.add_argument("--model", help="a local judge: a name in the catalog, a source or a folder")
     parser.add_argument("--dtype", default="float32", choices=DTYPES)
-    parser.add_argument("--device", default="cpu", choices=DEVICES)
+    options.add_device(parser)
     parser.add_argument(
         "--threads", type=options.count, metavar="N", help="threads of a local judge; default: all cores"
     )

@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ragauge.cost.hardware import DEVICES
 from ragauge.verbs import _options as options
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threads", type=options.count, metavar="N", help="default: all cores")
-    parser.add_argument("--device", choices=DEVICES, default="cpu")
+    options.add_device(parser, help="what is measured (cpu)")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE.json")
     options.add_json(parser)
 

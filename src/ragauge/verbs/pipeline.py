@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ragauge import registry
-from ragauge.cost.hardware import AUTO, DEVICES, DTYPES
+from ragauge.cost.hardware import AUTO, DTYPES
 from ragauge.errors import UserError
 from ragauge.verbs import _options as options
 
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_settings(parser, PipelineSettings, ELSEWHERE, **CHOICES)
     add("--model", default="smollm2-135m-instruct", help="the decoder: name, source or folder")
     add("--dtype", default=AUTO, choices=(AUTO, *DTYPES), help="type of the decoder's weights and cache (auto)")
-    add("--device", default="cpu", choices=DEVICES, help="where the decoder runs")
+    options.add_device(parser)
     add("--onnx", type=Path, metavar="FOLDER", help="run the decoder that `ragauge export` wrote, with ONNX Runtime")
     add(
         "--adapters",

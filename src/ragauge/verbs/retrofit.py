@@ -7,7 +7,6 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from ragauge import registry
-from ragauge.cost.hardware import DEVICES
 from ragauge.errors import UserError
 from ragauge.verbs import _options as options
 
@@ -18,14 +17,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--model", default="smollm2-135m-instruct", help="the decoder: name, source or folder")
     add("--dtype", default="float32", choices=("float32", "bfloat16"))
-    add("--device", default="cpu", choices=DEVICES)
+    options.add_device(parser)
     options.add_database(parser, "the chunk database to train on")
     add("--index", metavar="LABEL", help="start a server of this index of the database for the training")
     options.add_server(parser, "use a running server")
     add("--tls-ca", type=Path, metavar="FILE.pem", help="CA certificates that verify the server's")
     add("--token-file", type=Path, metavar="FILE", help="file of the token that the server requires")
     options.add_settings(parser, RetrofitSettings, form=registry.names("trainable form"))
-    add("--threads", type=options.count, help="default: torch's own choice")
+    add("--threads", type=options.count, metavar="N", help="default: torch's own choice")
     add("--out", type=Path, required=True, metavar="FOLDER", help="adapters.safetensors, curve.jsonl, state.pt")
     options.add_json(parser)
 

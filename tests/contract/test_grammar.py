@@ -1,0 +1,346 @@
+"""The grammar of the command line (docs/command-line.md): one concept has one spelling, whatever the verb."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import ragauge
+from ragauge import cli, registry
+from ragauge.verbs import _old, _parser
+
+VERBS = registry.names("verb")
+# What a spelling stands for: how its value is written, in every verb that has it.
+MEANING = {
+    "--config": {"FILE.yaml"},
+    "--entry": {"LABEL"},
+    "--database": {"FOLDER"},
+    "--index": {"LABEL", "INDEX"},  # the second where it is a key of a configuration's section
+    "--server": {"HOST:PORT"},
+    "--set": {"KEY=VALUE"},
+    "--results": {"FOLDER"},
+    "--examples": {"FILE.jsonl"},
+    "--part": {"I/N"},
+    "--threads": {"N", "THREADS"},
+    "--methods": {"M,..."},
+    "--device": {"{auto,cpu,cuda}"},
+}
+# How a concept is recognised by its value, and the one way to spell it.
+SPELLING = {"FILE.yaml": "--config", "CONFIG": "config", "HOST:PORT": "--server", "KEY=VALUE": "--set", "I/N": "--part"}
+SYNONYMS = {"--configuration", "--run-config", "--output", "--out-dir", "--address", "--option", "--set-index"}
+FLAGS = {"--json", "--quiet", "--overwrite", "--allow-load", "--allow-failed", "--retry-failed", "--insecure"}
+WITHOUT_RESULT = {"serve", "completion", "study", "init", "new"}  # of the last three, files and a report are the result
+
+
+def options() -> Iterator[tuple[str, argparse.Action]]:
+    """(verb and step, action) of every argument of every verb."""
+    for verb in VERBS:
+        for leaf in _parser.leaves(cli.parser_of(verb)):
+            for action in leaf._actions:
+                yield leaf.prog, action
+
+
+OPTIONS = list(options())
+
+
+@pytest.mark.parametrize("option", MEANING)
+def test_a_spelling_means_the_same_in_every_verb(option: str) -> None:
+    found = {(prog, action.metavar) for prog, action in OPTIONS if option in action.option_strings}
+    assert found
+    assert {metavar for _, metavar in found} <= MEANING[option], found
+
+
+@pytest.mark.parametrize("metavar", SPELLING)
+def test_a_concept_has_one_spelling(metavar: str) -> None:
+    for prog, action in OPTIONS:
+        if action.metavar == metavar:
+            spelled = action.option_strings or [action.dest.removeprefix("only_")]
+            assert spelled == [SPELLING[metavar]], prog
+
+
+def test_what_a_verb_writes_is_out() -> None:
+    for prog, action in OPTIONS:
+        if "--out" in action.option_strings:
+            assert action.type is Path, prog
+            assert str(action.metavar).startswith(("FILE", "FOLDER")), prog
+
+
+def test_no_option_is_spelled_in_two_ways() -> None:
+    for prog, action in OPTIONS:
+        names = [name for name in action.option_strings if not name.startswith("--no-")]
+        assert len(names) <= 1 or names == ["-h", "--help"], (prog, names)
+        for name in action.option_strings:
+            assert re.fullmatch(r"--?[a-z0-9]+(-[a-z0-9]+)*", name), (prog, name)
+            assert name not in SYNONYMS, prog
+
+
+def test_flags_take_no_value() -> None:
+    for prog, action in OPTIONS:
+        if FLAGS & set(action.option_strings):
+            assert action.nargs == 0, (prog, action.option_strings)
+
+
+def test_every_verb_is_quiet_on_request_and_prints_json() -> None:
+    known = {
+        prog: {name for p, action in OPTIONS if p == prog for name in action.option_strings} for prog, _ in OPTIONS
+    }
+    for prog, names in known.items():
+        assert "--quiet" in names, prog
+        assert prog.split()[1] in WITHOUT_RESULT or "--json" in names, prog
+
+
+def test_the_help_has_every_verb_once_in_a_group(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["--help"])
+    shown = re.findall(r"^  (\w+)  +[A-Z]", capsys.readouterr().out, re.MULTILINE)
+    assert sorted(shown) == VERBS
+    for group in ("study", "answer", "retrieve", "train", "time", "report"):
+        assert set(_parser.GROUPS[group]) & set(shown), group
+
+
+def test_a_command_line_imports_no_verb_but_its_own() -> None:
+    code = (
+        "import sys\nfrom ragauge.cli import main\nmain(['list', 'verbs'][:1] + ['methods'])\n"
+        "print(sorted(n for n in sys.modules if n.startswith('ragauge.verbs.') and '._' not in n))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "['ragauge.verbs.list']"
+
+
+# --- what was meant ---
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["rnu"], "unknown verb 'rnu'; did you mean 'run'?"),
+        (["index", "biuld"], "unknown step 'biuld'; did you mean 'build'?"),
+        (["run", "--modle", "x"], "unknown option '--modle'; did you mean '--model'?"),
+        (["index", "build", "--databse", "x"], "unknown option '--databse'; did you mean '--database'?"),
+        (["query", "--servr=x"], "unknown option '--servr'; did you mean '--server'?"),
+        (["list", "method"], "unknown value 'method'; did you mean 'methods'?"),
+    ],
+    ids=" ".join,
+)
+def test_wrong_usage_says_what_was_meant(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        cli.main(arguments)
+    told = capsys.readouterr().err
+    assert (left.value.code, told.count("\n")) == (2, 1)
+    assert message in told
+
+
+QUESTIONS = ["--dataset", "nq_open", "--out", "x.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "--method", "naiv", "--model", "m", *QUESTIONS], "did you mean 'naive'?"),
+        (["run", "--method", "Naive", "--model", "m", *QUESTIONS], "did you mean 'naive'?"),
+        (["run", "--method", "naive", "--model", "smollm2-135m-instrct", *QUESTIONS], "'smollm2-135m-instruct'?"),
+        (["data", "--dataset", "nqopen", "--out", "x.jsonl"], "did you mean 'nq_open'?"),
+        (["data", "--dataset", "nq_open", "--set", "shufle=1", "--out", "x.jsonl"], "did you mean 'shuffle'?"),
+        (["score", "--metric", "F11", "x.jsonl"], "did you mean 'f1'?"),
+        (["cost", "--method", "naive", "--model", "mpt-7b-instrct"], "did you mean 'mpt-7b-instruct'?"),
+        (["cost", "--method", "naive", "--model", "MPT-7B-Instruct", "--tokens", "nqopen"], "did you mean 'nq_open'?"),
+        (["fetch", "smollm2-135m-instrct"], "did you mean 'smollm2-135m-instruct'?"),
+        (["render", "superposition_table1", "--config", "config.yaml"], "did you mean 'superposition_table_1'?"),
+    ],
+    ids=lambda value: " ".join(value)[:50] if isinstance(value, list) else "",
+)
+def test_a_misspelled_name_says_what_was_meant(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str], root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(root)
+    assert cli.main(arguments) == 2
+    told = capsys.readouterr().err
+    assert message in told
+    assert told.count("\n") == 1
+
+
+def test_a_model_and_a_shape_are_known_in_any_case(capsys: pytest.CaptureFixture[str]) -> None:
+    from ragauge.experiment.checks import check_source
+    from ragauge.experiment.schema import Model
+
+    assert check_source("SmolLM2-135M-Instruct", "--model") == "smollm2-135m-instruct"
+    assert Model(source="SMOLLM2-135M-INSTRUCT").source == "smollm2-135m-instruct"
+    assert Model(source="hf:HuggingFaceTB/SmolLM2").source == "hf:HuggingFaceTB/SmolLM2"
+    said = []
+    for name in ("mpt-7b-instruct", "MPT-7B-Instruct"):
+        assert cli.main(["cost", "--model", name, "--method", "naive"]) == 0
+        said.append(capsys.readouterr().out.lower())
+    assert said[0] == said[1]
+
+
+def test_a_folder_of_that_spelling_is_not_the_catalogs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ragauge.assets import spelled
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "MiniLM").mkdir()
+    assert spelled("MiniLM") == "MiniLM"
+    assert spelled("MINILM") == "minilm"
+
+
+# --- the spellings of the version before ---
+
+OLD_AND_NEW = [
+    ("render frontier --run-config c.yaml --out-dir r", "render frontier --config c.yaml --out r"),
+    ("report --run-config=c.yaml --out-dir=r", "report --config=c.yaml --out=r"),
+    ("provenance --run-config c.yaml --out-dir r", "provenance --config c.yaml --out r"),
+    (
+        "run --method m --dataset d --model m --option a=1 --documents k --documents-gb 2 --out x",
+        "run --method m --dataset d --model m --set dataset.a=1 --document-store k --document-store-gb 2 --out x",
+    ),
+    (
+        "data --dataset d --option a=1 --option=b=2 --out x",
+        "data --dataset d --set dataset.a=1 --set dataset.b=2 --out x",
+    ),
+    ("time --dataset d --model m --option a=1 --out x", "time --dataset d --model m --set dataset.a=1 --out x"),
+    ("load --dataset d --model m --option a=1 --out x", "load --dataset d --model m --set dataset.a=1 --out x"),
+    ("stream --dataset d --model m --option a=1 --out x", "stream --dataset d --model m --set dataset.a=1 --out x"),
+    ("index build --out db --set-index nlist=8", "index build --database db --set index.nlist=8"),
+    (
+        "index train --config c.yaml --database wiki --index ivf --out db",
+        "index train --config c.yaml --entry wiki --index ivf --database db",
+    ),
+    ("index recall --out db --report r.json", "index recall --database db --out r.json"),
+    ("serve --index db/indexes/ivf --part 0/2", "serve --database {here}/db --index ivf --part 0/2"),
+    ("pipeline --database db --index db/indexes/ivf --out x", "pipeline --database db --index ivf --out x"),
+    ("retrofit --database db --index=db/indexes/ivf --out x", "retrofit --database db --index=ivf --out x"),
+    (
+        "pipeline --config c.yaml --pipeline p --database db --out x",
+        "pipeline --config c.yaml --entry p --database db --out x",
+    ),
+    ("staleness --config c --label p --database db --out x", "staleness --config c --entry p --database db --out x"),
+    ("sft data --config c --training t --out x", "sft data --config c --entry t --out x"),
+    ("fetch minilm --manifest m.json", "fetch minilm --out m.json"),
+    ("query --server h:1 --text a --nprobe 4", "query --server h:1 --text a --effort 4"),
+]
+
+
+def parsed(command: str) -> dict[str, object]:
+    arguments = command.format(here=Path.cwd()).split()
+    return vars(cli._parser(arguments).parse_args(arguments))
+
+
+@pytest.mark.parametrize(("old", "new"), OLD_AND_NEW, ids=[old[:40] for old, _ in OLD_AND_NEW])
+def test_an_old_spelling_works_and_warns_in_one_line(old: str, new: str, capsys: pytest.CaptureFixture[str]) -> None:
+    wanted = parsed(new)
+    assert capsys.readouterr().err == ""
+    assert parsed(old) == wanted
+    warned = capsys.readouterr().err
+    assert warned.startswith(f"ragauge {old.split()[0]}: warning: old spelling")
+    assert warned.count("\n") == 1
+
+
+def test_an_index_of_another_database_is_still_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    """What the old spelling could say and the new one leaves to `ragauge serve`."""
+    folder = Path("other/indexes/ivf").absolute()
+    found = parsed("pipeline --database db --index other/indexes/ivf --out x")
+    assert Path("db") / "indexes" / str(found["index"]) == folder
+    assert "warning: old spelling" in capsys.readouterr().err
+
+
+def test_every_old_spelling_is_tested() -> None:
+    told = {(old.split()[0], word.partition("=")[0]) for old, _ in OLD_AND_NEW for word in old.split()}
+    assert {(verb, option) for verb, options in _old.RENAMED.items() for option in options} <= told
+
+
+@pytest.mark.parametrize(
+    ("old", "near"),
+    [
+        ("render frontier --run-config c.yaml", "--config"),
+        ("data --dataset d --option a=1 --out x", "--set"),
+        ("index build --database d --set-index nlist=8", "--set"),
+        ("pipeline --pipeline p --database db --out x", "--entry"),
+    ],
+)
+def test_the_next_version_knows_them_no_longer(
+    old: str, near: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(ragauge, "__version__", _old.REMOVED_IN)
+    with pytest.raises(SystemExit) as left:
+        parsed(old)
+    told = capsys.readouterr().err
+    assert (left.value.code, told.count("\n")) == (2, 1)
+    assert f"did you mean '{near}'?" in told
+
+
+def test_their_code_goes_with_them() -> None:
+    assert _old.understood(), "this version does not take the old spellings: remove verbs/_old.py and its tests"
+
+
+@pytest.mark.parametrize("place", ["README.md", "docs", "workflow"])
+def test_pages_and_rules_use_todays_spelling(place: str, root: Path) -> None:
+    folder = root / place
+    files = [folder] if folder.is_file() else [*folder.rglob("*.md"), *folder.rglob("*.smk")]
+    found = [(path, command) for path in files for command in commands(path)]
+    assert found
+    for path, command in found:
+        assert _old.today(command[0], command[1:])[1] == [], (path.name, command)
+        known = known_options(command)
+        for word in command:
+            option = word.partition("=")[0]
+            assert not option.startswith("--") or option == "--" or option in known, (path.name, command)
+
+
+def commands(path: Path) -> Iterator[list[str]]:
+    """The `ragauge` commands of a page's blocks or a rule's shell lines, up to what follows in the shell."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".smk":
+        lines = [ast.literal_eval(f"({one})") for one in re.findall(r"shell:\n((?: +[\"'].*\n?)+)", text)]
+        found = [command for line in lines for command in re.findall(r"\bragauge (.*)", line)]
+    else:
+        found = re.findall(r"^    ragauge (.*)$", text.replace("\\\n", " "), re.MULTILINE)
+    for line in found:
+        yield re.split(r"2>&1|\|\||#", line)[0].split()
+
+
+def known_options(command: list[str]) -> set[str]:
+    parser = cli.parser_of(command[0])
+    leaves = list(_parser.leaves(parser))
+    mine = [leaf for leaf in leaves if leaf.prog.split()[-1] == command[1]] if len(leaves) > 1 else leaves
+    return {name for leaf in mine for name in leaf._option_string_actions}
+
+
+# --- completion ---
+
+
+def completed(script: str, *words: str) -> list[str]:
+    line = " ".join(f"'{word}'" for word in words)
+    code = f'{script}\nCOMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; _ragauge; printf "%s\\n" "${{COMPREPLY[@]}}"'
+    done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True)
+    return done.stdout.split()
+
+
+def test_the_shell_completes_verbs_options_and_names(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["completion", "bash"]) == 0
+    script = capsys.readouterr().out
+    assert completed(script, "ragauge", "re") == [name for name in VERBS if name.startswith("re")]
+    assert completed(script, "ragauge", "index", "bu") == ["build"]
+    assert completed(script, "ragauge", "index", "build", "--data") == ["--database"]
+    assert completed(script, "ragauge", "run", "--method", "superp") == ["superposition"]
+    assert completed(script, "ragauge", "time", "--methods", "naive,superp") == ["naive,superposition"]
+    assert "smollm2-135m-instruct" in completed(script, "ragauge", "run", "--model", "smollm2-135")
+    assert completed(script, "ragauge", "run", "--device", "c") == ["cpu", "cuda"]
+    assert completed(script, "ragauge", "run", "--out", "x") == []  # files, which the shell completes
+    assert completed(script, "ragauge", "list", "metr") == ["metrics"]
+
+
+def test_the_completion_of_zsh_is_that_of_bash(capsys: pytest.CaptureFixture[str]) -> None:
+    said = []
+    for shell in ("bash", "zsh"):
+        assert cli.main(["completion", shell]) == 0
+        said.append(capsys.readouterr().out)
+    assert said[1].partition("_ragauge()")[2] == said[0].partition("_ragauge()")[2]
+    assert "bashcompinit" in said[1].partition("_ragauge()")[0]
