@@ -208,7 +208,9 @@ def test_a_part_that_there_is_not_is_told(folder: Path, capsys: pytest.CaptureFi
 
 def test_a_folder_that_is_no_index_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["serve", "--database", str(tmp_path), "--index", "ivf"]) == 2
-    assert "must be the folder of an index, <database>/indexes/<label>" in capsys.readouterr().err
+    assert "no chunk database" in capsys.readouterr().err
+    assert main(["serve", "--index", str(tmp_path)]) == 2  # as the version before spelled it
+    assert "must be an index of --database, or its folder <database>/indexes/<label>" in capsys.readouterr().err
 
 
 def test_an_index_that_was_cut_short_is_refused_before_anything_is_served(
