@@ -17,6 +17,7 @@ from types import ModuleType
 
 from ragauge import __version__, registry
 from ragauge.errors import UserError
+from ragauge.io import progress
 from ragauge.verbs._parser import Parser, grouped, leaves
 
 # What the system says of a disk that is full, over its quota, read-only, someone else's or broken: no defect of ours.
@@ -29,8 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     code = 0
     try:
         args = _parser(arguments).parse_args(arguments)
-        if args.quiet:
-            _be_quiet()
+        _be_quiet(args.quiet)
         code = int(args.verb(args) or 0)
         sys.stdout.flush()
     except UserError as error:
@@ -57,12 +57,11 @@ def _log() -> None:
     logging.getLogger("ragauge").setLevel(logging.INFO)
 
 
-def _be_quiet() -> None:
+def _be_quiet(quiet: bool) -> None:
     """Only the result, warnings and errors: no progress, nothing about what is being done."""
-    from ragauge.io import progress
-
-    logging.getLogger("ragauge").setLevel(logging.WARNING)
-    progress.hide()
+    progress.hide(quiet)
+    if quiet:
+        logging.getLogger("ragauge").setLevel(logging.WARNING)
 
 
 def _parser(arguments: Sequence[str] | None = None) -> argparse.ArgumentParser:

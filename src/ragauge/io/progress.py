@@ -10,10 +10,10 @@ TERMINAL_S, LOG_S = 0.2, 2.0  # between two states of a bar: where it moves, and
 _hidden = False
 
 
-def hide() -> None:
-    """Show no bars in this process."""
+def hide(hidden: bool = True) -> None:
+    """Show no bars in this process, or again all."""
     global _hidden
-    _hidden = True
+    _hidden = hidden
 
 
 def bar(what: str, unit: str, total: int | None = None, done: int = 0, **options: Any) -> Any:

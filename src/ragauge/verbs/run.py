@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import re
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -95,11 +96,24 @@ def _summary(args: argparse.Namespace) -> int:
 
     made = records.outcome(args.out)
     lines = [f"{args.out}: {made.answered} answered, {made.failed} failed"]
-    lines += [f"  {len(keys)} failed: {reason} ({_some(keys)})" for reason, keys in made.reasons.items()]
+    lines += _reasons(made.reasons)
     lines += ["ask them again with --retry-failed"] if made.failed else []
     result = {"out": args.out, "answered": made.answered, "failed": made.failed, "reasons": made.reasons}
     options.tell(args, "\n".join(lines), **result)
     return FAILED if made.failed and not args.allow_failed else 0
+
+
+def _reasons(reasons: dict[str, list[str]]) -> list[str]:
+    """A line for each kind of reason: those that differ in numbers alone are one kind."""
+    kinds = dict[str, list[str]]()
+    for reason in reasons:
+        kinds.setdefault(re.sub(r"\d+", "0", reason), []).append(reason)
+    lines = []
+    for alike in kinds.values():
+        keys = [key for reason in alike for key in reasons[reason]]
+        first = ", the first" if len(alike) > 1 else ""
+        lines.append(f"  {len(keys)} failed{first}: {alike[0]} ({_some(keys)})")
+    return lines
 
 
 def _some(keys: Sequence[str]) -> str:
