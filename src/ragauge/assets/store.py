@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import re
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ragauge.errors import UserError
+from ragauge.io import progress
 from ragauge.io.folders import file_facts, file_sha256, locked, replace
 
 MANIFEST = "ragauge-asset.json"  # in every folder that a Store made
@@ -80,7 +80,7 @@ class Store:
     def say(self, text: str) -> None:
         """One line of progress on stderr."""
         if self.progress:
-            print(text, file=sys.stderr, flush=True)
+            progress.line(text)
 
 
 def write_manifest(folder: Path, facts: dict[str, Any]) -> None:

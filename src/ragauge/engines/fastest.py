@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
@@ -25,6 +24,7 @@ from ragauge.engines.lm import DTYPES as TORCH
 from ragauge.engines.lm import LM, random_lm
 from ragauge.engines.protocol import Limits, Row
 from ragauge.errors import unknown
+from ragauge.io import progress
 from ragauge.io.files import write_file
 from ragauge.io.folders import locked
 
@@ -65,7 +65,7 @@ def fastest(device: str = "cpu", threads: int | None = None, allowed: Sequence[s
 @cache
 def _say(line: str) -> None:
     """Once, however many models are asked for."""
-    print(line, file=sys.stderr, flush=True)
+    progress.line(line)
 
 
 def answering_s(seconds: Mapping[str, float]) -> float:

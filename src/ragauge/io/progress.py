@@ -1,4 +1,4 @@
-"""Bars of long work on stderr: what is being done, how far it is, how fast, and how long it will still take."""
+"""What is told of long work on stderr: bars of how far it is and how long it will still take, and lines."""
 
 from __future__ import annotations
 
@@ -11,9 +11,15 @@ _hidden = False
 
 
 def hide(hidden: bool = True) -> None:
-    """Show no bars in this process, or again all."""
+    """Tell nothing in this process, or again all."""
     global _hidden
     _hidden = hidden
+
+
+def line(text: str) -> None:
+    """What is being done, or was chosen."""
+    if not _hidden:
+        print(text, file=sys.stderr, flush=True)
 
 
 def bar(what: str, unit: str, total: int | None = None, done: int = 0, **options: Any) -> Any:
