@@ -18,7 +18,7 @@ from types import ModuleType
 from ragauge import __version__, registry
 from ragauge.errors import UserError
 from ragauge.io import progress
-from ragauge.verbs._parser import Parser, grouped, leaves
+from ragauge.verbs import Parser, grouped, leaves
 
 # What the system says of a disk that is full, over its quota, read-only, someone else's or broken: no defect of ours.
 DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG, errno.EIO)

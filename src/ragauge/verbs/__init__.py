@@ -5,3 +5,7 @@ what it needs inside `run`, so that `ragauge --help` answers at once; `run` retu
 nothing. `_options.py` holds what verbs share, so that one thing has one spelling (docs/command-line.md), `_parser.py`
 the group that the help shows a verb in, `_old.py` the spellings of the version before.
 """
+
+from ragauge.verbs._parser import Parser, grouped, leaves
+
+__all__ = ["Parser", "grouped", "leaves"]
