@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import json
 import re
 import subprocess
 import sys
@@ -112,6 +113,27 @@ def test_a_command_line_imports_no_verb_but_its_own() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "['ragauge.verbs.list']"
+
+
+@pytest.mark.parametrize(
+    ("command", "key"),
+    [
+        ("list metrics", "metrics"),
+        ("validate configs/smoke.yaml", "plan"),
+        ("validate --config configs/smoke.yaml", "plan"),
+        ("needs configs/smoke.yaml", "Data sets"),
+        ("cost --model mpt-7b-instruct --method naive", "model"),
+        ("fetch path:README.md", "path"),
+    ],
+)
+def test_json_is_one_object_on_the_last_line(
+    command: str, key: str, root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(root)
+    assert cli.main([*command.split(), "--json", "--quiet"]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out.splitlines()[-1])[key]
+    assert said.err == ""
 
 
 # --- what was meant ---
@@ -225,6 +247,7 @@ OLD_AND_NEW = [
     ("sft data --config c --training t --out x", "sft data --config c --entry t --out x"),
     ("fetch minilm --manifest m.json", "fetch minilm --out m.json"),
     ("query --server h:1 --text a --nprobe 4", "query --server h:1 --text a --effort 4"),
+    ("query --server h:1 --tokens 5,6", "query --server h:1 --token-ids 5,6"),
 ]
 
 

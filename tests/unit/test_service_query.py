@@ -54,7 +54,7 @@ def test_repeated_calls_show_the_tail_of_their_latency(
 
 
 def test_readable_text_has_a_paragraph_a_neighbour(addresses: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    lines = asked(capsys, "--server", addresses[0], "--tokens", "5,6,7", "--continuation", "0").splitlines()
+    lines = asked(capsys, "--server", addresses[0], "--token-ids", "5,6,7", "--continuation", "0").splitlines()
     [found] = parts.Toy().search([Query(tokens=[5, 6, 7], continuation=0)])
     document, distance = found.documents[0], found.distances[0]
     assert lines[0] == f"1. chunk {found.ids[0]} of document {document}, distance {distance:.4f}"
@@ -79,7 +79,7 @@ def test_a_partial_answer_says_what_is_missing(addresses: list[str], capsys: pyt
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--tokens", "1,x"], "--tokens '1,x': must be token ids separated by commas"),
+        (["--token-ids", "1,x"], "--token-ids '1,x': must be token ids separated by commas"),
         (["--text", " "], "query: the text is empty"),
         (["--text", "a", "--k", "0"], "query: k must be at least 1, not 0"),
         (["--text", "a", "--effort", "17"], "refused: queries[0].effort: 17; must be from 1 to 16"),

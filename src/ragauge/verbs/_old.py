@@ -40,7 +40,7 @@ RENAMED: Mapping[str, Mapping[str, Now]] = {
     "staleness": {"--label": Now("--entry")},
     "sft": {"--training": Now("--entry")},
     "fetch": {"--manifest": Now("--out")},
-    "query": {"--nprobe": Now("--effort")},
+    "query": {"--nprobe": Now("--effort"), "--tokens": Now("--token-ids")},
 }
 _OF_INDEX = {"--out": Now("--database"), "--database": Now("--entry")}  # where --out was the database's folder
 _WITH_INDEX_FOLDER = ("serve", "pipeline", "retrofit")  # --index was a folder, <database>/indexes/<label>

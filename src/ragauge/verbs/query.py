@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_server(parser, "a server, or unix:/PATH; one for each part", several=True, required=True)
     content = parser.add_mutually_exclusive_group(required=True)
     content.add_argument("--text", help="the query as text")
-    content.add_argument("--tokens", metavar="ID,...", help="the query as token ids of the database's tokenizer")
+    content.add_argument("--token-ids", metavar="ID,...", help="the query as token ids of the database's tokenizer")
     add("--k", type=int, default=2, help="neighbours (2)")
     effort = parser.add_mutually_exclusive_group()
     effort.add_argument(
@@ -80,11 +80,13 @@ def _query(args: argparse.Namespace) -> Query:
     if args.text is not None:
         return Query(text=args.text, **effort)
     try:
-        return Query(tokens=[int(token) for token in args.tokens.split(",")], **effort)
+        return Query(tokens=[int(token) for token in args.token_ids.split(",")], **effort)
     except ValueError as error:
         if isinstance(error, UserError):
             raise
-        raise UserError(f"--tokens {args.tokens!r}: must be token ids separated by commas, as in 12,7,104") from None
+        raise UserError(
+            f"--token-ids {args.token_ids!r}: must be token ids separated by commas, as in 12,7,104"
+        ) from None
 
 
 @contextmanager
