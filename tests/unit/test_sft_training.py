@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import shutil
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -376,3 +377,15 @@ def test_bfloat16_passes_update_float32_weights(folder: Path, deepspeed: Preload
         assert tensor.dtype == torch.float32
         moved = (tensor - before[name].bfloat16().float()).abs().max()  # the masters begin with what the passes see
         assert 0 < moved < 4e-5, name  # less than bfloat16 can tell of a weight near 1
+
+
+def test_processes_are_started_however_this_one_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`python -m ragauge.cli`, as a job of several threads runs, has a file as its name that nothing can execute."""
+    from ragauge.verbs import sft
+
+    started = list[str]()
+    monkeypatch.setattr(sft.os, "execv", lambda _, command: started.extend(command))
+    monkeypatch.setattr(sys, "argv", ["/nowhere/ragauge/cli.py", "sft", "train", "--out", "model"])
+    sft._start_processes(2)
+    assert "/nowhere/ragauge/cli.py" not in started
+    assert started[-6:] == ["--module", "ragauge.cli", "sft", "train", "--out", "model"]

@@ -84,7 +84,7 @@ def _start_processes(count: int) -> None:
     """Become torchrun, which starts this same command once per process."""
     sys.stdout.flush()
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}"]
-    os.execv(sys.executable, [*launcher, "--no-python", *sys.argv])
+    os.execv(sys.executable, [*launcher, "--module", "ragauge.cli", *sys.argv[1:]])  # argv[0] may be a module's file
 
 
 def _settings(args: argparse.Namespace, experiment: Config | None) -> tuple[str, Training]:
