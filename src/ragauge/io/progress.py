@@ -22,16 +22,19 @@ def line(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
 
-def bar(what: str, unit: str, total: int | None = None, done: int = 0, **options: Any) -> Any:
+def bar(what: str, unit: str, total: int | None = None, done: int = 0, *, disable: bool = False, **options: Any) -> Any:
     """A tqdm bar: a context whose `update(n)` moves it, or, with `iterable=items`, a loop over these.
 
     Args:
         unit: what is counted, in the singular.
         total: all of them; None where nobody knows.
         done: those that an earlier run has done, which say nothing of this one's rate.
+        disable: show none, as where all are hidden.
         options: further ones of tqdm.
     """
     from tqdm import tqdm
 
     pause = TERMINAL_S if sys.stderr.isatty() else LOG_S
-    return tqdm(desc=what, unit=unit, total=total, initial=done, mininterval=pause, disable=_hidden, **options)
+    return tqdm(
+        desc=what, unit=unit, total=total, initial=done, mininterval=pause, disable=disable or _hidden, **options
+    )
