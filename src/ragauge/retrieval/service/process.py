@@ -29,6 +29,7 @@ START_S = 120.0  # for a server to load its index
 STOP_S = 35.0  # for one to finish what runs, a little more than its own grace
 POLL_S = 0.02
 REAPED_S = 0.2
+SIGNALS_S = 0.1  # longest until a signal is heard
 
 
 # --- in the server's process ---
@@ -61,7 +62,8 @@ def serve(
         threading.Thread(target=_wait_for_end_of_input, args=(told,), daemon=True).start()
     server.start()
     print(f"{ANNOUNCEMENT}{server.address}", flush=True)
-    told.wait()
+    while not told.wait(SIGNALS_S):
+        pass  # handlers run in this thread alone, and a wait without end would not notice a signal that another took
     logger.info("stopping: finishing what runs, for up to %g s", grace_s)
     if not server.stop(grace_s):
         logger.error("abandoned a search that was still running after %g s", grace_s)
