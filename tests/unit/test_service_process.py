@@ -34,7 +34,8 @@ def served() -> Iterator[subprocess.Popen[bytes]]:
     """A process whose signals another thread than the main one takes."""
     with subprocess.Popen([sys.executable, "-c", ELSEWHERE], stdout=subprocess.PIPE, bufsize=0) as process:
         try:
-            assert process.stdout is not None and process.stdout.readline() == b"serving here\n"
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"serving here\n"
             yield process
         finally:
             process.kill()
