@@ -153,7 +153,7 @@ def _check_pipeline(config: Config, pipeline: PipelineSettings, where: str) -> N
         if value != "full":
             raise UserError(f"{where}.model: {model} has {key} {value!r}; pipelines require 'full'")
     try:
-        check_dtype(pipeline, config.models[model].dtype)
+        check_dtype(pipeline, config.models[model].dtype, config.models[model].device)
     except SettingError as error:
         raise UserError(f"{where}.{error}") from None
     if not config.databases:

@@ -60,7 +60,7 @@ class PipelineJob:
     code: str | None = None  # digest of the modules that generate
 
     def __post_init__(self) -> None:
-        check_dtype(self.settings, self.dtype)
+        check_dtype(self.settings, self.dtype, self.device)
 
     @cached_property
     def schedule(self) -> Schedule:
