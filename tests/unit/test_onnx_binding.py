@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +59,7 @@ def models(lm: LM, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Model]
 
 
 @pytest.fixture
-def bound(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, int]]]:
+def bound(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     """(name, address) of every input and output that is bound; nothing else feeds a graph or leaves it."""
     found: list[tuple[str, int]] = []
     for kind in ("bind_input", "bind_output"):
@@ -78,7 +77,7 @@ def bound(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, int]]]:
     monkeypatch.setattr(onnxruntime.InferenceSession, "run", refused)
     monkeypatch.setattr(torch.Tensor, "numpy", refused)
     monkeypatch.setattr(torch, "from_numpy", refused)
-    yield found
+    return found
 
 
 @pytest.mark.parametrize("name", ["decoder", "retro"])

@@ -98,7 +98,7 @@ class OnnxDecoder:
         return Slots(self._sizes, count, dtype, self.graph.device)
 
     def run(self, ids: Sequence[int], first: int, cached: Slots) -> tuple[Tensor, Tensor]:
-        """Logits (token, vocab) of tokens from position `first` on, and their keys and values as `Slots.put` takes them."""
+        """Logits (token, vocab) of tokens from position `first` on; their keys and values as `Slots.put` takes them."""
         graph, count = self.graph, len(ids)
         positions = torch.arange(first, first + count, dtype=torch.float32, device=graph.device)
         inputs = {"ids": graph.tensor("ids", list(ids)), "positions": positions, **cached.feeds()}
