@@ -58,7 +58,7 @@ class Generation:
 
     schedule: str
     task: str
-    database: str
+    text: str  # label of the evaluation set, or of the database that text is held out of
     model: str
     sequences: int | None
     seconds: float | None
@@ -139,7 +139,7 @@ def _job(config: Config, job: Answers) -> Job:
 
 def _generation(config: Config, label: str) -> Generation:
     entry = config.pipelines[label]
-    model, database = config.pipeline_model(entry), config.pipeline_database(entry)
+    model, text = config.pipeline_model(entry), entry.evaluation or config.pipeline_database(entry)
     shape = shapes.named(entry.reader.own_model) if entry.reader.own_model else shape_of(config, model)
     dtype = planned(config.models[model])
     seconds, kv = None, 0
@@ -147,7 +147,7 @@ def _generation(config: Config, label: str) -> Generation:
         kv = kv_bytes(shape, entry.tokens + entry.neighbours * NEIGHBOUR, dtype)
     if shape is not None and entry.limit is not None:
         seconds = entry.limit * needs_retrieval.pipeline_seconds(entry, shape, dtype, GPU)
-    return Generation(entry.schedule, entry.task, database, model, entry.limit, seconds, kv)
+    return Generation(entry.schedule, entry.task, text, model, entry.limit, seconds, kv)
 
 
 def _precision(model: Model) -> Precision:
@@ -289,16 +289,16 @@ def _databases(config: Config) -> str:
 
 
 def _pipelines(generations: Sequence[Generation]) -> str:
-    """A row a schedule, task and database."""
+    """A row a schedule, task and text."""
     rows = []
-    for key in dict.fromkeys((g.database, g.task, g.schedule) for g in generations):
-        mine = [g for g in generations if (g.database, g.task, g.schedule) == key]
+    for key in dict.fromkeys((g.text, g.task, g.schedule) for g in generations):
+        mine = [g for g in generations if (g.text, g.task, g.schedule) == key]
         a_sequence = [g.seconds / g.sequences for g in mine if g.seconds is not None and g.sequences]
         span = f"{min(a_sequence):.2f} to {max(a_sequence):.2f}" if a_sequence else ""
         counts = "all" if any(g.sequences is None for g in mine) else f"{sum(g.sequences or 0 for g in mine):,}"
         names = [f"`{name}`" for name in key]
         rows.append([*names, str(len(mine)), counts, span, _hours(g.seconds for g in mine)])
-    head = ["database", "task", "schedule", "pipelines", "sequences", "seconds a sequence", "GPU hours"]
+    head = ["text", "task", "schedule", "pipelines", "sequences", "seconds a sequence", "GPU hours"]
     return "### Pipelines\n\n" + _table(head, rows)
 
 

@@ -42,6 +42,13 @@ class PipelineSettings(BaseModel):
     model: str | None = Field(None, description="label of the decoder; default: the first of the configuration")
     database: str | None = Field(None, description="label of the database; default: the first of the configuration")
     index: str = Field("ivf", description="label of the database's index that is searched")
+    evaluation: str | None = Field(
+        None,
+        description=(
+            "label of the evaluation set that is read, one of the database's; default, and under the database's own "
+            "label: the database's held-out text"
+        ),
+    )
     interval: int = Field(64, ge=1, le=64, description="tokens between retrievals; must divide 64")
     neighbours: int = Field(2, ge=1, description="neighbours per retrieval")
     nprobe: Annotated[int | Literal["hide"] | None, BeforeValidator(_count_or_hide)] = Field(
