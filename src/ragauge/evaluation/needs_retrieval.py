@@ -90,10 +90,10 @@ def _index_bytes(index: IndexRecipe, chunks: float, settings: DatabaseSettings, 
 
 def pipeline_seconds(entry: PipelineSettings, shape: Shape, dtype: str, machine: Machine) -> float:
     """The floor of one sequence, all of its passes; neighbours count as joint attention reads them."""
-    return _passes(entry) * sum(floor_seconds(call, shape, dtype, machine) for call in calls(entry))
+    return passes(entry) * sum(floor_seconds(call, shape, dtype, machine) for call in calls(entry))
 
 
-def _passes(entry: PipelineSettings) -> int:
+def passes(entry: PipelineSettings) -> int:
     """How often a sequence is read or written: generations have one more that is not kept."""
     if entry.task == "perplexity":
         return 1
