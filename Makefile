@@ -5,25 +5,38 @@
 # make cluster  the same on a Slurm of one node, which it starts (Debian, as root); jobs and Snakemake are killed
 # make check  lint, format, types, workflow
 # make docs   build the documentation as a site, site/
+# make lock   resolve requirements.lock and requirements-oldest.txt anew from pyproject.toml (UPGRADE=1: newest versions)
+# make oldest run the tests of engines and scoring with the oldest versions that pyproject.toml allows, in .venv-oldest
+# make dist   build the wheel and the sdist, dist/, and check them
 # make audit  look the installed packages up in the database of known vulnerabilities
 # make clean  remove what the default and smoke experiments made (downloaded assets and .venv stay)
 #
-# pip's own settings choose where packages come from and which build of torch: PIP_INDEX_URL, PIP_EXTRA_INDEX_URL,
-# PIP_FIND_LINKS. On Linux the package index serves torch with CUDA; where PyTorch's CPU builds can be reached
-# through one of these settings, pip takes them (2.13.0+cpu satisfies the pin and sorts above 2.13.0).
+# `make` installs the exact versions of requirements.lock, each file checked against its hash: the committed numbers belong
+# to them. torch alone has no hash there: which build it is (with CUDA from the package index on Linux, a CPU build where one
+# can be reached) is for pip's own settings to say: PIP_INDEX_URL, PIP_EXTRA_INDEX_URL, PIP_FIND_LINKS. Its version is
+# requirements-torch.txt's, which 2.13.0+cpu satisfies and sorts above.
 
 SHELL := bash
 PYTHON ?= python3
-EXTRAS ?= dev,training,cluster,study
+extras = $(addprefix --extra ,$(1))
+LOCKED := workflow retrieval training cluster service study docs dev
+OLDEST := workflow retrieval service study dev
+OLDEST_TESTS ?= $(wildcard tests/unit/test_lm_*.py tests/unit/test_cost_*.py tests/unit/test_prompts_*.py) \
+  tests/unit/test_metrics.py tests/unit/test_scoring.py tests/unit/test_stats.py tests/unit/test_rankers.py \
+  tests/unit/test_methods.py tests/unit/test_runner.py tests/unit/test_assets_gguf.py tests/unit/test_tokenizer.py \
+  tests/unit/test_engine_onnx.py tests/unit/test_retrieval_index.py tests/equivalence
 CORES ?= all
 VENV := .venv
 READY := $(VENV)/.ready
+PIP := python -m pip install --quiet --disable-pip-version-check
+RESOLVE = uv pip compile --quiet pyproject.toml --python-version 3.11 --constraint requirements-torch.txt \
+  --no-emit-package torch --no-emit-package ragauge --custom-compile-command 'make lock' $(if $(UPGRADE),--upgrade)
 
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export PYTHONUNBUFFERED := 1
 export PYTHONDONTWRITEBYTECODE := # where the environment has it, every job would compile the package again
 
-.PHONY: default setup test smoke miniature cluster docs check audit format schema clean
+.PHONY: default setup test smoke miniature cluster docs check audit format schema clean lock oldest dist
 .DEFAULT_GOAL := default
 
 default: $(READY)
@@ -31,11 +44,13 @@ default: $(READY)
 
 setup: $(READY)
 
-$(READY): pyproject.toml
+$(READY): pyproject.toml requirements.lock requirements-torch.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "ragauge needs Python 3.11 or newer; name one: make PYTHON=python3.12" >&2; exit 2; }
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
-	python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]'
+	$(PIP) --require-hashes --no-deps --requirement requirements.lock
+	$(PIP) --requirement requirements-torch.txt
+	$(PIP) --no-deps --editable .
 	touch $@
 
 test: $(READY)
@@ -58,8 +73,22 @@ check: $(READY)
 	snakemake --lint
 
 docs: $(READY)
-	python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
 	NO_MKDOCS_2_WARNING=1 mkdocs build --strict
+
+lock: $(READY)
+	$(RESOLVE) $(call extras,$(LOCKED)) --generate-hashes --universal --fork-strategy fewest --output-file requirements.lock
+	$(RESOLVE) $(call extras,$(OLDEST)) --resolution lowest-direct --output-file requirements-oldest.txt
+
+oldest:
+	test -x .venv-oldest/bin/python || $(PYTHON) -m venv .venv-oldest
+	PATH=$(CURDIR)/.venv-oldest/bin:$$PATH && $(PIP) --no-deps --requirement requirements-oldest.txt \
+	  && $(PIP) --requirement requirements-torch.txt && $(PIP) --no-deps --editable . \
+	  && OMP_NUM_THREADS=1 python -m pytest -q $(OLDEST_TESTS)
+
+dist: $(READY)
+	rm -rf dist
+	python -m build
+	python -m twine check --strict dist/*
 
 audit: $(READY)
 	python .ci/audit.py

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from types import ModuleType
 
 from ragauge import __version__, registry
-from ragauge.errors import UserError
+from ragauge.errors import UserError, extras_told
 from ragauge.io import progress
 from ragauge.verbs import Parser, grouped, leaves
 
@@ -31,7 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         args = _parser(arguments).parse_args(arguments)
         _be_quiet(args.quiet)
-        code = int(args.verb(args) or 0)
+        with extras_told():
+            code = int(args.verb(args) or 0)
         sys.stdout.flush()
     except UserError as error:
         print(f"ragauge: error: {' '.join(str(error).split())}", file=sys.stderr)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 
 class UserError(ValueError):
@@ -47,3 +48,54 @@ def in_any_case(value: str, choices: Iterable[str]) -> str:
     known = list(choices)
     same = [choice for choice in known if choice.casefold() == value.casefold()]
     return same[0] if value not in known and len(same) == 1 else value
+
+
+# --- packages of extras ---
+
+EXTRAS = {  # the extra of pyproject.toml that installs a package, by the name that the package is imported by
+    "bs4": "study",
+    "datasets": "workflow",
+    "datasketch": "retrieval",
+    "deepspeed": "training",
+    "faiss": "retrieval",
+    "grpc": "service",
+    "grpc_health": "service",
+    "mammoth": "study",
+    "matplotlib": "report",
+    "mpld3": "report",
+    "mwparserfromhell": "workflow",
+    "onnx": "retrieval",
+    "onnxruntime": "retrieval",
+    "onnxscript": "retrieval",
+    "prometheus_client": "service",
+    "pypdf": "study",
+    "sklearn": "workflow",
+    "snakemake": "workflow",
+}
+INSTEAD = {"onnxruntime": "; with a GPU: 'ragauge[gpu]'"}
+
+
+class MissingExtraError(UserError):
+    """A feature was asked for whose packages are not installed."""
+
+
+@contextmanager
+def extras_told(needed: str = "") -> Iterator[None]:
+    """One line for a package of an extra that is not installed, wherever below it is imported.
+
+    Args:
+        needed: what needs it, as in `metrics need the library prometheus_client`; default: `this needs the package X`.
+
+    Raises:
+        MissingExtraError: in place of ModuleNotFoundError, which is left alone for all other packages.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        module = next((known for known in EXTRAS if known.partition(".")[0] == missing), None)
+        if module is None:
+            raise
+        install = f"pip install 'ragauge[{EXTRAS[module]}]'{INSTEAD.get(module, '')}"
+        needed = needed or f"this needs the package {module!r}"
+        raise MissingExtraError(f"{needed}, which is not installed: {install}") from error

@@ -20,6 +20,7 @@ STAMPS = {
     "engines/kernels/measured.py",  # the age of a table that was measured under load, and is measured again
     "io/folders.py",  # how long another machine's unfinished folder was left alone
     "retrieval/service/finished.py",  # the date of a line of the request log
+    "verbs/cache.py",  # the age of what is kept, told and pruned on request
 }
 WALL = {("time", "time"), ("time", "time_ns"), ("time", "localtime"), ("time", "gmtime"), ("datetime", "utcnow")}
 WALL |= {("datetime", "now"), ("datetime", "today"), ("date", "today")}

@@ -33,7 +33,6 @@ wildcard_constraints:
     checkpoint="[^/]+",
     database="[^/]+",
     dataset="[^/]+",
-    evaluation="[^/]+",
     form="[^/]+",
     index="[^/]+",
     minutes=r"[\d.]+",

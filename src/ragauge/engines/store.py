@@ -12,6 +12,7 @@ import hashlib
 import json
 import logging
 import os
+import re
 import time
 import zlib
 from collections import OrderedDict
@@ -34,6 +35,7 @@ from ragauge.io.disks import is_shared
 
 log = logging.getLogger(__name__)
 
+ENTRY = re.compile(r"[0-9a-f]{64}\.(safetensors|[0-9]+\.partial)")  # the latter as killed processes leave it
 SHARES = 4  # of the room left that a process fills before it looks at the folder again: others fill it too
 
 
@@ -143,7 +145,7 @@ class DocumentStore:
 
     def _evict(self) -> None:
         entries = []
-        for path in self.folder.iterdir():  # with what killed processes left unfinished
+        for path in files_of(self.folder):
             with suppress(FileNotFoundError):  # another process was faster
                 about = path.stat()
                 entries.append((about.st_mtime_ns, about.st_size, path))
@@ -188,6 +190,22 @@ class MemoryStore(DocumentStore):
         self._entries.move_to_end(key)
         while self.bytes > self.max_bytes:
             self._entries.popitem(last=False)
+
+
+def files_of(folder: Path) -> list[Path]:
+    """The entries of a store, and what killed processes left unfinished; other files of the folder are none of ours."""
+    return [path for path in folder.iterdir() if ENTRY.fullmatch(path.name)] if folder.is_dir() else []
+
+
+def damage(path: Path) -> str:
+    """What is wrong with an entry, an empty text where nothing is."""
+    try:
+        with safe_open(path, framework="pt", device="cpu") as entry:
+            about = json.loads(entry.metadata()["about"])
+            found = _checksum({name: entry.get_tensor(name) for name in entry.keys()})  # noqa: SIM118 (not a mapping)
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+        return str(error) or type(error).__name__
+    return "" if about.get("checksum", found) == found else "not the bytes that were written"
 
 
 def _checksum(tensors: Mapping[str, Tensor]) -> int:

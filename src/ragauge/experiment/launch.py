@@ -28,6 +28,19 @@ _STARTED: list[subprocess.Popen[bytes]] = []
 ENDING_S = 300  # Slurm kills what does not end by itself, after its KillWait
 
 
+def workflow_files() -> Path:
+    """The folder of the Snakefile: that of the clone which the package is read from, or what a wheel brought.
+
+    Raises:
+        UserError: there is none.
+    """
+    package = Path(__file__).parents[1]
+    for folder in (package / "_workflow", package.parents[1]):
+        if (folder / "Snakefile").is_file():
+            return folder
+    raise UserError(f"{package}: installed without the workflow's files; install a wheel of ragauge, or a clone")
+
+
 def experiment(merged: Mapping[str, Any], files: Sequence[str], given: Mapping[str, Any] | None) -> Config:
     """The checked experiment of a run.
 

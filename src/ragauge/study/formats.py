@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ragauge.errors import UserError
+from ragauge.errors import UserError, extras_told
 
 LARGEST_BYTES = 100 << 20  # of a file
 LARGEST_XML_BYTES = 32 << 20  # of the unpacked text of a DOCX file, which is held some thirty times over as a tree
@@ -121,12 +121,8 @@ READERS: dict[str, Callable[[bytes], Text]] = {
 
 
 def _library(module: str, package: str, kind: str) -> Any:
-    try:
+    with extras_told(f"{kind} documents are read with {package}"):
         return importlib.import_module(module)
-    except ImportError:
-        raise UserError(
-            f"{kind} documents are read with {package}, which is not installed: pip install 'ragauge[study]'"
-        ) from None
 
 
 @contextmanager

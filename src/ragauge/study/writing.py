@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import re
 from collections.abc import Iterator, Sequence
@@ -60,7 +59,7 @@ def records(
         }
 
 
-def configuration(name: str, model: str, data: Path, *, retrieval: bool = True, seed: int = 0) -> dict[str, Any]:
+def configuration(name: str, model: str, data: Path, *, retrieval: bool = True) -> dict[str, Any]:
     """The experiment: every method on the study's questions, timed, as an item and a page.
 
     Args:
@@ -69,10 +68,9 @@ def configuration(name: str, model: str, data: Path, *, retrieval: bool = True, 
     timed = [method for method in METHODS if method not in UNTIMED]
     return {
         "run": name,
-        "seed": seed,
         "models": {label(re.split(r"[/:]", model.rstrip("/"))[-1]): {"source": model, "dtype": "auto"}},
         "datasets": {"questions": {"dataset": "study", "data": str(data), "max_new_tokens": NEW_TOKENS}},
-        "methods": copy.deepcopy(METHODS),
+        "methods": METHODS,
         "latency": {"methods": timed, "dataset": "questions", **LATENCY},
         "items": ["frontier", *(["study_retrieval"] if retrieval else [])],
     }

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ragauge.errors import UserError
+from ragauge.errors import UserError, extras_told
 from ragauge.training.batches import Batch, ResponseLoss
 from ragauge.training.settings import Training
 
@@ -196,10 +196,8 @@ def _join_processes(device: str) -> tuple[int, int]:
 
     Raises UserError where DeepSpeed is missing.
     """
-    try:
+    with extras_told("engine deepspeed (engine torch does without) needs DeepSpeed"):
         import deepspeed
-    except ImportError:
-        raise UserError("DeepSpeed is not installed; pip install 'ragauge[training]', or use engine torch") from None
     # On a CPU it would compile a kernel that adds gradients in shared memory, for which it needs a C++ compiler, a
     # minute, and a lock that a killed build leaves behind; gloo adds them, too.
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False

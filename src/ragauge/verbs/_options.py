@@ -6,7 +6,6 @@ import argparse
 import json
 import math
 import os
-import re
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -199,15 +198,6 @@ def device(text: str) -> str:
     return text
 
 
-def duration(text: str) -> float:
-    """`90s`, `30m`, `1h30m` -> seconds."""
-    found = re.fullmatch(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", text.strip())
-    seconds = sum(int(n or 0) * unit for n, unit in zip(found.groups(), (3600, 60, 1), strict=True)) if found else 0
-    if not seconds:
-        raise argparse.ArgumentTypeError(f"{text!r} must be a time such as 90s, 30m or 1h30m")
-    return float(seconds)
-
-
 def size(text: str) -> float:
     try:
         size = float(text)
@@ -216,6 +206,16 @@ def size(text: str) -> float:
     if not 0 <= size < math.inf:
         raise argparse.ArgumentTypeError(f"{text!r} must be a number of gigabytes")
     return size
+
+
+def days(text: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if not 0 <= found < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a number of days")
+    return found
 
 
 def counts(text: str) -> list[int]:

@@ -205,7 +205,7 @@ def library() -> ctypes.CDLL | None:
 
 def about() -> str | None:
     """What `library` would be made of; None where there is no compiler."""
-    return None if _compiler() is None else _sources()[:12]
+    return None if compiler() is None else _sources()[:12]
 
 
 def _sources() -> str:
@@ -213,7 +213,7 @@ def _sources() -> str:
     return hashlib.sha256("".join(file_sha256(FOLDER / name) for name in SOURCES + HEADERS).encode()).hexdigest()
 
 
-def _compiler() -> str | None:
+def compiler() -> str | None:
     return next((path for name in COMPILERS if (path := shutil.which(name))), None)
 
 
@@ -242,16 +242,16 @@ def _declared(found: ctypes.CDLL) -> ctypes.CDLL:
 
 def _made() -> Path:
     """The library's file, compiled where it is not there yet. OpenMP is torch's own, which the process has loaded."""
-    compiler = _compiler()
-    if compiler is None:
+    found = compiler()
+    if found is None:
         raise OSError(f"no C compiler on the PATH; looked for {', '.join(COMPILERS)}")
-    parts = [cpu_model(), _instructions(), _sources(), compiler, *OPTIONS]
+    parts = [cpu_model(), _instructions(), _sources(), found, *OPTIONS]
     named = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
     path = store.home() / "kernels" / f"compiled-{named}.so"
     if not path.exists():
         with locked(path):
             if not path.exists():
-                write_file(path, _compile(compiler))
+                write_file(path, _compile(found))
     return path
 
 

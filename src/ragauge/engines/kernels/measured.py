@@ -10,7 +10,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -88,6 +88,11 @@ def kept(dtype: torch.dtype, again: bool = False) -> dict[str, Any]:
                 found = {**found, name: measure(dtype)}
                 write_file(path, stated(found))
     return found
+
+
+def holds(dtypes: Iterable[str]) -> bool:
+    """Whether this machine's file has the tables of these data types."""
+    return set(dtypes) <= set(_read(table_path()))
 
 
 def stated(tables: Mapping[str, Any]) -> bytes:

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from ragauge.cost.shape import Shape
 from ragauge.cost.trace import Call, Trace
@@ -63,19 +62,19 @@ class OnnxEngine(Traced):
         with super().tracing() as trace:
             yield trace
 
-    def _read(self, ids: Sequence[int], slots: Slots, first: int = 0) -> Tensor:
+    def _read(self, ids: Sequence[int], slots: Slots, first: int = 0) -> np.ndarray:
         """Read tokens into the cache from position `first` on; the logits (vocab,) after the last."""
-        logits = torch.empty(0)
+        logits = np.empty(0, np.float32)
         for start in range(0, len(ids), BLOCK):
             piece, place = ids[start : start + BLOCK], first + start
             slots.reserve(place + len(piece))
             every, new = self.decoder.run(piece, place, slots)
-            slots.put(new, place, place)
+            slots.put(self.decoder.names, new, place, place)
             logits = every[-1]
         return logits
 
     def _generate(
-        self, logits: Tensor, past: int, slots: Slots, limits: Limits
+        self, logits: np.ndarray, past: int, slots: Slots, limits: Limits
     ) -> tuple[list[int], list[float], list[float]]:
         """(tokens, when each was known, log-probability of each) after `past` tokens, the token that ends included."""
         ids, at, scores = list[int](), list[float](), list[float]()
@@ -95,5 +94,6 @@ class OnnxEngine(Traced):
         return ids[-1] in self.shape.eos or any(stop in text for stop in limits.stop)
 
 
-def _logp(logits: Tensor, token: int) -> float:
-    return float(logits.log_softmax(-1)[token])
+def _logp(logits: np.ndarray, token: int) -> float:
+    largest = float(logits.max())
+    return float(logits[token]) - largest - float(np.log(np.exp(logits - largest).sum()))

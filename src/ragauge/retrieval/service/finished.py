@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ragauge.errors import UserError
+from ragauge.errors import UserError, extras_told
 
 logger = logging.getLogger(__name__)
 
@@ -86,10 +86,8 @@ class Metrics:
         Raises:
             UserError: the library `prometheus_client` is not installed.
         """
-        try:
+        with extras_told("metrics need the library prometheus_client"):
             import prometheus_client as prometheus
-        except ImportError:
-            raise UserError('metrics need the library prometheus_client: pip install "ragauge[service]"') from None
         self._registry = registry = prometheus.CollectorRegistry()
         prometheus.ProcessCollector(registry=registry)  # memory, processor time, open files
         made = {"registry": registry, "namespace": "ragauge"}

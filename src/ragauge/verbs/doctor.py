@@ -1,0 +1,193 @@
+"""Say what this machine can run and how fast, and what to do about what is missing."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Iterator
+from importlib import metadata, util
+from pathlib import Path
+from typing import NamedTuple
+
+from ragauge.verbs import _options as options
+
+FLAGS = {  # of /proc/cpuinfo: what decoding gains by
+    "avx2": "AVX2", "avx512f": "AVX-512", "avx512_vnni": "AVX-512 VNNI", "avx512_bf16": "AVX-512 BF16",
+    "amx_bf16": "AMX BF16", "amx_int8": "AMX INT8", "asimd": "NEON", "sve": "SVE", "bf16": "BF16", "i8mm": "I8MM",
+}  # fmt: skip
+BFLOAT16 = {"avx512_bf16", "amx_bf16", "bf16"}
+VECTORS = {"avx2", "avx512f", "asimd", "sve"}
+LEAST_MEMORY_BYTES, LEAST_DISK_BYTES = 4e9, 5e9  # of the default experiment, with what it downloads and writes
+RUNTIMES = ("onnxruntime", "onnxruntime-gpu")
+
+
+class Finding(NamedTuple):
+    """One line: what was found, and what to do where it is not as it should be."""
+
+    what: str
+    found: str
+    todo: str = ""  # empty: nothing
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--measure", action="store_true", help="measure how fast this machine reads and writes tokens")
+    options.add_json(parser)
+
+
+def run(args: argparse.Namespace) -> None:
+    found = list(findings(args.measure))
+    lines = [f"{one.what:12} {one.found}{f'  -> {one.todo}' if one.todo else ''}" for one in found]
+    options.tell(args, "\n".join(lines), findings=[one._asdict() for one in found])
+
+
+def findings(measure: bool = False) -> Iterator[Finding]:
+    """All findings, in the order in which they are told; nothing slow unless `measure`."""
+    yield from (python(), processor(), memory(), compiler(), build_of_torch(), graphics())
+    yield from extras()
+    yield from onnx_runtime()
+    yield from store()
+    yield from speed(measure)
+
+
+def python() -> Finding:
+    return Finding("python", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
+
+
+def processor() -> Finding:
+    import psutil
+
+    from ragauge.cost.machine import cpu_model
+
+    flags = cpu_flags()
+    known = ", ".join(text for flag, text in FLAGS.items() if flag in flags) or "no vector instructions known to us"
+    cores = f"{psutil.cpu_count(logical=False) or '?'} cores, {psutil.cpu_count()} threads, {usable_cores()} usable"
+    todo = ""
+    if not flags & VECTORS:
+        todo = "decoding will be slow; use a processor with AVX2 or NEON"
+    elif not flags & BFLOAT16:
+        todo = "bfloat16 is emulated here; leave `dtype: auto`, or state float32"
+    return Finding("processor", f"{cpu_model()}: {cores}; {known}", todo)
+
+
+def cpu_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> set[str]:
+    """The instruction sets that the kernel reports; none where it reports none."""
+    try:
+        lines = cpuinfo.read_text().splitlines()
+    except OSError:
+        return set()
+    return set(next((line.partition(":")[2] for line in lines if line.startswith(("flags", "Features"))), "").split())
+
+
+def usable_cores() -> int:
+    """Those that this process may run on, of which a container or a job of a cluster has not all."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def memory() -> Finding:
+    import psutil
+
+    about = psutil.virtual_memory()
+    few = about.available < LEAST_MEMORY_BYTES
+    todo = "the default experiment takes 4 GB; end other programs or choose a smaller model" if few else ""
+    return Finding("memory", f"{about.total / 1e9:.1f} GB, {about.available / 1e9:.1f} GB of them available", todo)
+
+
+def compiler() -> Finding:
+    from ragauge.engines.kernels import compiled
+
+    if path := compiled.compiler():
+        return Finding("compiler", path)
+    names = ", ".join(compiled.COMPILERS)
+    return Finding("compiler", f"none of {names} on the PATH", "install one: the fastest kernels are compiled here")
+
+
+def build_of_torch() -> Finding:
+    import torch
+
+    cuda = f"built for CUDA {torch.version.cuda}" if torch.version.cuda else "built for processors alone"
+    return Finding("torch", f"{torch.__version__}, {cuda}, {torch.get_num_threads()} threads")
+
+
+def graphics() -> Finding:
+    import torch
+
+    from ragauge.cost.machine import gpu_state
+
+    if state := gpu_state():
+        count = f"{state['count']} x " if state["count"] > 1 else ""
+        return Finding("gpu", f"{count}{state['name']}, {state['memory_bytes'] / 1e9:.0f} GB, driver {state['driver']}")
+    if shutil.which("nvidia-smi") is None:
+        return Finding("gpu", "none: no nvidia-smi on the PATH")
+    todo = "install torch's build for CUDA" if not torch.version.cuda else "see what `nvidia-smi` says of the driver"
+    return Finding("gpu", "none that torch can use, though nvidia-smi is there", todo)
+
+
+def extras() -> Iterator[Finding]:
+    """Which extras are whole; of the others, the packages that they lack."""
+    from ragauge.errors import EXTRAS
+
+    for extra in sorted(set(EXTRAS.values())):
+        lacking = [module for module, of in EXTRAS.items() if of == extra and not installed(module)]
+        found = f"without {', '.join(lacking)}" if lacking else "installed"
+        todo = f"where it is needed: pip install 'ragauge[{extra}]'" if lacking else ""
+        yield Finding(f"[{extra}]", found, todo)
+
+
+def installed(module: str) -> bool:
+    try:
+        return util.find_spec(module) is not None
+    except (ModuleNotFoundError, ValueError):  # of the package that it lies in; put there without a specification
+        return module in sys.modules
+
+
+def onnx_runtime() -> Iterator[Finding]:
+    versions = {}
+    for name in RUNTIMES:
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    told = ", ".join(f"{name} {version}" for name, version in versions.items())
+    if len(versions) == len(RUNTIMES):
+        todo = f"they write over each other's files; keep one: pip uninstall {' '.join(RUNTIMES)}, and install it anew"
+        yield Finding("onnxruntime", told, todo)
+    elif versions:
+        import onnxruntime
+
+        yield Finding("onnxruntime", f"{told}, with {', '.join(onnxruntime.get_available_providers())}")
+
+
+def store() -> Iterator[Finding]:
+    """Where assets are kept: room, file system, and whether processes that share it can lock each other out."""
+    from ragauge.assets.store import home
+    from ragauge.io import disks
+
+    folder = home()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        free, works = shutil.disk_usage(folder).free, disks.locks_work(folder)
+    except OSError as error:
+        todo = "set RAGAUGE_HOME to a folder that can be written"
+        yield Finding("store", f"{folder} cannot be written: {error.strerror or error}", todo)
+        return
+    kind = (disks.mount_of(folder) or ("an unknown file system",))[0]
+    todo = "set RAGAUGE_HOME to a larger disk, or see `ragauge cache prune`" if free < LEAST_DISK_BYTES else ""
+    yield Finding("store", f"{folder}, {kind}, {free / 1e9:.1f} GB free", todo)
+    todo = "" if works else "set RAGAUGE_HOME to a disk whose locks work, or start one run at a time"
+    yield Finding("locks", "work on the store's disk" if works else "are ignored on the store's disk", todo)
+
+
+def speed(measure: bool) -> Iterator[Finding]:
+    """Rates of the small decoder that settles `dtype: auto`, with the kernels chosen for this machine."""
+    from ragauge.engines import fastest
+    from ragauge.engines.kernels import measured
+
+    seconds = fastest.speeds(again=True) if measure else fastest.known()
+    for dtype, each in (seconds or {}).items():
+        rates = f"reads {fastest.PROMPT / each['prompt_s']:,.0f}, writes {1 / each['token_s']:,.0f} tokens/s"
+        yield Finding("speed", f"{dtype} {rates} ({fastest.LAYERS} layers of {measured.MODEL})")
+    if seconds is None:
+        yield Finding("speed", "not measured yet", "ragauge doctor --measure, on an idle machine")

@@ -1,0 +1,246 @@
+"""What is installed: ranges and extras of pyproject.toml, lock files, and the one line where an extra is missing."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+import ragauge
+from ragauge.errors import EXTRAS, MissingExtraError, extras_told
+
+HEAVY = ("snakemake", "faiss-cpu", "deepspeed", "grpcio", "onnxruntime", "matplotlib", "scikit-learn", "datasets")
+MODULES = {  # of packages whose import name is another
+    "beautifulsoup4": "bs4",
+    "faiss-cpu": "faiss",
+    "grpcio": "grpc",
+    "grpcio-health-checking": "grpc_health",
+    "onnxruntime-gpu": "onnxruntime",
+    "prometheus-client": "prometheus_client",
+    "scikit-learn": "sklearn",
+}
+ELSEWHERE = {"cluster", "dev", "docs", "peers"}  # extras of nothing that the package imports
+INTERNAL = {"corpora", "dev", "docs", "gpu"}  # not in `all`: the last is there in place of `retrieval`
+LINUX = {"python_version": "3.11", "python_full_version": "3.11.7", "sys_platform": "linux", "platform_system": "Linux"}
+
+
+@pytest.fixture(scope="module")
+def project(root: Path) -> dict[str, Any]:
+    found: dict[str, Any] = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return found
+
+
+def closure(project: dict[str, Any], *extras: str) -> Iterator[Requirement]:
+    """The requirements of extras, and of those that they name."""
+    for extra in extras:
+        for text in project["optional-dependencies"][extra]:
+            requirement = Requirement(text)
+            if requirement.name == project["name"]:
+                yield from closure(project, *sorted(requirement.extras))
+            else:
+                yield requirement
+
+
+def named(requirements: Iterator[Requirement]) -> set[str]:
+    return {canonicalize_name(requirement.name) for requirement in requirements}
+
+
+def pins(path: Path) -> dict[str, Version]:
+    """name -> version of a lock file, on Linux with Python 3.11."""
+    found = {}
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if "==" in line and not line.startswith((" ", "#")):
+            requirement = Requirement(line.rstrip(" \\"))
+            if requirement.marker is None or requirement.marker.evaluate(LINUX):
+                (pin,) = requirement.specifier
+                assert pin.operator == "=="
+                found[canonicalize_name(requirement.name)] = Version(pin.version)
+    return found
+
+
+def listed(root: Path, variable: str) -> list[str]:
+    """The extras that a variable of the Makefile lists."""
+    (found,) = re.findall(rf"^{variable} := (.+)$", (root / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    return str(found).split()
+
+
+@pytest.mark.parametrize(("variable", "name"), [("LOCKED", "requirements.lock"), ("OLDEST", "requirements-oldest.txt")])
+def test_a_lock_pins_every_dependency_within_its_range(
+    root: Path, project: dict[str, Any], variable: str, name: str
+) -> None:
+    locked = pins(root / name) | pins(root / "requirements-torch.txt")
+    wanted = [*map(Requirement, project["dependencies"]), *closure(project, *listed(root, variable))]
+    assert len(wanted) > 30
+    for requirement in wanted:
+        version = locked.get(canonicalize_name(requirement.name))
+        assert version is not None, f"{requirement.name} is not in {name}: make lock"
+        assert requirement.specifier.contains(version, prereleases=True), (
+            f"{requirement}: {version} in {name}: make lock"
+        )
+
+
+def test_the_oldest_versions_are_the_lower_bounds(root: Path, project: dict[str, Any]) -> None:
+    """But where a bound is below what another package asks for: then the bound is not tested, and is raised."""
+    oldest = pins(root / "requirements-oldest.txt") | pins(root / "requirements-torch.txt")
+    for requirement in map(Requirement, project["dependencies"]):
+        (bound,) = [one.version for one in requirement.specifier if one.operator == ">="]
+        found = oldest[canonicalize_name(requirement.name)]
+        assert found.release[:2] == Version(bound).release[:2], f"{requirement}: {found} is what was tested"
+
+
+def test_every_file_of_the_lock_is_known_by_its_hash_and_no_index_is_named(root: Path) -> None:
+    text = (root / "requirements.lock").read_text(encoding="utf-8")
+    pinned = re.findall(r"^[\w.-]+==.*\\\n((?: +--hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", text, re.MULTILINE)
+    assert len(pinned) == len(re.findall(r"^[\w.-]+==", text, re.MULTILINE)) > 100
+    for name in ("requirements.lock", "requirements-torch.txt", "requirements-oldest.txt"):
+        lines = (root / name).read_text(encoding="utf-8").splitlines()
+        assert not [line for line in lines if "://" in line or line.startswith("-") or "file:" in line or " @ " in line]
+
+
+def test_the_suite_runs_in_the_locked_versions(root: Path, project: dict[str, Any]) -> None:
+    locked = pins(root / "requirements.lock") | pins(root / "requirements-torch.txt")
+    other = {}
+    for requirement in [*map(Requirement, project["dependencies"]), *closure(project, *listed(root, "LOCKED"))]:
+        try:
+            installed = Version(metadata.version(requirement.name))
+        except metadata.PackageNotFoundError:
+            continue  # an environment older than the lock; tests that need it say so
+        expected = locked[canonicalize_name(requirement.name)]
+        if installed.release != expected.release:
+            other[requirement.name] = f"{installed}, locked {expected}"
+    assert not other, "make setup"
+
+
+def test_the_light_set_is_light(root: Path, project: dict[str, Any]) -> None:
+    light = named(map(Requirement, project["dependencies"]))
+    assert not light & set(HEAVY)
+    ranged = [str(one) for one in map(Requirement, project["dependencies"]) if "==" in str(one.specifier)]
+    assert not ranged, "a pin would keep the package from living beside others"
+
+
+def test_all_has_every_extra_of_a_user(project: dict[str, Any]) -> None:
+    (everything,) = map(Requirement, project["optional-dependencies"]["all"])
+    assert everything.extras == set(project["optional-dependencies"]) - INTERNAL - {"all"}
+
+
+def test_the_two_builds_of_onnx_runtime_never_meet(project: dict[str, Any]) -> None:
+    for extra in project["optional-dependencies"]:
+        found = named(closure(project, extra))
+        assert not {"onnxruntime", "onnxruntime-gpu"} <= found, extra
+    assert "onnxruntime-gpu" in named(closure(project, "gpu"))
+    on_gpu, on_cpu = named(closure(project, "gpu")), named(closure(project, "retrieval"))
+    assert on_gpu - {"onnxruntime-gpu"} == on_cpu - {"onnxruntime"}
+
+
+def test_every_package_of_an_extra_has_its_line(project: dict[str, Any]) -> None:
+    """And names an extra that installs it."""
+    modules = {}
+    for extra in set(project["optional-dependencies"]) - ELSEWHERE - {"all"}:
+        for name in named(closure(project, extra)):
+            modules.setdefault(MODULES.get(name, name), set()).add(extra)
+    assert set(modules) == set(EXTRAS)
+    assert all(extra in modules[module] for module, extra in EXTRAS.items())
+
+
+def test_every_dependency_has_its_reason(root: Path) -> None:
+    text = (root / "pyproject.toml").read_text(encoding="utf-8")
+    lines = re.findall(r'^    "(?!ragauge\[)[\w.\[\]-]+[>=].*$', text, re.MULTILINE)
+    assert len(lines) > 50
+    assert not [line for line in lines if "#" not in line]
+
+
+def test_the_environments_install_this_version(root: Path) -> None:
+    for path in (root / "envs").glob("*.post-deploy.sh"):
+        assert re.findall(r"'ragauge\[[\w,]+\]==(\S+)'", path.read_text()) == [ragauge.__version__], path.name
+
+
+# --- where an extra is missing ---
+
+WITHOUT = """
+import sys
+from ragauge import errors
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {one.partition(".")[0] for one in errors.EXTRAS}:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Missing())
+"""
+
+
+def without_extras(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Python code run as if only the light set were installed."""
+    return subprocess.run(
+        [sys.executable, "-c", WITHOUT + code], capture_output=True, text=True, cwd=folder, check=False
+    )
+
+
+LIGHT_ROOMS = ("io", "metrics", "prompts", "cost", "assets", "rankers", "datasets", "engines", "evidence", "methods")
+NEEDING = {"ragauge.engines.onnx", "ragauge.engines.backends.onnx"}  # rooms' modules that are the feature of an extra
+
+
+def test_the_library_is_imported_with_the_light_set(tmp_path: Path) -> None:
+    code = f"""
+import importlib, pkgutil, ragauge
+rooms = {LIGHT_ROOMS!r}
+for found in pkgutil.walk_packages(ragauge.__path__, "ragauge."):
+    room = found.name.split(".")[1]
+    if room in rooms and not any(found.name.startswith(one) for one in {sorted(NEEDING)!r}):
+        importlib.import_module(found.name)
+import ragauge.cli, ragauge.evaluation.runner, ragauge.results.scoring
+"""
+    done = without_extras(code, tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "extra"),
+    [
+        ("report --config {root}/configs/smoke.yaml", "report"),
+        ("render superposition_table_1 --config {root}/configs/smoke.yaml", "report"),
+        ("data --dataset musique --out x.jsonl", "workflow"),
+        ("needs {root}/configs/smoke.yaml", "retrieval"),
+        ("serve --database db --index ivf", "service"),
+        ("query --server localhost:1 --text tea", "service"),
+    ],
+    ids=lambda value: value.split()[0],
+)
+def test_a_missing_extra_is_one_line(command: str, extra: str, root: Path, tmp_path: Path) -> None:
+    arguments = command.format(root=root).split()
+    done = without_extras(f"from ragauge.cli import main\nsys.exit(main({arguments!r}))", tmp_path)
+    told = done.stderr.splitlines()
+    assert done.returncode == 2, done.stderr
+    assert f"pip install 'ragauge[{extra}]'" in told[-1]
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("command", ["list methods", "cost --model mpt-7b-instruct --method naive", "cache list"])
+def test_what_the_light_set_runs(command: str, tmp_path: Path) -> None:
+    code = f"from ragauge.cli import main\nsys.exit(main({[*command.split(), '--json']!r}))"
+    done = without_extras(code, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1])
+
+
+def test_other_missing_packages_are_defects() -> None:
+    with pytest.raises(ModuleNotFoundError), extras_told():
+        raise ModuleNotFoundError("No module named 'numpy'", name="numpy")
+    with (
+        pytest.raises(
+            MissingExtraError, match=r"^this needs the package 'onnxruntime', .*; with a GPU: 'ragauge\[gpu\]'"
+        ),
+        extras_told(),
+    ):
+        raise ModuleNotFoundError("No module named 'onnxruntime.capi'", name="onnxruntime.capi")

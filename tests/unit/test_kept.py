@@ -1,0 +1,147 @@
+"""What is kept on disk: seen, verified and pruned, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from ragauge import cli
+from ragauge.assets import kept, store
+
+DAY_S = 24 * 3600
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home with an asset used a hundred days ago, one used now, a table of kernels, and files of somebody else."""
+    monkeypatch.setenv("RAGAUGE_HOME", str(tmp_path / "home"))
+    folder = tmp_path / "home"
+    for name, days in (("old-0123456789", 100), ("new-0123456789", 0)):
+        asset = store.Store(folder, progress=False).build(folder / "pypi" / name, _fill)
+        _used(asset, days)
+    (folder / "kernels").mkdir()
+    (folder / "kernels" / "cpu-2-threads-0123456789.json").write_text("{}")
+    for foreign in ("notes/mine.txt", "pypi/thesis/chapter.txt", "kernels/notes.json", "datasets/thesis.jsonl"):
+        (folder / foreign).parent.mkdir(parents=True, exist_ok=True)
+        (folder / foreign).write_text("mine")
+        os.utime(folder / foreign, (0, 0))
+    return folder
+
+
+def _fill(folder: Path) -> dict[str, str]:
+    (folder / "weights.bin").write_bytes(b"w" * 1000)
+    return {"source": "test"}
+
+
+def _used(asset: Path, days: float) -> None:
+    for path in asset.iterdir():
+        os.utime(path, (time.time() - days * DAY_S,) * 2)
+
+
+def asked(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, object]:
+    assert cli.main(["cache", *arguments, "--json"]) == 0
+    found: dict[str, object] = json.loads(capsys.readouterr().out.splitlines()[-1])
+    return found
+
+
+def names(found: dict[str, object]) -> list[str]:
+    return sorted(Path(one["path"]).name for one in found["entries"])  # type: ignore[attr-defined]
+
+
+def snapshot(folder: Path) -> dict[Path, int]:
+    return {path: path.stat().st_size for path in folder.rglob("*") if path.is_file()}
+
+
+def test_the_list_has_what_is_ours(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = asked(capsys, "list")
+    assert names(found) == ["cpu-2-threads-0123456789.json", "new-0123456789", "old-0123456789"]
+    sizes = {Path(one["path"]).name: one["bytes"] for one in found["entries"]}  # type: ignore[attr-defined]
+    manifest = (home / "pypi" / "old-0123456789" / store.MANIFEST).stat().st_size
+    assert sizes["old-0123456789"] == 1000 + manifest
+    assert found["bytes"] == sum(sizes.values())
+
+
+def test_pruning_without_remove_removes_nothing(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = snapshot(home)
+    assert names(asked(capsys, "prune", "--older-than-days", "30")) == ["old-0123456789"]
+    assert snapshot(home) == before
+
+
+def test_pruning_by_age_removes_what_is_old_and_ours(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = snapshot(home)
+    asked(capsys, "prune", "--older-than-days", "30", "--remove")
+    gone = set(before) - set(snapshot(home))
+    assert gone == {path for path in before if "old-0123456789" in path.parts}
+    assert not (home / "pypi" / "old-0123456789").exists()
+
+
+def test_pruning_by_size_takes_the_least_recently_used_first(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    total = int(asked(capsys, "list")["bytes"])  # type: ignore[call-overload]
+    assert names(asked(capsys, "prune", "--keep-gb", f"{(total - 1) / 1e9:.9f}")) == ["old-0123456789"]
+    assert names(asked(capsys, "prune", "--keep-gb", f"{total / 1e9:.9f}")) == []
+    assert len(names(asked(capsys, "prune", "--keep-gb", "0"))) == 3
+
+
+def test_age_and_size_together() -> None:
+    entries = [kept.Kept("pypi", Path(str(day)), 10, -day * DAY_S) for day in (1, 5, 9)]
+    assert [one.path.name for one in kept.to_prune(entries, 0.0, 7, None)] == ["9"]
+    assert [one.path.name for one in kept.to_prune(entries, 0.0, 7, 15)] == ["9", "5"]
+    assert kept.to_prune(entries, 0.0, None, None) == []
+
+
+def test_pruning_is_told_what_may_go(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["cache", "prune", "--remove"]) == 2
+    assert "--older-than-days N, --keep-gb X or both" in capsys.readouterr().err
+
+
+def test_a_changed_file_is_found_and_looking_is_no_use_of_it(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert asked(capsys, "verify")["damaged"] == {}
+    assert names(asked(capsys, "prune", "--older-than-days", "30")) == ["old-0123456789"]
+    weights = home / "pypi" / "new-0123456789" / "weights.bin"
+    weights.write_bytes(b"w" * 999 + b"x")
+    assert cli.main(["cache", "verify"]) == 2
+    said = capsys.readouterr()
+    assert "weights.bin is not as it was fetched or made" in said.out
+    assert said.err.count("\n") == 1
+
+
+def test_a_symbolic_link_is_not_followed(home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    elsewhere = store.Store(tmp_path / "elsewhere", progress=False).build(tmp_path / "elsewhere" / "a" / "b", _fill)
+    (home / "pypi" / "linked").symlink_to(elsewhere)
+    asked(capsys, "prune", "--keep-gb", "0", "--remove")
+    assert (elsewhere / "weights.bin").exists()
+    assert (home / "notes" / "mine.txt").exists()
+
+
+def test_a_folder_that_lost_its_mark_meanwhile_is_left_alone(home: Path) -> None:
+    (one,) = [each for each in kept.found(home) if each.path.name == "old-0123456789"]
+    (one.path / store.MANIFEST).unlink()
+    with pytest.raises(ValueError, match="not made by ragauge"):
+        kept.discard(one)
+    assert (one.path / "weights.bin").exists()
+
+
+def test_entries_of_a_document_store(home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import torch
+    from safetensors.torch import save_file
+
+    from ragauge.engines.store import _checksum
+
+    folder, tensors = tmp_path / "documents", {"keys": torch.ones(4)}
+    folder.mkdir()
+    entry = folder / f"{'a' * 64}.safetensors"
+    save_file(tensors, entry, metadata={"about": json.dumps({"checksum": _checksum(tensors)})})
+    (folder / "thesis.safetensors").write_bytes(b"mine")
+    named = ("--document-store", str(folder))
+    assert entry.name in names(asked(capsys, "list", *named))
+    assert asked(capsys, "verify", *named)["damaged"] == {}
+    entry.write_bytes(entry.read_bytes()[:-1] + b"\1")
+    assert cli.main(["cache", "verify", *named]) == 2
+    assert "not the bytes that were written" in capsys.readouterr().out
+    asked(capsys, "prune", "--keep-gb", "0", "--remove", *named)
+    assert [path.name for path in folder.iterdir()] == ["thesis.safetensors"]
+    assert cli.main(["cache", "list", "--document-store", str(tmp_path / "none")]) == 2
