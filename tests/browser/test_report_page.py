@@ -285,6 +285,27 @@ def test_pages_of_little_are_quiet(browser: Chrome, tmp_path: Path, kind: str) -
     assert len(run(browser, "document.querySelectorAll('.point')")) == (1 if kind == "one point" else 0)
 
 
+@pytest.mark.parametrize(
+    ("right", "told"),
+    [
+        ({"naive": 1, "closed_book": 1}, "the reader smollm2-135m-instruct is at the floor"),
+        ({"naive": 14, "closed_book": 13}, "40 questions are too few: no variant is told apart from answers without"),
+    ],
+)
+def test_nothing_is_recommended_where_numbers_tell_nothing(
+    browser: Chrome, tmp_path: Path, right: dict[str, int], told: str
+) -> None:
+    for name, count in right.items():
+        write_variant(tmp_path / "results", name, name, [i < count for i in range(40)])
+    report.write(settings({name: {} for name in right}), tmp_path / "results", tmp_path / "out")
+    browser.get_log("browser")
+    opened(browser, tmp_path / "out")
+    assert run(browser, "document.getElementById('recommended')") is None
+    assert told in run(browser, "document.getElementById('withheld').textContent")
+    assert "recommended" not in verdicts(browser).values()
+    assert browser.get_log("browser") == []
+
+
 @pytest.mark.slow
 def test_ten_thousand_records_are_opened_when_asked(browser: Chrome, tmp_path: Path) -> None:
     """The page is there long before its records are: how long it took is printed, not tested."""

@@ -47,7 +47,7 @@ ALLOWED: dict[str, set[str]] = {
     "rendering": {"results", "io"},
     "items": {"results", "rendering"},
     "report": {"io", "items", "rendering", "results"},
-    "study": {"datasets", "evidence", "io", "metrics", "rankers", "retrieval"},
+    "study": {"datasets", "evidence", "io", "metrics", "prompts", "rankers", "retrieval"},
 }
 
 

@@ -69,15 +69,19 @@ def _trained(config: Config) -> Iterator[Kind]:
 def _retrieved(config: Config) -> Iterator[Kind]:
     for label, database in config.databases.items():
         yield "database", label, database.encoder, database.engine, database.tokenizer, database.evaluation
+        for name, chosen in database.evaluation_sets.items():
+            yield "evaluation set", label, name, chosen.part
         for name, index in database.indexes.items():
             yield "index", label, name, index.type, index.near_duplicates, index.shards is None
     for label, staleness in config.staleness.items():
-        yield "staleness", label, staleness.database, staleness.index, staleness.encoder, staleness.engine
+        searched = staleness.database, staleness.index, staleness.nprobe is not None
+        yield "staleness", label, staleness.evaluation, *searched, staleness.encoder, staleness.engine
 
 
 def _pipelines(config: Config) -> Iterator[Kind]:
     for pipeline in config.pipelines.values():
         effort = "hide" if pipeline.hides else pipeline.nprobe is not None
         database = config.pipeline_database(pipeline), pipeline.index
+        yield "text", pipeline.evaluation, pipeline.task, pipeline.schedule, effort
         reading = pipeline.form, pipeline.engine, pipeline.exclude, pipeline.retrofit_minutes is not None
         yield "pipeline", *database, pipeline.task, pipeline.schedule, effort, pipeline.interval < 64, *reading

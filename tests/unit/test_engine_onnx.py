@@ -51,5 +51,5 @@ def test_it_reads_whole_prompts_alone(both: tuple[Engine, Engine]) -> None:
 
 
 def test_another_dtype_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="engine 'onnx' requires dtype 'float32', not 'bfloat16'"):
+    with pytest.raises(UserError, match="engine 'onnx' requires dtype 'float32' on device 'cpu', not 'bfloat16'"):
         engines.load(f"path:{tmp_path}", "onnx", dtype="bfloat16")

@@ -37,10 +37,13 @@ def test_the_overlay_leaves_out_no_kind() -> None:
 
 def test_a_kind_that_is_left_out_is_found(tmp_path: Path) -> None:
     overlay = tmp_path / "overlay.yaml"
-    changes = {"staleness": {"c4": {"encoder": "minilm"}}, "pipelines": {"timed_c4_none": {"schedule": "random"}}}
+    changes = {
+        "staleness": {"c4": {"encoder": "minilm"}},
+        "pipelines": {"timed_{evaluation}_{schedule}": {"schedule": ["random"]}},
+    }
     overlay.write_text(yaml.safe_dump(changes))
     missing = kinds(planned(PAPER)) - kinds(planned(PAPER, overlay))
-    assert {kind[0] for kind in missing} == {"staleness", "pipeline"}
+    assert {kind[0] for kind in missing} == {"staleness", "pipeline", "text"}
 
 
 @pytest.fixture(scope="module")

@@ -54,7 +54,7 @@ def test_downloads_are_half_precision_and_shared_archives_count_once() -> None:
 
 
 def test_a_text_beyond_the_context_is_cut() -> None:
-    short = needs._prompt(named("llama-2-7b"), "longbench_qasper", 3372)
+    short = needs.mean_prompt(named("llama-2-7b"), "longbench_qasper", 3372)
     assert sum(map(len, (short.preamble, *short.documents, short.query, short.task))) == 3372
 
 

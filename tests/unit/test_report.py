@@ -330,3 +330,31 @@ def test_the_command_writes_the_page(small: Path, tmp_path: Path, capsys: pytest
     assert "cannot be written" in capsys.readouterr().err
     assert main(["report", "--config", str(tmp_path / "none.yaml")]) == 2
     assert "none.yaml: cannot be read" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("questions", "naive", "without", "reason"),
+    [
+        (6, 6, 0, "the variants share 6 questions, and fewer than 10 tell nothing"),
+        (
+            40,
+            2,
+            0,
+            f"the reader {MODEL} is at the floor: it is right on 5.0% of the questions, less",
+        ),
+        (40, 12, 10, "40 questions are too few: no variant is told apart from answers without documents"),
+        (40, 30, 4, None),
+    ],
+)
+def test_a_recommendation_is_withheld_where_numbers_tell_nothing(
+    tmp_path: Path, questions: int, naive: int, without: int, reason: str | None
+) -> None:
+    right = {"naive": naive, "bm25_k1": without, "closed_book": without}
+    for name, count in right.items():
+        method = name.removesuffix("_k1")
+        params = {"top_k": 1} if method == "bm25" else {}
+        correct = [(7 * i) % questions < count for i in range(questions)]
+        write_variant(tmp_path, name, method, correct, params=params)
+    methods = {**METHODS, "closed_book": {}}
+    [group] = Elements(page.page(ReadableRuns(tmp_path, settings(methods=methods)), tmp_path / "out")).payload["groups"]
+    assert group["withheld"] is None if reason is None else group["withheld"].startswith(reason)

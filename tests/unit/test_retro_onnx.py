@@ -139,7 +139,7 @@ def test_scores_by_the_command_line_are_torchs(
     assert main([*common, *onnx, "--out", str(tmp_path / "x.jsonl")]) == 2
     assert "exported from something else" in capsys.readouterr().err
     assert main([*common, *trained, *onnx, "--dtype", "bfloat16", "--out", str(tmp_path / "x.jsonl")]) == 2
-    assert "engine: 'onnx' requires a decoder in float32, not bfloat16" in capsys.readouterr().err
+    assert "engine: 'onnx' requires a decoder in float32 on device 'cpu', not bfloat16" in capsys.readouterr().err
 
 
 def test_what_cannot_be_done_is_said(lm: OnnxLM, tmp_path: Path) -> None:

@@ -83,8 +83,11 @@ def test_mistakes_name_their_place(pipelines: dict[str, Any], message: str) -> N
 def test_onnx_runs_a_decoder_in_float32() -> None:
     half: dict[str, Any] = {"smollm2-135m-instruct": {"dtype": "bfloat16"}}
     assert parsed({"retro": {"engine": "onnx"}}).pipelines["retro"].engine == "onnx"
-    with pytest.raises(UserError, match=r"pipelines.retro.engine: 'onnx' requires a decoder in float32, not bflo"):
+    message = "pipelines.retro.engine: 'onnx' requires a decoder in float32 on device 'cpu', not bfloat16"
+    with pytest.raises(UserError, match=message):
         parsed({"retro": {"engine": "onnx"}}, models=half)
+    on_gpu = {"smollm2-135m-instruct": {"dtype": "float16", "device": "cuda"}}
+    assert parsed({"retro": {"engine": "onnx"}}, models=on_gpu).models["smollm2-135m-instruct"].dtype == "float16"
 
 
 def test_an_exported_decoder_is_given_where_the_engine_is_onnx(tmp_path: Path, capsys: Any) -> None:

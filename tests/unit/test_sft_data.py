@@ -18,6 +18,7 @@ from ragauge.datasets import Example, write_examples
 from ragauge.engines import Limits, Row
 from ragauge.errors import UserError
 from ragauge.evidence import sft
+from ragauge.evidence.chat import LocalChat
 from ragauge.evidence.endpoint import Endpoint, EndpointError
 from ragauge.evidence.request import REQUESTS
 from ragauge.evidence.sft import Asked, Document
@@ -136,7 +137,7 @@ def test_questions_written_side_by_side_are_those_written_alone() -> None:
     spans = [("A", "One."), ("Beta", "The lamp was lit in 1821."), ("C", "x" * 50)]
     together = writer.write(spans)
     assert together == [writer.write([span])[0] for span in spans]
-    ids = writer._ids(*spans[1])
+    ids = LocalChat(lm, "chat").ids(sft.REQUEST.format(title=spans[1][0], text=spans[1][1]), sft.CUE)
     cache = lm.new_cache(len(ids) + sft.QUESTION_TOKENS)
     read = lm.extend(cache, [Row(ids, unit_steps(0, len(ids)))], stage="prompt", last_logits=True)
     assert read.last_logits is not None

@@ -33,6 +33,7 @@ wildcard_constraints:
     checkpoint="[^/]+",
     database="[^/]+",
     dataset="[^/]+",
+    evaluation="[^/]+",
     form="[^/]+",
     index="[^/]+",
     minutes=r"[\d.]+",

@@ -40,10 +40,36 @@ rule shards_cut:
     localrule: True
 
 
-rule near_duplicates:
-    """Mark the documents of one shard that are near-duplicates of any shard's evaluation text."""
+rule evaluation_set:
+    """Cut the text of another corpus that is predicted with a database."""
     input:
-        PATHS.cut,
+        PLAN.retrieval.evaluation_corpus,
+    output:
+        PATHS.evaluation_set,
+    log:
+        f"{PATHS.database_logs}/evaluation-{{evaluation}}.log",
+    retries: 2
+    conda:
+        ENVIRONMENT
+    threads: 1
+    resources:
+        mem_mb=grown(2000),
+        runtime=1440,
+    params:
+        config=PATHS.settings,
+        settings=PLAN.retrieval.evaluation_settings,
+        code=code_of("retrieval.chunking"),
+        folder=PLAN.retrieval.folder,
+    shell:
+        "ragauge index evaluation --config {params.config:q} --entry {wildcards.database:q}"
+        " --evaluation {wildcards.evaluation:q} --database {params.folder:q} 2>&1 | tee {log:q}"
+
+
+rule near_duplicates:
+    """Mark the documents of one shard that are near-duplicates of any evaluation text, of shards and of sets."""
+    input:
+        cut=PATHS.cut,
+        sets=PLAN.retrieval.evaluation_sets,
     output:
         PATHS.marked,
     log:
@@ -69,6 +95,7 @@ rule database:
     """Name the shards and their near-duplicates in order."""
     input:
         shards=PLAN.retrieval.shards,
+        sets=PLAN.retrieval.evaluation_sets,
         marked=PLAN.retrieval.marked,
     output:
         PATHS.gathered,

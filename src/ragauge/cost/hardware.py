@@ -13,6 +13,7 @@ CacheType = Literal["full", "int8"]  # of cached keys and values
 AUTO: Literal["auto"] = "auto"
 DTYPES: tuple[str, ...] = get_args(Dtype)
 DEVICES: tuple[str, ...] = get_args(Device)
+ONNX_DTYPES = {"cpu": ("float32",), "cuda": ("float32", "float16")}  # what ONNX Runtime has kernels for, by device
 WEIGHTS: tuple[str, ...] = get_args(Weights)
 CACHE_TYPES: tuple[str, ...] = get_args(CacheType)
 

@@ -58,7 +58,7 @@ class Generation:
 
     schedule: str
     task: str
-    database: str
+    text: str  # label of the evaluation set, or of the database that text is held out of
     model: str
     sequences: int | None
     seconds: float | None
@@ -97,6 +97,11 @@ def _data(config: Config, label: str) -> type[Dataset]:
     return _dataset(name)
 
 
+def mean_counts(config: Config, label: str) -> str:
+    """The name of the token counts of a data set's mean question. Raises UserError if it does not state them."""
+    return _counts(_data(config, label))
+
+
 def _dataset(name: str) -> type[Dataset]:
     return cast(type[Dataset], registry.component("dataset", name, Dataset))
 
@@ -113,7 +118,7 @@ def _downloads(data: type[Dataset]) -> dict[str, float]:
     return dict([data.archive]) if data.archive else {}
 
 
-def _questions(config: Config, label: str, limit: int | None) -> int:
+def question_count(config: Config, label: str, limit: int | None) -> int:
     """How many questions of a data set are asked."""
     name = config.datasets[label].dataset
     whole = _dataset(name).questions
@@ -126,20 +131,20 @@ def _job(config: Config, job: Answers) -> Job:
     """The needs of a job; where a finder reads the document, its shape and context count."""
     reader = config.models[job.model].finder or job.model
     data, shape = _data(config, job.dataset), shape_of(config, reader)
-    questions = _questions(config, job.dataset, config.limit(job))
+    questions = question_count(config, job.dataset, config.limit(job))
     if shape is None:
         return Job(*job, questions, None, 0)
     entry, model = config.methods[job.variant], config.models[reader]
     longest = config.datasets[job.dataset].options.get("max_length") or model.max_context or shape.max_context
     params = json.dumps(entry.params, sort_keys=True)  # hashable, whatever options hold
     new_tokens = config.max_new_tokens(job.dataset)
-    seconds, kv = _question(entry.method, params, shape, _counts(data), longest, new_tokens, _precision(model))
+    seconds, kv = _question(entry.method, params, shape, _counts(data), longest, new_tokens, precision_of(model))
     return Job(*job, questions, questions * seconds, kv)
 
 
 def _generation(config: Config, label: str) -> Generation:
     entry = config.pipelines[label]
-    model, database = config.pipeline_model(entry), config.pipeline_database(entry)
+    model, text = config.pipeline_model(entry), entry.evaluation or config.pipeline_database(entry)
     shape = shapes.named(entry.reader.own_model) if entry.reader.own_model else shape_of(config, model)
     dtype = planned(config.models[model])
     seconds, kv = None, 0
@@ -147,10 +152,11 @@ def _generation(config: Config, label: str) -> Generation:
         kv = kv_bytes(shape, entry.tokens + entry.neighbours * NEIGHBOUR, dtype)
     if shape is not None and entry.limit is not None:
         seconds = entry.limit * needs_retrieval.pipeline_seconds(entry, shape, dtype, GPU)
-    return Generation(entry.schedule, entry.task, database, model, entry.limit, seconds, kv)
+    return Generation(entry.schedule, entry.task, text, model, entry.limit, seconds, kv)
 
 
-def _precision(model: Model) -> Precision:
+def precision_of(model: Model) -> Precision:
+    """How a model's numbers are computed and kept, `auto` as plans assume it."""
     return replace(model.precision, dtype=planned(model))
 
 
@@ -165,7 +171,7 @@ def _question(
     precision: Precision,
 ) -> tuple[float, int]:
     """(floor in seconds, most bytes of keys and values) of one mean question, offline calls included."""
-    prompt = _prompt(shape, counts, longest - new_tokens)
+    prompt = mean_prompt(shape, counts, longest - new_tokens)
     engine = ShapeLM(shapes.with_context(shape, sum(map(len, prompt.documents)) + 4096), precision=precision)
     method = _projected(methods.make(name, **json.loads(params)), engine)
     with engine.tracing() as trace:
@@ -178,7 +184,7 @@ def _projected(method: Method, engine: ShapeLM) -> Method:
     return without_encoder(method) if method.refusal(engine) is None else methods.make("naive")
 
 
-def _prompt(shape: Shape, counts: str, longest: int) -> Prompt:
+def mean_prompt(shape: Shape, counts: str, longest: int) -> Prompt:
     """A prompt of random tokens; if it is too long for the context, its documents are cut to what fits."""
     lengths = tokens.load(counts, vocab=shape.vocab)
     if lengths.total > longest and len(lengths.documents) == 1:
@@ -199,14 +205,14 @@ def _models(config: Config, jobs: Sequence[Job], generations: Sequence[Generatio
         finder = shape_of(config, model.finder) if model.finder else None
         loaded = [one for one in (shape, finder) if one]
         weights = sum(map(parameters, loaded))
-        memory = sum(model_bytes(one, _precision(model)) for one in loaded)
+        memory = sum(model_bytes(one, precision_of(model)) for one in loaded)
         memory += max((job.kv_bytes for job in mine), default=0)
         rows.append(
             [
                 f"`{label}`",
                 f"training `{model.training}`" if model.training else f"`{_source(model.source)}`",
                 f"{weights / 1e9:.2f}" if shape else "",
-                "" if model.training else _gb(_model_gb(config, label)),
+                "" if model.training else _gb(download_gb(config, label)),
                 f"{memory / 1e9:.1f}" if shape else "",
                 str(len(mine)),
                 _hours(job.seconds for job in mine),
@@ -226,7 +232,7 @@ def _datasets(config: Config, jobs: Sequence[Job]) -> str:
         rows.append(
             [
                 f"`{label}`",
-                f"{_questions(config, label, entry.limit):,}",
+                f"{question_count(config, label, entry.limit):,}",
                 f"{min(counts.total, longest or counts.total):,}",
                 str(config.max_new_tokens(label)),
                 ", ".join(_downloads(data)),
@@ -289,21 +295,21 @@ def _databases(config: Config) -> str:
 
 
 def _pipelines(generations: Sequence[Generation]) -> str:
-    """A row a schedule, task and database."""
+    """A row a schedule, task and text."""
     rows = []
-    for key in dict.fromkeys((g.database, g.task, g.schedule) for g in generations):
-        mine = [g for g in generations if (g.database, g.task, g.schedule) == key]
+    for key in dict.fromkeys((g.text, g.task, g.schedule) for g in generations):
+        mine = [g for g in generations if (g.text, g.task, g.schedule) == key]
         a_sequence = [g.seconds / g.sequences for g in mine if g.seconds is not None and g.sequences]
         span = f"{min(a_sequence):.2f} to {max(a_sequence):.2f}" if a_sequence else ""
         counts = "all" if any(g.sequences is None for g in mine) else f"{sum(g.sequences or 0 for g in mine):,}"
         names = [f"`{name}`" for name in key]
         rows.append([*names, str(len(mine)), counts, span, _hours(g.seconds for g in mine)])
-    head = ["database", "task", "schedule", "pipelines", "sequences", "seconds a sequence", "GPU hours"]
+    head = ["text", "task", "schedule", "pipelines", "sequences", "seconds a sequence", "GPU hours"]
     return "### Pipelines\n\n" + _table(head, rows)
 
 
 def _sum(config: Config, jobs: Sequence[Job], generations: Sequence[Generation]) -> str:
-    models = sum(_model_gb(config, label) for label, model in config.models.items() if not model.training)
+    models = sum(download_gb(config, label) for label, model in config.models.items() if not model.training)
     encoders = sum(_asset_gb(name) for name in _encoders(config))
     downloads = [_downloads(_data(config, label)) for label in config.datasets]
     data = sum({name: size for one in downloads for name, size in one.items()}.values())
@@ -342,7 +348,8 @@ def _sum_of_pipelines(generations: Sequence[Generation]) -> str:
     )
 
 
-def _model_gb(config: Config, label: str) -> float:
+def download_gb(config: Config, label: str) -> float:
+    """Of a model; 0 where it is not known."""
     source, shape = config.models[label].source, shape_of(config, label)
     if source in entries() and entries()[source].source.startswith("pypi:"):
         return _asset_gb(source)

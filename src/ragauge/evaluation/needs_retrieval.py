@@ -67,12 +67,18 @@ def database(settings: DatabaseSettings) -> DatabaseNeeds | None:
         round(documents),
         tokens,
         chunks,
-        streams * share * sum(corpus.download_gb for corpus in corpora),
+        streams * share * sum(corpus.download_gb for corpus in corpora) + _evaluation_gb(settings),
         (TOKEN_BYTES * tokens + DOCUMENT_BYTES * documents) / 1e9,
         2 * width * chunks / 1e9,
         indexes / 1e9,
         chunks / CHUNKS_PER_S / 3600,
     )
+
+
+def _evaluation_gb(settings: DatabaseSettings) -> float:
+    """What is streamed for evaluation sets, of the corpora whose sizes are known."""
+    known = [(CORPORA[s], one.limit) for one in settings.evaluation_sets.values() for s in one.sources if s in CORPORA]
+    return sum(c.download_gb * min(limit or c.documents, c.documents) / c.documents for c, limit in known)
 
 
 def _index_bytes(index: IndexRecipe, chunks: float, settings: DatabaseSettings, width: int) -> float:
@@ -84,10 +90,10 @@ def _index_bytes(index: IndexRecipe, chunks: float, settings: DatabaseSettings, 
 
 def pipeline_seconds(entry: PipelineSettings, shape: Shape, dtype: str, machine: Machine) -> float:
     """The floor of one sequence, all of its passes; neighbours count as joint attention reads them."""
-    return _passes(entry) * sum(floor_seconds(call, shape, dtype, machine) for call in calls(entry))
+    return passes(entry) * sum(floor_seconds(call, shape, dtype, machine) for call in calls(entry))
 
 
-def _passes(entry: PipelineSettings) -> int:
+def passes(entry: PipelineSettings) -> int:
     """How often a sequence is read or written: generations have one more that is not kept."""
     if entry.task == "perplexity":
         return 1

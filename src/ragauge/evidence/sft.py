@@ -12,15 +12,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
-
-from ragauge.engines.protocol import Row, SpanEngine
-from ragauge.evidence.endpoint import Endpoint, EndpointError
+from ragauge.engines.protocol import SpanEngine
+from ragauge.evidence.chat import Chat, EndpointChat, LocalChat
+from ragauge.evidence.endpoint import Endpoint
 from ragauge.evidence.request import Request
 from ragauge.evidence.sentences import Sentence, tokenize
-from ragauge.evidence.writing import write
-from ragauge.prompts import Source, unit_steps
-from ragauge.prompts.templates import turn, wrapper
+from ragauge.prompts import Source
+from ragauge.prompts.templates import turn
 
 FEWEST_SPAN_TOKENS, MOST_SPAN_TOKENS = 12, 128
 QUESTION_TOKENS = 40  # that a writer may take
@@ -28,6 +26,7 @@ QUESTION_WORDS = (4, 30)  # fewest and most that a question may have
 MOST_COPIED = 0.6  # part of a question's runs of three words that may stand in the span
 REQUEST = "{text}\n\nWrite a question about {title} that the text above answers."
 CUE = "Question:"  # opens a local model's reply, which otherwise is often about the task
+ALONE = " Reply with the question alone."  # asked of a model whose reply cannot be opened
 
 _DEICTIC = re.compile(r"\b(text|passage|paragraph|sentences?|article|excerpt|author|above|following)\b", re.IGNORECASE)
 
@@ -122,25 +121,8 @@ class LocalWriter(Writer):
     engine: SpanEngine
     template: str  # how the model's prompts are wrapped
 
-    @torch.inference_mode()
     def write(self, spans: Sequence[tuple[str, str]]) -> list[str | None]:
-        prompts = [self._ids(title, text) for title, text in spans]
-        cache = self.engine.new_cache(sum(map(len, prompts)) + len(prompts) * QUESTION_TOKENS)
-        rows = [Row(ids, unit_steps(0, len(ids))) for ids in prompts]
-        most = [QUESTION_TOKENS] * len(prompts)
-        written = write(self.engine, cache, rows, most=most, ended=self._ends, stage="question", tree=False)
-        return [self.engine.tokenizer.decode(ids, skip_special_tokens=True) for ids in written]
-
-    def _ends(self, token: int) -> bool:
-        return token in self.engine.shape.eos or "\n" in self.engine.tokenizer.decode([token])
-
-    def _ids(self, title: str, text: str) -> list[int]:
-        opening, task = wrapper(self.template, self.engine.tokenizer)
-        special = self.template != "chat"  # a chat template writes its own begin-of-text
-        found: list[int] = self.engine.tokenizer(
-            f"{opening}{REQUEST.format(title=title, text=text)}{task}{CUE}", add_special_tokens=special
-        )["input_ids"]
-        return found
+        return _asked(LocalChat(self.engine, self.template), spans)
 
 
 @dataclass(frozen=True)
@@ -153,18 +135,12 @@ class EndpointWriter(Writer):
     endpoint: Endpoint
 
     def write(self, spans: Sequence[tuple[str, str]]) -> list[str | None]:
-        replies: list[str | None] = []
-        problem: EndpointError | None = None
-        for title, text in spans:
-            content = f"{REQUEST.format(title=title, text=text)} Reply with the question alone."
-            try:
-                replies.append(self.endpoint.complete([{"role": "user", "content": content}], QUESTION_TOKENS))
-            except EndpointError as error:
-                replies.append(None)
-                problem = error
-        if problem and not any(replies):
-            raise problem
-        return replies
+        return _asked(EndpointChat(self.endpoint), spans)
+
+
+def _asked(chat: Chat, spans: Sequence[tuple[str, str]]) -> list[str | None]:
+    requests = [REQUEST.format(title=title, text=text) for title, text in spans]
+    return chat.replies(requests, QUESTION_TOKENS, CUE, ALONE)
 
 
 def first_question(reply: str) -> str:

@@ -31,6 +31,7 @@ def check(config: Config) -> None:
     _check_engines(config)
     for label, database in config.databases.items():
         check_database(database, f"databases.{label}")
+    _check_evaluation_labels(config)
     for label, pipeline in config.pipelines.items():
         _check_pipeline(config, pipeline, f"pipelines.{label}")
     _check_staleness(config)
@@ -85,6 +86,9 @@ def check_database(database: DatabaseSettings, where: str) -> None:
     check_source(database.encoder, f"{where}.encoder", "encoder")
     for source in database.sources:
         corpus.check_source(source, f"{where}.corpus")
+    for label, chosen in database.evaluation_sets.items():
+        for source in chosen.sources:
+            corpus.check_source(source, f"{where}.evaluation_sets.{label}.corpus")
 
 
 def _check_model(config: Config, model: Model, where: str) -> None:
@@ -153,13 +157,14 @@ def _check_pipeline(config: Config, pipeline: PipelineSettings, where: str) -> N
         if value != "full":
             raise UserError(f"{where}.model: {model} has {key} {value!r}; pipelines require 'full'")
     try:
-        check_dtype(pipeline, config.models[model].dtype)
+        check_dtype(pipeline, config.models[model].dtype, config.models[model].device)
     except SettingError as error:
         raise UserError(f"{where}.{error}") from None
     if not config.databases:
         raise UserError(f"{where}: needs a chunk database; name one under databases")
     if pipeline.database is not None:
         _known("database", pipeline.database, config.databases, f"{where}.database")
+    _check_evaluation(config, pipeline.evaluation, config.pipeline_database(pipeline), where)
     if pipeline.asks:
         indexes = config.databases[config.pipeline_database(pipeline)].indexes
         _known("index", pipeline.index, indexes, f"{where}.index")
@@ -170,7 +175,26 @@ def _check_staleness(config: Config) -> None:
         where = f"staleness.{name}"
         _known("database", compared.database, config.databases, f"{where}.database")
         _known("index", compared.index, config.databases[compared.database].indexes, f"{where}.index")
+        _check_evaluation(config, compared.evaluation, compared.database, where)
         check_source(compared.encoder, f"{where}.encoder", "encoder")
+
+
+def _check_evaluation_labels(config: Config) -> None:
+    """Raise UserError where two texts would have one label in tables: sets', or a set's and a database's."""
+    owners = dict.fromkeys(config.databases, "a database")
+    for label, database in config.databases.items():
+        for name in database.evaluation_sets:
+            where = f"databases.{label}.evaluation_sets.{name}"
+            if name in owners:
+                raise UserError(f"{where}: {owners[name]} has this label already, which names a text in tables")
+            owners[name] = f"a set of databases.{label}"
+
+
+def _check_evaluation(config: Config, chosen: str | None, database: str, where: str) -> None:
+    """Raise UserError unless a text is an evaluation set of the database, or what is held out of it."""
+    if chosen is not None:
+        known = [database, *config.databases[database].evaluation_sets]
+        _known("evaluation set", chosen, known, f"{where}.evaluation")
 
 
 def _check_latency(config: Config) -> None:

@@ -32,7 +32,7 @@ from ragauge.experiment.defaults import NAMED_BY_KEY, completed
 from ragauge.experiment.reading import checked, read
 from ragauge.generation.settings import PipelineSettings
 from ragauge.prompts.templates import Template
-from ragauge.retrieval.settings import DatabaseSettings, StalenessSettings
+from ragauge.retrieval.settings import DatabaseSettings, EvaluationSet, StalenessSettings
 from ragauge.training.settings import ENDPOINT, Training
 
 # A label becomes the name of a file or folder.
@@ -357,6 +357,10 @@ class Config(_Section):
         """The label of a pipeline's database."""
         return pipeline.database or next(iter(self.databases))
 
+    def evaluation_texts(self) -> list[str]:
+        """The labels of the texts that pipelines predict: what databases hold out, and their evaluation sets."""
+        return [*self.databases, *(name for database in self.databases.values() for name in database.evaluation_sets)]
+
     def judged(self) -> Iterator[Answers]:
         """The answer jobs whose evidence is judged."""
         yield from (job for job in self.answers() if self.judge and job.variant in self.judge.methods)
@@ -503,6 +507,7 @@ def schema() -> str:
     for section, key in NAMED_BY_KEY.items():
         [entry] = document["properties"][section]["patternProperties"].values()
         document["$defs"][entry["$ref"].rpartition("/")[2]]["required"].remove(key)
+    document["$defs"][EvaluationSet.__name__]["required"].remove("corpus")
     return json.dumps(document, indent=2, sort_keys=True) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""Sequences of held-out text, and the database's chunks by number: what generation and its control are measured on."""
+"""Sequences of evaluation text, and the database's chunks by number: what generation and its control read."""
 
 from __future__ import annotations
 
@@ -13,30 +13,34 @@ from ragauge.retrieval.database import Database, encode
 
 @dataclass(frozen=True)
 class Text:
-    """A stretch of held-out text."""
+    """A stretch of evaluation text."""
 
     key: str
     document: int  # whose rest is in the database; -1 if nothing of it is
     ids: tuple[int, ...]
 
 
-def texts(database: Database, tokens: int, limit: int | None = None) -> list[Text]:
-    """Stretches of exactly `tokens` tokens of the database's held-out text.
+def texts(database: Database, tokens: int, limit: int | None = None, evaluation: str | None = None) -> list[Text]:
+    """Stretches of exactly `tokens` tokens of the database's held-out text, or of one of its evaluation sets.
 
     The first of every document comes before the second of any, so that a limit covers as many documents as possible.
 
+    Args:
+        evaluation: label of the set.
+
     Raises:
-        UserError: no held-out text is that long.
+        UserError: no text is that long; there is no such set.
     """
-    ranked = sorted(_stretches(database, tokens), key=lambda found: found[0])
+    ranked = sorted(_stretches(database, tokens, evaluation), key=lambda found: found[0])
     if not ranked:
-        longest = f"{database.folder}: none of its held-out texts has {tokens} tokens"
+        whose = f"texts of {evaluation}" if evaluation else "its held-out texts"
+        longest = f"{database.folder}: none of {whose} has {tokens} tokens"
         raise UserError(f"{longest}; use fewer tokens, or hold out a larger share")
     return [text for _, text in ranked[:limit]]
 
 
-def _stretches(database: Database, tokens: int) -> Iterator[tuple[tuple[int, int], Text]]:
-    for number, held_out in enumerate(database.evaluation()):
+def _stretches(database: Database, tokens: int, evaluation: str | None) -> Iterator[tuple[tuple[int, int], Text]]:
+    for number, held_out in enumerate(database.evaluation(evaluation)):
         [ids] = encode(database.tokenizer, [held_out.text])
         for part in range(len(ids) // tokens):
             stretch = tuple(ids[part * tokens : (part + 1) * tokens])

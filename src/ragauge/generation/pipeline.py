@@ -35,6 +35,7 @@ UNRECORDED = {
     "model",
     "database",
     "index",
+    "evaluation",
     "limit",
     "retrieval_cores",
     "cores",
@@ -56,11 +57,12 @@ class PipelineJob:
     model_sha256: str | None = None
     adapters_sha256: str | None = None  # of what was trained to read neighbours
     database_sha256: str | None = None
+    evaluation_sha256: str | None = None  # of the evaluation set; None: the database's held-out text
     index: str | None = None  # hashes of the index that is asked, or of its parts
     code: str | None = None  # digest of the modules that generate
 
     def __post_init__(self) -> None:
-        check_dtype(self.settings, self.dtype)
+        check_dtype(self.settings, self.dtype, self.device)
 
     @cached_property
     def schedule(self) -> Schedule:

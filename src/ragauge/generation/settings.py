@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from ragauge import registry
-from ragauge.cost.hardware import AUTO
+from ragauge.cost.hardware import AUTO, ONNX_DTYPES
 from ragauge.errors import SettingError, UserError
 from ragauge.generation import readers
 from ragauge.generation.readers import NeighbourReader, check_options
@@ -42,6 +42,13 @@ class PipelineSettings(BaseModel):
     model: str | None = Field(None, description="label of the decoder; default: the first of the configuration")
     database: str | None = Field(None, description="label of the database; default: the first of the configuration")
     index: str = Field("ivf", description="label of the database's index that is searched")
+    evaluation: str | None = Field(
+        None,
+        description=(
+            "label of the evaluation set that is read, one of the database's; default, and under the database's own "
+            "label: the database's held-out text"
+        ),
+    )
     interval: int = Field(64, ge=1, le=64, description="tokens between retrievals; must divide 64")
     neighbours: int = Field(2, ge=1, description="neighbours per retrieval")
     nprobe: Annotated[int | Literal["hide"] | None, BeforeValidator(_count_or_hide)] = Field(
@@ -138,7 +145,8 @@ class PipelineSettings(BaseModel):
         return self.nprobe == "hide"
 
 
-def check_dtype(settings: PipelineSettings, dtype: str) -> None:
-    """Raise SettingError if a pipeline's engine does not run a decoder in this data type."""
-    if settings.engine == "onnx" and dtype not in ("float32", AUTO):
-        raise SettingError("engine", f"'onnx' requires a decoder in float32, not {dtype}")
+def check_dtype(settings: PipelineSettings, dtype: str, device: str) -> None:
+    """Raise SettingError if a pipeline's engine does not run a decoder in this data type on this device."""
+    if settings.engine == "onnx" and dtype not in (AUTO, *ONNX_DTYPES[device]):
+        known = " or ".join(ONNX_DTYPES[device])
+        raise SettingError("engine", f"'onnx' requires a decoder in {known} on device {device!r}, not {dtype}")

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     import torch
 
 OPSET = 20
+CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
+OPTIONS: dict[str, dict[str, str]] = {CPU: {}, CUDA: {"use_tf32": "0"}}  # float32 is float32, as in torch
 
 
 def write_graph(
@@ -84,12 +86,25 @@ def open_session(path: Path, threads: int | None = None, cuda: bool = False) -> 
     options.log_severity_level = 3
     if threads is not None:
         options.intra_op_num_threads = threads
-    wanted = "CUDAExecutionProvider" if cuda else "CPUExecutionProvider"
-    if wanted not in onnxruntime.get_available_providers():
-        raise UserError(f"ONNX Runtime here has no {wanted}; known: {', '.join(onnxruntime.get_available_providers())}")
+    wanted = _provider(onnxruntime.get_available_providers(), cuda)
     if not path.is_file():
         raise UserError(f"{path}: no such file")
     try:
-        return onnxruntime.InferenceSession(str(path), options, providers=[wanted])
+        session = onnxruntime.InferenceSession(str(path), options, providers=[(wanted, OPTIONS[wanted])])
     except Exception as error:  # the library raises a dozen kinds that share no class of their own
         raise UserError(f"{path}: ONNX Runtime cannot read it: {' '.join(str(error).split())[:200]}") from None
+    if session.get_providers()[0] != wanted:  # it goes on without a provider that it cannot load
+        raise UserError(
+            f"device 'cuda': ONNX Runtime cannot load its {wanted}; are CUDA and cuDNN of its version here?"
+        )
+    return session
+
+
+def _provider(known: Sequence[str], cuda: bool) -> str:
+    """What runs the graph on the device. Raises UserError if this build of ONNX Runtime does not have it."""
+    if not cuda:
+        return CPU
+    if CUDA not in known:
+        missing = f"the installed ONNX Runtime has no {CUDA} (it has {', '.join(known)})"
+        raise UserError(f"device 'cuda': {missing}; install the extra: pip install 'ragauge[gpu]'")
+    return CUDA

@@ -43,7 +43,7 @@ def of_comparisons(runs: Runs, table: Table) -> str:
         return "Nothing measured here: published numbers alone."
     texts = listed(
         f"{len(report.queries)} queries in {counted(report.texts, 'text')} of {report.tokens} tokens"
-        f" held out of {comparison.database}"
+        f" {_source(comparison.text, comparison.database)}"
         for comparison, report in made
     )
     return sentence(
@@ -61,7 +61,13 @@ def _model(pipeline: Pipeline) -> str:
 
 def _read(pipeline: Pipeline) -> str:
     count, length = len(pipeline.all_records), pipeline.settings.tokens
-    return f"perplexity: {counted(count, 'sequence')} of {length} tokens held out of {pipeline.specification.database}"
+    source = _source(pipeline.text, pipeline.specification.database)
+    return f"perplexity: {counted(count, 'sequence')} of {length} tokens {source}"
+
+
+def _source(text: str, database: str) -> str:
+    """Where texts are from: an evaluation set beside a database, or what is held out of it."""
+    return f"held out of {database}" if text == database else f"of {text}, database {database}"
 
 
 def _generated(pipeline: Pipeline) -> str:

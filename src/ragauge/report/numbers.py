@@ -10,13 +10,14 @@ from typing import Any
 from ragauge.rendering.style import method_style
 from ragauge.results import timing
 from ragauge.results.costs import cost, costs, offline_cycles, online_cycles, weight_bytes
-from ragauge.results.measures import FLOOR, REFERENCES, quality, scored
+from ragauge.results.measures import FLOOR, REFERENCES, difference, quality, scored
 from ragauge.results.reuse import servable
 from ragauge.results.runs import Runs, Variant
 from ragauge.results.stats import hypervolume, hypervolume_interval, resampled_means
 
 RESAMPLES = 1000  # of the questions, embedded in the page: it recomputes standings for any reuse of documents
 FEWEST = 10  # questions below which nothing is recommended
+WITHOUT_DOCUMENTS = "closed_book"  # the method that a recommended one must be better than
 SHARED = 0.8  # part of the longest variant's questions that a variant must have answered to be paired with it
 METRICS = {"best_subspan_em": "best EM subspan", "f1": "F1", "em": "exact match", "kept_gold_recall": "gold kept"}
 # what is waited for -> (name, unit); in the order of preference
@@ -53,25 +54,43 @@ def _group(runs: Runs, dataset: str, model: str) -> Numbers:
         "untimed": untimed,
         "protocol": timing.described(timed) if timed else None,
         "paired": shared,
-        "withheld": _withheld(runs, variants, shared),
+        "withheld": _withheld(runs, variants, model, shared),
         "stack": next((v.stack for v in variants if v.stack), None),
         "families": {kind: _families(runs, variants, rows, kind) for kind in kinds},
         "variants": rows,
     }
 
 
-def _withheld(runs: Runs, variants: Sequence[Variant], shared: int) -> str | None:
+def _withheld(runs: Runs, variants: Sequence[Variant], model: str, shared: int) -> str | None:
     """Why no variant is recommended, whatever the limits are; None where one may be.
 
     A reader that the gold documents alone do not help is at the floor; so is one that no variant helps, without them.
+    Where answers without documents were asked for, some variant must be better than they are, beyond chance.
     """
     if shared < FEWEST:
         return f"the variants share {shared} questions, and fewer than {FEWEST} tell nothing"
     known = [v for v in variants if v.method in REFERENCES] or list(variants)
     best = max((m for v in known if (m := quality(runs, v).value) is not None), default=0.0)
     if best < FLOOR:
-        return f"the reader is at the floor: it is right on less than {FLOOR:.0%} of the questions, {_of_what(known)}"
-    return None
+        right = f"it is right on {best:.1%} of the questions, less than {FLOOR:.0%}, {_of_what(known)}"
+        return f"the reader {model} is at the floor: {right}"
+    return _not_told_apart(runs, variants)
+
+
+def _not_told_apart(runs: Runs, variants: Sequence[Variant]) -> str | None:
+    """Why the questions are too few: the interval of every variant's lead over answers without documents holds 0."""
+    without = next((v for v in variants if v.method == WITHOUT_DOCUMENTS), None)
+    others = [v for v in variants if v.method not in (WITHOUT_DOCUMENTS, *REFERENCES)]
+    leads = {v.name: difference(runs, v, without) for v in others} if without else {}
+    known = {name: lead for name, lead in leads.items() if lead.value is not None and lead.low is not None}
+    if without is None or not known or any((lead.low or 0.0) > 0 for lead in known.values()):
+        return None
+    name, lead = max(known.items(), key=lambda one: one[1].value or 0.0)
+    interval = f"95% interval [{lead.low:.2f}, {lead.high:.2f}]"
+    return (
+        f"{lead.n} questions are too few: no variant is told apart from answers without documents ({without.name}). "
+        f"The best, {name}, is {lead.value:+.2f} from it, {interval}"
+    )
 
 
 def _of_what(known: Sequence[Variant]) -> str:

@@ -162,7 +162,7 @@ def _measured_apart(runs: Runs, item: str, line: Row) -> bool:
     timed = {dataset for dataset, _ in config.timed()}
     return bool(
         (reads.judgements and config.judge)
-        or ((reads.pipelines or reads.staleness) and dataset in config.databases)
+        or ((reads.pipelines or reads.staleness) and dataset in config.evaluation_texts())
         or (reads.latency and dataset in timed)
         or (not reads.latency and not reads.judgements and dataset in config.datasets)
     )

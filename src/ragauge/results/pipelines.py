@@ -93,6 +93,11 @@ class Pipeline:
     missing: str | None = None  # why there are no records
 
     @property
+    def text(self) -> str:
+        """Label of the text that is read: an evaluation set, or the database that it is held out of."""
+        return self.settings.evaluation or self.specification.database
+
+    @property
     def index(self) -> IndexName | None:
         """The index that is asked."""
         facts = self.specification.index

@@ -74,7 +74,7 @@ def _answers(variant: Variant, machines: list[dict[str, Any]]) -> dict[str, Any]
 def _pipeline(pipeline: Pipeline, machines: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "pipeline": pipeline.name,
-        "dataset": pipeline.specification.database,
+        "dataset": pipeline.text,
         "model": pipeline.specification.model,
         "sequences": len(pipeline.all_records),
         **_when_and_where(pipeline.meta, machines),

@@ -28,6 +28,7 @@ class Report(BaseModel):
     encoder: str  # compares the chunks
     database: str | None = None  # label; None in reports of before it was stated
     index: str
+    evaluation: str | None = None  # label of the set that was read; None: the database's held-out text
     nprobe: int
     filled: int | None = None
     texts: int
@@ -51,6 +52,7 @@ class Comparison:
     name: str
     encoder: str
     database: str  # label
+    text: str  # label of what is read: an evaluation set, or the database that it is held out of
     index: IndexName
     report: Report | None
 
@@ -69,13 +71,15 @@ def _made(runs: Runs) -> Iterator[Comparison]:
     for path in sorted((runs.folder / "staleness").glob("*.json")):
         report, name = _read(path), path.stem
         database = report.database or (entries[name].database if name in entries else name)
-        yield Comparison(name, report.encoder, database, IndexName(report.index, report.filled), report)
+        text = report.evaluation or database
+        yield Comparison(name, report.encoder, database, text, IndexName(report.index, report.filled), report)
 
 
 def _asked(runs: Runs) -> Iterator[Comparison]:
     for name, entry in (runs.config.staleness if runs.config else {}).items():
         if not (runs.folder / "staleness" / f"{name}.json").exists():
-            yield Comparison(name, entry.encoder, entry.database, IndexName(entry.index), None)
+            text = entry.evaluation or entry.database
+            yield Comparison(name, entry.encoder, entry.database, text, IndexName(entry.index), None)
 
 
 def _read(path: Path) -> Report:

@@ -27,7 +27,7 @@ class System:
     """What pipelines that differ in their task alone have in common, and these pipelines."""
 
     model: str
-    dataset: str  # label of the database, whose held-out text is read
+    dataset: str  # label of the text that is read: an evaluation set, or the database that it is held out of
     kind: str  # of schedule
     interval: int
     nprobe: Nprobe
@@ -103,7 +103,7 @@ def systems(runs: Runs) -> list[System]:
     grouped: dict[tuple[str, str, str, int, Nprobe, IndexName | None, Options], list[Pipeline]] = {}
     for p in pipelines(runs):
         told, made = p.specification, p.settings
-        key = (told.model, told.database, made.schedule, made.interval, p.nprobe, p.index, p.options)
+        key = (told.model, p.text, made.schedule, made.interval, p.nprobe, p.index, p.options)
         grouped.setdefault(key, []).append(p)
     found = [System(*key, tuple(members)) for key, members in grouped.items()]
     return sorted((replace(s, proxy=_proxy(s, found)) for s in found), key=_order)

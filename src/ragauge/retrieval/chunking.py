@@ -1,14 +1,14 @@
 """Building a chunk database: documents are cut shard by shard, near-duplicates are marked, and all shards gathered.
 
-A shard is made by one job, whatever the others do; then `mark`, again one job per shard, looks its documents up among
-the evaluation text of all shards, and `gather` names the shards and the near-duplicates, which an index leaves out, in
-order. `database` describes the folders.
+A shard is made by one job, whatever the others do, and so is each evaluation set, text of another corpus; then `mark`,
+again one job per shard, looks its documents up among the evaluation text of all shards and sets, and `gather` names the
+shards and the near-duplicates, which an index leaves out, in order. `database` describes the folders.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,10 +22,13 @@ from ragauge.io.progress import bar
 from ragauge.retrieval.corpus import Corpus, as_json_line
 from ragauge.retrieval.database import (
     DATABASE,
+    EVALUATION,
     MARKED,
     SHARD,
+    EvaluationSet,
     Shard,
     encode,
+    evaluation_folder,
     load_tokenizer,
     marked_folder,
     shard_folder,
@@ -42,13 +45,14 @@ BATCH_CHARACTERS = 1 << 22  # or fewer, where they are long
 class Split:
     """Which part of each document is evaluation text, and which goes into the database."""
 
-    kind: Literal["tail", "documents", "none"] = "tail"  # the last share of each document, a share of them, nothing
+    # the last share of each document, a share of the documents, nothing, everything
+    kind: Literal["tail", "documents", "none", "all"] = "tail"
     share: float = 0.2
 
     def __call__(self, document: CorpusDocument) -> tuple[str, str]:
         """The text for the database and the text for evaluation; either may be empty."""
-        if self.kind == "documents":
-            whole = _fraction(document.text) < self.share
+        if self.kind in ("documents", "all"):
+            whole = self.kind == "all" or _fraction(document.text) < self.share
             return ("", document.text) if whole else (document.text, "")
         if self.kind == "none":
             return document.text, ""
@@ -98,37 +102,77 @@ def build_shard(database: Path, recipe: DatabaseRecipe, number: int) -> bool:
     return folders.build(shard_folder(database, number), SHARD, made_from, make)
 
 
-def mark(database: Path, shards: int, number: int) -> bool:
-    """Compare the documents of one shard with the evaluation text of all; returns whether there was anything to do.
+def build_evaluation_set(database: Path, label: str, corpus: Corpus, split: Split) -> bool:
+    """Cut the text of an evaluation set, unless it exists; returns whether it was made.
 
-    Memory: the signatures of the evaluation text and one shard's.
+    Memory: one document.
 
     Raises:
-        UserError: a shard is missing, truncated, or of another corpus, tokenizer or chunk size than the first.
+        UserError: the corpus cannot be read (file and line are named), or gives no text.
     """
-    parts = _shards(database, shards)
 
     def make(folder: Path) -> dict[str, Any]:
-        evaluation = EvaluationText(part.evaluation_signatures for part in parts)
-        found = np.flatnonzero(evaluation.near_duplicates(parts[number].document_signatures))
+        written = 0
+        with open(folder / "evaluation.jsonl", "wb") as lines, open(folder / "evaluation_signatures.bin", "wb") as rows:
+            for document in bar(f"cutting {label}", "document", iterable=corpus.documents(Share())):
+                if text := split(document)[1]:
+                    lines.write(_evaluation_line(-1, document, text))
+                    rows.write(signatures([text]).tobytes())
+                    written += 1
+        if not written:
+            raise UserError(f"corpus {', '.join(corpus.sources)}: gives the evaluation set {label!r} no text")
+        return {"counts": {"evaluation": written}}
+
+    made_from = {"corpus": corpus.identity(Share()), "split": asdict(split)}
+    return folders.build(evaluation_folder(database, label), EVALUATION, made_from, make)
+
+
+def mark(database: Path, shards: int, number: int, sets: Sequence[str] = ()) -> bool:
+    """Compare the documents of one shard with the evaluation text of all; returns whether there was anything to do.
+
+    Memory: the signatures of the held-out text, or of one evaluation set, and one shard's.
+
+    Args:
+        sets: labels of the evaluation sets whose near-duplicates are marked as well.
+
+    Raises:
+        UserError: a shard is missing, truncated, or of another corpus, tokenizer or chunk size than the first; an
+            evaluation set was not cut.
+    """
+    parts, others = _shards(database, shards), _evaluation_sets(database, sets)
+
+    def make(folder: Path) -> dict[str, Any]:
+        shard = parts[number]
+        like = {"": _like(shard, (part.evaluation_signatures for part in parts))}
+        like |= {label: _like(shard, [one.signatures]) for label, one in others.items()}
+        found = np.flatnonzero(np.any(list(like.values()), axis=0))
         found.astype(np.int64).tofile(folder / "documents.bin")
-        chunks = np.bincount(parts[number].chunk_documents, minlength=parts[number].documents)[found].sum()
-        return {"counts": {"near_duplicate_documents": len(found), "near_duplicate_chunks": int(chunks)}}
+        chunks = np.bincount(shard.chunk_documents, minlength=shard.documents)[found].sum()
+        counts = {"near_duplicate_documents": len(found), "near_duplicate_chunks": int(chunks)}
+        return {"counts": counts | {f"near_duplicate_documents_of_{label}": int(like[label].sum()) for label in others}}
 
-    return folders.build(marked_folder(database, number), MARKED, _marked_from(parts, number), make)
+    return folders.build(marked_folder(database, number), MARKED, _marked_from(parts, others, number), make)
 
 
-def gather(database: Path, shards: int) -> bool:
+def _like(shard: Shard, evaluation: Iterable[np.ndarray]) -> np.ndarray:
+    """Which documents of a shard are near-duplicates of evaluation text, given as its signatures: (document,) bool."""
+    return EvaluationText(evaluation).near_duplicates(shard.document_signatures)
+
+
+def gather(database: Path, shards: int, sets: Sequence[str] = ()) -> bool:
     """List the shards and their near-duplicates of evaluation text in order; returns whether there was anything to do.
 
     Memory: the numbers of the near-duplicates.
 
+    Args:
+        sets: labels of the evaluation sets that they were marked against.
+
     Raises:
         UserError: a shard is missing, truncated, or of another corpus, tokenizer or chunk size than the first, or its
-            near-duplicates were marked against other shards.
+            near-duplicates were marked against other shards or evaluation sets.
     """
-    parts = _shards(database, shards)
-    marked = [_marked(database, parts, number) for number in range(shards)]
+    parts, others = _shards(database, shards), _evaluation_sets(database, sets)
+    marked = [_marked(database, parts, others, number) for number in range(shards)]
 
     def make(folder: Path) -> dict[str, Any]:
         starts = np.cumsum([0, *(part.documents for part in parts)])
@@ -144,7 +188,7 @@ def gather(database: Path, shards: int) -> bool:
             "corpus": folders.text_sha256([part.manifest["made_from"]["corpus"] for part in parts]),
         }
 
-    return folders.build(database / "database", DATABASE, {"shards": [part.sha256 for part in parts]}, make)
+    return folders.build(database / "database", DATABASE, _gathered_from(parts, others), make)
 
 
 def _shards(database: Path, count: int) -> list[Shard]:
@@ -155,16 +199,27 @@ def _shards(database: Path, count: int) -> list[Shard]:
     return parts
 
 
-def _marked_from(parts: Sequence[Shard], number: int) -> dict[str, Any]:
-    """What a shard's near-duplicates depend on: its documents, and the evaluation text of all shards."""
-    return {"shard": parts[number].sha256, "shards": [part.sha256 for part in parts]}
+def _evaluation_sets(database: Path, labels: Sequence[str]) -> dict[str, EvaluationSet]:
+    """Evaluation sets by their labels."""
+    return {label: EvaluationSet.open(database, label) for label in sorted(labels)}
 
 
-def _marked(database: Path, parts: Sequence[Shard], number: int) -> dict[str, Any]:
+def _gathered_from(parts: Sequence[Shard], sets: Mapping[str, EvaluationSet]) -> dict[str, Any]:
+    """What a database is made from; without evaluation sets, as it ever was."""
+    shards = {"shards": [part.sha256 for part in parts]}
+    return {**shards, "evaluation_sets": {label: one.sha256 for label, one in sets.items()}} if sets else shards
+
+
+def _marked_from(parts: Sequence[Shard], sets: Mapping[str, EvaluationSet], number: int) -> dict[str, Any]:
+    """What a shard's near-duplicates depend on: its documents, and the evaluation text of all shards and sets."""
+    return {"shard": parts[number].sha256, **_gathered_from(parts, sets)}
+
+
+def _marked(database: Path, parts: Sequence[Shard], sets: Mapping[str, EvaluationSet], number: int) -> dict[str, Any]:
     """The manifest of a shard's near-duplicates, once it is checked what they were marked against."""
     folder = marked_folder(database, number)
     manifest = folders.read(folder, MARKED)
-    if manifest["made_from"] != _marked_from(parts, number):
+    if manifest["made_from"] != _marked_from(parts, sets, number):
         raise UserError(f"{folder}: near-duplicates of evaluation text that has changed since; mark them again")
     return manifest
 
@@ -226,8 +281,7 @@ class _ShardWriter:
             self._write("document_signatures.bin", signatures([text]))
             self.documents += 1
         if held_out:
-            line = as_json_line(document=number, place=document.place, title=document.title, text=held_out)
-            self._write("evaluation.jsonl", line.encode())
+            self._write("evaluation.jsonl", _evaluation_line(number, document, held_out))
             self._write("evaluation_signatures.bin", signatures([held_out]))
             self.evaluation += 1
 
@@ -251,6 +305,11 @@ class _ShardWriter:
 
     def _write(self, name: str, data: np.ndarray | bytes) -> None:
         self._files[name].write(data if isinstance(data, bytes) else data.tobytes())
+
+
+def _evaluation_line(number: int, document: CorpusDocument, text: str) -> bytes:
+    """A line of evaluation text, with the number of its document in the shard; -1 if the shard does not hold it."""
+    return as_json_line(document=number, place=document.place, title=document.title, text=text).encode()
 
 
 def _totals(manifests: Sequence[Mapping[str, Any]]) -> dict[str, int]:

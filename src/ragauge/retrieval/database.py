@@ -7,6 +7,7 @@
                                 evaluation.jsonl text that is held out, and the document that it was cut from
                                 *_signatures.bin MinHash signatures of documents and evaluation text
                                 manifest.json    counts, hashes, and what it was made from
+    <database>/evaluation/LABEL/       evaluation.jsonl and its signatures: text of another corpus
     <database>/near_duplicates/00000/  documents.bin (n,) int64: the shard's documents that are like evaluation text
     <database>/database/        near_duplicates.bin, numbered in the database, and the manifest that names the shards
 
@@ -25,12 +26,12 @@ from typing import Any
 
 import numpy as np
 
-from ragauge.errors import UserError
+from ragauge.errors import UserError, unknown
 from ragauge.io import folders
 from ragauge.io.jsonl import json_object, read_lines
 from ragauge.retrieval.near_duplicates import PERMUTATIONS
 
-SHARD, DATABASE = "shard of a chunk database", "chunk database"
+SHARD, DATABASE, EVALUATION = "shard of a chunk database", "chunk database", "evaluation set"
 MARKED = "list of a shard's near-duplicates"
 
 
@@ -47,6 +48,11 @@ class Evaluation:
 def shard_folder(database: Path, number: int) -> Path:
     """The folder of a shard."""
     return database / "shards" / f"{number:05d}"
+
+
+def evaluation_folder(database: Path, label: str) -> Path:
+    """The folder of an evaluation set, text of another corpus."""
+    return database / "evaluation" / label
 
 
 def marked_folder(database: Path, number: int) -> Path:
@@ -127,20 +133,58 @@ class Shard:
 
     def evaluation(self) -> Iterator[Evaluation]:
         """The evaluation text, its documents counted within the shard."""
-        for number, line in read_lines(self.folder / "evaluation.jsonl"):
-            place = f"{self.folder / 'evaluation.jsonl'}:{number}"
-            try:
-                yield Evaluation(**json_object(line, place))
-            except TypeError as error:
-                raise UserError(f"{place}: no evaluation text ({error}); rebuild the shard") from error
+        return _evaluation(self.folder)
 
     def _map(self, name: str, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
-        if 0 in shape:  # which cannot be mapped
-            return np.empty(shape, dtype=dtype)
+        return _mapped(self.folder / name, dtype, shape)
+
+
+@dataclass(frozen=True)
+class EvaluationSet:
+    """Text of another corpus that is predicted with the database, which holds no document of it."""
+
+    folder: Path
+    manifest: Mapping[str, Any]
+
+    @classmethod
+    def open(cls, database: Path, label: str, verify: bool = False) -> EvaluationSet:
+        """Raises UserError if it was not cut, or a file is missing, truncated or (with `verify`) changed."""
+        folder = evaluation_folder(database, label)
+        return cls(folder, folders.read(folder, EVALUATION, verify))
+
+    @cached_property
+    def sha256(self) -> str:
+        """Its identity."""
+        return folders.sha256(self.folder)
+
+    @property
+    def signatures(self) -> np.ndarray:
+        """(text, permutation)."""
+        shape = (int(self.manifest["counts"]["evaluation"]), PERMUTATIONS)
+        return _mapped(self.folder / "evaluation_signatures.bin", "uint32", shape)
+
+    def texts(self) -> Iterator[Evaluation]:
+        """Its texts, in the order of the corpus."""
+        return _evaluation(self.folder)
+
+
+def _evaluation(folder: Path) -> Iterator[Evaluation]:
+    """The lines of a folder's `evaluation.jsonl`."""
+    path = folder / "evaluation.jsonl"
+    for number, line in read_lines(path):
         try:
-            return np.memmap(self.folder / name, dtype=dtype, mode="r", shape=shape)
-        except ValueError as error:
-            raise UserError(f"{self.folder / name}: differs from its manifest ({error}); rebuild it") from error
+            yield Evaluation(**json_object(line, f"{path}:{number}"))
+        except TypeError as error:
+            raise UserError(f"{path}:{number}: no evaluation text ({error}); rebuild it") from error
+
+
+def _mapped(path: Path, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
+    if 0 in shape:  # which cannot be mapped
+        return np.empty(shape, dtype=dtype)
+    try:
+        return np.memmap(path, dtype=dtype, mode="r", shape=shape)
+    except ValueError as error:
+        raise UserError(f"{path}: differs from its manifest ({error}); rebuild it") from error
 
 
 class Database:
@@ -233,8 +277,25 @@ class Database:
         shard = int(np.searchsorted(self.document_starts, document, side="right")) - 1
         return self.shards[shard].describe(document - int(self.document_starts[shard]))
 
-    def evaluation(self) -> Iterator[Evaluation]:
-        """The evaluation text, in the order of the shards."""
+    def evaluation_set(self, label: str) -> EvaluationSet:
+        """Text of another corpus, of whose near-duplicates the database knows.
+
+        Raises:
+            UserError: there is none of that label, or it has changed since the database was gathered.
+        """
+        known = self.manifest["made_from"].get("evaluation_sets", {})
+        if label not in known:
+            raise unknown("evaluation set", label, known, str(self.folder))
+        found = EvaluationSet.open(self.folder, label)
+        if found.sha256 != known[label]:
+            raise UserError(f"{found.folder}: has changed since the database was gathered; gather it again")
+        return found
+
+    def evaluation(self, label: str | None = None) -> Iterator[Evaluation]:
+        """The database's held-out text, in the order of the shards, or that of one of its evaluation sets."""
+        if label is not None:
+            yield from self.evaluation_set(label).texts()
+            return
         for start, shard in zip(self.document_starts, self.shards, strict=False):
             for text in shard.evaluation():
                 number = text.document + int(start) if text.document >= 0 else -1

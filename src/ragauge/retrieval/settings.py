@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
 
 from ragauge.errors import SettingError
 from ragauge.retrieval.indexes import AnyIndexRecipe
@@ -14,6 +14,28 @@ Label = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class EvaluationSet(_Section):
+    """Text of another corpus that is predicted with a database. The key is its label in file names and tables."""
+
+    corpus: str | list[str] = Field(description="as the corpus of a database; default: the key")
+    text_field: str = Field("text", description="field of a JSON record that holds the text")
+    limit: int | None = Field(None, ge=1, description="number of documents, from the first; default: all")
+    part: Literal["tail", "documents", "all"] = Field(
+        "tail", description="what is predicted: the last part of each document (tail), some of the documents, or all"
+    )
+    share: float = Field(0.2, gt=0, lt=1, description="share that is predicted, unless all is")
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The corpus as a list."""
+        return as_sources(self.corpus)
+
+
+def as_sources(corpus: str | list[str]) -> tuple[str, ...]:
+    """One source or several as a list."""
+    return (corpus,) if isinstance(corpus, str) else tuple(corpus)
 
 
 class DatabaseSettings(_Section):
@@ -36,6 +58,13 @@ class DatabaseSettings(_Section):
         description="held-out text: the last part of each document (tail), some of the documents, or none",
     )
     evaluation_share: float = Field(0.2, gt=0, lt=1, description="share that is held out")
+    evaluation_sets: dict[Label, EvaluationSet] = Field(
+        {},
+        description=(
+            "texts of other corpora that pipelines predict with it, by label; near-duplicates of them are marked as "
+            "those of the held-out text are"
+        ),
+    )
     encoder: str = Field("minilm", description="text encoder of the vectors: a name in the catalog, or a source")
     engine: Literal["onnx", "torch"] = Field("onnx", description="what runs the encoder")
     dtype: Literal["float32", "bfloat16"] = Field(
@@ -48,6 +77,15 @@ class DatabaseSettings(_Section):
     indexes: dict[Label, AnyIndexRecipe] = Field(
         {"ivf": {}}, validate_default=True, description="indexes over it, by label"
     )
+
+    @field_validator("evaluation_sets", mode="before")
+    @classmethod
+    def _named_by_key(cls, sets: Any) -> Any:
+        """A set without a corpus is of the one that its key names."""
+        if not isinstance(sets, dict):
+            return sets
+        filled = {label: {} if one is None else one for label, one in sets.items()}
+        return {label: {"corpus": label, **one} if isinstance(one, dict) else one for label, one in filled.items()}
 
     @model_validator(mode="after")
     def _fits_together(self) -> DatabaseSettings:
@@ -63,7 +101,7 @@ class DatabaseSettings(_Section):
     @property
     def sources(self) -> tuple[str, ...]:
         """The corpus as a list."""
-        return (self.corpus,) if isinstance(self.corpus, str) else tuple(self.corpus)
+        return as_sources(self.corpus)
 
 
 class StalenessSettings(_Section):
@@ -71,6 +109,12 @@ class StalenessSettings(_Section):
 
     database: str = Field(description="label of the chunk database; default: the key")
     index: str = Field("ivf", description="label of the database's index that is searched")
+    evaluation: str | None = Field(
+        None,
+        description=(
+            "label of the evaluation set that is read, one of the database's; default: the database's held-out text"
+        ),
+    )
     encoder: str = Field(
         "minilm", description="encoder that compares the chunks found: a name in the catalog, or a source"
     )

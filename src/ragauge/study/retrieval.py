@@ -65,13 +65,23 @@ def rankings(
     return made
 
 
-def bm25(questions: Sequence[str], texts: Sequence[str], depth: int) -> Ranking:
-    """The passages nearest by BM25 over the whole corpus; ties go to the earlier passage."""
-    import bm25s
+class Bm25:
+    """BM25 over a whole corpus; ties go to the earlier passage."""
 
-    index = bm25s.BM25(k1=1.5, b=0.75)
-    index.index(_words(texts), show_progress=False)
-    return [_best(index.get_scores(words), depth) for words in _words(questions)]
+    def __init__(self, texts: Sequence[str]) -> None:
+        import bm25s
+
+        self._index = bm25s.BM25(k1=1.5, b=0.75)
+        self._index.index(_words(texts), show_progress=False)
+
+    def best(self, questions: Sequence[str], depth: int) -> Ranking:
+        """The passages nearest to each question."""
+        return [_best(self._index.get_scores(words), depth) for words in _words(questions)]
+
+
+def bm25(questions: Sequence[str], texts: Sequence[str], depth: int) -> Ranking:
+    """The passages nearest by BM25 over the whole corpus."""
+    return Bm25(texts).best(questions, depth)
 
 
 def dense(questions: Sequence[str], texts: Sequence[str], depth: int, encoder: str, place: Place) -> Ranking:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 from collections.abc import Iterator, Sequence
@@ -59,7 +60,7 @@ def records(
         }
 
 
-def configuration(name: str, model: str, data: Path, *, retrieval: bool = True) -> dict[str, Any]:
+def configuration(name: str, model: str, data: Path, *, retrieval: bool = True, seed: int = 0) -> dict[str, Any]:
     """The experiment: every method on the study's questions, timed, as an item and a page.
 
     Args:
@@ -68,9 +69,10 @@ def configuration(name: str, model: str, data: Path, *, retrieval: bool = True) 
     timed = [method for method in METHODS if method not in UNTIMED]
     return {
         "run": name,
+        "seed": seed,
         "models": {label(re.split(r"[/:]", model.rstrip("/"))[-1]): {"source": model, "dtype": "auto"}},
         "datasets": {"questions": {"dataset": "study", "data": str(data), "max_new_tokens": NEW_TOKENS}},
-        "methods": METHODS,
+        "methods": copy.deepcopy(METHODS),
         "latency": {"methods": timed, "dataset": "questions", **LATENCY},
         "items": ["frontier", *(["study_retrieval"] if retrieval else [])],
     }

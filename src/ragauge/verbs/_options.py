@@ -6,6 +6,7 @@ import argparse
 import json
 import math
 import os
+import re
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -196,6 +197,15 @@ def device(text: str) -> str:
 
         return "cuda" if torch.cuda.is_available() else "cpu"
     return text
+
+
+def duration(text: str) -> float:
+    """`90s`, `30m`, `1h30m` -> seconds."""
+    found = re.fullmatch(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", text.strip())
+    seconds = sum(int(n or 0) * unit for n, unit in zip(found.groups(), (3600, 60, 1), strict=True)) if found else 0
+    if not seconds:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a time such as 90s, 30m or 1h30m")
+    return float(seconds)
 
 
 def size(text: str) -> float:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ragauge import registry
+from ragauge.cost.hardware import ONNX_DTYPES
 from ragauge.errors import UserError
 from ragauge.verbs import _options as options
 
@@ -20,7 +21,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     add, own = parser.add_argument, ", ".join(readers.having("weights"))
     add("--form", default="joint", choices=registry.names("form"), help="form of reading neighbours (joint)")
-    add("--model", default="smollm2-135m-instruct", help="the decoder: name, source or folder; exported in float32")
+    add("--model", default="smollm2-135m-instruct", help="the decoder: name, source or folder")
+    add("--dtype", default="float32", choices=ONNX_DTYPES["cuda"], help="float16: for a GPU alone (float32)")
     add(
         "--adapters",
         type=Path,
@@ -86,6 +88,13 @@ def _checkpoint(args: argparse.Namespace, form: NeighbourReader) -> Checkpoint:
     if not form.own_model:
         args.model = check_source(args.model, "--model")
     vocabulary = Database(args.database).vocabulary if args.database else 0
-    made = Checkpoint(args.model, adapters=args.adapters, weights=args.weights, seed=args.seed, vocabulary=vocabulary)
+    made = Checkpoint(
+        args.model,
+        dtype=args.dtype,
+        adapters=args.adapters,
+        weights=args.weights,
+        seed=args.seed,
+        vocabulary=vocabulary,
+    )
     adapters_sha256 = file_sha256(args.adapters) if args.adapters else None
     return replace(made, sha256=form.origin(made)[1], adapters_sha256=adapters_sha256)

@@ -25,6 +25,7 @@ logger = logging.getLogger(__name__)
 STEPS = {
     "build": "all steps, shard after shard, for every index of the database",
     "chunks": "cut the documents of one shard into chunks",
+    "evaluation": "cut the text of one evaluation set, of another corpus",
     "mark": "mark the near-duplicates of evaluation text in one shard",
     "gather": "list the shards and their near-duplicates in order",
     "embed": "embed the chunks of one shard",
@@ -52,6 +53,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         options.add_json(step)
         if name in BY_SHARD:
             add("--shard", type=int, required=True, metavar="I", help="counted from 0")
+        if name == "evaluation":
+            add("--evaluation", metavar="LABEL", help="an evaluation set of the database; default: its only one")
         if name in BY_INDEX:
             add("--index", metavar="LABEL", help="an index of the database; default: its only one")
         if name == "merge":
@@ -67,6 +70,7 @@ def run(args: argparse.Namespace) -> None:
     steps: dict[str, Callable[[argparse.Namespace, DatabaseSettings], None]] = {
         "build": _build,
         "chunks": lambda args, settings: _chunks(args, settings, args.shard),
+        "evaluation": lambda args, settings: _evaluation(args, settings, _set_label(args, settings)),
         "mark": lambda args, settings: _mark(args, settings, args.shard),
         "gather": _gather,
         "embed": lambda args, settings: _embed(args, settings, args.shard),
@@ -87,6 +91,8 @@ def run(args: argparse.Namespace) -> None:
 def _build(args: argparse.Namespace, settings: DatabaseSettings) -> None:
     for shard in range(settings.shards):
         _chunks(args, settings, shard)
+    for label in settings.evaluation_sets:
+        _evaluation(args, settings, label)
     for shard in range(settings.shards):
         _mark(args, settings, shard)
     _gather(args, settings)
@@ -108,17 +114,29 @@ def _chunks(args: argparse.Namespace, settings: DatabaseSettings, shard: int) ->
     _tell(build_shard(args.database, _recipe(settings), _shard(shard, settings)), f"chunks of shard {shard}")
 
 
+def _evaluation(args: argparse.Namespace, settings: DatabaseSettings, label: str) -> None:
+    from ragauge.retrieval.chunking import Split, build_evaluation_set
+    from ragauge.retrieval.corpus import Corpus
+
+    chosen = settings.evaluation_sets[label]
+    corpus = Corpus(chosen.sources, chosen.text_field, chosen.limit)
+    _tell(
+        build_evaluation_set(args.database, label, corpus, Split(chosen.part, chosen.share)), f"evaluation set {label}"
+    )
+
+
 def _mark(args: argparse.Namespace, settings: DatabaseSettings, shard: int) -> None:
     from ragauge.retrieval.chunking import mark
 
-    _tell(mark(args.database, settings.shards, _shard(shard, settings)), f"near-duplicates of shard {shard}")
+    made = mark(args.database, settings.shards, _shard(shard, settings), list(settings.evaluation_sets))
+    _tell(made, f"near-duplicates of shard {shard}")
 
 
 def _gather(args: argparse.Namespace, settings: DatabaseSettings) -> None:
     from ragauge.retrieval.chunking import gather
     from ragauge.retrieval.database import Database
 
-    _tell(gather(args.database, settings.shards), "gathered")
+    _tell(gather(args.database, settings.shards, list(settings.evaluation_sets)), "gathered")
     logger.info("%s", ", ".join(f"{key} {value:,}" for key, value in Database(args.database).counts.items()))
 
 
@@ -176,11 +194,13 @@ def _recall(args: argparse.Namespace, settings: DatabaseSettings, label: str) ->
 
 
 def _verify(args: argparse.Namespace, settings: DatabaseSettings) -> None:
-    from ragauge.retrieval.database import Database
+    from ragauge.retrieval.database import Database, EvaluationSet
     from ragauge.retrieval.embed import Embeddings
     from ragauge.retrieval.index import Index
 
     database = Database(args.database, verify=True)
+    for label in settings.evaluation_sets:
+        EvaluationSet.open(args.database, label, verify=True)
     for shard in range(settings.shards):
         Embeddings.open(args.database, shard, verify=True)
     for label in settings.indexes:
@@ -210,6 +230,11 @@ def _settings(args: argparse.Namespace) -> DatabaseSettings:
 
 def _label(args: argparse.Namespace, settings: DatabaseSettings) -> str:
     return options.label(dict(settings.indexes), args.index, "index", "indexes", "--index")
+
+
+def _set_label(args: argparse.Namespace, settings: DatabaseSettings) -> str:
+    sets = dict(settings.evaluation_sets)
+    return options.label(sets, args.evaluation, "evaluation set", "database: evaluation_sets", "--evaluation")
 
 
 def _recipe(settings: DatabaseSettings) -> DatabaseRecipe:

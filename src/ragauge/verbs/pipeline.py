@@ -1,4 +1,4 @@
-"""Generate or score held-out text with retrieval under one schedule; resumes an interrupted run."""
+"""Generate or score evaluation text with retrieval under one schedule; resumes an interrupted run."""
 
 from __future__ import annotations
 
@@ -70,6 +70,11 @@ class Chosen:
     database_label: str
     index: Path | None  # the folder of the index that is asked
     serve_options: str
+
+    @property
+    def evaluation(self) -> str | None:
+        """The evaluation set that is read; None is the database's held-out text, which its own label names too."""
+        return None if self.settings.evaluation == self.database_label else self.settings.evaluation
 
 
 def run(args: argparse.Namespace) -> None:
@@ -154,7 +159,7 @@ def _run(args: argparse.Namespace, chosen: Chosen, opened: ExitStack) -> None:
     job = _job(args, chosen, database, adapters)
     out = pipeline.run(
         lambda: _make(args, job, adapters, database, opened),
-        texts(database, settings.tokens, settings.limit),
+        texts(database, settings.tokens, settings.limit, chosen.evaluation),
         job,
         args.out,
         overwrite=args.overwrite,
@@ -201,6 +206,7 @@ def _job(args: argparse.Namespace, chosen: Chosen, database: Any, adapters: Path
         model_sha256=sha256,
         adapters_sha256=file_sha256(adapters) if adapters else None,
         database_sha256=database.sha256,
+        evaluation_sha256=database.evaluation_set(chosen.evaluation).sha256 if chosen.evaluation else None,
         index=_index_identity(args, chosen) if chosen.settings.asks else None,
         code=digest(
             "ragauge.generation.pipeline",

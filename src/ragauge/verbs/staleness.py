@@ -48,7 +48,9 @@ def run(args: argparse.Namespace) -> None:
     retriever = _retriever(args)
     choice = EncoderChoice(settings.encoder, settings.engine, args.threads)
     comparison = Comparison(retriever, retriever.database, choice.load(), settings.nprobe)
-    asked = [(text.key, text.ids) for text in texts(retriever.database, settings.tokens, settings.limit)]
+    own = settings.evaluation in (None, settings.database)
+    read = texts(retriever.database, settings.tokens, settings.limit, None if own else settings.evaluation)
+    asked = [(text.key, text.ids) for text in read]
     found = list(compare(comparison, asked))
     if not found:
         longest = max(comparison.stale_tokens) + retriever.database.chunk_tokens
@@ -60,6 +62,7 @@ def run(args: argparse.Namespace) -> None:
         "nprobe": settings.nprobe or recipe.effort,
         "database": settings.database,
         "index": settings.index,
+        "evaluation": settings.evaluation,
         "filled": recipe.filled,
         "texts": len(asked),
         "tokens": settings.tokens,

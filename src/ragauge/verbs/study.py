@@ -4,34 +4,64 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shlex
 import shutil
-import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from ragauge import study
 from ragauge.errors import UserError
-from ragauge.verbs import _options
+from ragauge.verbs import _options as options
+from ragauge.verbs._deadline import Deadline
+
+if TYPE_CHECKING:
+    from ragauge.evaluation.forecast import Forecast
+    from ragauge.evidence.chat import Chat
+    from ragauge.study.corpus import Corpus
+    from ragauge.study.questions import Question
+
+WRITER = "RAGAUGE_WRITER"  # begins the environment variables that name an endpoint, as in `ragauge sft data`
+ENDPOINT = "endpoint"
+GENERATED, REPLIES = "generated.jsonl", "replies.jsonl"  # of the study's folder
+WRITING_SHARE, WRITING_AT_LAST = 0.35, 0.5  # of a budget, after which no question is begun; if there is none yet
+LOOK_S = 1.0  # at what else the machine does
+RESERVE_S, RESERVE_STARTS, RESERVE_SHARE = 10, 4, 0.25  # kept for a report where time runs out: at most this part
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A study before its configuration is settled."""
+
+    settings: dict[str, Any]
+    files: dict[str, bytes]  # of its folder, but for the configuration
+    questions: int
+    account: dict[str, Any]  # of retrieval.json
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--documents", type=Path, required=True, metavar="FOLDER", help="HTML, PDF, DOCX, Markdown, texts or JSON lines"
     )
-    parser.add_argument(
+    asked = parser.add_mutually_exclusive_group(required=True)
+    asked.add_argument(
         "--questions",
         type=Path,
-        required=True,
         metavar="FILE",
         help="CSV or JSON lines: question, answers (in CSV separated by |), gold (title of the document; optional)",
+    )
+    asked.add_argument(
+        "--generate-questions", type=options.count, metavar="N", help="have a model write N questions about passages"
     )
     parser.add_argument("--model", required=True, help="a name in the catalog, or a source such as hf:org/name")
     parser.add_argument(
         "--out", type=Path, required=True, metavar="FOLDER", help="the study: configuration and results"
     )
-    parser.add_argument("--top", type=_options.count, default=10, metavar="N", help="passages for each question (10)")
-    parser.add_argument("--passage-tokens", type=_options.count, default=128, metavar="N", help="of a passage (128)")
+    parser.add_argument("--top", type=options.count, default=10, metavar="N", help="passages for each question (10)")
+    parser.add_argument("--passage-tokens", type=options.count, default=128, metavar="N", help="of a passage (128)")
     parser.add_argument("--overlap-tokens", type=int, default=32, metavar="N", help="shared by neighbours (32)")
     parser.add_argument(
         "--retrieval", choices=study.RETRIEVALS, default="bm25", help="fused: both, by reciprocal ranks (bm25)"
@@ -41,14 +71,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--reranker", metavar="SOURCE", help="a cross-encoder for the first passages, such as hf:org/name"
     )
     parser.add_argument("--drop-near-duplicates", action="store_true", help="of passages; else they are marked")
+    parser.add_argument(
+        "--writer",
+        metavar="SOURCE",
+        help=f"what writes questions: a model here, or {ENDPOINT}, that of {WRITER}_URL; default: --model",
+    )
+    parser.add_argument("--attempts", type=options.count, metavar="M", help="questions tried at most (10 for each)")
+    parser.add_argument("--seed", type=int, default=0, help="of which passages are asked about (0)")
+    parser.add_argument(
+        "--budget", type=options.duration, metavar="TIME", help="end within it, as in 30m; limits are cut to fit"
+    )
     parser.add_argument("--no-run", action="store_true", help="write the study without running it")
 
 
 def run(args: argparse.Namespace) -> None:
-    if not 0 <= args.overlap_tokens < args.passage_tokens:
-        raise UserError(f"--overlap-tokens: {args.overlap_tokens} must be from 0 to below {args.passage_tokens}")
-    if args.out.resolve().is_relative_to(args.documents.resolve()):
-        raise UserError(f"--out: {args.out} lies in {args.documents}, whose files are the documents; choose another")
+    deadline = Deadline(args.budget)
+    _check(args)
     from ragauge.experiment.launch import workflow_files
     from ragauge.study import folder, writing
 
@@ -56,21 +94,80 @@ def run(args: argparse.Namespace) -> None:
     config = args.out / "config.yaml"
     command = ["snakemake", "--snakefile", str(workflow_files() / "Snakefile"), "--directory", str(args.out.resolve())]
     command += ["--configfile", str(config.resolve()), "--cores", "all"]
-    folder.check(args.out, (config.name, writing.DATA, writing.FOUND), shlex.join(command))
-    _write(args, name)
+    folder.check(args.out, (config.name, writing.DATA, writing.FOUND, GENERATED), shlex.join(command))
+    with deadline.guarding("the study was being prepared"):
+        reserve = _write(args, name, deadline)
     print(f"wrote {config}; run it again with: {shlex.join(command)}", flush=True)
     if not args.no_run:
-        _start(command)
-        print(f"the report: {args.out / 'reports' / name / 'index.html'}")
+        _start(command, args.out, name, deadline, reserve)
 
 
-def _write(args: argparse.Namespace, name: str) -> None:
-    """The folder of the study with its data set and configuration."""
+def _check(args: argparse.Namespace) -> None:
+    if not 0 <= args.overlap_tokens < args.passage_tokens:
+        raise UserError(f"--overlap-tokens: {args.overlap_tokens} must be from 0 to below {args.passage_tokens}")
+    if args.out.resolve().is_relative_to(args.documents.resolve()):
+        raise UserError(f"--out: {args.out} lies in {args.documents}, whose files are the documents; choose another")
+    for option in ("writer", "attempts"):
+        if getattr(args, option) is not None and args.generate_questions is None:
+            raise UserError(f"--{option}: is of questions that are written: it goes with --generate-questions")
+
+
+def _write(args: argparse.Namespace, name: str, deadline: Deadline) -> float:
+    """The folder of the study with its data set and configuration; returns the seconds to keep for a report."""
     import yaml
 
+    from ragauge.experiment import schema
+    from ragauge.study import folder, writing
+
+    made = _prepare(args, name, deadline)
+    place = str(args.out / "config.yaml")
+    folder.write(args.out, made.files)  # which the configuration and the forecast read
+    schema.parse(made.settings, place)
+    settings, cuts, reserve_s = made.settings, tuple[str, ...](), 0.0
+    if args.budget or not args.no_run:
+        settings, cuts, reserve_s = _settled(made, place, deadline)
+    said = "".join(f"# left out to fit --budget: {cut}\n" for cut in cuts)
+    account = {**made.account, "budget": {"seconds": args.budget, "left_out": cuts}} if args.budget else made.account
+    config = (said + yaml.safe_dump(settings, sort_keys=False)).encode()
+    folder.write(args.out, {**made.files, writing.FOUND: _json(account), "config.yaml": config})
+    return reserve_s
+
+
+def _settled(made: Prepared, place: str, deadline: Deadline) -> tuple[dict[str, Any], tuple[str, ...], float]:
+    """(a configuration that fits the budget, what it leaves out, seconds to keep for a report); tells the forecast."""
+    from ragauge.evaluation.forecast import forecast, measured
+    from ragauge.evaluation.forecast_text import duration, text
+    from ragauge.experiment import schema
+    from ragauge.study import budget
+
+    machine = measured(schema.parse(made.settings, place))
+
+    def expected(settings: Mapping[str, Any]) -> Forecast:
+        return forecast(schema.parse(settings, place), machine)
+
+    def middle_s(settings: Mapping[str, Any]) -> float:
+        wall = expected(settings).wall
+        return (wall.likely + wall.high) / 2
+
+    settings, cuts, reserve_s = made.settings, tuple[str, ...](), 0.0
+    if deadline.budget_s:
+        reserve_s = min(RESERVE_S + RESERVE_STARTS * machine.start_s, RESERVE_SHARE * deadline.budget_s)
+        available = deadline.left_s - reserve_s
+        try:
+            fitted = budget.fit(settings, made.questions, middle_s, available)
+        except UserError as error:
+            raise UserError(f"--budget: {duration(deadline.budget_s)} are too short: {error}") from None
+        settings, cuts = fitted.settings, fitted.cuts
+        print(f"of the budget {duration(available)} are left for: {budget.size(settings, made.questions)}")
+        print("\n".join(f"left out: {cut}" for cut in cuts) or "nothing is left out")
+    print(text(expected(settings)), flush=True)
+    return settings, cuts, reserve_s
+
+
+def _prepare(args: argparse.Namespace, name: str, deadline: Deadline) -> Prepared:
+    """Passages, questions, and what retrieval finds for them."""
     from ragauge import assets
     from ragauge.assets.tokenizer import load_tokenizer
-    from ragauge.experiment import schema
     from ragauge.experiment.checks import check_source
     from ragauge.study import corpus, documents, folder, indexed, questions, retrieval, writing
     from ragauge.study.relevance import Gold
@@ -80,32 +177,115 @@ def _write(args: argparse.Namespace, name: str) -> None:
     if args.reranker:
         check_source(args.reranker, "--reranker", "cross-encoder")
     how = retrieval.Retrieval(args.retrieval, args.encoder, args.reranker)
-    asked = questions.read_questions(args.questions)
+    given = questions.read_questions(args.questions) if args.questions else None
     found = documents.read(args.documents)
     tokenizer = load_tokenizer(assets.resolve(args.model))
     made = corpus.build(found, tokenizer, args.passage_tokens, args.overlap_tokens, drop=args.drop_near_duplicates)
-    gold = list(map(Gold(made.passages, made.titles).of, asked))
+    print(corpus.described(made), flush=True)
     folder.claim(args.out)
+    asked, files, generation = (given, {}, {}) if given else _generated(args, made, deadline)
+    gold = list(map(Gold(made.passages, made.titles).of, asked))
     place = indexed.Place(args.out / "database", assets.anchored(args.model))
     rankings = retrieval.rankings(how, asked, made.passages, args.top, place)
     nearest = [ranking[: args.top] for ranking in rankings[how.chosen]]
     data = args.out.resolve() / writing.DATA
-    settings = writing.configuration(name, assets.anchored(args.model), data, retrieval=any(gold))
-    account = {"corpus": made.counts, **found.account(), **retrieval.report(how, rankings, asked, gold, args.top)}
-    written = {
-        writing.DATA: writing.encoded(writing.records(asked, made.passages, nearest, gold)),
-        writing.FOUND: json.dumps(account, indent=1, ensure_ascii=False).encode(),
-        "config.yaml": yaml.safe_dump(settings, sort_keys=False).encode(),
-    }
-    folder.write(args.out, written)
-    schema.parse(settings, str(args.out / "config.yaml"))
-    print(corpus.described(made))
+    settings = writing.configuration(name, assets.anchored(args.model), data, retrieval=any(gold), seed=args.seed)
+    account = {"corpus": made.counts, **found.account(), **generation}
+    account |= retrieval.report(how, rankings, asked, gold, args.top)
+    lines = writing.encoded(writing.records(asked, made.passages, nearest, gold))
     print(f"{len(asked)} questions with {min(args.top, len(made.passages))} passages each, found by {how.chosen}")
+    return Prepared(settings, {**files, writing.DATA: lines, writing.FOUND: _json(account)}, len(asked), account)
 
 
-def _start(command: list[str]) -> None:
+def _generated(
+    args: argparse.Namespace, made: Corpus, deadline: Deadline
+) -> tuple[list[Question], dict[str, bytes], dict[str, Any]]:
+    """(questions that a model wrote, the file that holds them, what is said of them)."""
+    from ragauge.study import generation, writing
+
+    reader, writer = _chats(args)
+    kept = args.out / REPLIES
+    most = args.attempts or generation.ATTEMPTS * args.generate_questions
+    found = generation.generate(
+        args.generate_questions,
+        made.passages,
+        generation.Remembered(writer, kept),
+        generation.Remembered(reader, kept),
+        most=most,
+        seed=args.seed,
+        until=deadline.at(WRITING_SHARE),
+        at_last=deadline.at(WRITING_AT_LAST),
+    )
+    print(generation.described(found), flush=True)
+    account = found.account(writer=writer.name, reader=reader.name, seed=args.seed)
+    lines = writing.encoded(one.to_json() for one in found.kept)
+    return [one.asked for one in found.kept], {GENERATED: lines}, {"generation": account}
+
+
+def _chats(args: argparse.Namespace) -> tuple[Chat, Chat]:
+    """(the model of the study, the one that writes questions)."""
+    from ragauge.evidence.chat import EndpointChat
+    from ragauge.evidence.endpoint import Endpoint
+    from ragauge.experiment.checks import check_source
+
+    if args.writer == ENDPOINT:
+        endpoint = Endpoint.from_environment(WRITER)
+        if endpoint is None:
+            raise UserError(f"{WRITER}_URL: is not set; it names the endpoint that writes the questions")
+        return _local(args.model), EndpointChat(endpoint)
+    writer = check_source(args.writer, "--writer") if args.writer else args.model
+    reader = _local(args.model)
+    return reader, reader if writer == args.model else _local(writer)
+
+
+def _local(source: str) -> Chat:
+    """A model on this machine, in the data type that the study's jobs have.
+
+    Beside other work it has one thread: threads that wait for each other are many times slower there.
+    """
+    from ragauge.cost import machine
+    from ragauge.engines import load_lm
+    from ragauge.evaluation.inputs import template_of
+    from ragauge.evidence.chat import LocalChat
+    from ragauge.experiment.dtypes import with_dtype
+    from ragauge.experiment.schema import Model
+
+    with machine.competing_load() as load:
+        time.sleep(LOOK_S)
+    threads = 1 if load.share > machine.MAX_LOAD else None
+    model = with_dtype(Model(source=source))
+    return LocalChat(load_lm(source, dtype=model.dtype, threads=threads), template_of(source), source)
+
+
+def _json(data: Any) -> bytes:
+    return json.dumps(data, indent=1, ensure_ascii=False).encode()
+
+
+# --- the run ---
+
+
+def _start(command: list[str], out: Path, name: str, deadline: Deadline, reserve_s: float) -> None:
     if shutil.which(command[0]) is None:
         raise UserError("the study was not run: it takes Snakemake: pip install 'ragauge[workflow]'")
-    ended = subprocess.run(command, env=os.environ, check=False)
-    if ended.returncode:
-        raise UserError(f"Snakemake ended with exit code {ended.returncode}; what it has done is kept")
+    code = deadline.run(command, reserve_s)
+    if code is None:
+        print("ragauge: warning: --budget: the run was ended; the report has what is done", file=sys.stderr)
+        _report_what_is_done(out, name)
+    elif code:
+        raise UserError(f"Snakemake ended with exit code {code}; what it has done is kept")
+    spent = f", after {deadline.spent_s:.0f} s" if deadline.budget_s else ""
+    print(f"the report: {out / 'reports' / name / 'index.html'}{spent}")
+
+
+def _report_what_is_done(out: Path, name: str) -> None:
+    """The page of a run that was ended: what lacks is said there."""
+    from ragauge import report
+    from ragauge.experiment import schema
+    from ragauge.rendering import render
+
+    results, reports = out / "results" / name, out / "reports" / name
+    config = schema.load(out / "config.yaml")
+    for item in config.item_names():
+        render.render(item, config, results, reports)
+    render.write_provenance(config, results, reports)
+    report.write(config, results, reports)

@@ -1,11 +1,11 @@
-"""ONNX Runtime: the text level only, in float32, from a graph that is exported on first use."""
+"""ONNX Runtime: the text level only, from a graph that is exported on first use; in float16 on a GPU alone."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ragauge.cost.hardware import AUTO
+from ragauge.cost.hardware import AUTO, ONNX_DTYPES
 from ragauge.engines.protocol import Capabilities, Capability
 from ragauge.errors import UserError
 
@@ -18,13 +18,14 @@ DTYPES = ("float32",)  # what `dtype: auto` may be
 
 
 def load(source: str, *, dtype: str, device: str, threads: int | None, max_context: int | None) -> OnnxEngine:
-    """The decoder and tokenizer of a source. Its graph is kept among the assets (4 bytes per parameter).
+    """The decoder and tokenizer of a source. Its graph is kept among the assets (4 or 2 bytes per parameter).
 
     Raises:
-        UserError: a dtype other than float32; whatever the torch decoder raises on the source.
+        UserError: a dtype that the device does not run; whatever the torch decoder raises on the source.
     """
-    if dtype not in (AUTO, *DTYPES):
-        raise UserError(f"engine 'onnx' requires dtype 'float32', not {dtype!r}")
+    if dtype not in (AUTO, *ONNX_DTYPES[device]):
+        known = " or ".join(map(repr, ONNX_DTYPES[device]))
+        raise UserError(f"engine 'onnx' requires dtype {known} on device {device!r}, not {dtype!r}")
     from ragauge import assets
     from ragauge.assets.tokenizer import load_tokenizer
     from ragauge.engines.checkpoint import read_shape
@@ -33,11 +34,12 @@ def load(source: str, *, dtype: str, device: str, threads: int | None, max_conte
     from ragauge.io.graphs import open_session
 
     folder = assets.resolve(source)
-    session = open_session(_exported(source, folder) / "decoder.onnx", threads, cuda=device != "cpu")
+    path = _exported(source, folder, DTYPES[0] if dtype == AUTO else dtype) / "decoder.onnx"
+    session = open_session(path, threads, cuda=device != "cpu")
     return OnnxEngine(OnnxDecoder(session), read_shape(folder, max_context), load_tokenizer(folder))
 
 
-def _exported(source: str, folder: Path) -> Path:
+def _exported(source: str, folder: Path, dtype: str) -> Path:
     """The folder of the graph, written once for every state of the weights and of the exporting code."""
     from ragauge import assets
     from ragauge.assets import store
@@ -47,10 +49,10 @@ def _exported(source: str, folder: Path) -> Path:
 
     weights = assets.describe(source)["sha256"]
     home = store.Store(store.home())
-    target = home.folder("onnx", folder.name, weights, digest("ragauge.engines.onnx.graph"))
+    target = home.folder("onnx", folder.name, weights, dtype, digest("ragauge.engines.onnx.graph"))
 
     def write(into: Path) -> dict[str, Any]:
-        decoder = lm.load(source).decoder
+        decoder = lm.load(source, dtype=dtype).decoder
         assert decoder is not None
         export(decoder, into / "decoder.onnx")
         return {"source": source, "sha256": weights}

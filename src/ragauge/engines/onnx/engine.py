@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
+import torch
+from torch import Tensor
 
 from ragauge.cost.shape import Shape
 from ragauge.cost.trace import Call, Trace
@@ -62,19 +63,19 @@ class OnnxEngine(Traced):
         with super().tracing() as trace:
             yield trace
 
-    def _read(self, ids: Sequence[int], slots: Slots, first: int = 0) -> np.ndarray:
+    def _read(self, ids: Sequence[int], slots: Slots, first: int = 0) -> Tensor:
         """Read tokens into the cache from position `first` on; the logits (vocab,) after the last."""
-        logits = np.empty(0, np.float32)
+        logits = torch.empty(0)
         for start in range(0, len(ids), BLOCK):
             piece, place = ids[start : start + BLOCK], first + start
             slots.reserve(place + len(piece))
             every, new = self.decoder.run(piece, place, slots)
-            slots.put(self.decoder.names, new, place, place)
+            slots.put(new, place, place)
             logits = every[-1]
         return logits
 
     def _generate(
-        self, logits: np.ndarray, past: int, slots: Slots, limits: Limits
+        self, logits: Tensor, past: int, slots: Slots, limits: Limits
     ) -> tuple[list[int], list[float], list[float]]:
         """(tokens, when each was known, log-probability of each) after `past` tokens, the token that ends included."""
         ids, at, scores = list[int](), list[float](), list[float]()
@@ -94,6 +95,5 @@ class OnnxEngine(Traced):
         return ids[-1] in self.shape.eos or any(stop in text for stop in limits.stop)
 
 
-def _logp(logits: np.ndarray, token: int) -> float:
-    largest = float(logits.max())
-    return float(logits[token]) - largest - float(np.log(np.exp(logits - largest).sum()))
+def _logp(logits: Tensor, token: int) -> float:
+    return float(logits.log_softmax(-1)[token])

@@ -11,12 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from ragauge.engines.decoder import Decoder
-from ragauge.engines.onnx.runtime import SLOTS, TOKENS, Slots, attend, causal, past_sizes
+from ragauge.engines.onnx.runtime import SLOTS, TOKENS, Graph, Slots, attend, causal, past_sizes
 from ragauge.engines.rope import alibi_bias
 from ragauge.errors import UnsupportedError
 from ragauge.io.graphs import write_graph
@@ -62,14 +61,16 @@ class _Graph(nn.Module):
 def export(decoder: Decoder, path: Path) -> Path:
     """Write a decoder as ONNX, its weights in a file beside it. Token and slot counts are dynamic, from 1 and 0.
 
+    Positions, masks and what is added to scores are in float32 whatever the weights are in.
+
     Raises:
-        UnsupportedError: a decoder that is not in float32.
+        UnsupportedError: a decoder that is neither in float32 nor in float16.
     """
-    shape = decoder.shape
-    if decoder.weights.embedding.dtype != torch.float32:
-        raise UnsupportedError("ONNX export requires a decoder in float32")
+    shape, dtype = decoder.shape, decoder.weights.embedding.dtype
+    if dtype not in (torch.float32, torch.float16):
+        raise UnsupportedError("ONNX export requires a decoder in float32 or float16")
     tokens, slots = 3, 5
-    past = [torch.zeros(heads, slots, shape.head_dim) for heads in shape.kv_heads for _ in range(2)]
+    past = [torch.zeros(heads, slots, shape.head_dim, dtype=dtype) for heads in shape.kv_heads for _ in range(2)]
     names = [f"{kind}_{layer}" for layer in range(shape.layers) for kind in ("k", "v")]
     arguments: list[Any] = [torch.zeros(tokens, dtype=torch.long), torch.zeros(tokens), torch.zeros(slots), past]
     dynamic: list[Any] = [{0: TOKENS}, {0: TOKENS}, {0: SLOTS}, [{1: SLOTS} for _ in past]]
@@ -86,19 +87,23 @@ class OnnxDecoder:
     """An exported decoder in ONNX Runtime."""
 
     def __init__(self, session: Any) -> None:
-        self._session, self._sizes = session, past_sizes(session)
-        self.names = list(self._sizes)  # of cached keys and values
-        self._at = any(node.name == CACHED_AT for node in session.get_inputs())  # whether slots' positions matter
+        self.graph = Graph(session)
+        self._sizes = past_sizes(self.graph)
+        self._vocab = session.get_outputs()[self.graph.outputs.index("logits")].shape[1]
+        self._at = CACHED_AT in self.graph.inputs  # whether slots' positions matter
 
     def slots(self, count: int = 0) -> Slots:
         """An empty cache."""
-        return Slots(self._sizes, count)
+        dtype = self.graph.types[f"past_{next(iter(self._sizes))}"][0]
+        return Slots(self._sizes, count, dtype, self.graph.device)
 
-    def run(self, ids: Sequence[int], first: int, cached: Slots) -> tuple[np.ndarray, list[np.ndarray]]:
-        """Logits (token, vocab) and new keys and values (head, token, dim) of tokens from position `first` on."""
-        positions = np.arange(first, first + len(ids), dtype=np.float32)
-        feeds = {"ids": np.asarray(ids, np.int64), "positions": positions, **cached.feeds()}
+    def run(self, ids: Sequence[int], first: int, cached: Slots) -> tuple[Tensor, Tensor]:
+        """Logits (token, vocab) of tokens from position `first` on; their keys and values as `Slots.put` takes them."""
+        graph, count = self.graph, len(ids)
+        positions = torch.arange(first, first + count, dtype=torch.float32, device=graph.device)
+        inputs = {"ids": graph.tensor("ids", list(ids)), "positions": positions, **cached.feeds()}
         if self._at:
-            feeds[CACHED_AT] = cached.positions
-        logits, *new = self._session.run(["logits", *(f"new_{name}" for name in self.names)], feeds)
-        return logits, new
+            inputs[CACHED_AT] = cached.positions
+        logits, new = graph.empty("logits", count, self._vocab), cached.room(count)
+        graph.run(inputs, {"logits": logits, **cached.outputs(new)})
+        return logits.float(), new

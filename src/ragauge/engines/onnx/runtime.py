@@ -1,14 +1,21 @@
-"""What decoders in ONNX share: attention with a cache as input, the cache's slots, what a folder was exported from."""
+"""What decoders in ONNX share: attention with a cache as input, running by IO binding, the cache's slots, and what a
+folder was exported from.
+
+Nothing that a graph reads or writes leaves its device: inputs and outputs are torch's tensors, which ONNX Runtime is
+told the addresses of. So keys and values stay on a GPU, and are not copied on a CPU.
+"""
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ragauge.errors import UserError
@@ -19,6 +26,12 @@ HIDDEN = float(np.finfo(np.float32).min)  # added to scores of slots that hold n
 
 TOKENS = torch.export.Dim("tokens", min=1, max=1 << 16)
 SLOTS = torch.export.Dim("slots", min=0, max=1 << 20)
+
+TYPES = {
+    "tensor(float)": (torch.float32, np.float32),
+    "tensor(float16)": (torch.float16, np.float16),
+    "tensor(int64)": (torch.int64, np.int64),
+}
 
 
 def causal(tokens: int) -> Tensor:
@@ -39,14 +52,15 @@ def attend(
         q: queries, scaled.
         k, v: of the new tokens, (kv_head, token, dim).
         past_k, past_v: (kv_head, slot, dim).
-        cached_bias, own_bias: added to scores (kv_head, heads that share it, token, slot or token).
+        cached_bias, own_bias: added to scores (kv_head, heads that share it, token, slot or token); in float32, so that
+            a softmax over scores in half precision is in float32 as well.
     """
     heads, tokens, dim = q.shape
     kv = k.shape[0]
     grouped = q.reshape(kv, heads // kv * tokens, dim)
     own = (grouped @ k.transpose(1, 2)).view(kv, heads // kv, tokens, tokens) + own_bias
     cached = (grouped @ past_k.transpose(1, 2)).view(kv, heads // kv, tokens, -1) + cached_bias
-    weights = torch.cat([cached, own], -1).softmax(-1).view(kv, heads // kv * tokens, -1)
+    weights = torch.cat([cached, own], -1).softmax(-1).view(kv, heads // kv * tokens, -1).to(v.dtype)
     slots = past_k.shape[1]
     mixed = weights[:, :, :slots] @ past_v + weights[:, :, slots:] @ v
     return mixed.view(heads, tokens, dim).transpose(0, 1).reshape(tokens, heads * dim)
@@ -70,19 +84,68 @@ def check_origin(folder: Path, origin: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def past_sizes(session: Any) -> dict[str, tuple[int, int]]:
+class Graph:
+    """A graph in ONNX Runtime, run by IO binding on the device of its session."""
+
+    def __init__(self, session: Any) -> None:
+        self.session = session
+        self.device = torch.device("cuda" if session.get_providers()[0].startswith("CUDA") else "cpu")
+        nodes = [*session.get_inputs(), *session.get_outputs()]
+        self.types = {node.name: TYPES[node.type] for node in nodes}
+        self.inputs = [node.name for node in session.get_inputs()]
+        self.outputs = [node.name for node in session.get_outputs()]
+
+    def tensor(self, name: str, values: Any) -> Tensor:
+        """An input or output of this name from numbers on the host."""
+        return torch.tensor(values, dtype=self.types[name][0], device=self.device)
+
+    def empty(self, name: str, *shape: int) -> Tensor:
+        """Room for an output of this name."""
+        return torch.empty(shape, dtype=self.types[name][0], device=self.device)
+
+    def run(self, inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]) -> None:
+        """Fill `outputs` from `inputs`, all of them contiguous tensors of the device. Threads may do so at once."""
+        binding = self.session.io_binding()
+        for name, tensor in inputs.items():
+            binding.bind_input(name, *self._bound(name, tensor))
+        for name, tensor in outputs.items():
+            binding.bind_output(name, *self._bound(name, tensor))
+        if self.device.type == "cuda":  # the runtime has a stream of its own, and returns when that is done
+            torch.cuda.current_stream(self.device).synchronize()
+        self.session.run_with_iobinding(binding)
+
+    def _bound(self, name: str, tensor: Tensor) -> tuple[str, int, Any, tuple[int, ...], int]:
+        """Device, its number, type, shape and address."""
+        dtype, element = self.types[name]
+        assert (tensor.dtype, tensor.device.type, tensor.is_contiguous()) == (dtype, self.device.type, True), name
+        return self.device.type, 0, element, tuple(tensor.shape), tensor.data_ptr()
+
+
+def past_sizes(graph: Graph) -> dict[str, tuple[int, int]]:
     """(heads, dim) of the cached keys and values that a graph takes, by name, in order."""
-    past = (node for node in session.get_inputs() if node.name.startswith("past_"))
+    past = (node for node in graph.session.get_inputs() if node.name.startswith("past_"))
     return {node.name.removeprefix("past_"): (node.shape[0], node.shape[2]) for node in past}
 
 
 class Slots:
-    """Cached keys and values by name, (head, slot, dim) each, under a mask that says which slots hold something."""
+    """Cached keys and values by name, (head, slot, dim) each, under a mask that says which slots hold something.
 
-    def __init__(self, sizes: Mapping[str, tuple[int, int]], slots: int = 0) -> None:
-        self.past = {name: np.zeros((heads, slots, dim), np.float32) for name, (heads, dim) in sizes.items()}
-        self.mask = np.full(slots, HIDDEN, np.float32)
-        self.positions = np.zeros(slots, np.float32)
+    They are the rows of one tensor, so that the states of new tokens are written by one copy.
+    """
+
+    def __init__(
+        self,
+        sizes: Mapping[str, tuple[int, int]],
+        slots: int = 0,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        ends = list(itertools.accumulate((heads for heads, _ in sizes.values()), initial=0))
+        self._rows = {name: slice(*pair) for name, pair in zip(sizes, itertools.pairwise(ends), strict=True)}
+        dim = next(iter(sizes.values()))[1]
+        self.states = torch.zeros(ends[-1], slots, dim, dtype=dtype, device=device)  # (heads of all names, slot, dim)
+        self.mask = torch.full((slots,), HIDDEN, device=device)
+        self.positions = torch.zeros(slots, device=device)
 
     @property
     def attended(self) -> int:
@@ -92,33 +155,37 @@ class Slots:
     @property
     def bytes(self) -> int:
         """Of keys and values."""
-        return sum(states.nbytes for states in self.past.values())
+        return self.states.nbytes
 
-    def feeds(self, names: Iterable[str] | None = None) -> dict[str, np.ndarray]:
+    def feeds(self, names: Iterable[str] | None = None) -> dict[str, Tensor]:
         """The graph's inputs of these names; default: all."""
-        return {f"past_{name}": self.past[name] for name in names or self.past} | {"mask": self.mask}
+        return {f"past_{name}": self.states[self._rows[name]] for name in names or self._rows} | {"mask": self.mask}
 
-    def put(
-        self, names: Iterable[str], new: Sequence[np.ndarray], slot: int, first: float = 0.0, bias: float = 0.0
-    ) -> None:
-        """Write new keys and values, (head, token, dim) each, to the slots from `slot` on, and let them be seen.
+    def room(self, tokens: int) -> Tensor:
+        """Room for the keys and values of new tokens: (heads of all names, token, dim)."""
+        return self.states.new_empty(self.states.shape[0], tokens, self.states.shape[2])
+
+    def outputs(self, new: Tensor, names: Iterable[str] | None = None) -> dict[str, Tensor]:
+        """The graph's outputs of these names, as parts of `room`; default: all."""
+        return {f"new_{name}": new[self._rows[name]] for name in names or self._rows}
+
+    def put(self, new: Tensor, slot: int, first: float = 0.0, bias: float = 0.0) -> None:
+        """Write new keys and values, filled `room`, to the slots from `slot` on, and let them be seen.
 
         Args:
             first: the first token's position.
             bias: added to the scores of these slots.
         """
-        count = new[0].shape[1]
-        for name, states in zip(names, new, strict=True):
-            self.past[name][:, slot : slot + count] = states
+        count = new.shape[1]
+        self.states[:, slot : slot + count] = new
         self.mask[slot : slot + count] = bias
-        self.positions[slot : slot + count] = np.arange(count) + first
+        self.positions[slot : slot + count] = torch.arange(count, device=self.mask.device) + first
 
     def reserve(self, slots: int) -> None:
         """Make room for so many slots in all."""
         if slots <= len(self.mask):
             return
         more = -(-slots // BLOCK) * BLOCK - len(self.mask)
-        self.mask = np.concatenate([self.mask, np.full(more, HIDDEN, np.float32)])
-        self.positions = np.concatenate([self.positions, np.zeros(more, np.float32)])
-        for name, old in self.past.items():
-            self.past[name] = np.concatenate([old, np.zeros((old.shape[0], more, old.shape[2]), np.float32)], 1)
+        self.mask = F.pad(self.mask, (0, more), value=HIDDEN)
+        self.positions = F.pad(self.positions, (0, more))
+        self.states = F.pad(self.states, (0, 0, 0, more))

@@ -32,6 +32,7 @@ class Paths:
         self.database = f"{results}/databases/{{database}}"
         self.shard = f"{self.database}/shards/{{shard}}/manifest.json"
         self.cut = f"{self.database}/shards/cut"  # stands once all shards do
+        self.evaluation_set = f"{self.database}/evaluation/{{evaluation}}/manifest.json"
         self.marked = f"{self.database}/near_duplicates/{{shard}}/manifest.json"
         self.embeddings = f"{self.database}/embeddings/{{shard}}/manifest.json"
         self.gathered = f"{self.database}/database/manifest.json"

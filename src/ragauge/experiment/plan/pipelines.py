@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ragauge import registry
+from ragauge.cost.hardware import AUTO
 from ragauge.experiment.plan.part import ALONE, Labels, Part, code_of
 from ragauge.experiment.schema import Model
 from ragauge.generation import readers
@@ -139,8 +140,9 @@ class PipelinePlan(Part):
 
     def export_options(self, labels: Labels) -> list[str]:
         adapters = self.export_adapters(labels)
-        model = f"--model={self.config.models[labels.model].source}"
-        return [model, f"--adapters={adapters}"] if adapters else [model]
+        model = self.config.models[labels.model]
+        given = [f"--model={model.source}", *_in(model.dtype)]
+        return [*given, f"--adapters={adapters}"] if adapters else given
 
     def export_mb(self, labels: Labels, attempt: int) -> int:
         """Weights in float32 twice: as they are read, and as they are written."""
@@ -165,6 +167,11 @@ class PipelinePlan(Part):
 
     def _model(self, labels: Labels) -> Model:
         return self.config.models[self.config.pipeline_model(self._pipeline(labels))]
+
+
+def _in(dtype: str) -> list[str]:
+    """The option of an export for what a model is run in; `auto` is float32 there."""
+    return [] if dtype in (AUTO, "float32") else [f"--dtype={dtype}"]
 
 
 def _checkpoint(entry: PipelineSettings) -> str:

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from glob import glob
 from typing import Any
 
 from ragauge import assets
 from ragauge.experiment.plan.part import Labels, Part, code_of, manifest
 from ragauge.retrieval.indexes import IndexRecipe
-from ragauge.retrieval.settings import DatabaseSettings, StalenessSettings
+from ragauge.retrieval.settings import DatabaseSettings, EvaluationSet, StalenessSettings
 
 
 class RetrievalPlan(Part):
-    """Labels: database, index, shard (five digits); staleness."""
+    """Labels: database, evaluation set, index, shard (five digits); staleness."""
 
     def sources(self) -> Iterator[str]:
         """The assets that these jobs read."""
         for database in self.config.databases.values():
             yield database.tokenizer
-            yield from (source for source in database.sources if source in assets.entries())
+            sources = [*database.sources, *(s for one in database.evaluation_sets.values() for s in one.sources)]
+            yield from (source for source in sources if source in assets.entries())
         yield from self.encoders()
 
     def encoders(self) -> set[str]:
@@ -34,9 +35,7 @@ class RetrievalPlan(Part):
 
     def corpus(self, labels: Labels) -> list[str]:
         """The corpus's files, and of catalogued ones the manifests; a data set of the hub is read as it streams."""
-        sources = self._database(labels).sources
-        named = [manifest(source) for source in sources if source in assets.entries()]
-        return named + [path for source in sources for path in sorted(glob(source))]
+        return _files(self._database(labels).sources)
 
     def tokenizer(self, labels: Labels) -> str:
         return manifest(self._database(labels).tokenizer)
@@ -46,7 +45,7 @@ class RetrievalPlan(Part):
 
     def settings(self, labels: Labels) -> dict[str, Any]:
         """What the chunks depend on; encoder and indexes are parameters of rules of their own."""
-        return self._database(labels).model_dump(exclude={"encoder", "engine", "indexes"})
+        return self._database(labels).model_dump(exclude={"encoder", "engine", "evaluation_sets", "indexes"})
 
     def encoder_settings(self, labels: Labels) -> list[str]:
         return [self._database(labels).encoder, self._database(labels).engine]
@@ -59,6 +58,20 @@ class RetrievalPlan(Part):
 
     def marked(self, labels: Labels) -> list[str]:
         return self._of_shards(self.paths.marked, self._database(labels).shards, labels)
+
+    # --- evaluation sets ---
+
+    def evaluation_corpus(self, labels: Labels) -> list[str]:
+        """As `corpus`, of an evaluation set."""
+        return _files(self._evaluation_set(labels).sources)
+
+    def evaluation_settings(self, labels: Labels) -> dict[str, Any]:
+        return self._evaluation_set(labels).model_dump()
+
+    def evaluation_sets(self, labels: Labels) -> list[str]:
+        """All of a database, whose near-duplicates are marked in it."""
+        sets = self._database(labels).evaluation_sets
+        return [self.paths.evaluation_set.format(database=labels.database, evaluation=label) for label in sets]
 
     # --- indexes ---
 
@@ -123,6 +136,9 @@ class RetrievalPlan(Part):
     def _database(self, labels: Labels) -> DatabaseSettings:
         return self.config.databases[labels.database]
 
+    def _evaluation_set(self, labels: Labels) -> EvaluationSet:
+        return self._database(labels).evaluation_sets[labels.evaluation]
+
     def _index(self, labels: Labels) -> IndexRecipe:
         return self._database(labels).indexes[labels.index]
 
@@ -136,3 +152,9 @@ class RetrievalPlan(Part):
         """The path of each of the first shards."""
         place = {"database": labels.database, "index": getattr(labels, "index", "")}
         return [path.format(**place, shard=f"{shard:05d}") for shard in range(count)]
+
+
+def _files(sources: Sequence[str]) -> list[str]:
+    """The manifests of catalogued corpora, then local files; a data set of the hub is read as it streams."""
+    named = [manifest(source) for source in sources if source in assets.entries()]
+    return named + [path for source in sources for path in sorted(glob(source))]

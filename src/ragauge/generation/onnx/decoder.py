@@ -12,8 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
 from torch import Tensor
 
 from ragauge.assets import resolve
@@ -43,6 +41,7 @@ def open_exported(checkpoint: Checkpoint, form: JointAttention | None = None) ->
     """What `export_model` wrote. Raises UserError if it is not there whole or comes from something else."""
     assert checkpoint.exported is not None
     about = {"model_sha256": checkpoint.sha256, "adapters_sha256": checkpoint.adapters_sha256}
+    about["dtype"] = checkpoint.dtype
     check_origin(checkpoint.exported, about)
     tokenizer = load_tokenizer(resolve(checkpoint.model))
     return OnnxLM(checkpoint.exported, replace(checkpoint, tokenizer=tokenizer), form)
@@ -68,9 +67,9 @@ class OnnxReader(PreparingReader):
 
     def __init__(self, lm: OnnxLM, front: int) -> None:
         self.lm, self.form, self.front, self.length = lm, lm.form, front, 0
-        self._names, self._slots = lm.decoder.names, lm.decoder.slots(front)
+        self._slots = lm.decoder.slots(front)
         self._sink: Slots | None = None  # the sequence's first token
-        self._kept: Kept[list[np.ndarray]] = Kept()
+        self._kept: Kept[Tensor] = Kept()
 
     def prepare(self, neighbours: Sequence[Tokens], length: int) -> Prepared:
         """See `PreparingReader.prepare`. Raises UserError if they do not fit, or the sequence has no token yet."""
@@ -82,7 +81,7 @@ class OnnxReader(PreparingReader):
         last = 0 if self.form.reach is None else max(0, length - self.form.reach)
         calls: list[Call] = []
 
-        def read(places: Sequence[int]) -> list[list[np.ndarray]]:
+        def read(places: Sequence[int]) -> list[Tensor]:
             made, call = self._read([texts[place] for place in places], last)
             calls.append(call)
             return made
@@ -90,8 +89,8 @@ class OnnxReader(PreparingReader):
         states = self._kept.of([(last, ids) for ids in texts], read)
         return Prepared(tuple(calls), lambda: self._put_neighbours(states, last))
 
-    def _read(self, texts: Sequence[Tokens], last: int) -> tuple[list[list[np.ndarray]], Call]:
-        """Each neighbour's keys and values by name; they end before position `last`."""
+    def _read(self, texts: Sequence[Tokens], last: int) -> tuple[list[Tensor], Call]:
+        """Each neighbour's keys and values; they end before position `last`."""
         assert self._sink is not None
         started, sink = time.perf_counter(), int(self.form.sink)
         behind = self._sink if sink else self.lm.adapted.slots()
@@ -99,12 +98,12 @@ class OnnxReader(PreparingReader):
         lengths, past = tuple(map(len, texts)), (sink,) * len(texts)
         return states, Call("neighbours", lengths, past, parallel=len(texts) > 1, seconds=_since(started))
 
-    def _put_neighbours(self, states: Sequence[Sequence[np.ndarray]], last: int) -> None:
+    def _put_neighbours(self, states: Sequence[Tensor], last: int) -> None:
         self._slots.mask[: self.front] = HIDDEN
         slot = 0
         for new in states:
-            count = new[0].shape[1]
-            self._slots.put(self._names, new, slot, last - count, self.form.bias)
+            count = new.shape[1]
+            self._slots.put(new, slot, last - count, self.form.bias)
             slot += count
 
     def read(self, ids: Tokens) -> Tensor:
@@ -112,7 +111,7 @@ class OnnxReader(PreparingReader):
         started, past = time.perf_counter(), self._slots.attended
         logits = self._step(ids)
         self.lm.note(Call("read", (len(ids),), (past,), logits=(len(ids),), seconds=_since(started)))
-        return torch.from_numpy(logits)
+        return logits
 
     def decode(self, logits: Tensor, tokens: int) -> list[int]:
         """See `Reader.decode`."""
@@ -128,16 +127,16 @@ class OnnxReader(PreparingReader):
         """See `Reader.note`."""
         self.lm.note(call)
 
-    def _step(self, ids: Tokens) -> np.ndarray:
+    def _step(self, ids: Tokens) -> Tensor:
         """Read tokens of the sequence: logits (token, vocab)."""
         first = self.front + self.length
         self._slots.reserve(first + len(ids))
         logits, new = self.lm.decoder.run(ids, self.length, self._slots)
-        self._slots.put(self._names, new, first, self.length)
+        self._slots.put(new, first, self.length)
         self.length += len(ids)
         if self._sink is None:
             self._sink = self.lm.decoder.slots(1)
-            self._sink.put(self._names, [states[:, :1] for states in new], 0)
+            self._sink.put(new[:, :1], 0)
         return logits
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import torch
+
 from ragauge.engines.traced import Traced
 from ragauge.generation.readers import Checkpoint
 from ragauge.io.graphs import open_session
@@ -20,4 +22,9 @@ class OnnxModel(Traced):
         """
         cuda = checkpoint.device != "cpu"
         self.sessions = {name: open_session(folder / f"{name}.onnx", checkpoint.threads, cuda) for name in names}
-        self.tokenizer = checkpoint.tokenizer
+        self.tokenizer, self._device = checkpoint.tokenizer, checkpoint.device
+
+    def synchronize(self) -> None:
+        """See `Model.synchronize`: what follows a graph (states put in their slots) is torch's."""
+        if self._device != "cpu":
+            torch.cuda.synchronize()

@@ -11,13 +11,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from ragauge.engines.onnx.runtime import (
     SLOTS,
     TOKENS,
+    Graph,
     Slots,
     attend,
     causal,
@@ -125,16 +125,18 @@ def export_retro(model: Retro, folder: Path, about: Mapping[str, Any]) -> Path:
     """Write `lower.onnx`, `encoder.onnx` and `upper.onnx`, and `about` what they come from. All lengths are dynamic."""
     sizes = model.sizes
     heads, dim, split = sizes.heads, sizes.width // sizes.heads, sizes.cross[0] + 1
+    dtype = model.head.weight.dtype
     tokens, slots, keys = 3, 5, 7
 
     def past(layers: int) -> list[Tensor]:
-        return [torch.zeros(heads, slots, dim) for _ in range(2 * layers)]
+        return [torch.zeros(heads, slots, dim, dtype=dtype) for _ in range(2 * layers)]
 
     def named(kind: str, layers: Sequence[int]) -> list[str]:
         return [f"{kind}_{part}_{layer}" for layer in layers for part in ("k", "v")]
 
     low, high, cross = range(split), range(split, sizes.layers), sizes.cross
     positions, mask = torch.arange(tokens), torch.zeros(slots)
+    states = torch.zeros(tokens, sizes.width, dtype=dtype)
     cached = [{1: SLOTS} for _ in range(2 * sizes.layers)]
     write_graph(
         _Lower(model),
@@ -144,11 +146,11 @@ def export_retro(model: Retro, folder: Path, about: Mapping[str, Any]) -> Path:
         ["ids", "positions", "mask", *named("past", low)],
         ["states", *named("new", low)],
     )
-    encoded = [torch.zeros(heads, keys, dim) for _ in range(2 * len(cross))]
+    encoded = [torch.zeros(heads, keys, dim, dtype=dtype) for _ in range(2 * len(cross))]
     write_graph(
         _Upper(model),
         folder / "upper.onnx",
-        (torch.zeros(tokens, sizes.width), positions, mask, past(len(high)), encoded, torch.ones(1)),
+        (states, positions, mask, past(len(high)), encoded, torch.ones(1, dtype=dtype)),
         (
             {0: TOKENS},
             {0: TOKENS},
@@ -164,7 +166,7 @@ def export_retro(model: Retro, folder: Path, about: Mapping[str, Any]) -> Path:
     write_graph(
         _Encoder(model),
         folder / "encoder.onnx",
-        (torch.zeros(2, keys, dtype=torch.long), torch.zeros(tokens, sizes.width)),
+        (torch.zeros(2, keys, dtype=torch.long), states),
         ({0: many, 1: length}, {0: TOKENS}),
         ["neighbours", "states"],
         named("memory", cross),
@@ -176,7 +178,8 @@ def export_retro(model: Retro, folder: Path, about: Mapping[str, Any]) -> Path:
 def open_retro(checkpoint: Checkpoint) -> OnnxRetroLM:
     """What `export_retro` wrote. Raises UserError if it is not there whole or comes from something else."""
     assert checkpoint.exported is not None
-    check_origin(checkpoint.exported, {"model_sha256": checkpoint.sha256, "vocabulary": checkpoint.vocabulary})
+    about = {"model_sha256": checkpoint.sha256, "vocabulary": checkpoint.vocabulary, "dtype": checkpoint.dtype}
+    check_origin(checkpoint.exported, about)
     return OnnxRetroLM(checkpoint.exported, PARTS, checkpoint)
 
 
@@ -193,38 +196,48 @@ class OnnxRetroReader(OwnReader):
 
     def __init__(self, lm: OnnxRetroLM) -> None:
         super().__init__(lm)
-        self._lower, self._encoder, self._upper = (lm.sessions[name] for name in PARTS)
+        self._lower, self._encoder, self._upper = (Graph(lm.sessions[name]) for name in PARTS)
         low, high = past_sizes(self._lower), past_sizes(self._upper)
-        self._low, self._high, self._slots = list(low), list(high), Slots(low | high)
-        self._states: np.ndarray | None = None  # of the last tokens, at the first layer with cross-attention
-        self._memory_names = [node.name for node in self._encoder.get_outputs()]
+        self._low, self._high, device = list(low), list(high), self._lower.device
+        self._slots = Slots(low | high, 0, self._lower.types["states"][0], device)
+        self._width, self._vocab = (graph.session.get_outputs()[0].shape[1] for graph in (self._lower, self._upper))
+        self._states = self._lower.empty("states", 0, self._width)  # of the last tokens, at the first cross-attention
         heads, dim = next(iter(low.values()))
-        nothing = np.zeros((heads, 1, dim), np.float32)
-        self._nothing = dict.fromkeys(self._memory_names, nothing) | {"reads": np.zeros(1, np.float32)}
+        self._row = heads, dim
+        self._nothing = {name: self._encoder.empty(name, heads, 1, dim).zero_() for name in self._encoder.outputs}
+        self._nothing["reads"] = self._upper.tensor("reads", [0.0])
         self._memory = self._nothing
 
     def forward(self, ids: Tokens) -> Tensor:
         """See `OwnReader.forward`."""
-        first, slots = self.length, self._slots
-        slots.reserve(first + len(ids))
-        places = {"positions": np.arange(first, first + len(ids), dtype=np.int64)}
-        read = {"ids": np.asarray(ids, np.int64), **places, **slots.feeds(self._low)}
-        states, *low = self._lower.run(["states", *(f"new_{name}" for name in self._low)], read)
-        before = states[:0] if self._states is None else self._states
-        self._states = np.concatenate([before, states])[-CHUNK:]
+        first, count, slots = self.length, len(ids), self._slots
+        slots.reserve(first + count)
+        places = {"positions": torch.arange(first, first + count, device=self._lower.device)}
+        states, new = self._lower.empty("states", count, self._width), slots.room(count)
+        read = {"ids": self._lower.tensor("ids", list(ids)), **places, **slots.feeds(self._low)}
+        self._lower.run(read, {"states": states, **slots.outputs(new, self._low)})
+        self._states = torch.cat([self._states, states])[-CHUNK:]
         self.encode_waiting()
+        logits = self._upper.empty("logits", count, self._vocab)
         read = {"states": states, **places, **slots.feeds(self._high), **self._memory}
-        logits, *high = self._upper.run(["logits", *(f"new_{name}" for name in self._high)], read)
-        slots.put([*self._low, *self._high], [*low, *high], first)
-        self.length += len(ids)
-        return torch.from_numpy(logits)
+        self._upper.run(read, {"logits": logits, **slots.outputs(new, self._high)})
+        slots.put(new, first)
+        self.length += count
+        return logits.float()
 
     def encode(self, neighbours: Sequence[Sequence[Tokens]]) -> None:
         """See `OwnReader.encode`."""
         self._memory = self._nothing
         if not neighbours:
             return
-        groups = [np.asarray([list(ids) for ids in same], np.int64) for same in neighbours]
-        made = [self._encoder.run(None, {"neighbours": ids, "states": self._states}) for ids in groups]
-        joined = [np.concatenate(parts, 1) for parts in zip(*made, strict=True)]
-        self._memory = dict(zip(self._memory_names, joined, strict=True)) | {"reads": np.ones(1, np.float32)}
+        made = [self._encoded(same) for same in neighbours]
+        joined = {name: torch.cat([part[name] for part in made], 1) for name in self._encoder.outputs}
+        self._memory = joined | {"reads": self._upper.tensor("reads", [1.0])}
+
+    def _encoded(self, same: Sequence[Tokens]) -> dict[str, Tensor]:
+        """Keys and values of neighbours of one length, by name."""
+        heads, dim = self._row
+        ids = self._encoder.tensor("neighbours", [list(text) for text in same])
+        outputs = {name: self._encoder.empty(name, heads, ids.numel(), dim) for name in self._encoder.outputs}
+        self._encoder.run({"neighbours": ids, "states": self._states.contiguous()}, outputs)
+        return outputs

@@ -44,7 +44,7 @@ class JointAttention(NeighbourReader):
         from ragauge.generation.onnx.decoder import export_model
 
         lm, adapted = _in_torch(checkpoint)
-        about = {"model": checkpoint.model, "model_sha256": checkpoint.sha256}
+        about = {"model": checkpoint.model, "model_sha256": checkpoint.sha256, "dtype": checkpoint.dtype}
         return export_model(lm, folder, about | {"adapters_sha256": checkpoint.adapters_sha256}, adapted)
 
 

@@ -39,12 +39,13 @@ class OwnEncoder(NeighbourReader):
 
     def export(self, checkpoint: Checkpoint, folder: Path) -> Path:
         """See `NeighbourReader.export`."""
+        from ragauge.engines import DTYPES
         from ragauge.generation.onnx.retro import export_retro
         from ragauge.generation.retro_model.weights import make_retro
 
         model = make_retro(checkpoint.weights, checkpoint.seed, checkpoint.vocabulary)
         about = {"model": self.own_model, "model_sha256": checkpoint.sha256, "vocabulary": checkpoint.vocabulary}
-        return export_retro(model, folder, about)
+        return export_retro(model.to(DTYPES[checkpoint.dtype]), folder, about | {"dtype": checkpoint.dtype})
 
     def origin(self, checkpoint: Checkpoint) -> tuple[str, str]:
         """See `NeighbourReader.origin`."""

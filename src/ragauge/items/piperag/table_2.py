@@ -74,13 +74,13 @@ def _keys(encoder: str, dataset: str, stale: int, **more: Any) -> dict[str, Any]
 def _measured(runs: Runs, comparison: Comparison, printed: Mapping[tuple[str, int], float]) -> Iterator[Cell]:
     report, more = comparison.report, {"index": comparison.index, "variant": comparison.name}
     if report is None:
-        keys = {"model": comparison.encoder, "dataset": comparison.database, **more}
+        keys = {"model": comparison.encoder, "dataset": comparison.text, **more}
         yield Cell(keys, COSINE, Measure(reason="not run: no such file yet"))
         return
     encoder = comparison.encoder.rpartition("/")[2].rpartition(":")[2]
     for place, stale in enumerate(report.stale_tokens):
-        keys = _keys(encoder, comparison.database, stale, nprobe=report.nprobe, **more)
-        published = printed.get((comparison.database, stale)) if encoder == ENCODER else None
+        keys = _keys(encoder, comparison.text, stale, nprobe=report.nprobe, **more)
+        published = printed.get((comparison.text, stale)) if encoder == ENCODER else None
         yield Cell(keys, COSINE, _mean(runs, [query.cosine[place] for query in report.queries]), published)
         yield Cell(keys, SAME, _mean(runs, [_same(query, place) for query in report.queries]))
 

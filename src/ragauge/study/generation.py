@@ -1,0 +1,322 @@
+"""Questions where there are none: a model writes them about answers that stand in passages.
+
+As CFIC's training data are made (`evidence/sft.py`), but that the span is a short answer, which can be scored: a name
+or a number of a passage drawn at random. What is written is kept only if the reader of the study answers it with the
+passage and not without, and no other passage that retrieval would find holds the answer. All replies are kept in a
+file, so that a run that was stopped asks nothing twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import re
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from ragauge.datasets.study import StudyQuestions
+from ragauge.errors import UserError
+from ragauge.evidence import sentences, sft
+from ragauge.evidence.chat import Chat
+from ragauge.io.progress import bar
+from ragauge.metrics import normalise, score
+from ragauge.prompts.templates import document_text, query_text
+from ragauge.study.passages import Passage
+from ragauge.study.questions import Question
+from ragauge.study.retrieval import Bm25
+
+ATTEMPTS = 10  # for each question that is asked for, at most
+AT_ONCE = 8  # spots whose questions are written side by side
+ROUNDS = 4  # spots of one passage at most, one in each round over all passages
+NEIGHBOURS = 10  # first passages by BM25 among which no other one may hold the answer
+ANSWER_TOKENS = 32  # of a reader's reply
+ANSWER_WORDS = 6  # of a spot at most
+SENTENCE_WORDS = (6, 60)
+REQUEST = '{text}\n\nWrite a question about {title} whose answer, by the text above, is "{answer}".'
+
+# Why a question is left out, in the order in which it is looked for.
+MALFORMED, DUPLICATE = "malformed", "duplicate"
+SEVERAL, KNOWN, UNANSWERED = "several_passages", "without_documents", "not_answered"
+REASONS = {
+    MALFORMED: "malformed",
+    DUPLICATE: "asked before",
+    SEVERAL: "another passage holds the answer",
+    KNOWN: "answered without documents",
+    UNANSWERED: "not answered from its own passage",
+}
+
+_NAME = r"[A-ZÀ-ÖØ-Þ][\w'’-]*(?:[ ](?:(?:of|the|and|de|la|von|van)[ ])?[A-ZÀ-ÖØ-Þ][\w'’-]*)*"
+_NUMBER = r"\d[\d.,]*\d(?:[ ]?(?:%|percent|years?|million|billion|km|kg|cm|mm|hours?|minutes?|days?|people)\b)?"
+_SPOT = re.compile(rf"{_NAME}|{_NUMBER}")
+_LONG_WORD = re.compile(r"[^\W\d_]{7,}")
+
+
+@dataclass(frozen=True)
+class Spot:
+    """An answer where it stands: a stretch of a passage."""
+
+    passage: Passage
+    sentence: str  # around it
+    start: int  # first character in the passage's text
+    stop: int  # after the last one
+
+    @property
+    def answer(self) -> str:
+        return self.passage.text[self.start : self.stop]
+
+
+@dataclass(frozen=True)
+class Written:
+    """A question that was kept, and where its answer stands."""
+
+    question: str
+    spot: Spot
+
+    @property
+    def asked(self) -> Question:
+        return Question(self.question, (self.spot.answer,), self.spot.passage.document)
+
+    def to_json(self) -> dict[str, Any]:
+        """As a file of questions has it, with the passage and the answer's place in it."""
+        place = {"passage": self.spot.passage.text, "start": self.spot.start, "stop": self.spot.stop}
+        return {"question": self.question, "answers": [self.spot.answer], "gold": self.spot.passage.document, **place}
+
+
+@dataclass
+class Generated:
+    """Questions, and what became of the others."""
+
+    wanted: int
+    most: int  # attempts
+    kept: list[Written] = field(default_factory=list)
+    attempts: int = 0
+    left_out: Counter[str] = field(default_factory=Counter)  # a reason of REASONS -> questions
+    malformed: Counter[str] = field(default_factory=Counter)  # how they were malformed
+    ended_by: str = "passages"  # or attempts, questions, time
+
+    def account(self, **more: Any) -> dict[str, Any]:
+        """For the study's file."""
+        return {
+            "wanted": self.wanted,
+            "kept": len(self.kept),
+            "attempts": self.attempts,
+            "most_attempts": self.most,
+            "ended_by": self.ended_by,
+            "left_out": {reason: self.left_out[reason] for reason in REASONS},
+            "malformed": dict(self.malformed.most_common()),
+            **more,
+        }
+
+
+class Remembered(Chat):
+    """A model whose replies are kept in a file: the same request is made once, over all runs."""
+
+    def __init__(self, chat: Chat, path: Path) -> None:
+        self.chat, self.path, self.name = chat, path, chat.name
+        self._known = dict(_lines(path))
+
+    def replies(self, requests: Sequence[str], most: int, cue: str = "", otherwise: str = "") -> list[str | None]:
+        keys = [_digest([self.name, request, most, cue, otherwise]) for request in requests]
+        new = {key: request for key, request in zip(keys, requests, strict=True) if key not in self._known}
+        if new:
+            got = dict(zip(new, self.chat.replies(list(new.values()), most, cue, otherwise), strict=True))
+            with self.path.open("ab") as file:
+                for key, reply in got.items():
+                    file.write(b"\n" + json.dumps([key, reply]).encode())  # after a line that a kill may have cut off
+            self._known |= got
+        return [self._known[key] for key in keys]
+
+
+def _lines(path: Path) -> Iterator[tuple[str, str | None]]:
+    """The replies of a file; torn lines are passed over."""
+    for line in path.read_bytes().split(b"\n") if path.is_file() else ():
+        try:
+            key, reply = json.loads(line)
+        except (ValueError, TypeError):
+            continue
+        yield str(key), reply
+
+
+def _digest(asked: Sequence[object]) -> str:
+    return hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:32]
+
+
+def generate(
+    wanted: int,
+    passages: Sequence[Passage],
+    writer: Chat,
+    reader: Chat,
+    *,
+    most: int,
+    seed: int = 0,
+    until: float = float("inf"),
+    at_last: float = float("inf"),
+) -> Generated:
+    """So many questions about the passages, or as many as there come out; the seed fixes which spots are tried.
+
+    Args:
+        most: attempts.
+        until: of the monotonic clock: no batch is begun after it, if any question was kept.
+        at_last: none at all is begun after it.
+
+    Raises:
+        UserError: none was kept, or a model gives no reply.
+    """
+    found = Generated(wanted, most)
+    judge = _Filter([f"{passage.document} {passage.text}" for passage in passages], reader)
+    spots = drawn(passages, seed)
+    with bar("writing questions", "question", wanted) as shown:
+        while batch := list(islice(spots, min(AT_ONCE, most - found.attempts))):
+            if time.monotonic() > (until if found.kept else at_last):
+                found.ended_by = "time"
+                break
+            before = len(found.kept)
+            _take(batch, writer, judge, found)
+            shown.update(min(len(found.kept), wanted) - min(before, wanted))
+            shown.set_postfix_str(f"{found.attempts} attempts of at most {most}")
+            if len(found.kept) >= wanted:
+                break
+    found.ended_by = "questions" if len(found.kept) >= wanted else found.ended_by
+    if found.ended_by == "passages" and found.attempts >= most:
+        found.ended_by = "attempts"
+    del found.kept[wanted:]
+    if not found.kept:
+        raise UserError(f"--generate-questions: {described(found)}; give a file with --questions, or another --writer")
+    return found
+
+
+def described(found: Generated) -> str:
+    """What came out, in a line."""
+    ends = {
+        "attempts": " (as many as allowed)",
+        "passages": ", all that the passages give",
+        "time": ", by then time was up",
+    }
+    tried = f"{found.attempts} attempts{ends.get(found.ended_by, '')}"
+    left = ", ".join(f"{found.left_out[reason]} {text}" for reason, text in REASONS.items() if found.left_out[reason])
+    few = f", fewer than the {found.wanted} asked for" if len(found.kept) < found.wanted else ""
+    return f"{len(found.kept)} questions of {tried}{few}; left out: {left or 'none'}"
+
+
+def _take(batch: Sequence[Spot], writer: Chat, judge: _Filter, found: Generated) -> None:
+    """Have a question written about each spot, and keep the good ones."""
+    requests = [REQUEST.format(text=s.passage.text, title=s.passage.document, answer=s.answer) for s in batch]
+    replies = writer.replies(requests, sft.QUESTION_TOKENS, sft.CUE, sft.ALONE)
+    found.attempts += len(batch)
+    able = []
+    for spot, reply in zip(batch, replies, strict=True):
+        written = Written(sft.first_question(reply or ""), spot)
+        if detail := "no reply" if reply is None else _malformed(written):
+            found.malformed[detail] += 1
+            found.left_out[MALFORMED] += 1
+        elif reason := judge.found_in_texts(written):
+            found.left_out[reason] += 1
+        else:
+            able.append(written)
+    for written, why in zip(able, judge.read(able), strict=True):
+        if why:
+            found.left_out[why] += 1
+        else:
+            found.kept.append(written)
+
+
+def _malformed(written: Written) -> str | None:
+    """What is wrong with the question itself; None if nothing."""
+    spot = written.spot
+    if normalise(spot.answer) in normalise(written.question):
+        return "holds its answer"
+    return sft.problem(written.question, spot.sentence, spot.passage.document)
+
+
+class _Filter:
+    """Which of the well-formed questions measure retrieval."""
+
+    def __init__(self, texts: Sequence[str], reader: Chat) -> None:
+        self.index, self.reader = Bm25(texts), reader
+        self.texts = [normalise(text) for text in texts]
+        self.asked: set[str] = set()
+
+    def found_in_texts(self, written: Written) -> str | None:
+        """Whether it was asked before, or has its answer in further passages; None if neither.
+
+        A passage that holds the whole sentence around the answer is the same one: a neighbour that overlaps, a copy.
+        """
+        question = normalise(written.question)
+        if question in self.asked:
+            return DUPLICATE
+        self.asked.add(question)
+        answer, sentence = (normalise(text) for text in (written.spot.answer, written.spot.sentence))
+        [near] = self.index.best([written.question], NEIGHBOURS)
+        others = [self.texts[i] for i in near if sentence not in self.texts[i]]
+        return SEVERAL if any(re.search(rf"\b{re.escape(answer)}\b", text) for text in others) else None
+
+    def read(self, written: Sequence[Written]) -> list[str | None]:
+        """Why the reader's answers rule a question out: it knows the answer, or does not find it; None if neither."""
+        alone = self._right(written, [query_text(w.question) for w in written])
+        open_ones = [w for w, right in zip(written, alone, strict=True) if not right]
+        texts = [document_text(w.spot.passage.document, w.spot.passage.text) for w in open_ones]
+        shown = [
+            f"{StudyQuestions.preamble}\n\n{text}\n{query_text(w.question)}"
+            for text, w in zip(texts, open_ones, strict=True)
+        ]
+        with_it = dict(zip((w.question for w in open_ones), self._right(open_ones, shown), strict=True))
+        reasons = zip(written, alone, strict=True)
+        return [KNOWN if right else None if with_it[w.question] else UNANSWERED for w, right in reasons]
+
+    def _right(self, written: Sequence[Written], requests: Sequence[str]) -> list[bool]:
+        """Whether the reader's reply to each request holds the answer."""
+        replies = self.reader.replies(requests, ANSWER_TOKENS) if requests else []
+        pairs = zip(written, replies, strict=True)
+        return [bool(score("best_subspan_em", {"prediction": r or "", "answers": [w.spot.answer]})) for w, r in pairs]
+
+
+# --- where answers stand ---
+
+
+def drawn(passages: Sequence[Passage], seed: int) -> Iterator[Spot]:
+    """Spots of passages in random order, one of each, then further ones; none of near-duplicates."""
+    order = [passage for passage in passages if not passage.near_duplicate]
+    random.Random(seed).shuffle(order)
+    for number in range(ROUNDS):
+        for passage in order:
+            found = _spots(passage)
+            random.Random(f"{seed}/{passage.document}/{passage.text}").shuffle(found)
+            yield from found[number : number + 1]
+
+
+def _spots(passage: Passage) -> list[Spot]:
+    """The names and numbers of a passage's sentences of prose; where there are none, a long word of each."""
+    text = passage.text
+    prose = [(a, b) for a, b in sentences.split(text) if _is_prose(text[a:b])]
+    found = [Spot(passage, text[a:b].strip(), *ends) for a, b in prose for ends in _stretches(text, a, b, _SPOT)]
+    if not found:
+        found = [
+            Spot(passage, text[a:b].strip(), *ends) for a, b in prose for ends in _stretches(text, a, b, _LONG_WORD)
+        ]
+    title = normalise(passage.document)
+    return [spot for spot in found if _is_answer(normalise(spot.answer), title)]
+
+
+def _is_prose(sentence: str) -> bool:
+    least, most = SENTENCE_WORDS
+    return sentence.rstrip(" \n\"')”").endswith((".", "!", "?")) and least <= len(sentence.split()) <= most
+
+
+def _stretches(text: str, start: int, stop: int, pattern: re.Pattern[str]) -> Iterator[tuple[int, int]]:
+    """Where the pattern matches in a sentence; not its first word, which begins with a capital whatever it is."""
+    begins = start + len(text[start:stop]) - len(text[start:stop].lstrip())
+    for match in pattern.finditer(text, begins, stop):
+        if match.start() > begins or match[0][0].isdigit():
+            yield match.span()
+
+
+def _is_answer(answer: str, title: str) -> bool:
+    """Whether something is left to ask where the question names the title."""
+    words = answer.split()
+    return len(answer) > 1 and not {*words} <= {*title.split()} and len(words) <= ANSWER_WORDS

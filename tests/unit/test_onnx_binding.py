@@ -1,0 +1,192 @@
+"""Graphs in ONNX Runtime read and write keys and values where they lie: no step takes them through NumPy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import onnxruntime
+import pytest
+import torch
+
+import tiny_models
+from ragauge import engines
+from ragauge.cli import main
+from ragauge.engines import LM, Limits
+from ragauge.engines.onnx.runtime import Graph, Slots, check_origin
+from ragauge.errors import UserError
+from ragauge.generation.generation import generate
+from ragauge.generation.onnx.decoder import OnnxLM, export_model
+from ragauge.generation.onnx.retro import PARTS, OnnxRetroLM, export_retro
+from ragauge.generation.reader import Model
+from ragauge.generation.readers import Checkpoint
+from ragauge.generation.retro_model.reader import RetroLM
+from ragauge.generation.retro_model.weights import random_retro
+from ragauge.generation.retrofit.joint import JointDecoding
+from ragauge.generation.sizes import Sizes
+from ragauge.generation.sources import Ask, Fresh
+from ragauge.generation.windows import Windows
+from ragauge.io.graphs import CUDA, open_session
+from retro_parts import ExactRetriever, tokens
+from tiny_checkpoint import write_checkpoint
+
+TINY = Sizes(260, 4, 32, 4, 48, (1, 3), 2, 24, 2, 40, (1,))
+IDS, DOCUMENTS = tokens(70, 1), [tokens(300, 2), tokens(70, 3), tokens(400, 4)]
+NO_GPU = (
+    "torch finds no CUDA device"
+    if not torch.cuda.is_available()
+    else f"the installed ONNX Runtime has no {CUDA}: extra gpu"
+    if CUDA not in onnxruntime.get_available_providers()
+    else ""
+)
+
+
+@pytest.fixture(scope="module")
+def lm() -> LM:
+    return tiny_models.tiny_lm(tiny_models.LLAMA)
+
+
+@pytest.fixture(scope="module")
+def models(lm: LM, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Model]:
+    """A decoder and RETRO in ONNX Runtime."""
+    folder = tmp_path_factory.mktemp("graphs")
+    export_model(lm, folder, {})
+    export_retro(random_retro(TINY), folder, {})
+    return {
+        "decoder": OnnxLM(folder, Checkpoint(threads=1)),
+        "retro": OnnxRetroLM(folder, PARTS, Checkpoint(threads=1)),
+    }
+
+
+@pytest.fixture
+def bound(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """(name, address) of every input and output that is bound; nothing else feeds a graph or leaves it."""
+    found: list[tuple[str, int]] = []
+    for kind in ("bind_input", "bind_output"):
+        given = getattr(onnxruntime.IOBinding, kind)
+
+        def spy(self: Any, name: str, *where: Any, given: Any = given) -> None:
+            found.append((name, where[-1]))
+            given(self, name, *where)
+
+        monkeypatch.setattr(onnxruntime.IOBinding, kind, spy)
+
+    def refused(*arguments: Any, **options: Any) -> Any:
+        raise AssertionError("keys and values went through NumPy")
+
+    monkeypatch.setattr(onnxruntime.InferenceSession, "run", refused)
+    monkeypatch.setattr(torch.Tensor, "numpy", refused)
+    monkeypatch.setattr(torch, "from_numpy", refused)
+    return found
+
+
+@pytest.mark.parametrize("name", ["decoder", "retro"])
+def test_every_step_binds_the_cache_where_it_lies(
+    models: dict[str, Model], name: str, bound: list[tuple[str, int]]
+) -> None:
+    reader: Any = models[name].open(80, 256)
+    reader.read(IDS)
+    bound.clear()
+    steps = 5
+    reader.decode(torch.zeros(260), steps + 1)
+    slots: Slots = reader._slots
+    first, last = slots.states.data_ptr(), slots.states.data_ptr() + slots.states.nbytes
+    past = [at for given, at in bound if given.startswith("past_")]
+    assert len(past) == steps * len(slots.feeds()) - steps  # all but the mask, at each step
+    assert all(first <= at < last for at in past)
+    assert sum(given.startswith("new_") for given, _ in bound) == len(past)
+
+
+def test_a_binding_of_another_type_is_not_made(models: dict[str, Model]) -> None:
+    graph: Graph = models["decoder"].decoder.graph  # type: ignore[attr-defined]
+    with pytest.raises(AssertionError, match="ids"):
+        graph.run({"ids": torch.zeros(2)}, {})
+
+
+def test_slots_keep_what_was_put_when_they_grow() -> None:
+    slots = Slots({"k_0": (2, 3), "v_0": (1, 3)})
+    slots.reserve(2)
+    new = slots.room(2)
+    new[:] = torch.arange(3)[:, None, None]
+    slots.put(new, 0, 5.0)
+    slots.reserve(300)
+    assert slots.feeds()["past_k_0"].shape == (2, 512, 3)
+    assert slots.feeds(["v_0"])["past_v_0"][:, :2].eq(2).all()
+    assert slots.attended == 2
+    assert slots.positions[:3].tolist() == [5.0, 6.0, 0.0]
+
+
+@pytest.mark.parametrize("name", ["decoder", "retro"])
+def test_half_precision_is_exported(lm: LM, name: str, tmp_path: Path) -> None:
+    """Graphs in float16, which a CPU runs slowly, give the logits of the same weights in torch."""
+    exact: Any = JointDecoding(lm) if name == "decoder" else RetroLM(random_retro(TINY))
+    model: Any
+    if name == "decoder":
+        export_model(tiny_models.tiny_lm(tiny_models.LLAMA, dtype="float16"), tmp_path, {})
+        model = OnnxLM(tmp_path, Checkpoint(threads=1))
+    else:
+        export_retro(random_retro(TINY).half(), tmp_path, {})
+        model = OnnxRetroLM(tmp_path, PARTS, Checkpoint(threads=1))
+    logits = []
+    for one in (model, exact):
+        reader: Any = one.open(80, 256)
+        reader.read(IDS[:64])
+        reader.attach([DOCUMENTS[0][:128]])
+        logits.append(reader.read(IDS[64:70]))
+    assert model.open(1, 0)._slots.states.dtype == torch.float16
+    torch.testing.assert_close(*logits, atol=3e-2, rtol=3e-2)
+
+
+def test_the_option_of_export_is_recorded_and_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model, out = str(write_checkpoint(tmp_path / "model")), tmp_path / "out"
+    assert main(["export", "--model", model, "--dtype", "float16", "--out", str(out)]) == 0
+    assert '"dtype": "float16"' in (out / "about.json").read_text()
+    with pytest.raises(UserError, match="dtype is float16, not float32: exported from something else"):
+        check_origin(out, {"dtype": "float32"})
+    with pytest.raises(SystemExit):
+        main(["export", "--model", model, "--dtype", "bfloat16", "--out", str(out)])
+    assert "argument --dtype: unknown value 'bfloat16'" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(CUDA in onnxruntime.get_available_providers(), reason="this build runs on GPUs")
+def test_a_gpu_without_its_build_is_told_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(
+        UserError, match=r"device 'cuda': .* has no CUDAExecutionProvider .*pip install 'ragauge\[gpu\]'"
+    ):
+        open_session(tmp_path / "x.onnx", cuda=True)
+
+
+@pytest.mark.skipif(bool(NO_GPU), reason=NO_GPU)
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("name", ["decoder", "retro"])
+def test_a_gpu_keeps_the_cache_and_gives_the_tokens_of_torch(lm: LM, name: str, dtype: Any, tmp_path: Path) -> None:
+    checkpoint = Checkpoint(dtype=dtype, device="cuda")
+    exact: Any
+    model: Any
+    if name == "decoder":
+        export_model(tiny_models.tiny_lm(tiny_models.LLAMA, dtype=dtype), tmp_path, {})
+        model, exact = OnnxLM(tmp_path, checkpoint), JointDecoding(lm)
+    else:
+        made = random_retro(TINY)
+        export_retro(made.half() if dtype == "float16" else made, tmp_path, {})
+        model, exact = OnnxRetroLM(tmp_path, PARTS, checkpoint), RetroLM(random_retro(TINY))
+    found = []
+    for one in (model, exact):
+        reader = one.open(160, 256)
+        source = Fresh(Ask(ExactRetriever(DOCUMENTS)), Windows(16), reader.note)
+        found.append(generate(reader, IDS, 160, source, Windows(16)))
+    assert model.open(1, 0)._slots.states.is_cuda
+    assert dtype == "float16" or found[0] == found[1]
+    assert len(found[0]) == 90
+
+
+@pytest.mark.skipif(bool(NO_GPU), reason=NO_GPU)
+def test_the_engine_of_texts_runs_on_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAGAUGE_HOME", str(tmp_path / "home"))
+    source = f"path:{write_checkpoint(tmp_path / 'tiny')}"
+    limits = Limits(12, ignore_stop=True)
+    answers = [
+        engines.load(source).respond(IDS, limits),
+        engines.load(source, "onnx", device="cuda").respond(IDS, limits),
+    ]
+    assert answers[0].ids == answers[1].ids

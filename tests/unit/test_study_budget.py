@@ -1,0 +1,110 @@
+"""A study within a budget: what is cut, in which order, and a command that ends in time."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragauge.errors import UserError
+from ragauge.experiment import schema
+from ragauge.study import budget, writing
+from ragauge.verbs import _options
+from ragauge.verbs._deadline import Deadline
+
+QUESTIONS = 100
+
+
+def settings(tmp_path: Path) -> dict[str, Any]:
+    data = tmp_path / "q.jsonl"
+    data.touch()
+    return writing.configuration("s", "smollm2-135m-instruct", data)
+
+
+def seconds(made: Mapping[str, Any]) -> float:
+    """A second a question and method, and one a trial and timed method."""
+    count = made["datasets"]["questions"].get("limit", QUESTIONS)
+    latency = made.get("latency")
+    trials = len(latency["methods"]) * latency["trials"] if latency else 0
+    return float(count * len(made["methods"]) + trials)
+
+
+def fit(tmp_path: Path, available: float) -> budget.Fitted:
+    fitted = budget.fit(settings(tmp_path), QUESTIONS, seconds, available)
+    schema.parse(fitted.settings, "config.yaml")
+    assert seconds(fitted.settings) <= available
+    return fitted
+
+
+def test_nothing_is_cut_of_what_fits(tmp_path: Path) -> None:
+    whole = settings(tmp_path)
+    assert fit(tmp_path, seconds(whole)) == budget.Fitted(whole, ())
+
+
+@pytest.mark.parametrize(
+    ("available", "cuts"),
+    [
+        (930, ["timed trials: 3 of 5"]),
+        (910, ["timed trials: 1 of 5"]),
+        (500, ["timed trials: 1 of 5", "questions: the first 50 of 100"]),
+        (120, ["timed trials: 1 of 5", "questions: the first 12 of 100"]),
+        (108, ["the latency protocol: seconds are those of the answering run", "questions: the first 12 of 100"]),
+        (90, ["the latency protocol", "the first 12 of", "methods: dense_k2, superposition_k2"]),
+        (12, ["the latency protocol", "the first 4 of", "methods: dense_k2, superposition_k2, bm25_k2, prompt_cache"]),
+    ],
+)
+def test_cuts_come_in_their_order(tmp_path: Path, available: float, cuts: list[str]) -> None:
+    found = fit(tmp_path, available).cuts
+    assert len(found) == len(cuts)
+    assert all(expected in cut for expected, cut in zip(cuts, found, strict=True)), found
+
+
+def test_the_methods_that_are_cut_are_all_there_is_but_three(tmp_path: Path) -> None:
+    assert [name for name in writing.METHODS if name not in budget.METHODS] == ["naive", "bm25_k1", "superposition_k1"]
+    assert set(budget.METHODS) <= set(writing.METHODS)
+
+
+def test_what_cannot_fit_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(
+        UserError, match="even 4 questions by 3 methods, without times, take about 12 s, and 11 s are left"
+    ):
+        fit(tmp_path, 11)
+
+
+@pytest.mark.parametrize(("text", "expected"), [("90s", 90), ("30m", 1800), ("1h30m", 5400), ("2h", 7200)])
+def test_a_budget_is_a_time(text: str, expected: float) -> None:
+    assert _options.duration(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "10", "m", "0m", "1.5h", "10m x"])
+def test_other_texts_are_no_times(text: str) -> None:
+    with pytest.raises(Exception, match="must be a time such as 90s, 30m or 1h30m"):
+        _options.duration(text)
+
+
+def test_a_command_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
+    """A child of the command would write the file a second after the command was ended."""
+    late = tmp_path / "late"
+    child = f"import time; time.sleep(4); open({str(late)!r}, 'w')"
+    script = f"import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', {child!r}]); time.sleep(60)"
+    deadline = Deadline(3.0)
+    assert deadline.run([sys.executable, "-c", script], reserve_s=1.0) is None
+    assert deadline.spent_s < 12  # on a busy machine
+    time.sleep(4)
+    assert not late.exists()
+
+
+def test_a_command_that_ends_in_time_has_its_exit_code() -> None:
+    assert Deadline(60.0).run([sys.executable, "-c", "raise SystemExit(7)"]) == 7
+    assert Deadline(None).run([sys.executable, "-c", "raise SystemExit(7)"]) == 7
+
+
+def test_work_beyond_the_budget_is_ended_in_one_line() -> None:
+    deadline = Deadline(0.2)
+    with pytest.raises(UserError, match="--budget: 0 s were over while it slept"), deadline.guarding("it slept"):
+        time.sleep(30)
+    assert deadline.spent_s < 10

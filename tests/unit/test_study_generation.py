@@ -1,0 +1,174 @@
+"""Questions that a model writes: what is asked about, what is left out and why, and a run that was stopped."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+import tiny_models
+from endpoints import says, served
+from ragauge.errors import UserError
+from ragauge.evidence.chat import Chat, EndpointChat, LocalChat
+from ragauge.evidence.endpoint import Endpoint
+from ragauge.study import generation
+from ragauge.study.generation import Remembered, Spot, Written, generate
+from ragauge.study.passages import Passage
+from ragauge.study.questions import read_questions
+
+PLACES = ["Assam", "Kerala", "Nilgiri", "Sikkim", "Munnar", "Darjeeling", "Kangra", "Tripura"]
+
+
+def corpus() -> list[Passage]:
+    return [
+        Passage(f"leaf {i}", f"The finest leaf number {i}{i} of the whole region comes from {place} in early spring.")
+        for i, place in enumerate(PLACES)
+    ]
+
+
+class Scripted(Chat):
+    """Replies as a function says, and keeps what it was asked."""
+
+    def __init__(self, says: Callable[[str], str | None], name: str = "scripted") -> None:
+        self.says, self.name, self.asked = says, name, list[str]()
+
+    def replies(self, requests: Sequence[str], most: int, cue: str = "", otherwise: str = "") -> list[str | None]:
+        self.asked += requests
+        return [self.says(request) for request in requests]
+
+
+def asks(request: str) -> str:
+    """A question about the title, whose answer is not in it."""
+    title = request.partition("a question about ")[2].partition(" whose")[0]
+    return f"From which region comes the finest {title} in spring?"
+
+
+def reads(request: str) -> str:
+    """The names and numbers of a shown document; nothing without one."""
+    return request.partition("[Document]")[2].partition("Question:")[0] or "I do not know."
+
+
+def made(writer: Chat, reader: Chat, wanted: int = 3, most: int = 30, **more: float) -> generation.Generated:
+    return generate(wanted, corpus(), writer, reader, most=most, **more)  # type: ignore[arg-type]
+
+
+def test_questions_are_about_answers_that_stand_in_their_passages() -> None:
+    found = made(Scripted(asks), Scripted(reads))
+    assert len(found.kept) == 3
+    assert found.ended_by == "questions"
+    for written in found.kept:
+        line = written.to_json()
+        assert line["passage"][line["start"] : line["stop"]] == line["answers"][0] == written.asked.answers[0]
+        assert written.asked.gold == written.spot.passage.document
+        assert line["answers"][0] not in line["question"]
+
+
+def test_the_seed_fixes_what_is_asked_about() -> None:
+    spots = [[s.answer for s in generation.drawn(corpus(), seed)] for seed in (0, 0, 1)]
+    assert spots[0] == spots[1] != spots[2]
+    assert sorted(spots[0]) == sorted(spots[2])
+
+
+def test_near_duplicates_are_not_asked_about() -> None:
+    passages = [Passage("a", corpus()[0].text), Passage("b", corpus()[1].text, near_duplicate=True)]
+    assert {spot.passage.document for spot in generation.drawn(passages, 0)} == {"a"}
+
+
+@pytest.mark.parametrize(
+    ("says_", "reads_", "reason", "detail"),
+    [
+        (lambda r: None, reads, "malformed", "no reply"),
+        (lambda r: "Tell me.", reads, "malformed", "no question mark"),
+        (lambda r: "What does the passage say about spring and the leaf?", reads, "malformed", "speaks of the text"),
+        (
+            lambda r: f"Is it {r.split(chr(34))[1]} that the spring leaf comes from?",
+            reads,
+            "malformed",
+            "holds its answer",
+        ),
+        (lambda r: "From where comes the leaf of early spring?", reads, "duplicate", ""),
+        (asks, lambda r: "It is " + ", ".join(PLACES) + " 00 11 22 33 44 55 66 77", "without_documents", ""),
+        (asks, lambda r: "I do not know.", "not_answered", ""),
+    ],
+)
+def test_what_is_left_out_is_counted_with_its_reason(
+    says_: Callable[[str], str | None], reads_: Callable[[str], str], reason: str, detail: str
+) -> None:
+    found = generation.Generated(9, 8)
+    texts = [f"{p.document} {p.text}" for p in corpus()]
+    judge = generation._Filter(texts, Scripted(reads_))
+    spots = list(generation.drawn(corpus(), 0))[:8]
+    generation._take(spots, Scripted(says_), judge, found)
+    assert found.left_out[reason] >= 7
+    assert sum(found.left_out.values()) + len(found.kept) == found.attempts == 8
+    assert not detail or set(found.malformed) == {detail}
+
+
+def test_an_answer_in_another_passage_is_left_out_but_not_one_in_a_copy() -> None:
+    own = "The finest leaf of the whole region comes from Assam in early spring."
+    spot = Spot(Passage("a", own), own, own.index("Assam"), own.index("Assam") + 5)
+    asked = Written("From where comes the finest leaf?", spot)
+    copy, other = f"A longer text. {own}", "Rain falls in Assam, and the finest leaf is wet."
+    assert generation._Filter([own, copy], Scripted(reads)).found_in_texts(asked) is None
+    assert generation._Filter([own, copy, other], Scripted(reads)).found_in_texts(asked) == "several_passages"
+
+
+def test_fewer_than_asked_for_are_said_and_none_is_an_error() -> None:
+    found = made(Scripted(asks), Scripted(reads), wanted=50, most=8)
+    assert found.ended_by == "attempts"
+    assert " questions of 8 attempts (as many as allowed), fewer than the 50" in generation.described(found)
+    with pytest.raises(UserError, match=r"--generate-questions: 0 questions of 16 attempts.*16 malformed") as error:
+        made(Scripted(lambda r: "No."), Scripted(reads))
+    assert "\n" not in str(error.value)
+
+
+def test_no_batch_is_begun_when_time_is_up() -> None:
+    writer = Scripted(asks)
+    with pytest.raises(UserError, match="by then time was up"):
+        made(writer, Scripted(reads), until=0.0, at_last=0.0)
+    assert not writer.asked
+    assert 0 < len(made(writer, Scripted(reads), wanted=12, until=0.0).kept) <= generation.AT_ONCE
+
+
+def test_a_stopped_run_asks_nothing_twice(tmp_path: Path) -> None:
+    path, whole = tmp_path / "replies.jsonl", made(Scripted(asks), Scripted(reads), wanted=12)
+
+    def dies(request: str) -> str:
+        if len(first.asked) > 8:
+            raise KeyboardInterrupt
+        return asks(request)
+
+    first = Scripted(dies)
+    with pytest.raises(KeyboardInterrupt):
+        made(Remembered(first, path), Remembered(Scripted(reads, "reader"), path), wanted=12)
+    path.write_bytes(path.read_bytes() + b'\n["torn')
+    again = Scripted(asks)
+    found = made(Remembered(again, path), Remembered(Scripted(reads, "reader"), path), wanted=12)
+    assert [w.question for w in found.kept] == [w.question for w in whole.kept]
+    assert not set(again.asked) & set(first.asked[:8])
+    third = Scripted(asks)
+    made(Remembered(third, path), Remembered(Scripted(reads, "reader"), path), wanted=12)
+    assert third.asked == []
+
+
+def test_what_was_written_is_a_file_of_questions(tmp_path: Path) -> None:
+    found = made(Scripted(asks), Scripted(reads))
+    path = tmp_path / "generated.jsonl"
+    path.write_text("".join(json.dumps(w.to_json()) + "\n" for w in found.kept))
+    assert read_questions(path) == [w.asked for w in found.kept]
+
+
+def test_a_model_here_replies_side_by_side_as_alone() -> None:
+    chat = LocalChat(tiny_models.tiny_lm(), "chat", "tiny")
+    requests = ["Tea?", "Where is it grown, and by whom?"]
+    together = chat.replies(requests, 8, cue="Question:")
+    assert together == [chat.replies([one], 8, cue="Question:")[0] for one in requests]
+
+
+def test_an_endpoint_writes_questions() -> None:
+    with served([says("Where is tea grown?")] * 2) as server:
+        chat = EndpointChat(Endpoint(server.url, "writer", pause_s=0))
+        assert chat.replies(["a", "b"], 40, otherwise=" Alone.") == ["Where is tea grown?"] * 2
+    assert chat.name == "writer"
