@@ -3,6 +3,9 @@
 A file in a folder bears both names: `items/cfic/table_1.py` is the item `cfic_table_1`. A component is the one public
 class that its module defines below the package's base class, or, where the package keeps functions (metrics), the
 module itself. Files whose name begins with an underscore are helpers.
+
+Installed packages add components of their own (`plugins`). A name that stands for two components is refused where it is
+used.
 """
 
 from __future__ import annotations
@@ -16,8 +19,11 @@ from functools import cache
 from pathlib import Path
 from types import ModuleType
 
-from ragauge.errors import unknown
+from ragauge import plugins
+from ragauge.errors import UserError, unknown
+from ragauge.plugins import Plugin
 
+OWN = "ragauge"  # where components of this package come from
 PACKAGES = {
     "method": "ragauge.methods",
     "dataset": "ragauge.datasets",
@@ -39,23 +45,66 @@ def names(kind: str) -> list[str]:
 
 
 def module_name(kind: str, name: str, where: str = "") -> str:
-    """The full name of a component's module; raises UserError with the choices when there is none of that name."""
-    known = _modules(kind)
+    """The full name of a component's module.
+
+    Raises:
+        UserError: there is none of that name, with the choices, or there are two.
+    """
+    known, place = _modules(kind), f"{where}: " if where else ""
     if name not in known:
         raise unknown(kind, name, sorted(known), where)
-    return known[name]
+    if len(known[name]) > 1:
+        raise UserError(f"{place}{kind} {name!r} is in {' and in '.join(origins(kind, name))}; uninstall one of them")
+    found = known[name][0]
+    return found.module if isinstance(found, Plugin) else found
 
 
 def module(kind: str, name: str, where: str = "") -> ModuleType:
-    """The module of one component; raises UserError with the choices when there is none of that name."""
-    return importlib.import_module(module_name(kind, name, where))
+    """The module of one component.
+
+    Raises:
+        UserError: as `module_name`; a component of another package cannot be imported.
+    """
+    path = module_name(kind, name, where)
+    found = _modules(kind)[name][0]
+    if not isinstance(found, Plugin):
+        return importlib.import_module(path)
+    try:
+        return found.load()
+    except UserError as error:
+        raise UserError(f"{where}: {error}" if where else str(error)) from error
+
+
+def origins(kind: str, name: str) -> list[str]:
+    """Where a component comes from: `ragauge`, or a package with its version; several where names clash."""
+    return [one.origin if isinstance(one, Plugin) else OWN for one in _modules(kind)[name]]
+
+
+def problem(kind: str, name: str) -> str | None:
+    """Why a component of another package cannot be used, in one line; None where it can. Imports it."""
+    if all(origin == OWN for origin in origins(kind, name)):
+        return None
+    try:
+        module(kind, name)
+    except UserError as error:
+        return str(error)
+    return None
+
+
+def usable(kind: str) -> list[str]:
+    """The names of the components that can be used, for those who take all there are. Imports other packages' alone."""
+    return [name for name in names(kind) if problem(kind, name) is None]
 
 
 @cache
-def _modules(kind: str) -> dict[str, str]:
-    """Each component's name and its module's."""
+def _modules(kind: str) -> dict[str, list[str | Plugin]]:
+    """Each component's name, and its module's or what another package says of it; several where names clash."""
     package = importlib.util.find_spec(PACKAGES[kind])
-    return dict(_below(package.submodule_search_locations or (), PACKAGES[kind]) if package else ())
+    own = _below(package.submodule_search_locations or (), PACKAGES[kind]) if package else ()
+    found: dict[str, list[str | Plugin]] = {name: [path] for name, path in own}
+    for plugin in plugins.of_kind(kind):
+        found.setdefault(plugin.name, []).append(plugin)
+    return found
 
 
 def _below(folders: Iterable[str], package: str, prefix: str = "") -> Iterator[tuple[str, str]]:
@@ -77,5 +126,6 @@ def component(kind: str, name: str, base: type, where: str = "") -> type:
         if inspect.isclass(value) and issubclass(value, base) and value.__module__ == module_name(kind, name)
     ]
     if len(found) != 1:
-        raise TypeError(f"{module_name(kind, name)} defines {len(found)} subclasses of {base.__name__}; it needs one")
+        told = f"{module_name(kind, name)} defines {len(found)} subclasses of {base.__name__}; it needs one"
+        raise TypeError(told) if origins(kind, name) == [OWN] else UserError(f"{kind} {name!r}: {told}")
     return found[0]

@@ -34,7 +34,8 @@ def test_every_verb_has_help(verb: str, capsys: pytest.CaptureFixture[str]) -> N
 @pytest.mark.parametrize("kind", ["methods", "datasets", "metrics", "items", "schedules", "forms", "engines"])
 def test_list_names_one_component_a_line(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", kind]) == 0
-    assert capsys.readouterr().out.split("\n")[:-1] == registry.names(kind.removesuffix("s"))
+    lines = capsys.readouterr().out.split("\n")[:-1]
+    assert [line.split() for line in lines] == [[name, "ragauge"] for name in registry.names(kind.removesuffix("s"))]
 
 
 def test_list_models_names_the_default_model(capsys: pytest.CaptureFixture[str]) -> None:

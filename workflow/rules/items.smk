@@ -27,7 +27,7 @@ rule provenance:
         "ragauge provenance --config {params.config:q} 2>&1 | tee {log:q}"
 
 
-for item in registry.names("item"):
+for item in PLAN.items.names():
 
     rule:
         name:

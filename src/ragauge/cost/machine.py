@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 import psutil
 
+from ragauge import plugins
 from ragauge.cost.hardware import DTYPES
 from ragauge.errors import UserError
 from ragauge.io.jsonl import read_object
@@ -173,9 +174,9 @@ def gpu_state() -> dict[str, Any] | None:
 
 
 def package_versions() -> dict[str, str]:
-    """Installed versions of the packages that results depend on."""
+    """Installed versions of the packages that results depend on, of those that add components too."""
     versions = {}
-    for name in PACKAGES:
+    for name in (*PACKAGES, *plugins.packages()):
         try:
             versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:

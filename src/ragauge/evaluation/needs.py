@@ -92,7 +92,7 @@ def _data(config: Config, label: str) -> type[Dataset]:
     """The class of a data set. Raises UserError if it does not state the length of a question."""
     name = config.datasets[label].dataset
     if _dataset(name).counts is None:
-        known = [other for other in registry.names("dataset") if _dataset(other).counts]
+        known = [other for other in registry.usable("dataset") if _dataset(other).counts]
         raise UserError(f"datasets.{label}: the size of {name!r} is not known; known: {', '.join(known)}")
     return _dataset(name)
 

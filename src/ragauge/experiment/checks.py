@@ -41,6 +41,8 @@ def check(config: Config) -> None:
     _check_judge(config)
     for item in config.item_names():
         _known("item", item, registry.names("item"), "items")
+        if unusable := registry.problem("item", item):
+            raise UserError(f"items: {unusable}")
 
 
 def check_source(source: str, where: str, kind: str = "model") -> str:

@@ -3,6 +3,9 @@
 The workflow gives it to its rules as a parameter, and records hold it: a changed module then makes anew exactly what
 rests on it. Comments, docstrings, help texts and layout do not count, nor do modules that cannot change a result
 (`NO_PART`): a fix to the downloader must not discard hours of answers.
+
+The modules of packages that add components count as ours, from where they are installed; of such a package its name,
+its version and its data files count as well.
 """
 
 from __future__ import annotations
@@ -20,16 +23,19 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from ragauge import plugins
+
 ROOT = Path(__file__).resolve().parents[2]  # the folder that holds the package
 PACKAGE = "ragauge"
 
-# What a result does not depend on: messages, progress, where files lie, how assets get there, which are identified by
-# the hash of their content, and how a configuration is read and a data type chosen: the resolved settings are kept
-# beside the result.
+# What a result does not depend on: messages, progress, where files and components lie, how assets get there, which are
+# identified by the hash of their content, and how a configuration is read and a data type chosen: the resolved settings
+# are kept beside the result.
 NO_PART = frozenset(
     f"{PACKAGE}.{name}"
     for name in (
-        *("cli", "errors", "io.digest", "io.files", "io.folders", "io.progress", "training.checkpoints"),
+        *("cli", "errors", "plugins", "registry", "training.checkpoints"),
+        *("io.digest", "io.files", "io.folders", "io.progress"),
         *("assets.archive", "assets.hub", "assets.store", "assets.url", "assets.wheel"),
         *(f"experiment{name}" for name in ("", ".checks", ".defaults", ".dtypes", ".reading", ".schema", ".sweeps")),
         "engines.fastest",
@@ -48,7 +54,7 @@ class _Text(NamedTuple):
     """What a module's text says, whatever other modules there are."""
 
     code: str  # digest of its syntax tree without docstrings
-    imports: list[tuple[str, list[str]]]  # of ours, as (module, names from it); no names: the module alone
+    imports: list[tuple[str, list[str]]]  # as (module, names from it); no names: the module alone
 
 
 def digest(*modules: str, without: Collection[str] = ()) -> str:
@@ -58,8 +64,11 @@ def digest(*modules: str, without: Collection[str] = ()) -> str:
         without: further modules that cannot change the result, beside `NO_PART`.
     """
     total = hashlib.sha256()
-    for name in sorted(reachable(*modules, without=NO_PART | set(without))):
+    found = reachable(*modules, without=NO_PART | set(without))
+    for name in sorted(found):
         total.update(f"{name} {_text(name).code}\n".encode())
+    for top in sorted({name.partition(".")[0] for name in found} - {PACKAGE}):
+        total.update(_package(top).encode())
     return total.hexdigest()[:12]
 
 
@@ -82,9 +91,21 @@ def reachable(*modules: str, without: Collection[str] = ()) -> set[str]:
 @cache
 def imports(module: str) -> frozenset[str]:
     """Our modules that one module imports, inside functions too but not for the type checker alone."""
-    found = {name for imported, names in _text(module).imports for name in _meant(imported, names)}
+    stated = _text(module).imports
+    found = {name for imported, names in stated for name in _meant(_absolute(imported, module), names)}
     parents = {name.rpartition(".")[0] for name in (*found, module)} - {"", PACKAGE}
     return frozenset(name for name in found | parents - {module} if _path(name) is not None)
+
+
+def _absolute(imported: str, module: str) -> str:
+    """The full name of a module that another one imports: `..b` in `a.c.d` is `a.b`."""
+    name = imported.lstrip(".")
+    path = _path(module) if name != imported else None
+    if path is None:
+        return imported
+    parts = module.split(".")
+    up = len(imported) - len(name) - (path.name == "__init__.py")
+    return ".".join([*parts[: len(parts) - up], *([name] if name else [])])
 
 
 def _meant(module: str, names: list[str]) -> Iterator[str]:
@@ -97,6 +118,9 @@ def _meant(module: str, names: list[str]) -> Iterator[str]:
 
 @cache
 def _path(module: str) -> Path | None:
+    """The file of a module of ours; None of others."""
+    if not _ours(module):
+        return plugins.path_of(module) if plugins.of_module(module) else None
     stem = ROOT.joinpath(*module.split("."))
     return next((p for p in (stem.with_suffix(".py"), stem / "__init__.py") if p.is_file()), None)
 
@@ -105,7 +129,7 @@ def _path(module: str) -> Path | None:
 def _text(module: str) -> _Text:
     path = _path(module)
     if path is None:
-        raise ModuleNotFoundError(f"{module}: no such module below {ROOT}")
+        raise ModuleNotFoundError(f"{module}: no such module {'below ' + str(ROOT) if _ours(module) else 'installed'}")
     source = path.read_bytes()
     known, key = _kept(ROOT), hashlib.sha256(source + _READER).hexdigest()
     if key not in known:
@@ -143,12 +167,12 @@ def _place(root: Path) -> Path:
 
 
 def _imported(statements: list[ast.stmt]) -> Iterator[tuple[str, list[str]]]:
-    """The imports in statements and in those below them; no expression can hold one."""
+    """The imports in statements and in those below them, of any module; no expression can hold one."""
     for node in statements:
         if isinstance(node, ast.Import):
-            yield from ((alias.name, []) for alias in node.names if _ours(alias.name))
-        elif isinstance(node, ast.ImportFrom) and _ours(node.module or ""):
-            yield str(node.module), [alias.name for alias in node.names]
+            yield from ((alias.name, []) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield "." * node.level + (node.module or ""), [alias.name for alias in node.names]
         elif not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"):
             yield from _imported(_below(node))
 
@@ -157,6 +181,21 @@ def _below(node: ast.stmt | ast.ExceptHandler | ast.match_case) -> list[ast.stmt
     fields = [getattr(node, name, []) for name in ("body", "orelse", "finalbody")]
     parts = [*getattr(node, "handlers", []), *getattr(node, "cases", [])]
     return [statement for found in (*fields, *map(_below, parts)) for statement in found]
+
+
+@cache
+def _package(top: str) -> str:
+    """What counts of a package that adds components, besides its modules: whose it is, its version, its data."""
+    found = {f"{plugin.package} {plugin.version}" for plugin in plugins.of_module(top)}
+    path = _path(top)
+    if path and path.name == "__init__.py":
+        files = sorted(filter(_is_data, path.parent.rglob("*")))
+        found |= {f"{file.relative_to(path.parent)} {hashlib.sha256(file.read_bytes()).hexdigest()}" for file in files}
+    return "\n".join(sorted(found))
+
+
+def _is_data(file: Path) -> bool:
+    return file.is_file() and file.suffix not in (".py", ".pyc") and "__pycache__" not in file.parts
 
 
 def _ours(module: str) -> bool:

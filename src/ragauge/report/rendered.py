@@ -55,7 +55,7 @@ class Item:
 
 def by_paper(runs: ReadableRuns, folder: Path) -> dict[str, list[Item]]:
     """The items of the run by paper; papers without any are left out."""
-    names = runs.config.item_names() if runs.config else registry.names("item")
+    names = runs.config.item_names() if runs.config else registry.usable("item")
     sections: dict[str, list[Item]] = {title: [] for title in PAPERS.values()}
     for name in names:
         prefix = next(p for p in PAPERS if name.startswith(p))

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ragauge import metrics
+from ragauge import metrics, registry
 from ragauge.io import records
 from ragauge.io.jsonl import read_jsonl
 from ragauge.errors import UserError
@@ -87,7 +87,7 @@ def compare_files(a: Path, b: Path, metric_names: Sequence[str] | None = None, *
         if first[key].question != second[key].question:
             raise UserError(f"{a} and {b}: {key!r} is a different question in each: the files are of different data sets")
     pairs = [(first[key].model_dump(), second[key].model_dump()) for key in shared]
-    compared = {name: _compare(name, pairs, seed) for name in metric_names or metrics.names()}
+    compared = {name: _compare(name, pairs, seed) for name in metric_names or registry.usable("metric")}
     return {
         "a": str(a),
         "b": str(b),

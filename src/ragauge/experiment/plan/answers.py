@@ -53,7 +53,8 @@ class AnswerPlan(Part):
 
     def dataset_code(self, labels: Labels) -> str:
         """The code that reads the official file and turns a record into a question."""
-        return code_of("datasets._examples", f"datasets.{self.config.datasets[labels.dataset].dataset}")
+        dataset = registry.module_name("dataset", self.config.datasets[labels.dataset].dataset)
+        return code_of("datasets._examples", components=[dataset])
 
     def labels_of_datasets(self, *, several_jobs: bool) -> str:
         """The data sets whose questions are dealt to several jobs, or to one, as a wildcard's pattern."""
@@ -123,11 +124,9 @@ class AnswerPlan(Part):
 
     def code(self, labels: Labels) -> str:
         """What answers: the runner and the method."""
+        engine = registry.module_name("engine", self.config.models[labels.model].engine)
         return code_of(
-            "evaluation.inputs",
-            "evaluation.runner",
-            *self._method_modules(labels.variant),
-            f"engines.backends.{self.config.models[labels.model].engine}",
+            "evaluation.inputs", "evaluation.runner", components=[*self._method_modules(labels.variant), engine]
         )
 
     # --- latency ---
@@ -153,7 +152,7 @@ class AnswerPlan(Part):
 
     def latency_code(self, labels: Labels) -> str:
         """What times, and what is timed."""
-        return code_of("evaluation.costing", *self._modules_of(self._protocol(labels).methods))
+        return code_of("evaluation.costing", components=self._modules_of(self._protocol(labels).methods))
 
     # --- load ---
 
@@ -176,7 +175,7 @@ class AnswerPlan(Part):
 
     def load_code(self, labels: Labels) -> str:
         """What sends requests, and what answers them."""
-        return code_of("evaluation.under_load", *self._modules_of(self._load.methods))
+        return code_of("evaluation.under_load", components=self._modules_of(self._load.methods))
 
     # --- a stream ---
 
@@ -199,7 +198,7 @@ class AnswerPlan(Part):
 
     def stream_code(self, labels: Labels) -> str:
         """What asks the questions, and what answers them."""
-        return code_of("evaluation.streaming", *self._modules_of(self._stream.methods))
+        return code_of("evaluation.streaming", components=self._modules_of(self._stream.methods))
 
     # --- judgements ---
 
@@ -252,8 +251,7 @@ class AnswerPlan(Part):
 
     def _method_modules(self, variant: str) -> list[str]:
         entry = self.config.methods[variant]
-        found = methods.modules(entry.method, methods.options(entry.method, **entry.params))
-        return [name.removeprefix("ragauge.") for name in found]
+        return methods.modules(entry.method, methods.options(entry.method, **entry.params))
 
     def _modules_of(self, variants: Iterable[str]) -> list[str]:
         return [module for variant in variants for module in self._method_modules(variant)]

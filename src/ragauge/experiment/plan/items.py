@@ -23,6 +23,10 @@ ALL_PAPERS = "All papers"
 class ItemPlan(Part):
     """The items have no labels: each is a rule."""
 
+    def names(self) -> list[str]:
+        """The items that have a rule: those of the experiment, and all others that can be used."""
+        return sorted({*self.config.item_names(), *registry.usable("item")})
+
     def files(self, item: str) -> dict[str, str]:
         """The files of an item, by what they are."""
         return {name: f"{self.paths.reports}/{item}.{suffix}" for name, suffix in FILES.items()}
@@ -70,11 +74,11 @@ class ItemPlan(Part):
 
     def code(self, item: str) -> str:
         """What turns records into an item. Metrics are found by name, so no import shows them."""
-        return code_of(registry.module_name("item", item).removeprefix("ragauge."), "rendering.writing", *_metrics())
+        return code_of("rendering.writing", components=[registry.module_name("item", item), *_metrics()])
 
     def page_code(self) -> str:
         """What writes the page. Metrics are found by name, and an item's change comes with its files."""
-        return code_of("report.page", *_metrics())
+        return code_of("report.page", components=_metrics())
 
     def page_parts(self) -> list[str]:
         """What the page is put together from."""
@@ -135,4 +139,4 @@ def _changed(method: str, options: Mapping[str, Any]) -> list[str]:
 
 
 def _metrics() -> list[str]:
-    return [f"metrics.{name}" for name in registry.names("metric")]
+    return [registry.module_name("metric", name) for name in registry.usable("metric")]

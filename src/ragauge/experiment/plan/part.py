@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ragauge.experiment.plan.paths import Paths
@@ -36,9 +36,14 @@ class Part:
         return [manifest(served.tokenizer)] if served.tokenizer else []
 
 
-def code_of(*modules: str) -> str:
-    """The digest of the modules (below ragauge) behind a rule's command: a change of them makes the result again."""
-    return digest.digest(*(f"{digest.PACKAGE}.{module}" for module in modules))
+def code_of(*modules: str, components: Iterable[str] = ()) -> str:
+    """The digest of the modules behind a rule's command: a change of them makes the result again.
+
+    Args:
+        modules: below ragauge.
+        components: full names of the modules of components, which other packages may add.
+    """
+    return digest.digest(*(f"{digest.PACKAGE}.{module}" for module in modules), *components)
 
 
 def grown(mem_mb: int) -> Callable[..., int]:

@@ -72,7 +72,7 @@ class PipelinePlan(Part):
         """What runs a pipeline. Schedules and readers are found by their names, so no import shows them."""
         entry = self._pipeline(labels)
         found = registry.module_name("schedule", entry.schedule), registry.module_name("form", entry.form)
-        return code_of("verbs.pipeline", *(module.removeprefix("ragauge.") for module in found))
+        return code_of("verbs.pipeline", components=found)
 
     def settings(self, labels: Labels) -> dict[str, Any]:
         """Everything of the configuration that the records depend on, but for how many there are."""
@@ -116,7 +116,7 @@ class PipelinePlan(Part):
 
     def retrofit_code(self, labels: Labels) -> str:
         """What trains a form: its file is found by its name, so no import shows it."""
-        return code_of("verbs.retrofit", registry.module_name("trainable form", labels.form).removeprefix("ragauge."))
+        return code_of("verbs.retrofit", components=[registry.module_name("trainable form", labels.form)])
 
     # --- exports ---
 
@@ -127,7 +127,7 @@ class PipelinePlan(Part):
 
     def export_code(self, labels: Labels) -> str:
         """What exports a form."""
-        return code_of("verbs.export", registry.module_name("form", labels.form).removeprefix("ragauge."))
+        return code_of("verbs.export", components=[registry.module_name("form", labels.form)])
 
     def export_adapters(self, labels: Labels) -> str | list[str]:
         """What `weights` names."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from glob import glob
 from typing import Any
 
-from ragauge import assets
+from ragauge import assets, registry
 from ragauge.experiment.plan.part import Labels, Part, code_of, manifest
 from ragauge.retrieval.indexes import IndexRecipe
 from ragauge.retrieval.settings import DatabaseSettings, EvaluationSet, StalenessSettings
@@ -93,7 +93,7 @@ class RetrievalPlan(Part):
 
     def index_code(self, labels: Labels) -> str:
         """Of an index's steps; its type is found by name, so no import leads to it."""
-        return code_of("retrieval.index", f"retrieval.indexes.{self._index(labels).type}")
+        return code_of("retrieval.index", components=[registry.module_name("index", self._index(labels).type)])
 
     def train_mb(self, labels: Labels, attempt: int) -> int:
         """Memory of the training; more in a further attempt."""

@@ -48,7 +48,7 @@ class _AnyOf:
     """JSON schema: one of the existing recipes."""
 
     def __get_pydantic_json_schema__(self, _: CoreSchema, handler: GetJsonSchemaHandler) -> Any:
-        classes = [recipe_class(name) for name in registry.names("index")]
+        classes = [recipe_class(name) for name in registry.usable("index")]
         return handler(core_schema.union_schema([found.__pydantic_core_schema__ for found in classes]))
 
 
