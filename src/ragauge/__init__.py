@@ -1,3 +1,58 @@
-"""ragauge: what retrieval-augmented generation costs and what it is worth."""
+"""ragauge: what retrieval-augmented generation costs and what it is worth.
+
+    import ragauge
+
+    model = ragauge.load_model("smollm2-135m-instruct")
+    answer = ragauge.method("superposition", top_k=2).answer(model, "Which river?", ["Graz is a city.", "Vienna ..."])
+
+The names in `__all__` are the library; everything else is private. Nothing is imported until a name is used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ragauge.errors import UserError
+    from ragauge.library import (
+        Answer,
+        Dataset,
+        Method,
+        Model,
+        Question,
+        Results,
+        evaluate,
+        load_dataset,
+        load_model,
+        method,
+    )
 
 __version__ = "0.1.0"
+__all__ = [
+    "Answer",
+    "Dataset",
+    "Method",
+    "Model",
+    "Question",
+    "Results",
+    "UserError",
+    "evaluate",
+    "load_dataset",
+    "load_model",
+    "method",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """The names above, imported when they are first used."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module("ragauge.errors" if name == "UserError" else "ragauge.library"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

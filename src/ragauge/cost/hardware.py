@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from ragauge.errors import unknown
+
 Dtype = Literal["float32", "bfloat16", "float16"]
 AnyDtype = Literal[Dtype, "auto"]  # auto: the fastest one of the machine
 Device = Literal["cpu", "cuda"]
@@ -16,6 +18,21 @@ DEVICES: tuple[str, ...] = get_args(Device)
 ONNX_DTYPES = {"cpu": ("float32",), "cuda": ("float32", "float16")}  # what ONNX Runtime has kernels for, by device
 WEIGHTS: tuple[str, ...] = get_args(Weights)
 CACHE_TYPES: tuple[str, ...] = get_args(CacheType)
+
+
+def device_here(device: str) -> str:
+    """`auto` -> `cuda` on a machine with a GPU that torch can use, `cpu` on any other; a device stays as it is.
+
+    Raises:
+        UserError: unknown device.
+    """
+    if device not in (AUTO, *DEVICES):
+        raise unknown("device", device, (AUTO, *DEVICES))
+    if device != AUTO:
+        return device
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 @dataclass(frozen=True)

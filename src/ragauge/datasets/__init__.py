@@ -8,11 +8,22 @@ from pathlib import Path
 from typing import Any, get_args
 
 from ragauge import registry
-from ragauge.datasets._base import Dataset, Document, Example, Fold, Stretch
+from ragauge.datasets._base import SEARCH_RESULTS, Dataset, Document, Example, Fold, Stretch, check
 from ragauge.datasets._examples import read_examples, write_examples
 from ragauge.errors import UserError, unknown
 
-__all__ = ["Dataset", "Document", "Example", "Stretch", "load", "make", "read_examples", "write_examples"]
+__all__ = [
+    "SEARCH_RESULTS",
+    "Dataset",
+    "Document",
+    "Example",
+    "Stretch",
+    "check",
+    "load",
+    "make",
+    "read_examples",
+    "write_examples",
+]
 
 
 def make(name: str, *, seed: int = 0, **options: Any) -> Dataset:

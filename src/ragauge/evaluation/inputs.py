@@ -57,28 +57,32 @@ def specification(
     """
     if not questions.path.is_file():
         raise UserError(f"{questions.path}: no such file")
-    model = with_dtype(model)
     return AnswerSpecification(
         method=name,
         options=asdict(method),
         dataset=questions.name,
         dataset_options=asdict(questions.dataset),
         data_sha256=file_sha256(questions.path),
-        **_weights(model),
         finder=_finder(finder) if finder else None,
-        template=_template(model),
         instruction=questions.dataset.preamble,
-        engine=EngineFacts(
-            name=model.engine,
-            dtype=None if model.served else model.dtype,
-            device=None if model.served else model.device,
-            max_context=model.max_context,
-            weights=model.weights,
-            kv=model.kv,
-            served=ServedFacts(**model.served.model_dump(exclude={"price"})) if model.served else None,
-        ),
         max_new_tokens=max_new_tokens,
+        **facts(model),
     )
+
+
+def facts(model: Model) -> dict[str, Any]:
+    """What a specification says of the model that answers: its weights, its template and its engine."""
+    model = with_dtype(model)
+    engine = EngineFacts(
+        name=model.engine,
+        dtype=None if model.served else model.dtype,
+        device=None if model.served else model.device,
+        max_context=model.max_context,
+        weights=model.weights,
+        kv=model.kv,
+        served=ServedFacts(**model.served.model_dump(exclude={"price"})) if model.served else None,
+    )
+    return {**_weights(model), "template": _template(model), "engine": engine}
 
 
 def _finder(model: Model) -> FinderFacts:

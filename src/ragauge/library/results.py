@@ -1,0 +1,170 @@
+"""What was recorded, as tables, tests and a figure."""
+
+from __future__ import annotations
+
+import shutil
+import weakref
+from collections.abc import Iterator
+from itertools import combinations
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from ragauge import registry
+from ragauge.errors import UserError, unknown
+from ragauge.results.costs import costs, online_cycles
+from ragauge.results.measures import difference, quality, scored, standard
+from ragauge.results.runs import Runs, Variant
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+SECONDS = ("offline_s", "online_s", "first_token_s")
+
+
+class Results:
+    """The records of a folder: of `evaluate`, or of the workflow (`results/<run>`)."""
+
+    def __init__(self, folder: Path, *, temporary: bool = False) -> None:
+        """
+        Args:
+            temporary: the folder goes with this object.
+        """
+        self.folder = folder
+        self._removal = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True) if temporary else None
+        self._runs = Runs(folder)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Results:
+        """The results in a folder that `evaluate`, `ragauge run` or the workflow wrote.
+
+        Raises:
+            UserError: there are no records in it.
+        """
+        found = cls(Path(folder))
+        if not found._runs.run:
+            raise UserError(f"{folder}: holds no records: no answers/DATASET/MODEL/VARIANT.jsonl")
+        return found
+
+    def to_pandas(self) -> pd.DataFrame:
+        """One row a question and variant: what was predicted, every metric of the data set, and what it cost.
+
+        A failed question has its reason, and 0 in every metric that applies to it. `online_cycles` are
+        multiply-accumulates that a user waits for.
+        """
+        import pandas as pd
+
+        return pd.DataFrame([row for variant in self._runs.run for row in self._rows(variant)])
+
+    def summary(self) -> pd.DataFrame:
+        """One row a variant: its quality, what a user waits for, and its speedup.
+
+        Quality is the mean of the primary metric with its 95% bootstrap interval; `online_cycles` are means, `online_s`
+        are medians; the speedup is in cycles to the first token, over `naive` where that has run.
+        """
+        import pandas as pd
+
+        return pd.DataFrame([self._summary(variant) for variant in self._runs.run])
+
+    def compare(self, base: str | None = None, metric: str | None = None) -> pd.DataFrame:
+        """Paired tests on the questions that two variants of a data set and model share.
+
+        Args:
+            base: a variant, with which the others are compared; None: every pair.
+            metric: its name; None: the data set's primary one.
+
+        Returns:
+            One row a pair: `a`, `b`, mean `difference` (a - b) with its 95% bootstrap interval (`low`, `high`), `p` of
+            random flips of the differences' signs, `n` questions; `note` says why there is none. Nothing corrects p for
+            the number of pairs.
+
+        Raises:
+            UserError: no such variant or metric.
+        """
+        import pandas as pd
+
+        if metric is not None:
+            registry.module_name("metric", metric, "compare")
+        if base is not None and base not in (names := {variant.name for variant in self._runs.run}):
+            raise unknown("variant", base, names, "compare")
+        pairs = [pair for group in self._runs.groups() for pair in _pairs(self._runs.of(*group), base)]
+        return pd.DataFrame([self._compared(a, b, metric) for a, b in pairs])
+
+    def plot_frontier(self) -> Figure:
+        """Quality against what a user waits for, in compute cycles and in seconds: the item `frontier` of a report."""
+        item = registry.module("item", "frontier")
+        figure: Figure = item.draw(item.table(self._runs))
+        return figure
+
+    def close(self) -> None:
+        """Remove the records if they are temporary; they go with this object otherwise."""
+        if self._removal:
+            self._removal()
+
+    def __repr__(self) -> str:
+        run = self._runs.run
+        questions = sum(len(variant.records) for variant in run)
+        where = "a temporary folder" if self._removal else self.folder
+        return f"<Results: {len(run)} variants, {questions} answers in {where}>"
+
+    def _repr_html_(self) -> str:
+        """As a notebook shows them: the summary."""
+        return str(self.summary().to_html(index=False, float_format="{:.4g}".format, na_rep=""))
+
+    def _rows(self, variant: Variant) -> Iterator[dict[str, Any]]:
+        metrics = {name: scored(self._runs, variant, name) for name in self._runs.metrics(variant.dataset)}
+        cycles = costs(variant, online_cycles)
+        for key, record in variant.records.items():
+            yield {
+                **_names(variant),
+                **{name: record[name] for name in ("key", "status", "reason", "question", "prediction")},
+                **{name: scores.get(key) for name, scores in metrics.items()},
+                "kept": len(record["kept"]),
+                "online_cycles": cycles.get(key),
+                **{name: record[name] for name in SECONDS},
+            }
+
+    def _summary(self, variant: Variant) -> dict[str, Any]:
+        found, cost = quality(self._runs, variant), standard(self._runs, variant)
+        cycles = list(costs(variant, online_cycles).values())
+        seconds = [r["online_s"] for r in variant.records.values() if r["online_s"] is not None]
+        return {
+            **_names(variant),
+            "questions": len(variant.records),
+            "failed": len(variant.failed),
+            "metric": self._runs.metrics(variant.dataset)[0],
+            "quality": found.value,
+            "low": found.low,
+            "high": found.high,
+            "online_cycles": sum(cycles) / len(cycles) if cycles else None,
+            "speedup": cost["critical_path_speedup"].value,
+            "online_s": median(seconds) if seconds else None,
+        }
+
+    def _compared(self, a: Variant, b: Variant, metric: str | None) -> dict[str, Any]:
+        found = difference(self._runs, a, b, metric)
+        return {
+            "dataset": a.dataset,
+            "model": a.model,
+            "metric": metric or self._runs.metrics(a.dataset)[0],
+            "a": a.name,
+            "b": b.name,
+            "difference": found.value,
+            "low": found.low,
+            "high": found.high,
+            "p": found.p,
+            "n": found.n,
+            "note": found.reason,
+        }
+
+
+def _names(variant: Variant) -> dict[str, str]:
+    return {"dataset": variant.dataset, "model": variant.model, "variant": variant.name, "method": variant.method}
+
+
+def _pairs(variants: list[Variant], base: str | None) -> list[tuple[Variant, Variant]]:
+    """All pairs, or each variant with the one of that name."""
+    if base is None:
+        return list(combinations(variants, 2))
+    return [(one, other) for other in variants if other.name == base for one in variants if one is not other]

@@ -1,0 +1,50 @@
+"""The page of the library is true: its examples run, on the packaged model where it is on this machine."""
+
+from __future__ import annotations
+
+import doctest
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import matplotlib
+import pytest
+
+import ragauge
+from ragauge import assets
+from tiny_checkpoint import write_checkpoint, write_questions
+
+MODEL = "smollm2-135m-instruct"
+FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Iterator[str]:
+    """The packaged model, or a folder with a tiny one in its place."""
+    if assets.describe(MODEL)["path"]:
+        yield MODEL
+    else:
+        yield str(write_checkpoint(tmp_path / "tiny"))
+
+
+def test_the_examples_say_what_the_page_says(
+    root: Path, source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_questions(tmp_path / "nq-open.jsonl", count=5)
+    text = (root / "docs/library.md").read_text(encoding="utf-8").replace(f'"{MODEL}"', repr(source))
+    text = text.replace("```", "")
+    test = doctest.DocTestParser().get_doctest(text, {}, "library.md", "docs/library.md", 0)
+    told: list[str] = []
+    with matplotlib.rc_context():
+        run = doctest.DocTestRunner(optionflags=FLAGS).run(test, out=told.append)
+    assert run.attempted > 10
+    assert run.failed == 0, "".join(told)
+
+
+def test_the_page_names_all_there_is(root: Path) -> None:
+    page = (root / "docs/library.md").read_text(encoding="utf-8")
+    for name in set(ragauge.__all__) - {"Dataset", "Method", "Model", "Question"}:  # what the functions give
+        assert re.search(rf"\b{name}\b", page), name
+    for name in vars(ragauge.Results):
+        assert name.startswith("_") or f"{name}(" in page or name == "close", name

@@ -1,0 +1,297 @@
+"""The library runs the code of `ragauge run`: same records, same files, same messages."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ragauge
+from ragauge.cli import main
+from ragauge.evaluation import runner
+from ragauge.results.scoring import compare_files
+from tiny_checkpoint import write_checkpoint, write_questions
+
+DOCUMENTS = ["Rome has 2 old bridges.", ("Oslo", "It has <3> new bridges."), "Lima is a city."]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("library")
+    write_checkpoint(made / "tiny")
+    write_questions(made / "few.jsonl", count=4)
+    return made
+
+
+@pytest.fixture(scope="module")
+def model(folder: Path) -> ragauge.Model:
+    return ragauge.load_model(folder / "tiny", device="cpu", threads=1)
+
+
+@pytest.fixture(scope="module")
+def questions(folder: Path) -> ragauge.Dataset:
+    return ragauge.load_dataset("nq_open", data=folder / "few.jsonl")
+
+
+@pytest.fixture(scope="module")
+def results(model: ragauge.Model, questions: ragauge.Dataset) -> ragauge.Results:
+    methods = {"naive": "naive", "bm25_k1": ragauge.method("bm25", top_k=1), "sp": ragauge.method("superposition")}
+    return ragauge.evaluate(methods, questions, model, max_new_tokens=6)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The keys of the questions that are asked, as they are."""
+    keys: list[str] = []
+    ask = runner.ask
+
+    def counted(engine: Any, method: Any, example: Any, *rest: Any, **options: Any) -> Any:
+        keys.append(example.key)
+        return ask(engine, method, example, *rest, **options)
+
+    monkeypatch.setattr(runner, "ask", counted)
+    return keys
+
+
+# --- import ---
+
+
+def test_importing_takes_little_time() -> None:
+    code = "import time; t = time.perf_counter(); import ragauge; dir(ragauge); print(time.perf_counter() - t)"
+    took = [float(subprocess.check_output([sys.executable, "-c", code])) for _ in range(3)]
+    assert min(took) < 0.3
+
+
+def test_the_names_are_there_and_no_others() -> None:
+    assert set(ragauge.__all__) <= set(dir(ragauge))
+    assert all(getattr(ragauge, name).__doc__ for name in ragauge.__all__)
+    with pytest.raises(AttributeError, match="has no attribute 'evaluat'"):
+        _ = ragauge.evaluat  # type: ignore[attr-defined]
+
+
+def test_the_types_are_part_of_the_package() -> None:
+    assert (Path(ragauge.__file__).parent / "py.typed").exists()
+
+
+# --- answers ---
+
+
+def test_an_answer_has_its_documents_and_costs(model: ragauge.Model) -> None:
+    answer = ragauge.method("bm25", top_k=1).answer(model, "Anything new?", DOCUMENTS, max_new_tokens=5)
+    assert answer.kept == (1,)
+    assert answer.documents[0].title == "Oslo"
+    assert len(answer.saliency) == 3
+    assert answer.tokens["generated"] <= 5
+    assert answer.cycles is not None
+    assert answer.macs is not None
+    assert 0 < answer.cycles < answer.macs
+    assert answer.online_s
+    assert answer.first_token_s
+    assert answer.offline_s  # the preamble's and the best document's
+    assert {call.stage for call in answer.trace} >= {"preamble", "rank"}
+
+
+def test_a_text_is_titled_by_its_number(model: ragauge.Model) -> None:
+    answer = ragauge.method("naive").answer(model, "Which?", DOCUMENTS, max_new_tokens=2)
+    assert [document.title for document in answer.documents] == ["1", "Oslo", "3"]
+
+
+def test_a_notebook_shows_an_answer_escaped(model: ragauge.Model) -> None:
+    answer = ragauge.method("naive").answer(model, "Which?", [("<b>", "x")], max_new_tokens=2)
+    assert "&lt;b&gt;" in answer._repr_html_()
+    assert "compute cycles" in answer._repr_html_()
+
+
+def test_an_answer_is_what_a_record_has(
+    model: ragauge.Model, questions: ragauge.Dataset, results: ragauge.Results
+) -> None:
+    table = results.to_pandas()
+    for variant, method in (("sp", ragauge.method("superposition")), ("naive", ragauge.method("naive"))):
+        answer = method.answer(model, questions[1], max_new_tokens=6)
+        row = table[(table["variant"] == variant) & (table["key"] == questions[1].key)].iloc[0]
+        assert (answer.prediction, answer.cycles) == (row["prediction"], row["online_cycles"])
+        assert len(answer.kept) == row["kept"]
+
+
+# --- evaluations ---
+
+
+def test_it_writes_what_ragauge_run_writes(
+    folder: Path, model: ragauge.Model, questions: ragauge.Dataset, asked: list[str], tmp_path: Path
+) -> None:
+    out = tmp_path / "answers/nq_open/tiny/naive.jsonl"
+    command = [
+        "run",
+        "--method",
+        "naive",
+        "--dataset",
+        "nq_open",
+        "--data",
+        str(folder / "few.jsonl"),
+        "--out",
+        str(out),
+    ]
+    assert main([*command, "--model", str(folder / "tiny"), "--max-new-tokens", "6", "--threads", "1"]) == 0
+    written = out.read_bytes()
+    assert len(asked) == 4
+    results = ragauge.evaluate("naive", questions, model, out=tmp_path, max_new_tokens=6)
+    assert len(asked) == 4  # nothing was asked again
+    assert out.read_bytes() == written
+    assert len(results.to_pandas()) == 4
+    other = ragauge.evaluate(["naive"], questions, model, out=tmp_path / "other", max_new_tokens=6)
+    columns = ["key", "prediction", "online_cycles"]
+    assert other.to_pandas()[columns].equals(results.to_pandas()[columns])
+
+
+def test_an_evaluation_goes_on_where_it_was(
+    model: ragauge.Model, questions: ragauge.Dataset, asked: list[str], tmp_path: Path
+) -> None:
+    for limit in (1, 3, 3):
+        ragauge.evaluate(["bm25"], questions, model, limit=limit, out=tmp_path, max_new_tokens=2)
+    assert asked == [question.key for question in questions[:3]]
+    more = ragauge.evaluate(["tfidf"], questions, model, limit=2, out=tmp_path, max_new_tokens=2)
+    assert list(more.summary()["variant"]) == ["bm25", "tfidf"]
+    with pytest.raises(
+        ragauge.UserError, match=r"bm25\.jsonl: holds records of another run: max_new_tokens is 2 there"
+    ):
+        ragauge.evaluate(["bm25"], questions, model, out=tmp_path, max_new_tokens=3)
+
+
+def test_a_failed_question_is_recorded_and_asked_again_on_demand(
+    model: ragauge.Model, questions: ragauge.Dataset, asked: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+
+        def fails(*_: object) -> None:
+            raise ragauge.UserError("too <long>")
+
+        patched.setattr(runner, "timed", fails)
+        failed = ragauge.evaluate("naive", questions, model, limit=2, out=tmp_path, max_new_tokens=2)
+        with pytest.raises(ragauge.UserError, match="naive on tiny: too <long>"):
+            ragauge.method("naive").answer(model, questions[0])
+    assert list(failed.to_pandas()["reason"]) == ["too <long>"] * 2
+    assert list(failed.to_pandas()["best_subspan_em"]) == [0.0] * 2
+    assert list(failed.summary()["failed"]) == [2]
+    asked.clear()
+    again = ragauge.evaluate("naive", questions, model, limit=2, out=tmp_path, max_new_tokens=2, retry_failed=True)
+    assert len(asked) == 2
+    assert list(again.to_pandas()["status"]) == ["ok"] * 2
+
+
+def test_questions_side_by_side_have_no_times(model: ragauge.Model, questions: ragauge.Dataset) -> None:
+    together = ragauge.evaluate("naive", questions, model, max_new_tokens=6, batch=2)
+    alone = ragauge.evaluate("naive", questions, model, max_new_tokens=6)
+    assert together.to_pandas()["online_s"].isna().all()
+    assert list(together.to_pandas()["prediction"]) == list(alone.to_pandas()["prediction"])
+    assert alone.to_pandas()["online_s"].notna().all()  # the model is as it was
+
+
+# --- results ---
+
+
+def test_comparisons_are_those_of_ragauge_compare(results: ragauge.Results) -> None:
+    table = results.compare()
+    assert [(a, b) for a, b in zip(table["a"], table["b"], strict=True)] == [
+        *(("bm25_k1", "naive"), ("bm25_k1", "sp"), ("naive", "sp")),
+    ]
+    folder = results.folder / "answers/nq_open/tiny"
+    files = compare_files(folder / "bm25_k1.jsonl", folder / "sp.jsonl", ["kept_gold_recall"])
+    mine = results.compare(base="sp", metric="kept_gold_recall").iloc[0]
+    theirs = files["metrics"]["kept_gold_recall"]
+    assert (mine["difference"], mine["p"], mine["n"]) == (theirs["difference"], theirs["p"], theirs["n"])
+
+
+def test_a_summary_has_a_row_a_variant(results: ragauge.Results) -> None:
+    table = results.summary().set_index("variant")
+    assert list(table["questions"]) == [4, 4, 4]
+    assert table.loc["sp", "speedup"] > table.loc["naive", "speedup"] == 1.0
+    assert "<table" in results._repr_html_()
+    assert "<Results: 3 variants, 12 answers in a temporary folder>" in repr(results)
+
+
+def test_the_frontier_is_a_figure_of_all_variants(results: ragauge.Results) -> None:
+    figure = results.plot_frontier()
+    assert [axes.get_xlabel().partition(" (")[0] for axes in figure.axes] == ["compute cycles", "online latency"]
+
+
+def test_a_folder_of_ragauge_run_is_loaded(results: ragauge.Results) -> None:
+    loaded = ragauge.Results.load(results.folder)
+    assert loaded.summary().equals(results.summary())
+
+
+def test_temporary_records_go_with_their_results(model: ragauge.Model, questions: ragauge.Dataset) -> None:
+    made = ragauge.evaluate("naive", questions, model, limit=1, max_new_tokens=2)
+    folder = made.folder
+    assert folder.exists()
+    made.close()
+    assert not folder.exists()
+
+
+# --- mistakes ---
+
+
+@pytest.mark.parametrize(
+    ("methods", "message"),
+    [
+        (["superpositon"], "unknown method 'superpositon'; did you mean 'superposition'?"),
+        ([], "evaluate: methods: none are given"),
+        (["naive", "naive"], "evaluate: methods: 'naive' twice; name the variants"),
+        ({"a b": "naive"}, "evaluate: methods: 'a b' must be made of letters, digits"),
+    ],
+)
+def test_methods_that_cannot_be_compared_are_refused(
+    methods: Any, message: str, model: ragauge.Model, questions: ragauge.Dataset
+) -> None:
+    with pytest.raises(ragauge.UserError) as refused:
+        ragauge.evaluate(methods, questions, model)
+    assert str(refused.value).startswith(message)
+
+
+def test_mistakes_are_told_in_one_line(model: ragauge.Model, questions: ragauge.Dataset, tmp_path: Path) -> None:
+    naive, example = ragauge.method("naive"), questions[0]
+    wrong: list[tuple[Any, str]] = [
+        (lambda: ragauge.load_model("smollm"), "load_model: unknown model 'smollm'"),
+        (lambda: ragauge.load_model(tmp_path / "none"), "load_model: unknown model"),
+        (lambda: ragauge.load_model("smollm2-135m-instruct", device="gpu"), "unknown device 'gpu'"),
+        (lambda: ragauge.load_model("smollm2-135m-instruct", dtype="int4"), "load_model: dtype: must be"),
+        (lambda: ragauge.load_dataset("nq_opn"), "load_dataset: unknown dataset 'nq_opn'; did you mean 'nq_open'?"),
+        (lambda: ragauge.load_dataset("nq_open", data=tmp_path / "none.jsonl"), f"{tmp_path / 'none.jsonl'}: "),
+        (lambda: naive.answer(model, "Which?"), "answer: question 'Which?' needs documents"),
+        (lambda: naive.answer(model, "Which?", "one text"), "answer: question 'Which?' needs documents"),
+        (lambda: naive.answer(model, "Which?", [" "]), "answer: document"),
+        (lambda: naive.answer(model, example, ["x"]), f"answer: question {example.key!r} has documents of its own"),
+        (lambda: ragauge.evaluate("naive", questions, model, limit=0), "evaluate: limit must be at least 1, not 0"),
+        (lambda: ragauge.Results.load(tmp_path), f"{tmp_path}: holds no records"),
+    ]
+    for call, message in wrong:
+        with pytest.raises(ragauge.UserError) as refused:
+            call()
+        assert str(refused.value).startswith(message), str(refused.value)
+        assert "\n" not in str(refused.value)
+
+
+def test_an_unknown_variant_or_metric_is_told(results: ragauge.Results) -> None:
+    with pytest.raises(ragauge.UserError, match="compare: unknown variant 'spp'; did you mean 'sp'"):
+        results.compare(base="spp")
+    with pytest.raises(ragauge.UserError, match="compare: unknown metric 'f2'"):
+        results.compare(metric="f2")
+
+
+def test_a_method_that_the_engine_cannot_run_is_refused_before_anything_is_asked(
+    folder: Path, questions: ragauge.Dataset, asked: list[str], tmp_path: Path
+) -> None:
+    pytest.importorskip("onnxruntime")
+    served = ragauge.load_model(folder / "tiny", engine="onnx", device="cpu")
+    with pytest.raises(ragauge.UserError, match="requires an engine with key-value caches"):
+        ragauge.evaluate(["naive", "superposition"], questions, served, out=tmp_path)
+    assert asked == []
+
+
+def test_records_name_the_model_by_its_source(results: ragauge.Results, folder: Path) -> None:
+    meta = json.loads((results.folder / "answers/nq_open/tiny/sp.meta.json").read_text())
+    assert meta["specification"]["model"] == str(folder / "tiny")
+    assert meta["specification"]["options"]["top_k"] == ragauge.method("superposition").options["top_k"]
