@@ -22,13 +22,15 @@ from mkdocs.structure.files import File, Files
 FIRST = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md", "reports/index.md")
 LINK = re.compile(r"(?<=\]\()(?!\w+:)([^)#\s]+)")  # the path in a link or of a picture
 INTERFACES = (
+    "ragauge.library",
     "ragauge.methods",
     "ragauge.engines.protocol",
     "ragauge.datasets",
     "ragauge.metrics",
     "ragauge.results.runs",
+    "ragauge.testing",
 )
-WRITTEN_AGAINST = "# Interfaces\n\nWhat methods, data sets, metrics and items are written against.\n\n"
+WRITTEN_AGAINST = "# Interfaces\n\nThe library, and what methods, data sets, metrics and items are written against.\n\n"
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

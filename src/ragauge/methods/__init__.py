@@ -4,16 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, fields
-from typing import Any, get_type_hints
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
 from ragauge import registry
 from ragauge.engines.protocol import Limits
 from ragauge.errors import UserError, unknown
-from ragauge.methods._base import Answer, Evidence, Method
+from ragauge.methods._base import Answer, Evidence, Method, read_plain
 
-__all__ = ["Answer", "Evidence", "Limits", "Method", "make", "modules", "names", "options"]
+if TYPE_CHECKING:
+    from ragauge.methods._ranked import Ranked, RankedState
+    from ragauge.methods._wrapper import EngineAround, Wrapper
+
+__all__ = [
+    "Answer",
+    "EngineAround",
+    "Evidence",
+    "Limits",
+    "Method",
+    "Ranked",
+    "RankedState",
+    "Wrapper",
+    "make",
+    "modules",
+    "names",
+    "options",
+    "read_plain",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """The bases above that are not imported with every method."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from ragauge.methods import _ranked, _wrapper
+
+    return next(getattr(module, name) for module in (_ranked, _wrapper) if hasattr(module, name))
 
 
 def names() -> list[str]:

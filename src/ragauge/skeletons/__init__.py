@@ -1,0 +1,89 @@
+"""What `ragauge new` writes: a package that adds one component, which can be installed and tested as it is."""
+
+from __future__ import annotations
+
+import re
+from keyword import iskeyword
+from pathlib import Path
+from string import Template
+
+import ragauge
+from ragauge import registry
+from ragauge.errors import UserError
+
+# kind -> the kinds that the package has a module of: a ranker is used by a method
+MODULES = {
+    "method": ("method",),
+    "dataset": ("dataset",),
+    "metric": ("metric",),
+    "ranker": ("ranker", "method"),
+    "item": ("item",),
+}
+TEXTS = Path(__file__).parent
+
+
+def write(kind: str, name: str, folder: Path) -> list[Path]:
+    """Write the package of a component into a folder of its own; returns the files.
+
+    Args:
+        kind: a key of MODULES.
+        name: of the component.
+
+    Raises:
+        UserError: the name is none of a Python module or taken, or the folder exists.
+    """
+    _check(kind, name)
+    if folder.exists():
+        raise UserError(f"{folder}: exists already; name another folder with --out")
+    words = {
+        "kind": kind,
+        "name": name,
+        "cls": "".join(part.capitalize() for part in name.split("_")),
+        "package": package(name),
+        "module": package(name).replace("-", "_"),
+        "version": ragauge.__version__,
+    }
+    files = {folder / place: text for place, text in _files(kind, words).items()}
+    for path, text in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return list(files)
+
+
+def package(name: str) -> str:
+    """The name of the package, which is that of its folder, too."""
+    return f"ragauge-{name.replace('_', '-')}"
+
+
+def _check(kind: str, name: str) -> None:
+    if not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", name):
+        raise UserError(f"NAME: {name!r} must be words of small letters and digits joined by '_', as in last_first")
+    if iskeyword(name):
+        raise UserError(f"NAME: {name!r} is a word of Python; choose another")
+    for each in MODULES[kind]:
+        if name in registry.names(each):
+            raise UserError(f"NAME: {each} {name!r} is in {registry.origins(each, name)[0]} already; choose another")
+
+
+def _files(kind: str, words: dict[str, str]) -> dict[str, str]:
+    """The text of each file by its place in the package's folder."""
+    points = [
+        f'[project.entry-points."ragauge.{each}s"]\n{words["name"]} = "{words["module"]}.{each}s.{words["name"]}"\n'
+        for each in MODULES[kind]
+    ]
+    root, name = f"src/{words['module']}", words["name"]
+    words = {**words, "entry_points": "\n".join(points)}
+    files = {
+        "pyproject.toml": _filled("pyproject", words),
+        "README.md": _filled("readme", words),
+        f"{root}/__init__.py": f'"""The {kind} `{name}` for ragauge."""\n',
+        f"tests/test_{name}.py": _filled(f"test_{kind}", words),
+    }
+    for each in MODULES[kind]:
+        text = kind if each == kind else f"{kind}_{each}"
+        files |= {f"{root}/{each}s/__init__.py": "", f"{root}/{each}s/{name}.py": _filled(text, words)}
+    return files
+
+
+def _filled(text: str, words: dict[str, str]) -> str:
+    return Template((TEXTS / f"{text}.txt").read_text(encoding="utf-8")).substitute(words)

@@ -1,0 +1,23 @@
+"""Write a package that adds a component of one's own, with a test that passes."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from ragauge import skeletons
+from ragauge.verbs import _options as options
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("kind", choices=tuple(skeletons.MODULES))
+    parser.add_argument("name", metavar="NAME", help="the component's, such as last_first")
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="default: ragauge-NAME")
+    options.add_json(parser)
+
+
+def run(args: argparse.Namespace) -> None:
+    out = args.out or Path(skeletons.package(args.name))
+    files = skeletons.write(args.kind, args.name, out)
+    told = [*map(str, files), f"next: pip install -e {out} && pytest {out}"]
+    options.tell(args, "\n".join(told), out=out, files=files)

@@ -1,0 +1,245 @@
+"""Components of other packages: found, named with their package, refused in one line, covered by digests."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from plugin_packages import METHOD, Install, forget, installer
+from ragauge import methods, metrics, registry, skeletons
+from ragauge.cli import main
+from ragauge.cost.machine import package_versions
+from ragauge.errors import UserError
+from ragauge.experiment import schema
+from ragauge.experiment.plan import Plan
+from ragauge.io import digest
+from ragauge.results import scoring
+from tiny_checkpoint import write_checkpoint
+
+METHODS = {"ragauge.methods": {"last": "acme_rag.last"}}
+FILES = {"acme_rag/__init__.py": "", "acme_rag/last.py": METHOD}
+
+
+@pytest.fixture
+def install(tmp_path: Path) -> Iterator[Install]:
+    with installer(tmp_path / "site") as made:
+        yield made
+
+
+def broken(install: Install, group: str = "metrics", name: str = "worst") -> None:
+    files = {"acme_broken/__init__.py": "", f"acme_broken/{name}.py": "import there_is_no_such_library\n"}
+    install("acme-broken", {f"ragauge.{group}": {name: f"acme_broken.{name}"}}, files)
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = main(arguments)
+    return code, *capsys.readouterr()
+
+
+# --- found ---
+
+
+def test_a_method_of_another_package_is_one_of_ours(install: Install, capsys: pytest.CaptureFixture[str]) -> None:
+    install("acme-rag", METHODS, FILES)
+    assert type(methods.make("last")).__name__ == "Last"
+    assert "last" in methods.names()
+    _, out, err = said(capsys, "list", "methods")
+    assert dict(line.split(maxsplit=1) for line in out.splitlines())["last"] == "acme-rag 1.0"
+    assert dict(line.split(maxsplit=1) for line in out.splitlines())["naive"] == "ragauge"
+    assert err == ""
+
+
+def test_the_list_as_json_says_where_each_is_from(install: Install, capsys: pytest.CaptureFixture[str]) -> None:
+    install("acme-rag", METHODS, FILES)
+    found = json.loads(said(capsys, "list", "methods", "--json")[1])
+    assert found["methods"] == methods.names()
+    assert (found["from"]["last"], found["from"]["naive"]) == ("acme-rag 1.0", "ragauge")
+
+
+def test_a_list_imports_nothing_of_a_plugin(install: Install) -> None:
+    install("acme-rag", METHODS, FILES)
+    assert "last" in registry.names("method")
+    assert "acme_rag" not in sys.modules
+    assert digest.reachable("acme_rag.last")
+    assert "acme_rag" not in sys.modules
+
+
+def test_a_misspelled_name_may_mean_a_plugin(install: Install) -> None:
+    install("acme-rag", METHODS, FILES)
+    with pytest.raises(UserError, match="unknown method 'lats'; did you mean 'last'"):
+        methods.make("lats")
+
+
+# --- refused ---
+
+
+def test_a_name_that_two_packages_have_is_refused_where_it_is_used(
+    install: Install, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = {"acme_rag/__init__.py": "", "acme_rag/bm25.py": METHOD}
+    install("acme-rag", {"ragauge.methods": {"bm25": "acme_rag.bm25"}}, files)
+    clash = "method 'bm25' is in ragauge and in acme-rag 1.0; uninstall one of them"
+    with pytest.raises(UserError, match=clash):
+        methods.make("bm25")
+    assert methods.make("naive")
+    code, out, err = said(capsys, "list", "methods")
+    assert (code, err) == (0, f"ragauge list: warning: {clash}\n")
+    assert "ragauge and acme-rag 1.0" in out
+
+
+def test_two_plugins_of_one_name_are_refused(install: Install) -> None:
+    install("acme-rag", METHODS, FILES)
+    install("other-rag", {"ragauge.methods": {"last": "other.last"}}, {"other/last.py": METHOD})
+    with pytest.raises(UserError, match=r"method 'last' is in acme-rag 1.0 and in other-rag 1.0"):
+        methods.make("last")
+
+
+def test_a_plugin_that_cannot_be_imported_is_one_line_where_it_is_used(
+    install: Install, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken(install, "methods")
+    reason = (
+        "method 'worst' of acme-broken 1.0 cannot be imported: "
+        "ModuleNotFoundError: No module named 'there_is_no_such_library'"
+    )
+    with pytest.raises(UserError) as refused:
+        methods.make("worst", "config.yaml: methods.mine")
+    assert str(refused.value) == f"config.yaml: methods.mine: {reason}"
+    code, out, err = said(capsys, "list", "methods")
+    assert (code, err) == (0, f"ragauge list: warning: {reason}\n")
+    assert "acme-broken 1.0" in out
+
+
+def test_a_broken_plugin_disturbs_no_other_command(
+    install: Install, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for group in ("metrics", "datasets", "indexes", "engines", "rankers", "schedules"):
+        broken(install, group, "worst")
+    records = tmp_path / "a.jsonl"
+    base = {"key": "1", "status": "ok", "question": "q", "answers": ["a"], "gold": [], "documents": 1}
+    records.write_text(json.dumps({**base, "prompt_sha256": "", "prediction": "a"}) + "\n")
+    assert scoring.compare_files(records, records)["metrics"]["f1"]["a"] == 1.0
+    assert schema.schema()
+    write_checkpoint(tmp_path / "model")
+    config = {"run": "mine", "models": {"tiny": {"source": str(tmp_path / "model")}}, "datasets": {}, "methods": {}}
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump(config))
+    assert said(capsys, "validate", str(tmp_path / "c.yaml"))[0] == 0
+    assert Plan(schema.load(tmp_path / "c.yaml"), cores=1).items.code("frontier")
+
+
+def test_a_broken_item_has_no_rule_unless_it_is_asked_for(install: Install, tmp_path: Path) -> None:
+    broken(install, "items", "worst_item")
+    write_checkpoint(tmp_path / "model")
+    config = {"run": "mine", "models": {"tiny": {"source": str(tmp_path / "model")}}, "items": ["frontier"]}
+    named = Plan(schema.parse(config, "c.yaml"), cores=1).items.names()
+    assert "frontier" in named
+    assert "worst_item" not in named
+    with pytest.raises(UserError, match=r"c\.yaml: items: item 'worst_item' of acme-broken 1\.0 cannot be imported"):
+        schema.parse({**config, "items": ["worst_item"]}, "c.yaml")
+
+
+def test_a_components_file_bears_its_name(install: Install) -> None:
+    install("acme-rag", {"ragauge.methods": {"final": "acme_rag.last"}}, FILES)
+    with pytest.raises(
+        UserError, match=r"method 'final' of acme-rag 1\.0: its module is acme_rag\.last; .* acme_rag\.final"
+    ):
+        methods.make("final")
+
+
+def test_a_module_without_a_component_is_told_by_name(install: Install) -> None:
+    install("acme-rag", METHODS, {"acme_rag/__init__.py": "", "acme_rag/last.py": "X = 1\n"})
+    with pytest.raises(UserError, match=r"method 'last': acme_rag\.last defines 0 subclasses of Method; it needs one"):
+        methods.make("last")
+
+
+# --- part of what results are made with ---
+
+
+def of_last() -> str:
+    forget()
+    return digest.digest("ragauge.evaluation.runner", "acme_rag.last")
+
+
+def test_digests_cover_a_plugins_code_version_and_data(install: Install, tmp_path: Path) -> None:
+    files = {
+        "acme_rag/__init__.py": "",
+        "acme_rag/last.py": METHOD + "\nfrom . import helper\nfrom .deep.inner import X\n",
+        "acme_rag/helper.py": "VALUE = 1\n",
+        "acme_rag/deep/__init__.py": "from ..helper import VALUE\n",
+        "acme_rag/deep/inner.py": "from .. import other\nX = 1\n",
+        "acme_rag/other.py": "",
+        "acme_rag/unrelated.py": "",
+        "acme_rag/prompt.txt": "Answer.",
+    }
+    site = install("acme-rag", METHODS, files)
+    assert {name for name in digest.reachable("acme_rag.last") if name.startswith("acme_rag")} == {
+        *("acme_rag", "acme_rag.last", "acme_rag.helper", "acme_rag.deep", "acme_rag.deep.inner", "acme_rag.other"),
+    }
+    assert "ragauge.methods._base" in digest.reachable("acme_rag.last")
+    own, seen = digest.digest("ragauge.evaluation.runner", "ragauge.methods.naive"), [of_last()]
+    (site / "acme_rag/helper.py").write_text("VALUE = 1  # a comment\n")
+    (site / "acme_rag/unrelated.py").write_text("VALUE = 2\n")
+    assert of_last() == seen[0]
+    for name, text in (("helper.py", "VALUE = 2\n"), ("deep/inner.py", "X = 2\n"), ("prompt.txt", "Answer it.")):
+        (site / "acme_rag" / name).write_text(text)
+        seen.append(of_last())
+    install("acme-rag", METHODS, {}, version="1.1")
+    seen.append(of_last())
+    assert len(set(seen)) == 5
+    assert digest.digest("ragauge.evaluation.runner", "ragauge.methods.naive") == own
+
+
+def test_provenance_names_the_packages(install: Install) -> None:
+    install("acme-rag", METHODS, FILES, version="2.3")
+    assert package_versions()["acme-rag"] == "2.3"
+
+
+def test_a_metric_of_another_package_scores(install: Install) -> None:
+    files = {"acme_rag/__init__.py": "", "acme_rag/loud.py": "def score(record):\n    return 1.0\n"}
+    install("acme-rag", {"ragauge.metrics": {"loud": "acme_rag.loud"}}, files)
+    assert metrics.score("loud", {"prediction": "A"}) == 1.0
+
+
+# --- packages that `ragauge new` writes ---
+
+
+def test_an_existing_folder_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine").mkdir()
+    code, _, err = said(capsys, "new", "method", "last_first", "--out", str(tmp_path / "mine"))
+    assert (code, err) == (2, f"ragauge: error: {tmp_path / 'mine'}: exists already; name another folder with --out\n")
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "reason"),
+    [
+        ("method", "naive", "method 'naive' is in ragauge already"),
+        ("ranker", "superposition", "method 'superposition' is in ragauge already"),
+        ("metric", "Loud", "'Loud' must be words of small letters and digits joined by '_'"),
+        ("metric", "../up", "must be words of small letters"),
+        ("metric", "class", "'class' is a word of Python"),
+    ],
+)
+def test_a_name_that_cannot_be_is_refused(
+    kind: str, name: str, reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err = said(capsys, "new", kind, name, "--out", str(tmp_path / "mine"))
+    assert (code, err.count("\n")) == (2, 1)
+    assert reason in err
+    assert not (tmp_path / "mine").exists()
+
+
+def test_what_is_written_keeps_the_houses_style(root: Path, tmp_path: Path) -> None:
+    rules = ",".join(tomllib.loads((root / "pyproject.toml").read_text())["tool"]["ruff"]["lint"]["select"])
+    for kind in skeletons.MODULES:
+        skeletons.write(kind, f"new_{kind}", tmp_path / kind)
+        for verb in (["check", "--select", rules], ["format", "--check"]):
+            command = [sys.executable, "-m", "ruff", *verb, "--isolated", "--line-length", "120", "."]
+            done = subprocess.run(command, cwd=tmp_path / kind, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stdout

@@ -1,0 +1,148 @@
+"""`ragauge new` from end to end: packages are written, installed, tested, run by the workflow and reported."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from preloaded import Preloaded
+from ragauge.verbs.list import KINDS
+from tiny_checkpoint import write_checkpoint
+from workflow_folder import copy_workflow, needs_snakemake
+
+pytestmark = [needs_snakemake, pytest.mark.slow]
+
+NEW = {
+    "method": "last_first",
+    "dataset": "river_quiz",
+    "metric": "answer_words",
+    "ranker": "overlap",
+    "item": "kept_share",
+}
+RECORD = {
+    "question": "Which city lies on the Danube?",
+    "answers": ["Vienna"],
+    "documents": [
+        {"title": "Graz", "text": "Graz is a town.", "gold": False},
+        {"title": "Vienna", "text": "Vienna is a city that lies on the Danube.", "gold": True},
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory, preloaded: Preloaded) -> Path:
+    """The packages, as `ragauge new` writes them."""
+    folder = tmp_path_factory.mktemp("written")
+    for kind, name in NEW.items():
+        preloaded.run("ragauge", "new", kind, name, folder=folder)
+    assert sorted(path.name for path in folder.iterdir()) == sorted(
+        f"ragauge-{n.replace('_', '-')}" for n in NEW.values()
+    )
+    return folder
+
+
+@pytest.fixture(scope="module")
+def site(written: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that they are installed into."""
+    target = tmp_path_factory.mktemp("site")
+    options = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--disable-pip-version-check"]
+    packages = [str(path) for path in written.iterdir()]
+    done = subprocess.run(
+        [sys.executable, "-m", "pip", "install", *options, "--target", str(target), *packages],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return target
+
+
+@pytest.fixture(scope="module")
+def places(root: Path, site: Path) -> str:
+    """The path of a Python that sees them and ragauge."""
+    return os.pathsep.join([str(site), str(root / "src")])
+
+
+@pytest.fixture(scope="module")
+def finished(root: Path, places: str, tmp_path_factory: pytest.TempPathFactory, preloaded: Preloaded) -> Path:
+    """A run of the workflow with a method, a ranker's method, a data set and an item of theirs."""
+    folder = copy_workflow(root, tmp_path_factory.mktemp("run"))
+    write_checkpoint(folder / "model")
+    (folder / "quiz.jsonl").write_text("".join(json.dumps({**RECORD, "id": str(i)}) + "\n" for i in range(2)))
+    experiment = {
+        "run": "plugged",
+        "models": {"tiny": {"source": f"path:{folder / 'model'}"}},
+        "datasets": {"river_quiz": {"data": "quiz.jsonl"}},
+        "methods": {"naive": {}, "last_k2": {"method": "last_first", "top_k": 2}, "overlap": {}},
+        "generation": {"max_new_tokens": 4},
+        "items": ["kept_share"],
+    }
+    (folder / "plugged.yaml").write_text(yaml.safe_dump(experiment, sort_keys=False))
+    arguments = ("-m", "snakemake", "--cores", "1", "--configfile", "plugged.yaml")
+    preloaded.run("python", *arguments, folder=folder, PYTHONPATH=places)
+    return folder
+
+
+def test_their_own_tests_pass(written: Path, places: str, preloaded: Preloaded) -> None:
+    for package in sorted(written.iterdir()):
+        said = preloaded.run(
+            "python", "-m", "pytest", "-q", "-p", "no:cacheprovider", folder=package, PYTHONPATH=places
+        )
+        assert re.search(r"\d passed", said), said
+
+
+def test_the_list_says_where_they_come_from(places: str, preloaded: Preloaded) -> None:
+    for kind, name in NEW.items():
+        plural = next(plural for plural, singular in KINDS.items() if singular == kind)
+        lines = preloaded.run("python", "-m", "ragauge.cli", "list", plural, PYTHONPATH=places).splitlines()
+        assert [name, f"ragauge-{name.replace('_', '-')}", "0.1.0"] in [line.split() for line in lines]
+
+
+def test_the_configuration_knows_them(finished: Path, places: str, preloaded: Preloaded) -> None:
+    command = ("-m", "ragauge.cli", "validate", "plugged.yaml")
+    plan = preloaded.run("python", *command, folder=finished, PYTHONPATH=places)
+    assert "methods   3 variants: naive, last_k2, overlap" in plan
+    assert "data set  river_quiz: all questions" in plan
+    assert "items     kept_share" in plan
+
+
+def test_their_methods_answered(finished: Path) -> None:
+    answers = finished / "results/plugged/answers/river_quiz/tiny"
+    kept = {
+        path.stem: [json.loads(line)["kept"] for line in path.read_text().splitlines()]
+        for path in answers.glob("*.jsonl")
+    }
+    assert kept == {"naive": [[0, 1]] * 2, "last_k2": [[1, 0]] * 2, "overlap": [[1]] * 2}
+    meta = json.loads((answers / "last_k2.meta.json").read_text())
+    assert meta["provenance"]["packages"]["ragauge-last-first"] == "0.1.0"
+
+
+def test_their_item_is_in_the_report(finished: Path) -> None:
+    folder = finished / "reports/plugged"
+    with open(folder / "kept_share.csv") as file:
+        measured = {row["variant"]: float(row["measured"]) for row in csv.DictReader(file)}
+    assert measured == {"naive": 1.0, "last_k2": 1.0, "overlap": 0.5}
+    assert "How many of the documents each variant keeps" in (folder / "index.html").read_text(encoding="utf-8")
+
+
+def test_a_change_of_a_plugin_asks_its_variant_again_and_no_other(
+    finished: Path, site: Path, places: str, preloaded: Preloaded
+) -> None:
+    module = site / "ragauge_last_first/methods/last_first.py"
+    before = module.read_text()
+    arguments = ("-m", "snakemake", "-n", "--cores", "1", "--configfile", "plugged.yaml")
+    assert "Nothing to be done" in preloaded.run("python", *arguments, folder=finished, PYTHONPATH=places)
+    try:
+        module.write_text(before.replace("] = 2  #", "] = 1  #"))
+        planned = preloaded.run("python", *arguments, folder=finished, PYTHONPATH=places)
+    finally:
+        module.write_text(before)
+    assert re.search(r"^answers +1$", planned, re.MULTILINE), planned
