@@ -19,7 +19,7 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 
-from ragauge.errors import UserError
+from ragauge.errors import UserError, extras_told
 
 # kind -> group of entry points
 GROUPS = {
@@ -67,9 +67,11 @@ class Plugin:
                 f"its name, as in {self.module.rpartition('.')[0] or self.module}.{self.name}"
             )
         try:
-            return importlib.import_module(self.module)
+            with extras_told():
+                return importlib.import_module(self.module)
         except Exception as error:  # a plugin's code may raise anything
-            told = " ".join(f"{type(error).__name__}: {error}".split())
+            kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
+            told = " ".join(f"{kind}{error}".split())
             raise UserError(f"{self.kind} {self.name!r} of {self.origin} cannot be imported: {told}") from error
 
 

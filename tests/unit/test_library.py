@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import ragauge
+from ragauge import methods
 from ragauge.cli import main
 from ragauge.evaluation import runner
 from ragauge.results.scoring import compare_files
@@ -39,8 +40,8 @@ def questions(folder: Path) -> ragauge.Dataset:
 
 @pytest.fixture(scope="module")
 def results(model: ragauge.Model, questions: ragauge.Dataset) -> ragauge.Results:
-    methods = {"naive": "naive", "bm25_k1": ragauge.method("bm25", top_k=1), "sp": ragauge.method("superposition")}
-    return ragauge.evaluate(methods, questions, model, max_new_tokens=6)
+    variants = {"naive": "naive", "bm25_k1": ragauge.method("bm25", top_k=1), "sp": ragauge.method("superposition")}
+    return ragauge.evaluate(variants, questions, model, max_new_tokens=6)
 
 
 @pytest.fixture
@@ -235,7 +236,7 @@ def test_temporary_records_go_with_their_results(model: ragauge.Model, questions
 
 
 @pytest.mark.parametrize(
-    ("methods", "message"),
+    ("given", "message"),
     [
         (["superpositon"], "unknown method 'superpositon'; did you mean 'superposition'?"),
         ([], "evaluate: methods: none are given"),
@@ -244,10 +245,10 @@ def test_temporary_records_go_with_their_results(model: ragauge.Model, questions
     ],
 )
 def test_methods_that_cannot_be_compared_are_refused(
-    methods: Any, message: str, model: ragauge.Model, questions: ragauge.Dataset
+    given: Any, message: str, model: ragauge.Model, questions: ragauge.Dataset
 ) -> None:
     with pytest.raises(ragauge.UserError) as refused:
-        ragauge.evaluate(methods, questions, model)
+        ragauge.evaluate(given, questions, model)
     assert str(refused.value).startswith(message)
 
 
@@ -289,6 +290,19 @@ def test_a_method_that_the_engine_cannot_run_is_refused_before_anything_is_asked
     with pytest.raises(ragauge.UserError, match="requires an engine with key-value caches"):
         ragauge.evaluate(["naive", "superposition"], questions, served, out=tmp_path)
     assert asked == []
+
+
+def test_a_package_of_an_extra_is_named(
+    model: ragauge.Model, questions: ragauge.Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, str(methods.make("tfidf").library), None)
+    missing = r"this needs the package 'sklearn', which is not installed: pip install 'ragauge\[workflow\]'"
+    for call in (
+        lambda: ragauge.method("tfidf").answer(model, questions[0]),
+        lambda: ragauge.evaluate("tfidf", questions, model),
+    ):
+        with pytest.raises(ragauge.UserError, match=missing):
+            call()
 
 
 def test_records_name_the_model_by_its_source(results: ragauge.Results, folder: Path) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from copy import copy
 from pathlib import Path
 
-from ragauge.errors import UserError
+from ragauge.errors import UserError, extras_told
 from ragauge.evaluation import inputs
 from ragauge.evaluation.ahead import Job, Workers
 from ragauge.evaluation.runner import Batch
@@ -20,6 +20,7 @@ from ragauge.library.results import Results
 Methods = Mapping[str, "str | Method"] | Iterable["str | Method"] | str | Method
 
 
+@extras_told()
 def evaluate(
     methods: Methods,
     dataset: str | Dataset,

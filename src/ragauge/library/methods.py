@@ -8,7 +8,7 @@ from typing import Any
 
 from ragauge import methods
 from ragauge.datasets import SEARCH_RESULTS, Document, Example, check
-from ragauge.errors import UserError
+from ragauge.errors import UserError, extras_told
 from ragauge.evaluation import runner
 from ragauge.experiment.checks import check_engine
 from ragauge.io.specifications import AnswerSpecification
@@ -40,6 +40,7 @@ class Method:
         """
         return check_engine(self.inner, model.settings.engine, f"{self.name} on {model.name}")
 
+    @extras_told()
     def answer(
         self,
         model: Model,
