@@ -21,7 +21,7 @@ from ragauge.evidence import sft
 from ragauge.evidence.chat import LocalChat
 from ragauge.evidence.endpoint import Endpoint, EndpointError
 from ragauge.evidence.request import REQUESTS
-from ragauge.evidence.sft import Asked, Document
+from ragauge.evidence.sft import Asked, TrainingDocument
 from ragauge.methods.cfic import CFIC
 from ragauge.prompts import build_prompt, unit_steps
 from ragauge.training import data
@@ -35,7 +35,7 @@ TEXT = "Heading\n\nThe lamp was lit in 1821. It burned whale oil, as most did.\n
 
 def test_stretches_are_whole_sentences_and_all_of_the_article() -> None:
     tokenizer = tiny_models.byte_tokenizer()
-    documents = list(sft.cut(Document("a", "T", TEXT), tokenizer, 300))
+    documents = list(sft.cut(TrainingDocument("a", "T", TEXT), tokenizer, 300))
     assert "".join(d.text for d in documents) == TEXT[: sum(len(d.text) for d in documents)]
     assert all(len(d.text) <= 300 for d in documents)
     assert len(TEXT) - sum(len(d.text) for d in documents) < 150
@@ -44,13 +44,13 @@ def test_stretches_are_whole_sentences_and_all_of_the_article() -> None:
 
 def test_a_short_article_is_one_document_and_an_empty_one_none() -> None:
     tokenizer = tiny_models.byte_tokenizer()
-    assert [d.text for d in sft.cut(Document("a", "", "One sentence."), tokenizer, 300)] == ["One sentence."]
-    assert list(sft.cut(Document("a", "", " \n "), tokenizer, 300)) == []
+    assert [d.text for d in sft.cut(TrainingDocument("a", "", "One sentence."), tokenizer, 300)] == ["One sentence."]
+    assert list(sft.cut(TrainingDocument("a", "", " \n "), tokenizer, 300)) == []
 
 
 def test_spans_are_prose_in_whole_sentences_and_drawn_alike_every_time() -> None:
     tokenizer = tiny_models.byte_tokenizer()
-    document = Document("a#0", "T", TEXT)
+    document = TrainingDocument("a#0", "T", TEXT)
     drawn = sft.draw_spans(document, tokenizer, 6, 3, seed=0)
     assert drawn == sft.draw_spans(document, tokenizer, 6, 3, seed=0)
     assert drawn != sft.draw_spans(document, tokenizer, 6, 3, seed=1)
@@ -88,7 +88,7 @@ def test_training_reads_what_the_method_reads(template: str) -> None:
     start, text = TEXT.index("It burned"), state.reading.text
     span = Asked(start, TEXT.index("- a list"), "Who lit the lamp?")
     encoded = sft.encode(
-        Document("a#0", "Lighthouse", TEXT, (span,)), lm.tokenizer, template, REQUESTS["paper"], 1, 4096
+        TrainingDocument("a#0", "Lighthouse", TEXT, (span,)), lm.tokenizer, template, REQUESTS["paper"], 1, 4096
     )
     assert encoded.document == document
     [(request, response)] = encoded.requests
@@ -99,7 +99,7 @@ def test_training_reads_what_the_method_reads(template: str) -> None:
 
 
 def test_a_request_that_is_too_long_is_left_out() -> None:
-    document = Document("a#0", "", TEXT, (Asked(9, 35, "When was it?"), Asked(9, 35, "When? " * 90)))
+    document = TrainingDocument("a#0", "", TEXT, (Asked(9, 35, "When was it?"), Asked(9, 35, "When? " * 90)))
     encoded = sft.encode(document, tiny_models.byte_tokenizer(), "chat", REQUESTS["paper"], 1, len(TEXT) + 400)
     assert len(encoded.requests) == 1
 

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from ragauge.datasets import Document
 from ragauge.errors import UserError
 from ragauge.retrieval.near_duplicates import originals
 from ragauge.study import corpus, documents, formats, passages
-from ragauge.study.documents import Document, Found
+from ragauge.study.documents import Found
 from study_files import docx, paragraph, pdf, row
 from tiny_models import byte_tokenizer as tokenizer
 

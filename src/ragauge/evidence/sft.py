@@ -41,7 +41,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Document:
+class TrainingDocument:
     """An article, or a stretch of one with the spans that were drawn in it."""
 
     key: str  # corpus and place in it; of a stretch also its first character
@@ -65,7 +65,7 @@ class Encoded:
 # --- documents and spans ---
 
 
-def cut(article: Document, tokenizer: Any, longest: int) -> Iterator[Document]:
+def cut(article: TrainingDocument, tokenizer: Any, longest: int) -> Iterator[TrainingDocument]:
     """The article's stretches of whole sentences of up to `longest` tokens; a last one below half of it is left out."""
     text = article.text
     _, sentences = tokenize([Source(0, "", text)], tokenizer)
@@ -74,10 +74,14 @@ def cut(article: Document, tokenizer: Any, longest: int) -> Iterator[Document]:
         count = max(1, sum(s.last <= room for s in sentences))
         taken, sentences = sentences[:count], sentences[count:]
         if taken[0].start == 0 or taken[-1].last - taken[0].first >= longest // 2:
-            yield Document(f"{article.key}#{taken[0].start}", article.title, text[taken[0].start : taken[-1].stop])
+            yield TrainingDocument(
+                f"{article.key}#{taken[0].start}", article.title, text[taken[0].start : taken[-1].stop]
+            )
 
 
-def draw_spans(document: Document, tokenizer: Any, count: int, most_sentences: int, seed: int) -> Document:
+def draw_spans(
+    document: TrainingDocument, tokenizer: Any, count: int, most_sentences: int, seed: int
+) -> TrainingDocument:
     """The document with up to `count` random spans of one to `most_sentences` sentences, one in each part of it.
 
     A span begins and ends with a whole sentence of prose, headings and list items are passed over, and has
@@ -181,7 +185,9 @@ def _words(text: str) -> list[str]:
 # --- token ids ---
 
 
-def encode(document: Document, tokenizer: Any, template: str, wording: Request, eos: int, longest: int) -> Encoded:
+def encode(
+    document: TrainingDocument, tokenizer: Any, template: str, wording: Request, eos: int, longest: int
+) -> Encoded:
     """The document as the method reads it, with each span as the response to its question.
 
     The response is the span's tokens as they stand in the document and `eos`. A request that makes document, request

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ragauge.datasets import Document
 from ragauge.errors import UserError
 from ragauge.io import jsonl
 from ragauge.io.progress import bar
@@ -21,18 +22,12 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Document:
-    """A text with its title: the path of its file in the folder, without suffix; of a JSON line, its own."""
-
-    title: str
-    text: str
-
-
-@dataclass(frozen=True)
 class Found:
     """What a folder holds."""
 
-    documents: tuple[Document, ...]
+    documents: tuple[
+        Document, ...
+    ]  # titled by their path without suffix, or by the JSON line
     skipped: dict[str, str] = field(default_factory=dict)  # path in the folder -> why
     in_part: dict[str, str] = field(default_factory=dict)  # path in the folder -> what of it was not read
     others: dict[str, int] = field(default_factory=dict)  # suffix -> files that nothing here reads

@@ -21,7 +21,7 @@ from ragauge.engines import load_lm
 from ragauge.errors import UserError
 from ragauge.evidence import sft
 from ragauge.evidence.endpoint import Endpoint
-from ragauge.evidence.sft import Asked, Document, Writer
+from ragauge.evidence.sft import Asked, TrainingDocument, Writer
 from ragauge.io.files import replace_atomically
 from ragauge.io.folders import file_sha256
 from ragauge.io.jsonl import field, objects, read_jsonl
@@ -79,12 +79,12 @@ def build(settings: Data, evaluation: Mapping[Path, int | None], out: Path, thre
     return out / MANIFEST
 
 
-def read(path: Path) -> list[Document]:
+def read(path: Path) -> list[TrainingDocument]:
     """The documents of a file that `build` wrote. Raises UserError naming the line on anything else."""
     return [_document(record, f"{path}:{number}") for number, record in read_jsonl(path)]
 
 
-def _document(record: Mapping[str, Any], place: str) -> Document:
+def _document(record: Mapping[str, Any], place: str) -> TrainingDocument:
     spans = objects(record, "spans", place)
     asked = tuple(
         Asked(field(s, "start", int, p), field(s, "stop", int, p), field(s, "question", str, p)) for s, p in spans
@@ -92,14 +92,14 @@ def _document(record: Mapping[str, Any], place: str) -> Document:
     text = field(record, "text", str, place)
     if not asked or any(not 0 <= span.start < span.stop <= len(text) for span in asked):
         raise UserError(f"{place}: there must be at least one span, each within the text")
-    return Document(field(record, "key", str, place), str(record.get("title") or ""), text, asked)
+    return TrainingDocument(field(record, "key", str, place), str(record.get("title") or ""), text, asked)
 
 
-def _lines(documents: Sequence[Document]) -> bytes:
+def _lines(documents: Sequence[TrainingDocument]) -> bytes:
     return "".join(json.dumps(asdict(document), ensure_ascii=False) + "\n" for document in documents).encode()
 
 
-def _sizes(parts: Mapping[str, Sequence[Document]]) -> dict[str, int]:
+def _sizes(parts: Mapping[str, Sequence[TrainingDocument]]) -> dict[str, int]:
     sizes: dict[str, int] = {}
     for name, documents in parts.items():
         stem = name.partition(".")[0]
@@ -118,16 +118,16 @@ class Source:
     evaluation: Mapping[Path, int | None]
 
     @cached_property
-    def articles(self) -> list[Document]:
+    def articles(self) -> list[TrainingDocument]:
         """The long articles, in a fixed random order, each text once."""
         once = {article.text: article for article in self._read() if len(article.text) >= self.settings.min_characters}
         return sorted(once.values(), key=lambda a: _drawn(self.settings.seed, a.key))
 
-    def _read(self) -> Iterator[Document]:
+    def _read(self) -> Iterator[TrainingDocument]:
         for name in self.settings.corpora:
             corpus = Corpus((name,), limit=self.settings.corpus_documents)
             for number, document in enumerate(corpus.documents(Share())):
-                yield Document(f"{Path(name).name}/{number}", document.title, document.text)
+                yield TrainingDocument(f"{Path(name).name}/{number}", document.title, document.text)
 
     @cached_property
     def evaluation_texts(self) -> list[str]:
@@ -139,7 +139,7 @@ class Source:
         ]
 
     @cached_property
-    def divided(self) -> tuple[list[Document], list[Document]]:
+    def divided(self) -> tuple[list[TrainingDocument], list[TrainingDocument]]:
         """(articles to train on, articles held out).
 
         Held out are the articles of the evaluation, and as many more as the held-out loss needs.
@@ -152,17 +152,17 @@ class Source:
         return rest[lacking:], [*held, *rest[:lacking]]
 
     @property
-    def train(self) -> list[Document]:
+    def train(self) -> list[TrainingDocument]:
         return self.divided[0]
 
     @property
-    def held_out(self) -> list[Document]:
+    def held_out(self) -> list[TrainingDocument]:
         return self.divided[1]
 
-    def documents(self, articles: Sequence[Document], one_each: bool = False) -> Iterator[Document]:
+    def documents(self, articles: Sequence[TrainingDocument], one_each: bool = False) -> Iterator[TrainingDocument]:
         """Passages of the articles, with spans, in a fixed random order over all articles."""
         settings, tokenizer = self.settings, load_tokenizer(assets.resolve(self.settings.model))
-        stretches: list[Document] = []
+        stretches: list[TrainingDocument] = []
         for article in articles:
             own = list(sft.cut(article, tokenizer, settings.document_tokens))
             own.sort(key=lambda document: _drawn(settings.seed, document.key))
@@ -204,9 +204,9 @@ class Asker:
         self._known: set[str] = set()  # questions that were kept
         self._replies = self._start(digest)
 
-    def take(self, documents: Iterator[Document], count: int) -> list[Document]:
+    def take(self, documents: Iterator[TrainingDocument], count: int) -> list[TrainingDocument]:
         """The first `count` documents with a usable question, each with the spans that have one."""
-        taken: list[Document] = []
+        taken: list[TrainingDocument] = []
         while len(taken) < count and (group := list(islice(documents, DOCUMENTS_AT_ONCE))):
             replies = iter(self._replies_to(group))
             asked = [self._kept(document, [next(replies) for _ in document.spans]) for document in group]
@@ -214,7 +214,7 @@ class Asker:
             logger.info("%d of %d documents have questions", min(count, len(taken)), count)
         return taken[:count]
 
-    def _kept(self, document: Document, replies: Sequence[str | None]) -> Document:
+    def _kept(self, document: TrainingDocument, replies: Sequence[str | None]) -> TrainingDocument:
         spans = []
         for span, reply in zip(document.spans, replies, strict=True):
             question = sft.first_question(reply or "")
@@ -228,11 +228,11 @@ class Asker:
                 spans.append(replace(span, question=question))
         return replace(document, spans=tuple(spans))
 
-    def _problem(self, question: str, document: Document, span: Asked) -> str | None:
+    def _problem(self, question: str, document: TrainingDocument, span: Asked) -> str | None:
         found = sft.problem(question, document.span_text(span), document.title)
         return found or ("was asked before" if question.lower() in self._known else None)
 
-    def _replies_to(self, group: Sequence[Document]) -> list[str | None]:
+    def _replies_to(self, group: Sequence[TrainingDocument]) -> list[str | None]:
         """The writer's replies for all spans of some documents; each is asked for once, even if the run is killed."""
         key = "\n".join(document.key for document in group)
         if key not in self._replies:

@@ -23,7 +23,7 @@ from ragauge.engines.checkpoint import read_shape
 from ragauge.errors import UserError
 from ragauge.evidence import sft
 from ragauge.evidence.request import REQUESTS
-from ragauge.evidence.sft import Document, Encoded
+from ragauge.evidence.sft import Encoded, TrainingDocument
 from ragauge.io.digest import digest
 from ragauge.io.files import replace_atomically
 from ragauge.io.folders import check_replaceable, file_sha256, locked, replace
@@ -112,7 +112,7 @@ class Material:
         path = self.folder / sft_data.HELD_OUT
         return self._encoded(sft_data.read(path)) if path.stat().st_size else []
 
-    def _encoded(self, documents: Sequence[Document]) -> list[Encoded]:
+    def _encoded(self, documents: Sequence[TrainingDocument]) -> list[Encoded]:
         """Each document's requests in one pass, or one pass per request where positions cannot be given (ALiBi)."""
         wording, longest = REQUESTS[self.settings.request], self.settings.max_length
         encoded = [sft.encode(d, self.tokenizer, self.template, wording, self.shape.eos[0], longest) for d in documents]
