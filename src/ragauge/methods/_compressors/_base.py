@@ -87,6 +87,33 @@ class Window:
         return raw[0].masked_fill(~causal, float("-inf")).softmax(-1)
 
 
+class WindowCompressor(Compressor):
+    """Scores by the attention of the last tokens of the prompt, which are all kept."""
+
+    question_aware: ClassVar[bool] = True
+
+    def __init__(self, size: int) -> None:
+        self.window = Window(size)
+
+    def watch(self) -> Watch:
+        return self.window
+
+    @abstractmethod
+    def averaged(self, attention: Tensor) -> Tensor:
+        """(head, query, token) of the window on the tokens before it -> one score a token: (head, token)."""
+
+    def scores(self, context: Context) -> list[Tensor]:
+        import torch.nn.functional as F
+
+        found = []
+        for layer, queries in sorted(self.window.queries.items()):
+            before = context.cache.length - queries.shape[1]
+            attention = self.window.attention(layer, context.cache)[..., :before]
+            grouped = by_group(self.averaged(attention), context.cache.shape.kv_heads[layer])
+            found.append(F.pad(grouped, (0, queries.shape[1]), value=float("inf")))
+        return found
+
+
 def by_group(scores: Tensor, kv_heads: int) -> Tensor:
     """(head, ...) -> the mean over the query heads that share keys (kv_head, ...)."""
     return scores.unflatten(0, (kv_heads, -1)).mean(1)
