@@ -110,7 +110,7 @@ def test_a_judge_on_this_machine_is_fetched_and_one_behind_an_endpoint_is_not() 
     assert here.answers.judge_gpus(of()) == 1
     endpoint = changed(**questions, judge={"methods": ["cfic"], "limit": 50})
     assert (endpoint.answers.judge(of()), endpoint.answers.judge_options(of())) == ([], ["--limit=50"])
-    assert endpoint.answers.judgement_files() == [f"results/r/judgements/wiki_long/{MODEL}/cfic.jsonl"]
+    assert [tuple(job) for job in endpoint.config.judged()] == [("wiki_long", MODEL, "cfic")]
 
 
 def test_training_does_not_see_what_its_models_are_asked(default: Plan) -> None:

@@ -166,12 +166,7 @@ class AnswerPlan(Part):
 
     def load_settings(self, labels: Labels) -> dict[str, Any]:
         """Everything of the configuration that a model's times under load depend on."""
-        return {
-            "model": self.model_settings(labels.model),
-            "protocol": self._load.model_dump(),
-            "variants": {name: self._variant(name) for name in self._load.methods},
-            "seed": self.config.seed,
-        }
+        return self._timed_settings(labels, self._load)
 
     def load_code(self, labels: Labels) -> str:
         """What sends requests, and what answers them."""
@@ -189,22 +184,13 @@ class AnswerPlan(Part):
 
     def stream_settings(self, labels: Labels) -> dict[str, Any]:
         """Everything of the configuration that a model's times on a stream depend on."""
-        return {
-            "model": self.model_settings(labels.model),
-            "protocol": self._stream.model_dump(),
-            "variants": {name: self._variant(name) for name in self._stream.methods},
-            "seed": self.config.seed,
-        }
+        return self._timed_settings(labels, self._stream)
 
     def stream_code(self, labels: Labels) -> str:
         """What asks the questions, and what answers them."""
         return code_of("evaluation.streaming", components=self._modules_of(self._stream.methods))
 
     # --- judgements ---
-
-    def judgement_files(self) -> list[str]:
-        """The judgements of every answer job whose evidence is judged."""
-        return [self.paths.judgements.format(**job._asdict()) for job in self.config.judged()]
 
     def judge(self, labels: Labels) -> str | list[str]:
         """The judge's manifest; nothing for the one behind the endpoint."""
@@ -242,6 +228,14 @@ class AnswerPlan(Part):
     def _stream(self) -> StreamSettings:
         assert self.config.stream is not None  # without a section there is no such job
         return self.config.stream
+
+    def _timed_settings(self, labels: Labels, protocol: LoadSettings | StreamSettings) -> dict[str, Any]:
+        return {
+            "model": self.model_settings(labels.model),
+            "protocol": protocol.model_dump(),
+            "variants": {name: self._variant(name) for name in protocol.methods},
+            "seed": self.config.seed,
+        }
 
     def _assets_of(self, variants: Iterable[str]) -> list[str]:
         return sorted({manifest(asset) for name in variants for asset in self.assets(name)})

@@ -151,8 +151,3 @@ class Retro(nn.Module):
     def stack(self) -> list[Layer]:
         """The layers, typed."""
         return cast("list[Layer]", list(self.layers))
-
-    @property
-    def parameters_count(self) -> int:
-        """Weights of decoder and encoder."""
-        return sum(parameter.numel() for parameter in self.parameters())
