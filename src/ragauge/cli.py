@@ -99,7 +99,7 @@ def _complete(parser: Parser, verb: str, module: ModuleType) -> None:
     module.add_arguments(parser)
     parser.set_defaults(verb=module.run, quiet=False)
     for one in leaves(parser):
-        one.add_argument("--quiet", action="store_true", help="print the result, warnings and errors alone")
+        one.add_argument("--quiet", action="store_true", help="print only the result, warnings and errors")
 
 
 if __name__ == "__main__":

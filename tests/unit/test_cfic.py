@@ -108,7 +108,7 @@ def test_a_finder_reads_the_same_tokens() -> None:
     vocabulary = other.tokenizer.get_vocab()
     swapped = {"a": vocabulary["b"], "b": vocabulary["a"]}
     other.tokenizer.get_vocab = lambda: vocabulary | swapped
-    with pytest.raises(UserError, match="another vocabulary"):
+    with pytest.raises(UserError, match="have different vocabularies"):
         lm.found_by(other)
 
 

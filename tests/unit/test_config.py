@@ -84,7 +84,7 @@ MISTAKES = [
     ("latency/dataset", "nq", "c.yaml: latency.dataset: unknown data set 'nq'"),
     ("latency", [{"methods": ["naive"]}], "c.yaml: latency.0.dataset: is missing"),
     ("latency", [NAIVE_ON_MUSIQUE, {**NAIVE_ON_MUSIQUE, "trails": 3}], "latency.1.trails: unknown key 'trails'; did "),
-    ("latency", [NAIVE_ON_MUSIQUE] * 2, "c.yaml: latency.1.dataset: there is a protocol for 'musique' already"),
+    ("latency", [NAIVE_ON_MUSIQUE] * 2, "c.yaml: latency.1.dataset: there is already a protocol for 'musique'"),
     ("latency", [], "c.yaml: latency: "),
     ("latency", 3, "c.yaml: latency: "),
     ("judge", {"methods": ["cfc"]}, "c.yaml: judge.methods: unknown variant 'cfc'; known: naive, "),

@@ -151,7 +151,7 @@ def test_the_servers_wish_to_wait_is_kept(pauses: list[float]) -> None:
         (Reply(b"no such model", 404), "HTTP 404 Not Found: no such model$", 1),
         (Reply(b"slow down", 429), r"HTTP 429 .*slow down \(asked 2 times\)$", 2),
         (streams("A", done=False), r"the stream broke off before its end \(asked 2 times\)$", 3),
-        (Reply(b"data: {\n\n"), r"is no JSON object: '\{' \(asked 2 times\)$", 3),
+        (Reply(b"data: {\n\n"), r"is not a JSON object: '\{' \(asked 2 times\)$", 3),
     ],
     ids=["wrong key", "wrong model", "busy", "torn", "malformed"],
 )

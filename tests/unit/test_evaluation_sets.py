@@ -252,7 +252,7 @@ def test_a_set_is_of_the_corpus_that_its_key_names() -> None:
         ),
         (
             {"databases": {"wikipedia": {}, "c4": {"evaluation_sets": {"wikipedia": {}}}}},
-            "c.yaml: databases.c4.evaluation_sets.wikipedia: a database has this label already",
+            "c.yaml: databases.c4.evaluation_sets.wikipedia: a database already has this label",
         ),
     ],
 )

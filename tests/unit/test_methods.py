@@ -257,7 +257,7 @@ def test_the_oracle_reads_the_gold_documents_alone(llama: LM, prompt: Prompt) ->
 
 
 def test_the_oracle_needs_a_gold_document(llama: LM, prompt: Prompt) -> None:
-    with pytest.raises(UserError, match="names no gold document"):
+    with pytest.raises(UserError, match="has no gold document"):
         fresh(llama, make("oracle"), replace(prompt, gold=()))
 
 

@@ -338,7 +338,7 @@ def test_a_torn_file_is_named_with_its_line(small: Path) -> None:
 
 def test_records_that_nothing_describes_are_refused_or_taken_from_the_configuration(tmp_path: Path) -> None:
     write_records(tmp_path, "pipe", PipelineSettings(schedule="piperag", interval=32), NATS)
-    with pytest.raises(UserError, match=r"pipe\.jsonl: nothing says what it is of"):
+    with pytest.raises(UserError, match=r"pipe\.jsonl: cannot tell what made it"):
         table("piperag_figure_6", tmp_path)
     pipe = line(table("piperag_figure_6", tmp_path, CONFIG), variant="pipe", quantity="perplexity")
     assert (pipe["measured"], pipe["interval"]) == (pytest.approx(math.exp(3.2)), 32)

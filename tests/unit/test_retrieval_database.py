@@ -238,7 +238,7 @@ def test_shards_of_another_corpus_or_tokenizer_are_refused(tmp_path: Path, corpu
     with pytest.raises(UserError, match="near-duplicates of evaluation text that has changed"):
         chunking.gather(folder, 2)
     tiny_database.gather(folder, 2)
-    with pytest.raises(UserError, match="its chunks are of the tokenizer"):
+    with pytest.raises(UserError, match="its chunks were cut by the tokenizer"):
         Database(folder).check_tokenizer(other, "other")
 
 

@@ -248,7 +248,7 @@ def test_an_index_cut_short_or_of_another_database_is_refused(tmp_path: Path) ->
     database = tiny_database.build_chunks(tmp_path / "db", recipe)
     with pytest.raises(UserError, match="an index of another database"):
         Index(database, "ivf")
-    with pytest.raises(UserError, match="embeddings of another state of shard 0"):
+    with pytest.raises(UserError, match="embeddings of an earlier state of shard 0"):
         Vectors.open(tmp_path / "db", small)
 
 

@@ -300,7 +300,7 @@ def test_files_are_checked(lm: LM, weights: CrossWeights, tmp_path: Path) -> Non
     with pytest.raises(UserError, match="the decoder has 2 layers"):
         CrossWeights.load(path, lm)
     weights.save(path, encoder_layers="two")
-    with pytest.raises(UserError, match="name no layers"):
+    with pytest.raises(UserError, match="has no layers"):
         CrossWeights.load(path, lm)
 
 

@@ -182,7 +182,7 @@ def test_a_failure_leaves_nothing_to_the_next_question(model: Path, data: Path, 
 def test_the_oracle_fails_where_no_document_is_gold(model: Path, data: Path, lm: LM) -> None:
     setting, example = setting_of(model, data, "oracle"), replace(examples_of(data)[0], gold=())
     record = runner.ask(lm, methods.make("oracle"), example, setting)
-    assert (record.status, record.reason) == ("failed", "the question names no gold document, which the oracle reads")
+    assert (record.status, record.reason) == ("failed", "the question has no gold document for the oracle to read")
 
 
 def failing(error: Exception) -> Any:

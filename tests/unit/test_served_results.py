@@ -113,7 +113,10 @@ def test_a_served_model_has_no_files_and_its_answers_outlive_a_change_of_price()
         ),
         ({"source": "openai:m", "engine": "torch"}, r"models\.x\.engine: 'torch' does not run 'openai:m'"),
         ({"source": "smollm2-135m-instruct", "engine": "openai"}, r"models\.x\.engine: 'openai' does not run 'smollm2"),
-        ({"source": "smollm2-135m-instruct", "served": {}}, r"models\.x\.served: is of models behind a server"),
+        (
+            {"source": "smollm2-135m-instruct", "served": {}},
+            r"models\.x\.served: only valid for models behind a server",
+        ),
         ({"source": "openai:"}, r"models\.x\.source: openai: must be followed by the model's name"),
         ({"source": "openai:m", "served": {"environment": "open ai"}}, r"models\.x\.served\.environment: "),
         ({"source": "openai:m", "served": {"tokenizer": "nobody"}}, r"models\.x\.served\.tokenizer: unknown model"),

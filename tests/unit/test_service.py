@@ -128,7 +128,7 @@ def tokens(*ids: int) -> dict[str, Any]:
         ([{"k": 2}], "queries[0]: neither tokens nor text; must be one of the two"),
         ([GOOD, GOOD | {"text": ""}], "queries[1].text: 0 characters; must be from 1 to 40"),
         ([GOOD | {"text": "a" * 41}], "queries[0].text: 41 characters; must be from 1 to 40"),
-        ([GOOD | {"text": " \n"}], "queries[0].text: ' \\n'; must be text that is not white space alone"),
+        ([GOOD | {"text": " \n"}], "queries[0].text: ' \\n'; must be text that is not only white space"),
         ([tokens()], "queries[0].tokens: 0 tokens; must be from 1 to 16"),
         ([tokens(*[1] * 17)], "queries[0].tokens: 17 tokens; must be from 1 to 16"),
         ([tokens(1, 250)], "queries[0].tokens[1]: 250; must be from 0 to 249"),

@@ -78,7 +78,7 @@ def test_it_can_find_the_evidence_for_another_model() -> None:
         ),
         (
             {"models": FOUND, "latency": {"methods": ["cfic"], "dataset": "wiki_long", "models": ["found"]}},
-            "latency.models: 'found' has a finder; name 'tuned', whose time to the evidence is the same",
+            "latency.models: 'found' has a finder; name 'tuned' instead, which finds evidence in the same time",
         ),
         ({"models": FOUND | {"a": {"source": "x", "finder": "tunde"}}}, "models.a.finder: unknown model 'tunde'; did"),
         ({"models": FOUND | {"a": {"source": "x", "finder": "found"}}}, "models.a.finder: found has a finder itself"),

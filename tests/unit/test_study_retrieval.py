@@ -123,7 +123,7 @@ def test_gold_are_passages_that_hold_an_answer_in_the_gold_document() -> None:
     assert gold.of(Question("?", ("in other words",), "c")) == [2]  # the document is trusted
     assert gold.of(Question("?", ("in other words",))) == []
     assert gold.of(Question("?", ("the",))) == []  # nothing is left of it
-    with pytest.raises(UserError, match="gold 'z' is no document of the corpus"):
+    with pytest.raises(UserError, match="gold 'z' is not a document of the corpus"):
         gold.of(Question("?", ("Assam",), "z"))
 
 

@@ -48,7 +48,7 @@ class Header:
         """A whole number above 0; raises ValueError where it is none."""
         value = self.values.get(key, default)
         if type(value) is not int or not 0 < value < 1 << 32:
-            raise ValueError(f"{key}: {str(value)[:40]} is no size that a model can have")
+            raise ValueError(f"{key}: {str(value)[:40]} is not a valid model size")
         return value
 
 
@@ -198,4 +198,4 @@ def _block(code: int, name: str) -> tuple[str, int, int]:
         kind = GGMLQuantizationType(code)
         return kind.name, *GGML_QUANT_SIZES[kind]
     except (ValueError, KeyError):
-        raise ValueError(f"tensor {name!r} is of the unknown type {code}") from None
+        raise ValueError(f"tensor {name!r} has the unknown type {code}") from None

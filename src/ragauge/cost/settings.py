@@ -91,10 +91,16 @@ class LoadSettings(BaseModel):
         ),
     )
     target_first_token_s: float | None = Field(
-        None, gt=0, allow_inf_nan=False, description="longest time to first token that counts for goodput, seconds"
+        None,
+        gt=0,
+        allow_inf_nan=False,
+        description="maximum time to first token of a request that counts as goodput, seconds",
     )
     target_per_token_s: float | None = Field(
-        None, gt=0, allow_inf_nan=False, description="longest time per further token that counts for goodput, seconds"
+        None,
+        gt=0,
+        allow_inf_nan=False,
+        description="maximum time per further token of a request that counts as goodput, seconds",
     )
     batch: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
         1,
@@ -124,14 +130,14 @@ class StreamSettings(BaseModel):
 
     methods: list[str] = Field(min_length=1, description="names of the variants that are measured")
     dataset: str = Field(description="label of the data set whose questions and documents are taken")
-    questions: int = Field(10, ge=1, description="different questions; all documents of theirs are the corpus")
+    questions: int = Field(10, ge=1, description="different questions; the corpus is all of their documents")
     documents: int = Field(5, ge=1, description="documents of each request, drawn from the corpus")
     requests: int = Field(50, ge=1, description="requests, one after another")
     exponent: float = Field(
         1.0,
         ge=0,
         allow_inf_nan=False,
-        description="of Zipf's law: the r-th most popular document is drawn with weight r to the minus exponent",
+        description="exponent of Zipf's law: the r-th most popular document is drawn with weight r ** -exponent",
     )
     store: Literal["disk", "memory"] = Field("disk", description="where the store keeps what was prepared")
     store_gb: float = Field(

@@ -50,9 +50,9 @@ class Call:
         counts = (*call.lengths, *call.past, *call.logits, *(call.layers or ()), *call.again, call.steps)
         times = (n for n in (call.macs, call.seconds, call.loading_s) if n is not None)
         if not isinstance(call.stage, str) or any(type(n) is not int for n in counts):
-            raise TypeError(f"a call counts tokens of a stage; this one is {data}")
+            raise TypeError(f"a call must count the tokens of a stage; got {data}")
         if len(call.lengths) != len(call.past) or any(type(n) not in (int, float) for n in times):
-            raise TypeError(f"a call has rows and seconds; this one is {data}")
+            raise TypeError(f"a call must have rows and seconds; got {data}")
         return call
 
 

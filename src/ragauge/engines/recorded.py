@@ -105,7 +105,7 @@ class RecordedEngine(ABC):
         """
         if finder is not None:
             if not _same_text(finder.tokenizer, self.tokenizer):
-                raise UserError("the model that finds evidence has another vocabulary than the one that answers")
+                raise UserError("the model that finds evidence and the one that answers have different vocabularies")
             finder._answering, finder.template = self, template
         self.finder, self.template = finder, None
 

@@ -326,7 +326,7 @@ def _read(response: HTTPResponse, sent: float) -> _Reply:
         reply.finish = choice.get("finish_reason") or reply.finish
     reply.ended = time.perf_counter()
     if reply.finish is None and not reply.pieces:
-        raise ValueError("the stream holds no completion")
+        raise ValueError("the stream has no completion")
     return reply
 
 

@@ -64,7 +64,7 @@ def _text(response: HTTPResponse) -> str:
     try:
         text = json.loads(reply)["choices"][0]["message"]["content"]
     except (ValueError, LookupError, TypeError, RecursionError):
-        raise ValueError(f"the reply is no chat completion: {reply[:80].decode(errors='replace')!r}") from None
+        raise ValueError(f"the reply is not a chat completion: {reply[:80].decode(errors='replace')!r}") from None
     if not isinstance(text, str) or not text.strip():
         raise ValueError("the reply holds no text")
     return text.strip()

@@ -188,7 +188,7 @@ def _check_evaluation_labels(config: Config) -> None:
         for name in database.evaluation_sets:
             where = f"databases.{label}.evaluation_sets.{name}"
             if name in owners:
-                raise UserError(f"{where}: {owners[name]} has this label already, which names a text in tables")
+                raise UserError(f"{where}: {owners[name]} already has this label, which names a text in tables")
             owners[name] = f"a set of databases.{label}"
 
 
@@ -207,14 +207,14 @@ def _check_latency(config: Config) -> None:
             _known("model", label, config.models, f"{where}.models")
             _check_timed(label, config.models[label], protocol.dataset, f"{where}.models")
         if config.protocol(protocol.dataset) is not protocol:
-            raise UserError(f"{where}.dataset: there is a protocol for {protocol.dataset!r} already")
+            raise UserError(f"{where}.dataset: there is already a protocol for {protocol.dataset!r}")
 
 
 def _check_timed(label: str, model: Model, dataset: str, where: str) -> None:
     """Raise UserError if the latency protocol cannot time a model that it names."""
     if model.finder is not None:
         raise UserError(
-            f"{where}: {label!r} has a finder; name {model.finder!r}, whose time to the evidence is the same"
+            f"{where}: {label!r} has a finder; name {model.finder!r} instead, which finds evidence in the same time"
         )
     if model.engine != "torch":
         raise UserError(f"{where}: {label!r} has engine {model.engine!r}; only engine 'torch' can be timed")

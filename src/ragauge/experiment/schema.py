@@ -113,14 +113,14 @@ class Model(_Section):
         "full",
         description=(
             "storage of matrices: full, in the dtype; int8, multiplied with activations rounded to 8 bits for each "
-            "token; int8_weight_only, with activations as they are; 8 bits on a CPU alone"
+            "token; int8_weight_only, with activations as they are; 8 bits: CPU only"
         ),
     )
     kv: CacheType = Field(
         "full",
         description=(
             "storage of cached keys and values: full, in the dtype; int8, a scale for each token and head, to save "
-            "memory, on a CPU alone"
+            "memory, CPU only"
         ),
     )
     device: Device = Field("cpu", description="where the decoder runs")
@@ -154,7 +154,7 @@ class Model(_Section):
         None,
         description="label of the model that finds the evidence that this one answers from; default: this model",
     )
-    served: Served | None = Field(None, description="of a source openai:NAME: how it is asked")
+    served: Served | None = Field(None, description="how a model with source openai:NAME is asked")
     methods: list[str] | None = Field(None, description="names of the variants that run on it; default: all")
     datasets: list[str] | None = Field(None, description="labels of the data sets that it answers; default: all")
 
@@ -174,11 +174,13 @@ class Model(_Section):
     @model_validator(mode="after")
     def _elsewhere(self) -> Self:
         if (self.engine == "openai") != self.source.startswith(SERVED):
-            raise SettingError("engine", f"{self.engine!r} does not run {self.source!r}; openai runs openai:NAME alone")
+            raise SettingError(
+                "engine", f"{self.engine!r} does not run {self.source!r}; engine openai runs sources openai:NAME only"
+            )
         if self.served is None:
             return self
         if self.engine != "openai":
-            raise SettingError("served", "is of models behind a server: their source is openai:NAME")
+            raise SettingError("served", "only valid for models behind a server (source openai:NAME)")
         for key in ("dtype", "weights", "kv", "device", "kernels", "training", "finder"):
             if getattr(self, key) != Model.model_fields[key].default:
                 raise SettingError(key, f"{getattr(self, key)!r}: a served model runs as its server decides")

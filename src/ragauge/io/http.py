@@ -114,7 +114,7 @@ def events(response: HTTPResponse) -> Iterator[dict[str, Any]]:
                 return
             yield _object(data)
         elif line.startswith((b"{", b"<")):
-            raise ValueError(f"the reply is no stream of events: {line[:80].decode(errors='replace')!r}")
+            raise ValueError(f"the reply is not a stream of events: {line[:80].decode(errors='replace')!r}")
     raise ValueError("the stream broke off before its end")
 
 
@@ -124,7 +124,7 @@ def _object(data: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        raise ValueError(f"an event of the stream is no JSON object: {data[:80].decode(errors='replace')!r}")
+        raise ValueError(f"an event of the stream is not a JSON object: {data[:80].decode(errors='replace')!r}")
     return found
 
 

@@ -86,7 +86,7 @@ class Record(BaseModel):
         None, description="what the answer was generated from; null: the method looks for no evidence"
     )
     request: str = Field("", description="what was asked to find the evidence, `{article}` in the documents' place")
-    truncated: int = Field(0, description="document tokens left out of the middle, for want of context")
+    truncated: int = Field(0, description="document tokens cut from the middle to fit the context")
     text: str = Field("", description="the generated text, whole")
     prediction: str = Field("", description="the answer taken from the text (before the first newline)")
     trace: list[dict[str, Any]] = Field(default_factory=list, description="cost.trace.Call, as JSON")

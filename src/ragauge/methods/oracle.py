@@ -21,7 +21,7 @@ class Oracle(Method):
 
     def answer(self, engine: Engine, state: Any, prompt: Prompt, limits: Limits) -> Answer:
         if not prompt.gold:
-            raise UserError("the question names no gold document, which the oracle reads")
+            raise UserError("the question has no gold document for the oracle to read")
         if prompt.gold_sources:
             pieces = [Evidence(s.document, s.offset, s.offset + len(s.text), s.text) for s in prompt.gold_sources]
             return answer_from(engine, prompt, pieces, 0, limits)

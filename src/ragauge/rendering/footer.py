@@ -17,7 +17,7 @@ def footer(runs: Runs, table: Table) -> str:
     used = [v for v in runs.run if _in(table, v)]
     timed = _timed(runs, table)
     if not used and not timed:
-        return "Nothing measured yet." if table.empty else "Nothing measured here: published numbers alone."
+        return "Nothing measured yet." if table.empty else "Nothing measured here: published numbers only."
     if not used:
         return f"{timed}."
     models = listed(f"{v.model} ({v.engine})" for v in used)

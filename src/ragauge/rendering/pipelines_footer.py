@@ -21,7 +21,7 @@ def footer(runs: Runs, table: Table) -> str:
     names = {pipeline.name for system in shown for pipeline in system.used}
     used = [p for p in pipelines(runs) if not p.missing and p.name in names]
     if not used:
-        return "Nothing measured yet." if table.empty else "Nothing measured here: published numbers alone."
+        return "Nothing measured yet." if table.empty else "Nothing measured here: published numbers only."
     paired = (measured["quantity"] == AGAINST_NONE).any()
     blocks = [(p.meta.get("provenance") or {}, p.engine.get("device")) for p in used]
     return sentence(
@@ -40,7 +40,7 @@ def of_comparisons(runs: Runs, table: Table) -> str:
     """One line on what stale queries found: encoders, queries, texts, intervals, machine."""
     made = [(comparison, comparison.report) for comparison in comparisons(runs) if comparison.report is not None]
     if not made:
-        return "Nothing measured here: published numbers alone."
+        return "Nothing measured here: published numbers only."
     texts = listed(
         f"{len(report.queries)} queries in {counted(report.texts, 'text')} of {report.tokens} tokens"
         f" {_source(comparison.text, comparison.database)}"

@@ -46,7 +46,7 @@ def of_records(runs: Runs, found: Found) -> Iterator[tuple[str, PipelineSpecific
         elif entry is not None:
             yield name, configured(runs, entry)
         else:
-            raise UserError(f"{path}: nothing says what it is of: no .meta.json beside it, and no such pipeline")
+            raise UserError(f"{path}: cannot tell what made it: no .meta.json beside it, and no such pipeline")
 
 
 def configured(runs: Runs, entry: PipelineSettings) -> PipelineSpecification:

@@ -245,7 +245,7 @@ class Database:
         """Raise UserError unless a tokenizer is the one that the chunks were made with."""
         if tokenizer_sha256(tokenizer) != self.manifest["tokenizer"]:
             source = self.manifest["tokenizer_source"]
-            raise UserError(f"{self.folder}: its chunks are of the tokenizer of {source!r}, not of that of {name!r}")
+            raise UserError(f"{self.folder}: its chunks were cut by the tokenizer of {source!r}, not by {name!r}'s")
 
     @cached_property
     def near_duplicates(self) -> np.ndarray:

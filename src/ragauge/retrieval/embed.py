@@ -206,7 +206,7 @@ class Embeddings:
         folder = embedding_folder(database, number)
         manifest = folders.read(folder, EMBEDDINGS, verify)
         if manifest["made_from"]["shard"] != Shard.open(shard_folder(database, number)).sha256:
-            raise UserError(f"{folder}: embeddings of another state of shard {number}; embed it again")
+            raise UserError(f"{folder}: embeddings of an earlier state of shard {number}; embed it again")
         return cls(folder, manifest)
 
     @property

@@ -147,7 +147,7 @@ class Retriever:
         index = Index(database, label, part, verify)
         choice = EncoderChoice(encoder, engine, threads)
         if choice.sha256 != index.encoder_sha256:
-            raise UserError(f"{index.folder}: its vectors are not of the encoder {encoder!r}")
+            raise UserError(f"{index.folder}: its vectors were not made with the encoder {encoder!r}")
         if threads:
             faiss.omp_set_num_threads(threads)
         return cls(database, index, choice.load())
@@ -226,7 +226,7 @@ class Retriever:
         if query.budget_s is None:
             return query.effort or self.index.recipe.effort
         if self.latency is None:
-            raise UserError("query: budget_s needs a retriever whose latency was measured (calibrate)")
+            raise UserError("query: budget_s requires a retriever whose latency was measured (calibrate)")
         return largest_effort(query.budget_s / queries, self.latency, range(1, self.index.recipe.most_effort + 1))
 
     def _text(self, query: Query) -> str:

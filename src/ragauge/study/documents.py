@@ -25,9 +25,7 @@ logger = logging.getLogger(__name__)
 class Found:
     """What a folder holds."""
 
-    documents: tuple[
-        Document, ...
-    ]  # titled by their path without suffix, or by the JSON line
+    documents: tuple[Document, ...]  # titled by their path without suffix, or by the JSON line
     skipped: dict[str, str] = field(default_factory=dict)  # path in the folder -> why
     in_part: dict[str, str] = field(default_factory=dict)  # path in the folder -> what of it was not read
     others: dict[str, int] = field(default_factory=dict)  # suffix -> files that nothing here reads

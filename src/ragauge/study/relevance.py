@@ -30,7 +30,7 @@ class Gold:
             UserError: the gold document is not in the corpus.
         """
         if question.gold is not None and question.gold not in self._titles:
-            raise UserError(f"question {question.question!r}: gold {question.gold!r} is no document of the corpus")
+            raise UserError(f"question {question.question!r}: gold {question.gold!r} is not a document of the corpus")
         within = self._by_document.get(self._titles[question.gold]) if question.gold is not None else None
         if within is None:  # unknown, or all of its passages repeat those of others and were dropped
             return self._holding(question, range(len(self._passages)))

@@ -43,7 +43,7 @@ class Data(BaseModel):
     writer: str = Field("smollm2-135m-instruct", description="the model that writes the questions, or 'endpoint'")
     documents: int = Field(64, ge=1, description="passages of articles to train on")
     held_out_documents: int = Field(
-        6, ge=0, description="articles, one passage of each of which gives the held-out loss"
+        6, ge=0, description="held-out articles; the loss is measured on one passage of each"
     )
     document_tokens: int = Field(768, ge=32, description="maximum tokens of a passage, which is one document")
     min_characters: int = Field(4000, ge=0, description="minimum characters of an article")

@@ -318,7 +318,9 @@ def model(args: argparse.Namespace, config: Config | None, known: bool = True) -
 def check_timed(args: argparse.Namespace, model: Model) -> None:
     """Raise UserError if --model names a model whose answers cannot be timed."""
     if model.finder:
-        raise UserError(f"--model: {args.model} answers from evidence that another model finds, which is not timed")
+        raise UserError(
+            f"--model: {args.model} answers from evidence that another model finds; such a pair is not timed"
+        )
     if model.engine != "torch":
         raise UserError(f"--model: {args.model} has engine {model.engine!r}; only models of 'torch' are timed")
 

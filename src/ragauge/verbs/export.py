@@ -22,7 +22,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add, own = parser.add_argument, ", ".join(readers.having("weights"))
     add("--form", default="joint", choices=registry.names("form"), help="form of reading neighbours (joint)")
     add("--model", default="smollm2-135m-instruct", help="the decoder: name, source or folder")
-    add("--dtype", default="float32", choices=ONNX_DTYPES["cuda"], help="float16: for a GPU alone (float32)")
+    add(
+        "--dtype",
+        default="float32",
+        choices=ONNX_DTYPES["cuda"],
+        help="data type of the export; float16 is for GPUs only (float32)",
+    )
     add(
         "--adapters",
         type=Path,

@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--threads", type=options.count, metavar="N", help="threads of a local judge; default: all cores"
     )
     parser.add_argument(
-        "--limit", type=options.count, metavar="N", help="judge so many of the records, drawn at random; default: all"
+        "--limit", type=options.count, metavar="N", help="judge N of the records, drawn at random; default: all"
     )
     parser.add_argument("--out", type=Path, required=True, metavar="FILE.jsonl", help="one line per record")
     options.add_json(parser)

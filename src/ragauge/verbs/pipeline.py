@@ -277,7 +277,7 @@ def _retriever(args: argparse.Namespace, database: Any, opened: ExitStack) -> Cl
             Client(address, deadline_s=args.deadline, tls_ca=args.tls_ca, token=args.token_file)
         )
         if client.describe().tokenizer != database.manifest["tokenizer"]:
-            raise UserError(f"{address}: serves chunks of another tokenizer than {args.database}")
+            raise UserError(f"{address}: serves chunks cut with a different tokenizer than {args.database}")
         clients.append(client)
     return clients[0] if len(clients) == 1 else Fanout(clients)
 

@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--hedge",
         type=float,
         metavar="SECONDS",
-        help="send the query a second time if there is no answer after this time, and take the first answer",
+        help="send the query again if there is no answer after this time, and take the first answer",
     )
     add(
         "--repeat",

@@ -79,5 +79,5 @@ class Adapters(TrainedWeights):
         about, tensors = read_trained(path, cls.form, model_sha256)
         rank = about.get("rank", "")
         if not rank.isdecimal():
-            raise UserError(f"{path}: no adapters: its metadata name no rank")
+            raise UserError(f"{path}: not adapters: the metadata has no rank")
         return load_into(cls(lm.decoder.weights, int(rank)), tensors, path)

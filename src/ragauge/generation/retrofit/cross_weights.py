@@ -129,7 +129,7 @@ class CrossWeights(TrainedWeights):
         about, tensors = read_trained(path, cls.form, model_sha256)
         numbers = [*about.get("layers", "").split(), about.get("encoder_layers", "")]
         if not all(number.isdecimal() for number in numbers):
-            raise UserError(f"{path}: its metadata name no layers")
+            raise UserError(f"{path}: the metadata has no layers")
         *layers, encoder_layers = map(int, numbers)
         try:
             made = cls(lm.decoder, layers, encoder_layers)

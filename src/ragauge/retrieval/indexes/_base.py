@@ -71,7 +71,7 @@ class IndexRecipe(BaseModel):
     filled: int | None = Field(
         None,
         ge=1,
-        description="total vectors, of which some are drawn around the chunks' own; every figure from it says so",
+        description="total vectors; those beyond the chunks' own are drawn around them, and every figure says so",
     )
     parts: int = Field(1, ge=1, description="servers that share the index, each with a part of its shards")
     seed: int = Field(0, ge=0, description="seed of training and of drawn vectors")

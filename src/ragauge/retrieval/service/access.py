@@ -23,7 +23,9 @@ def check_reachable(host: str, *, encrypted: bool, token: bool, insecure: bool) 
     if insecure or is_loopback(host) or (encrypted and token):
         return
     missing = " and ".join(["--tls-cert with --tls-key"] * (not encrypted) + ["--token-file"] * (not token))
-    raise UserError(f"--host {host}: other machines can reach it; give {missing}, or --insecure to let anyone ask")
+    raise UserError(
+        f"--host {host}: other machines can reach it; give {missing}, or --insecure to accept anyone's queries"
+    )
 
 
 def is_loopback(host: str) -> bool:

@@ -67,7 +67,7 @@ def _check_query(place: str, query: pb.Query, about: About, limits: Limits) -> N
 def _check_text(place: str, text: str, limits: Limits) -> None:
     _between(place, len(text), 1, limits.characters, "characters")
     if not text.strip():
-        _refuse(place, repr(text[:SHOWN]), "text that is not white space alone")
+        _refuse(place, repr(text[:SHOWN]), "text that is not only white space")
 
 
 def _check_tokens(place: str, ids: Sequence[int], about: About, limits: Limits) -> None:
