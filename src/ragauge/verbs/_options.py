@@ -112,6 +112,12 @@ def add_server(parser: argparse.ArgumentParser, help: str, several: bool = False
     parser.add_argument("--server", action=action, required=required, metavar="HOST:PORT", help=help)
 
 
+def add_access(parser: argparse.ArgumentParser) -> None:
+    """What a server with TLS and a token asks of its clients."""
+    parser.add_argument("--tls-ca", type=Path, metavar="FILE.pem", help="CA certificates that verify the server's")
+    parser.add_argument("--token-file", type=Path, metavar="FILE", help="file of the token that the server requires")
+
+
 def add_run_folders(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", type=Path, required=True, metavar="FILE.yaml", help="the run's configuration")
     parser.add_argument("--results", type=Path, metavar="FOLDER", help="default: results/<run>")

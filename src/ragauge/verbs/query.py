@@ -7,7 +7,6 @@ import json
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ragauge.errors import UserError
@@ -57,8 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="ask N times and print the latency's percentiles (1)",
     )
     add("--partial", action="store_true", help="answer without the parts whose server cannot be reached, and name them")
-    add("--tls-ca", type=Path, metavar="FILE.pem", help="CA certificates that verify the server's")
-    add("--token-file", type=Path, metavar="FILE", help="file of the token that the servers require")
+    options.add_access(parser)
     options.add_json(parser)
 
 
