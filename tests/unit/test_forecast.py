@@ -77,7 +77,7 @@ def test_what_is_not_known_is_said() -> None:
 
 def test_an_experiment_of_unknown_models_is_one_line() -> None:
     config = experiment(models={"far": {"source": "hf:org/nowhere-to-be-found"}})
-    with pytest.raises(UserError, match="models: the shape of none is known before it is downloaded: far"):
+    with pytest.raises(UserError, match="models: no shape is known before a model is downloaded: far"):
         made.measured(config)
 
 

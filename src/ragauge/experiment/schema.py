@@ -58,10 +58,12 @@ class Resources(_Section):
 class Price(_Section):
     """What a server's tokens cost, per million."""
 
-    prompt: float = Field(ge=0, description="of a prompt, those that are found in the server's cache left out")
-    cached: float | None = Field(None, ge=0, description="of a prompt, found in the server's cache; default: as others")
-    new: float = Field(ge=0, description="generated")
-    currency: str = Field("USD", description="of all three")
+    prompt: float = Field(ge=0, description="tokens of prompts that are not in the server's cache")
+    cached: float | None = Field(
+        None, ge=0, description="tokens of prompts that are in its cache; default: as other tokens of prompts"
+    )
+    new: float = Field(ge=0, description="generated tokens")
+    currency: str = Field("USD", description="currency of all three")
 
 
 class Served(_Section):

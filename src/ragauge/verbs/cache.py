@@ -35,9 +35,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_limits(step: argparse.ArgumentParser) -> None:
-    step.add_argument("--older-than-days", type=options.days, metavar="N", help="what was not used for N days")
-    step.add_argument("--keep-gb", type=options.size, metavar="X", help="the least recently used until X GB are left")
-    step.add_argument("--remove", action="store_true", help="remove it; otherwise it is only named")
+    step.add_argument("--older-than-days", type=options.days, metavar="N", help="select what was not used for N days")
+    step.add_argument(
+        "--keep-gb", type=options.size, metavar="X", help="select the least recently used until X GB are left"
+    )
+    step.add_argument("--remove", action="store_true", help="remove what is selected; default: only list it")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -69,7 +71,7 @@ def _prune(args: argparse.Namespace) -> None:
     from ragauge.assets import kept
 
     if args.older_than_days is None and args.keep_gb is None:
-        raise UserError("cache prune: say what may go: --older-than-days N, --keep-gb X or both")
+        raise UserError("cache prune: give --older-than-days N, --keep-gb X or both")
     keep = None if args.keep_gb is None else int(args.keep_gb * 1e9)
     gone = kept.to_prune(_kept(args), time.time(), args.older_than_days, keep)
     if args.remove:

@@ -11,7 +11,7 @@ from ragauge.verbs import _options as options
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_its_config(parser)
     parser.add_argument(
-        "--results", type=Path, metavar="FOLDER", help="of a run of it, which is compared; default: results/<run>"
+        "--results", type=Path, metavar="FOLDER", help="results of a run to compare with; default: results/<run>"
     )
     options.add_json(parser)
 

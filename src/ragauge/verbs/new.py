@@ -11,7 +11,7 @@ from ragauge.verbs import _options as options
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("kind", choices=tuple(skeletons.MODULES))
-    parser.add_argument("name", metavar="NAME", help="the component's, such as last_first")
+    parser.add_argument("name", metavar="NAME", help="name of the component, such as last_first")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="default: ragauge-NAME")
     options.add_json(parser)
 

@@ -58,28 +58,39 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--model", required=True, help="a name in the catalog, or a source such as hf:org/name")
     parser.add_argument(
-        "--out", type=Path, required=True, metavar="FOLDER", help="the study: configuration and results"
+        "--out", type=Path, required=True, metavar="FOLDER", help="folder of the study: configuration and results"
     )
     parser.add_argument("--top", type=options.count, default=10, metavar="N", help="passages for each question (10)")
-    parser.add_argument("--passage-tokens", type=options.count, default=128, metavar="N", help="of a passage (128)")
-    parser.add_argument("--overlap-tokens", type=int, default=32, metavar="N", help="shared by neighbours (32)")
     parser.add_argument(
-        "--retrieval", choices=study.RETRIEVALS, default="bm25", help="fused: both, by reciprocal ranks (bm25)"
+        "--passage-tokens", type=options.count, default=128, metavar="N", help="tokens of a passage (128)"
     )
-    parser.add_argument("--encoder", default="minilm", help="of dense retrieval: a name or a source (minilm)")
+    parser.add_argument(
+        "--overlap-tokens", type=int, default=32, metavar="N", help="tokens that adjacent passages share (32)"
+    )
+    parser.add_argument(
+        "--retrieval", choices=study.RETRIEVALS, default="bm25", help="fused: both, merged by reciprocal rank (bm25)"
+    )
+    parser.add_argument("--encoder", default="minilm", help="encoder of dense retrieval: a name or a source (minilm)")
     parser.add_argument(
         "--reranker", metavar="SOURCE", help="a cross-encoder for the first passages, such as hf:org/name"
     )
-    parser.add_argument("--drop-near-duplicates", action="store_true", help="of passages; else they are marked")
+    parser.add_argument(
+        "--drop-near-duplicates",
+        action="store_true",
+        help="drop passages that nearly repeat another; default: mark them",
+    )
     parser.add_argument(
         "--writer",
         metavar="SOURCE",
         help=f"what writes questions: a model here, or {ENDPOINT}, that of {WRITER}_URL; default: --model",
     )
-    parser.add_argument("--attempts", type=options.count, metavar="M", help="questions tried at most (10 for each)")
-    parser.add_argument("--seed", type=int, default=0, help="of which passages are asked about (0)")
+    parser.add_argument("--attempts", type=options.count, metavar="M", help="maximum questions tried (10 for each)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the choice of passages that are asked about (0)")
     parser.add_argument(
-        "--budget", type=options.duration, metavar="TIME", help="end within it, as in 30m; limits are cut to fit"
+        "--budget",
+        type=options.duration,
+        metavar="TIME",
+        help="end within this time, as in 30m; limits are reduced to fit",
     )
     parser.add_argument("--no-run", action="store_true", help="write the study without running it")
 
@@ -109,7 +120,7 @@ def _check(args: argparse.Namespace) -> None:
         raise UserError(f"--out: {args.out} lies in {args.documents}, whose files are the documents; choose another")
     for option in ("writer", "attempts"):
         if getattr(args, option) is not None and args.generate_questions is None:
-            raise UserError(f"--{option}: is of questions that are written: it goes with --generate-questions")
+            raise UserError(f"--{option}: requires --generate-questions")
 
 
 def _write(args: argparse.Namespace, name: str, deadline: Deadline) -> float:
@@ -266,7 +277,7 @@ def _json(data: Any) -> bytes:
 
 def _start(command: list[str], out: Path, name: str, deadline: Deadline, reserve_s: float) -> None:
     if shutil.which(command[0]) is None:
-        raise UserError("the study was not run: it takes Snakemake: pip install 'ragauge[workflow]'")
+        raise UserError("the study was not run: it requires Snakemake: pip install 'ragauge[workflow]'")
     code = deadline.run(command, reserve_s)
     if code is None:
         print("ragauge: warning: --budget: the run was ended; the report has what is done", file=sys.stderr)
