@@ -317,7 +317,7 @@ def test_fewer_neighbours_than_asked_for_are_marked(retriever: Retriever) -> Non
 
 
 def test_a_budget_takes_the_largest_nprobe_that_fits(retriever: Retriever) -> None:
-    with pytest.raises(UserError, match="budget_s needs a retriever whose latency was measured"):
+    with pytest.raises(UserError, match="budget_s requires a retriever whose latency was measured"):
         retriever.search([Query(text="a", budget_s=1.0)])
     retriever.latency = Line(intercept_s=0.1, slope_s=0.1)
     budgets = {0.05: 1, 0.35: 2, 0.5001: 4, 9.0: 8}

@@ -165,7 +165,7 @@ def test_the_parts_answer_as_the_whole(folder: Path, retriever: Retriever) -> No
             server = opened.enter_context(Server(part, About(**part.describe())))
             clients.append(opened.enter_context(Client(server.address)))
         merged, whole = Fanout(clients).search(asked), retriever.search(asked)
-        with pytest.raises(RetrievalError, match="budget_s needs a retriever whose latency was measured"):
+        with pytest.raises(RetrievalError, match="budget_s requires a retriever whose latency was measured"):
             Fanout(clients).search([Query(text="a", budget_s=1.0)])
     for ours, theirs in zip(merged, whole, strict=True):
         np.testing.assert_array_equal(ours.distances, theirs.distances)
