@@ -27,7 +27,7 @@ def machine(cores: int = 2, s_per_mac: float = 1e-10) -> Machine:
     """One on which every multiply-accumulate takes as long."""
     span = Span(s_per_mac, s_per_mac, s_per_mac)
     speeds = Speeds(1, "float32", (Rate(1, span), Rate(512, span)))
-    return Machine(cores, speeds, speeds, 1.0, 10**9, 0.01, 1e-4, 1.0)
+    return Machine(cores, speeds, speeds, 1.0, 10**9, 0.01, 1e-4, 0.0, 1.0)
 
 
 def experiment(**changes: Any) -> schema.Config:

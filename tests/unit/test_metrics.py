@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ragauge import metrics
 from ragauge.errors import UserError
 from ragauge.io.jsonl import read_jsonl
-from ragauge.metrics import _text, f1
+from ragauge.metrics import _text
 
 TEXT = st.text("ab theAN.,'-\u2028é1\n", max_size=20)
 ANSWERS = st.lists(TEXT, min_size=1, max_size=4)
@@ -111,6 +111,7 @@ def test_a_method_that_looks_for_no_evidence_has_no_score(name: str) -> None:
 @pytest.mark.parametrize("name", metrics.names())
 def test_a_failed_question_has_no_score(name: str) -> None:
     found = {**grounded(("x", 0), gold=(0, 1)), "tokens": {"evidence": 1}}
+    found |= {"question": "q", "full_prompt": "x", "passages": ["x"], "judged": "correct"}
     failed = {**found, **record("x", "x", status="failed", gold=[0], kept=[0], documents=2)}
     assert metrics.score(name, failed) is None
     assert metrics.score(name, {**failed, "status": "ok"}) == 1.0
@@ -151,4 +152,4 @@ def test_an_alias_never_hurts_and_order_never_matters(prediction: str, answers: 
 
 @given(TEXT, TEXT)
 def test_f1_is_symmetric(a: str, b: str) -> None:
-    assert f1._f1(a, b) == pytest.approx(f1._f1(b, a))
+    assert _text.token_f1(a, b) == pytest.approx(_text.token_f1(b, a))

@@ -83,7 +83,8 @@ ANSWERS: dict[str, dict[str, set[str]]] = {
     },
 }
 OF_TRAINED = {"cfic_table_1", "cfic_table_3", "cfic_table_4", "cfic_table_7", "cfic_table_8", "cfic_figure_3"}
-OF_TRAINED |= {"frontier", "documents_reuse"}
+ANSWERS["study_answers"] = ANSWERS["frontier"]
+OF_TRAINED |= {"frontier", "study_answers", "documents_reuse"}
 TIMES = {
     "superposition_table_5": {"wiki_single"},
     "superposition_table_7": {"wiki_single"},
@@ -160,7 +161,7 @@ def test_judgements_are_read_where_a_judge_is_named(config: Config) -> None:
     inputs = {item: Plan(judged).items.inputs(item) for item in registry.names("item")}
     read = [path for item in inputs.values() for path in item.get("judgements", [])]
     assert set(read) == {f"results/default/judgements/wiki_long/{model}/cfic.jsonl" for model in (MODEL, TRAINED)}
-    assert [item for item, files in inputs.items() if "judgements" in files] == ["cfic_table_7"]
+    assert [item for item, files in inputs.items() if "judgements" in files] == ["cfic_table_7", "study_answers"]
 
 
 # --- an item shows the same from what it reads alone ---

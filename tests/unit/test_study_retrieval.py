@@ -192,6 +192,19 @@ def test_the_item_has_every_ranking_with_intervals(tmp_path: Path) -> None:
     )
 
 
+def test_the_small_print_says_who_wrote_the_questions_and_what_a_budget_left_out(tmp_path: Path) -> None:
+    left = {"malformed": 7, "duplicate": 0, "without_documents": 2}
+    written = {"wanted": 5, "kept": 3, "attempts": 12, "left_out": left, "writer": "w", "reader": "r"}
+    made = runs(tmp_path, found(generation=written, budget={"seconds": 600, "left_out": ["timed trials: 1 of 5"]}))
+    text = study_retrieval.footer(made, study_retrieval.table(made))
+    assert (
+        "Questions written by w in 12 attempts: 3 kept of 5 asked for; left out: 7 malformed, 2 without documents"
+        in text
+    )
+    assert "kept is what r answers with the passage and not without it." in text
+    assert text.endswith("Left out to fit the budget: timed trials: 1 of 5.")
+
+
 def test_without_gold_the_item_says_so(tmp_path: Path) -> None:
     table = study_retrieval.table(runs(tmp_path, found(questions=found()["questions"][2:])))
     assert set(table[table["retriever"] != ""]["status"]) == {"could_not_run"}
@@ -208,7 +221,7 @@ def test_the_item_is_rendered_from_the_studys_file(tmp_path: Path) -> None:
     assert "study_retrieval" not in every.model_copy(update={"datasets": {}}).item_names()
 
 
-@pytest.mark.parametrize(("answer", "items"), [("Assam", ["frontier", "study_retrieval"]), ("Ceylon", ["frontier"])])
+@pytest.mark.parametrize(("answer", "items"), [("Assam", ["study_retrieval"]), ("Ceylon", [])])
 def test_a_study_retrieves_as_it_is_told(tmp_path: Path, answer: str, items: list[str]) -> None:
     (tmp_path / "texts").mkdir()
     (tmp_path / "texts" / "tea.md").write_text("Tea is grown in Assam. Coffee is not.", encoding="utf-8")
@@ -221,4 +234,8 @@ def test_a_study_retrieves_as_it_is_told(tmp_path: Path, answer: str, items: lis
     assert made["skipped"] == {"bad.txt": "not UTF-8 text (byte 0)"}
     assert made["retrieval"]["chosen"] == "fused"
     assert made["questions"][0]["gold"] == (answer == "Assam")
-    assert yaml.safe_load((tmp_path / "out" / "config.yaml").read_text(encoding="utf-8"))["items"] == items
+    assert yaml.safe_load((tmp_path / "out" / "config.yaml").read_text(encoding="utf-8"))["items"] == [
+        "frontier",
+        "study_answers",
+        *items,
+    ]

@@ -2,10 +2,11 @@
 
 
 rule judgements:
-    """Judge whether the evidence of a variant supports the answers."""
+    """Judge whether the evidence of a variant supports the answers, or the answers."""
     input:
         records=f"{PATHS.answers}.jsonl",
         judge=PLAN.answers.judge,
+        examples=PLAN.answers.judge_examples,
     output:
         update(PATHS.judgements),  # what is judged and still asked alike is not asked again
     log:

@@ -65,6 +65,7 @@ class Dataset(ABC):
     archive: ClassVar[tuple[str, float] | None] = None  # what is downloaded, which data sets may share, and its GB
     assets: ClassVar[tuple[str, ...]] = ()  # names in the catalog of what `default_path` makes the records from
     max_new_tokens: ClassVar[int | None] = None  # of an answer, where the data set's own protocol says so
+    unlabelled: ClassVar[bool] = False  # whether a question may have no known answer
     hub: ClassVar[Mapping[str, Any]] = {}  # arguments of datasets.load_dataset that give the official records
 
     seed: int = 0  # of everything that the data set draws
@@ -97,7 +98,7 @@ class Dataset(ABC):
         for number, record in read_jsonl(path):
             place = f"{path}:{number}"
             example = self.parse(record, place)
-            check(example, place)
+            check(example, place, unlabelled=self.unlabelled)
             first = lines.setdefault(example.key, number)
             if first != number:
                 raise UserError(f"{place}: same question as line {first} (key {example.key!r})")
@@ -118,9 +119,10 @@ def out_of_reach(name: str, source: str, reason: object) -> UserError:
     )
 
 
-def check(example: Example, place: str) -> None:
-    """Raise UserError for an invalid example: no answer, no document, an empty document, gold out of range."""
-    if not example.answers:
+def check(example: Example, place: str, *, unlabelled: bool = False) -> None:
+    """Raise UserError for an invalid example: no answer, unless it may be unlabelled, no document, an empty one, gold
+    out of range."""
+    if not example.answers and not unlabelled:
         raise UserError(f"{place}: question without answers: {example.question!r}")
     if not example.documents:
         raise UserError(f"{place}: question without documents: {example.question!r}")

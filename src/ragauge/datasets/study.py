@@ -16,10 +16,13 @@ RETRIEVAL = "retrieval.json"  # beside the questions: what retrieval found of wh
 
 @dataclass(frozen=True)
 class StudyQuestions(Dataset):
-    """Passages stand in the order of retrieval, as a server would have them; gold are those that hold an answer."""
+    """Passages stand in the order of retrieval, as a server would have them; gold are those that hold an answer.
+
+    A question may have no known answer."""
 
     preamble: ClassVar[str] = SEARCH_RESULTS
     metrics: ClassVar[tuple[str, ...]] = ("best_subspan_em", "f1")
+    unlabelled: ClassVar[bool] = True
 
     def default_path(self) -> Path:
         raise UserError("data set 'study' has no source of its own; give the file that `ragauge study` wrote as `data`")

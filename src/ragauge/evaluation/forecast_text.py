@@ -19,7 +19,11 @@ def text(made: Forecast, took: Mapping[str, float] | None = None) -> str:
         )
     lines.append(f"{'together':16} {duration(likely.likely):>9}   {duration(likely.low):9} {duration(likely.high)}")
     lines.append(f"disk {made.disk_gb:.2f} GB, memory {made.memory_gb:.1f} GB")
-    said = f"one thread {machine.one.told(made.shape)}; {machine.cores} threads: {machine.all.told(made.shape)}"
+    said = f"one thread {machine.one.told(made.shape)}"
+    if machine.all.threads > 1:
+        said += f", {machine.all.threads} threads: {machine.all.told(made.shape)}"
+    elif machine.cores > 1:
+        said += f"; other work takes {machine.load_share:.0%} of the machine, so times are those of one thread"
     lines.append(f"measured in {machine.seconds:.0f} s, {machine.one.dtype}: {said}")
     lines += [f"not in it: {section.name}: {reason}" for section in made.sections for reason in section.unknown]
     return "\n".join(lines)

@@ -1,11 +1,11 @@
-"""Whether evidence supports an answer, judged by a language model (CFIC, Table 7)."""
+"""Whether evidence supports an answer (CFIC, Table 7), or whether an answer is correct, judged by a language model."""
 
 from __future__ import annotations
 
 import hashlib
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -30,6 +30,15 @@ fully supported (the evidence states the answer)
 partially supported (the evidence states a part of it, or is about it without stating it)
 not supported (neither)"""
 
+ANSWERED = """Question: {question}
+
+Passages:
+{passages}
+
+Answer: {answer}
+
+Going by the passages, is this answer to the question correct? Reply with one word alone: correct or incorrect"""
+
 REPLY_TOKENS = 16
 FAILURES_IN_A_ROW = 3
 LABELS = {
@@ -41,6 +50,7 @@ LABELS = {
     "not": "not_supported",
     "un": "not_supported",
 }
+_CORRECTNESS = re.compile(r"\b(?:(not)\s+|(in))?correct\b|\b(wrong)\b")
 _VERDICT = re.compile(r"\b(?:(not fully|fully|partially|partly|not)\s+|(un))?supported\b")
 
 
@@ -94,7 +104,7 @@ class Judgement:
     key: str
     judge: str
     asked_sha256: str  # of the judge's name and the question put to it: the same again needs no asking
-    label: str | None = None  # "supported", "partially_supported", "not_supported"
+    label: str | None = None  # "supported", "partially_supported", "not_supported"; of answers "correct", "incorrect"
     reason: str | None = None
 
 
@@ -114,12 +124,33 @@ def judge_one(judge: Judge, key: str, question: str, answers: Sequence[str], evi
     base = {"key": key, "judge": judge.name, "asked_sha256": digest(judge, asked)}
     if not evidence:
         return Judgement(**base, label="not_supported", reason="no evidence was found; not asked")
+    return _replied(judge, base, asked, verdict)
+
+
+def judge_answer(judge: Judge, key: str, question: str, passages: Sequence[str], answer: str) -> Judgement:
+    """A judge's label, `correct` or `incorrect`, for an answer by the passages; as `judge_one` where it fails.
+
+    No answer is not correct: the judge is not asked.
+    """
+    asked = asking_of(question, passages, answer)
+    base = {"key": key, "judge": judge.name, "asked_sha256": digest(judge, asked)}
+    if not answer.strip():
+        return Judgement(**base, label="incorrect", reason="there is no answer; not asked")
+    return _replied(judge, base, asked, correctness)
+
+
+def _replied(judge: Judge, base: dict[str, str], asked: str, read: Callable[[str], str | None]) -> Judgement:
     try:
         reply = judge.reply(asked)
     except UserError as error:
         return Judgement(**base, reason=" ".join(str(error).split()))
-    label = verdict(reply)
+    label = read(reply)
     return Judgement(**base, label=label, reason=None if label else f"no judgement in the reply {reply[:80]!r}")
+
+
+def asking_of(question: str, passages: Sequence[str], answer: str) -> str:
+    """The question that a judge is asked of an answer, the passages a line each."""
+    return ANSWERED.format(question=question, passages="\n".join(passages), answer=answer.strip())
 
 
 def asking(question: str, answers: Sequence[str], evidence: Sequence[str]) -> str:
@@ -130,6 +161,13 @@ def asking(question: str, answers: Sequence[str], evidence: Sequence[str]) -> st
 def digest(judge: Judge, asked: str) -> str:
     """Hash of who is asked what."""
     return hashlib.sha256(f"{judge.name}\0{asked}".encode()).hexdigest()
+
+
+def correctness(reply: str) -> str | None:
+    """`correct` or `incorrect`, as a reply says; None if it says neither, or both."""
+    found = _CORRECTNESS.findall(" ".join(reply.lower().split()))
+    said = {"incorrect" if any(negated) else "correct" for negated in found}
+    return said.pop() if len(said) == 1 else None
 
 
 def verdict(reply: str) -> str | None:

@@ -277,9 +277,16 @@ Protocols = Annotated[
 
 
 class Judge(_Section):
-    """The judge of whether evidence supports the answers (CFIC, Table 7)."""
+    """The judge of whether evidence supports the answers (CFIC, Table 7), or of the answers."""
 
-    methods: list[str] = Field(min_length=1, description="names of the variants whose evidence is judged")
+    methods: list[str] = Field(min_length=1, description="names of the variants that are judged")
+    of: Literal["evidence", "answers"] = Field(
+        "evidence",
+        description=(
+            "what is judged: whether evidence supports the reference answer, or whether answers are correct by the "
+            "passages of their question"
+        ),
+    )
     model: str = Field(
         ENDPOINT,
         description=(
@@ -324,7 +331,7 @@ class Config(_Section):
     stream: StreamSettings | None = Field(
         None, description="the measurement on a stream of questions whose documents come back; default: none"
     )
-    judge: Judge | None = Field(None, description="the judge of whether evidence supports answers; default: none")
+    judge: Judge | None = Field(None, description="the judge of evidence or answers; default: none")
     items: Literal["all"] | list[str] = Field("all", description="the tables and figures that are rendered")
 
     @model_validator(mode="before")
@@ -366,7 +373,7 @@ class Config(_Section):
         return [*self.databases, *(name for database in self.databases.values() for name in database.evaluation_sets)]
 
     def judged(self) -> Iterator[Answers]:
-        """The answer jobs whose evidence is judged."""
+        """The answer jobs whose evidence or answers are judged."""
         yield from (job for job in self.answers() if self.judge and job.variant in self.judge.methods)
 
     def answers(self) -> Iterator[Answers]:

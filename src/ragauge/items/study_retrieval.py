@@ -62,7 +62,8 @@ def draw(table: Table) -> Figure:
 
 def footer(runs: Runs, table: Table) -> str:
     """What was searched, and what of the documents was not read."""
-    return " ".join(sentence(*_searched(found)) for found in runs.retrievals) or "Nothing measured yet."
+    said = [list(part(found)) for found in runs.retrievals for part in (_searched, _written, _cut)]
+    return " ".join(sentence(*parts) for parts in said if any(parts)) or "Nothing measured yet."
 
 
 def _searched(found: Mapping[str, Any]) -> Iterator[str]:
@@ -76,6 +77,25 @@ def _searched(found: Mapping[str, Any]) -> Iterator[str]:
     yield f"encoder: {how['encoder']}" if "dense" in found["questions"][0]["ranks"] else ""
     yield f"reranker: {how['reranker']}" if how["reranker"] else ""
     yield "intervals: bootstrap 95%"
+
+
+def _written(found: Mapping[str, Any]) -> Iterator[str]:
+    """Of questions that a model wrote: which one, and what was left out."""
+    written = found.get("generation")
+    if not written:
+        return
+    few = f" of {written['wanted']} asked for" if written["kept"] < written["wanted"] else ""
+    tried = counted(written["attempts"], "attempt")
+    yield f"Questions written by {written['writer']} in {tried}: {written['kept']} kept{few}"
+    left = ", ".join(f"{count} {reason.replace('_', ' ')}" for reason, count in written["left_out"].items() if count)
+    yield f"left out: {left or 'none'}"
+    yield f"kept is what {written['reader']} answers with the passage and not without it"
+
+
+def _cut(found: Mapping[str, Any]) -> Iterator[str]:
+    """What a budget left out of the study."""
+    cut = found.get("budget", {}).get("left_out", ())
+    yield f"Left out to fit the budget: {'; '.join(cut)}" if cut else ""
 
 
 def _study(runs: Runs, found: Mapping[str, Any]) -> Iterator[Cell]:

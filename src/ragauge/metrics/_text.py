@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import string
+from collections import Counter
 from collections.abc import Callable, Iterable
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -18,3 +19,15 @@ def normalise(text: str) -> str:
 def best_over_answers(metric: Callable[[str, str], float], prediction: str, answers: Iterable[str]) -> float | None:
     """The largest `metric(prediction, answer)` over the answer and its aliases; None if there is no answer."""
     return max((metric(prediction, answer) for answer in answers), default=None)
+
+
+def token_f1(prediction: str, answer: str) -> float:
+    """F1 of the normalised words that two texts share."""
+    said, asked = normalise(prediction).split(), normalise(answer).split()
+    if not said or not asked:  # nothing to share: right only where both are empty
+        return float(said == asked)
+    common = sum((Counter(said) & Counter(asked)).values())
+    if common == 0:
+        return 0.0
+    precision, recall = common / len(said), common / len(asked)
+    return 2 * precision * recall / (precision + recall)

@@ -19,7 +19,13 @@ RESAMPLES = 1000  # of the questions, embedded in the page: it recomputes standi
 FEWEST = 10  # questions below which nothing is recommended
 WITHOUT_DOCUMENTS = "closed_book"  # the method that a recommended one must be better than
 SHARED = 0.8  # part of the longest variant's questions that a variant must have answered to be paired with it
-METRICS = {"best_subspan_em": "best EM subspan", "f1": "F1", "em": "exact match", "kept_gold_recall": "gold kept"}
+METRICS = {
+    "best_subspan_em": "best EM subspan",
+    "f1": "F1",
+    "em": "exact match",
+    "kept_gold_recall": "gold kept",
+    "agreement": "agreement with the full prompt (F1)",
+}
 # what is waited for -> (name, unit); in the order of preference
 COSTS = {
     "total_s": ("whole answer, latency protocol", "s"),

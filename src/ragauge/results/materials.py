@@ -10,6 +10,8 @@ from ragauge.errors import UserError
 from ragauge.io.jsonl import read_jsonl
 from ragauge.results.runs import Runs, Variant
 
+OF_ANSWERS = ("correct", "incorrect")  # labels of a judge of answers; others are of evidence
+
 
 def documents(runs: Runs, dataset: str) -> dict[str, list[str]] | None:
     """The texts of the documents of each question, by its key; None if the run does not hold the data set."""
@@ -28,7 +30,7 @@ def training_spans(runs: Runs, training: str) -> list[tuple[int, str]] | None:
 
 
 def judgements(runs: Runs, variant: Variant) -> dict[str, Mapping[str, Any]]:
-    """The judgements of a variant's evidence by question, the last of each; empty if there are none.
+    """The judgements of a variant's evidence or answers by question, the last of each; empty if there are none.
 
     Truncated lines, which a kill may leave, are skipped.
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 Record = Mapping[str, Any]
 
 RANKED = ("bm25", "tfidf", "dense")
+WITHOUT_LABELS = ("agreement", "groundedness")  # metrics of a data set whose answers nobody knows
 ELSEWHERE = "another stack"  # marks a served model's numbers in notes, as they are not of this package's decoder
 
 
@@ -199,9 +200,19 @@ class Runs:
         )
 
     def metrics(self, dataset: str) -> tuple[str, ...]:
-        """The metrics of a data set, the primary one first; those of NQ-Open where its class is not known."""
+        """The metrics of a data set, the primary one first; those of NQ-Open where its class is not known.
+
+        Where none of its questions has a known answer, those that need none.
+        """
         known = self.facts(dataset)
+        if known and known.unlabelled and not self._labelled(dataset):
+            return WITHOUT_LABELS
         return known.metrics if known else ("best_subspan_em", "kept_gold_recall")
+
+    def _labelled(self, dataset: str) -> bool:
+        """Whether any question that was asked has a known answer."""
+        asked = next((variant.records for variant in self.run if variant.dataset == dataset), {})
+        return any(record["answers"] for record in asked.values()) or not asked
 
     def facts(self, dataset: str) -> type[Dataset] | None:
         """The class of a data set, whose class variables are its facts; None if none is registered."""

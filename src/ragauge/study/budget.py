@@ -97,5 +97,9 @@ def _methods(settings: dict[str, Any], questions: int) -> Iterator[tuple[str, st
     for name in METHODS:
         if name in settings["methods"]:
             del settings["methods"][name]
+            if "judge" in settings:
+                settings["judge"]["methods"].remove(name)
+            if "latency" in settings and name in settings["latency"]["methods"]:
+                settings["latency"]["methods"].remove(name)
             gone.append(name)
             yield "methods", f"methods: {', '.join(gone)}"

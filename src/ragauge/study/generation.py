@@ -38,7 +38,26 @@ NEIGHBOURS = 10  # first passages by BM25 among which no other one may hold the 
 ANSWER_TOKENS = 32  # of a reader's reply
 ANSWER_WORDS = 6  # of a spot at most
 SENTENCE_WORDS = (6, 60)
-REQUEST = '{text}\n\nWrite a question about {title} whose answer, by the text above, is "{answer}".'
+EXAMPLES = (  # ours; those that ask for a number, then those that ask for a name
+    """Text: The lighthouse of Corvo was built in 1862 by the engineer Ana Lima.
+Answer: 1862
+Question: In which year was the lighthouse of Corvo built?""",
+    """Text: After every 400 hours the pump P7 must be filled with new oil by hand.
+Answer: 400 hours
+Question: After how many hours does the pump P7 need new oil?""",
+    """Text: The first book of Iva Horn, a botanist from Graz, is about moss.
+Answer: Iva Horn
+Question: Who wrote a book about moss?""",
+    """Text: The river Tarn rises near Mont Lozere and carries little water in summer.
+Answer: Mont Lozere
+Question: Where does the river Tarn rise?""",
+)
+REQUEST = """Write a short question that the answer fits.
+
+{examples}
+
+Text: {title}: {text}
+Answer: {answer}"""
 
 # Why a question is left out, in the order in which it is looked for.
 MALFORMED, DUPLICATE = "malformed", "duplicate"
@@ -52,8 +71,11 @@ REASONS = {
 }
 
 _NAME = r"[A-ZÀ-ÖØ-Þ][\w'’-]*(?:[ ](?:(?:of|the|and|de|la|von|van)[ ])?[A-ZÀ-ÖØ-Þ][\w'’-]*)*"
+_MONTH = r"(?:January|February|March|April|May|June|July|August|September|October|November|December)"
 _NUMBER = r"\d[\d.,]*\d(?:[ ]?(?:%|percent|years?|million|billion|km|kg|cm|mm|hours?|minutes?|days?|people)\b)?"
-_SPOT = re.compile(rf"{_NAME}|{_NUMBER}")
+_DATE = rf"\d{{1,2}}[ ]{_MONTH}(?:[ ]\d{{4}})?|{_MONTH}[ ]\d{{1,2}},[ ]\d{{4}}|{_MONTH}[ ]\d{{4}}"
+_SPOT = re.compile(rf"{_DATE}|(?!{_MONTH}\b){_NAME}|{_NUMBER}")
+_ASKS_NUMBER = re.compile(r"\b(when|year|date|day|many|much|long|old|far|high|large|number|percent|percentage)\b")
 _LONG_WORD = re.compile(r"[^\W\d_]{7,}")
 
 
@@ -69,6 +91,11 @@ class Spot:
     @property
     def answer(self) -> str:
         return self.passage.text[self.start : self.stop]
+
+    @property
+    def is_number(self) -> bool:
+        """Whether it is a number, a date or a quantity rather than a name."""
+        return any(map(str.isdigit, self.answer))
 
 
 @dataclass(frozen=True)
@@ -206,8 +233,7 @@ def described(found: Generated) -> str:
 
 def _take(batch: Sequence[Spot], writer: Chat, judge: _Filter, found: Generated) -> None:
     """Have a question written about each spot, and keep the good ones."""
-    requests = [REQUEST.format(text=s.passage.text, title=s.passage.document, answer=s.answer) for s in batch]
-    replies = writer.replies(requests, sft.QUESTION_TOKENS, sft.CUE, sft.ALONE)
+    replies = writer.replies(list(map(_request, batch)), sft.QUESTION_TOKENS, sft.CUE, sft.ALONE)
     found.attempts += len(batch)
     able = []
     for spot, reply in zip(batch, replies, strict=True):
@@ -226,11 +252,23 @@ def _take(batch: Sequence[Spot], writer: Chat, judge: _Filter, found: Generated)
             found.kept.append(written)
 
 
+def _request(spot: Spot) -> str:
+    """What the writer is asked; the examples of the answer's kind stand last, nearest to it."""
+    numbers, names = EXAMPLES[:2], EXAMPLES[2:]
+    ordered = names + numbers if spot.is_number else numbers + names
+    passage = spot.passage
+    shown = {"title": passage.document, "text": passage.text, "answer": spot.answer}
+    return REQUEST.format(examples="\n\n".join(ordered), **shown)
+
+
 def _malformed(written: Written) -> str | None:
     """What is wrong with the question itself; None if nothing."""
     spot = written.spot
-    if normalise(spot.answer) in normalise(written.question):
+    question = normalise(written.question)
+    if normalise(spot.answer) in question:
         return "holds its answer"
+    if spot.is_number != bool(_ASKS_NUMBER.search(question)):
+        return "asks for another kind of answer"
     return sft.problem(written.question, spot.sentence, spot.passage.document)
 
 
@@ -240,7 +278,7 @@ class _Filter:
     def __init__(self, texts: Sequence[str], reader: Chat) -> None:
         self.index, self.reader = Bm25(texts), reader
         self.texts = [normalise(text) for text in texts]
-        self.asked: set[str] = set()
+        self.asked = {normalise(example.rpartition("Question: ")[2]) for example in EXAMPLES}  # which may be copied
 
     def found_in_texts(self, written: Written) -> str | None:
         """Whether it was asked before, or has its answer in further passages; None if neither.

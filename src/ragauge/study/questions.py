@@ -17,7 +17,7 @@ BETWEEN_ANSWERS = "|"  # in a cell of a CSV file
 
 @dataclass(frozen=True)
 class Question:
-    """A question, its answer with aliases, and the title of the document that holds it, where known."""
+    """A question, its answer with aliases and the title of the document that holds it, both where known."""
 
     question: str
     answers: tuple[str, ...]
@@ -44,9 +44,7 @@ def read_questions(path: Path) -> list[Question]:
 
 
 def _question(row: Mapping[str, Any], place: str) -> Question:
-    answers = strings(row, "answers", place)
-    if not answers:
-        raise UserError(f"{place}: question without answers")
+    answers = strings(row, "answers", place) if row.get("answers") else ()
     gold = field(row, "gold", str, place) if row.get("gold") else None
     return Question(field(row, "question", str, place), answers, gold)
 

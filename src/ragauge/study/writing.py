@@ -60,11 +60,14 @@ def records(
         }
 
 
-def configuration(name: str, model: str, data: Path, *, retrieval: bool = True, seed: int = 0) -> dict[str, Any]:
+def configuration(
+    name: str, model: str, data: Path, *, retrieval: bool = True, seed: int = 0, judge: str | None = None
+) -> dict[str, Any]:
     """The experiment: every method on the study's questions, timed, as an item and a page.
 
     Args:
         retrieval: whether it is known what retrieval should have found.
+        judge: a model here that judges the answers, or `endpoint`.
     """
     timed = [method for method in METHODS if method not in UNTIMED]
     return {
@@ -74,7 +77,8 @@ def configuration(name: str, model: str, data: Path, *, retrieval: bool = True, 
         "datasets": {"questions": {"dataset": "study", "data": str(data), "max_new_tokens": NEW_TOKENS}},
         "methods": copy.deepcopy(METHODS),
         "latency": {"methods": timed, "dataset": "questions", **LATENCY},
-        "items": ["frontier", *(["study_retrieval"] if retrieval else [])],
+        **({"judge": {"of": "answers", "methods": list(METHODS), "model": judge}} if judge else {}),
+        "items": ["frontier", "study_answers", *(["study_retrieval"] if retrieval else [])],
     }
 
 

@@ -1,4 +1,4 @@
-"""Have a language model judge whether the evidence of records supports the answers; resumes an interrupted run.
+"""Have a language model judge whether evidence supports the answers, or the answers; resumes an interrupted run.
 
 The judge is the model behind the OpenAI-compatible endpoint that RAGAUGE_JUDGE_URL, RAGAUGE_JUDGE_MODEL and
 RAGAUGE_JUDGE_KEY describe, or with --model one on this machine. Missing and unusable answers are
@@ -28,7 +28,19 @@ ENVIRONMENT = "RAGAUGE_JUDGE"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("records", type=Path, metavar="FILE.jsonl", help="records of a method that finds evidence")
+    parser.add_argument(
+        "records",
+        type=Path,
+        metavar="FILE.jsonl",
+        help="records of a method; where evidence is judged, of one that finds any",
+    )
+    parser.add_argument(
+        "--of",
+        choices=("evidence", "answers"),
+        default="evidence",
+        help="what is judged; answers by the passages of --examples (evidence)",
+    )
+    options.add_materialised(parser)
     parser.add_argument("--model", help="a local judge: a name in the catalog, a source or a folder")
     parser.add_argument("--dtype", default="float32", choices=DTYPES)
     options.add_device(parser)
@@ -48,9 +60,11 @@ def run(args: argparse.Namespace) -> None:
     from ragauge.io import records
 
     asked = drawn(records.read(args.records), args.limit)
-    if all(record.evidence is None for record in asked):
+    if (args.of == "answers") != (args.examples is not None):
+        raise UserError("--examples: goes with --of answers, whose passages it has")
+    if args.of == "evidence" and all(record.evidence is None for record in asked):
         raise UserError(f"{args.records}: has no evidence to judge; its method does not look for any")
-    done = _judge(_judge_of(args), asked, args.out)
+    done = _judge(_judge_of(args), asked, args.out, _passages(args.examples) if args.examples else None)
     failed = sum(judgement.label is None for judgement in done)
     told = f"{args.out}: {len(done) - failed} judged, {failed} not"
     options.tell(args, told, out=args.out, judged=len(done) - failed, not_judged=failed)
@@ -74,7 +88,16 @@ def _judge_of(args: argparse.Namespace) -> Judge:
     return EndpointJudge(endpoint)
 
 
-def _judge(judge: Judge, asked: list[Record], out: Path) -> list[Judgement]:
+def _passages(examples: Path) -> dict[str, list[str]]:
+    """The texts of each question's documents."""
+    from ragauge.datasets import read_examples
+
+    return {example.key: [document.text for document in example.documents] for example in read_examples(examples)}
+
+
+def _judge(
+    judge: Judge, asked: list[Record], out: Path, passages: dict[str, list[str]] | None = None
+) -> list[Judgement]:
     """Judgements in the records' order, each safe on disk before the next question; in the end rewritten in order."""
     from ragauge.io.files import replace_atomically
     from ragauge.io.folders import locked
@@ -86,7 +109,7 @@ def _judge(judge: Judge, asked: list[Record], out: Path) -> list[Judgement]:
             known = _known(out)
             with out.open("a", encoding="utf-8") as file:
                 for record in bar("judging", "question", iterable=asked):
-                    judgement = _one(judge, record, known)
+                    judgement = _one(judge, record, known, passages)
                     file.write("\n" + _line(judgement))  # after a line that a kill may have cut off
                     file.flush()
                     if judgement is not known.get(record.key):
@@ -98,16 +121,21 @@ def _judge(judge: Judge, asked: list[Record], out: Path) -> list[Judgement]:
     return done
 
 
-def _one(judge: Judge, record: Record, known: dict[str, Judgement]) -> Judgement:
-    from ragauge.evidence.judge import Judgement, asking, digest, judge_one
+def _one(judge: Judge, record: Record, known: dict[str, Judgement], passages: dict[str, list[str]] | None) -> Judgement:
+    """Of the record's evidence, or of its answer by the passages."""
+    from ragauge.evidence.judge import Judgement, asking, asking_of, digest, judge_answer, judge_one
 
     evidence = [piece.text for piece in record.evidence or ()]
-    asked = digest(judge, asking(record.question, record.answers, evidence))
+    shown = (passages or {}).get(record.key, [])
+    text = asking(record.question, record.answers, evidence)
+    asked = digest(judge, asking_of(record.question, shown, record.prediction) if passages is not None else text)
     before = known.get(record.key)
     if before and before.label and before.asked_sha256 == asked:
         return before
     if record.status == "failed":
         return Judgement(record.key, judge.name, asked, reason="the question itself failed")
+    if passages is not None:
+        return judge_answer(judge, record.key, record.question, shown, record.prediction)
     return judge_one(judge, record.key, record.question, record.answers, evidence)
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ragauge.study.questions import Question
 
 WRITER = "RAGAUGE_WRITER"  # begins the environment variables that name an endpoint, as in `ragauge sft data`
+JUDGE = "RAGAUGE_JUDGE"  # as in `ragauge judge`
 ENDPOINT = "endpoint"
 GENERATED, REPLIES = "generated.jsonl", "replies.jsonl"  # of the study's folder
 WRITING_SHARE, WRITING_AT_LAST = 0.35, 0.5  # of a budget, after which no question is begun; if there is none yet
@@ -85,6 +86,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"what writes questions: a model here, or {ENDPOINT}, that of {WRITER}_URL; default: --model",
     )
     parser.add_argument("--attempts", type=options.count, metavar="M", help="maximum questions tried (10 for each)")
+    parser.add_argument(
+        "--judge", metavar="SOURCE", help=f"what judges answers: a model here, or {ENDPOINT}, that of {JUDGE}_URL"
+    )
     parser.add_argument("--seed", type=int, default=0, help="seed of the choice of passages that are asked about (0)")
     parser.add_argument(
         "--budget",
@@ -187,6 +191,8 @@ def _prepare(args: argparse.Namespace, name: str, deadline: Deadline) -> Prepare
     check_source(args.encoder, "--encoder", "encoder")
     if args.reranker:
         check_source(args.reranker, "--reranker", "cross-encoder")
+    if args.judge and args.judge != ENDPOINT:
+        check_source(args.judge, "--judge")
     how = retrieval.Retrieval(args.retrieval, args.encoder, args.reranker)
     given = questions.read_questions(args.questions) if args.questions else None
     found = documents.read(args.documents)
@@ -200,10 +206,15 @@ def _prepare(args: argparse.Namespace, name: str, deadline: Deadline) -> Prepare
     rankings = retrieval.rankings(how, asked, made.passages, args.top, place)
     nearest = [ranking[: args.top] for ranking in rankings[how.chosen]]
     data = args.out.resolve() / writing.DATA
-    settings = writing.configuration(name, assets.anchored(args.model), data, retrieval=any(gold), seed=args.seed)
+    judge = assets.anchored(args.judge) if args.judge and args.judge != ENDPOINT else args.judge
+    model = assets.anchored(args.model)
+    settings = writing.configuration(name, model, data, retrieval=any(gold), seed=args.seed, judge=judge)
     account = {"corpus": made.counts, **found.account(), **generation}
     account |= retrieval.report(how, rankings, asked, gold, args.top)
     lines = writing.encoded(writing.records(asked, made.passages, nearest, gold))
+    unlabelled = sum(not question.answers for question in asked)
+    if unlabelled:
+        print(f"{unlabelled} of {len(asked)} questions have no known answer (`answers`)")
     print(f"{len(asked)} questions with {min(args.top, len(made.passages))} passages each, found by {how.chosen}")
     return Prepared(settings, {**files, writing.DATA: lines, writing.FOUND: _json(account)}, len(asked), account)
 

@@ -196,12 +196,18 @@ class AnswerPlan(Part):
         """The judge's manifest; nothing for the one behind the endpoint."""
         return manifest(self.config.judge.model) if self._judge_is_here and self.config.judge else []
 
+    def judge_examples(self, labels: Labels) -> str | list[str]:
+        """The questions with their passages, where answers are judged by them."""
+        judged = self.config.judge is not None and self.config.judge.of == "answers"
+        return self.paths.data.format(dataset=labels.dataset) if judged else []
+
     def judge_options(self, labels: Labels) -> list[str]:
-        """How many questions are judged, and by which judge on this machine; the environment describes an endpoint."""
+        """What is judged, of how many questions, by which judge here; the environment describes an endpoint."""
         judge = self.config.judge
         if judge is None:
             return []
         some = [f"--limit={judge.limit}"] if judge.limit else []
+        some += ["--of=answers", f"--examples={self.judge_examples(labels)}"] if judge.of == "answers" else []
         here = [f"--model={judge.model}", f"--dtype={judge.dtype}", f"--device={judge.device}"]
         return some + (here if self._judge_is_here else [])
 

@@ -1,0 +1,116 @@
+"""A study's answers by what is known of them: labels, the full prompt's answer, the passages, a judge.
+
+Shows, for each variant, the share of right answers where answers are known; `agreement`, the F1 of an answer's words
+against those of the full prompt's answer; `groundedness`, the share of an answer's words that the passages kept hold;
+and `judged_correct`, the share of answers that a language model calls correct by the passages. Where a question has
+both a label and a judgement, what a judge's number is worth: the share of answers on which the two agree, and Cohen's
+kappa, which leaves out what would agree by chance: 0 is a judge that tells nothing.
+
+Does not show: whether the full prompt's answer is right, with which naive agrees by definition; whether words stand in
+the passages in the same sense.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from ragauge.rendering import panels
+from ragauge.rendering.style import Figure
+from ragauge.results import materials
+from ragauge.results.cells import Cell, Measure, Table, frame, mean, noted
+from ragauge.results.measures import scored
+from ragauge.results.reads import Reads, every
+from ragauge.results.runs import Runs, Variant
+from ragauge.results.stats import resampled_means
+
+KEYS = ("model", "dataset", "method", "variant")
+LABELLED = "best_subspan_em"
+AXES = {
+    LABELLED: panels.Axis("right, by labels"),
+    "agreement": panels.Axis("agrees with full prompt"),
+    "groundedness": panels.Axis("words in passages"),
+    "judged_correct": panels.Axis("right, by the judge"),
+}
+NOTHING = {
+    LABELLED: "no question has a known answer",
+    "agreement": "no answer of a full prompt (naive) to compare with",
+    "groundedness": "no passage was kept, or no answer has words of its own",
+    "judged_correct": "not judged: `judge: {of: answers}` of the configuration names a judge",
+}
+ALL = "all variants"
+
+READS = Reads(answers=(every(),), judgements=True)
+
+
+def table(runs: Runs) -> Table:
+    """One line for each (variant, quantity), and for each data set and model what its judge is worth."""
+    return frame(KEYS, [cell for group in runs.groups() for cell in _group(runs, *group)])
+
+
+def draw(table: Table) -> Figure:
+    """What is known of the answers, a line a variant."""
+    known = set(table[table["measured"].notna()]["quantity"])
+    part = table[table["variant"] != ALL]
+    axes = {quantity: axis for quantity, axis in AXES.items() if quantity in known}
+    return panels.dots(part, part["method"], axes, list(part["variant"]))
+
+
+def _group(runs: Runs, dataset: str, model: str) -> Iterator[Cell]:
+    variants = runs.of(dataset, model)
+    for variant in variants:
+        for quantity, nothing in NOTHING.items():
+            values = list(scored(runs, variant, quantity).values())
+            found = mean(values, runs.seed, _judges(runs, variant) if quantity == "judged_correct" else "")
+            yield Cell(variant.keys, quantity, found if values else Measure(reason=nothing))
+    keys = {"model": model, "dataset": dataset, "method": "judge", "variant": ALL}
+    for quantity, measure in _worth(runs, variants).items():
+        yield Cell(keys, quantity, measure)
+
+
+def _judges(runs: Runs, variant: Variant) -> str:
+    names = sorted({str(line.get("judge")) for line in materials.judgements(runs, variant).values()})
+    return f"judged by {', '.join(names)}" if names else ""
+
+
+def _worth(runs: Runs, variants: Sequence[Variant]) -> dict[str, Measure]:
+    """How far the judge and the labels agree, over all answers that have both."""
+    pairs = [pair for variant in variants for pair in _pairs(runs, variant)]
+    if not any(scored(runs, variant, "judged_correct") for variant in variants):
+        return {}
+    if not pairs:
+        reason = "no answer has a label and a judgement: nothing says what the judge is worth"
+        return {"judge_agreement": Measure(reason=reason), "judge_kappa": Measure(reason=reason)}
+    alike = [float(label == judged) for label, judged in pairs]
+    yes = sum(judged for _, judged in pairs) / len(pairs)
+    right = sum(label for label, _ in pairs) / len(pairs)
+    note = f"the judge calls {yes:.0%} correct, the labels {right:.0%}; always one word would agree on "
+    note += f"{max(right, 1 - right):.0%}"
+    agreement = mean(alike, runs.seed, note)
+    return {"judge_agreement": agreement, "judge_kappa": noted(_kappa(pairs, runs.seed), note)}
+
+
+def _pairs(runs: Runs, variant: Variant) -> list[tuple[float, float]]:
+    """(label, judgement) of each answer that has both, 1 for right."""
+    labels, judged = scored(runs, variant, LABELLED), scored(runs, variant, "judged_correct")
+    return [(labels[key], judged[key]) for key in judged if key in labels and key not in variant.failed]
+
+
+def _kappa(pairs: Sequence[tuple[float, float]], seed: int) -> Measure:
+    """Cohen's kappa (1960) with its bootstrap interval; none where one of the two has but one word."""
+    label, judged = np.array(pairs).T
+    value = _kappa_of(label.mean(), judged.mean(), (label == judged).mean())
+    if not np.isfinite(value):
+        return Measure(reason="the labels and the judge have one word between them")
+    means = resampled_means([label, judged, (label == judged).astype(float)], seed)
+    found = _kappa_of(*means)
+    low, high = np.percentile(found[np.isfinite(found)], [2.5, 97.5])
+    return Measure(float(value), float(low), float(high), len(pairs))
+
+
+def _kappa_of(right: np.ndarray, yes: np.ndarray, alike: np.ndarray) -> np.ndarray:
+    """Agreement beyond that of chance: (observed - chance) / (1 - chance)."""
+    chance = right * yes + (1 - right) * (1 - yes)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray((alike - chance) / (1 - chance))

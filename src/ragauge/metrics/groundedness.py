@@ -1,0 +1,22 @@
+"""Whether an answer stands in what the model was shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ragauge.metrics._text import normalise
+
+
+def score(record: Mapping[str, Any]) -> float | None:
+    """The share of the prediction's words, those of the question left out, that the kept passages hold, in [0, 1].
+
+    Reads `prediction`, `question`, and `passages`, the texts of the documents that were kept, which do not stand in a
+    record. None without them, where none was kept, and where the prediction has no word of its own. Words may stand in
+    the passages in another order and say something else there: it finds what was made up, not what was misread.
+    """
+    passages = record.get("passages")
+    own = set(normalise(record["prediction"]).split()) - set(normalise(record["question"]).split())
+    if not passages or not own:
+        return None
+    return len(own & set(normalise(" ".join(passages)).split())) / len(own)

@@ -1,0 +1,214 @@
+"""Answers without labels: agreement with the full prompt, groundedness, a judge, and what a judge's number is worth."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from endpoints import says, served
+from ragauge import datasets, metrics
+from ragauge.cli import main
+from ragauge.datasets import write_examples
+from ragauge.errors import UserError
+from ragauge.evidence.judge import Judge, correctness, judge_answer
+from ragauge.experiment import schema
+from ragauge.experiment.plan import Plan
+from ragauge.items import study_answers
+from ragauge.results.measures import quality, scored
+from ragauge.results.runs import Runs
+from ragauge.study import writing
+from ragauge.study.questions import Question, read_questions
+from synthetic_run import MODEL, specification, write_meta, write_variant
+
+COUNT = 20
+
+
+@pytest.mark.parametrize(
+    ("record", "metric", "expected"),
+    [
+        ({"prediction": "the red tea", "full_prompt": "Red tea."}, "agreement", 1.0),
+        ({"prediction": "red tea", "full_prompt": "green tea"}, "agreement", 0.5),
+        ({"prediction": "red tea"}, "agreement", None),
+        ({"prediction": "It is red.", "question": "What is it?", "passages": ["A red leaf."]}, "groundedness", 1.0),
+        ({"prediction": "red blue", "question": "q", "passages": ["A red leaf."]}, "groundedness", 0.5),
+        ({"prediction": "red", "question": "q", "passages": []}, "groundedness", None),
+        ({"prediction": "What is it", "question": "What is it?", "passages": ["x"]}, "groundedness", None),
+        ({"judged": "correct"}, "judged_correct", 1.0),
+        ({"judged": "incorrect"}, "judged_correct", 0.0),
+        ({}, "judged_correct", None),
+    ],
+)
+def test_metrics_that_need_no_label(record: dict[str, Any], metric: str, expected: float | None) -> None:
+    assert metrics.score(metric, record) == expected
+
+
+@pytest.mark.parametrize(
+    ("reply", "label"),
+    [
+        ("Correct.", "correct"),
+        ("INCORRECT", "incorrect"),
+        ("It is not\ncorrect", "incorrect"),
+        ("wrong", "incorrect"),
+        ("correct or incorrect", None),
+        ("yes", None),
+    ],
+)
+def test_a_reply_about_an_answer(reply: str, label: str | None) -> None:
+    assert correctness(reply) == label
+
+
+class Fixed(Judge):
+    name = "fixed"
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def reply(self, question: str) -> str:
+        self.asked.append(question)
+        return "correct"
+
+
+def test_a_judge_of_answers_sees_the_passages_and_no_label() -> None:
+    judge = Fixed()
+    assert judge_answer(judge, "k", "Who?", ["Ada was.", "Bob was."], "Ada").label == "correct"
+    assert "Question: Who?\n\nPassages:\nAda was.\nBob was.\n\nAnswer: Ada\n" in judge.asked[0]
+    assert judge_answer(judge, "k", "Who?", ["x"], " ").label == "incorrect"
+    assert len(judge.asked) == 1
+
+
+# --- questions without answers ---
+
+
+def test_questions_need_no_answers(tmp_path: Path) -> None:
+    (tmp_path / "q.csv").write_text("question,gold\nWho?,a\n", encoding="utf-8")
+    (tmp_path / "q.jsonl").write_text('{"question": "Who?"}\n', encoding="utf-8")
+    assert read_questions(tmp_path / "q.csv") == [Question("Who?", (), "a")]
+    assert read_questions(tmp_path / "q.jsonl") == [Question("Who?", ())]
+
+
+def test_only_a_study_may_have_unlabelled_questions(tmp_path: Path) -> None:
+    documents = [{"title": "a", "text": "Tea.", "is_gold": False}]
+    line = {"id": "1", "question": "Who?", "answers": [], "documents": documents}
+    (tmp_path / "q.jsonl").write_text(json.dumps(line) + "\n")
+    [example] = datasets.load("study", data=tmp_path / "q.jsonl")
+    assert example.answers == ()
+    write_examples(tmp_path / "written.jsonl", [example])
+    assert datasets.read_examples(tmp_path / "written.jsonl") == [example]
+    line = {"question": "who", "answers": [], "ctxs": [{"title": "t", "text": "x", "isgold": True}]}
+    (tmp_path / "nq.jsonl").write_text(json.dumps(line) + "\n")
+    with pytest.raises(UserError, match="question without answers"):
+        datasets.load("nq_open", data=tmp_path / "nq.jsonl")
+
+
+# --- a run ---
+
+
+def run(folder: Path, labels: bool = True, judged: Callable[[int], str | None] | None = None) -> Runs:
+    """A study of two variants: naive is right on every second question, bm25 on the first quarter."""
+    data = folder / "q.jsonl"
+    data.touch()
+    settings = writing.configuration("s", MODEL, data)
+    lines = []
+    for name in ("naive", "bm25_k1"):
+        right = [i % 2 == 0 if name == "naive" else i < COUNT // 4 for i in range(COUNT)]
+        params = {"top_k": 1} if name != "naive" else {}
+        more: dict[str, Any] = {} if labels else {"answers": []}
+        method = name.removesuffix("_k1")
+        path = write_variant(folder, name, method, right, params=params, dataset="questions", documents=3, **more)
+        write_meta(path, specification(method, params, "study", MODEL))
+        records = [json.loads(line) for line in path.read_text().splitlines()]
+        if judged:
+            out = folder / "judgements" / "questions" / MODEL / f"{name}.jsonl"
+            out.parent.mkdir(parents=True, exist_ok=True)
+            said = [{"key": r["key"], "judge": "j", "label": judged(i)} for i, r in enumerate(records)]
+            out.write_text("".join(json.dumps(line) + "\n" for line in said))
+        lines = [{"key": r["key"], "documents": [{"text": r["prediction"]}] * 3} for r in records]
+    (folder / "data").mkdir()
+    (folder / "data" / "questions.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return Runs(folder, schema.parse(settings, "s.yaml"))
+
+
+def cells(runs: Runs) -> dict[tuple[str, str], Any]:
+    table = study_answers.table(runs)
+    study_answers.draw(table)
+    return {(line["variant"], line["quantity"]): line for line in table.to_dict("records")}
+
+
+def test_the_full_prompt_agrees_with_itself(tmp_path: Path) -> None:
+    runs = run(tmp_path)
+    found = cells(runs)
+    assert found["naive", "agreement"]["measured"] == 1.0
+    assert found["bm25_k1", "agreement"]["measured"] < 1.0
+    assert found["naive", "best_subspan_em"]["measured"] == 0.5
+    assert found["bm25_k1", "groundedness"]["measured"] == 1.0  # its passages say what it answered
+    assert found["naive", "groundedness"]["measured"] is not None
+    assert "not judged" in found["naive", "judged_correct"]["note"]
+
+
+def test_without_labels_quality_is_agreement(tmp_path: Path) -> None:
+    runs = run(tmp_path, labels=False)
+    assert runs.metrics("questions") == ("agreement", "groundedness")
+    naive, bm25 = runs.of("questions", MODEL)
+    assert quality(runs, naive).value == 1.0
+    assert set(scored(runs, bm25)) == set(bm25.records)
+    assert "no question has a known answer" in cells(runs)["naive", "best_subspan_em"]["note"]
+
+
+@pytest.mark.parametrize(
+    ("judged", "agreement", "kappa"),
+    [
+        (lambda i: "correct" if i % 2 == 0 else "incorrect", 0.75, 0.5),  # naive's labels, and half of bm25's
+        (lambda i: "correct", 0.375, 0.0),  # tells nothing
+    ],
+)
+def test_a_judge_is_worth_what_it_agrees_with_labels(
+    tmp_path: Path, judged: Callable[[int], str], agreement: float, kappa: float
+) -> None:
+    found = cells(run(tmp_path, judged=judged))
+    line = found["all variants", "judge_agreement"]
+    assert line["measured"] == pytest.approx(agreement, abs=0.051)
+    assert found["all variants", "judge_kappa"]["measured"] == pytest.approx(kappa, abs=0.051)
+    assert "always one word would agree on" in line["note"]
+    assert "judged by j" in found["naive", "judged_correct"]["note"]
+
+
+def test_without_labels_nothing_says_what_a_judge_is_worth(tmp_path: Path) -> None:
+    found = cells(run(tmp_path, labels=False, judged=lambda i: "correct"))
+    assert "nothing says what the judge is worth" in found["all variants", "judge_kappa"]["note"]
+
+
+def test_the_plan_judges_answers_by_their_passages(tmp_path: Path) -> None:
+    (tmp_path / "q.jsonl").touch()
+    settings = writing.configuration("s", MODEL, tmp_path / "q.jsonl", judge="smollm2-135m-instruct")
+    plan = Plan(schema.parse(settings, "s.yaml"))
+
+    labels = SimpleNamespace(dataset="questions", model=MODEL, variant="naive")
+    assert plan.answers.judge_examples(labels) == "results/s/data/questions.jsonl"
+    assert {"--of=answers", "--examples=results/s/data/questions.jsonl"} <= set(plan.answers.judge_options(labels))
+    assert len(plan.items.inputs("study_answers")["judgements"]) == len(writing.METHODS)
+
+
+def judge(records: Path, out: Path, *more: str) -> int:
+    return main(["judge", str(records), "--out", str(out), *more])
+
+
+def test_the_command_judges_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    records = write_variant(tmp_path, "naive", "naive", [True, False], documents=2)
+    keys = [json.loads(line)["key"] for line in records.read_text().splitlines()]
+    examples: Sequence[Any] = [
+        datasets.Example(key, "q", (datasets.Document("t", "A passage."),), ("a",), ()) for key in keys
+    ]
+    write_examples(tmp_path / "e.jsonl", examples)
+    out = tmp_path / "j.jsonl"
+    with served([says("correct"), says("incorrect")]) as server:
+        monkeypatch.setenv("RAGAUGE_JUDGE_URL", server.url)
+        monkeypatch.setenv("RAGAUGE_JUDGE_MODEL", "m")
+        assert judge(records, out, "--of", "answers", "--examples", str(tmp_path / "e.jsonl")) == 0
+    assert [json.loads(line)["label"] for line in out.read_text().splitlines()] == ["correct", "incorrect"]
+    assert "A passage." in server.requests[0]["body"]["messages"][0]["content"]
+    assert judge(records, out, "--of", "answers") == 2
