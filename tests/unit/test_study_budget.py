@@ -52,7 +52,7 @@ def test_nothing_is_cut_of_what_fits(tmp_path: Path) -> None:
         (910, ["timed trials: 1 of 5"]),
         (500, ["timed trials: 1 of 5", "questions: the first 50 of 100"]),
         (120, ["timed trials: 1 of 5", "questions: the first 12 of 100"]),
-        (108, ["the latency protocol: seconds are those of the answering run", "questions: the first 12 of 100"]),
+        (108, ["the latency protocol: costs are compute cycles", "questions: the first 12 of 100"]),
         (90, ["the latency protocol", "the first 12 of", "methods: dense_k2, superposition_k2"]),
         (12, ["the latency protocol", "the first 4 of", "methods: dense_k2, superposition_k2, bm25_k2, prompt_cache"]),
     ],

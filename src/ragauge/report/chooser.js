@@ -190,7 +190,7 @@ function costNote() {
 // --- the advice ---
 
 function advice(points, first, best) {
-  if (group().withheld) return [el("p", { class: "verdict" }, "No recommendation."), el("p", { id: "withheld" }, `${group().withheld}.`)];
+  if (group().withheld) return [el("p", { class: "verdict" }, "No recommendation."), el("p", { id: "withheld" }, sentence(group().withheld))];
   if (!first) return [el("p", { class: "verdict" }, "No variant qualifies."), el("ul", {}, nearest(points))];
   const { variant } = first;
   return [
@@ -201,6 +201,8 @@ function advice(points, first, best) {
     el("p", { class: "small" }, `${points.filter((p) => p.qualifies).length} of ${points.length} variants qualify.`),
   ];
 }
+
+const sentence = (text) => `${text.charAt(0).toUpperCase()}${text.slice(1)}.`;
 
 const line = (term, ...said) => [el("dt", {}, term), el("dd", {}, ...said)];
 

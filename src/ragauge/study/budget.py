@@ -89,7 +89,7 @@ def _limited(settings: dict[str, Any], questions: int, limits: tuple[int, ...]) 
 
 def _times(settings: dict[str, Any], questions: int) -> Iterator[tuple[str, str]]:
     del settings["latency"]
-    yield "times", "the latency protocol: seconds are those of the answering run"
+    yield "times", "the latency protocol: costs are compute cycles, and seconds of the answering run"
 
 
 def _methods(settings: dict[str, Any], questions: int) -> Iterator[tuple[str, str]]:
