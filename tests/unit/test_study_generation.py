@@ -77,6 +77,26 @@ def test_the_seed_fixes_what_is_asked_about() -> None:
     assert sorted(spots[0]) == sorted(spots[2])
 
 
+def test_a_question_begins_as_the_kind_of_its_answer_wants_where_a_model_lets_it() -> None:
+    class Opened(Scripted):
+        opens = True
+
+        def replies(self, requests: Sequence[str], most: int, cue: str = "", otherwise: str = "") -> list[str | None]:
+            cues.append(cue)
+            return [f" {cue[-1]} leaf of the region is finest?" for _ in requests]
+
+    cues: list[str] = []
+    texts = {"19 May 1921": "When", "1921": "When", "77 people": "How many", "Ada Byron": ""}
+    for answer_, begin in texts.items():
+        text = f"The leaf is of {answer_}."
+        spot = Spot(Passage("t", text), text, 15, 15 + len(answer_))
+        assert (spot.answer, spot.begin) == (answer_, begin)
+        [said] = generation._written([spot], Opened(asks))
+        assert str(said).startswith(begin)
+        assert cues[-1] == f"Question: {begin}".strip()
+        assert generation._written([spot], Scripted(lambda r: "When was it?")) == [" When was it?"]
+
+
 def test_near_duplicates_are_not_asked_about() -> None:
     passages = [Passage("a", corpus()[0].text), Passage("b", corpus()[1].text, near_duplicate=True)]
     assert {spot.passage.document for spot in generation.drawn(passages, 0)} == {"a"}

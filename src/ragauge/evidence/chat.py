@@ -19,6 +19,7 @@ class Chat(ABC):
     """A model that replies to requests; `name` is what reports call it."""
 
     name: str
+    opens: bool = False  # whether a cue opens the reply, which goes on from it
 
     @abstractmethod
     def replies(self, requests: Sequence[str], most: int, cue: str = "", otherwise: str = "") -> list[str | None]:
@@ -41,6 +42,7 @@ class LocalChat(Chat):
     engine: SpanEngine
     template: str  # how the model's prompts are wrapped
     name: str = ""
+    opens = True
 
     @torch.inference_mode()
     def replies(self, requests: Sequence[str], most: int, cue: str = "", otherwise: str = "") -> list[str | None]:

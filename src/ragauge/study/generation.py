@@ -31,7 +31,7 @@ from ragauge.study.passages import Passage
 from ragauge.study.questions import Question
 from ragauge.study.retrieval import Bm25
 
-ATTEMPTS = 10  # for each question that is asked for, at most
+ATTEMPTS = 25  # for each question that is asked for, at most
 AT_ONCE = 8  # spots whose questions are written side by side
 ROUNDS = 4  # spots of one passage at most, one in each round over all passages
 NEIGHBOURS = 10  # first passages by BM25 among which no other one may hold the answer
@@ -75,6 +75,7 @@ _MONTH = r"(?:January|February|March|April|May|June|July|August|September|Octobe
 _NUMBER = r"\d[\d.,]*\d(?:[ ]?(?:%|percent|years?|million|billion|km|kg|cm|mm|hours?|minutes?|days?|people)\b)?"
 _DATE = rf"\d{{1,2}}[ ]{_MONTH}(?:[ ]\d{{4}})?|{_MONTH}[ ]\d{{1,2}},[ ]\d{{4}}|{_MONTH}[ ]\d{{4}}"
 _SPOT = re.compile(rf"{_DATE}|(?!{_MONTH}\b){_NAME}|{_NUMBER}")
+_WHEN = re.compile(rf"{_MONTH}|^1\d{{3}}$|^20\d{{2}}$")
 _ASKS_NUMBER = re.compile(r"\b(when|year|date|day|many|much|long|old|far|high|large|number|percent|percentage)\b")
 _LONG_WORD = re.compile(r"[^\W\d_]{7,}")
 
@@ -96,6 +97,13 @@ class Spot:
     def is_number(self) -> bool:
         """Whether it is a number, a date or a quantity rather than a name."""
         return any(map(str.isdigit, self.answer))
+
+    @property
+    def begin(self) -> str:
+        """How a question after it begins; nothing where a name is asked for, of which nobody knows what it names."""
+        if not self.is_number:
+            return ""
+        return "When" if _WHEN.search(self.answer) else "How many"
 
 
 @dataclass(frozen=True)
@@ -145,7 +153,7 @@ class Remembered(Chat):
     """A model whose replies are kept in a file: the same request is made once, over all runs."""
 
     def __init__(self, chat: Chat, path: Path) -> None:
-        self.chat, self.path, self.name = chat, path, chat.name
+        self.chat, self.path, self.name, self.opens = chat, path, chat.name, chat.opens
         self._known = dict(_lines(path))
 
     def replies(self, requests: Sequence[str], most: int, cue: str = "", otherwise: str = "") -> list[str | None]:
@@ -233,7 +241,7 @@ def described(found: Generated) -> str:
 
 def _take(batch: Sequence[Spot], writer: Chat, judge: _Filter, found: Generated) -> None:
     """Have a question written about each spot, and keep the good ones."""
-    replies = writer.replies(list(map(_request, batch)), sft.QUESTION_TOKENS, sft.CUE, sft.ALONE)
+    replies = _written(batch, writer)
     found.attempts += len(batch)
     able = []
     for spot, reply in zip(batch, replies, strict=True):
@@ -250,6 +258,18 @@ def _take(batch: Sequence[Spot], writer: Chat, judge: _Filter, found: Generated)
             found.left_out[why] += 1
         else:
             found.kept.append(written)
+
+
+def _written(batch: Sequence[Spot], writer: Chat) -> list[str | None]:
+    """What the writer says for each spot; where it can be, the question is begun as the answer's kind wants it."""
+    said: dict[Spot, str | None] = {}
+    for begin in dict.fromkeys(spot.begin for spot in batch):
+        group = [spot for spot in batch if spot.begin == begin]
+        cue = f"{sft.CUE} {begin}".rstrip()
+        replies = writer.replies(list(map(_request, group)), sft.QUESTION_TOKENS, cue, sft.ALONE)
+        opened = begin if writer.opens else ""
+        said |= {s: None if r is None else f"{opened} {r.strip()}" for s, r in zip(group, replies, strict=True)}
+    return [said[spot] for spot in batch]
 
 
 def _request(spot: Spot) -> str:

@@ -85,7 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SOURCE",
         help=f"what writes questions: a model here, or {ENDPOINT}, that of {WRITER}_URL; default: --model",
     )
-    parser.add_argument("--attempts", type=options.count, metavar="M", help="maximum questions tried (10 for each)")
+    parser.add_argument("--attempts", type=options.count, metavar="M", help="maximum questions tried (25 for each)")
     parser.add_argument(
         "--judge", metavar="SOURCE", help=f"what judges answers: a model here, or {ENDPOINT}, that of {JUDGE}_URL"
     )
