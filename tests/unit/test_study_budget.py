@@ -63,6 +63,14 @@ def test_cuts_come_in_their_order(tmp_path: Path, available: float, cuts: list[s
     assert all(expected in cut for expected, cut in zip(cuts, found, strict=True)), found
 
 
+def test_a_busy_machine_times_nothing(tmp_path: Path) -> None:
+    fitted = budget.fit(settings(tmp_path), QUESTIONS, seconds, 500, busy=True)
+    assert "latency" not in fitted.settings
+    assert ["times would be refused" in fitted.cuts[0], *fitted.cuts[1:]] == [True, "questions: the first 50 of 100"]
+    least = budget.fit(settings(tmp_path), QUESTIONS, seconds, 12, busy=True)
+    assert (len(least.settings["methods"]), least.settings["datasets"]["questions"]["limit"]) == (3, 4)
+
+
 def test_the_methods_that_are_cut_are_all_there_is_but_three(tmp_path: Path) -> None:
     assert [name for name in writing.METHODS if name not in budget.METHODS] == ["naive", "bm25_k1", "superposition_k1"]
     assert set(budget.METHODS) <= set(writing.METHODS)

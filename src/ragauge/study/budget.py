@@ -17,6 +17,7 @@ TRIALS = (3, 1)
 QUESTIONS = (50, 20, 12)  # the last are two more than those below which a report recommends nothing
 FEWER = (8, 4)
 METHODS = ("dense_k2", "superposition_k2", "bm25_k2", "prompt_cache", "dense_k1", "closed_book")  # the first goes first
+UNTIMED = "the latency protocol: costs are compute cycles, and seconds of the answering run"
 DATASET = "questions"  # the label of the study's data set
 
 Settings = Mapping[str, Any]
@@ -30,18 +31,21 @@ class Fitted:
     cuts: tuple[str, ...]
 
 
-def fit(settings: Settings, questions: int, seconds: Callable[[Settings], float], available: float) -> Fitted:
+def fit(
+    settings: Settings, questions: int, seconds: Callable[[Settings], float], available: float, *, busy: bool = False
+) -> Fitted:
     """The configuration that takes no longer than is available, with as little cut as the order above allows.
 
     Args:
         questions: of the study.
         seconds: that a configuration takes.
+        busy: other work keeps the machine so busy that times would be refused: they are left out first.
 
     Raises:
         UserError: the smallest takes longer.
     """
     takes, fitted = 0.0, Fitted({}, ())
-    for fitted in _smaller(Fitted(copy.deepcopy(dict(settings)), ()), questions):
+    for fitted in _smaller(copy.deepcopy(dict(settings)), questions, busy):
         takes = seconds(fitted.settings)
         if takes <= available:
             return fitted
@@ -55,11 +59,14 @@ def size(settings: Settings, questions: int) -> str:
     return f"{count} questions by {len(settings['methods'])} methods"
 
 
-def _smaller(start: Fitted, questions: int) -> Iterator[Fitted]:
+def _smaller(settings: dict[str, Any], questions: int, busy: bool) -> Iterator[Fitted]:
     """The configuration with ever more cut; what each step cuts further replaces what it said before."""
-    yield start
-    settings, said = copy.deepcopy(start.settings), dict[str, str]()
-    for cut in (_trials, _questions, _times, _methods, _fewer):
+    said = dict[str, str]()
+    if busy:
+        del settings["latency"]
+        said["times"] = f"{UNTIMED}; other work keeps the machine busy, so that times would be refused"
+    yield Fitted(copy.deepcopy(settings), tuple(said.values()))
+    for cut in (_questions, _methods, _fewer) if busy else (_trials, _questions, _times, _methods, _fewer):
         for topic, text in cut(settings, questions):
             said[topic] = text
             yield Fitted(copy.deepcopy(settings), tuple(said.values()))
@@ -89,7 +96,7 @@ def _limited(settings: dict[str, Any], questions: int, limits: tuple[int, ...]) 
 
 def _times(settings: dict[str, Any], questions: int) -> Iterator[tuple[str, str]]:
     del settings["latency"]
-    yield "times", "the latency protocol: costs are compute cycles, and seconds of the answering run"
+    yield "times", UNTIMED
 
 
 def _methods(settings: dict[str, Any], questions: int) -> Iterator[tuple[str, str]]:

@@ -150,6 +150,7 @@ def _write(args: argparse.Namespace, name: str, deadline: Deadline) -> float:
 
 def _settled(made: Prepared, place: str, deadline: Deadline) -> tuple[dict[str, Any], tuple[str, ...], float]:
     """(a configuration that fits the budget, what it leaves out, seconds to keep for a report); tells the forecast."""
+    from ragauge.cost.machine import MAX_LOAD
     from ragauge.evaluation.forecast import forecast, measured
     from ragauge.evaluation.forecast_text import duration, text
     from ragauge.experiment import schema
@@ -169,7 +170,8 @@ def _settled(made: Prepared, place: str, deadline: Deadline) -> tuple[dict[str, 
         reserve_s = min(RESERVE_S + RESERVE_STARTS * machine.start_s, RESERVE_SHARE * deadline.budget_s)
         available = deadline.left_s - reserve_s
         try:
-            fitted = budget.fit(settings, made.questions, middle_s, available)
+            busy = machine.load_share > MAX_LOAD
+            fitted = budget.fit(settings, made.questions, middle_s, available, busy=busy)
         except UserError as error:
             raise UserError(f"--budget: {duration(deadline.budget_s)} are too short: {error}") from None
         settings, cuts = fitted.settings, fitted.cuts
