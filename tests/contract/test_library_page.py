@@ -15,6 +15,7 @@ from ragauge import assets
 from tiny_checkpoint import write_checkpoint, write_questions
 
 MODEL = "smollm2-135m-instruct"
+OF_THE_MODEL = ("answer.prediction", "[document.title")  # examples whose output is what this very model answers
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
@@ -35,6 +36,10 @@ def test_the_examples_say_what_the_page_says(
     text = (root / "docs/library.md").read_text(encoding="utf-8").replace(f'"{MODEL}"', repr(source))
     text = text.replace("```", "")
     test = doctest.DocTestParser().get_doctest(text, {}, "library.md", "docs/library.md", 0)
+    if source != MODEL:
+        for example in test.examples:
+            if example.source.startswith(OF_THE_MODEL):
+                example.want = "...\n"
     told: list[str] = []
     with matplotlib.rc_context():
         run = doctest.DocTestRunner(optionflags=FLAGS).run(test, out=told.append)
