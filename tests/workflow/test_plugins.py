@@ -125,6 +125,15 @@ def test_their_methods_answered(finished: Path) -> None:
     assert meta["provenance"]["packages"]["ragauge-last-first"] == "0.1.0"
 
 
+def test_the_library_reads_what_the_workflow_wrote(finished: Path, places: str, preloaded: Preloaded) -> None:
+    code = (
+        "import ragauge; table = ragauge.Results.load('results/plugged').summary()\n"
+        "print(*table['variant'], *set(table['metric']), *set(table['questions']))"
+    )
+    printed = preloaded.run("python", "-c", code, folder=finished, PYTHONPATH=places)
+    assert printed.split() == ["last_k2", "naive", "overlap", "f1", "2"]
+
+
 def test_their_item_is_in_the_report(finished: Path) -> None:
     folder = finished / "reports/plugged"
     with open(folder / "kept_share.csv") as file:
