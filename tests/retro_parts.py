@@ -41,10 +41,15 @@ def write_database(root: Path, **changes: int) -> Path:
         for name in ("Oslo", "Rome", "Lima")
     ]
     (root / "c.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    build_shard(root / "db", DatabaseRecipe(Corpus((str(root / "c.jsonl"),)), str(model)), 0)
-    mark(root / "db", 1, 0)
-    gather(root / "db", 1)
+    write_chunks(root, "db", str(model))
     return root
+
+
+def write_chunks(root: Path, name: str, model: str) -> None:
+    """A database of this name over the articles that `write_database` wrote, in the tokens of a model."""
+    build_shard(root / name, DatabaseRecipe(Corpus((str(root / "c.jsonl"),)), model), 0)
+    mark(root / name, 1, 0)
+    gather(root / name, 1)
 
 
 def job(schedule: str, interval: int = CHUNK, task: str = "perplexity", **changes: Any) -> PipelineJob:

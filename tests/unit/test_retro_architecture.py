@@ -8,11 +8,10 @@ import pytest
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
-from transformers.models.t5.modeling_t5 import T5Attention
 
 from ragauge.errors import UserError
 from ragauge.generation.generation import generate
-from ragauge.generation.retro_model.architecture import Retro, buckets
+from ragauge.generation.retro_model.architecture import RelativeBias, Retro
 from ragauge.generation.retro_model.reader import RetroLM
 from ragauge.generation.retro_model.weights import load_retro, random_retro
 from ragauge.generation.scoring import read_through
@@ -32,11 +31,19 @@ def test_the_papers_sizes_have_633_million_weights() -> None:
     assert all(parameter.is_meta for parameter in model.parameters())
 
 
-@pytest.mark.parametrize("bidirectional", [False, True])
-def test_buckets_are_t5s(bidirectional: bool) -> None:
-    distance = torch.arange(-700, 701)
-    theirs = T5Attention._relative_position_bucket(distance, bidirectional, 32, 128)
-    assert buckets(distance, bidirectional).equal(theirs)
+@pytest.mark.parametrize(
+    ("count", "bidirectional", "expected"),
+    [
+        (2, True, [[0, 1, 1], [0, 0, 1], [0, 0, 0]]),
+        (3, True, [[1, 2, 2], [0, 1, 2], [0, 0, 1]]),
+        (2, False, [[1, 1, 1], [0, 1, 1], [0, 0, 1]]),
+        (3, False, [[2, 2, 2], [1, 2, 2], [0, 1, 2]]),
+    ],
+)
+def test_each_distance_has_its_bias_up_to_a_bound(count: int, bidirectional: bool, expected: list[list[int]]) -> None:
+    bias, places = RelativeBias(1, count, bidirectional), torch.arange(3)
+    bias.table.weight.data = torch.arange(float(count))[:, None]
+    assert bias(places, places)[0].tolist() == expected
 
 
 def attend(
@@ -55,14 +62,14 @@ def attend(
 
 
 def encoded(model: Retro, text: list[int], states: Tensor) -> Tensor:
-    x, places = model.encoder.embedding(torch.tensor(text)), torch.arange(len(text))
+    x, places, asked = model.encoder.embedding(torch.tensor(text)), torch.arange(len(text)), torch.arange(len(states))
     for layer in model.encoder.layers:
         y = layer.attention_norm(x)
-        x = x + attend(layer.attention, y, y, bias=model.encoder.bias(places, places))
+        x = x + attend(layer.attention, y, y, bias=layer.attention.bias(places, places))
         if layer.cross is not None:
-            x = x + attend(layer.cross, layer.cross_norm(x), states)
+            x = x + attend(layer.cross, layer.cross_norm(x), states, bias=layer.cross.bias(places, asked))
         x = x + layer.ffn(layer.ffn_norm(x))
-    return model.encoder.norm(x)
+    return x
 
 
 @torch.no_grad()
@@ -72,7 +79,7 @@ def plain(model: Retro, ids: list[int], found: list[list[list[int]]], windows: W
     states: list[Tensor] = []
     for index, layer in enumerate(model.layers):
         y = layer.attention_norm(x)
-        x = x + attend(layer.attention, y, y, places[None] <= places[:, None], model.bias(places, places))
+        x = x + attend(layer.attention, y, y, places[None] <= places[:, None], layer.attention.bias(places, places))
         if index == model.sizes.cross[0]:
             queries = [x[windows.first(w) - 63 : windows.first(w) + 1] for w in range(len(found))]
             states = [torch.cat([encoded(model, t, q) for t in ts]) for ts, q in zip(found, queries, strict=True)]
@@ -80,7 +87,11 @@ def plain(model: Retro, ids: list[int], found: list[list[list[int]]], windows: W
             change = torch.zeros_like(x)
             for window, state in enumerate(states):
                 mine = slice(windows.first(window), windows.first(window + 1))
-                change[mine] = attend(layer.cross, layer.cross_norm(x)[mine], state)
+                behind = torch.arange(len(x[mine]))
+                keys = torch.cat([128 * number + torch.arange(len(t)) for number, t in enumerate(found[window])])
+                change[mine] = attend(
+                    layer.cross, layer.cross_norm(x)[mine], state, bias=layer.cross.bias(behind, keys)
+                )
             x = x + change
         x = x + layer.ffn(layer.ffn_norm(x))
     return model.head(model.norm(x))

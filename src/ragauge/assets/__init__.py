@@ -15,7 +15,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from ragauge.assets import gguf, hub, store, url, wheel
+from ragauge.assets import gguf, hub, retro, store, url, wheel
 from ragauge.assets.catalog import Entry, entries, spelled
 from ragauge.assets.store import NotFetchedError, Store
 from ragauge.errors import UserError, unknown
@@ -28,6 +28,7 @@ __all__ = [
     "entries",
     "fetch",
     "fetch_named",
+    "is_retro",
     "original",
     "resolve",
     "spelled",
@@ -87,6 +88,15 @@ def describe(name_or_source: str, *, home: Path | None = None) -> dict[str, Any]
 def fetch_named(name: str, progress: bool = True, verify: bool = False, home: Path | None = None) -> dict[str, Any]:
     """Fetches an asset and returns its manifest: `describe`, and under `files` the size and sha256 of each file."""
     return _facts(Store(home or store.home(), progress, verify), name)
+
+
+def is_retro(name: str) -> bool:
+    """Whether an asset is a checkpoint of RETRO, by the catalog or by what lies at a local path; nothing is fetched."""
+    entry = _entry(name)
+    if entry.form or not entry.source.startswith("path:"):
+        return entry.form == retro.KIND
+    path = Path(entry.source.removeprefix("path:")).expanduser()
+    return path.is_dir() and (retro.is_converted(path) or retro.checkpoint(path) is not None)
 
 
 def anchored(name: str) -> str:
@@ -176,8 +186,10 @@ def _local(text: str, sha256: str | None) -> Path:
 
 
 def _loadable(target: Store, path: Path) -> Path:
-    """A GGUF file as its converted folder; the one checkpoint inside a folder that is none itself; else the path."""
+    """A GGUF file or a released RETRO as its converted folder; the one checkpoint in a folder; else the path."""
     if path.is_dir() and not (path / "config.json").exists():
+        if (released := retro.checkpoint(path)) is not None:
+            return retro.converted(target, released)
         checkpoints = {c.parent for c in path.rglob("config.json") if any(c.parent.glob("*.safetensors"))}
         found = [*checkpoints, *path.rglob("*.gguf")]
         path = found[0] if len(found) == 1 else path

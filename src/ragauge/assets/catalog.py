@@ -26,6 +26,7 @@ class Entry(BaseModel):
     members: tuple[str, ...] = Field((), description="patterns of the archive members that are unpacked")
     use: str | None = Field(None, description="the member, a file or a folder, that the asset is")
     tokenizer: str | None = Field(None, description="hub repository of the tokenizer, where the checkpoint ships none")
+    form: Literal["retro"] | None = Field(None, description="of a model that is no decoder: the form of pipelines")
     template: Template | None = Field(None, description="how prompts are wrapped")
     query_prefix: str = Field("", description="text that an encoder was trained to see before a query")
     text_prefix: str = Field("", description="text that an encoder was trained to see before a document")

@@ -43,6 +43,14 @@ def fetch(store: Store, repository: str, revision: str | None = None, tokenizer:
     return store.build(target, make)
 
 
+def file(repository: str, name: str) -> Path:
+    """One file of a repository, in the hub's own cache. Raises UserError if it cannot be had."""
+    path = _snapshot(repository, None, [name]) / name
+    if not path.is_file():
+        raise UserError(f"hf:{repository}: holds no {name}")
+    return path
+
+
 def _model(repository: str, revision: str | None) -> Path:
     snapshot = _snapshot(repository, revision, [*SETTINGS, "*.safetensors"])
     if not list(snapshot.glob("*.safetensors")):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ragauge import engines, registry
 from ragauge.errors import SettingError, UserError, unknown
-from ragauge.generation.settings import PipelineSettings, check_dtype
+from ragauge.generation.settings import PipelineSettings, check_dtype, check_weights
 from ragauge.training.settings import ENDPOINT
 
 if TYPE_CHECKING:
@@ -160,6 +160,7 @@ def _check_pipeline(config: Config, pipeline: PipelineSettings, where: str) -> N
             raise UserError(f"{where}.model: {model} has {key} {value!r}; pipelines require 'full'")
     try:
         check_dtype(pipeline, config.models[model].dtype, config.models[model].device)
+        check_weights(pipeline, config.models[model].source)
     except SettingError as error:
         raise UserError(f"{where}.{error}") from None
     if not config.databases:

@@ -145,6 +145,20 @@ class PipelineSettings(BaseModel):
         return self.nprobe == "hide"
 
 
+def check_weights(settings: PipelineSettings, model: str) -> None:
+    """Raise SettingError if a pipeline would score with random weights: of a form with a model of its own.
+
+    Args:
+        model: the source of the pipeline's model, which may be a checkpoint of that form.
+    """
+    from ragauge import assets
+
+    own = settings.reader.own_model and settings.weights is None and settings.task == "perplexity"
+    if own and not assets.is_retro(model):
+        known = "give a model that is a checkpoint of RETRO, or weights"
+        raise SettingError("task", f"'perplexity' is meaningless with random weights; {known}")
+
+
 def check_dtype(settings: PipelineSettings, dtype: str, device: str) -> None:
     """Raise SettingError if a pipeline's engine does not run a decoder in this data type on this device."""
     if settings.engine == "onnx" and dtype not in (AUTO, *ONNX_DTYPES[device]):

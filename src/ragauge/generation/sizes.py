@@ -20,6 +20,11 @@ class Sizes:
     encoder_heads: int = 14
     encoder_ffn: int = 3584
     encoder_cross: tuple[int, ...] = (1,)  # encoder layers that attend to the decoder's states
+    # distances of key and query that have a relative bias of their own, by kind of attention
+    buckets: int = 1024
+    cross_buckets: int = 192
+    encoder_buckets: int = 256
+    encoder_cross_buckets: int = 192
 
 
 PAPER = Sizes()

@@ -90,8 +90,7 @@ def _checkpoint(args: argparse.Namespace, form: NeighbourReader) -> Checkpoint:
     from ragauge.io.folders import file_sha256
     from ragauge.retrieval.database import Database
 
-    if not form.own_model:
-        args.model = check_source(args.model, "--model")
+    args.model = check_source(args.model, "--model")
     vocabulary = Database(args.database).vocabulary if args.database else 0
     made = Checkpoint(
         args.model,

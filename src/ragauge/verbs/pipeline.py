@@ -77,11 +77,13 @@ class Chosen:
 
 
 def run(args: argparse.Namespace) -> None:
+    from ragauge.generation.settings import check_weights
     from ragauge.retrieval.service.cores import pin
 
     if args.index and args.server:
         raise UserError("give --index or --server, not both")
     chosen = _configured(args) if args.config else _stated(args)
+    check_weights(chosen.settings, chosen.model.source)
     asks = chosen.settings.asks
     if asks and not (chosen.index or args.server):
         raise UserError(f"--schedule: {chosen.settings.schedule!r} requires retrieval; give --index or --server")

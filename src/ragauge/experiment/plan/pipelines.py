@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ragauge import registry
+from ragauge import assets, registry
 from ragauge.cost.hardware import AUTO
 from ragauge.experiment.plan.part import ALONE, Labels, Part, code_of
 from ragauge.experiment.schema import Model
@@ -60,7 +60,7 @@ class PipelinePlan(Part):
         if entry.engine != "onnx":
             return []
         if entry.reader.own_model:
-            return self.paths.export_own.format(form=entry.form, database=database, checkpoint=_checkpoint(entry))
+            return self.paths.export_own.format(form=entry.form, database=database, checkpoint=self._checkpoint(entry))
         weights = f"{database}/{entry.index}/{entry.retrofit_minutes}" if entry.retrofit_minutes else UNTRAINED
         return self.paths.export.format(form=entry.form, model=self.config.pipeline_model(entry), weights=weights)
 
@@ -149,15 +149,36 @@ class PipelinePlan(Part):
         return attempt * max(6000, self.config.models[labels.model].resources.mem_mb)
 
     def own_weights(self, labels: Labels) -> str | list[str]:
-        """The file that a checkpoint's name is of; nothing for random weights."""
-        own = [entry for entry in self.config.pipelines.values() if entry.form == labels.form]
-        return {_checkpoint(entry): entry.weights for entry in own}[labels.checkpoint] or []
+        """What the weights that a checkpoint's name is of are read from; nothing for random ones."""
+        entry = self._exported(labels)
+        if entry.weights:
+            return entry.weights
+        model = self.config.pipeline_model(entry)
+        return self.model_manifest(model) if assets.is_retro(self.config.models[model].source) else []
 
     def export_own_options(self, labels: Labels) -> list[str]:
-        weights = self.own_weights(labels)
-        return [f"--weights={weights}" if weights else f"--seed={self.config.seed}"]
+        entry = self._exported(labels)
+        model = self.config.models[self.config.pipeline_model(entry)]
+        if entry.weights:
+            return [f"--weights={entry.weights}", *_in(model.dtype)]
+        made = f"--model={model.source}" if assets.is_retro(model.source) else f"--seed={self.config.seed}"
+        return [made, *_in(model.dtype)]
 
     # --- small print ---
+
+    def _exported(self, labels: Labels) -> PipelineSettings:
+        """A pipeline that an export of a form's own model is for."""
+        own = [entry for entry in self.config.pipelines.values() if entry.form == labels.form]
+        return next(entry for entry in own if self._checkpoint(entry) == labels.checkpoint)
+
+    def _checkpoint(self, entry: PipelineSettings) -> str:
+        """What an export of a form's own model is called."""
+        label = self.config.pipeline_model(entry)
+        model = self.config.models[label]
+        name = label if assets.is_retro(model.source) else RANDOM
+        if entry.weights:
+            name = f"{Path(entry.weights).name}-{text_sha256(entry.weights)[:8]}"  # other folders have such files
+        return "-".join([name, *(option.removeprefix("--dtype=") for option in _in(model.dtype))])
 
     def _pipeline(self, labels: Labels) -> PipelineSettings:
         return self.config.pipelines[labels.pipeline]
@@ -172,10 +193,3 @@ class PipelinePlan(Part):
 def _in(dtype: str) -> list[str]:
     """The option of an export for what a model is run in; `auto` is float32 there."""
     return [] if dtype in (AUTO, "float32") else [f"--dtype={dtype}"]
-
-
-def _checkpoint(entry: PipelineSettings) -> str:
-    """What an export of a form's own model is called."""
-    if not entry.weights:
-        return RANDOM
-    return f"{Path(entry.weights).name}-{text_sha256(entry.weights)[:8]}"  # other folders have files of that name

@@ -34,6 +34,7 @@ from ragauge.generation.windows import CHUNK
 from ragauge.io.graphs import write_graph
 
 PARTS = ("lower", "encoder", "upper")
+KEYS = torch.export.Dim("keys", min=1, max=1 << 16)
 
 
 class _Half(nn.Module):
@@ -43,19 +44,16 @@ class _Half(nn.Module):
         super().__init__()
         self.model, self.first_cross = model, model.sizes.cross[0]
 
-    def biases(self, positions: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """What is added to scores of cached and of new keys, (head, 1, token, slot) and (head, 1, token, token)."""
-        bias, slots = self.model.bias, torch.arange(mask.shape[0])
-        cached, own = bias(positions, slots) + mask, bias(positions, positions) + causal(positions.shape[0])
-        return cached[:, None], own[:, None]
-
     def mixed(
-        self, layer: Layer, x: Tensor, past: Sequence[Tensor], biases: tuple[Tensor, Tensor]
+        self, layer: Layer, x: Tensor, past: Sequence[Tensor], positions: Tensor, mask: Tensor
     ) -> tuple[Tensor, list[Tensor]]:
         """The states after a layer's self-attention, and its new keys and values."""
-        y = layer.attention_norm(x)
+        y, bias = layer.attention_norm(x), layer.attention.bias
         k, v = layer.attention.keys(y)
-        attended = attend(layer.attention.split(layer.attention.q(y)), k, v, past[0], past[1], *biases)
+        cached = bias(positions, torch.arange(mask.shape[0])) + mask
+        own = bias(positions, positions) + causal(positions.shape[0])
+        q = layer.attention.split(layer.attention.q(y))
+        attended = attend(q, k, v, past[0], past[1], cached[:, None], own[:, None])
         return x + layer.attention.out(attended), [k, v]
 
 
@@ -64,10 +62,9 @@ class _Lower(_Half):
         self, ids: Tensor, positions: Tensor, mask: Tensor, past: Sequence[Tensor]
     ) -> tuple[Tensor, list[Tensor]]:
         """(token,), (token,), (slot,), keys and values by layer -> states (token, width), the new keys and values."""
-        biases, new = self.biases(positions, mask), list[Tensor]()
-        x = self.model.embedding(ids)
+        x, new = self.model.embedding(ids), list[Tensor]()
         for index, layer in enumerate(self.model.stack[: self.first_cross + 1]):
-            x, made = self.mixed(layer, x, past[2 * index : 2 * index + 2], biases)
+            x, made = self.mixed(layer, x, past[2 * index : 2 * index + 2], positions, mask)
             new += made
             if index < self.first_cross:
                 x = x + layer.ffn(layer.ffn_norm(x))
@@ -83,29 +80,34 @@ class _Upper(_Half):
         past: Sequence[Tensor],
         memory: Sequence[Tensor],
         reads: Tensor,
+        behind: Tensor,
+        places: Tensor,
     ) -> tuple[Tensor, list[Tensor]]:
         """What `lower` returned, and encoded neighbours -> logits (token, vocab), the new keys and values.
 
         Args:
             memory: keys and values (head, key, dim) of the layers with cross-attention; at least one key.
             reads: 1 if there are neighbours, else 0, (1,).
+            behind: places of the tokens behind the query's last, (token,).
+            places: of the keys, (key,).
         """
-        biases, new = self.biases(positions, mask), list[Tensor]()
-        x, read = states, 0
+        x, read, new = states, 0, list[Tensor]()
         for index, layer in enumerate(self.model.stack[self.first_cross :]):
             if index:
-                x, made = self.mixed(layer, x, past[2 * index - 2 : 2 * index], biases)
+                x, made = self.mixed(layer, x, past[2 * index - 2 : 2 * index], positions, mask)
                 new += made
             if layer.cross is not None and layer.cross_norm is not None:
-                x = x + reads * _crossed(layer.cross, layer.cross_norm(x), memory[read], memory[read + 1])
+                bias = layer.cross.bias(behind, places)
+                x = x + reads * _crossed(layer.cross, layer.cross_norm(x), memory[read], memory[read + 1], bias)
                 read += 2
             x = x + layer.ffn(layer.ffn_norm(x))
         return self.model.head(self.model.norm(x)), new
 
 
-def _crossed(attention: Attention, x: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """`attention(x, k, v)` of one sequence, in operations that the exporter knows for three dimensions."""
-    weights = (attention.split(attention.q(x)) @ k.transpose(-1, -2)).softmax(-1)
+def _crossed(attention: Attention, x: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
+    """`attention(x, k, v, bias)` of one sequence, in operations that the exporter knows for three dimensions."""
+    scores = attention.split(attention.q(x)) @ k.transpose(-1, -2) + bias
+    weights = scores.float().softmax(-1).to(v.dtype)
     mixed: Tensor = attention.out((weights @ v).transpose(-2, -3).flatten(-2))
     return mixed
 
@@ -150,16 +152,27 @@ def export_retro(model: Retro, folder: Path, about: Mapping[str, Any]) -> Path:
     write_graph(
         _Upper(model),
         folder / "upper.onnx",
-        (states, positions, mask, past(len(high)), encoded, torch.ones(1, dtype=dtype)),
+        (
+            states,
+            positions,
+            mask,
+            past(len(high)),
+            encoded,
+            torch.ones(1, dtype=dtype),
+            torch.arange(tokens),
+            torch.arange(keys),
+        ),
         (
             {0: TOKENS},
             {0: TOKENS},
             {0: SLOTS},
             cached[: 2 * len(high)],
-            [{1: torch.export.Dim("keys", min=1, max=1 << 16)} for _ in encoded],
+            [{1: KEYS} for _ in encoded],
             None,
+            {0: TOKENS},
+            {0: KEYS},
         ),
-        ["states", "positions", "mask", *named("past", high), *named("memory", cross), "reads"],
+        ["states", "positions", "mask", *named("past", high), *named("memory", cross), "reads", "behind", "places"],
         ["logits", *named("new", high)],
     )
     many, length = torch.export.Dim("neighbours", min=1, max=1 << 10), torch.export.Dim("length", min=1, max=1 << 12)
@@ -205,34 +218,38 @@ class OnnxRetroReader(OwnReader):
         heads, dim = next(iter(low.values()))
         self._row = heads, dim
         self._nothing = {name: self._encoder.empty(name, heads, 1, dim).zero_() for name in self._encoder.outputs}
-        self._nothing["reads"] = self._upper.tensor("reads", [0.0])
+        self._nothing |= {"reads": self._upper.tensor("reads", [0.0]), "places": self._upper.tensor("places", [0])}
         self._memory = self._nothing
 
     def forward(self, ids: Tokens) -> Tensor:
         """See `OwnReader.forward`."""
         first, count, slots = self.length, len(ids), self._slots
         slots.reserve(first + count)
-        places = {"positions": torch.arange(first, first + count, device=self._lower.device)}
+        positions = torch.arange(first, first + count, device=self._lower.device)
         states, new = self._lower.empty("states", count, self._width), slots.room(count)
-        read = {"ids": self._lower.tensor("ids", list(ids)), **places, **slots.feeds(self._low)}
+        read = {"ids": self._lower.tensor("ids", list(ids)), "positions": positions, **slots.feeds(self._low)}
         self._lower.run(read, {"states": states, **slots.outputs(new, self._low)})
         self._states = torch.cat([self._states, states])[-CHUNK:]
         self.encode_waiting()
         logits = self._upper.empty("logits", count, self._vocab)
-        read = {"states": states, **places, **slots.feeds(self._high), **self._memory}
+        read = {"states": states, "positions": positions, "behind": positions - self._since}
+        read |= {**slots.feeds(self._high), **self._memory}
         self._upper.run(read, {"logits": logits, **slots.outputs(new, self._high)})
         slots.put(new, first)
         self.length += count
         return logits.float()
 
-    def encode(self, neighbours: Sequence[Sequence[Tokens]]) -> None:
+    def encode(self, neighbours: Sequence[Sequence[Tokens]], places: Sequence[int]) -> None:
         """See `OwnReader.encode`."""
         self._memory = self._nothing
         if not neighbours:
             return
         made = [self._encoded(same) for same in neighbours]
         joined = {name: torch.cat([part[name] for part in made], 1) for name in self._encoder.outputs}
-        self._memory = joined | {"reads": self._upper.tensor("reads", [1.0])}
+        self._memory = joined | {
+            "reads": self._upper.tensor("reads", [1.0]),
+            "places": self._upper.tensor("places", list(places)),
+        }
 
     def _encoded(self, same: Sequence[Tokens]) -> dict[str, Tensor]:
         """Keys and values of neighbours of one length, by name."""

@@ -74,8 +74,6 @@ class NeighbourReader(ABC):
         if settings.engine not in cls.engines:
             message = f"{settings.engine!r} does not run form {settings.form!r}; known: {', '.join(cls.engines)}"
             raise SettingError("engine", message)
-        if cls.own_model and settings.weights is None and settings.task == "perplexity":
-            raise SettingError("task", "'perplexity' is meaningless with random weights; give weights")
 
     @abstractmethod
     def load(self, checkpoint: Checkpoint) -> Model:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -14,7 +14,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class OwnEncoder(NeighbourReader):
-    """RETRO itself, at the sizes of its paper and with its own encoder, in place of a decoder that was made to read."""
+    """RETRO itself with its own encoder, in place of a decoder that was made to read.
+
+    Its weights are those of the pipeline's model where that is a checkpoint of RETRO; else it has the sizes of the
+    paper of PipeRAG, and random weights, for latency alone, or those of `weights`.
+    """
 
     label: ClassVar[str] = "RETRO's own decoder and encoder"
     engines: ClassVar[tuple[str, ...]] = ("torch", "onnx")
@@ -22,6 +26,7 @@ class OwnEncoder(NeighbourReader):
 
     def load(self, checkpoint: Checkpoint) -> Model:
         """See `NeighbourReader.load`."""
+        checkpoint = _of_own_text(checkpoint)
         if checkpoint.exported is not None:
             from ragauge.generation.onnx.retro import open_retro
 
@@ -34,7 +39,7 @@ class OwnEncoder(NeighbourReader):
 
         if checkpoint.threads:
             torch.set_num_threads(checkpoint.threads)
-        model = make_retro(checkpoint.weights, checkpoint.seed, checkpoint.vocabulary, checkpoint.device)
+        model = make_retro(checkpoint)
         return RetroLM(model.to(DTYPES[checkpoint.dtype]), checkpoint.tokenizer)
 
     def export(self, checkpoint: Checkpoint, folder: Path) -> Path:
@@ -43,12 +48,27 @@ class OwnEncoder(NeighbourReader):
         from ragauge.generation.onnx.retro import export_retro
         from ragauge.generation.retro_model.weights import make_retro
 
-        model = make_retro(checkpoint.weights, checkpoint.seed, checkpoint.vocabulary)
-        about = {"model": self.own_model, "model_sha256": checkpoint.sha256, "vocabulary": checkpoint.vocabulary}
+        model, name = make_retro(checkpoint), self._name(checkpoint)
+        about = {"model": name, "model_sha256": checkpoint.sha256, "vocabulary": checkpoint.vocabulary}
         return export_retro(model.to(DTYPES[checkpoint.dtype]), folder, about | {"dtype": checkpoint.dtype})
 
     def origin(self, checkpoint: Checkpoint) -> tuple[str, str]:
         """See `NeighbourReader.origin`."""
         from ragauge.generation.retro_model.weights import origin
 
-        return self.own_model, origin(checkpoint.weights, checkpoint.seed)
+        return self._name(checkpoint), origin(checkpoint)
+
+    def _name(self, checkpoint: Checkpoint) -> str:
+        """The model's own where that is a RETRO; else that of the architecture."""
+        from ragauge.generation.retro_model.weights import released
+
+        return checkpoint.model if released(checkpoint) is not None else self.own_model
+
+
+def _of_own_text(checkpoint: Checkpoint) -> Checkpoint:
+    """With the tokenizer that a checkpoint of RETRO was trained on, where there is one: the database's must be it."""
+    from ragauge.assets.tokenizer import load_tokenizer
+    from ragauge.generation.retro_model.weights import released
+
+    folder = released(checkpoint)
+    return checkpoint if folder is None else replace(checkpoint, tokenizer=load_tokenizer(folder))

@@ -18,7 +18,7 @@ from ragauge.cost.trace import Call
 from ragauge.engines.traced import Traced
 from ragauge.generation.reader import Prepare, Tokens
 from ragauge.generation.retro_model.architecture import Retro
-from ragauge.generation.windows import CHUNK
+from ragauge.generation.windows import CHUNK, NEIGHBOUR
 
 
 class OwnReader(ABC):
@@ -29,19 +29,24 @@ class OwnReader(ABC):
     def __init__(self, lm: Traced) -> None:
         self.lm, self.length = lm, 0
         self._waiting: list[Tokens] | None = None  # neighbours not encoded yet: the query's last token is not read
+        self._since = 0  # the place of that token, from which cross-attention counts
 
     @abstractmethod
     def forward(self, ids: Tokens) -> Tensor:
         """Read tokens: logits (token, vocab). `encode_waiting` is called in the first layer with cross-attention."""
 
     @abstractmethod
-    def encode(self, neighbours: Sequence[Sequence[Tokens]]) -> None:
-        """Let tokens attend to these neighbours, those of one length side by side; none: to none."""
+    def encode(self, neighbours: Sequence[Sequence[Tokens]], places: Sequence[int]) -> None:
+        """Let tokens attend to these neighbours, those of one length side by side; none: to none.
+
+        Args:
+            places: of all their tokens in turn, among the neighbours laid end to end.
+        """
 
     def attach(self, neighbours: Sequence[Tokens]) -> None:
         """See `Reader.attach`; they are encoded when the next token is read."""
-        self._waiting = [ids for ids in neighbours if len(ids)]
-        self.encode([])
+        self._waiting, self._since = list(neighbours), self.length
+        self.encode([], [])
 
     @torch.inference_mode()
     def read(self, ids: Tokens) -> Tensor:
@@ -73,13 +78,15 @@ class OwnReader(ABC):
     def encode_waiting(self) -> None:
         """Encode the neighbours that wait, given the states of the query's tokens, of which the last was just read."""
         waiting, self._waiting = self._waiting, None
-        if not waiting:
+        if not waiting or not any(map(len, waiting)):
             return
         started = time.perf_counter()
-        by_length: dict[int, list[Tokens]] = {}
-        for ids in waiting:
-            by_length.setdefault(len(ids), []).append(ids)
-        self.encode(list(by_length.values()))
+        by_length: dict[int, list[int]] = {}
+        for number, ids in enumerate(waiting):
+            by_length.setdefault(len(ids), []).append(number)
+        alike = [numbers for length, numbers in by_length.items() if length]
+        places = [number * NEIGHBOUR + i for same in alike for number in same for i in range(len(waiting[number]))]
+        self.encode([[waiting[number] for number in same] for same in alike], places)
         self.lm.synchronize()
         self.lm.note(_call("neighbours", sum(map(len, waiting)), 0, 1, time.perf_counter() - started))
 
@@ -117,36 +124,35 @@ class RetroReader(OwnReader):
         # of the last tokens, at the first layer with cross-attention
         self._states = torch.empty(0, sizes.width, dtype=dtype, device=lm.device)
         self._cross: dict[int, tuple[Tensor, Tensor]] = {}  # by layer: keys and values of the encoded neighbours
+        self._places = torch.empty(0, dtype=torch.long, device=lm.device)  # of these keys
 
     def forward(self, ids: Tokens) -> Tensor:
         """See `OwnReader.forward`."""
         model, stop = self.model, self.length + len(ids)
         x = model.embedding(torch.tensor(list(ids), device=self.device))
-        bias = self._bias(self.length, stop)
+        places = torch.arange(stop, device=self.device)
+        new, hidden = places[self.length :], places[None] > places[self.length :, None]
         for index, layer in enumerate(model.stack):
             y = layer.attention_norm(x)
             self._kv[index, :, :, self.length : stop] = torch.stack(layer.attention.keys(y))
+            bias = layer.attention.bias(new, places).masked_fill(hidden, float("-inf"))
             x = x + layer.attention(y, *self._kv[index, :, :, :stop], bias)
             if index == model.sizes.cross[0]:
                 self._states = torch.cat([self._states, x])[-CHUNK:]
                 self.encode_waiting()
             if layer.cross is not None and layer.cross_norm is not None and index in self._cross:
-                x = x + layer.cross(layer.cross_norm(x), *self._cross[index])
+                bias = layer.cross.bias(new - self._since, self._places)
+                x = x + layer.cross(layer.cross_norm(x), *self._cross[index], bias)
             x = x + layer.ffn(layer.ffn_norm(x))
         self.length = stop
         return model.head(model.norm(x))
 
-    def _bias(self, start: int, stop: int) -> Tensor:
-        """Relative bias (head, query, key) of the new tokens, -inf for keys after them."""
-        places = torch.arange(stop, device=self.device)
-        new = places[start:]
-        return self.model.bias(new, places).masked_fill(places[None] > new[:, None], float("-inf"))
-
-    def encode(self, neighbours: Sequence[Sequence[Tokens]]) -> None:
+    def encode(self, neighbours: Sequence[Sequence[Tokens]], places: Sequence[int]) -> None:
         """See `OwnReader.encode`."""
         self._cross = {}
         if not neighbours:
             return
+        self._places = torch.tensor(places, device=self.device)
         groups = [torch.tensor([list(ids) for ids in same], device=self.device) for same in neighbours]
         encoded = torch.cat([self.model.encoder(ids, self._states).flatten(0, 1) for ids in groups])
         for index, layer in enumerate(self.model.stack):

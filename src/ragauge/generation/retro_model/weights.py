@@ -1,15 +1,19 @@
-"""RETRO's weights: random ones, for latency, or those of a user's file."""
+"""RETRO's weights: random ones, for latency, those of a checkpoint that `ragauge fetch` converted, or a user's file."""
 
 from __future__ import annotations
 
+import json
 import pickle
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
 
+from ragauge import assets
 from ragauge.errors import UserError
+from ragauge.generation.readers import Checkpoint
 from ragauge.generation.retro_model.architecture import Retro
 from ragauge.generation.sizes import PAPER, Sizes
 from ragauge.io.folders import file_sha256
@@ -26,20 +30,49 @@ def random_retro(sizes: Sizes = PAPER, seed: int = 0, device: str = "cpu") -> Re
     return model
 
 
-def make_retro(weights: Path | None, seed: int, vocabulary: int, device: str = "cpu") -> Retro:
-    """RETRO at the paper's sizes with a user's weights, or random ones; UserError as of `load_retro`.
+def make_retro(checkpoint: Checkpoint) -> Retro:
+    """RETRO of a checkpoint's own sizes; or at the paper's with a user's weights or random ones.
 
-    Args:
-        vocabulary: of the tokenizer; where it is larger than the paper's, that of the model grows to it.
+    The vocabulary of the paper's sizes grows to that of the database's tokenizer.
+
+    Raises:
+        UserError: as `load_retro` and `read_folder`.
     """
-    sizes = replace(PAPER, vocab=max(PAPER.vocab, vocabulary))
-    return load_retro(weights, sizes, device) if weights else random_retro(sizes, seed).to(device)
+    if (folder := released(checkpoint)) is not None:
+        return read_folder(folder, checkpoint.device)
+    sizes = replace(PAPER, vocab=max(PAPER.vocab, checkpoint.vocabulary))
+    if checkpoint.weights is not None:
+        return load_retro(checkpoint.weights, sizes, checkpoint.device)
+    return random_retro(sizes, checkpoint.seed).to(checkpoint.device)
 
 
-def origin(weights: Path | None, seed: int) -> str:
-    """Names the weights of `make_retro`, by their file's hash or the seed. Raises UserError: no such file."""
+def released(checkpoint: Checkpoint) -> Path | None:
+    """The folder of the model where that is a RETRO, unless weights of another file are given. Raises UserError."""
+    own = checkpoint.weights is None and checkpoint.model and assets.is_retro(checkpoint.model)
+    return assets.resolve(checkpoint.model) if own else None
+
+
+def read_folder(folder: Path, device: str = "cpu") -> Retro:
+    """RETRO of a folder that `ragauge fetch` converted. Raises UserError if it is damaged."""
+    try:
+        stated = json.loads((folder / "config.json").read_bytes())
+        sizes = Sizes(**{f.name: _frozen(stated[f.name]) for f in fields(Sizes)})
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{folder}/config.json: not the sizes of a RETRO ({type(error).__name__})") from None
+    return load_retro(folder / "model.safetensors", sizes, device)
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def origin(checkpoint: Checkpoint) -> str:
+    """Names the weights of `make_retro`, by their hash or the seed. Raises UserError: they cannot be had."""
+    if released(checkpoint) is not None:
+        return str(assets.describe(checkpoint.model)["sha256"])
+    weights = checkpoint.weights
     if weights is None:
-        return f"random, seed {seed}"
+        return f"random, seed {checkpoint.seed}"
     if not weights.is_file():
         raise UserError(f"--weights: no such file: {weights}")
     return file_sha256(weights)
