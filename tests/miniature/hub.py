@@ -16,6 +16,7 @@ from typing import Any
 
 from miniature import vocabularies
 from miniature.vocabularies import LLAMA_ROWS
+from retro_released import SETTINGS, write_released
 
 WIDTH, HEADS, LAYERS, INNER = 64, 4, 2, 96
 Shapes = dict[str, tuple[int, ...]]
@@ -41,6 +42,7 @@ def write_all(home: Path, hub: Path) -> None:
     _encoder(snapshot(hub, "BAAI/llm-embedder"), pooling="cls")
     _encoder(snapshot(hub, "sentence-transformers/msmarco-bert-base-dot-v5"), normalised=False)
     _wheel(home)
+    _retro(home, hub)
 
 
 def _linear(factor: float) -> dict[str, Any]:
@@ -353,6 +355,22 @@ def _wheel(home: Path) -> None:
         return {"source": entry.source}
 
     store.build(store.folder("pypi", requirement, entry.sha256, list(entry.members)), make)
+
+
+def _retro(home: Path, hub: Path) -> None:
+    """PipeRAG's RETRO where the archive's files would be unpacked to, and T5's tokenizer, which is not among them."""
+    from ragauge.assets.catalog import entries
+    from ragauge.assets.store import Store
+
+    store, entry = Store(home, progress=False), entries()["retro"]
+    name = entry.source.rpartition("/")[2]
+
+    def make(folder: Path) -> dict[str, Any]:
+        vocab = vocabularies.write_unigram(snapshot(hub, "google-t5/t5-base"))
+        write_released(folder, SETTINGS | {"num_embeddings": vocab + 28})
+        return {"source": entry.source}
+
+    store.build(store.folder("url", name, entry.source, entry.sha256, list(entry.members)), make)
 
 
 def _write(folder: Path, config: Mapping[str, Any], shapes: Shapes, dtype: str, seed: str, shards: int = 0) -> None:

@@ -116,6 +116,23 @@ def _merges(pieces: list[str]) -> list[tuple[str, str]]:
     return [(p[:-1], p[-1]) for p in longer if p[:-1] in known and p[-1] in known]
 
 
+def write_unigram(folder: Path) -> int:
+    """T5's `tokenizer.json`: pad, end and unknown first, then words and letters. Returns its length."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+    special = ["<pad>", "</s>", "<unk>"]
+    words = [SPACE + form for word in WORDS for form in (word, word.capitalize())]
+    letters = dict.fromkeys([SPACE, *map(chr, range(33, 127))])
+    scores = [(piece, -float(rank)) for rank, piece in enumerate(dict.fromkeys([*words, *letters]))]
+    made = Tokenizer(models.Unigram([*((name, 0.0) for name in special), *scores], unk_id=2, byte_fallback=False))
+    made.pre_tokenizer = pre_tokenizers.Metaspace()
+    made.decoder = decoders.Metaspace()
+    made.add_special_tokens([AddedToken(name, special=True, normalized=False) for name in special])
+    folder.mkdir(parents=True, exist_ok=True)
+    made.save(str(folder / "tokenizer.json"))
+    return int(made.get_vocab_size())
+
+
 def write_bytewise(folder: Path, special: dict[str, str], tokenizer_class: str, **settings: Any) -> int:
     """A byte-level BPE as BLOOM, GPT-NeoX and SmolLM2 have it; `special` stands first. Returns its length."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers

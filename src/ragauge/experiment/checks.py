@@ -13,7 +13,7 @@ from ragauge.training.settings import ENDPOINT
 if TYPE_CHECKING:
     from ragauge.experiment.schema import Config, DatasetEntry, Model
     from ragauge.methods import Method
-    from ragauge.retrieval.settings import DatabaseSettings
+    from ragauge.retrieval.settings import DatabaseSettings, EvaluationSet
     from ragauge.training.settings import Training
 
 SOURCE_PREFIXES = ("hf:", "pypi:", "https://", "path:")
@@ -183,14 +183,18 @@ def _check_staleness(config: Config) -> None:
 
 
 def _check_evaluation_labels(config: Config) -> None:
-    """Raise UserError where two texts would have one label in tables: sets', or a set's and a database's."""
+    """Raise UserError where two texts would have one label in tables: sets', or a set's and a database's.
+
+    A set that is stated alike for several databases is one text.
+    """
+    texts: dict[str, EvaluationSet] = {}
     owners = dict.fromkeys(config.databases, "a database")
     for label, database in config.databases.items():
-        for name in database.evaluation_sets:
+        for name, stated in database.evaluation_sets.items():
             where = f"databases.{label}.evaluation_sets.{name}"
-            if name in owners:
+            if name in owners and texts.get(name) != stated:
                 raise UserError(f"{where}: {owners[name]} already has this label, which names a text in tables")
-            owners[name] = f"a set of databases.{label}"
+            owners[name], texts[name] = f"a set of databases.{label}", stated
 
 
 def _check_evaluation(config: Config, chosen: str | None, database: str, where: str) -> None:

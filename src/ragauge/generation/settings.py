@@ -71,7 +71,10 @@ class PipelineSettings(BaseModel):
     )
     weights: str | None = Field(
         None,
-        description=_of_forms("weights", "weights, a safetensors or torch file; default: random, for timing"),
+        description=_of_forms(
+            "weights",
+            "weights, a safetensors or torch file; default: of a model that is one, or random",
+        ),
     )
     engine: Literal["torch", "onnx"] = Field(
         "torch",

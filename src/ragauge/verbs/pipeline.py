@@ -159,7 +159,7 @@ def _run(args: argparse.Namespace, chosen: Chosen, opened: ExitStack) -> None:
     adapters = args.adapters or (Path(settings.adapters) if settings.adapters else None)
     job = _job(args, chosen, database, adapters)
     out = pipeline.run(
-        lambda: _make(args, job, adapters, database, opened),
+        lambda: _make(args, chosen, job, adapters, database, opened),
         texts(database, settings.tokens, settings.limit, chosen.evaluation),
         job,
         args.out,
@@ -232,12 +232,14 @@ def _index_identity(args: argparse.Namespace, chosen: Chosen) -> str:
     return " ".join(found)
 
 
-def _checkpoint(args: argparse.Namespace, job: PipelineJob, adapters: Path | None, database: Any) -> Checkpoint:
-    """The weights that the job names."""
+def _checkpoint(
+    args: argparse.Namespace, source: str, job: PipelineJob, adapters: Path | None, database: Any
+) -> Checkpoint:
+    """The weights of the job, whose model has another name where a form has a model of its own."""
     from ragauge.generation.readers import Checkpoint
 
     return Checkpoint(
-        job.model,
+        source,
         job.model_sha256,
         job.dtype,
         job.device,
@@ -253,13 +255,13 @@ def _checkpoint(args: argparse.Namespace, job: PipelineJob, adapters: Path | Non
 
 
 def _make(
-    args: argparse.Namespace, job: PipelineJob, adapters: Path | None, database: Any, opened: ExitStack
+    args: argparse.Namespace, chosen: Chosen, job: PipelineJob, adapters: Path | None, database: Any, opened: ExitStack
 ) -> Pipeline:
     """The decoder, and the retriever that the schedule uses; `opened` stops a server that was started."""
     from ragauge.generation.evaluation import Chunks
     from ragauge.generation.pipeline import Pipeline
 
-    checkpoint = _checkpoint(args, job, adapters, database)
+    checkpoint = _checkpoint(args, chosen.model.source, job, adapters, database)
     lm = job.form.load(checkpoint)
     database.check_tokenizer(lm.tokenizer, job.model)
     if not job.settings.asks:
