@@ -196,7 +196,7 @@ def test_a_pipeline_scores_with_it_in_either_engine(root: Path, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("database", "model", "message"),
     [
-        ("db", "released", "its chunks are of the tokenizer of"),
+        ("db", "released", "its chunks were cut by the tokenizer of"),
         ("own", "model", "task: 'perplexity' is meaningless with random weights; give a model that is a checkpoint"),
     ],
 )

@@ -35,18 +35,20 @@ def test_an_experiment_plans_every_job_once(plan: Plan, checkout: Path, name: st
 
 
 def test_the_papers_three_texts_are_predicted_from_one_database(plan: Plan) -> None:
-    """Of C4; of the other two corpora a set of evaluation text is cut, and no database is built."""
+    """Of C4, in the tokens of SmolLM2 and of RETRO; of the other two corpora sets of evaluation text alone are cut."""
     planned = plan("piperag_figure_6", "piperag_table_2", "--configfile", "configs/paper.yaml")
     jobs, output = planned.counts, planned.output
-    assert (jobs["database"], jobs["evaluation_set"], jobs["staleness"]) == (1, 2, 3)
-    assert jobs["chunks"] == jobs["embeddings"] == jobs["near_duplicates"] == 256
+    assert (jobs["database"], jobs["evaluation_set"], jobs["staleness"]) == (2, 4, 3)
+    assert jobs["chunks"] == jobs["embeddings"] == jobs["near_duplicates"] == 2 * 256
     assert set(re.findall(r"--entry (\S+) --evaluation (\S+) --database", output)) == {
-        ("c4", "wikipedia"),
-        ("c4", "realnews"),
+        (database, text) for database in ("c4", "c4_t5") for text in ("wikipedia", "realnews")
     }
     texts = set(re.findall(r"--entry (?:scored|timed)_(wikipedia|realnews|c4)_\S+ --database (\S+)", output))
     assert texts == {(text, "results/paper/databases/c4") for text in ("wikipedia", "realnews", "c4")}
-    assert jobs["export_own_model"] == 1, "RETRO's sizes run in ONNX Runtime"
+    texts = set(re.findall(r"--entry own_(?:timed_)?(wikipedia|realnews|c4_t5)_\S+ --database (\S+)", output))
+    assert texts == {(text, "results/paper/databases/c4_t5") for text in ("wikipedia", "realnews", "c4_t5")}
+    assert jobs["export_own_model"] == 2, "RETRO's sizes and RETRO itself run in ONNX Runtime"
+    assert "export --form retro --model=retro --database results/paper/databases/c4_t5" in output
 
 
 @pytest.mark.parametrize(
