@@ -63,7 +63,6 @@ EXTRAS = {  # the extra of pyproject.toml that installs a package, by the name t
     "mammoth": "study",
     "matplotlib": "report",
     "mpld3": "report",
-    "mwparserfromhell": "workflow",
     "onnx": "retrieval",
     "onnxruntime": "retrieval",
     "onnxscript": "retrieval",
