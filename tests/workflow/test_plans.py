@@ -89,9 +89,8 @@ def test_decoders_are_exported_once_for_all_pipelines_that_run_their_onnx(plan: 
     assert jobs["export"] == 2
     assert jobs["retrofit"] == 1
     exported = re.findall(r"--onnx=results/smoke/onnx/(\S+)", output)
-    assert sorted(exported) == [
-        f"joint/smollm2-135m-instruct/{name}" for name in ("untrained", "untrained", "wikipedia/ivf/1.0")
-    ]
+    names = ("untrained", "untrained", "untrained", "wikipedia/ivf/1.0")  # one of them is the smoke run's own
+    assert sorted(exported) == [f"joint/smollm2-135m-instruct/{name}" for name in names]
 
 
 def test_retro_is_exported_once_for_a_database(plan: Plan, checkout: Path) -> None:
@@ -102,9 +101,18 @@ def test_retro_is_exported_once_for_a_database(plan: Plan, checkout: Path) -> No
     output = planned.output
     jobs = planned.counts
     assert jobs["export_own_model"] == 1
-    assert "export" not in jobs
     assert "ragauge export --form retro --seed=0 --database results/smoke/databases/wikipedia" in output
-    assert re.findall(r"--onnx=results/smoke/onnx/(\S+)", output) == ["retro/wikipedia/random"] * 2
+    assert re.findall(r"--onnx=results/smoke/onnx/(retro\S+)", output) == ["retro/wikipedia/random"] * 2
+
+
+def test_the_smoke_run_has_every_rule_but_those_that_its_head_names(plan: Plan, checkout: Path) -> None:
+    rules = {
+        name
+        for path in (checkout / "workflow/rules").glob("*.smk")
+        for name in re.findall(r"^rule (\w+):", path.read_text(encoding="utf-8"), re.MULTILINE)
+    }
+    head = (checkout / "configs/smoke.yaml").read_text(encoding="utf-8").partition("\nrun:")[0]
+    assert rules - plan(*SMOKE).counts.keys() - {"asset"} == set(re.findall(r"`(\w+)`", head))
 
 
 def test_a_key_is_changed_on_the_command_line(plan: Plan) -> None:
