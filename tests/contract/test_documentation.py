@@ -72,6 +72,17 @@ def test_every_data_set_and_metric_is_described(root: Path) -> None:
         assert f"`{name}`" in page, name
 
 
+def test_every_promise_names_tests_that_exist(root: Path) -> None:
+    page = text(root, "docs/reliability.md")
+    rows = re.findall(r"^\| [12](?:\.\d)? \|.*$", page, re.MULTILINE)
+    assert {row.split(" | ")[0] for row in rows} == {"| 2", *(f"| 1.{number}" for number in range(1, 10))}
+    for row in rows:
+        named = re.findall(r"`([\w/]+\.py)::(test_\w+)`", row)
+        assert named, row
+        for file, test in named:
+            assert re.search(rf"^def {test}\(", (root / file).read_text(encoding="utf-8"), re.MULTILINE), test
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_every_link_leads_to_a_file_or_a_heading(root: Path, page: str) -> None:
     content = re.sub(r"`[^`\n]+`", "", text(root, page))

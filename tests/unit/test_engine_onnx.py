@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ragauge import engines, methods
+from ragauge.assets import store
 from ragauge.engines import Engine, Limits
+from ragauge.engines.backends import onnx as backend
 from ragauge.errors import UserError
+from ragauge.retrieval.embed import OnnxEncoder
 from tiny_checkpoint import write_checkpoint
 
 PROMPT = [20 + i * 37 % 200 for i in range(300)]  # more than one piece
@@ -53,3 +58,42 @@ def test_it_reads_whole_prompts_alone(both: tuple[Engine, Engine]) -> None:
 def test_another_dtype_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="engine 'onnx' requires dtype 'float32' on device 'cpu', not 'bfloat16'"):
         engines.load(f"path:{tmp_path}", "onnx", dtype="bfloat16")
+
+
+def test_graphs_are_known_by_content_not_by_a_folders_last_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the decoder and of an encoder: two that are called alike are two, and a copy is the same."""
+    monkeypatch.setenv("RAGAUGE_HOME", str(tmp_path / "home"))
+    build = store.Store.build
+
+    def made(self: store.Store, target: Path, make: Any) -> Path:
+        if target.parent.name == "onnx":
+            raise MadeError(target)
+        return build(self, target, make)
+
+    monkeypatch.setattr(store.Store, "build", made)
+    one = write_checkpoint(tmp_path / "a" / "model")
+    copy = Path(shutil.copytree(one, tmp_path / "b" / "model"))
+    other = write_checkpoint(tmp_path / "c" / "model", num_hidden_layers=1)
+
+    def graph(folder: Path) -> Path:
+        with pytest.raises(MadeError) as found:
+            backend._exported(f"path:{folder}", folder)
+        return found.value.target
+
+    def encoders(folder: Path) -> Path:
+        with pytest.raises(MadeError) as found:
+            OnnxEncoder(f"path:{folder}")
+        return found.value.target
+
+    for place in (graph, encoders):
+        assert place(one) == place(copy) != place(other)
+
+
+class MadeError(Exception):
+    """What is about to be made."""
+
+    def __init__(self, target: Path) -> None:
+        super().__init__(target)
+        self.target = target

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -154,11 +155,13 @@ class KilledAt:
 
 def test_two_makers_whose_locks_do_not_see_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on two nodes of a file system that keeps locks by node: one is in the middle when the other finishes."""
-    monkeypatch.setattr(folders.fcntl, "flock", lambda *_: None)
+    monkeypatch.setattr(folders, "take", lambda *_, **__: None)
+    monkeypatch.setattr(folders, "locks_reach_all", lambda folder: False)
 
     def interrupted(folder: Path) -> Mapping[str, Any]:
         (folder / "file").write_bytes(b"con")
-        monkeypatch.setattr(folders, "_node", lambda: "abcdef")
+        os.utime(folder, (0, 0))  # a clock that jumped: it looks as old as can be
+        monkeypatch.setattr(folders, "node", lambda: "abcdef")
         folders.build(tmp_path / "a", KIND, {}, fill)
         with (folder / "file").open("ab") as file:
             file.write(b"tent")
@@ -167,6 +170,49 @@ def test_two_makers_whose_locks_do_not_see_each_other(tmp_path: Path, monkeypatc
     folders.build(tmp_path / "a", KIND, {}, interrupted)
     assert folders.read(tmp_path / "a", KIND, verify=True)
     assert (tmp_path / "a" / "file").read_bytes() == b"content"
+
+
+def test_what_another_node_left_goes_as_the_lock_tells_whatever_the_clock_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = tmp_path / ".a.abcdef-01234567.unfinished"
+    left.mkdir()
+    with monkeypatch.context() as patch:
+        patch.setattr(folders, "locks_reach_all", lambda folder: False)
+        os.utime(left, (0, 0))
+        folders.build(tmp_path / "a", KIND, {"x": 1}, fill)
+        assert left.is_dir()  # it may be alive there
+    os.utime(left, (2**40, 2**40))
+    folders.build(tmp_path / "a", KIND, {"x": 1}, fill)
+    assert not left.exists()  # whoever began it would hold the lock
+
+
+def test_older_manifests_are_read_and_newer_ones_neither_read_nor_replaced(tmp_path: Path) -> None:
+    target = tmp_path / "a"
+    folders.build(target, KIND, {"x": 1}, fill)
+    manifest = json.loads((target / folders.MANIFEST).read_bytes())
+    del manifest["seal"]
+    (target / folders.MANIFEST).write_text(json.dumps({**manifest, "format": 1}))
+    assert folders.read(target, KIND, verify=True)["note"] == 1
+    assert not folders.build(target, KIND, {"x": 1}, fill)
+    (target / folders.MANIFEST).write_text(json.dumps({**manifest, "format": 99}))
+    told = r"manifest.json: test folder of format 99, and this ragauge reads up to 2; use a newer one"
+    with pytest.raises(UserError, match=told):
+        folders.read(target, KIND)
+    with pytest.raises(UserError, match=told):
+        folders.build(target, KIND, {"x": 2}, fill)
+    assert (target / "file").read_bytes() == b"content"
+
+
+def test_verifying_reads_every_file_and_says_how_much_that_was(tmp_path: Path) -> None:
+    for name in ("a", "below/b"):
+        folders.build(tmp_path / name, KIND, {}, fill)
+    read = folders.verify(tmp_path)
+    assert (read.files, read.bytes) == (2, 14)
+    assert str(read) == "2 files read, 14 bytes"
+    (tmp_path / "below/b/file").write_bytes(b"CONTENT")
+    with pytest.raises(UserError, match="below/b/file: not the bytes that its test folder was made with"):
+        folders.verify(tmp_path)
 
 
 @pytest.mark.parametrize(

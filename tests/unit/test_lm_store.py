@@ -185,6 +185,19 @@ def test_a_flipped_bit_is_told_and_made_anew(lm: LM, caplog: pytest.LogCaptureFi
     assert all(c.loading_s is not None for c in loaded[2])
 
 
+def test_on_a_shared_file_system_an_entry_that_is_removed_or_cut_ends_no_reader(lm: LM) -> None:
+    """There a page of a mapped file that another node removed is a SIGBUS, and one that it cut is another's bytes."""
+    read(lm)
+    assert lm.documents
+    lm.documents._shared = True
+    for path in entries(lm):
+        before = lm.documents._read(path)[1]
+        copies = {name: tensor.clone() for name, tensor in before.items()}
+        os.truncate(path, 0)
+        path.unlink()
+        assert all(torch.equal(before[name], copies[name]) for name in copies)
+
+
 def test_an_entry_without_a_checksum_is_read(lm: LM, monkeypatch: pytest.MonkeyPatch) -> None:
     """As older versions wrote it."""
     with monkeypatch.context() as patch:
@@ -222,7 +235,11 @@ def test_the_least_recently_used_go_first(tmp_path: Path) -> None:
     old, older = entry(1), entry(2)
     os.utime(older, ns=(0, 0))
     lm.documents = DocumentStore(tmp_path, "d", int(2.5 * old.stat().st_size))
+    (tmp_path / "thesis").write_bytes(bytes(old.stat().st_size))  # it counts for nothing, and stays
+    os.utime(tmp_path / "thesis", ns=(0, 0))
+    (tmp_path / "folder").mkdir()
     new = entry(3)
+    assert (tmp_path / "thesis").exists()
     assert (old.exists(), older.exists(), new.exists()) == (True, False, True)
 
 

@@ -369,6 +369,14 @@ def test_the_footer_says_what_was_measured_where(small: Path) -> None:
         assert words in text
 
 
+def test_the_footer_counts_answers_that_the_context_cut(tmp_path: Path) -> None:
+    write_variant(tmp_path, "naive", "naive", [True, False, True], cut=True)
+    write_variant(tmp_path, "k1", "superposition", [True, False, True], params={"top_k": 1})
+    runs = Runs(tmp_path)
+    table_ = registry.module("item", "superposition_table_1").table(runs)
+    assert "3 of 6 answers cut by the context" in footer(runs, table_)
+
+
 def test_markdown_and_latex_escape_what_would_break_them(small: Path) -> None:
     frame = table("superposition_table_1", small)
     tex = writing.latex("superposition_table_1", frame, "A title: 50% & more.\n\nRest.", "100% of it_")

@@ -148,9 +148,15 @@ def test_a_segment_without_tokens_is_refused(unheard: str) -> None:
         built(Deaf(unheard), "plain")
 
 
-def test_a_trained_model_is_asked_in_the_template_that_it_was_trained_in(tmp_path: Path) -> None:
+def test_a_trained_model_is_asked_in_the_template_that_it_was_trained_in(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     folder = write_checkpoint(tmp_path / "model")
-    untrained = template_of(f"path:{folder}")
-    assert untrained != "llama2"
+    with caplog.at_level("INFO", logger="ragauge"):
+        assert template_of(f"path:{folder}") == "chat"
+    told = "prompts in the template 'chat', as its tokenizer has one; `template` chooses another"
+    assert caplog.messages == [f"path:{folder}: {told}"]
+    caplog.clear()
     (tmp_path / "model.json").write_text('{"template": "llama2"}')
     assert template_of(f"path:{folder}") == "llama2"
+    assert not caplog.messages

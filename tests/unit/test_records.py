@@ -10,6 +10,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,7 @@ def test_a_finished_run(tmp_path: Path) -> None:
     assert [r.key for r in records.read(out)] == KEYS
     assert records.read(out)[0] == answered("q0")
     meta = json.loads((tmp_path / "new" / "x.meta.json").read_text())
-    assert meta == {"host": "here", "fingerprint": SETTINGS, "counts": {"records": 6, "failed": 0}}
+    assert meta == {"version": 1, "host": "here", "fingerprint": SETTINGS, "counts": {"records": 6, "failed": 0}}
     assert sorted(p.name for p in out.parent.iterdir()) == ["x.jsonl", "x.meta.json"]
 
 
@@ -171,14 +172,113 @@ def test_a_torn_last_line_is_dropped(tmp_path: Path, undisturbed: bytes) -> None
         out.unlink()
 
 
-def test_a_partial_of_other_settings_is_discarded(
+def test_a_partial_of_other_settings_is_moved_aside(
     tmp_path: Path, undisturbed: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    out = tmp_path / "x.jsonl"
-    interrupted(out, KEYS[:2], {"method": "bm25", "top_k": 4})
+    out, former = tmp_path / "x.jsonl", tmp_path / "former"
+    for number, name in enumerate(("x.jsonl.partial", "x.2.jsonl.partial"), start=1):
+        interrupted(out, KEYS[:number], {"method": "bm25", "top_k": 4})
+        left = out.with_name("x.jsonl.partial").read_bytes()
+        assert run(out) == KEYS
+        told = f"it belongs to another run: top_k is 4 there, 2 here; its records are in {former / name}"
+        assert told in caplog.text
+        assert (former / name).read_bytes() == left
+        assert out.read_bytes() == undisturbed
+        out.unlink()
+    interrupted(out, [], {"method": "bm25", "top_k": 4})  # nothing to keep
     assert run(out) == KEYS
-    assert "starting over: it belongs to another run: top_k is 4 there, 2 here" in caplog.text
-    assert out.read_bytes() == undisturbed
+    assert len(list(former.iterdir())) == 2
+
+
+def test_finished_records_that_are_discarded_are_moved_aside(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Of other settings, of an unknown run, or beyond the limit of this one; each with what stood beside them."""
+    out, former = tmp_path / "x.jsonl", tmp_path / "former"
+    run(out)
+    first = out.read_bytes()
+    run(out, settings={"method": "naive"}, overwrite=True)
+    assert f"{former / 'x.jsonl'}" in caplog.text
+    assert (former / "x.jsonl").read_bytes() == first
+    assert json.loads((former / "x.meta.json").read_bytes())["fingerprint"] == SETTINGS
+    run(out, KEYS[:2], settings={"method": "naive"})
+    assert "holds 4 records that this run does not ask for; it was moved to" in caplog.text
+    assert [r.key for r in records.read(former / "x.2.jsonl")] == KEYS
+    records.meta_path(out).unlink()
+    out.write_text("precious")
+    run(out, overwrite=True)
+    assert (former / "x.3.jsonl").read_text() == "precious"
+    assert sorted(p.name for p in former.iterdir()) == sorted(
+        ["x.jsonl", "x.meta.json", "x.2.jsonl", "x.2.meta.json", "x.3.jsonl"]
+    )
+
+
+def test_records_of_a_newer_version_are_refused_by_name_and_left(tmp_path: Path) -> None:
+    out = tmp_path / "x.jsonl"
+    told = f"records of version 99, and this ragauge reads them up to version {records.VERSION}; use a newer ragauge"
+    run(out)
+    meta = json.loads(records.meta_path(out).read_bytes())
+    records.meta_path(out).write_text(json.dumps({**meta, "version": 99}))
+    before = out.read_bytes()
+    for overwrite in (False, True):
+        with pytest.raises(UserError, match=f"{out}: {told}"):
+            run(out, overwrite=overwrite)
+    with pytest.raises(UserError, match=f"{out}: {told}"):
+        records.read(out)
+    assert out.read_bytes() == before
+    other = tmp_path / "y.jsonl"
+    interrupted(other, KEYS[:2])
+    partial = other.with_name("y.jsonl.partial")
+    header, *lines = partial.read_text().split("\n")
+    partial.write_text("\n".join([json.dumps({**json.loads(header), "version": 99}), *lines]))
+    before = partial.read_bytes()
+    with pytest.raises(UserError, match=f"{partial}: {told}"):
+        run(other)
+    assert partial.read_bytes() == before
+
+
+def test_records_of_before_there_was_a_version_are_read(tmp_path: Path, undisturbed: bytes) -> None:
+    out = tmp_path / "x.jsonl"
+    run(out)
+    meta = json.loads(records.meta_path(out).read_bytes())
+    del meta["version"]
+    records.meta_path(out).write_text(json.dumps(meta))
+    assert run(out) == []
+    interrupted(tmp_path / "y.jsonl", KEYS[:2])
+    partial = tmp_path / "y.jsonl.partial"
+    header, *lines = partial.read_text().split("\n")
+    partial.write_text("\n".join([json.dumps({"fingerprint": json.loads(header)["fingerprint"]}), *lines]))
+    assert run(tmp_path / "y.jsonl") == KEYS[2:]
+    assert (tmp_path / "y.jsonl").read_bytes() == undisturbed
+
+
+def test_processes_that_die_at_a_question_are_counted(tmp_path: Path) -> None:
+    """Not those that end in order, nor at a question that has its record by then."""
+    out = tmp_path / "x.jsonl"
+
+    def dies() -> None:
+        with Writer(out, SETTINGS, KEYS) as writer:
+            for key in KEYS[:2]:
+                if key not in writer.done:
+                    writer.begin(key)
+                    writer.append(answered(key))
+            writer.begin("q2")
+            writer.begin("q2")  # asked again, alone: one death
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def counted() -> dict[str, int]:
+        with Writer(out, SETTINGS, KEYS) as writer:
+            return dict(writer.died)
+
+    assert counted() == {}
+    for times in (1, 2, 3):
+        assert os.WTERMSIG(os.waitpid(in_child(dies), 0)[1]) == signal.SIGKILL
+        assert counted() == {"q2": times}
+        assert counted() == {"q2": times}  # it ended in order
+    with suppress(KeyboardInterrupt), Writer(out, SETTINGS, KEYS) as writer:
+        writer.begin("q3")
+        raise KeyboardInterrupt
+    assert counted() == {"q2": 3}
+    assert run(out) == KEYS[2:]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["x.jsonl", "x.meta.json"]
 
 
 def test_a_finished_file_of_other_settings_is_kept(tmp_path: Path, undisturbed: bytes) -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -80,6 +83,38 @@ def test_a_killed_run_goes_on_and_ends_the_same(tmp_path: Path) -> None:
     mine, theirs = (read_kind(path, SequenceRecord) for path in (tmp_path / "cut.jsonl", whole))
     assert [(r.key, r.nll, r.neighbours) for r in mine] == [(r.key, r.nll, r.neighbours) for r in theirs]
     pipeline.run(lambda: pytest.fail("nothing is to do"), TEXTS, chosen, tmp_path / "cut.jsonl")
+
+
+def test_a_sequence_at_which_processes_died_is_recorded_as_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen, out = job("no_retrieval"), tmp_path / "x.jsonl"
+    fatal = TEXTS[1].key
+
+    def dies() -> None:
+        record = pipeline.Pipeline.record
+
+        def dying(self: Any, text: Any) -> SequenceRecord:
+            if text.key == fatal:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return record(self, text)
+
+        monkeypatch.setattr(pipeline.Pipeline, "record", dying)
+        pipeline.run(lambda: made(chosen), TEXTS, chosen, out)
+
+    for _ in range(2):
+        child = os.fork()
+        if not child:
+            try:
+                dies()
+            finally:
+                os._exit(70)
+        assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
+    pipeline.run(lambda: made(chosen), TEXTS, chosen, out)
+    found = read_kind(out, SequenceRecord)
+    assert [record.key for record in found if record.status == "failed"] == [fatal]
+    [failed] = [record for record in found if record.status == "failed"]
+    assert failed.reason == "2 processes were killed while they answered it, most likely for want of memory"
 
 
 def test_records_of_another_schedule_are_not_taken(tmp_path: Path) -> None:
@@ -416,6 +451,25 @@ def test_a_server_is_asked_by_the_command_line(folder: Path, tmp_path: Path) -> 
     assert told.index is not None
     assert (told.index.type, told.pipeline["nprobe"], told.pipeline["read_ahead"]) == ("server", 4, False)
     assert told.schedule.stale
+
+
+def test_an_index_is_known_by_its_hash_not_by_the_address_that_serves_it(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, tokenizer = tmp_path / "s.jsonl", Database(folder / "db").manifest["tokenizer"]
+
+    def asked(index: str) -> int:
+        with Server(ExactRetriever(DOCUMENTS), replace(EXACT, tokenizer=tokenizer, index=index)) as server:
+            return command(folder, out, "--schedule", "retro", "--server", server.address)
+
+    assert asked("one") == 0
+    before = out.read_bytes()
+    assert asked("one") == 0  # at another port
+    assert out.read_bytes() == before
+    capsys.readouterr()
+    assert asked("rebuilt") == 2
+    assert 'another run: index is "one" there, "rebuilt" here' in capsys.readouterr().err
+    assert out.read_bytes() == before
 
 
 def test_what_two_threads_read_at_once_is_all_in_the_trace() -> None:

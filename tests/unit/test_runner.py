@@ -172,6 +172,26 @@ def test_a_question_that_does_not_fit_fails_and_the_run_goes_on(
     assert meta["counts"] == {"records": 4, "failed": 1}
 
 
+def test_an_answer_that_the_context_cuts_is_marked(model: Path, data: Path, lm: LM) -> None:
+    """Not one that ends by itself there, nor at its limit."""
+    setting, example = setting_of(model, data, "naive"), examples_of(data)[0]
+    limited = setting.model_copy(update={"max_new_tokens": 2})
+    assert not runner.ask(lm, methods.make("naive"), example, limited).cut
+    tokens = sum(runner.prompt_of(example, setting, lm.tokenizer).token_counts()["documents"])
+    short = load_lm(str(model), threads=1, max_context=tokens + 200)
+    counts = runner.prompt_of(example, setting, lm.tokenizer).token_counts()
+    whole = sum(sum(n) if isinstance(n, list) else n for n in counts.values())
+    short = load_lm(str(model), threads=1, max_context=whole + 2)
+    record = runner.ask(short, methods.make("naive"), example, setting)
+    assert (record.status, record.tokens["generated"], record.cut) == ("ok", 2, True)
+    stopped = runner.ask(short, methods.make("naive"), example, limited)
+    assert (stopped.tokens["generated"], stopped.cut) == (2, False)
+    assert Record.model_validate_json(record.model_dump_json()).cut
+    older = json.loads(record.model_dump_json())
+    del older["cut"]
+    assert not Record.model_validate(older).cut
+
+
 def test_a_failure_leaves_nothing_to_the_next_question(model: Path, data: Path, with_a_long_one: Path, lm: LM) -> None:
     setting, method = setting_of(model, data), methods.make("superposition")
     alone = runner.ask(lm, method, examples_of(data)[2], setting)
@@ -294,6 +314,26 @@ def unclocked(record: Record) -> dict[str, Any]:
     """What does not depend on how many were answered side by side."""
     left = {k: v for k, v in untimed(record).items() if k != "batch"}
     return left | {"saliency": [s and round(s, 3) for s in left["saliency"]]}
+
+
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [("cpu_model", "Another CPU"), ("digest", "0123456789ab")],
+)
+def test_kept_documents_are_known_by_processor_code_and_kernels(
+    name: str, other: str, model: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, setting = runner.DocumentFolder(tmp_path, 10**6), setting_of(model, data)
+    before = kept.store(setting).decoder
+    assert kept.store(setting).decoder == before
+    monkeypatch.setattr(runner, name, lambda *_: other)
+    assert kept.store(setting).decoder != before
+    monkeypatch.undo()
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "ANOTHER")
+    assert kept.store(setting).decoder != before
+    monkeypatch.undo()
+    monkeypatch.setattr(type(runner.kernels.active()), "digest", lambda *_: "other kernels")
+    assert kept.store(setting).decoder != before
 
 
 def test_variants_share_a_loaded_model(

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from ragauge import methods
+from ragauge.errors import UserError
 from ragauge.experiment.schema import parse
 from ragauge.io import records
 from ragauge.results.runs import Runs, Variant, known_names
@@ -86,3 +90,41 @@ def test_records_with_a_damaged_specification_count_as_missing_and_say_so(tmp_pa
     runs = Runs(tmp_path)
     assert not runs.run
     assert runs.variants[0].missing == "x.meta.json holds no valid specification: Field required"
+
+
+def test_a_data_set_that_nobody_knows_is_scored_by_no_metric(tmp_path: Path) -> None:
+    write_variant(tmp_path, "x", "naive", [True], dataset="nq_oben")
+    runs = Runs(tmp_path)
+    assert not runs.run
+    assert str(runs.variants[0].missing).startswith("unknown data set 'nq_oben'; did you mean 'nq_open'? known: ")
+    with pytest.raises(UserError, match="data set nq_oben: unknown data set 'nq_oben'"):
+        runs.metrics("nq_oben")
+    assert runs.metrics("nq_open")[0] == "best_subspan_em"
+
+
+def test_a_label_stands_for_the_data_set_that_it_names(tmp_path: Path) -> None:
+    path = write_variant(tmp_path, "x", "naive", [True], dataset="nq_open")
+    (tmp_path / "answers/nq_open").rename(tmp_path / "answers/mine")
+    runs = Runs(tmp_path)
+    assert [v.dataset for v in runs.run] == ["mine"]
+    assert runs.metrics("mine")[0] == "best_subspan_em"
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    ("meta", "told"),
+    [
+        ({"version": 99}, "records of version 99, and this ragauge reads them up to version 1; use a newer ragauge"),
+        ({"specification": {"version": 99}}, "specification of version 99, and this ragauge reads up to version 2"),
+    ],
+)
+def test_records_of_a_newer_version_count_as_missing_and_say_which(
+    meta: dict[str, Any], told: str, tmp_path: Path
+) -> None:
+    path = write_variant(tmp_path, "x", "naive", [True])
+    found = json.loads(records.meta_path(path).read_bytes())
+    found["specification"] |= meta.get("specification", {})
+    records.meta_path(path).write_text(json.dumps({**meta, **found}))
+    runs = Runs(tmp_path)
+    assert not runs.run
+    assert str(runs.variants[0].missing).startswith(f"x.meta.json: {told}")

@@ -261,6 +261,19 @@ def test_a_damaged_checkpoint_is_told(folder: Path) -> None:
         trained(folder, "m", steps=4)
 
 
+def test_a_checkpoint_of_a_newer_version_is_refused_by_name(folder: Path) -> None:
+    trained(folder, "m", steps=2)
+    path = folder / "m-steps/state.json"
+    state = json.loads(path.read_bytes())
+    assert state.pop("version") == 1
+    path.write_text(json.dumps({**state, "version": 99}))
+    told = "state.json: a state of version 99, and this ragauge reads up to 1; use a newer one, or another folder"
+    with pytest.raises(UserError, match=told):
+        trained(folder, "m", steps=4)
+    path.write_text(json.dumps(state))  # of before there were versions
+    assert trained(folder, "m", steps=4)["steps"] == 4
+
+
 def test_a_model_and_a_checkpoint_of_an_older_version_are_known(folder: Path) -> None:
     """Neither had a mark: the account names the model's files by their hash, the state its checkpoint."""
     trained(folder, "m", steps=2)

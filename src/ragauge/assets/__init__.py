@@ -12,6 +12,7 @@ What is fetched lies below `$RAGAUGE_HOME` (default: ~/.cache/ragauge) and is fe
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ __all__ = [
     "spelled",
 ]
 
+WEIGHTS = (".safetensors", ".bin", ".gguf")  # files of them
 SOURCES = ("hf", "http", "https", "path", "pypi")
 FORMS = "hf:organisation/name, pypi:name==version, https://host/file, path:/folder"
 
@@ -80,7 +82,8 @@ def describe(name_or_source: str, *, home: Path | None = None) -> dict[str, Any]
     """What an asset is and whether it is on this machine; nothing is fetched.
 
     Keys: name, kind, source, revision, template, license, pinned_sha256 (of the download), fetched, path, bytes, and
-    sha256 (of all local files together; the last three are None where it is not fetched).
+    sha256 (of all local files together; the last three are None where it is not fetched). A model that is not named
+    as in the catalog has the template of the entry with its source or, as far as that is fetched, with its weights.
     """
     return {k: v for k, v in _facts(Store(home or store.home(), offline=True), name_or_source).items() if k != "files"}
 
@@ -117,7 +120,8 @@ def _facts(target: Store, name: str) -> dict[str, Any]:
         path, files = None, {}
     return {
         "name": name,
-        **entry.model_dump(include={"kind", "source", "template", "license"}),
+        **entry.model_dump(include={"kind", "source", "license"}),
+        "template": entry.template or _template_of_twin(target.home, entry.source, files),
         "revision": _revision(path) or entry.revision,
         "pinned_sha256": entry.sha256,
         "fetched": path is not None,
@@ -126,6 +130,24 @@ def _facts(target: Store, name: str) -> dict[str, Any]:
         "sha256": store.digest(files) if path else None,
         "files": files,
     }
+
+
+def _template_of_twin(home: Path, source: str, files: store.FileFacts) -> str | None:
+    """The template of the model of the catalog that has this source or the same weights; None if none has."""
+    here = Store(home, progress=False, offline=True)
+    weights = _weights(files)
+    for entry in (one for one in entries().values() if one.template):
+        if source == entry.source:
+            return entry.template
+        with suppress(NotFetchedError):
+            if weights and weights == _weights(store.contents(_loadable(here, _fetched(here, entry)))):
+                return entry.template
+    return None
+
+
+def _weights(files: store.FileFacts) -> set[str]:
+    """The hashes of the files that hold weights: what a model is, whatever lies beside them."""
+    return {facts["sha256"] for name, facts in files.items() if Path(name).suffix in WEIGHTS}
 
 
 def _revision(path: Path | None) -> str | None:

@@ -17,6 +17,7 @@ from ragauge.io import progress
 from ragauge.io.folders import file_facts, file_sha256, locked, replace
 
 MANIFEST = "ragauge-asset.json"  # in every folder that a Store made
+FORMAT = 1  # of these manifests; older ones state none
 FileFacts = dict[str, dict[str, Any]]  # relative path -> bytes, sha256
 
 
@@ -72,6 +73,10 @@ class Store:
         found = manifest(folder)
         if found is None:
             return False
+        version = found.get("format", 0)
+        if not (type(version) is int and version <= FORMAT):
+            told = f"made by a newer ragauge (format {version}; this one reads up to {FORMAT})"
+            raise UserError(f"{folder / MANIFEST}: {told}; use that one, or another RAGAUGE_HOME")
         damaged = [n for n, facts in found["files"].items() if not _matches(folder / n, facts, self.verify)]
         if damaged:
             self.say(f"{folder / damaged[0]}: not as it was fetched; made anew")
@@ -85,7 +90,7 @@ class Store:
 
 def write_manifest(folder: Path, facts: dict[str, Any]) -> None:
     """Mark a folder as one that this program made, with the size and hash of each file and further `facts`."""
-    (folder / MANIFEST).write_text(json.dumps({**facts, "files": contents(folder)}, indent=1))
+    (folder / MANIFEST).write_text(json.dumps({"format": FORMAT, **facts, "files": contents(folder)}, indent=1))
 
 
 def has_manifest(folder: Path) -> bool:

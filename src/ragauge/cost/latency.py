@@ -20,6 +20,7 @@ from typing import Any
 from ragauge.cost import cold, gap
 from ragauge.cost.cycles import critical_path
 from ragauge.cost.flop import flop
+from ragauge.cost.gpu_load import GpuWatch, watch
 from ragauge.cost.machine import MAX_LOAD, PAUSE_S, Load, competing_load, measure, provenance
 from ragauge.cost.settings import TRIALS, WARMUP
 from ragauge.cost.trace import Trace, online, stage_seconds
@@ -113,11 +114,12 @@ def run(
             disk=disk,
             documents_cold=documents_cold,
             progress=progress,
+            gpu=watch(str(engine.device)),
         )
         for index, (prompt, share) in enumerate(zip(prompts, shares, strict=True)):
             if share:
                 bench.time_prompt(index, prompt, share)
-    refused = None if allow_load else _refusal(bench.rows, bench.load, machine.get("load_share", 0.0))
+    refused = None if allow_load else _refusal(bench.rows, bench.load, machine.get("load_share", 0.0), bench.gpu)
     stages = _timed_stages(bench.stages, bench.rows, allow_load)
     return {
         "provenance": provenance(),
@@ -194,6 +196,7 @@ class _Bench:
     disk: cold.Disk | None
     documents_cold: bool
     progress: Any  # a bar of trials, moved between them, never in one
+    gpu: GpuWatch | None  # that the decoder is on; None: it is not on one, or nothing tells of it
     retried: int = 0
     load: Load = field(default_factory=Load)  # of all undisturbed trials together: what was too short to see in each
     rows: list[dict[str, Any]] = field(default_factory=list)
@@ -210,6 +213,7 @@ class _Bench:
         self.progress.set_postfix_str("")
         for _ in range(trials):
             gc.collect()
+            self._look()
             names = list(self.variants)
             self.order.shuffle(names)
             for name in names:
@@ -217,9 +221,14 @@ class _Bench:
                 self.load += Load() if trial.disturbed else trial.load
                 self.rows.append(self._row(name, index, trial) | costs[name])
                 self.progress.update()
+        self._look()
         if self.disk and self.documents_cold:
             del states, traces  # memory for what is prepared anew
             self._time_documents(self.disk, index, prompt)
+
+    def _look(self) -> None:
+        if self.gpu:
+            self.gpu.look()
 
     def _time_documents(self, disk: cold.Disk, index: int, prompt: Any) -> None:
         """What each variant prepares: computed, written and read, once a prompt, since computing takes seconds."""
@@ -305,7 +314,9 @@ def _check(prompts: Sequence[Any], limits: Any, trials: int) -> None:
         raise UserError(f"threads: torch has {torch.get_num_threads()} threads on {cores} cores; use {cores} or fewer")
 
 
-def _refusal(rows: Sequence[Mapping[str, Any]], load: Load, machine_share: float) -> str | None:
+def _refusal(
+    rows: Sequence[Mapping[str, Any]], load: Load, machine_share: float, gpu: GpuWatch | None = None
+) -> str | None:
     """Why the times must not be reported; None if the machine was quiet enough."""
     disturbed = sum(row["disturbed"] for row in rows)
     if disturbed > MAX_DISTURBED * len(rows):
@@ -314,6 +325,8 @@ def _refusal(rows: Sequence[Mapping[str, Any]], load: Load, machine_share: float
         found = f"took {load.share:.0%} of the machine's CPU time (allowed: {MAX_LOAD:.0%})"
     elif machine_share > MAX_LOAD:
         found = f"took {machine_share:.0%} of its CPU time while the machine's rates were measured"
+    elif gpu and (on_gpu := gpu.refusal()):
+        return f"{on_gpu}; run it on an idle GPU, or allow the load"
     else:
         return None
     return f"other processes {found}; run it on an idle machine, or allow the load"
@@ -335,8 +348,17 @@ def _protocol(
         "threads": torch.get_num_threads(),
         **asdict(engine.precision),
         "device": engine.device.type,
+        "cuda_graphs": _cuda_graphs(engine),
         "cache_state": CACHE_STATE,
     }
+
+
+def _cuda_graphs(engine: Any) -> str | None:
+    """Whether tokens were decoded by CUDA graphs: "on", or "off" with the reason; None on a device without them."""
+    steps = getattr(engine, "steps", None)
+    if steps is None:
+        return None
+    return f"off: {steps.fallback}" if steps.fallback else "on"
 
 
 def _load_json(bench: _Bench) -> dict[str, Any]:
@@ -347,6 +369,7 @@ def _load_json(bench: _Bench) -> dict[str, Any]:
         "disturbed": sum(row["disturbed"] for row in bench.rows),
         "retried": bench.retried,
         "allowed_share": MAX_LOAD,
+        "gpu": bench.gpu.to_json() if bench.gpu else None,
     }
 
 

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ragauge.cost.gpu_load import GpuWatch, looked_at
 from ragauge.cost.machine import MAX_LOAD, Load, competing_load, provenance
 
 PERCENTILES = (50, 95, 99)
@@ -233,23 +234,26 @@ def run_level(
     targets: Targets,
     seed: int = 0,
     allow_load: bool = False,
+    gpu: GpuWatch | None = None,
 ) -> dict[str, Any]:
     """One level of load on one server, by the wall clock.
 
     Args:
         requests: after the first `warmup`, which find the server emptier than later ones do and are left out.
+        gpu: looked at before and after the level.
 
-    Returns: {"rate", "clients", "load_share", "refused", "summary", "requests"}. Where other processes kept the machine
-        busy, `refused` says so and `summary` is empty.
+    Returns: {"rate", "clients", "load_share", "gpu", "refused", "summary", "requests"}. Where other processes kept the
+        machine busy, `refused` says so and `summary` is empty.
     """
-    with competing_load() as load:
+    with looked_at(gpu), competing_load() as load:
         served = drive(server, level, prompts, warmup + requests, WallClock(), seed)
     records = rows(served, warmup)
-    refused = None if allow_load else _refusal(load)
+    refused = None if allow_load else _refusal(load, gpu)
     return {
         "rate": level.rate,
         "clients": level.clients,
         "load_share": load.share,
+        "gpu": gpu.to_json() if gpu else None,
         "refused": refused,
         "summary": {} if refused else summarise(records, targets, seed),
         "requests": records,
@@ -299,9 +303,10 @@ def _line(level: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _refusal(load: Load) -> str | None:
+def _refusal(load: Load, gpu: GpuWatch | None = None) -> str | None:
     if load.share <= MAX_LOAD:
-        return None
+        found = gpu.refusal() if gpu else None
+        return f"{found}; run it on an idle GPU, or allow the load" if found else None
     return (
         f"other processes took {load.share:.0%} of the machine's CPU time (allowed: {MAX_LOAD:.0%}); run it on an idle "
         "machine, or allow the load"

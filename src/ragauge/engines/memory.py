@@ -1,17 +1,38 @@
-"""Memory that does not suffice, as one kind of error."""
+"""Memory that does not suffice, on a CPU or a GPU, as one kind of error."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import torch
+
+MEMORY_ERRORS = (MemoryError, torch.OutOfMemoryError)  # of allocations inside `allocations_told`
+# Libraries below torch have no exception of their own for it: its allocator for the CPU, CUDA outside of its allocator,
+# the workspaces of CUDA's libraries, C++, oneDNN, ONNX Runtime.
+_WORDS = (
+    "DefaultCPUAllocator: can't allocate memory",
+    "DefaultCPUAllocator: not enough memory",
+    "CUDA error: out of memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_ALLOC_FAILED",
+    "CUSOLVER_STATUS_ALLOC_FAILED",
+    "std::bad_alloc",
+    "bad allocation",
+    "dnnl: out of memory",
+    "Failed to allocate memory for requested buffer",
+)
+
 
 @contextmanager
 def allocations_told() -> Iterator[None]:
-    """Raise MemoryError where torch's allocator for the CPU fails, which has no exception of its own."""
+    """Raise MemoryError where an allocation fails in a library that has no exception of its own for that."""
     try:
         yield
-    except RuntimeError as error:
-        if "DefaultCPUAllocator: can't allocate memory" not in str(error):
+    except MEMORY_ERRORS:
+        raise
+    except Exception as error:  # ONNX Runtime's are no RuntimeErrors
+        text = next((line for line in str(error).splitlines() if any(word in line for word in _WORDS)), None)
+        if text is None:
             raise
-        raise MemoryError(str(error).partition("DefaultCPUAllocator: ")[2].splitlines()[0]) from None
+        raise MemoryError(text.partition("DefaultCPUAllocator: ")[2] or text.strip()) from None

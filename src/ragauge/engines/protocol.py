@@ -147,6 +147,7 @@ class Engine(Protocol):
     tokenizer: Any  # of transformers' interface; None: the engine knows token ids alone
     first_token_at: float | None  # time.perf_counter() when the last response's first token was known
     peak_cache_bytes: int  # of keys and values, since tracing began; 0 if the engine does not say
+    cut: bool  # the last response ended because the context did, not at its own end or its limit
 
     @property
     def capabilities(self) -> Capabilities: ...

@@ -50,6 +50,7 @@ class RecordedEngine(ABC):
         self.first_token_at: float | None = None  # time.perf_counter() when the last response's first token was known
         self.token_at: list[float] = []  # the same of each of its tokens; none where calls take no time
         self.peak_cache_bytes = 0  # since tracing began
+        self.cut = False  # whether the last response ended because the context did
         self.precision = Precision(str(dtype).removeprefix("torch."))
         self.documents: DocumentStore | None = None  # keeps offline calls on disk; None keeps none
         self.finder: RecordedEngine | None = None  # finds the evidence that this one answers from; None does both
@@ -140,6 +141,7 @@ class RecordedEngine(ABC):
         if len(ids) < most and not (ended and ended(ids)):
             ids = self.decode(cache, ids, position, most, ended)
         self._clock(ids)
+        self.cut = self._was_cut(ids, most, limits)
         steps = cache.length - past
         if steps:
             self._finish(Call("decode", (1,), (past,), logits=(1,), steps=steps), started)
@@ -156,6 +158,7 @@ class RecordedEngine(ABC):
         while len(ids) < most and not (ended and ended(ids)):
             ids.append(choose(ids))
             self._clock(ids)
+        self.cut = self._was_cut(ids, most, limits)
         return ids[:-1] if not limits.ignore_stop and ids[-1] in self.shape.eos else ids
 
     # ---- caches
@@ -250,6 +253,10 @@ class RecordedEngine(ABC):
                     f"the prompt reaches position {row.positions[-1]:.0f}; the model's context is "
                     f"{self.shape.max_context} tokens"
                 )
+
+    def _was_cut(self, ids: Sequence[int], most: int, limits: Limits) -> bool:
+        """Whether a response of at most `most` tokens ended only because the context did."""
+        return self.timed and len(ids) >= most < limits.max_new_tokens and not self._ended(ids, limits)
 
     def _watches(self, limits: Limits) -> bool:
         """Whether `ended` is called after each token: not for a fixed number on a GPU, where the host waits once."""

@@ -135,6 +135,7 @@ class ServedEngine(Traced):
         self.max_context = max_context or UNBOUNDED
         self.body, self.concurrency = dict(body or {}), concurrency
         self.first_token_at: float | None = None
+        self.cut = False
         self.exchange: Exchange | None = None  # the last one while tracing
         self._turn: threading.Lock | None = None
         self._side = 1  # requests under way at a time, of all engines that share the turn
@@ -172,6 +173,8 @@ class ServedEngine(Traced):
         # What earlier attempts and the pauses before the last one took is not the model's time; `attempts` tells of it.
         self.first_token_at = first - (reply.sent - asked)
         self.exchange = self._told(reply, attempts=len(sent))
+        new = self.exchange.new_tokens
+        self.cut = reply.finish == "length" and new is not None and new < limits.max_new_tokens
         self._note(stage, text, reply, first)
         return Response(self.tokenizer.ids(reply.pieces), self.exchange.token_s)
 

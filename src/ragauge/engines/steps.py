@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from ragauge.cost.machine import engines_state
 from ragauge.engines.cache import KVCache
 from ragauge.engines.decoder import Decoder
 from ragauge.engines.layout import Layout
@@ -92,7 +93,7 @@ class StepsByCapacity:
     def __init__(self, decoder: Decoder) -> None:
         self._decoder = decoder
         self._kept: dict[int, FixedSteps] = {}
-        self._works = True
+        self.fallback: str | None = None  # why steps are not captured; None: they are, as far as any were needed
 
     @property
     def bytes(self) -> int:
@@ -102,16 +103,18 @@ class StepsByCapacity:
     def ready(self, tokens: int) -> bool:
         """Whether there are steps with room for this many tokens; captures them if they are new.
 
-        If the device cannot capture them (memory, driver), one warning is logged and decoding continues without them.
+        If the device cannot capture them (memory, driver), one warning is logged and decoding continues without them;
+        the provenance of what is measured from then on says so.
         """
-        if self._works:
+        if self.fallback is None:
             try:
                 self._of(tokens)
             except RuntimeError as error:  # torch's for all that goes wrong on a device
-                self._works = False
+                self.fallback = " ".join(str(error).split()) or type(error).__name__
                 self._kept.clear()
-                logger.warning("decoding continues without CUDA graphs, more slowly: %s", error)
-        return self._works
+                engines_state["cuda_graphs"] = f"off: {self.fallback}"
+                logger.warning("decoding continues without CUDA graphs, more slowly: %s", self.fallback)
+        return self.fallback is None
 
     def continued(
         self,

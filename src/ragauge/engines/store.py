@@ -14,6 +14,7 @@ import logging
 import os
 import re
 import time
+import uuid
 import zlib
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -36,6 +37,7 @@ from ragauge.io.disks import is_shared
 log = logging.getLogger(__name__)
 
 ENTRY = re.compile(r"[0-9a-f]{64}\.(safetensors|[0-9]+\.partial)")  # the latter as killed processes leave it
+ENTRY = re.compile(r"[0-9a-f]{64}(\.safetensors|\.[0-9a-f]+\.partial)")  # names of files that a store made
 SHARES = 4  # of the room left that a process fills before it looks at the folder again: others fill it too
 
 
@@ -119,7 +121,7 @@ class DocumentStore:
         tensors, about = _taken(cache, spans, logp, seconds)
         about["checksum"] = _checksum(tensors)
         path = self._path(key)
-        draft = path.with_suffix(f".{os.getpid()}.partial")
+        draft = path.with_suffix(f".{uuid.uuid4().hex[:12]}.partial")
         try:
             save_file(tensors, draft, metadata={"about": json.dumps(about)})
             self._room -= draft.stat().st_size

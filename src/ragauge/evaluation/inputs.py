@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +19,8 @@ from ragauge.io.folders import file_sha256
 from ragauge.io.specifications import AnswerSpecification, EngineFacts, FinderFacts, ServedFacts
 from ragauge.methods import Method
 from ragauge.prompts.templates import TEMPLATES
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -102,10 +105,16 @@ def _weights(model: Model) -> dict[str, Any]:
 
 
 def template_of(source: str) -> str:
-    """The template that the catalog names, or that a training here asked in; else `chat`, or `plain` without one."""
+    """The template that the catalog names, or that a training here asked in; else `chat`, or `plain` without one.
+
+    A copy of a model of the catalog is known by its weights. A choice that nothing but the tokenizer tells is said.
+    """
     folder = assets.resolve(source)
-    known = assets.describe(source)["template"] or _trained_in(Path(folder))
-    return str(known) if known else "chat" if load_tokenizer(folder).chat_template else "plain"
+    if known := assets.describe(source)["template"] or _trained_in(Path(folder)):
+        return str(known)
+    guessed, why = ("chat", "has one") if load_tokenizer(folder).chat_template else ("plain", "has no chat template")
+    logger.info("%s: prompts in the template %r, as its tokenizer %s; `template` chooses another", source, guessed, why)
+    return guessed
 
 
 def _trained_in(folder: Path) -> str | None:

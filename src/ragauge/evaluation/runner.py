@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -23,14 +23,14 @@ from ragauge.engines import LM, Capability, Engine, EngineLostError, Limits, Spa
 from ragauge.engines.batching import Batch as Side
 from ragauge.engines.batching import fitting
 from ragauge.engines.checkpoint import read_shape
-from ragauge.engines.memory import allocations_told
+from ragauge.engines.memory import MEMORY_ERRORS, allocations_told
 from ragauge.engines.recorded import RecordedEngine
 from ragauge.engines.served import ServedEngine
 from ragauge.engines.store import DocumentStore
 from ragauge.errors import UserError
 from ragauge.io.digest import digest
 from ragauge.io.progress import bar
-from ragauge.io.records import Evidence, Record, Served, Writer
+from ragauge.io.records import DEATHS, Evidence, Record, Served, Writer, killed
 from ragauge.io.specifications import ACCESS, AnswerSpecification, FinderFacts
 from ragauge.methods import Answer, Method, modules
 from ragauge.methods import Evidence as Piece
@@ -38,7 +38,7 @@ from ragauge.prompts import Prompt, Source, build_prompt
 from ragauge.prompts.templates import wrapper
 
 Batch = int | Literal["auto"]
-FAILURES = (UserError, MemoryError, torch.OutOfMemoryError)  # of one question; anything else is a bug
+FAILURES = (UserError, *MEMORY_ERRORS)  # of one question; anything else is a bug
 
 
 class Engines:
@@ -157,7 +157,7 @@ def run(
         if todo:
             engine = loaded.ready(specification, method)
             asked = f"{specification.dataset} {variant}"
-            records = answers(engine, method, todo, specification, loaded.batch)
+            records = _todo_answers(writer, engine, method, todo, specification, loaded.batch)
             try:
                 for record in bar(asked, "question", len(examples), len(writer.done), iterable=records):
                     writer.append(record)
@@ -172,6 +172,28 @@ def run(
             meanwhile()
         writer.finish(meta)
     return out
+
+
+def _todo_answers(
+    writer: Writer,
+    engine: Engine,
+    method: Method,
+    examples: Sequence[Example],
+    specification: AnswerSpecification,
+    batch: Batch,
+) -> Iterator[Record]:
+    """The records of questions that are not done. One at which processes died is asked last, alone, or no more."""
+    unharmed = [e for e in examples if e.key not in writer.died]
+    suspected = [e for e in examples if 0 < writer.died.get(e.key, 0) < DEATHS]
+    yield from (_killed(e, writer.died[e.key]) for e in examples if writer.died.get(e.key, 0) >= DEATHS)
+    if unharmed:
+        yield from answers(engine, method, unharmed, specification, batch, writer.begin)
+    yield from answers(engine, method, suspected, specification, 1, writer.begin)
+
+
+def _killed(example: Example, times: int) -> Record:
+    """The record of a question at which processes died, most likely killed by the system for want of memory."""
+    return Record(**_of_example(example), status="failed", reason=killed(times), prompt_sha256="")
 
 
 def fingerprint(specification: AnswerSpecification) -> dict[str, Any]:
@@ -194,30 +216,43 @@ def code(specification: AnswerSpecification) -> str:
 
 
 def answers(
-    engine: Engine, method: Method, examples: Sequence[Example], specification: AnswerSpecification, batch: Batch = 1
+    engine: Engine,
+    method: Method,
+    examples: Sequence[Example],
+    specification: AnswerSpecification,
+    batch: Batch = 1,
+    begin: Callable[[str], None] = lambda key: None,
 ) -> Iterator[Record]:
     """The record of each example, in the order in which they are done.
 
     Args:
         batch: questions answered together, where engine and method support it (`engines/batching.py`). A question for
             which memory is too short among others is asked again alone.
+        begin: called with a question's key before it is asked; not for a served model, which takes no memory here.
     """
     if isinstance(engine, ServedEngine):
         yield from _requested(engine, method, examples, specification, batch)
         return
     size = questions_side_by_side(engine, examples, specification) if batch == "auto" else batch
     if size == 1 or not isinstance(engine, LM) or method.sequential():
-        yield from (ask(engine, method, example, specification) for example in examples)
+        yield from (ask(engine, method, example, specification) for example in _told(examples, begin))
         return
     again = []
     with Side(engine, min(size, len(examples))) as side:
-        for task in side.run(partial(_ask_beside, side.size, method, e, specification) for e in examples):
+        works = (partial(_ask_beside, side.size, method, e, specification) for e in _told(examples, begin))
+        for task in side.run(works):
             record = task.result()
             if isinstance(record, Record):
                 yield record
             else:
                 again.append(record)
     yield from (ask(engine, method, example, specification) for example in again)
+
+
+def _told(examples: Iterable[Example], begin: Callable[[str], None]) -> Iterator[Example]:
+    for example in examples:
+        begin(example.key)
+        yield example
 
 
 def _requested(
@@ -274,7 +309,7 @@ def _ask_beside(
     """One question's record; the question itself if memory was too short."""
     try:
         record = ask(engine, method, example, specification, failures=(UserError,))
-    except (MemoryError, torch.OutOfMemoryError):
+    except MEMORY_ERRORS:
         return example
     return _untimed(record, batch)
 
@@ -292,14 +327,7 @@ def ask(
     failures: tuple[type[Exception], ...] = FAILURES,
 ) -> Record:
     """One question's record; it gives the reason if one of these failures left the question without an answer."""
-    base: dict[str, Any] = {
-        "key": example.key,
-        "question": example.question,
-        "answers": list(example.answers),
-        "gold": list(example.gold),
-        "gold_stretches": [asdict(stretch) for stretch in example.gold_stretches],
-        "documents": len(example.documents),
-    }
+    base = _of_example(example)
     prompt: Prompt | None = None
     try:
         prompt = prompt_of(example, specification, engine.tokenizer, engine.max_context)
@@ -327,6 +355,7 @@ def ask(
         request=answer.request,
         truncated=prompt.truncated if answer.truncated is None else answer.truncated,
         text=text,
+        cut=engine.cut,
         prediction=text.split("\n")[0],
         trace=[call.to_json() for call in trace],
         cache_bytes=engine.peak_cache_bytes,
@@ -335,6 +364,18 @@ def ask(
         first_token_s=first_token_s,
         served=_served(engine),
     )
+
+
+def _of_example(example: Example) -> dict[str, Any]:
+    """What a record says of the question, whatever became of it."""
+    return {
+        "key": example.key,
+        "question": example.question,
+        "answers": list(example.answers),
+        "gold": list(example.gold),
+        "gold_stretches": [asdict(stretch) for stretch in example.gold_stretches],
+        "documents": len(example.documents),
+    }
 
 
 def _served(engine: Engine) -> Served | None:

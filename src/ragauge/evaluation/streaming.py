@@ -16,6 +16,7 @@ import torch
 
 from ragauge.cost import load
 from ragauge.cost.cold import STATE, Disk, forget
+from ragauge.cost.gpu_load import looked_at, watch
 from ragauge.cost.load import Request, Served, Targets
 from ragauge.cost.machine import MAX_LOAD, competing_load
 from ragauge.cost.settings import StreamSettings
@@ -119,16 +120,18 @@ class _Stream:
         self._one(self._fresh(), 0, limits)  # warm up, without a store
         ends = [self._ends(place % len(self.asked), limits) for place in range(PROBES)]
         gc.collect()
-        with self._store(), competing_load() as busy:
+        gpu = watch(str(self.lm.device))
+        with self._store(), competing_load() as busy, looked_at(gpu):
             method = self._fresh()
             served = [self._one(method, place, limits) for place in range(len(self.asked))]
-        refused = None
+        refused = None if allow_load or gpu is None else gpu.refusal()
         if busy.share > MAX_LOAD and not allow_load:
             refused = f"other processes took {busy.share:.0%} of the machine's CPU time (allowed: {MAX_LOAD:.0%})"
         found = [share for _, share in served]
         rows = load.rows([one for one, _ in served], warmup=0)
         return {
             "load_share": busy.share,
+            "gpu": gpu.to_json() if gpu else None,
             "refused": refused,
             "hit_rate": None if None in found else sum(filter(None, found)) / len(found),
             "missed_s": statistics.median(missed for missed, _ in ends),

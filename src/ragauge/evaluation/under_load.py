@@ -16,6 +16,7 @@ from typing import Any, cast
 import torch
 
 from ragauge.cost import load
+from ragauge.cost.gpu_load import watch
 from ragauge.cost.load import Level, OneByOne, Request, Served, Server, Targets, WallClock
 from ragauge.cost.settings import LoadSettings
 from ragauge.engines import LM, Limits, SpanEngine, load_lm
@@ -200,6 +201,7 @@ def _level(answering: _Answering, level: Level, seed: int, allow_load: bool) -> 
         targets=Targets(settings.target_first_token_s, settings.target_per_token_s),
         seed=seed,
         allow_load=allow_load,
+        gpu=watch(str(answering.lm.device)),
     )
 
 

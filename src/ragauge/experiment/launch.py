@@ -3,9 +3,10 @@ Slurm are cancelled."""
 
 from __future__ import annotations
 
-import fcntl
+import atexit
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -18,6 +19,7 @@ import yaml
 from ragauge.errors import UserError
 from ragauge.experiment import dtypes, schema
 from ragauge.experiment.schema import Config
+from ragauge.io.disks import lock_trouble, locks_reach_all, take
 
 LOCK = Path(".snakemake", "ragauge.lock")
 SLURM_LOGS = Path("logs", "slurm")  # profiles/slurm: slurm-logdir
@@ -71,18 +73,39 @@ def retyped(data: Any, given: Any) -> Any:
 def hold_folder(path: Path = LOCK) -> IO[str]:
     """Lock the folder against other runs for as long as the returned file stays open.
 
-    Snakemake's own lock outlives a killed run, which must be able to resume; so profiles/default turns it off.
+    Snakemake's own lock outlives a killed run, which must be able to resume; so profiles/default turns it off. Where
+    locks may not reach other nodes, the name of the node stands in the file as long as the run is active.
 
     Raises:
-        UserError: another run has locked it.
+        UserError: another run has locked it, or may be active on another node; the file system has no locks.
     """
-    held = path.open("w")
+    if trouble := lock_trouble(path.parent):
+        print(f"ragauge: warning: {trouble}", file=sys.stderr, flush=True)
+    held = path.open("a+")
     try:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        take(held, wait=False)
     except BlockingIOError:
         held.close()
         raise UserError("another run of this workflow is active in this folder; wait for it or stop it") from None
+    held.seek(0)
+    other, here = held.read().strip(), socket.gethostname()
+    if other not in ("", here) and not locks_reach_all(path.parent):
+        held.close()
+        raise UserError(
+            f"a run of this workflow may be active in this folder on node {other}, whose lock cannot be seen from "
+            f"here; if none is, remove {path}"
+        )
+    held.truncate(0)
+    held.write(here)
+    held.flush()
+    atexit.register(_let_go, held)
     return held
+
+
+def _let_go(held: IO[str]) -> None:
+    """Take the node's name out of the lock at the end of a run."""
+    if not held.closed:
+        held.truncate(0)
 
 
 def warm_up(folder: Path = WARM) -> None:

@@ -35,9 +35,10 @@ from ragauge.prompts.templates import Template
 from ragauge.retrieval.settings import DatabaseSettings, EvaluationSet, StalenessSettings
 from ragauge.training.settings import ENDPOINT, Training
 
-# A label becomes the name of a file or folder.
+VERSION = 1  # of the form of configurations; one that states none is of this version
 SERVED = "openai:"  # begins the source of a model behind a server
 
+# A label becomes the name of a file or folder.
 Label = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 
 
@@ -313,6 +314,7 @@ class Config(_Section):
     """An experiment of ragauge."""
 
     run: Label = Field(description="name of the experiment: results/<run>/ and reports/<run>/")
+    version: int = Field(VERSION, ge=1, description="of the form of this file; a newer one is refused")
     seed: int = Field(0, description="seed of everything random: document orders, bootstrap samples")
     models: dict[Label, Model] = Field(min_length=1, description="the decoders, by label")
     datasets: dict[Label, DatasetEntry] = Field({}, description="the data sets, by label")
@@ -337,6 +339,10 @@ class Config(_Section):
     @model_validator(mode="before")
     @classmethod
     def _complete(cls, data: Any) -> Any:
+        """Refuses what a newer version wrote before any of its keys is called unknown."""
+        version = data.get("version") if isinstance(data, dict) else None
+        if type(version) is int and version > VERSION:
+            raise SettingError("version", f"{version}: this ragauge reads configurations up to version {VERSION}")
         return completed(data) if isinstance(data, dict) else data
 
     @model_validator(mode="after")

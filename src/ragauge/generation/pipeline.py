@@ -13,10 +13,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from ragauge.cost.machine import competing_load
 from ragauge.cost.trace import Trace
+from ragauge.engines.memory import MEMORY_ERRORS, allocations_told
 from ragauge.generation.evaluation import Text
 from ragauge.generation.generation import generate
 from ragauge.generation.performance import GenerationModel
@@ -28,7 +27,7 @@ from ragauge.generation.settings import PipelineSettings, check_dtype
 from ragauge.generation.sources import Passages, Source
 from ragauge.generation.windows import CHUNK, NEIGHBOUR
 from ragauge.io.progress import bar
-from ragauge.io.records import SequenceRecord, Writer
+from ragauge.io.records import DEATHS, SequenceRecord, Writer, killed
 
 PROMPT = CHUNK  # tokens of a sequence that are continued
 UNRECORDED = {
@@ -99,8 +98,9 @@ class Pipeline:
         base: dict[str, Any] = {"key": text.key, "document": text.document, "tokens": len(text.ids)}
         try:
             run = self._score if self.job.settings.task == "perplexity" else self._generate
-            return SequenceRecord(**base, status="ok", **run(text))
-        except (MemoryError, torch.OutOfMemoryError) as error:
+            with allocations_told():
+                return SequenceRecord(**base, status="ok", **run(text))
+        except MEMORY_ERRORS as error:
             return SequenceRecord(**base, status="failed", reason=" ".join(str(error).split()) or type(error).__name__)
 
     def _score(self, text: Text) -> dict[str, Any]:
@@ -205,10 +205,20 @@ def run(
         pipeline = make() if todo else None
         for text in bar(job.settings.schedule, "sequence", len(texts), len(texts) - len(todo), iterable=todo):
             assert pipeline is not None
-            writer.append(pipeline.record(text))
+            writer.append(_record(pipeline, text, writer))
         model = pipeline.generation if pipeline else None
         writer.finish({**(about or {}), "performance_model": asdict(model) if model else None})
     return out
+
+
+def _record(pipeline: Pipeline, text: Text, writer: Writer) -> SequenceRecord:
+    """One sequence's record, unless processes died at it: then it is one of a failure."""
+    if (died := writer.died.get(text.key, 0)) >= DEATHS:
+        return SequenceRecord(
+            key=text.key, document=text.document, tokens=len(text.ids), status="failed", reason=killed(died)
+        )
+    writer.begin(text.key)
+    return pipeline.record(text)
 
 
 def _found(source: Source) -> dict[str, Any]:

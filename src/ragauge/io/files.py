@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
+import re
+import socket
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import IO
 
@@ -13,7 +17,7 @@ from ragauge.errors import UserError
 
 def replace_atomically(path: Path, content: bytes) -> None:
     """Write a file so that every reader, and every reader after a crash, sees the old one or the new one whole."""
-    unfinished = path.with_name(path.name + ".unfinished")
+    unfinished = path.with_name(f"{path.name}.{node()}.unfinished")  # another node may not see the lock
     try:
         with _alone(unfinished) as file:
             file.write(content)
@@ -50,6 +54,17 @@ def write_file(path: Path, content: bytes) -> None:
         replace_atomically(path, content)
     except OSError as error:
         raise UserError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+def is_unfinished(path: Path) -> bool:
+    """Whether a file's name is one that `replace_atomically` gives to what is not yet whole."""
+    return re.fullmatch(r".+\.[0-9a-f]{6}\.unfinished", path.name) is not None
+
+
+@cache
+def node() -> str:
+    """Six digits that stand for this machine in names of unfinished files and folders."""
+    return hashlib.sha256(socket.gethostname().encode()).hexdigest()[:6]
 
 
 def sync_folder(folder: Path) -> None:

@@ -11,29 +11,55 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import fcntl
 import glob
 import hashlib
 import json
 import os
 import re
 import shutil
-import socket
-import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 from ragauge.errors import UserError
-from ragauge.io.files import replace_atomically, sync_folder
+from ragauge.io.disks import locks_reach_all, take
+from ragauge.io.files import is_unfinished, node, replace_atomically, sync_folder
 
 MANIFEST = "manifest.json"
 MARK = ".ragauge"  # beside the manifest, which Snakemake removes before it makes a folder again
-FORMAT = 2  # of all folders that `build` makes
-ABANDONED_S = 24 * 3600  # after which another node's unfinished folder is taken for a killed process's
+FORMAT = 2  # of all folders that `build` makes; those of format 1 have no seal and are read as well
+
+
+class NewerError(UserError):
+    """What a newer version of this program made, and this one must neither read nor replace."""
+
+
+@dataclass
+class Hashed:
+    """What `read` has hashed inside `counting`."""
+
+    files: int = 0
+    bytes: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.files:,} {'file' if self.files == 1 else 'files'} read, {self.bytes:,} bytes"
+
+
+_COUNTS: list[Hashed] = []
+
+
+@contextmanager
+def counting() -> Iterator[Hashed]:
+    """Count the files that are hashed inside the block, and their bytes."""
+    _COUNTS.append(found := Hashed())
+    try:
+        yield found
+    finally:
+        _COUNTS.remove(found)
 
 
 # --- files, and any folder ---
@@ -60,10 +86,10 @@ def locked(target: Path, waiting: Callable[[], None] = lambda: None) -> Iterator
     target.parent.mkdir(parents=True, exist_ok=True)
     with (target.parent / f".{target.name}.lock").open("w") as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            take(file, wait=False)
         except BlockingIOError:
             waiting()
-            fcntl.flock(file, fcntl.LOCK_EX)
+            take(file)
         yield
 
 
@@ -85,7 +111,7 @@ def replace(target: Path, fill: Callable[[Path], None], ours: Callable[[Path], b
         former.rename(target)
     check_replaceable(target, ours)
     _remove_unfinished(target, ours)
-    unfinished = target.with_name(f".{target.name}.{_node()}-{uuid.uuid4().hex[:8]}.unfinished")
+    unfinished = target.with_name(f".{target.name}.{node()}-{uuid.uuid4().hex[:8]}.unfinished")
     try:
         unfinished.mkdir(parents=True)
         fill(unfinished)
@@ -100,9 +126,12 @@ def replace(target: Path, fill: Callable[[Path], None], ours: Callable[[Path], b
 
 
 def check_replaceable(target: Path, ours: Callable[[Path], bool]) -> None:
-    """Raise UserError where something stands at the target that this program did not make; an empty folder is free."""
+    """Raise UserError where something stands at the target that this program did not make.
+
+    A folder is free that is empty, or has nothing but a file that a killed process had not finished.
+    """
     if target.is_dir():
-        if any(target.iterdir()) and not ours(target):
+        if any(not is_unfinished(path) for path in target.iterdir()) and not ours(target):
             raise UserError(f"{target}: holds files that ragauge did not make there; move it or choose another folder")
     elif target.exists():
         raise UserError(f"{target}: is a file where a folder is made; move it or choose another name")
@@ -157,19 +186,17 @@ def _former(target: Path) -> Path:
     return target.with_name(f".{target.name}.former")
 
 
-def _node() -> str:
-    return hashlib.sha256(socket.gethostname().encode()).hexdigest()[:6]
-
-
 def _unfinished(target: Path, ours: Callable[[Path], bool]) -> list[Path]:
-    """What killed processes left: of this node, whose lock tells, and of others once it was long untouched."""
+    """What killed processes left, as the lock tells that the caller holds or takes next: it is nobody's any more.
+
+    Where locks may not reach other nodes, what one of those has begun stays, however old it looks: clocks go wrong.
+    """
     pattern = re.compile(rf"\.{re.escape(target.name)}\.([0-9a-f]{{6}})-[0-9a-f]{{8}}\.unfinished")
     beside = target.parent.glob(f".{glob.escape(target.name)}.*.unfinished") if target.parent.is_dir() else ()
     found = [(path, match[1]) for path in beside if (match := pattern.fullmatch(path.name))]
     former = [path for path in (_former(target),) if path.is_dir() and target.exists() and ours(path)]
-    return former + [
-        path for path, node in found if node == _node() or time.time() - path.stat().st_mtime > ABANDONED_S
-    ]
+    reaches = locks_reach_all(target.parent)
+    return former + [path for path, of in found if reaches or of == node()]
 
 
 def _remove_unfinished(target: Path, ours: Callable[[Path], bool]) -> None:
@@ -217,19 +244,30 @@ def build(target: Path, kind: str, made_from: Mapping[str, Any], make: Callable[
     return True
 
 
-def read(folder: Path, kind: str, verify: bool = False, hashed: str = "") -> dict[str, Any]:
+def read(folder: Path, kind: str | None, verify: bool = False, hashed: str = "") -> dict[str, Any]:
     """The folder's manifest, after checking the size of every file (with `verify`: its hash).
 
     Args:
+        kind: what the folder must be; None: whatever it is.
         hashed: pattern of files whose hash is always checked, because their reader trusts the sizes that they state.
 
     Raises:
-        UserError: there is none, it is of another kind, or a file is missing, cut short or changed.
+        UserError: there is none, it is of another kind or a newer format, or a file is missing, cut short or changed.
     """
     manifest = _manifest(folder, kind)
+    kind = kind or str(manifest["kind"])
     for name, facts in manifest["files"].items():
         _check_file(folder / name, facts, kind, verify or fnmatch(name, hashed))
     return manifest
+
+
+def verify(root: Path) -> Hashed:
+    """Hash every file that a manifest below a folder names; returns what was read. Raises UserError as `read`."""
+    with counting() as found:
+        for path in sorted(root.rglob(MANIFEST)):
+            if not any(part.startswith(".") for part in path.relative_to(root).parts):  # what is unfinished
+                read(path.parent, None, verify=True)
+    return found
 
 
 def sha256(folder: Path) -> str:
@@ -242,20 +280,23 @@ def text_sha256(*values: Any) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
-def _manifest(folder: Path, kind: str) -> dict[str, Any]:
-    path = folder / MANIFEST
+def _manifest(folder: Path, wanted: str | None) -> dict[str, Any]:
+    path, kind = folder / MANIFEST, wanted or "folder of ragauge"
     try:
         manifest = json.loads(path.read_bytes())
     except OSError as error:
         raise UserError(f"{folder}: no {kind} ({MANIFEST}: {error.strerror or error})") from error
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path}: not a manifest of a {kind}: {error}") from error
-    if not isinstance(manifest, dict) or manifest.get("kind") != kind:
+    if not isinstance(manifest, dict) or manifest.get("kind") != (wanted or manifest.get("kind")):
         found = manifest.get("kind") if isinstance(manifest, dict) else type(manifest).__name__
         raise UserError(f"{path}: must be a {kind}, not {found!r}")
-    if manifest.get("format") != FORMAT or not isinstance(manifest.get("files"), dict):
-        raise UserError(f"{path}: {kind} of format {manifest.get('format')!r}; this version reads {FORMAT}: rebuild it")
-    if manifest.pop("seal", None) != text_sha256(manifest):
+    version = manifest.get("format")
+    if type(version) is int and version > FORMAT:
+        raise NewerError(f"{path}: {kind} of format {version}, and this ragauge reads up to {FORMAT}; use a newer one")
+    if type(version) is not int or version < 1 or not isinstance(manifest.get("files"), dict):
+        raise UserError(f"{path}: {kind} of format {version!r}; this version reads 1 to {FORMAT}: rebuild it")
+    if version > 1 and manifest.pop("seal", None) != text_sha256(manifest):
         raise UserError(f"{path}: damaged: not as it was written with its {kind}; rebuild it")
     return manifest
 
@@ -275,6 +316,8 @@ def _check_file(path: Path, facts: Mapping[str, Any], kind: str, verify: bool) -
         raise UserError(f"{path}: missing from its {kind}; rebuild it")
     if found != facts["bytes"]:
         raise UserError(f"{path}: {found:,} bytes where its {kind} has {facts['bytes']:,}: cut short; rebuild it")
+    for count in _COUNTS if verify else ():
+        count.files, count.bytes = count.files + 1, count.bytes + found
     if verify and file_sha256(path) != facts["sha256"]:
         raise UserError(f"{path}: not the bytes that its {kind} was made with (sha256 differs); rebuild it")
 
@@ -282,5 +325,7 @@ def _check_file(path: Path, facts: Mapping[str, Any], kind: str, verify: bool) -
 def _is_made(target: Path, kind: str, origin: Mapping[str, Any]) -> bool:
     try:
         return bool(read(target, kind)["made_from"] == origin)
+    except NewerError:
+        raise
     except (UserError, KeyError):
         return False

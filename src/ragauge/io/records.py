@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Literal, NamedTuple, Self, TypeVar
@@ -15,9 +15,14 @@ from typing import IO, Any, Literal, NamedTuple, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ragauge.errors import UserError
-from ragauge.io.files import replace_atomically
+from ragauge.io.disks import take
+from ragauge.io.files import replace_atomically, sync_folder
 
 logger = logging.getLogger(__name__)
+
+VERSION = 1  # of files of records, finished or not; older ones state none
+DEATHS = 2  # of processes at one question, after which it is not asked again but recorded as failed
+FORMER = "former"  # the folder beside a file of records that holds what was discarded of it
 
 
 class Evidence(BaseModel):
@@ -88,6 +93,7 @@ class Record(BaseModel):
     request: str = Field("", description="what was asked to find the evidence, `{article}` in the documents' place")
     truncated: int = Field(0, description="document tokens cut from the middle to fit the context")
     text: str = Field("", description="the generated text, whole")
+    cut: bool = Field(False, description="the text ends where the model's context does, before an end of its own")
     prediction: str = Field("", description="the answer taken from the text (before the first newline)")
     trace: list[dict[str, Any]] = Field(default_factory=list, description="cost.trace.Call, as JSON")
     cache_bytes: int | None = Field(None, description="largest size of the cached keys and values held at one time")
@@ -147,6 +153,7 @@ class _Meta(BaseModel):
 
     model_config = ConfigDict(strict=True)
 
+    version: int | None = None
     fingerprint: dict[str, Any] | None = None
     provenance: _Provenance | None = None
     shape: dict[str, Any] | None = None
@@ -167,9 +174,15 @@ class Writer:
     safe on disk before the next question is asked. `finish` writes the records in the order of `keys` to `<out>` in one
     rename. A rerun after a kill at any point therefore ends with the same file as a run that nobody disturbed.
 
+    A question at which `DEATHS` processes died without a word, as one killed for memory does, stands in `died`; the
+    caller records it as failed, lest every rerun meet it again. A process that ends in order leaves no such trace.
+
+    Records that are no longer of the run are moved to the folder `former`, not removed.
+
         with Writer(out, fingerprint, keys) as writer:
             for example in examples:
                 if example.key not in writer.done:
+                    writer.begin(example.key)
                     writer.append(answer(example))
             writer.finish({"machine": ...})
     """
@@ -182,6 +195,7 @@ class Writer:
         overwrite: bool = False,
         kind: type[BaseModel] = Record,
         workflow: str = "",
+        derived: bool = False,
     ) -> None:
         """
         Args:
@@ -191,16 +205,21 @@ class Writer:
             overwrite: replace what the finished file holds where it is of another run; it is refused otherwise.
             kind: of the records; each has a `key`.
             workflow: the run of the workflow that this job is of, whose jobs work ahead for each other.
+            derived: the records are copies, so that what is discarded need not be kept.
         """
         self.out = out
         self.partial = out.with_name(out.name + ".partial")
         self.done: set[str] = set()  # the keys that need no asking
         self.left: dict[str, Any] = {}  # the metadata that another job left with all records
+        self.died: dict[str, int] = {}  # unanswered question -> processes that died while they answered it
         self._fingerprint: dict[str, Any] = json.loads(json.dumps(fingerprint))  # as it reads back
         self._keys = list(keys)
         self._overwrite = overwrite
         self._kind = kind
-        self._workflow = workflow
+        self._workflow, self._derived = workflow, derived
+        self._begun: set[str] = set()  # by this process
+        self._left_at: list[str] = []  # what the last process had begun, if it died
+        self._discards = ""  # why the finished file is not of this run
         self._records: dict[str, str] = {}  # key -> its line
         self._lock: IO[bytes] | None = None
         self._file: IO[bytes] | None = None
@@ -210,11 +229,12 @@ class Writer:
 
         Raises:
             BusyError: another job of the same run of the workflow writes it.
-            UserError: another process writes it, it holds records of another run, or it cannot be written.
+            UserError: another process writes it, it holds records of another run or of a newer version, or it cannot
+                be written.
         """
         with _told(self.out):
             self.out.parent.mkdir(parents=True, exist_ok=True)
-            self._lock = _locked(self.out, self._workflow)
+            self._lock, self._left_at = _locked(self.out, self._workflow)
             try:
                 self._records = {**self._finished_records(), **self._partial_records()}
                 self._start_partial()
@@ -236,6 +256,22 @@ class Writer:
         self.done -= failed
         if failed & set(self._keys):
             self.left = {}  # describes records of which some are made anew
+
+    def begin(self, key: str) -> None:
+        """Note that a question is about to be asked, so that the next process knows of a death at it.
+
+        The note stands in the lock, which a process that ends in order removes. Nothing waits for the disk: what a
+        killed process wrote, the system keeps.
+
+        Raises:
+            UserError: the disk is full or the file cannot be written.
+        """
+        assert self._lock is not None, "begin needs the with block"
+        if key not in self._begun:
+            with _told(self.out):
+                self._lock.write(f"{key}\n".encode())
+                self._lock.flush()
+            self._begun.add(key)
 
     def append(self, record: Record | SequenceRecord) -> None:
         """Keep one record; when this returns it is on the disk.
@@ -293,12 +329,17 @@ class Writer:
         if foreign and not self._overwrite:
             raise UserError(f"{self.out}: holds records of {foreign}; use --overwrite or another --out")
         if foreign:
+            self._discards = f"holds records of {foreign}"
             return {}
-        return _lines_by_key(self.out.read_bytes().split(b"\n"), self.out, 1, self._kind)
+        found = _lines_by_key(self.out.read_bytes().split(b"\n"), self.out, 1, self._kind)
+        if more := len(set(found) - set(self._keys)):
+            self._discards = f"holds {more} records that this run does not ask for"
+        return found
 
     def _foreign(self) -> str | None:
         """Which other run the finished file is of; None where it is of this one."""
         meta = read_meta(self.out)
+        _check_version(self.out, meta or {})
         if meta is None:
             return f"an unknown run ({meta_path(self.out).name} is missing or not valid JSON)"
         difference = _difference(meta.get("fingerprint") or {}, self._fingerprint)
@@ -310,11 +351,15 @@ class Writer:
             return {}
         *whole, _torn = self.partial.read_bytes().split(b"\n")
         header = _header(whole)
+        _check_version(self.partial, header)
         difference = _difference(header["fingerprint"], self._fingerprint)
         if difference:
-            logger.warning("%s: starting over: it belongs to another run: %s", self.partial, difference)
+            kept = self._put_aside(self.partial) if len(whole) > 1 else None
+            moved = f"; its records are in {kept}" if kept else ""
+            logger.warning("%s: starting over: it belongs to another run: %s%s", self.partial, difference, moved)
             return {}
         records = _lines_by_key(whole[1:], self.partial, 2, self._kind)
+        self.died = _died(header, self._left_at, records)
         if set(self._keys) <= set(records):
             self.left = header.get("meta") or {}
         return records
@@ -334,7 +379,9 @@ class Writer:
     def _write_finished(self, lines: list[str], meta: Mapping[str, Any]) -> None:
         failed = sum(json.loads(line)["status"] == "failed" for line in lines)
         counts = {"records": len(lines), "failed": failed}
-        described = {**meta, "fingerprint": self._fingerprint, "counts": counts}
+        described = {"version": VERSION, **meta, "fingerprint": self._fingerprint, "counts": counts}
+        if self._discards and self.out.exists() and not self._derived:
+            logger.warning("%s: %s; it was moved to %s", self.out, self._discards, self._put_aside(self.out))
         if self._overwrite:  # lest a kill leaves another run's records beside this run's provenance
             self.out.unlink(missing_ok=True)
         replace_atomically(meta_path(self.out), _joined([json.dumps(described, indent=2, ensure_ascii=False)]))
@@ -342,10 +389,24 @@ class Writer:
 
     def _start_partial(self) -> None:
         """Put what is known into a partial file that ends with a whole line, and keep it open for more."""
-        header = {"fingerprint": self._fingerprint} | ({"meta": self.left} if self.left else {})
+        header = {"version": VERSION, "fingerprint": self._fingerprint} | ({"meta": self.left} if self.left else {})
+        header |= {"died": self.died} if self.died else {}
         lines = [json.dumps(header, ensure_ascii=False), *self._records.values()]
         replace_atomically(self.partial, _joined(lines))
         self._file = open(self.partial, "ab", buffering=0)  # noqa: SIM115 (closed by __exit__)
+
+    def _put_aside(self, path: Path) -> Path:
+        """Move the finished or the partial file, what stands beside it first, to a free name in `former`."""
+        folder, stem = self.out.parent / FORMER, self.out.name.removesuffix(".jsonl")
+        folder.mkdir(exist_ok=True)
+        names = (f"{stem}{'' if n == 1 else f'.{n}'}.jsonl" for n in count(1))
+        free = next(name for name in names if not any((folder / f"{name}{end}").exists() for end in ("", ".partial")))
+        former = folder / f"{free}{'.partial' if path == self.partial else ''}"
+        if path == self.out and meta_path(path).exists():
+            replace_atomically(meta_path(former), meta_path(path).read_bytes())
+        os.replace(path, former)
+        sync_folder(folder)
+        return former
 
 
 def gather(parts: Sequence[Path], out: Path) -> None:
@@ -365,7 +426,7 @@ def gather(parts: Sequence[Path], out: Path) -> None:
         if double := sorted(set(found) & set(lines)):
             raise UserError(f"{part}: question {double[0]} is in another part as well")
         lines |= found
-    with Writer(out, metas[0]["fingerprint"], list(lines), overwrite=True) as writer:
+    with Writer(out, metas[0]["fingerprint"], list(lines), overwrite=True, derived=True) as writer:
         writer.keep(lines)
         writer.finish(_gathered_meta(metas))
 
@@ -397,8 +458,9 @@ def read_kind(path: Path, kind: type[AnyRecord]) -> list[AnyRecord]:
     """The records of a finished file, of the kind that it holds.
 
     Raises:
-        UserError: no such file, or a line that is not a record; the line is named.
+        UserError: no such file, one of a newer version, or a line that is not a record; the line is named.
     """
+    _check_version(path, read_meta(path) or {})
     with _told(path):
         lines = path.read_bytes().split(b"\n")
     return [record for _, record in _parsed(lines, path, 1, kind)]
@@ -458,6 +520,32 @@ def read_meta(out: Path) -> dict[str, Any] | None:
     return dict(meta)
 
 
+def killed(times: int) -> str:
+    """The reason of a question at which so many processes died."""
+    return f"{times} processes were killed while they answered it, most likely for want of memory"
+
+
+def newer(meta: Mapping[str, Any]) -> str:
+    """Why records with these metadata cannot be read by this version; empty if they can."""
+    version = meta.get("version")
+    if version is None or (type(version) is int and version <= VERSION):
+        return ""
+    return f"records of version {version}, and this ragauge reads them up to version {VERSION}; use a newer ragauge"
+
+
+def _check_version(path: Path, meta: Mapping[str, Any]) -> None:
+    if reason := newer(meta):
+        raise UserError(f"{path}: {reason}")
+
+
+def _died(header: Mapping[str, Any], left_at: Iterable[str], records: Mapping[str, str]) -> dict[str, int]:
+    """Processes that died at each question without a record: those counted before, and the last one."""
+    found = {key: times for key, times in (header.get("died") or {}).items() if type(times) is int}
+    for key in left_at:
+        found[key] = found.get(key, 0) + 1
+    return {key: times for key, times in found.items() if key not in records}
+
+
 def _write_line(file: IO[bytes], line: str) -> None:
     """Append a line and wait for the disk; where that fails, take back what was written of it."""
     start = file.seek(0, os.SEEK_END)
@@ -479,10 +567,10 @@ def _header(lines: Sequence[bytes]) -> dict[str, Any]:
     """The first line of a partial file: a fingerprint, empty where there is none, and what `leave` was given."""
     try:
         header = json.loads(lines[0])
-        known = isinstance(header["fingerprint"], dict) and isinstance(header.get("meta", {}), dict)
+        known = all(isinstance(header.get(name, {}), dict) for name in ("fingerprint", "meta", "died"))
     except (IndexError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         known = False
-    return header if known else {"fingerprint": {}}
+    return {"fingerprint": {}, **header} if known else {"fingerprint": {}}
 
 
 def _lines_by_key(lines: Sequence[bytes], path: Path, first: int, kind: type[BaseModel]) -> dict[str, str]:
@@ -515,27 +603,42 @@ def _shown(settings: Mapping[str, Any], key: str) -> str:
     return json.dumps(settings[key], ensure_ascii=False) if key in settings else "not set"
 
 
-def _locked(out: Path, workflow: str) -> IO[bytes]:
+def _locked(out: Path, workflow: str) -> tuple[IO[bytes], list[str]]:
     """The lock of an output file, held until `_unlock` or the process's end; raises UserError where it is taken.
 
-    It names its holder's run of the workflow: a job of that run waits for it, one of another run is refused.
+    Its first line names its holder's run of the workflow: a job of that run waits for it, one of another run is
+    refused. Then come the questions that the holder has begun. Returned are also those of a holder that died.
     """
     path = out.with_name(f".{out.name}.lock")
     while True:
         lock = open(path, "ab+")  # noqa: SIM115 (held as long as the writer)
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            lock.seek(0)
-            kind = BusyError if workflow and lock.read().decode() == workflow else UserError
+            _take(lock, out, workflow)
+        except UserError:
             lock.close()
-            raise kind(f"{out}: another process is writing this file") from None
+            raise
         if _is_at(lock, path):
+            _, left_at = _told_by(lock)
             lock.truncate(0)
-            lock.write(workflow.encode())
+            lock.write(f"{workflow}\n".encode())
             lock.flush()
-            return lock
+            return lock, left_at
         lock.close()  # its last holder removed it between our two calls
+
+
+def _take(lock: IO[bytes], out: Path, workflow: str) -> None:
+    try:
+        take(lock, wait=False)
+    except BlockingIOError:
+        kind = BusyError if workflow and _told_by(lock)[0] == workflow else UserError
+        raise kind(f"{out}: another process is writing this file") from None
+
+
+def _told_by(lock: IO[bytes]) -> tuple[str, list[str]]:
+    """The run of the workflow that a lock names, and the questions that were begun, without one that was cut off."""
+    lock.seek(0)
+    workflow, *begun = lock.read().decode(errors="replace").split("\n")
+    return workflow, begun[:-1]
 
 
 def _unlock(lock: IO[bytes]) -> None:

@@ -13,7 +13,8 @@ from ragauge.results.timing import precision
 
 
 def footer(runs: Runs, table: Table) -> str:
-    """One line: models with precision, data sets with the number of questions, intervals, machine, versions."""
+    """One line: models with precision, data sets with the number of questions and of answers that the context cut,
+    intervals, machine, versions."""
     used = [v for v in runs.run if _in(table, v)]
     timed = _timed(runs, table)
     if not used and not timed:
@@ -72,4 +73,10 @@ def _questions(runs: Runs, used: list[Variant], dataset: str) -> str:
     facts = runs.facts(dataset)
     whole = facts.questions if facts else None
     subset = f"a subset of {whole:,}" if whole and counts[-1] < whole else "a subset" if entry and entry.limit else ""
-    return f"{dataset}: {shown}" + (f" ({subset})" if subset else "")
+    return f"{dataset}: {shown}" + (f" ({subset})" if subset else "") + _cut(used, dataset)
+
+
+def _cut(used: list[Variant], dataset: str) -> str:
+    """How many answers end where the model's context does, of all variants together; empty if none."""
+    found = [record.get("cut", False) for v in used if v.dataset == dataset for record in v.records.values()]
+    return f", {sum(found)} of {len(found)} answers cut by the context" if any(found) else ""

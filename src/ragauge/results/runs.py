@@ -21,10 +21,10 @@ from ragauge.cost.hardware import Precision
 from ragauge.cost.shape import Shape
 from ragauge.cost.trace import Call, Trace
 from ragauge.datasets import Dataset
-from ragauge.errors import UserError
+from ragauge.errors import UserError, unknown
 from ragauge.io import records
 from ragauge.io.jsonl import read_object
-from ragauge.io.specifications import AnswerSpecification, EngineFacts
+from ragauge.io.specifications import AnswerSpecification, EngineFacts, newer_specification
 from ragauge.results.reads import Datasets, Kind, kind_of, of_kind
 
 if TYPE_CHECKING:
@@ -200,14 +200,15 @@ class Runs:
         )
 
     def metrics(self, dataset: str) -> tuple[str, ...]:
-        """The metrics of a data set, the primary one first; those of NQ-Open where its class is not known.
+        """The metrics of a data set, the primary one first; where no question has a known answer, those that need none.
 
-        Where none of its questions has a known answer, those that need none.
+        Raises:
+            UserError: its class is not known.
         """
         known = self.facts(dataset)
-        if known and known.unlabelled and not self._labelled(dataset):
-            return WITHOUT_LABELS
-        return known.metrics if known else ("best_subspan_em", "kept_gold_recall")
+        if known is None:
+            raise UserError(f"data set {dataset}: {unknown('data set', self.registered(dataset), _data_sets())}")
+        return WITHOUT_LABELS if known.unlabelled and not self._labelled(dataset) else known.metrics
 
     def _labelled(self, dataset: str) -> bool:
         """Whether any question that was asked has a known answer."""
@@ -223,6 +224,10 @@ class Runs:
         for variant in self.run:
             if variant.dataset == dataset and variant.specification:
                 return variant.specification.dataset
+        return self._configured(dataset)
+
+    def _configured(self, dataset: str) -> str:
+        """The registered name behind a label, as the configuration has it; else the label."""
         entry = self.config.datasets.get(dataset) if self.config else None
         return entry.dataset if entry else dataset
 
@@ -274,13 +279,20 @@ class Runs:
             dataset, model, name = path.parts[-3], path.parts[-2], path.stem
             meta = records.read_meta(path) or {}
             asked = self._unrun(name, dataset, model)
+            told = meta.get("specification")
+            if newer := records.newer(meta) or newer_specification(told if isinstance(told, Mapping) else {}):
+                yield replace(asked, missing=f"{records.meta_path(path).name}: {newer}")
+                continue
             try:
                 made = specification(meta)
             except ValidationError as error:
                 damage = error.errors()[0]["msg"]
                 yield replace(asked, missing=f"{records.meta_path(path).name} holds no valid specification: {damage}")
                 continue
-            if made is None:
+            name_of_data = made.dataset if made else self._configured(dataset)
+            if dataset_class(name_of_data) is None:
+                yield replace(asked, missing=f"{unknown('data set', name_of_data, _data_sets())}, nor are its metrics known")
+            elif made is None:
                 yield replace(asked, meta=meta, missing=None)
             else:
                 yield Variant(name, dataset, model, made.method, made.options, made, meta, path)
@@ -292,6 +304,10 @@ class Runs:
         path = self.folder / "answers" / dataset / model / f"{name}.jsonl"
         missing = "unfinished" if path.with_name(path.name + ".partial").exists() else "no records"
         return Variant(name, dataset, model, method, {**defaults(method), **given}, None, {}, path, missing)
+
+
+def _data_sets() -> list[str]:
+    return list(registry.names("dataset"))
 
 
 def dataset_class(name: str) -> type[Dataset] | None:

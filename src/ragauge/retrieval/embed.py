@@ -8,7 +8,7 @@ similar length share a batch, so there is little padding.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,6 +20,7 @@ from ragauge.assets.tokenizer import padded
 from ragauge.errors import UserError, unknown
 from ragauge.io import folders
 from ragauge.io.graphs import open_session, write_graph
+from ragauge.io.pieces import Pieces
 from ragauge.io.progress import bar
 from ragauge.retrieval.database import Shard, load_tokenizer, shard_folder, tokenizer_sha256
 
@@ -169,9 +170,9 @@ def embedding_folder(database: Path, number: int) -> Path:
 
 
 def build_embeddings(database: Path, number: int, choice: EncoderChoice) -> bool:
-    """Embed the chunks of one shard unless that is done; returns whether it already was.
+    """Embed the chunks of one shard unless that is done; returns whether there was anything to do.
 
-    Memory: the encoder and `BLOCK_CHUNKS` chunks.
+    A build that was killed goes on at the block that it had reached. Memory: the encoder and `BLOCK_CHUNKS` chunks.
 
     Raises:
         UserError: the shard is missing or truncated, its tokenizer has changed, or the disk is full.
@@ -179,18 +180,31 @@ def build_embeddings(database: Path, number: int, choice: EncoderChoice) -> bool
     shard = Shard.open(shard_folder(database, number))
     made_from = {"shard": shard.sha256, "encoder": choice.sha256, "dtype": choice.dtype}
 
+    target = embedding_folder(database, number)
+    pieces = Pieces(target, {**made_from, "engine": choice.engine, "block": BLOCK_CHUNKS})
+
     def make(folder: Path) -> dict[str, Any]:
         encoder = choice.load()
         detokenise = detokeniser(shard)
+        pieces.open()
         shown = bar(f"embedding shard {number}", "chunk", shard.chunks)
         with open(folder / "vectors.bin", "wb") as file, shown:
-            for texts in _blocks(shard, detokenise):
-                file.write(normalised(encoder.encode(texts)).astype(np.float16).tobytes())
-                shown.update(len(texts))
+            for block, start in enumerate(range(0, shard.chunks, BLOCK_CHUNKS)):
+                vectors = pieces.get(block)
+                if vectors is None:
+                    texts = _texts(shard, detokenise, start)
+                    vectors = normalised(encoder.encode(texts)).astype(np.float16).tobytes()
+                    pieces.keep(block, vectors)
+                file.write(vectors)
+                shown.update(min(BLOCK_CHUNKS, shard.chunks - start))
         facts = {"dim": encoder.dim, "chunks": shard.chunks, "kept_as": "float16"}
         return {"encoder": choice.name, "engine": choice.engine, **facts}
 
-    return folders.build(embedding_folder(database, number), EMBEDDINGS, made_from, make)
+    made = folders.build(target, EMBEDDINGS, made_from, make)
+    if pieces.folder.is_dir():
+        with folders.locked(target):
+            pieces.remove()
+    return made
 
 
 @dataclass(frozen=True)
@@ -246,8 +260,8 @@ def normalised(vectors: np.ndarray) -> np.ndarray:
     return scaled
 
 
-def _blocks(shard: Shard, detokenise: Callable[[np.ndarray], str]) -> Iterator[list[str]]:
-    for start in range(0, shard.chunks, BLOCK_CHUNKS):
-        tokens = shard.tokens[start : start + BLOCK_CHUNKS]
-        lengths = shard.lengths[start : start + BLOCK_CHUNKS]
-        yield [detokenise(row[:length]) for row, length in zip(tokens, lengths, strict=True)]
+def _texts(shard: Shard, detokenise: Callable[[np.ndarray], str], start: int) -> list[str]:
+    """The texts of the block of chunks that begins at one."""
+    tokens = shard.tokens[start : start + BLOCK_CHUNKS]
+    lengths = shard.lengths[start : start + BLOCK_CHUNKS]
+    return [detokenise(row[:length]) for row, length in zip(tokens, lengths, strict=True)]

@@ -20,6 +20,7 @@ from ragauge.errors import UserError
 from ragauge.io import folders
 from ragauge.io.files import replace_atomically, sync_folder
 
+VERSION = 1  # of states; older ones state none
 STATE, MARK, FORMER = "state.json", "ragauge-checkpoint.json", "former"
 _OF_STATE = ("fingerprint", "step", "seconds", "curve")
 
@@ -74,25 +75,39 @@ class Checkpoints:
         """Have a checkpoint count, once all of it is on the disk; then the ones before it go."""
         folder, before = self.folder / tag, self._read()
         folders.sync(folder)
+        sync_folder(self.folder)  # the checkpoint's name, before a state names it
         files = {p.relative_to(folder).as_posix(): folders.file_facts(p) for p in folder.rglob("*") if p.is_file()}
-        replace_atomically(self.folder / STATE, (json.dumps({**state, "files": files}) + "\n").encode())
+        replace_atomically(
+            self.folder / STATE, (json.dumps({"version": VERSION, **state, "files": files}) + "\n").encode()
+        )
         for other in self.folder.iterdir():
             if other.name != tag and self._is_ours(other, before):
                 self._remove(other)
 
     def move_aside(self) -> Path:
-        """Put what is there into the folder `former`, whose own content goes; returns it."""
+        """Put what is there into the folder `former`, whose own content goes; returns it.
+
+        The state comes last: one without it was being filled when a process died, and is filled further.
+        """
         state, former = self._read(), self.folder / FORMER
         folders.check_replaceable(former, lambda there: (there / MARK).is_file())
-        if former.is_dir() and any(former.iterdir()):
+        mine = [folder for folder in self.folder.iterdir() if self._is_ours(folder, state)]
+        if (former / STATE).exists() and mine:
             folders.remove(former, MARK)
         former.mkdir(exist_ok=True)
         replace_atomically(former / MARK, b"{}\n")
-        for folder in [folder for folder in self.folder.iterdir() if self._is_ours(folder, state)]:
+        for folder in mine:
+            if (former / folder.name).is_dir():  # of a `former` whose removal was cut off
+                shutil.rmtree(former / folder.name)
             folder.rename(former / folder.name)
-        (self.folder / STATE).rename(former / STATE)
-        sync_folder(self.folder)
+        self._sync(former)
+        (self.folder / STATE).replace(former / STATE)
+        self._sync(former)
         return former
+
+    def _sync(self, former: Path) -> None:
+        sync_folder(former)
+        sync_folder(self.folder)
 
     def _read(self) -> dict[str, Any]:
         path = self.folder / STATE
@@ -102,6 +117,9 @@ class Checkpoints:
             return {}
         except (ValueError, RecursionError) as error:
             raise UserError(f"{path}: damaged ({error}); remove {self.folder} to train anew") from None
+        if isinstance(state, dict) and type(state.get("version")) is int and state["version"] > VERSION:
+            told = f"a state of version {state['version']}, and this ragauge reads up to {VERSION}"
+            raise UserError(f"{path}: {told}; use a newer one, or another folder for checkpoints")
         if not isinstance(state, dict) or any(name not in state for name in _OF_STATE):
             raise UserError(f"{path}: not of a training; choose another folder for checkpoints")
         return state

@@ -7,7 +7,10 @@ import json
 import math
 import os
 import re
-from collections.abc import Collection, Sequence
+import signal
+import threading
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +27,23 @@ if TYPE_CHECKING:
     from ragauge.methods import Method
 
 MODEL_OPTIONS = {"engine", "dtype", "weights", "kv", "device", "template", "max_context", "kernels"}  # keys of a model
+
+
+@contextmanager
+def ended_in_order() -> Iterator[None]:
+    """Have SIGTERM end the block as an interruption does, so that what it holds open is closed."""
+
+    def end(number: int, frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    if threading.current_thread() is not threading.main_thread():  # which alone may handle signals
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 # --- groups of arguments, and types ---

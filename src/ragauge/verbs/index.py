@@ -194,19 +194,22 @@ def _recall(args: argparse.Namespace, settings: DatabaseSettings, label: str) ->
 
 
 def _verify(args: argparse.Namespace, settings: DatabaseSettings) -> None:
+    from ragauge.io import folders
     from ragauge.retrieval.database import Database, EvaluationSet
     from ragauge.retrieval.embed import Embeddings
     from ragauge.retrieval.index import Index
 
-    database = Database(args.database, verify=True)
+    read = folders.verify(args.database)  # before faiss reads sizes that a file states
+    database = Database(args.database)
     for label in settings.evaluation_sets:
-        EvaluationSet.open(args.database, label, verify=True)
+        EvaluationSet.open(args.database, label)
     for shard in range(settings.shards):
-        Embeddings.open(args.database, shard, verify=True)
+        Embeddings.open(args.database, shard)
     for label in settings.indexes:
-        Index(database, label, verify=True)
-    told = f"{args.database}: {len(database):,} chunks and {len(settings.indexes)} indexes are intact"
-    options.tell(args, told, database=args.database, chunks=len(database), indexes=list(settings.indexes))
+        Index(database, label)
+    told = f"{args.database}: {len(database):,} chunks and {len(settings.indexes)} indexes are intact: {read}"
+    facts = {"chunks": len(database), "indexes": list(settings.indexes), "files": read.files, "bytes": read.bytes}
+    options.tell(args, told, database=args.database, **facts)
 
 
 # --- shared by the steps ---

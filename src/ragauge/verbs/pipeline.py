@@ -158,19 +158,21 @@ def _run(args: argparse.Namespace, chosen: Chosen, opened: ExitStack) -> None:
     database, settings = Database(args.database), chosen.settings
     adapters = args.adapters or (Path(settings.adapters) if settings.adapters else None)
     job = _job(args, chosen, database, adapters)
-    out = pipeline.run(
-        lambda: _make(args, chosen, job, adapters, database, opened),
-        texts(database, settings.tokens, settings.limit, chosen.evaluation),
-        job,
-        args.out,
-        overwrite=args.overwrite,
-        about={
-            "provenance": provenance(),
-            "cores": settings.cores,
-            "database": database.counts,
-            "specification": _specification(chosen, job.adapters_sha256).model_dump(),
-        },
-    )
+    about = {
+        "provenance": provenance(),
+        "cores": settings.cores,
+        "database": database.counts,
+        "specification": _specification(chosen, job.adapters_sha256).model_dump(),
+    }
+    with options.ended_in_order():
+        out = pipeline.run(
+            lambda: _make(args, chosen, job, adapters, database, opened),
+            texts(database, settings.tokens, settings.limit, chosen.evaluation),
+            job,
+            args.out,
+            overwrite=args.overwrite,
+            about=about,
+        )
     options.tell(args, out, out=out)
 
 

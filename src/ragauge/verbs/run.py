@@ -86,7 +86,8 @@ def run(args: argparse.Namespace) -> int:
     loaded = runner.Engines(args.threads, folder, batch)
     workflow, others = _others(args, config)
     until = math.inf if args.minutes is None else started + 30 * args.minutes
-    ahead.Workers(loaded, workflow, args.overwrite, until, args.retry_failed).run(job, others)
+    with options.ended_in_order():
+        ahead.Workers(loaded, workflow, args.overwrite, until, args.retry_failed).run(job, others)
     return _summary(args)
 
 

@@ -166,17 +166,21 @@ def _keep_to_cores(cores: str | None, threads: int | None) -> None:
 
 def _retriever(args: argparse.Namespace, threads: int | None) -> Retriever:
     """The retriever of --index; its latency is measured unless that is switched off."""
+    from ragauge.io import folders
     from ragauge.retrieval.retriever import Retriever
 
-    retriever = Retriever.open(
-        args.database.absolute(),
-        args.index,
-        encoder=args.encoder,
-        engine=args.engine,
-        threads=threads,
-        part=args.part,
-        verify=args.verify,
-    )
+    with folders.counting() as read:
+        retriever = Retriever.open(
+            args.database.absolute(),
+            args.index,
+            encoder=args.encoder,
+            engine=args.engine,
+            threads=threads,
+            part=args.part,
+            verify=args.verify,
+        )
+    if args.verify:
+        logger.info("verified: %s", read)
     if args.calibrate and retriever.index.recipe.most_effort > 1:
         _calibrate(retriever)
     return retriever

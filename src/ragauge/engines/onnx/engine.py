@@ -33,6 +33,7 @@ class OnnxEngine(Traced):
         self.max_context = shape.max_context
         self.first_token_at: float | None = None
         self.peak_cache_bytes = 0
+        self.cut = False
 
     def respond(
         self, prompt: Sequence[int] | str, limits: Limits, *, stage: str = "prompt", logp: bool = False
@@ -84,7 +85,9 @@ class OnnxEngine(Traced):
             ids.append(int(logits.argmax()))
             at.append(time.perf_counter())
             scores.append(_logp(logits, ids[-1]))
-            if len(ids) == most or self._ended(ids, limits):
+            ended = self._ended(ids, limits)
+            if ended or len(ids) == most:
+                self.cut = not ended and most < limits.max_new_tokens
                 return ids, at, scores
             logits = self._read(ids[-1:], slots, past + len(ids) - 1)
 

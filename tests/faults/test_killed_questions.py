@@ -1,0 +1,81 @@
+"""A question that kills its process, as one does that takes more memory than there is: the run gets past it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragauge.cli import main
+from ragauge.evaluation import runner
+from ragauge.io import records
+from tiny_checkpoint import write_checkpoint, write_questions
+
+QUESTIONS, FATAL = 4, 1
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_checkpoint(tmp_path_factory.mktemp("model"), max_position_embeddings=1024)
+
+
+@pytest.fixture
+def arguments(model: Path, tmp_path: Path) -> list[str]:
+    data = write_questions(tmp_path / "nq.jsonl", QUESTIONS)
+    asked = ["--method", "naive", "--dataset", "nq_open", "--data", str(data), "--model", str(model)]
+    return ["run", *asked, "--threads", "1", "--max-new-tokens", "2", "--out", str(tmp_path / "x.jsonl")]
+
+
+def end_of(arguments: list[str], fatal: str, number: int = signal.SIGKILL) -> int:
+    """How a process ends that gets this signal at the fatal question: its exit code, or minus the signal."""
+    pid = os.fork()
+    if pid:
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    ask = runner.ask
+
+    def dying(engine: Any, method: Any, example: Any, *more: Any, **options: Any) -> Any:
+        if example.key == fatal:
+            os.kill(os.getpid(), number)
+        return ask(engine, method, example, *more, **options)
+
+    runner.ask = dying
+    try:
+        os._exit(main(arguments))
+    except SystemExit as end:
+        os._exit(int(end.code or 0))
+    finally:
+        os._exit(70)
+
+
+def keys(arguments: list[str], out: Path) -> list[str]:
+    assert main([*arguments[:-1], str(out)]) == 0
+    return [record.key for record in records.read(out)]
+
+
+@pytest.mark.parametrize("batch", ["1", "4"])
+def test_the_third_time_it_is_recorded_as_failed_and_the_run_goes_on(
+    arguments: list[str], tmp_path: Path, batch: str
+) -> None:
+    """Side by side, nobody knows which one it was: those that were under way are asked alone, after the others."""
+    all_keys, out = keys(arguments, tmp_path / "all.jsonl"), tmp_path / "x.jsonl"
+    command = [*arguments, "--batch", batch]
+    assert [end_of(command, all_keys[FATAL]) for _ in range(2)] == [-signal.SIGKILL] * 2
+    assert end_of(command, all_keys[FATAL]) == 3
+    found = records.read(out)
+    assert [record.key for record in found] == all_keys
+    assert [record.status for record in found] == ["ok", "failed", "ok", "ok"]
+    assert found[FATAL].reason == "2 processes were killed while they answered it, most likely for want of memory"
+    assert main([*command, "--retry-failed"]) == 0  # where there is more memory
+    assert [record.status for record in records.read(out)] == ["ok"] * QUESTIONS
+
+
+def test_ends_in_order_are_no_deaths(arguments: list[str], tmp_path: Path) -> None:
+    """As a scheduler ends a job, or Ctrl-C."""
+    all_keys = keys(arguments, tmp_path / "all.jsonl")
+    for number, code in ((signal.SIGTERM, 128 + signal.SIGTERM), (signal.SIGINT, 130)):
+        assert [end_of(arguments, all_keys[FATAL], number) for _ in range(3)] == [code] * 3
+    assert main(arguments) == 0
+    assert [record.status for record in records.read(tmp_path / "x.jsonl")] == ["ok"] * QUESTIONS

@@ -1,0 +1,123 @@
+"""What else a GPU does while times are taken, as a fake `nvidia-smi` tells it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragauge.cost import gpu_load, latency, load
+from ragauge.cost.gpu_load import GpuWatch, watch
+from ragauge.cost.machine import Load
+
+FAKE = """#!/bin/sh
+echo "$@" >> {folder}/asked
+case "$1" in
+    --query-gpu=*) cat {folder}/state ;;
+    --query-compute-apps=*) cat {folder}/processes ;;
+esac
+"""
+QUIET = "35, 1980, 1980, 41, 0x0000000000000000"
+
+
+@pytest.fixture
+def smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a `nvidia-smi` that prints its files `state` and `processes`."""
+    (tmp_path / "nvidia-smi").write_text(FAKE.format(folder=tmp_path))
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    (tmp_path / "state").write_text(QUIET + "\n")
+    (tmp_path / "processes").write_text(f"{os.getpid()}\n")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    return tmp_path
+
+
+def looked(smi: Path, *states: str, processes: str | None = None) -> GpuWatch:
+    found = watch("cuda")
+    assert found is not None
+    if processes is not None:
+        (smi / "processes").write_text(processes)
+    for state in states:
+        (smi / "state").write_text(state + "\n")
+        found.look()
+    return found
+
+
+def test_a_gpu_of_ones_own_at_its_own_pace(smi: Path) -> None:
+    found = looked(smi, QUIET, "99, 1755, 1980, 63, 0x0000000000000004")  # a power cap is the rule at full load
+    assert found.refusal() is None
+    assert found.to_json() == {
+        "looks": 2,
+        "other_processes": 0,
+        "sm_mhz": [1755.0, 1980.0],
+        "max_sm_mhz": 1980.0,
+        "temperature_c": [41.0, 63.0],
+        "slowed": {},
+    }
+
+
+@pytest.mark.parametrize(
+    ("processes", "others"),
+    [
+        (f"{os.getpid()}\n1\n", 0),  # a process above this one, such as the shell that started it
+        (f"{os.getpid()}\n99999991\n99999992\n", 2),
+        ("99999991\n", 0),  # another name space: it is this one
+        ("99999991\n99999992\n", 1),
+        ("", 0),
+    ],
+)
+def test_processes_of_others_are_counted(processes: str, others: int, smi: Path) -> None:
+    found = looked(smi, QUIET, processes=processes)
+    assert found.others == others
+    assert (found.refusal() is None) == (not others)
+
+
+def test_a_gpu_that_is_slowed_down_is_refused_with_the_reason(smi: Path) -> None:
+    found = looked(smi, QUIET, "99, 900, 1980, 91, 0x0000000000000060")
+    told = "the GPU lowered its clocks: software thermal slowdown at 1 of 2 looks, hardware thermal slowdown at 1 of 2"
+    assert str(found.refusal()).startswith(told)
+
+
+@pytest.mark.parametrize("state", ["[N/A], [N/A], [N/A], [N/A], [N/A]", "1, 2", "no GPU"])
+def test_what_is_not_told_is_left_out(state: str, smi: Path) -> None:
+    found = looked(smi, state)
+    assert found.refusal() is None
+    assert found.looks == 1
+
+
+def test_the_gpu_is_the_one_that_this_process_sees(smi: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-abc, 3")
+    for device, name in (("cuda", "GPU-abc"), ("cuda:1", "3")):
+        found = watch(device)
+        assert found is not None
+        found.look()
+        assert (smi / "asked").read_text().splitlines()[-1].endswith(f"--id={name}")
+
+
+def test_without_a_gpu_nothing_is_asked(smi: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert watch("cpu") is None
+    monkeypatch.setenv("PATH", "")
+    assert watch("cuda") is None
+    (smi / "nvidia-smi").write_text("#!/bin/sh\nexit 9\n")
+    broken = GpuWatch("0")
+    broken.look()
+    assert broken.to_json() is None
+
+
+def test_both_protocols_refuse_times_of_a_gpu_that_others_used(smi: Path) -> None:
+    found = looked(smi, QUIET, processes=f"{os.getpid()}\n99999991\n")
+    rows: list[dict[str, Any]] = [{"disturbed": False}]
+    told = "1 other process used the GPU; run it on an idle GPU, or allow the load"
+    assert latency._refusal(rows, Load(), 0.0, found) == told
+    assert load._refusal(Load(), found) == told
+    assert latency._refusal(rows, Load(), 0.0, looked(smi, QUIET, processes="")) is None
+
+
+def test_a_look_frames_what_is_measured(smi: Path) -> None:
+    found = watch("cuda")
+    with gpu_load.looked_at(found):
+        assert found is not None
+        assert found.looks == 1
+    assert found.looks == 2

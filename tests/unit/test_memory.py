@@ -1,0 +1,42 @@
+"""Allocations that fail, in whatever library: one kind of error."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from ragauge.engines.memory import MEMORY_ERRORS, allocations_told
+
+
+class OtherLibraryError(Exception):
+    pass
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("[enforce fail at alloc_cpu.cpp:117] DefaultCPUAllocator: can't allocate memory: you tried ..."),
+        RuntimeError("CUDA error: out of memory\nCompile with `TORCH_USE_CUDA_DSA`"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+        RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"),
+        RuntimeError("std::bad_alloc"),
+        OtherLibraryError("[ONNXRuntimeError] : 6 : Failed to allocate memory for requested buffer of size 123"),
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB"),
+        MemoryError(),
+    ],
+)
+def test_failed_allocations_are_memory_errors(error: Exception) -> None:
+    with pytest.raises(MEMORY_ERRORS) as found, allocations_told():
+        raise error
+    assert "\n" not in str(found.value)
+
+
+def test_a_real_one() -> None:
+    told = "can't allocate memory: you tried to allocate 1125899906842624 bytes"
+    with pytest.raises(MemoryError, match=told), allocations_told():
+        torch.empty(1 << 50, dtype=torch.uint8)
+
+
+def test_other_errors_stay_what_they_are() -> None:
+    with pytest.raises(RuntimeError, match="size mismatch"), allocations_told():
+        raise RuntimeError("size mismatch")
