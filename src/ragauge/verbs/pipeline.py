@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ragauge import registry
 from ragauge.cost.hardware import AUTO, DTYPES
-from ragauge.errors import UserError
+from ragauge.errors import SettingError, UserError
 from ragauge.verbs import _options as options
 
 if TYPE_CHECKING:
@@ -83,7 +83,10 @@ def run(args: argparse.Namespace) -> None:
     if args.index and args.server:
         raise UserError("give --index or --server, not both")
     chosen = _configured(args) if args.config else _stated(args)
-    check_weights(chosen.settings, chosen.model.source)
+    try:
+        check_weights(chosen.settings, chosen.model.source)
+    except SettingError as error:
+        raise UserError(f"--{error}") from None
     asks = chosen.settings.asks
     if asks and not (chosen.index or args.server):
         raise UserError(f"--schedule: {chosen.settings.schedule!r} requires retrieval; give --index or --server")
