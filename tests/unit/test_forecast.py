@@ -81,6 +81,16 @@ def test_an_experiment_of_unknown_models_is_one_line() -> None:
         made.measured(config)
 
 
+def test_a_device_that_is_not_here_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nowhere(*_: Any, **__: Any) -> Machine:
+        raise UserError("device 'cuda': torch finds 0 CUDA devices here; known: cpu, cuda")
+
+    monkeypatch.setattr(made.speed, "measure", nowhere)
+    config = experiment(models={"smollm2-135m-instruct": {"device": "cuda", "dtype": "bfloat16"}})
+    with pytest.raises(UserError, match=r"models.smollm2-135m-instruct: device 'cuda': .*; `ragauge needs` has lower"):
+        made.measured(config)
+
+
 @pytest.mark.parametrize(
     ("seconds", "said"), [(40, "40 s"), (720, "12 min"), (12600, "3.5 h"), (172800 * 1.5, "3.0 days")]
 )

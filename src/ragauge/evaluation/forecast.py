@@ -86,14 +86,19 @@ def measured(config: Config) -> Machine:
     """This machine's speeds for the experiment's first model whose shape is known.
 
     Raises:
-        UserError: no model's shape is known before it is downloaded.
+        UserError: no model's shape is known before it is downloaded, or its device is not here.
     """
     label, shape = _first(config)
     model = with_dtype(config.models[label])
     precision = {"dtype": model.dtype, "weights": model.weights, "kv": model.kv}
     encoders = [name for name in _encoders(config) if assets.describe(name)["fetched"]]
     encoder = encoders[0] if encoders else None
-    return speed.measure(shape, precision=precision, device=model.device, encoder=encoder, index=bool(config.databases))
+    try:
+        return speed.measure(
+            shape, precision=precision, device=model.device, encoder=encoder, index=bool(config.databases)
+        )
+    except UserError as error:  # no such device
+        raise UserError(f"models.{label}: {error}; `ragauge needs` has lower bounds that take no device") from None
 
 
 def forecast(config: Config, machine: Machine) -> Forecast:

@@ -36,7 +36,7 @@ MOST_S = 12.0  # of a decoder: no larger size is begun after so many, where the 
 PARAMETERS = 200_000_000  # of the decoder that is measured: of a larger model, as many of its layers
 LOOK_S = 1.0  # at what else the machine does
 TEXTS, WORDS = 16, 90  # encoded
-VECTORS, WIDTH = 4096, 384  # indexed
+VECTORS, WIDTH = 2560, 384  # indexed
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ def measure(
     with _threads():
         one = _decoder(smaller, 1, precision, device)
         all_ = _decoder(smaller, cores, precision, device) if cores > 1 and alone else one
-    encode_s = _encode_s(encoder) if encoder else None
+        encode_s = _encode_s(encoder) if encoder else None
     index_s = _index_s() if index else None
     held = psutil.Process().memory_info().rss
     return Machine(cores, one, all_, start_s, held, encode_s, index_s, load.share, time.perf_counter() - began)
@@ -215,9 +215,12 @@ def _span(values: Sequence[float]) -> Span:
 
 
 def _encode_s(encoder: str) -> float:
-    """Seconds of a passage."""
+    """Seconds of a passage, with one thread."""
+    import torch
+
     from ragauge.retrieval.embed import EncoderChoice
 
+    torch.set_num_threads(1)
     model = EncoderChoice(encoder, "torch").load()
     texts = [" ".join(["retrieval"] * WORDS) + f" {number}" for number in range(TEXTS)]
     began = time.perf_counter()
@@ -226,13 +229,17 @@ def _encode_s(encoder: str) -> float:
 
 
 def _index_s() -> float:
-    """Seconds of a vector: an IVF-PQ index, as databases have it, is trained on random ones and filled."""
+    """Seconds of a vector, with one thread: an IVF-PQ index, as databases have it, over random ones."""
     import faiss
     import numpy as np
 
     vectors = np.random.default_rng(0).standard_normal((VECTORS, WIDTH), dtype=np.float32)
     index = faiss.index_factory(WIDTH, "IVF64,PQ48x6")
+    threads = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(1)
     began = time.perf_counter()
     index.train(vectors)
     index.add(vectors)
-    return (time.perf_counter() - began) / VECTORS
+    took = time.perf_counter() - began
+    faiss.omp_set_num_threads(threads)
+    return took / VECTORS
