@@ -111,8 +111,16 @@ def test_a_command_that_ends_in_time_has_its_exit_code() -> None:
     assert Deadline(None).run([sys.executable, "-c", "raise SystemExit(7)"]) == 7
 
 
+def stubborn() -> None:
+    """Goes on after any mistake, as code does that counts the questions that failed."""
+    try:
+        time.sleep(30)
+    except Exception:
+        time.sleep(30)
+
+
 def test_work_beyond_the_budget_is_ended_in_one_line() -> None:
     deadline = Deadline(0.2)
     with pytest.raises(UserError, match="--budget: 0 s were over while it slept"), deadline.guarding("it slept"):
-        time.sleep(30)
+        stubborn()
     assert deadline.spent_s < 10

@@ -14,6 +14,8 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from ragauge import assets, methods
 from ragauge.cost import machine as rates
 from ragauge.cost import shapes
@@ -90,15 +92,13 @@ def measured(config: Config) -> Machine:
     """
     label, shape = _first(config)
     model = with_dtype(config.models[label])
+    if model.device == "cuda" and not torch.cuda.is_available():
+        told = "'cuda' is not on this machine; `ragauge needs` has lower bounds that take none"
+        raise UserError(f"models.{label}.device: {told}")
     precision = {"dtype": model.dtype, "weights": model.weights, "kv": model.kv}
     encoders = [name for name in _encoders(config) if assets.describe(name)["fetched"]]
     encoder = encoders[0] if encoders else None
-    try:
-        return speed.measure(
-            shape, precision=precision, device=model.device, encoder=encoder, index=bool(config.databases)
-        )
-    except UserError as error:  # no such device
-        raise UserError(f"models.{label}: {error}; `ragauge needs` has lower bounds that take no device") from None
+    return speed.measure(shape, precision=precision, device=model.device, encoder=encoder, index=bool(config.databases))
 
 
 def forecast(config: Config, machine: Machine) -> Forecast:

@@ -17,6 +17,10 @@ from ragauge.errors import UserError
 PATIENCE_S = 5.0  # for a command to end what it has started
 
 
+class _OverError(BaseException):
+    """Ends what runs, whatever mistakes it would catch."""
+
+
 class Deadline:
     """From now on so many seconds; None: no limit."""
 
@@ -47,12 +51,15 @@ class Deadline:
             return
 
         def over(number: int, frame: FrameType | None) -> None:
-            raise UserError(f"--budget: {self.budget_s:.0f} s were over while {what}; what is done is kept")
+            raise _OverError
 
         former = signal.signal(signal.SIGALRM, over)
         signal.setitimer(signal.ITIMER_REAL, max(self.left_s, 0.001))
         try:
             yield
+        except _OverError:
+            told = f"--budget: {self.budget_s:.0f} s were over while {what}; what is done is kept"
+            raise UserError(told) from None
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, former)
