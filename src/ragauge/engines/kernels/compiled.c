@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include "vectors.h"
 #ifdef __AVX512F__
-#define TOKENS 4 /* that a block of a product has at most */
+#define TOKENS 6 /* that a block of a product has at most: with ROWS rows, their sums fill the registers */
 #define WIDE 12  /* tokens that two panels are multiplied with */
 #else
 #define TOKENS 2
@@ -51,8 +51,7 @@ typedef struct {
 
 INLINE floats read(const void *at, int64_t index, int kind) {
     if (kind == FLOAT32) return *(const floats *)((const float *)at + index);
-    if (kind == BFLOAT16)
-        return (floats)(__builtin_convertvector(*(const halves *)((const uint16_t *)at + index), words) << 16);
+    if (kind == BFLOAT16) return widened((const uint16_t *)at + index);
     return __builtin_convertvector(__builtin_convertvector(*(const bytes *)((const int8_t *)at + index), ints), floats);
 }
 
@@ -80,9 +79,14 @@ INLINE void block(const Matrix *m, const float *x, float *y, int64_t row, int ro
     }
     for (int64_t i = 0; i < whole; i += LANES) {
         floats those[TOKENS];
-        for (int t = 0; t < tokens; t++) those[t] = *(const floats *)(x + t * in + i);
+        for (int t = 0; t < tokens; t++) {
+            those[t] = *(const floats *)(x + t * in + i);
+            STAY(those[t]);
+        }
         for (int r = 0; r < rows; r++) {
             floats these = read(w[r], i, kind);
+            STAY(these);
+            __builtin_prefetch(w[r] + (rows * in + i) * size); /* the rows after these */
             for (int t = 0; t < tokens; t++) part[r][t] += these * those[t];
         }
     }
@@ -120,7 +124,10 @@ INLINE void panels(const Matrix *m, const uint8_t *x, const float *scale, float 
         for (int p = 0; p < count; p++) part[t][p] = (totals){0};
     for (int64_t s = 0; s < steps; s++) {
         totals those[4];
-        for (int p = 0; p < count; p++) those[p] = *(const totals *)(w + (p * steps + s) * PANEL);
+        for (int p = 0; p < count; p++) {
+            those[p] = *(const totals *)(w + (p * steps + s) * PANEL);
+            __builtin_prefetch(w + ((p + count) * steps + s) * PANEL); /* the panels after these */
+        }
         for (int t = 0; t < tokens; t++) {
             uint32_t four;
             memcpy(&four, x + t * in + 4 * s, 4); /* behind the last number, times 0 */
@@ -183,12 +190,25 @@ INLINE void some(const Matrix *m, Input in, float *y, int64_t row, int rows, int
     block(m, in.x + t * m->in, y + t * m->out, row, rows, tokens, add, kind);
 }
 
+/* The tokens in blocks of one size, or one less. */
 INLINE void rows_of(const Matrix *m, Input in, float *y, int64_t tokens, int64_t from, int64_t to, int add, int kind) {
+    const int64_t blocks = (tokens + TOKENS - 1) / TOKENS;
     for (int64_t row = from; row < to; row += ROWS) {
         const int full = row + ROWS <= to;
         int64_t t = 0;
-        for (; full && t + TOKENS <= tokens; t += TOKENS) some(m, in, y, row, ROWS, TOKENS, add, kind, t);
-        for (; full && t < tokens; t++) some(m, in, y, row, ROWS, 1, add, kind, t);
+        for (int64_t left = blocks; full && left; left--) {
+            const int64_t count = (tokens - t + left - 1) / left;
+#define OF(COUNT) \
+    if (COUNT <= TOKENS && count == COUNT) some(m, in, y, row, ROWS, COUNT, add, kind, t)
+            OF(1);
+            OF(2);
+            OF(3);
+            OF(4);
+            OF(5);
+            OF(6);
+#undef OF
+            t += count;
+        }
         for (int64_t r = row; !full && r < to; r++)
             for (int64_t u = 0; u < tokens; u++) some(m, in, y, r, 1, 1, add, kind, u);
     }

@@ -28,6 +28,23 @@ INLINE uint32_t as_word(float x) {
     return word;
 }
 
+/* A vector stays in a register: compilers read it again from memory at every use, as long as that is near. */
+#if defined __AVX512F__
+#define STAY(vector) __asm__("" : "+v"(vector))
+#elif defined __AVX__
+#define STAY(vector) __asm__("" : "+x"(vector))
+#else
+#define STAY(vector)
+#endif
+
+INLINE floats widened(const uint16_t *at) { /* bfloat16 */
+#ifdef __AVX512F__
+    return (floats)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)at)), 16);
+#else
+    return (floats)(__builtin_convertvector(*(const halves *)at, words) << 16);
+#endif
+}
+
 /* bfloat16, to even; what is no number stays none */
 INLINE uint16_t half(float x) {
     const uint32_t bits = as_word(x);
