@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 import tiny_models
 from ragauge.engines import LM, Limits, Row, Span, random_lm
@@ -19,6 +20,7 @@ from ragauge.engines.int8 import int8, quantised
 from ragauge.engines.kernels import DEFAULT, compiled, measured, use
 from ragauge.engines.kernels.candidates import PASSES
 from ragauge.engines.kernels.choice import Choice, Classes
+from ragauge.engines.shelves import Shelves
 
 COMPILED = Choice(
     "test",
@@ -75,7 +77,9 @@ def test_a_compiled_pass_computes_what_the_operators_compute(how: dict[str, Any]
     assert error <= WITHIN[how.get("dtype", "float32")]
 
 
-def test_tokens_are_the_same_one_by_one_and_side_by_side() -> None:
+def test_tokens_are_the_same_one_by_one_and_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And responses stay in their own caches, as the compiled pass takes them so."""
+    monkeypatch.setattr(Shelves, "take", lambda *_: pytest.fail("keys were copied"))
     lm = model()
     prompts = [[3 + i for i in range(n)] for n in (5, 40, 17)]
     use(DEFAULT)
@@ -95,6 +99,19 @@ def test_layers_that_it_does_not_compute_stay_with_the_operators() -> None:
         assert taken == (lm.shape.position == "rope"), family
     half = random_lm(SHAPE, dtype="float16")
     assert fused(half.decoder.weights.layers, half.shape) is None
+
+
+@pytest.mark.parametrize("tokens", range(1, compiled.MOST_ROWS + 1))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_products_of_any_few_tokens_are_those_of_the_operators(dtype: torch.dtype, tokens: int) -> None:
+    """Rows and widths that fill neither blocks nor vectors."""
+    draw = torch.Generator().manual_seed(tokens)
+    x, weight, bias = (torch.randn(*size, generator=draw).to(dtype) for size in ((tokens, 147), (67, 147), (67,)))
+    matrix = compiled.Matrix.of(weight, bias)
+    assert matrix is not None
+    expected = F.linear(x.double(), weight.double(), bias.double())
+    close = 1e-5 if dtype == torch.float32 else 0.01  # the result is rounded once
+    torch.testing.assert_close(compiled.multiply(matrix, x).double(), expected, rtol=close, atol=close)
 
 
 @pytest.mark.parametrize("threads", [1, 2])

@@ -4,8 +4,8 @@ Each piece of work (a method that answers a question) runs in a thread of its ow
 calls over. Only one thread runs at any time, in an order that does not depend on the clock. Once all of them wait for
 results, one pass reads a piece of every call and decodes one token of every response: norms, linear layers and logits
 are computed for all tokens together, so that weights are read once, and each call attends to its own cache, where it
-lies; responses attend together, on copies side by side (`shelves`). Results are those of one after another but for
-rounding.
+lies; where a compiled pass does not take them as they lie, responses attend together, on copies side by side
+(`shelves`). Results are those of one after another but for rounding.
 """
 
 from __future__ import annotations
@@ -259,7 +259,7 @@ class Batch:
             while asked.alone and asked.wants is not None:
                 _run([asked])
             if isinstance(asked.wants, Piece):
-                if asked.response and self.size > 1:
+                if asked.response and self.size > 1 and not self.lm.decoder.in_one_call(self.size):
                     asked.place = self._shelves.take(asked.wants.part.cache, asked.more)
                 self._live[task] = asked
                 return False

@@ -136,15 +136,22 @@ class Decoder:
             part.layout.put(part.positions, part.cache.positions, 0)
             for by_head in part.cache.head_positions or ():
                 part.layout.put(part.positions.expand(by_head.shape[0], -1), by_head, 1)
-        if x.device.type == "cpu" and takes(parts, self.weights.layers[0].qkv.kept) and self._fused is not None:
+        if takes(parts) and self.in_one_call(x.shape[0]):
             turn = self.turn(_joined([part.positions for part in parts]))
             assert turn is not None
+            assert self._fused is not None
             x = self._fused.read(x, turn, parts, layers)
         else:
             x = self._read(x, parts, layers)
         for part in parts:
             part.cache.length = part.layout.start + part.tokens
         return x
+
+    def in_one_call(self, tokens: int) -> bool:
+        """Whether so many tokens after what plain caches hold pass all layers in one compiled call."""
+        first = self.weights.layers[0].qkv
+        on_cpu = self.weights.embedding.device.type == "cpu"
+        return on_cpu and kernels.in_one_call(first.kept, tokens) and self._fused is not None
 
     @cached_property
     def _fused(self) -> FusedLayers | None:

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from ragauge.cost.shape import Shape
-from ragauge.engines import kernels
 from ragauge.engines.cache import KVCache
 from ragauge.engines.kernels import compiled
 from ragauge.engines.rounding import parts as tensors_of
@@ -85,13 +84,10 @@ def fused(layers: Sequence[Layer], shape: Shape) -> FusedLayers | None:
     return FusedLayers(layers, matrices, shape)
 
 
-def takes(parts: Sequence[Part], weight: torch.dtype) -> bool:
-    """Whether the kernels of this process compute such a pass in one call."""
-    tokens = sum(part.tokens for part in parts)
-    return (
-        kernels.in_one_call(weight, tokens)
-        and not torch.is_grad_enabled()
-        and all(p.layout.runs is not None and p.observe is None and _keeps(p.cache) for p in parts)
+def takes(parts: Sequence[Part]) -> bool:
+    """Whether `compiled.c` computes such a pass."""
+    return not torch.is_grad_enabled() and all(
+        p.layout.runs is not None and p.observe is None and _keeps(p.cache) for p in parts
     )
 
 
