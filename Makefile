@@ -60,7 +60,7 @@ smoke: $(READY)
 	snakemake --cores $(CORES) --configfile configs/smoke.yaml
 
 miniature: $(READY)
-	PYTHONPATH=tests$${PYTHONPATH:+:$$PYTHONPATH} python -m miniature.run
+	PYTHONPATH=tests$${PYTHONPATH:+:$$PYTHONPATH} python -m miniature.run --cores $(CORES)
 
 cluster: smoke
 	RAGAUGE_CLUSTER=1 python -m pytest -q tests/cluster

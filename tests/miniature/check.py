@@ -6,78 +6,155 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from ragauge.experiment.plan.paths import Paths
-from ragauge.experiment.schema import Config
+from ragauge.experiment.schema import Answers, Config
+from ragauge.io.jsonl import read_object
 from ragauge.results.cells import Status
 
-# Cells that stay empty in the paper's own experiment as well: item, and how the reason begins.
-EMPTY = {
-    ("superposition_table_6", "not in the trace of"): "what a switched-off part would cost",
-    ("cfic_table_6", "not timed"): "the paper's times of the search are not planned",
-    ("cfic_table_8", "not timed"): "the paper's times of the search are not planned",
-    ("cfic_table_7", "not judged"): "no judge is planned",
-    ("piperag_table_1", "no PipeRAG is at once"): "a claim that random models need not bear out",
-    ("frontier", "not timed"): "long texts are not timed",
-}
 ANSWERING = "of the answering run"  # what the frontier shows where nothing was timed
+Row = Mapping[str, str]  # a line of an item's table
+
+
+@dataclass(frozen=True)
+class Run:
+    """An experiment and the folder that it ran in."""
+
+    config: Config
+    folder: Path
+
+    @cached_property
+    def timed(self) -> set[tuple[str, str]]:
+        """The pairs of data set and model that are timed."""
+        return set(self.config.timed())
+
+    @cached_property
+    def judged(self) -> set[Answers]:
+        return set(self.config.judged())
+
+    @cached_property
+    def busy(self) -> dict[tuple[str, str], str]:
+        """The pairs of data set and model whose times the protocol refused, or a trial of which it left out, as other
+        processes took the machine; and its words for it."""
+        found = {}
+        for dataset, model in sorted(self.timed):
+            path = self.folder / Paths(self.config.run).latency.format(dataset=dataset, model=model)
+            latency = read_object(path) if path.is_file() else {}
+            disturbed = sum(row["disturbed"] for row in latency.get("rows") or ())
+            if latency.get("refused") or disturbed:
+                found[dataset, model] = latency.get("refused") or f"other processes disturbed {disturbed} trials"
+        return found
+
+    def records(self, place: str) -> list[dict[str, Any] | None]:
+        """The records of a file; [None] where there is none."""
+        path = self.folder / place
+        lines = path.read_bytes().splitlines() if path.is_file() else []
+        return [json.loads(line) for line in lines] or [None]
+
+    def rows(self, item: str) -> list[Row] | None:
+        """The lines of an item's table; None where there is none."""
+        path = self.folder / Paths(self.config.run).reports / f"{item}.csv"
+        if not path.is_file():
+            return None
+        with path.open(newline="", encoding="utf-8") as file:
+            return list(csv.DictReader(file))
+
+
+@dataclass(frozen=True)
+class Empty:
+    """Cells that stay empty in the papers' own experiment as well."""
+
+    item: str
+    note: str  # how the note of such a cell begins
+    why: str
+    is_so: Callable[[Run, Row], bool] = lambda run, row: True  # whether the plan bears it out
+
+
+def _untimed(run: Run, row: Row) -> bool:
+    protocol = run.config.protocol(row["dataset"])
+    timed = protocol and (row["dataset"], row["model"]) in run.timed
+    return not (timed and row["variant"] in protocol.methods)
+
+
+def _unjudged(run: Run, row: Row) -> bool:
+    return Answers(row["dataset"], row["model"], row["variant"]) not in run.judged
+
+
+EMPTY = (
+    Empty("superposition_table_6", "not in the trace of", "what a switched-off part would cost is in no trace"),
+    Empty("cfic_table_6", "not timed", "two models are timed on two data sets", _untimed),
+    Empty("cfic_table_8", "not timed", "two models are timed on two data sets", _untimed),
+    Empty("cfic_table_7", "not judged", "three methods are judged", _unjudged),
+    Empty("piperag_table_1", "no PipeRAG is at once", "a claim that random models need not bear out"),
+    Empty("frontier", "not timed", "a latency protocol times part of the methods", _untimed),
+)
 
 
 def faults(config: Config, folder: Path) -> list[str]:
     """One line a fault of the run of `config` in a folder; none where all is well."""
-    return [*_answer_faults(config, folder), *_pipeline_faults(config, folder), *_item_faults(config, folder)]
+    run = Run(config, folder)
+    return [*_answer_faults(run), *_pipeline_faults(run), *_item_faults(run)]
 
 
-def _answer_faults(config: Config, folder: Path) -> Iterator[str]:
-    pattern = Paths(config.run).answers
-    for job in config.answers():
+def empty(config: Config, folder: Path) -> dict[Empty, int]:
+    """How many cells of the run of `config` stay empty in the papers' own experiment as well, by why they do."""
+    run = Run(config, folder)
+    excused = [_excuse(run, item, row) for item in config.item_names() for row in run.rows(item) or ()]
+    return {one: excused.count(one) for one in EMPTY}
+
+
+def _answer_faults(run: Run) -> Iterator[str]:
+    pattern = Paths(run.config.run).answers
+    for job in run.config.answers():
         place = pattern.format(dataset=job.dataset, model=job.model, variant=job.variant) + ".jsonl"
-        whole = "max_length" not in config.datasets[job.dataset].options  # else LongBench's own protocol cuts it
-        for record in _records(folder / place):
+        whole = "max_length" not in run.config.datasets[job.dataset].options  # else LongBench's own protocol cuts it
+        for record in run.records(place):
             if record is None or record["status"] != "ok":
                 yield f"{place}: {record['reason'] if record else 'no record'}"
             elif whole and record.get("truncated"):
                 yield f"{place}: {record['key']}: {record['truncated']} tokens were cut out"
 
 
-def _pipeline_faults(config: Config, folder: Path) -> Iterator[str]:
-    for label in config.pipelines:
-        place = Paths(config.run).pipeline.format(pipeline=label) + ".jsonl"
-        for record in _records(folder / place):
+def _pipeline_faults(run: Run) -> Iterator[str]:
+    for label in run.config.pipelines:
+        place = Paths(run.config.run).pipeline.format(pipeline=label) + ".jsonl"
+        for record in run.records(place):
             if record is None or record["status"] != "ok":
                 yield f"{place}: {record['reason'] if record else 'no record'}"
 
 
-def _records(path: Path) -> list[dict[str, Any] | None]:
-    """The records of a file; [None] where there is none."""
-    lines = path.read_bytes().splitlines() if path.is_file() else []
-    return [json.loads(line) for line in lines] or [None]
-
-
-def _item_faults(config: Config, folder: Path) -> Iterator[str]:
-    timed = set(config.timed())
-    for item in config.item_names():
-        path = folder / Paths(config.run).reports / f"{item}.csv"
-        if not path.is_file():
+def _item_faults(run: Run) -> Iterator[str]:
+    for item in run.config.item_names():
+        rows = run.rows(item)
+        if rows is None:
             yield f"{item}: was not rendered"
-            continue
-        with path.open(newline="", encoding="utf-8") as file:
-            found = {problem for row in csv.DictReader(file) if (problem := _problem(item, row, timed))}
-        yield from sorted(f"{item}: {problem}" for problem in found)
+        else:
+            found = {problem for row in rows if (problem := _problem(run, item, row))}
+            yield from sorted(f"{item}: {problem}" for problem in found)
 
 
-def _problem(item: str, row: Mapping[str, str], timed: set[tuple[str, str]]) -> str:
-    """What is wrong with a cell; nothing of one that is empty for a reason of the paper's own plan."""
-    keys = ", ".join(
-        value for value in (row.get(key, "") for key in ("model", "dataset", "method", "quantity")) if value
-    )
-    if row["status"] == Status.COULD_NOT_RUN and not any(
-        name == item and re.match(reason, row["note"]) for name, reason in EMPTY
-    ):
-        return f"{keys}: {row['note'] or 'empty'}"
-    if ANSWERING in row["note"] and (row.get("dataset", ""), row.get("model", "")) in timed:
-        return f"{keys}: {row['note']}"
-    return ""
+def _problem(run: Run, item: str, row: Row) -> str:
+    """What is wrong with a cell; nothing of one that is empty for a reason of the papers' own plan.
+
+    Nor of a time that the protocol refused as the machine was busy: that is no fault of what was run.
+    """
+    place = row.get("dataset", ""), row.get("model", "")
+    lost = row["status"] == Status.COULD_NOT_RUN and not _excuse(run, item, row)
+    replaced = ANSWERING in row["note"] and place in run.timed
+    if place in run.busy and (replaced or re.match("timing refused|no undisturbed trial|not timed", row["note"])):
+        return ""
+    keys = ", ".join(row[key] for key in ("model", "dataset", "method", "variant", "quantity") if row.get(key))
+    return f"{keys}: {row['note'] or 'empty'}" if lost or replaced else ""
+
+
+def _excuse(run: Run, item: str, row: Row) -> Empty | None:
+    """Why the cell stays empty in the papers' own experiment as well; None of a cell that does not."""
+    if row["status"] != Status.COULD_NOT_RUN:
+        return None
+    alike = (one for one in EMPTY if one.item == item and row["note"].startswith(one.note))
+    return next((one for one in alike if one.is_so(run, row)), None)

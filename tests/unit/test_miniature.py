@@ -91,7 +91,15 @@ def small(**changes: Any) -> Config:
     return parse(config | changes, "t.yaml")
 
 
-def a_run(folder: Path, *, status: str = "ok", truncated: int = 0, cell: str = "measured", note: str = "") -> Path:
+def a_run(
+    folder: Path,
+    *,
+    status: str = "ok",
+    truncated: int = 0,
+    cell: str = "measured",
+    note: str = "",
+    variant: str = "naive",
+) -> Path:
     for dataset, cut in (("nq_open", truncated), ("cut", 7)):
         path = folder / f"results/t/answers/{dataset}/m/naive.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -99,8 +107,8 @@ def a_run(folder: Path, *, status: str = "ok", truncated: int = 0, cell: str = "
     reports = folder / "reports" / "t"
     reports.mkdir(parents=True, exist_ok=True)
     for item in ("superposition_table_1", "frontier"):
-        row = f"m,nq_open,naive,time,{cell},{note}"
-        (reports / f"{item}.csv").write_text(f"model,dataset,method,quantity,status,note\n{row}\n")
+        row = f"m,nq_open,naive,{variant},time,{cell},{note}"
+        (reports / f"{item}.csv").write_text(f"model,dataset,method,variant,quantity,status,note\n{row}\n")
     return folder
 
 
@@ -115,11 +123,15 @@ def test_a_run_without_faults_passes(tmp_path: Path) -> None:
         ({"truncated": 3}, "results/t/answers/nq_open/m/naive.jsonl: k: 3 tokens were cut out"),
         (
             {"cell": "could_not_run", "note": "not run"},
-            "superposition_table_1: m, nq_open, naive, time: not run",
+            "superposition_table_1: m, nq_open, naive, naive, time: not run",
         ),
         (
             {"note": "latency of the answering run"},
-            "frontier: m, nq_open, naive, time: latency of the answering run",
+            "frontier: m, nq_open, naive, naive, time: latency of the answering run",
+        ),
+        (
+            {"cell": "could_not_run", "note": "not timed"},
+            "frontier: m, nq_open, naive, naive, time: not timed",
         ),
     ],
 )
@@ -133,3 +145,26 @@ def test_a_file_that_is_not_there_is_a_fault(tmp_path: Path) -> None:
     (tmp_path / "results/t/answers/nq_open/m/naive.jsonl").unlink()
     found = check.faults(small(), tmp_path)
     assert found == ["results/t/answers/nq_open/m/naive.jsonl: no record", "frontier: was not rendered"]
+
+
+def test_a_cell_may_stay_empty_where_the_plan_has_nothing_for_it(tmp_path: Path) -> None:
+    folder = a_run(tmp_path, cell="could_not_run", note="not timed", variant="oracle")
+    assert check.faults(small(), folder) == ["superposition_table_1: m, nq_open, naive, oracle, time: not timed"]
+    excused = {(one.item, count) for one, count in check.empty(small(), folder).items() if count}
+    assert excused == {("frontier", 1)}
+
+
+@pytest.mark.parametrize("latency", [{"refused": "busy"}, {"refused": None, "rows": [{"disturbed": True}]}])
+def test_a_time_that_a_busy_machine_spoilt_is_no_fault(tmp_path: Path, latency: dict[str, Any]) -> None:
+    folder = a_run(tmp_path, note="latency of the answering run")
+    path = folder / "results/t/latency/nq_open/m.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps({"refused": None, "rows": [{"disturbed": False}]}))
+    assert len(check.faults(small(), folder)) == 2
+    path.write_text(json.dumps(latency))
+    assert not check.faults(small(), folder)
+
+
+def test_the_page_says_which_cells_stay_empty() -> None:
+    page = (CONFIGS.parent / "docs/paper-configuration.md").read_text(encoding="utf-8")
+    assert not [one for one in check.EMPTY if one.why not in page or f"`{one.item}`" not in page]

@@ -105,7 +105,7 @@ def _is_model(annotation: Any) -> bool:
     return isclass(annotation) and issubclass(annotation, BaseModel)
 
 
-class _Loader(yaml.SafeLoader):
+class _Loader(yaml.CSafeLoader):
     """Refuses a key given twice in one mapping, of which YAML would silently take the last."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
