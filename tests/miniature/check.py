@@ -14,10 +14,12 @@ from typing import Any
 
 from ragauge.experiment.plan.paths import Paths
 from ragauge.experiment.schema import Answers, Config
+from ragauge.generation.settings import PipelineSettings
 from ragauge.io.jsonl import read_object
 from ragauge.results.cells import Status
 
 ANSWERING = "of the answering run"  # what the frontier shows where nothing was timed
+NO_PIPELINE = "not run: no pipeline of this experiment measures its"
 Row = Mapping[str, str]  # a line of an item's table
 
 
@@ -85,12 +87,35 @@ def _unjudged(run: Run, row: Row) -> bool:
     return Answers(row["dataset"], row["model"], row["variant"]) not in run.judged
 
 
+def _measured_once(run: Run, row: Row) -> bool:
+    """Whether no pipeline does the other task of a row's pipeline: those that are only scored, or only timed."""
+    entry = run.config.pipelines.get(row["variant"])
+    if entry is None or entry.hides:  # S3's text is scored at the number of lists nearest to the one that it chose
+        return False
+    alike = [_system(other) == _system(entry) for other in run.config.pipelines.values() if other.task != entry.task]
+    return not any(alike)
+
+
+def _system(entry: PipelineSettings) -> dict[str, Any]:
+    return entry.model_dump(exclude={"task", "tokens", "limit", "trials"})
+
+
+def _untimed_index(run: Run, row: Row) -> bool:
+    entries = run.config.pipelines.values()
+    return not any(entry.task == "generate" and entry.index == row["index"] for entry in entries)
+
+
+UNTIMED_SYSTEM = "smaller databases and near-duplicates are scored, not timed"
+UNSCORED_SYSTEM = "random weights of RETRO's sizes are timed, not scored"
 EMPTY = (
     Empty("superposition_table_6", "not in the trace of", "what a switched-off part would cost is in no trace"),
     Empty("cfic_table_6", "not timed", "two models are timed on two data sets", _untimed),
     Empty("cfic_table_8", "not timed", "two models are timed on two data sets", _untimed),
     Empty("cfic_table_7", "not judged", "three methods are judged", _unjudged),
-    Empty("piperag_table_1", "no PipeRAG is at once", "a claim that random models need not bear out"),
+    Empty("piperag_figure_8", "not run: no baseline and PipeRAG", UNTIMED_SYSTEM, _untimed_index),
+    *(Empty(f"piperag_figure_{n}", f"{NO_PIPELINE} latency", UNTIMED_SYSTEM, _measured_once) for n in (8, 10)),
+    *(Empty(f"piperag_figure_{n}", f"{NO_PIPELINE} perplexity", UNSCORED_SYSTEM, _measured_once) for n in (7, 8)),
+    Empty("piperag_figure_10", "not run: one of the two was not scored", UNSCORED_SYSTEM, _measured_once),
     Empty("frontier", "not timed", "a latency protocol times part of the methods", _untimed),
 )
 

@@ -22,7 +22,7 @@ from ragauge.experiment.schema import Config
 
 FOLDER = Path("resources", "miniature")
 CONFIGURATIONS = ("configs/paper.yaml", "configs/miniature.yaml")
-# Sequences and searches of numbers that mean nothing need no machine of their own: they run beside each other, as forks.
+# Numbers that mean nothing need no machine of their own: what is timed runs beside other jobs, as a fork, on a thread.
 BESIDE = ("--set-threads", "pipeline=1", "index_training=1", "index_recall=1")
 
 

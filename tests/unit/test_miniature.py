@@ -165,6 +165,26 @@ def test_a_time_that_a_busy_machine_spoilt_is_no_fault(tmp_path: Path, latency: 
     assert not check.faults(small(), folder)
 
 
+@pytest.mark.parametrize(
+    ("variant", "quantity", "excused"),
+    [
+        ("scored_wikipedia_retro_half", "latency", True),
+        ("scored_wikipedia_retro_p64", "latency", False),  # is timed
+        ("timed_wikipedia_s3_8", "perplexity", False),  # has that of the nearest number of lists
+        ("sizes_retro_p64", "perplexity", True),
+    ],
+)
+def test_what_is_only_scored_or_only_timed_may_lack_the_other(
+    tmp_path: Path, variant: str, quantity: str, excused: bool
+) -> None:
+    config = planned(PAPER, OVERLAY)
+    table = tmp_path / "reports/miniature/piperag_figure_8.csv"
+    table.parent.mkdir(parents=True)
+    note = f"not run: no pipeline of this experiment measures its {quantity}"
+    table.write_text(f"variant,status,note\n{variant},could_not_run,{note}\n")
+    assert (f"piperag_figure_8: {variant}: {note}" not in check.faults(config, tmp_path)) == excused
+
+
 def test_the_page_says_which_cells_stay_empty() -> None:
     page = (CONFIGS.parent / "docs/paper-configuration.md").read_text(encoding="utf-8")
     assert not [one for one in check.EMPTY if one.why not in page or f"`{one.item}`" not in page]
