@@ -19,6 +19,7 @@ from miniature.vocabularies import LLAMA_ROWS
 from retro_released import SETTINGS, write_released
 
 WIDTH, HEADS, LAYERS, INNER = 64, 4, 2, 96
+SMOLLM2_SPECIAL = dict.fromkeys(("bos_token", "eos_token", "unk_token"), "<|endoftext|>")
 Shapes = dict[str, tuple[int, ...]]
 
 
@@ -112,9 +113,7 @@ def _llama_shapes(vocab: int, kv_heads: int, tied: bool = False) -> Shapes:
 
 def _smollm2(hub: Path, repository: str) -> None:
     folder = snapshot(hub, repository)
-    end = "<|endoftext|>"
-    special = {"bos_token": end, "eos_token": end, "unk_token": end}
-    vocab = vocabularies.write_bytewise(folder, special, "GPT2Tokenizer", add_prefix_space=False)
+    vocab = vocabularies.write_bytewise(folder, SMOLLM2_SPECIAL, "GPT2Tokenizer", add_prefix_space=False)
     config = {
         "architectures": ["LlamaForCausalLM"],
         "attention_bias": False,
@@ -280,6 +279,13 @@ def _openelm(hub: Path, repository: str) -> None:
         shapes |= {f"{at}.attn.out_proj.weight": (WIDTH, queries * head_dim)}
         shapes |= {f"{at}.ffn.proj_1.weight": (2 * inner, WIDTH), f"{at}.ffn.proj_2.weight": (WIDTH, inner)}
     _write(snapshot(hub, repository), config, shapes, "bfloat16", repository)
+
+
+def write_small_retro(folder: Path) -> None:
+    """A RETRO that reads SmolLM2's tokens, as released: for the pipelines of RETRO's sizes over SmolLM2's database."""
+    folder.mkdir(parents=True, exist_ok=True)
+    vocab = vocabularies.write_bytewise(folder, SMOLLM2_SPECIAL, "GPT2Tokenizer", add_prefix_space=False)
+    write_released(folder, SETTINGS | {"num_embeddings": vocab})
 
 
 def _encoder(

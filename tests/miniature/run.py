@@ -40,8 +40,14 @@ def write(folder: Path) -> None:
     """Models, encoders, data sets and corpora, once."""
     if not (folder / "whole").exists():
         hub.write_all(folder / "home", folder / "hub")
-        texts.write_all(folder / "data")
+        write_local(folder / "data")
         (folder / "whole").touch()
+
+
+def write_local(folder: Path) -> None:
+    """What the overlay names by its path: data sets, corpora and a checkpoint."""
+    texts.write_all(folder)
+    hub.write_small_retro(folder / "retro")
 
 
 def reply(request: str) -> Reply:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from miniature import check, hub, run, texts
+from miniature import check, hub, run
 from miniature.kinds import kinds, planned
 from ragauge.assets.tokenizer import load_tokenizer
 from ragauge.experiment.schema import Config, parse
@@ -23,7 +23,7 @@ PAPER, OVERLAY = CONFIGS / "paper.yaml", CONFIGS / "miniature.yaml"
 def corpora(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """The miniature's texts, where its overlay says."""
     folder = tmp_path_factory.mktemp("texts")
-    texts.write_all(folder / run.FOLDER / "data")
+    run.write_local(folder / run.FOLDER / "data")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         yield
