@@ -282,10 +282,15 @@ def _openelm(hub: Path, repository: str) -> None:
 
 
 def write_small_retro(folder: Path) -> None:
-    """A RETRO that reads SmolLM2's tokens, as released: for the pipelines of RETRO's sizes over SmolLM2's database."""
-    folder.mkdir(parents=True, exist_ok=True)
-    vocab = vocabularies.write_bytewise(folder, SMOLLM2_SPECIAL, "GPT2Tokenizer", add_prefix_space=False)
-    write_released(folder, SETTINGS | {"num_embeddings": vocab})
+    """A converted RETRO that reads SmolLM2's tokens: for the pipelines of RETRO's sizes over SmolLM2's database."""
+    from ragauge.assets import retro
+
+    released = folder.with_name("retro-released")
+    for place in (released, folder):
+        place.mkdir(parents=True, exist_ok=True)
+    vocab = vocabularies.write_bytewise(released, SMOLLM2_SPECIAL, "GPT2Tokenizer", add_prefix_space=False)
+    retro.convert(write_released(released, SETTINGS | {"num_embeddings": vocab}) / "model.ckpt", folder)
+    vocabularies.write_bytewise(folder, SMOLLM2_SPECIAL, "GPT2Tokenizer", add_prefix_space=False)
 
 
 def _encoder(
