@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from ragauge import cli
+from ragauge.study import EXAMPLE
 from ragauge.verbs.init import WRITTEN
 from workflow_folder import needs_snakemake
 
@@ -61,6 +62,9 @@ def test_the_wheel_has_the_workflow_and_nothing_beside_the_package(wheel: Path, 
     packed = {name.removeprefix("ragauge/_workflow/") for name in names if name.startswith("ragauge/_workflow/")}
     rules = {f"workflow/rules/{path.name}" for path in (root / "workflow" / "rules").glob("*.smk")}
     assert {"Snakefile", "config.yaml", "configs/smoke.yaml", "profiles/default/config.yaml"} | rules <= packed
+    example = {path.relative_to(EXAMPLE.parents[2]).as_posix() for path in EXAMPLE.rglob("*") if path.is_file()}
+    assert "ragauge/study/example/questions.csv" in example
+    assert example <= set(names)
     assert not [name for name in names if "__pycache__" in name or name.endswith(".def")]
 
 
@@ -91,6 +95,21 @@ def test_init_leaves_what_stands_there_alone(tmp_path: Path, capsys: pytest.Capt
     assert "holds files that ragauge did not make there" in told
     assert [path.name for path in tmp_path.iterdir()] == ["config.yaml"]
     assert (tmp_path / "config.yaml").read_text() == "mine: true\n"
+
+
+def test_the_example_is_documents_that_answer_its_questions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from ragauge.study import questions
+
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["init", "example", "--example"]) == 0
+    assert "ragauge study --documents example/documents" in capsys.readouterr().out
+    found = {path.stem: " ".join(path.read_text().split()) for path in Path("example", "documents").glob("*.txt")}
+    asked = questions.read_questions(Path("example", "questions.csv"))
+    assert (len(found), len(asked)) == (26, 12)
+    for one in asked:
+        assert any(answer in found[one.gold] for answer in one.answers), one
 
 
 def test_init_takes_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

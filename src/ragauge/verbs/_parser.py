@@ -19,7 +19,7 @@ GROUPS = {
     "retrieve": ("index", "serve", "query", "capacity", "staleness", "pipeline", "perplexity"),
     "train": ("sft", "retrofit", "export"),
     "time": ("time", "load", "stream", "cost", "predict", "machine", "kernels"),
-    "report": ("render", "report", "provenance", "reproduction"),
+    "report": ("render", "report", "provenance", "publish", "reproduction"),
     "this installation": ("list", "fetch", "cache", "doctor", "completion"),
 }
 

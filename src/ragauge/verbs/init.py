@@ -1,8 +1,9 @@
-"""Write the workflow's files and a configuration into a new folder, so that an installed package needs no clone."""
+"""Write the workflow's files and a configuration, or an example's documents, into a new folder; no clone is needed."""
 
 from __future__ import annotations
 
 import argparse
+import shlex
 import shutil
 from pathlib import Path
 
@@ -10,26 +11,38 @@ from ragauge.errors import UserError
 from ragauge.verbs import _options as options
 
 WRITTEN = ("Snakefile", "workflow", "profiles", "envs", "config.yaml", "configs/smoke.yaml")
+EXAMPLES = ("documents", "questions.csv")
+STUDY = (
+    "ragauge study --documents {folder}/documents --questions {folder}/questions.csv "
+    "--model smollm2-135m-instruct --out study"
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="a new or an empty folder")
+    parser.add_argument(
+        "--example", action="store_true", help="in place of a workflow, documents and questions for `ragauge study`"
+    )
     options.add_json(parser)
 
 
 def run(args: argparse.Namespace) -> None:
     from ragauge.experiment.launch import workflow_files
     from ragauge.io.folders import check_replaceable
+    from ragauge.study import EXAMPLE
 
-    source, folder = workflow_files(), args.folder
+    folder: Path = args.folder
+    source, written = (EXAMPLE, EXAMPLES) if args.example else (workflow_files(), WRITTEN)
     check_replaceable(folder, lambda _: False)  # whatever stands there is the user's
     try:
-        for name in WRITTEN:
+        for name in written:
             _copy(source / name, folder / name)
     except OSError as error:
         raise UserError(f"{error.filename or folder}: cannot be written: {error.strerror or error}") from error
-    told = f"wrote {folder}; edit its config.yaml, and run it there: snakemake --cores all"
-    options.tell(args, told, folder=str(folder), files=sorted(WRITTEN))
+    told = "edit its config.yaml, and run it there: snakemake --cores all"
+    if args.example:
+        told = f"compare methods on it: {STUDY.format(folder=shlex.quote(str(folder)))}"
+    options.tell(args, f"wrote {folder}; {told}", folder=str(folder), files=sorted(written))
 
 
 def _copy(source: Path, target: Path) -> None:
