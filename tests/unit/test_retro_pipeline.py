@@ -136,6 +136,18 @@ def test_hidden_searches_get_a_budget_from_the_first_generation() -> None:
     )
 
 
+def test_the_time_on_the_network_is_taken_from_a_hidden_search() -> None:
+    chosen, searcher = job("piperag", 32, "generate", nprobe="hide"), ExactRetriever(DOCUMENTS)
+    lm = JointDecoding(tiny_models.tiny_lm(), form=chosen.form)
+    generation = Pipeline(lm, chosen, searcher, network_s=0.004)
+    generation.generation = GenerationModel.of(calls(0.02, 1e-5, 0.3))
+    record = generation.record(TEXTS[0])
+    assert record.network_s == 0.004
+    budgets = [q.budget_s for q in searcher.queries if q.budget_s]
+    without = [generation.generation.budget_s(length, Windows(32, True), 2) for length in (64, 96)]
+    assert budgets == pytest.approx([budget - 0.004 for budget in without])
+
+
 def scored(path: Path, values: list[float]) -> Path:
     chosen, todo = job("random"), [Text(f"{i}", i, tuple(range(150))) for i in range(len(values))]
 
@@ -412,6 +424,45 @@ def test_mistakes_are_told_in_one_line(
     assert command(folder, tmp_path / "x.jsonl", *options) == 2
     error = capsys.readouterr().err.strip().splitlines()[-1]
     assert message in error
+
+
+def test_a_configuration_names_a_running_server(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its index is the configuration's by name; the time to it is measured, and a dead one is named by its address."""
+    entry = {"interval": 32, "tokens": 130, "limit": 1, "threads": 1, "task": "generate", "nprobe": "hide"}
+    with Server(ExactRetriever(DOCUMENTS), replace(EXACT, tokenizer=_tokenizer(folder))) as server:
+        settings = {
+            "run": "x",
+            "models": {"tiny": {"source": str(folder / "model")}},
+            "databases": {"cities": {"corpus": str(folder / "c.jsonl")}},
+            "pipelines": {"piperag": {**entry, "server": [server.address]}},
+        }
+        (tmp_path / "c.yaml").write_text(json.dumps(settings))
+        asked = [
+            "pipeline",
+            "--config",
+            str(tmp_path / "c.yaml"),
+            "--entry",
+            "piperag",
+            "--database",
+            str(folder / "db"),
+        ]
+        assert main([*asked, "--out", str(tmp_path / "p.jsonl")]) == 0
+        [record] = read_kind(tmp_path / "p.jsonl", SequenceRecord)
+        meta: Any = read_meta(tmp_path / "p.jsonl")
+        assert meta["network_s"] == record.network_s
+        assert (record.network_s or 0) > 0
+        assert meta["specification"]["index"]["label"] == "ivf"
+        assert meta["specification"]["pipeline"]["server"] == [server.address]
+    capsys.readouterr()
+    assert main([*asked, "--out", str(tmp_path / "dead.jsonl"), "--deadline", "2"]) == 2
+    [line] = [line for line in capsys.readouterr().err.splitlines() if "error" in line]
+    assert f"retrieval server {server.address}" in line
+
+
+def _tokenizer(folder: Path) -> str:
+    return str(Database(folder / "db").manifest["tokenizer"])
 
 
 def test_a_pipeline_of_a_configuration(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

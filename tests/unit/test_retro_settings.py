@@ -61,6 +61,16 @@ def test_a_key_is_its_schedule_and_every_schedule_can_be_configured(kind: str) -
             {"retro": {"form": "cross"}},
             "c.yaml: pipelines.retro.form: unknown form 'cross'; known: cross_attention, joint, retro",
         ),
+        (
+            {"retro": {"server": ["node:0"]}},
+            "c.yaml: pipelines.retro.server: retrieval address 'node:0': must be host:port",
+        ),
+        ({"random": {"server": ["node:1"]}}, "c.yaml: pipelines.random.server: schedule 'random' asks no index"),
+        ({"retro": {"token_file": "t"}}, "c.yaml: pipelines.retro.token_file: only valid with server"),
+        (
+            {"retro": {"server": ["unix:/s"], "retrieval_cores": "0"}},
+            "c.yaml: pipelines.retro.retrieval_cores: not valid with server",
+        ),
         ({"retro": {"index": "iv"}}, "unknown index 'iv'; did you mean 'ivf'?"),
         ({"retro": {"model": "llama"}}, "c.yaml: pipelines.retro.model: unknown model 'llama'"),
         ({"retro": {"database": "wikis"}}, "did you mean 'wiki'?"),

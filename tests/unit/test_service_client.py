@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -13,9 +14,11 @@ import service_parts as parts
 from ragauge.errors import UserError
 from ragauge.retrieval.retriever import Neighbours, Query
 from ragauge.retrieval.service.client import Client, LostError
+from ragauge.retrieval.service.fanout import Fanout
 from ragauge.retrieval.service.server import Server
 
 PLAIN = Query(text="a")
+DELAY_S = 0.02
 
 
 class Slow(parts.Toy):
@@ -24,9 +27,11 @@ class Slow(parts.Toy):
     def __init__(self, slow: int) -> None:
         super().__init__()
         self._slow, self._lock, self.release = slow, threading.Lock(), threading.Event()
+        self.asked = 0
 
     def search(self, queries: Sequence[Query]) -> list[Neighbours]:
         with self._lock:
+            self.asked += 1
             self._slow -= 1
             wait = self._slow >= 0
         if wait:
@@ -42,6 +47,52 @@ def served(slow: int) -> Iterator[tuple[Slow, Server]]:
             yield toy, server
         finally:
             toy.release.set()
+
+
+@contextmanager
+def distant(address: str) -> Iterator[str]:
+    """The address of a relay to a server, which holds everything back for a while in each direction."""
+    host, port = address.rsplit(":", 1)
+    ends: list[socket.socket] = []
+
+    def forward(source: socket.socket, target: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(65536):
+                time.sleep(DELAY_S)
+                target.sendall(data)
+
+    def accept(listening: socket.socket) -> None:
+        with suppress(OSError):
+            while True:
+                near, far = listening.accept()[0], socket.create_connection((host, int(port)))
+                ends.extend((near, far))
+                for pair in ((near, far), (far, near)):
+                    threading.Thread(target=forward, args=pair, daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        threading.Thread(target=accept, args=(listening,), daemon=True).start()
+        try:
+            yield f"127.0.0.1:{listening.getsockname()[1]}"
+        finally:
+            for end in ends:
+                end.close()
+
+
+def test_a_round_trip_is_measured_without_a_search() -> None:
+    toy = Slow(0)
+    with Server(toy, parts.ABOUT) as server, distant(server.address) as address, Client(address) as far:
+        assert 2 * DELAY_S <= far.round_trip_s() < 20 * DELAY_S
+        with Client(server.address) as near:
+            assert near.round_trip_s() < far.round_trip_s()
+            assert Fanout([near, far]).round_trip_s() >= 2 * DELAY_S
+    assert toy.asked == 0
+
+
+def test_a_round_trip_to_a_dead_server_names_its_address() -> None:
+    with served(0) as (_, server):
+        address = server.address
+    with Client(address, deadline_s=2) as client, pytest.raises(LostError, match=f"retrieval server {address}, health"):
+        client.round_trip_s()
 
 
 def test_a_second_request_answers_where_the_first_takes_too_long() -> None:

@@ -2,7 +2,8 @@
 
 PipeRAG, section 4.3: a retrieval is hidden if it takes no longer than generating the window meanwhile. The decoder's
 seconds per token are linear in the tokens before it, reading neighbours is linear in their tokens, and the search is
-linear in nprobe (`retrieval.budget`). Their sum over a window is the budget of the concurrent retrieval.
+linear in nprobe (`retrieval.budget`). Their sum over a window, less the network's round trip, is the budget of the
+concurrent search.
 """
 
 from __future__ import annotations
@@ -86,6 +87,9 @@ class GenerationModel:
         """Seconds that a retrieval may take while the window after `length` tokens is generated (S3); at least 1 ms.
 
         With reading ahead they include reading what was found.
+
+        Args:
+            network_s: of the message to the server and back, which is no part of the time that the server has.
         """
         tokens, read = k * NEIGHBOUR, self.read_s(k)
         spare = self.decode_s(length, windows.interval, tokens) + (-read if self.ahead else read)

@@ -37,6 +37,8 @@ UNRECORDED = {
     "evaluation",
     "limit",
     "retrieval_cores",
+    "tls_ca",
+    "token_file",
     "cores",
     "retrofit_minutes",
     "weights",
@@ -76,7 +78,10 @@ class PipelineJob:
     def fingerprint(self) -> dict[str, Any]:
         """Everything that the records depend on: the settings without labels and cores; files by their hashes."""
         made = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "settings"}
-        return self.settings.model_dump(exclude=UNRECORDED) | made
+        unrecorded = (
+            UNRECORDED if self.settings.task == "generate" else {*UNRECORDED, "server"}
+        )  # it changes times alone
+        return self.settings.model_dump(exclude=unrecorded) | made
 
 
 @dataclass
@@ -87,6 +92,7 @@ class Pipeline:
     job: PipelineJob
     searcher: Any = None  # a `retrieval.Searcher`, where the schedule asks
     passages: Passages | None = None  # the database's, where neighbours are random
+    network_s: float = 0.0  # of a message to the searcher and back without a search
     generation: GenerationModel | None = field(default=None, init=False)  # fitted once, where searches are to be hidden
 
     def record(self, text: Text) -> SequenceRecord:
@@ -127,6 +133,7 @@ class Pipeline:
             "generated": ids,
             "trials_s": [seconds for *_, seconds in trials],
             "load_share": load.share,
+            "network_s": self.network_s if self.job.settings.asks else None,
             "trace": [call.to_json() for call in trace],
             **_found(source),
         }
@@ -178,7 +185,8 @@ class Pipeline:
         """Seconds of a search beside the window after `length` tokens; the least there is until a model is fitted."""
         if self.generation is None:
             return 1e-3
-        return self.generation.budget_s(length, self.job.schedule.windows, self.job.settings.neighbours)
+        windows, k = self.job.schedule.windows, self.job.settings.neighbours
+        return self.generation.budget_s(length, windows, k, self.network_s)
 
 
 def run(
@@ -207,7 +215,9 @@ def run(
             assert pipeline is not None
             writer.append(_record(pipeline, text, writer))
         model = pipeline.generation if pipeline else None
-        writer.finish({**(about or {}), "performance_model": asdict(model) if model else None})
+        network_s = pipeline.network_s if pipeline and job.settings.asks else None
+        measured = {"performance_model": asdict(model) if model else None, "network_s": network_s}
+        writer.finish({**(about or {}), **measured})
     return out
 
 

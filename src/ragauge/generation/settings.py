@@ -101,6 +101,18 @@ class PipelineSettings(BaseModel):
     retrieval_cores: str | None = Field(
         None, description="processor cores of the retrieval server, such as 1 or 1-3; default: all"
     )
+    server: list[str] | None = Field(
+        None,
+        min_length=1,
+        description=(
+            "addresses of running retrieval servers, host:port or unix:/PATH, one for each part of the index; "
+            "default: a server of the index is started for the run"
+        ),
+    )
+    tls_ca: str | None = Field(
+        None, description="CA certificates that verify the servers', a PEM file; default: no TLS"
+    )
+    token_file: str | None = Field(None, description="file of the token that the servers require; default: none")
     cores: str | None = Field(None, description="processor cores of the decoder, such as 0 or 0-3; default: all")
     threads: int | None = Field(None, ge=1, description="threads of the decoder; default: torch's own choice")
 
@@ -110,7 +122,24 @@ class PipelineSettings(BaseModel):
         Windows(self.interval)
         self.kind.check(self)
         self._check_form()
+        self._check_server()
         return self
+
+    def _check_server(self) -> None:
+        from ragauge.retrieval.service.address import check_address
+
+        for address in self.server or ():
+            try:
+                check_address(address)
+            except UserError as error:
+                raise SettingError("server", str(error)) from None
+        if self.server and not self.asks:
+            raise SettingError("server", f"schedule {self.schedule!r} asks no index")
+        for key in ("tls_ca", "token_file"):
+            if getattr(self, key) is not None and not self.server:
+                raise SettingError(key, "only valid with server")
+        if self.server and self.retrieval_cores is not None:
+            raise SettingError("retrieval_cores", "not valid with server, which already runs")
 
     def _check_form(self) -> None:
         if self.retrofit_minutes is not None and self.adapters is not None:

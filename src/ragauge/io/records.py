@@ -128,6 +128,10 @@ class SequenceRecord(BaseModel):
     load_share: float | None = Field(
         None, description="part of the machine's CPU time that other processes took during the trials"
     )
+    network_s: float | None = Field(
+        None,
+        description="seconds of a message to the retrieval server and back without a search, measured at the start",
+    )
     trace: list[dict[str, Any]] = Field(
         default_factory=list, description="cost.trace.Call, as JSON, of the median trial"
     )

@@ -19,12 +19,24 @@ if TYPE_CHECKING:
     from ragauge.generation.pipeline import Pipeline, PipelineJob
     from ragauge.generation.readers import Checkpoint
     from ragauge.generation.settings import PipelineSettings
-    from ragauge.io.specifications import PipelineSpecification
+    from ragauge.io.specifications import IndexFacts, PipelineSpecification
     from ragauge.retrieval.service.client import Client
     from ragauge.retrieval.service.fanout import Fanout
 
 # Keys of a configuration that are labels, or that other options stand for.
-ELSEWHERE = {"model", "database", "index", "engine", "retrieval_cores", "retrofit_minutes", "adapters", "weights"}
+ELSEWHERE = {
+    "model",
+    "database",
+    "index",
+    "engine",
+    "retrieval_cores",
+    "server",
+    "tls_ca",
+    "token_file",
+    "retrofit_minutes",
+    "adapters",
+    "weights",
+}
 CHOICES = {"schedule": registry.names("schedule"), "form": registry.names("form")}
 
 
@@ -67,8 +79,9 @@ class Chosen:
     seed: int
     model_label: str
     database_label: str
-    index: Path | None  # the folder of the index that is asked
+    index: Path | None  # the folder of the index that is served for the run; None: a running server is asked
     serve_options: str
+    served: IndexFacts | None = None  # what the running server's index is, as far as the configuration says it
 
     @property
     def evaluation(self) -> str | None:
@@ -87,6 +100,7 @@ def run(args: argparse.Namespace) -> None:
         check_weights(chosen.settings, chosen.model.source)
     except SettingError as error:
         raise UserError(f"--{error}") from None
+    _use_servers(args, chosen.settings)
     asks = chosen.settings.asks
     if asks and not (chosen.index or args.server):
         raise UserError(f"--schedule: {chosen.settings.schedule!r} requires retrieval; give --index or --server")
@@ -96,6 +110,14 @@ def run(args: argparse.Namespace) -> None:
         if chosen.settings.cores:
             pin(chosen.settings.cores)
         _run(args, chosen, opened)
+
+
+def _use_servers(args: argparse.Namespace, settings: PipelineSettings) -> None:
+    """The servers of the settings, and what they require, where no option says otherwise."""
+    args.server = args.server or settings.server
+    for key in ("tls_ca", "token_file"):
+        if getattr(args, key) is None and getattr(settings, key):
+            setattr(args, key, Path(getattr(settings, key)))
 
 
 def _index(args: argparse.Namespace) -> Path | None:
@@ -128,6 +150,7 @@ def _configured(args: argparse.Namespace) -> Chosen:
     from ragauge.experiment import schema
     from ragauge.experiment.dtypes import with_dtype
     from ragauge.experiment.reading import checked_options
+    from ragauge.generation.specification import facts_of
     from ragauge.io.records import recorded_dtype
 
     experiment = schema.load(args.config)
@@ -143,12 +166,15 @@ def _configured(args: argparse.Namespace) -> Chosen:
             raise UserError(f"--entry {label}: {verb} {option}; its {key} is {getattr(entry, key)}")
     settings = checked_options(type(entry), entry.model_dump() | options.given(args, type(entry), ELSEWHERE))
     model, database = experiment.pipeline_model(entry), experiment.pipeline_database(entry)
-    index = args.database / "indexes" / entry.index if entry.asks and not args.server else None
+    running = bool(args.server or entry.server)
+    index = args.database / "indexes" / entry.index if entry.asks and not running else None
     cores = f" --cores {entry.retrieval_cores}" if entry.retrieval_cores else ""
     decoder = with_dtype(
         experiment.models[model], recorded_dtype(args.out), ("float32",) if settings.engine == "onnx" else None
     )
-    return Chosen(settings, decoder, experiment.seed, model, database, index, args.serve_options + cores)
+    recipe = experiment.databases[database].indexes[entry.index].model_dump() if entry.asks and running else None
+    served = facts_of(entry.index, recipe, None) if recipe else None
+    return Chosen(settings, decoder, experiment.seed, model, database, index, args.serve_options + cores, served)
 
 
 def _run(args: argparse.Namespace, chosen: Chosen, opened: ExitStack) -> None:
@@ -185,7 +211,7 @@ def _specification(chosen: Chosen, adapters_sha256: str | None) -> PipelineSpeci
     from ragauge.io.specifications import IndexFacts
 
     settings, model = chosen.settings, chosen.model
-    served = IndexFacts(label="server", type="server", settings={})
+    served = chosen.served or IndexFacts(label="server", type="server", settings={})
     index = index_facts(chosen.index) if chosen.index else served
     engine = {"dtype": model.dtype, "device": model.device, "threads": settings.threads, "cores": settings.cores}
     labels = {"model": chosen.model_label, "database": chosen.database_label}
@@ -271,7 +297,8 @@ def _make(
     database.check_tokenizer(lm.tokenizer, job.model)
     if not job.settings.asks:
         return Pipeline(lm, job, passages=Chunks(database))
-    return Pipeline(lm, job, _retriever(args, database, opened))
+    searcher = _retriever(args, database, opened)
+    return Pipeline(lm, job, searcher, network_s=searcher.round_trip_s())
 
 
 def _retriever(args: argparse.Namespace, database: Any, opened: ExitStack) -> Client | Fanout:

@@ -33,9 +33,10 @@ class PipelinePlan(Part):
         return self.paths.gathered.format(database=self._database(labels))
 
     def index(self, labels: Labels) -> str | list[str]:
-        """The index that is asked; nothing if none is."""
+        """The index that is asked; nothing if none is, or one behind a running server."""
         entry = self._pipeline(labels)
-        return self.paths.merged.format(database=self._database(labels), index=entry.index) if entry.asks else []
+        made_here = entry.asks and not entry.server
+        return self.paths.merged.format(database=self._database(labels), index=entry.index) if made_here else []
 
     def decoder(self, labels: Labels) -> str:
         return self.model_manifest(self.config.pipeline_model(self._pipeline(labels)))

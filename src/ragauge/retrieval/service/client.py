@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import queue
-import re
+import statistics
 import time
 import uuid
 from collections.abc import Sequence
@@ -25,13 +25,14 @@ from ragauge.errors import UserError
 from ragauge.retrieval.retriever import Neighbours, Query
 from ragauge.retrieval.service import wire
 from ragauge.retrieval.service.access import Bearer, read_token
+from ragauge.retrieval.service.address import check_address
 from ragauge.retrieval.service.proto import ragauge_pb2 as pb
 from ragauge.retrieval.service.wire import About
 
 DEADLINE_S = 10.0
 REPLY_BYTES = 64 << 20
 RETRY_PAUSE_S, LONGEST_PAUSE_S = 0.05, 1.0
-ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[\w.-]+):(\d{1,5})")
+PINGS = 9
 OPTIONS: list[tuple[str, Any]] = [
     ("grpc.max_receive_message_length", REPLY_BYTES),
     ("grpc.enable_http_proxy", 0),  # a proxy set in the environment is meant for web traffic
@@ -88,7 +89,7 @@ class Client:
             UserError: an invalid address, a deadline that is not above 0, a negative number of retries, or a
                 certificate or token file that cannot be read. No connection is made before the first call.
         """
-        _check_address(address)
+        check_address(address)
         if not 0 < deadline_s < float("inf"):
             raise UserError(f"retrieval deadline: {deadline_s}; must be seconds above 0")
         if retries < 0:
@@ -143,6 +144,24 @@ class Client:
                 time.sleep(RETRY_PAUSE_S)
         except grpc.RpcError as error:
             raise self.error("health", error, limit_s) from error
+
+    def round_trip_s(self) -> float:
+        """Seconds of a message there and back without a search: the median of calls of health, the first not counted.
+
+        Raises:
+            RetrievalError: no answer within the deadline.
+        """
+        stub: Any = health_pb2_grpc.HealthStub(self._channel)
+        request = health_pb2.HealthCheckRequest(service=wire.SERVICE)
+        seconds = []
+        try:
+            for _ in range(1 + PINGS):
+                started = time.perf_counter()
+                stub.Check(request, timeout=self.deadline_s)
+                seconds.append(time.perf_counter() - started)
+        except grpc.RpcError as error:
+            raise self.error("health", error, self.deadline_s) from error
+        return statistics.median(seconds[1:])
 
     def close(self) -> None:
         """Close the connection; calls in progress end with an error."""
@@ -275,14 +294,6 @@ class Pending(_Call):
 def _with_network(found: Neighbours, seconds: float) -> Neighbours:
     """The neighbours with what the server's stages leave of the round trip: transport and encoding of messages."""
     return replace(found, seconds={**found.seconds, "network": max(0.0, seconds - sum(found.seconds.values()))})
-
-
-def _check_address(address: str) -> None:
-    if address.startswith("unix:/"):
-        return
-    found = ADDRESS.fullmatch(address)
-    if found is None or not 0 < int(found[2]) < 65536:
-        raise UserError(f"retrieval address {address!r}: must be host:port, as in 127.0.0.1:50051, or unix:/PATH")
 
 
 def call_of(channel: grpc.Channel, name: str, reply: type[Message]) -> grpc.UnaryUnaryMultiCallable:

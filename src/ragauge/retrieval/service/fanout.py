@@ -71,6 +71,10 @@ class Fanout:
         merged = [merge(parts, query.k, larger) for query, *parts in zip(queries, *answers.values(), strict=True)]
         return [PartialNeighbours(**vars(found), missing=tuple(lost)) for found in merged] if lost else merged
 
+    def round_trip_s(self) -> float:
+        """Seconds of a message to the furthest server and back (`Client.round_trip_s`): all are asked at once."""
+        return max(client.round_trip_s() for client in self._clients)
+
     def _collect(
         self, pending: Sequence[tuple[Client, Pending]]
     ) -> tuple[dict[str, list[Neighbours]], dict[str, LostError]]:
