@@ -12,12 +12,15 @@ import errno
 import logging
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from types import ModuleType
+from typing import Any
 
 from ragauge import __version__, registry
 from ragauge.errors import UserError, extras_told
 from ragauge.io import progress
+from ragauge.io.redaction import redacted
 from ragauge.verbs import Parser, grouped, leaves
 
 # What the system says of a disk that is full, over its quota, read-only, someone else's or broken: no defect of ours.
@@ -35,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             code = int(args.verb(args) or 0)
         sys.stdout.flush()
     except UserError as error:
-        print(f"ragauge: error: {' '.join(str(error).split())}", file=sys.stderr)
+        print(redacted(f"ragauge: error: {' '.join(str(error).split())}"), file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("ragauge: interrupted", file=sys.stderr)
@@ -53,9 +56,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _log() -> None:
     """Say what we do, and of what libraries say only their warnings: some (bm25s) set their own loggers to tell all."""
     handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Formatter("%(message)s"))
     handler.addFilter(lambda record: record.name.startswith("ragauge") or record.levelno >= logging.WARNING)
-    logging.basicConfig(format="%(message)s", handlers=[handler])
+    logging.basicConfig(handlers=[handler])
+    sys.excepthook = _tell_defect
     logging.getLogger("ragauge").setLevel(logging.INFO)
+
+
+def _tell_defect(*raised: Any) -> None:
+    """A traceback without secrets."""
+    print(redacted("".join(traceback.format_exception(*raised))), end="", file=sys.stderr)
+
+
+class _Formatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        """The line, with the traceback if there is one, without secrets."""
+        return redacted(super().format(record))
 
 
 def _be_quiet(quiet: bool) -> None:

@@ -320,8 +320,11 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     authority = trustme.CA()
     authority.cert_pem.write_to_path(folder / "ca.pem")
     trustme.CA().cert_pem.write_to_path(folder / "other-ca.pem")
-    for name, host in (("server", "127.0.0.1"), ("elsewhere", "example.org")):
-        issued = authority.issue_cert(host)
+    stranger = trustme.CA()
+    of = {"server": authority, "elsewhere": authority, "client": authority, "stranger": stranger}
+    hosts = {"server": "127.0.0.1", "elsewhere": "example.org", "client": "client.test", "stranger": "client.test"}
+    for name, host in hosts.items():
+        issued = of[name].issue_cert(host)
         issued.cert_chain_pems[0].write_to_path(folder / f"{name}.pem")
         issued.private_key_pem.write_to_path(folder / f"{name}.key")
     return folder
@@ -343,6 +346,49 @@ def test_a_wrong_certificate_or_none_is_an_error(certificates: Path, name: str, 
         tls_ca = certificates / authority if authority else None
         with Client(server.address, deadline_s=3, tls_ca=tls_ca) as client, ends_within(3):
             error_of(client)
+
+
+def mutual_server(folder: Path) -> Server:
+    tls = TLS(folder / "server.pem", folder / "server.key", folder / "ca.pem")
+    return Server(parts.Toy(), parts.ABOUT, tls=tls)
+
+
+def shown_by(folder: Path, name: str) -> dict[str, Path]:
+    return {"tls_cert": folder / f"{name}.pem", "tls_key": folder / f"{name}.key"}
+
+
+def test_a_client_with_its_certificate_is_let_in(certificates: Path) -> None:
+    shown = shown_by(certificates, "client")
+    with (
+        mutual_server(certificates) as server,
+        Client(server.address, tls_ca=certificates / "ca.pem", **shown) as client,
+    ):
+        parts.assert_same(client.search(parts.queries(3)), parts.Toy().search(parts.queries(3)))
+
+
+@pytest.mark.parametrize("name", ["stranger", None])
+def test_a_client_of_another_authority_or_of_none_is_kept_out(certificates: Path, name: str | None) -> None:
+    shown = shown_by(certificates, name) if name else {}
+    with mutual_server(certificates) as server:
+        client = Client(server.address, deadline_s=3, tls_ca=certificates / "ca.pem", **shown)
+        with client, ends_within(3):
+            error_of(client)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"tls_cert": "client.pem"}, "--tls-cert and --tls-key: give both or neither"),
+        ({"tls_cert": "client.pem", "tls_key": "client.key"}, "needs --tls-ca"),
+        ({"tls_ca": "ca.pem", "tls_cert": "client.pem", "tls_key": "server.key"}, "cannot be used"),
+        ({"tls_ca": "server.key"}, "server.key: cannot be read"),
+    ],
+)
+def test_credentials_of_a_client_that_cannot_be_used_are_told(
+    certificates: Path, options: dict[str, str], message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        Client("127.0.0.1:1", **{key: certificates / name for key, name in options.items()})
 
 
 def test_tls_with_a_server_that_has_none_is_an_error(server: Running, certificates: Path) -> None:

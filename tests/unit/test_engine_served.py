@@ -178,7 +178,7 @@ def test_a_failure_of_one_prompt_is_told_from_a_lost_server(pauses: list[float])
 
 
 def test_an_address_that_holds_a_password_is_refused_and_not_shown() -> None:
-    with pytest.raises(UserError, match="its URL holds a user or a password") as caught:
+    with pytest.raises(UserError, match="its URL holds a user, password or token") as caught:
         at("http://me:hunter2@localhost/v1")
     assert "hunter2" not in str(caught.value)
 

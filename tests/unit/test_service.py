@@ -234,9 +234,9 @@ def test_a_call_without_the_token_is_not_let_in(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("host", "encrypted", "token", "insecure", "missing"),
+    ("host", "encrypted", "known", "insecure", "missing"),
     [
-        ("0.0.0.0", False, False, False, "--tls-cert with --tls-key and --token-file"),
+        ("0.0.0.0", False, False, False, "--tls-cert with --tls-key and --token-file or --tls-client-ca"),
         ("::", False, True, False, "--tls-cert with --tls-key, or"),
         ("10.0.0.1", True, False, False, "give --token-file"),
         ("10.0.0.1", True, True, False, None),
@@ -245,9 +245,9 @@ def test_a_call_without_the_token_is_not_let_in(tmp_path: Path) -> None:
     ],
 )
 def test_other_machines_need_credentials(
-    host: str, encrypted: bool, token: bool, insecure: bool, missing: str | None
+    host: str, encrypted: bool, known: bool, insecure: bool, missing: str | None
 ) -> None:
-    asked = {"encrypted": encrypted, "token": token, "insecure": insecure}
+    asked = {"encrypted": encrypted, "known": known, "insecure": insecure}
     if missing is None:
         access.check_reachable(host, **asked)
     else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import shutil
 import sys
 from collections.abc import Iterator
@@ -370,6 +371,28 @@ def test_deepspeed_is_plain_torch_and_goes_on_where_it_was(folder: Path, deepspe
         "zero",
         "plain",
     )
+
+
+class Hostile:
+    """What a pickle runs as it is read."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self.mark),)
+
+
+@pytest.mark.slow
+def test_a_checkpoint_of_deepspeed_runs_no_code(tmp_path: Path) -> None:
+    pytest.importorskip("deepspeed", reason="needs deepspeed (pip install 'ragauge[training]')")
+    from ragauge.training.engine import FORCED, _tensors_only
+
+    torch.save({"optimizer_state_dict": Hostile(tmp_path / "ran")}, tmp_path / "optim_states.pt")
+    with pytest.raises(UserError, match="holds more than tensors"), _tensors_only(tmp_path):
+        torch.load(tmp_path / "optim_states.pt", weights_only=False)  # as DeepSpeed's readers do
+    assert not (tmp_path / "ran").exists()
+    assert FORCED not in os.environ
 
 
 @pytest.mark.slow

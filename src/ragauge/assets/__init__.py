@@ -20,11 +20,13 @@ from ragauge.assets import gguf, hub, retro, store, url, wheel
 from ragauge.assets.catalog import Entry, entries, spelled
 from ragauge.assets.store import NotFetchedError, Store
 from ragauge.errors import UserError, unknown
+from ragauge.io.redaction import holds_secret, redacted
 
 __all__ = [
     "Entry",
     "NotFetchedError",
     "anchored",
+    "check_kept",
     "describe",
     "entries",
     "fetch",
@@ -70,7 +72,16 @@ def resolve(
     Raises:
         UserError: as `fetch`, and for a name that is none of the three; then the choices are listed.
     """
+    check_kept(name_or_source, where)
     return _ready(Store(home or store.home(), progress, verify), name_or_source, where)
+
+
+def check_kept(source: str, where: str = "") -> None:
+    """Raise UserError on a source that no file may name: records, manifests and pages keep the names of sources."""
+    if holds_secret(source):
+        place = f"{where}: " if where else ""
+        told = "holds a secret, which records would keep; fetch it once with `ragauge fetch`, and name path:/folder"
+        raise UserError(f"{place}{redacted(source)!r}: {told}")
 
 
 def original(name_or_source: str, *, home: Path | None = None) -> Path:

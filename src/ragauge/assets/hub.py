@@ -9,6 +9,7 @@ from typing import Any
 
 from ragauge.assets.store import Store, check_sha256
 from ragauge.errors import UserError
+from ragauge.io.redaction import redacted
 
 TOKENIZER = ["tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab.*", "merges.txt", "*.jinja"]
 SETTINGS = ["*.json", "*.model", *TOKENIZER]
@@ -89,7 +90,7 @@ def _failure(repository: str, endpoint: str, error: Exception) -> UserError:
         reason = "no such revision"
     else:
         reason = (str(error).strip().splitlines() or [""])[0] or type(error).__name__
-    trouble = f"cannot be fetched from {endpoint}: {reason}"
+    trouble = redacted(f"cannot be fetched from {endpoint}: {reason}")
     return UserError(f"hf:{repository}: {trouble}; a local copy is named path:/folder")
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from ragauge.errors import UserError
 from ragauge.io import progress
 from ragauge.io.folders import file_facts, file_sha256, locked, replace
+from ragauge.io.redaction import redacted_values
 
 MANIFEST = "ragauge-asset.json"  # in every folder that a Store made
 FORMAT = 1  # of these manifests; older ones state none
@@ -90,7 +91,8 @@ class Store:
 
 def write_manifest(folder: Path, facts: dict[str, Any]) -> None:
     """Mark a folder as one that this program made, with the size and hash of each file and further `facts`."""
-    (folder / MANIFEST).write_text(json.dumps({"format": FORMAT, **facts, "files": contents(folder)}, indent=1))
+    facts = {"format": FORMAT, **redacted_values(facts), "files": contents(folder)}
+    (folder / MANIFEST).write_text(json.dumps(facts, indent=1))
 
 
 def has_manifest(folder: Path) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import errno
+import hashlib
 import re
 import shutil
 import time
@@ -20,6 +22,7 @@ from ragauge.assets import archive
 from ragauge.assets.store import Store, check_sha256
 from ragauge.errors import UserError
 from ragauge.io.progress import bar
+from ragauge.io.redaction import holds_secret, redacted
 
 ATTEMPTS = 5  # in a row without a byte of progress
 PAUSE_S = 1.0  # before the second attempt; doubled before each further one
@@ -33,23 +36,37 @@ def fetch(store: Store, url: str, sha256: str | None = None, members: Sequence[s
     Raises UserError for an address that cannot be had, a wrong hash (the file is removed), and an unsafe archive.
     """
     name = file_name(url)
-    target = store.folder("url", name, url, sha256, list(members))
+    target = store.folder("url", name, _identity(url), sha256, list(members))
     packed = name.endswith(archive.SUFFIXES)
 
     def make(folder: Path) -> dict[str, Any]:
-        store.say(f"fetching {url}")
+        store.say(f"fetching {redacted(url)}")
         part = target.parent / f".{target.name}.part" / name  # outlives a failure, for the next attempt to resume
         Download(url, part).run(store.progress)
-        found = _checked(part, sha256, url)
+        found = _checked(part, sha256, redacted(url))
         if packed:
             archive.unpack(part, folder, members)
         else:
             part.replace(folder / name)
         shutil.rmtree(part.parent)
-        return {"source": url, "archive_sha256": found}
+        return {"source": redacted(url), "archive_sha256": found}
 
     folder = store.build(target, make)
     return folder if packed else folder / name
+
+
+def _identity(url: str) -> str:
+    """What names a URL's folder. That of a secret does not let it be guessed: trying one takes a tenth of a second."""
+    if not holds_secret(url):
+        return url
+    return redacted(url) + hashlib.scrypt(url.encode(), salt=b"ragauge", n=1 << 14, r=8, p=1).hex()
+
+
+def _without_user(url: str) -> tuple[str, str]:
+    """(the URL without user and password, these two as `user:password`)."""
+    parts = urlsplit(url)
+    user, at, host = parts.netloc.rpartition("@")
+    return (parts._replace(netloc=host).geturl(), unquote(user)) if at else (url, "")
 
 
 def file_name(url: str) -> str:
@@ -57,7 +74,7 @@ def file_name(url: str) -> str:
     parts = urlsplit(url)
     name = unquote(parts.path).rpartition("/")[2]
     if parts.scheme not in ("http", "https") or not parts.hostname or not re.fullmatch(r"\w[\w.+=@ -]*", name):
-        raise UserError(f"{url}: not of the form https://host/path/file")
+        raise UserError(f"{redacted(url)}: not of the form https://host/path/file")
     return name
 
 
@@ -96,7 +113,9 @@ class Download:
             failed = failed + 1 if self._bytes() <= most else 1
             most = max(most, self._bytes())
             time.sleep(PAUSE_S * 2 ** (failed - 1))
-        raise UserError(f"{self.url}: download failed after {ATTEMPTS} attempts: {reason}; run again to resume")
+        raise UserError(
+            f"{redacted(self.url)}: download failed after {ATTEMPTS} attempts: {reason}; run again to resume"
+        )
 
     @property
     def _validator_file(self) -> Path:
@@ -114,14 +133,19 @@ class Download:
         except (OSError, HTTPException) as error:
             if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS):
                 raise  # the disk's trouble, not the network's
-            raise _ConnectionLostError(str(getattr(error, "reason", error)) or type(error).__name__) from error
+            reason = redacted(str(getattr(error, "reason", error)))
+            raise _ConnectionLostError(reason or type(error).__name__) from error
 
     def _request(self) -> urllib.request.Request:
         headers = {"User-Agent": f"ragauge/{__version__}"}
         if self._bytes() and self._validator_file.exists():
             headers["Range"] = f"bytes={self._bytes()}-"
             headers["If-Range"] = self._validator_file.read_text()
-        return urllib.request.Request(self.url, headers=headers)
+        address, user = _without_user(self.url)
+        request = urllib.request.Request(address, headers=headers)
+        if user:  # for this host, not for those that it redirects to
+            request.add_unredirected_header("Authorization", f"Basic {base64.b64encode(user.encode()).decode()}")
+        return request
 
     def _refused(self, error: urllib.error.HTTPError) -> None:
         """Sorts an HTTP error: one that time may heal, a range the file no longer has, or a plain no."""
@@ -130,12 +154,12 @@ class Download:
             self._validator_file.unlink(missing_ok=True)
         if error.code in (408, 416, 429) or error.code >= 500:
             raise _ConnectionLostError(f"HTTP {error.code} {error.reason}") from error
-        raise UserError(f"{self.url}: HTTP {error.code} {error.reason}") from error
+        raise UserError(f"{redacted(self.url)}: HTTP {error.code} {error.reason}") from error
 
     def _receive(self, response: HTTPResponse, progress: bool) -> None:
         start = self._bytes() if response.status == 206 else 0
         if start and not response.headers.get("Content-Range", "").startswith(f"bytes {start}-"):
-            raise UserError(f"{self.url}: the server sent another range than was asked for")
+            raise UserError(f"{redacted(self.url)}: the server sent another range than was asked for")
         length = response.headers.get("Content-Length")
         total = start + int(length) if length and length.isdigit() else None
         self._keep_validator(response)
@@ -159,4 +183,6 @@ class Download:
     def _check_room(self, total: int | None, start: int) -> None:
         free = shutil.disk_usage(self.path.parent).free
         if total is not None and total - start > free:
-            raise UserError(f"{self.url}: {total - start:,} bytes to come, {free:,} free in {self.path.parent}")
+            raise UserError(
+                f"{redacted(self.url)}: {total - start:,} bytes to come, {free:,} free in {self.path.parent}"
+            )

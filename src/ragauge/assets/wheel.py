@@ -12,6 +12,7 @@ from typing import Any
 from ragauge.assets import archive
 from ragauge.assets.store import Store, check_sha256
 from ragauge.errors import UserError
+from ragauge.io.redaction import redacted
 
 # One platform and Python version for everybody, so that a platform wheel has the same hash on each machine.
 TARGET = ["--python-version=3.11", "--implementation=cp", "--abi=cp311", "--abi=abi3", "--abi=none"]
@@ -59,4 +60,4 @@ def _reason(log: str, code: int) -> str:
     if UNREACHABLE.search(log):
         return "the package index cannot be reached; a copy on disk is named path:/folder"
     errors = [line.removeprefix("ERROR: ") for line in log.splitlines() if line.startswith("ERROR")]
-    return errors[-1] if errors else f"pip exited with {code}"
+    return redacted(errors[-1]) if errors else f"pip exited with {code}"

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal
 
 from ragauge.errors import UserError
 from ragauge.io.jsonl import read_jsonl
+from ragauge.io.redaction import redacted
 
 Fold = Literal["all", "tuning", "test"]
 
@@ -211,7 +212,7 @@ def _load_from_hub(name: str, arguments: Mapping[str, Any], path: Path) -> None:
         load_dataset(**arguments).to_json(unfinished, force_ascii=False)
         os.replace(unfinished, path)
     except Exception as error:  # the library raises some thirty kinds: of the network, the hub, the disk, the parser
-        reason = " ".join(str(error).split())[:200]
+        reason = redacted(" ".join(str(error).split()))[:200]
         raise out_of_reach(name, arguments["path"], f"{type(error).__name__}: {reason}") from error
     finally:
         unfinished.unlink(missing_ok=True)

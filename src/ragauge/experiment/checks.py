@@ -51,8 +51,9 @@ def check_source(source: str, where: str, kind: str = "model") -> str:
     Args:
         kind: of the asset in the catalog, `model` or `encoder`.
     """
-    from ragauge.assets import catalog
+    from ragauge.assets import catalog, check_kept
 
+    check_kept(source, where)
     known = [name for name, entry in catalog.entries().items() if entry.kind == kind]
     if not (catalog.spelled(source) in known or source.startswith(SOURCE_PREFIXES) or Path(source).exists()):
         raise unknown(kind, source, [*known, *(f"{prefix}..." for prefix in SOURCE_PREFIXES)], where)

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from ragauge.errors import UserError
+from ragauge.io.redaction import HIDDEN, holds_secret, redacted
 
 RETRIED = {408, 409, 425, 429}  # besides 5xx
 LONGEST_PAUSE_S = 60.0
@@ -44,8 +45,8 @@ class Server:
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.url)
-        if "@" in parts.netloc:
-            raise UserError("endpoint: its URL holds a user or a password, which errors would show; use the key")
+        if holds_secret(self.url):
+            raise UserError("endpoint: its URL holds a user, password or token, which errors would show; use the key")
         if parts.scheme not in ("http", "https") or not parts.netloc:
             raise UserError(f"endpoint {self.url!r}: must be http://host/... or https://host/...")
         if self.key is not None and not (self.key.isascii() and self.key.isprintable()):
@@ -143,7 +144,7 @@ def _problem(error: Exception, key: str | None) -> str:
     if isinstance(error, HTTPError):
         with error:
             start, said = f"HTTP {error.code} {error.reason}", error.read(4096).decode(errors="replace")
-    said = " ".join((said.replace(key, "***") if key else said).split())[:200]
+    said = redacted(" ".join((said.replace(key, HIDDEN) if key else said).split()))[:200]
     return ": ".join(filter(None, (start, said))) or type(error).__name__
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from ragauge.io.redaction import redacted
+
 TERMINAL_S, LOG_S = 0.2, 2.0  # between two states of a bar: where it moves, and where each is a line of a file
 
 _hidden = False
@@ -19,7 +21,7 @@ def hide(hidden: bool = True) -> None:
 def line(text: str) -> None:
     """What is being done, or was chosen."""
     if not _hidden:
-        print(text, file=sys.stderr, flush=True)
+        print(redacted(text), file=sys.stderr, flush=True)
 
 
 def bar(what: str, unit: str, total: int | None = None, done: int = 0, *, disable: bool = False, **options: Any) -> Any:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ragauge.errors import UserError
+from ragauge.io.redaction import redacted
 from ragauge.retrieval.documents import CorpusDocument, Deal, Share, document_of
 
 
@@ -51,7 +52,7 @@ def revision(source: str) -> str:
 
 
 def _unreachable(source: str, error: Exception) -> UserError:
-    reason = " ".join(str(error).split())[:200]
+    reason = redacted(" ".join(str(error).split()))[:200]
     return UserError(f"corpus {source}: the hub does not answer ({type(error).__name__}: {reason}); name local files")
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gc
 import os
+import pickle
 import socket
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -156,14 +158,16 @@ class DeepSpeed(Engine):
         dist.barrier()  # it is complete when every process has written its part
 
     def load(self, folder: Path, tag: str) -> None:
-        path, _ = self.engine.load_checkpoint(str(folder), tag=tag)
+        with _tensors_only(folder / tag):
+            path, _ = self.engine.load_checkpoint(str(folder), tag=tag)
         if path is None:
             raise UserError(f"{folder / tag}: DeepSpeed cannot read this checkpoint; remove {folder} to start again")
 
     def weights(self, folder: Path, tag: str) -> dict[str, Tensor]:
         from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
 
-        state = get_fp32_state_dict_from_zero_checkpoint(str(folder), tag=tag)
+        with _tensors_only(folder / tag):
+            state = get_fp32_state_dict_from_zero_checkpoint(str(folder), tag=tag)
         return {name.removeprefix(PREFIX): tensor for name, tensor in state.items()}
 
     def agree(self, value: bool) -> bool:
@@ -177,6 +181,30 @@ class DeepSpeed(Engine):
         del self.engine, self.optimizer  # `weights` reads the checkpoint, which takes the same memory again
         dist.destroy_process_group()  # otherwise its threads run while the interpreter exits, which aborts the process
         gc.collect()
+
+
+FORCED = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
+
+
+@contextmanager
+def _tensors_only(checkpoint: Path) -> Iterator[None]:
+    """Read tensors, plain values and the three classes of DeepSpeed's own state; its readers would run any pickle.
+
+    Raises:
+        UserError: a file of the checkpoint holds something else.
+    """
+    from deepspeed.runtime.fp16.loss_scaler import DynamicLossScaler, LossScaler
+    from deepspeed.runtime.zero.config import ZeroStageEnum
+
+    before = os.environ.get(FORCED)
+    os.environ[FORCED] = "1"  # over the `weights_only=False` of its calls
+    try:
+        with torch.serialization.safe_globals([DynamicLossScaler, LossScaler, ZeroStageEnum]):
+            yield
+    except pickle.UnpicklingError as error:
+        raise UserError(f"{checkpoint}: holds more than tensors, so this program did not write it") from error
+    finally:
+        os.environ.pop(FORCED) if before is None else os.environ.update({FORCED: before})
 
 
 def _zero_2(settings: Training) -> dict[str, Any]:

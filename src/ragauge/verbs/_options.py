@@ -135,7 +135,14 @@ def add_server(parser: argparse.ArgumentParser, help: str, several: bool = False
 def add_access(parser: argparse.ArgumentParser) -> None:
     """What a server with TLS and a token asks of its clients."""
     parser.add_argument("--tls-ca", type=Path, metavar="FILE.pem", help="CA certificates that verify the server's")
+    parser.add_argument("--tls-cert", type=Path, metavar="FILE.pem", help="certificate chain of this client")
+    parser.add_argument("--tls-key", type=Path, metavar="FILE.pem", help="private key of that certificate")
     parser.add_argument("--token-file", type=Path, metavar="FILE", help="file of the token that the server requires")
+
+
+def access(args: argparse.Namespace) -> dict[str, Path | None]:
+    """The options of `add_access`, as a client of the service takes them."""
+    return {"tls_ca": args.tls_ca, "tls_cert": args.tls_cert, "tls_key": args.tls_key, "token": args.token_file}
 
 
 def add_run_folders(parser: argparse.ArgumentParser) -> None:

@@ -16,8 +16,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     from ragauge import assets
+    from ragauge.io.redaction import redacted_values
 
-    manifest = assets.fetch_named(args.asset)
+    manifest = redacted_values(assets.fetch_named(args.asset))
     if args.out:
         options.write_json(args.out, manifest)
     options.tell(args, manifest["path"], **manifest)

@@ -258,7 +258,7 @@ def _index_identity(args: argparse.Namespace, chosen: Chosen) -> str:
         return folders.sha256(merged_folder(chosen.index.parent.parent, chosen.index.name))
     found = []
     for address in args.server:
-        with Client(address, deadline_s=args.deadline, tls_ca=args.tls_ca, token=args.token_file) as client:
+        with Client(address, deadline_s=args.deadline, **options.access(args)) as client:
             found.append(client.describe().index)
     return " ".join(found)
 
@@ -308,9 +308,7 @@ def _retriever(args: argparse.Namespace, database: Any, opened: ExitStack) -> Cl
 
     clients = []
     for address in args.server:
-        client = opened.enter_context(
-            Client(address, deadline_s=args.deadline, tls_ca=args.tls_ca, token=args.token_file)
-        )
+        client = opened.enter_context(Client(address, deadline_s=args.deadline, **options.access(args)))
         if client.describe().tokenizer != database.manifest["tokenizer"]:
             raise UserError(f"{address}: serves chunks cut with a different tokenizer than {args.database}")
         clients.append(client)

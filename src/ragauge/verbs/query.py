@@ -98,8 +98,7 @@ def _clients(args: argparse.Namespace) -> Iterator[list[Client]]:
                     address,
                     deadline_s=args.deadline,
                     retries=args.retries,
-                    tls_ca=args.tls_ca,
-                    token=args.token_file,
+                    **options.access(args),
                     hedge_s=args.hedge,
                 )
             )

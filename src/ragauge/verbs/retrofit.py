@@ -51,6 +51,6 @@ def run(args: argparse.Namespace) -> None:
     about = {"model": args.model, "model_sha256": sha256, "database_sha256": database.sha256}
     with ExitStack() as opened:
         address = args.server or opened.enter_context(running(args.database / "indexes" / args.index)).address
-        client = opened.enter_context(Client(address, tls_ca=args.tls_ca, token=args.token_file))
+        client = opened.enter_context(Client(address, **options.access(args)))
         adapters = RetroFit(lm, Material(Chunks(database), client, settings), args.out, about).train()
     options.tell(args, adapters, out=adapters)

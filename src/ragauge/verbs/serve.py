@@ -48,6 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--tls-cert", type=Path, metavar="FILE.pem", help="certificate chain of the server")
     add("--tls-key", type=Path, metavar="FILE.pem", help="private key of the certificate")
+    add("--tls-client-ca", type=Path, metavar="FILE.pem", help="CA certificates of the clients that are let in")
     add("--cores", metavar="LIST", help="processor cores that the server is pinned to, as in 0 or 0-3")
     add("--token-file", type=Path, metavar="FILE", help="file of the token that every call must carry")
     add("--insecure", action="store_true", help="accept calls without TLS and token from other machines")
@@ -137,7 +138,9 @@ def _checked_access(args: argparse.Namespace, host: str) -> str | None:
     from ragauge.retrieval.service.access import check_reachable, read_token
 
     encrypted = args.tls_cert is not None and args.tls_key is not None
-    check_reachable(host, encrypted=encrypted, token=args.token_file is not None, insecure=args.insecure)
+    check_reachable(
+        host, encrypted=encrypted, known=bool(args.token_file or args.tls_client_ca), insecure=args.insecure
+    )
     return read_token(args.token_file) if args.token_file else None
 
 
@@ -147,7 +150,9 @@ def _tls(args: argparse.Namespace) -> TLS | None:
 
     if (args.tls_cert is None) != (args.tls_key is None):
         raise UserError("--tls-cert and --tls-key: give both or neither")
-    return TLS(args.tls_cert, args.tls_key) if args.tls_cert else None
+    if args.tls_client_ca and not args.tls_cert:
+        raise UserError("--tls-client-ca: needs --tls-cert and --tls-key")
+    return TLS(args.tls_cert, args.tls_key, args.tls_client_ca) if args.tls_cert else None
 
 
 def _keep_to_cores(cores: str | None, threads: int | None) -> None:

@@ -1,9 +1,10 @@
-"""Who may ask: a bearer token, which server and client read from a file, and addresses that want one."""
+"""Who may ask: a bearer token or a client's certificate, which are read from files, and addresses that want one."""
 
 from __future__ import annotations
 
 import hmac
 import ipaddress
+import ssl
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,11 +19,16 @@ LEAST_CHARACTERS = 16
 MOST_CHARACTERS = 4096
 
 
-def check_reachable(host: str, *, encrypted: bool, token: bool, insecure: bool) -> None:
-    """Raise UserError where other machines would reach a server without credentials, unless that is wanted."""
-    if insecure or is_loopback(host) or (encrypted and token):
+def check_reachable(host: str, *, encrypted: bool, known: bool, insecure: bool) -> None:
+    """Raise UserError where other machines would reach a server without credentials, unless that is wanted.
+
+    Args:
+        known: whether callers must show who they are, by a token or a certificate.
+    """
+    if insecure or is_loopback(host) or (encrypted and known):
         return
-    missing = " and ".join(["--tls-cert with --tls-key"] * (not encrypted) + ["--token-file"] * (not token))
+    lacking = ["--tls-cert with --tls-key"] * (not encrypted) + ["--token-file or --tls-client-ca"] * (not known)
+    missing = " and ".join(lacking)
     raise UserError(
         f"--host {host}: other machines can reach it; give {missing}, or --insecure to accept anyone's queries"
     )
@@ -53,6 +59,33 @@ def read_token(path: Path) -> str:
             "without blanks"
         )
     return token.decode()
+
+
+def read_pair(certificate: Path, key: Path) -> tuple[bytes, bytes]:
+    """(private key, certificate chain), as gRPC takes them.
+
+    Raises:
+        UserError: files that are missing, not PEM, or do not match.
+    """
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password="")
+        return key.read_bytes(), certificate.read_bytes()
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+        raise UserError(f"TLS: {certificate} and {key} cannot be used: {_reason(error)}") from error
+
+
+def read_authorities(path: Path) -> bytes:
+    """The certificates of authorities in a PEM file. Raises UserError where it holds none, or cannot be read."""
+    try:
+        found = path.read_bytes()
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=found.decode("ascii"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: cannot be read: {_reason(error)}") from error
+    return found
+
+
+def _reason(error: Exception) -> object:
+    return getattr(error, "reason", None) or getattr(error, "strerror", None) or error
 
 
 class Guard(grpc.ServerInterceptor):

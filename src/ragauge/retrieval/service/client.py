@@ -24,7 +24,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from ragauge.errors import UserError
 from ragauge.retrieval.retriever import Neighbours, Query
 from ragauge.retrieval.service import wire
-from ragauge.retrieval.service.access import Bearer, read_token
+from ragauge.retrieval.service.access import Bearer, read_authorities, read_pair, read_token
 from ragauge.retrieval.service.address import check_address
 from ragauge.retrieval.service.proto import ragauge_pb2 as pb
 from ragauge.retrieval.service.wire import About
@@ -68,6 +68,8 @@ class Client:
         deadline_s: float = DEADLINE_S,
         retries: int = 0,
         tls_ca: Path | None = None,
+        tls_cert: Path | None = None,
+        tls_key: Path | None = None,
         token: Path | None = None,
         channels: int = 1,
         hedge_s: float | None = None,
@@ -80,6 +82,8 @@ class Client:
                 takes no more requests, or has not answered in half of the time that is left; a search changes
                 nothing, so it may be sent twice.
             tls_ca: PEM file of the certificates that the server's is checked against; without it, no TLS.
+            tls_cert: PEM file of the client's own certificate chain, for a server that asks for one.
+            tls_key: PEM file of its private key.
             token: file of the token that the server wants.
             channels: connections, which calls use in turn.
             hedge_s: a call without an answer after that time is sent a second time over another connection; the first
@@ -100,7 +104,8 @@ class Client:
                 f"retrieval client: {channels} channels, hedge after {hedge_s} s; must be from 1, within the deadline"
             )
         self.hedge_s = hedge_s
-        self._channels = [_channel(address, tls_ca) for _ in range(max(channels, 1 if hedge_s is None else 2))]
+        credentials = _credentials(tls_ca, tls_cert, tls_key)
+        self._channels = [_channel(address, credentials) for _ in range(max(channels, 1 if hedge_s is None else 2))]
         if token:
             bearer = Bearer(read_token(token))
             self._channels = [grpc.intercept_channel(channel, bearer) for channel in self._channels]
@@ -301,11 +306,19 @@ def call_of(channel: grpc.Channel, name: str, reply: type[Message]) -> grpc.Unar
     return channel.unary_unary(f"/{wire.SERVICE}/{name}", methodcaller("SerializeToString"), reply.FromString)
 
 
-def _channel(address: str, tls_ca: Path | None) -> grpc.Channel:
-    if tls_ca is None:
+def _credentials(ca: Path | None, certificate: Path | None, key: Path | None) -> grpc.ChannelCredentials | None:
+    """What a client checks the server by, and shows it; None: no TLS."""
+    if (certificate is None) != (key is None):
+        raise UserError("--tls-cert and --tls-key: give both or neither")
+    if ca is None:
+        if certificate:
+            raise UserError(f"--tls-cert {certificate}: needs --tls-ca, which verifies the server that it is shown to")
+        return None
+    pair = read_pair(certificate, key) if certificate and key else (None, None)
+    return grpc.ssl_channel_credentials(read_authorities(ca), *pair)
+
+
+def _channel(address: str, credentials: grpc.ChannelCredentials | None) -> grpc.Channel:
+    if credentials is None:
         return grpc.insecure_channel(address, options=OPTIONS)
-    try:
-        roots = tls_ca.read_bytes()
-    except OSError as error:
-        raise UserError(f"{tls_ca}: cannot be read: {error.strerror}") from error
-    return grpc.secure_channel(address, grpc.ssl_channel_credentials(roots), options=OPTIONS)
+    return grpc.secure_channel(address, credentials, options=OPTIONS)

@@ -9,7 +9,6 @@ and refuses what is new.
 from __future__ import annotations
 
 import logging
-import ssl
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +20,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from ragauge.errors import UserError
 from ragauge.retrieval.retriever import Searcher
-from ragauge.retrieval.service import wire
+from ragauge.retrieval.service import access, wire
 from ragauge.retrieval.service.access import Guard
 from ragauge.retrieval.service.admission import Admission
 from ragauge.retrieval.service.calls import Calls, Detokenize, Served
@@ -44,19 +43,17 @@ WAITING_CALLS = 256  # calls that may wait for a thread; gRPC itself refuses mor
 
 @dataclass(frozen=True)
 class TLS:
-    """The server's certificate chain and private key, as PEM files."""
+    """The server's certificate chain and private key, and the authorities whose clients it lets in, as PEM files."""
 
     certificate: Path
     key: Path
+    client_ca: Path | None = None  # None: clients need no certificate
 
     def credentials(self) -> grpc.ServerCredentials:
         """Raises UserError on files that are missing, not PEM, or do not match."""
-        try:
-            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self.certificate, self.key, password="")
-            return grpc.ssl_server_credentials([(self.key.read_bytes(), self.certificate.read_bytes())])
-        except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-            reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
-            raise UserError(f"TLS: {self.certificate} and {self.key} cannot be used: {reason}") from error
+        pair = access.read_pair(self.certificate, self.key)
+        authorities = access.read_authorities(self.client_ca) if self.client_ca else None
+        return grpc.ssl_server_credentials([pair], authorities, require_client_auth=authorities is not None)
 
 
 class Server:

@@ -1,0 +1,54 @@
+"""One function that takes secrets out of what is written, shown or raised: of URLs, of headers, of the environment."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from typing import Any
+
+HIDDEN = "***"
+SHORTEST = 8  # characters of a secret of the environment; shorter ones would blot out words
+SECRET_NAMES = (
+    r"[\w.-]*(?:token|key|secret|passw|pwd|auth(?!or)|credential|session)[\w.-]*"
+    r"|(?:[\w.-]*[_.-])?sig(?:nature)?|pass|x-(?:amz|goog|ms)-[\w-]+"
+)
+USER = re.compile(r"(?i)\b([a-z][a-z0-9+.-]*://)[^\s/?#'\"<>]*@")
+QUERY = re.compile(rf"(?i)([?&;](?:{SECRET_NAMES})=)[^&;\s#'\"<>]+")
+FORMS = (  # of secrets that show what they are wherever they stand
+    re.compile(r"(?i)(\bauthorization['\"]?[:=] ?['\"]?(?:bearer|basic) )[\w.~+/=-]+"),
+    re.compile(r"(\bBearer )[\w.~+/=-]{16,}"),
+    re.compile(r"()\b(?:hf_|sk-|ghp_|github_pat_|xox[abp]-)[\w-]{16,}"),
+)
+ENVIRONMENT = re.compile(r"(?i).*(TOKEN|API_?KEY|ACCESS_?KEY|SECRET|PASSWORD)(_ID)?")
+
+
+def redacted(text: str) -> str:
+    """A text with `***` for each secret: user and password of a URL, values of its parameters that are named as a
+    secret is, tokens in the forms that vendors give them, and the values of such variables of the environment.
+    """
+    text = QUERY.sub(rf"\g<1>{HIDDEN}", USER.sub(rf"\g<1>{HIDDEN}@", text))
+    for form in FORMS:
+        text = form.sub(rf"\g<1>{HIDDEN}", text)
+    for secret in _of_the_environment():
+        text = text.replace(secret, HIDDEN)
+    return text
+
+
+def redacted_values(value: Any) -> Any:
+    """A JSON value with every text in it redacted; keys stay."""
+    if isinstance(value, str):
+        return redacted(value)
+    if isinstance(value, dict):
+        return {key: redacted_values(inner) for key, inner in value.items()}
+    return [redacted_values(inner) for inner in value] if isinstance(value, list | tuple) else value
+
+
+def holds_secret(url: str) -> bool:
+    """Whether a source is a URL with a secret in it."""
+    return bool(USER.search(url) or QUERY.search(url))
+
+
+def _of_the_environment() -> Iterator[str]:
+    found = (value for name, value in os.environ.items() if ENVIRONMENT.fullmatch(name) and len(value) >= SHORTEST)
+    yield from sorted(found, key=len, reverse=True)

@@ -1,0 +1,132 @@
+"""Secrets of URLs and of the environment reach no file, no output and no error."""
+
+from __future__ import annotations
+
+import base64
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from ragauge import assets
+from ragauge.errors import UserError
+from ragauge.io.http import Server
+from ragauge.io.redaction import redacted
+
+PASSWORD, TOKEN, SIGNATURE = "pa55-of-anna", "t0ken-4711-of-anna", "s1gnature0815"
+HF_TOKEN = "ofTheEnvironment-99"
+SECRETS = (PASSWORD, TOKEN, SIGNATURE, HF_TOKEN, base64.b64encode(f"anna:{PASSWORD}".encode()).decode())
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("https://anna:secret@host/x.zip", "https://***@host/x.zip"),
+        ("https://token@host/x", "https://***@host/x"),
+        ("https://host/x?id=5&token=abc#part", "https://host/x?id=5&token=***#part"),
+        ("https://host/x?X-Amz-Date=1&X-Amz-Signature=ab%2Fc", "https://host/x?X-Amz-Date=***&X-Amz-Signature=***"),
+        ("https://host/x?sv=2020&sig=a%3D&author=Ann", "https://host/x?sv=2020&sig=***&author=Ann"),
+        ("403 for url: 'https://host/x?Key-Pair-Id=K1'; again", "403 for url: 'https://host/x?Key-Pair-Id=***'; again"),
+        ("Authorization: Bearer abc", "Authorization: Bearer ***"),
+        ("token hf_abcdefghijklmnopqrstuv is wrong", "token *** is wrong"),
+        ("a basic understanding; bearer of news; a@b.c", "a basic understanding; bearer of news; a@b.c"),
+    ],
+)
+def test_what_is_a_secret(text: str, shown: str) -> None:
+    assert redacted(text) == shown
+
+
+def test_values_of_the_environment_are_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", HF_TOKEN)
+    monkeypatch.setenv("SHORT_TOKEN", "a")
+    assert redacted(f"a token {HF_TOKEN}") == "a token ***"
+
+
+class Site(BaseHTTPRequestHandler):
+    """A file for anna, with every secret that a URL can have; 403 with its own address for all others."""
+
+    def do_GET(self) -> None:
+        user = self.headers.get("Authorization") == f"Basic {SECRETS[-1]}"
+        if user and TOKEN in self.path and "absent" not in self.path:
+            self.send_response(200)
+            self.send_header("Content-Length", "5")
+            self.end_headers()
+            self.wfile.write(b"whole")
+        else:
+            self.send_error(403, f"Forbidden: {self.path}")
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def place() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Site) as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        yield f"http://anna:{PASSWORD}@127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def test_a_fetch_writes_and_shows_no_secret(place: str, tmp_path: Path) -> None:
+    """The successful one, the refused one, one of no such host, and a model that a record would name."""
+    query = f"token={TOKEN}&X-Amz-Signature={SIGNATURE}"
+    environment = {**os.environ, "RAGAUGE_HOME": str(tmp_path / "home"), "HF_TOKEN": HF_TOKEN}
+    commands = [
+        ["fetch", f"{place}/file.bin?{query}", "--out", "manifest.json", "--json"],
+        ["fetch", f"{place}/absent.bin?{query}"],
+        ["fetch", f"{place}/?{query}"],
+        ["fetch", f"{place}/file.bin?{query}"],
+        [
+            "run",
+            "--model",
+            f"{place}/file.bin?{query}",
+            "--method",
+            "naive",
+            "--dataset",
+            "nq_open",
+            "--out",
+            "a.jsonl",
+        ],
+        ["fetch", f"no such asset {HF_TOKEN}"],
+    ]
+    codes, told = [], ""
+    for command in commands:
+        done = subprocess.run(
+            [sys.executable, "-m", "ragauge.cli", *command],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+        )
+        codes.append(done.returncode)
+        told += done.stdout + done.stderr
+    assert codes == [0, 2, 2, 0, 2, 2], told
+    assert "Traceback" not in told
+    written = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert any(path.name == "file.bin" and path.read_bytes() == b"whole" for path in written)
+    for secret in SECRETS:
+        assert secret not in told
+        assert not [path for path in written if secret in str(path) or secret.encode() in path.read_bytes()]
+
+
+def test_a_source_with_a_secret_is_no_name_of_a_model() -> None:
+    with pytest.raises(UserError, match=r"https://\*\*\*@host/m.gguf.*fetch it once") as told:
+        assets.resolve(f"https://anna:{PASSWORD}@host/m.gguf")
+    assert PASSWORD not in str(told.value)
+
+
+def test_two_secrets_are_two_files(place: str, tmp_path: Path) -> None:
+    """A parameter that is named as a secret is may also choose the file."""
+    found = [assets.fetch(f"{place}/file.bin?token={TOKEN}&key={n}", home=tmp_path, progress=False) for n in (1, 2)]
+    assert found[0] != found[1]
+
+
+def test_an_endpoint_with_a_secret_in_its_address_is_refused() -> None:
+    with pytest.raises(UserError, match="use the key") as told:
+        Server(f"https://host/v1?api_key={TOKEN}")
+    assert TOKEN not in str(told.value)
