@@ -140,7 +140,7 @@ def add_access(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--token-file", type=Path, metavar="FILE", help="file of the token that the server requires")
 
 
-def access(args: argparse.Namespace) -> dict[str, Path | None]:
+def access(args: argparse.Namespace) -> dict[str, Any]:
     """The options of `add_access`, as a client of the service takes them."""
     return {"tls_ca": args.tls_ca, "tls_cert": args.tls_cert, "tls_key": args.tls_key, "token": args.token_file}
 
