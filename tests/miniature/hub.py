@@ -393,8 +393,10 @@ def _write(folder: Path, config: Mapping[str, Any], shapes: Shapes, dtype: str, 
     generator = torch.Generator().manual_seed(int(hashlib.sha256(seed.encode()).hexdigest()[:8], 16))
     tensors = {}
     for name, shape in shapes.items():
-        drawn = torch.randn(shape, generator=generator) * (0.1 if len(shape) > 1 else 0.02)
-        tensors[name] = (drawn + (len(shape) == 1 and name.endswith("weight"))).to(getattr(torch, dtype))
+        drawn = torch.randn(shape, generator=generator)
+        if not name.endswith("ln_f.weight"):  # BLOOM's, which reads its embeddings again, else only repeats a token
+            drawn = drawn * (0.1 if len(shape) > 1 else 0.02) + (len(shape) == 1 and name.endswith("weight"))
+        tensors[name] = drawn.to(getattr(torch, dtype))
     if not shards:
         save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     elif shards == 1:

@@ -93,9 +93,10 @@ def told(config: Config) -> Iterator[str]:
 
 
 def stale(config: Config) -> Iterator[str]:
-    """Reasons for which no cell stays empty: they would hide one that is to be filled."""
+    """Reasons for which no cell stays empty: they would hide one that is to be filled. None where times were refused."""
+    refused = check.Run(config, Path()).busy
     for one, count in check.empty(config, Path()).items():
-        if not (count or one.by_chance):
+        if not (count or one.by_chance or refused):
             yield f"{one.item}: no cell stays empty that is {one.note!r}; tests/miniature/check.py says some do"
 
 
