@@ -93,7 +93,7 @@ def told(config: Config) -> Iterator[str]:
 
 
 def stale(config: Config) -> Iterator[str]:
-    """Reasons for which no cell stays empty: they would hide one that is to be filled. None where times were refused."""
+    """Reasons for which no cell stays empty: they would hide one to be filled. None where times were refused."""
     refused = check.Run(config, Path()).busy
     for one, count in check.empty(config, Path()).items():
         if not (count or one.by_chance or refused):
