@@ -61,15 +61,15 @@ def test_a_gpu_of_ones_own_at_its_own_pace(smi: Path) -> None:
 @pytest.mark.parametrize(
     ("processes", "others"),
     [
-        (f"{os.getpid()}\n1\n", 0),  # a process above this one, such as the shell that started it
-        (f"{os.getpid()}\n99999991\n99999992\n", 2),
+        ("{mine}\n1\n", 0),  # a process above this one, such as the shell that started it
+        ("{mine}\n99999991\n99999992\n", 2),
         ("99999991\n", 0),  # another name space: it is this one
         ("99999991\n99999992\n", 1),
         ("", 0),
     ],
 )
 def test_processes_of_others_are_counted(processes: str, others: int, smi: Path) -> None:
-    found = looked(smi, QUIET, processes=processes)
+    found = looked(smi, QUIET, processes=processes.format(mine=os.getpid()))
     assert found.others == others
     assert (found.refusal() is None) == (not others)
 
