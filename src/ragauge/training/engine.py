@@ -188,18 +188,19 @@ FORCED = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 
 @contextmanager
 def _tensors_only(checkpoint: Path) -> Iterator[None]:
-    """Read tensors, plain values and the three classes of DeepSpeed's own state; its readers would run any pickle.
+    """Read tensors, plain values and the four classes of DeepSpeed's own state; its readers would run any pickle.
 
     Raises:
         UserError: a file of the checkpoint holds something else.
     """
     from deepspeed.runtime.fp16.loss_scaler import DynamicLossScaler, LossScaler
     from deepspeed.runtime.zero.config import ZeroStageEnum
+    from deepspeed.utils.tensor_fragment import fragment_address
 
     before = os.environ.get(FORCED)
     os.environ[FORCED] = "1"  # over the `weights_only=False` of its calls
     try:
-        with torch.serialization.safe_globals([DynamicLossScaler, LossScaler, ZeroStageEnum]):
+        with torch.serialization.safe_globals([DynamicLossScaler, LossScaler, ZeroStageEnum, fragment_address]):
             yield
     except pickle.UnpicklingError as error:
         raise UserError(f"{checkpoint}: holds more than tensors, so this program did not write it") from error
