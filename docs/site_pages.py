@@ -104,7 +104,7 @@ def _title(item: str) -> str:
 
 COMPARABLE = """# Committed reports
 
-The runs whose records, tables and figures are in the repository, by machine. Times, speeds and what follows from them
+The runs whose tables, figures and provenance are in the repository, by machine. Times, speeds and what follows from them
 may be compared on the same machine only, and there only where threads and data types are the same: a folder is one
 machine. Metrics of answers and compute cycles do not depend on the machine's speed; they may be compared between
 machines where questions, model, data type and limits are the same, which the provenance states. A GPU or another
@@ -177,9 +177,9 @@ def _measured(found: dict[str, Any]) -> str:
     """How many results a file of provenance is about, on which data; of a measurement, what it holds."""
     if "machines" not in found:
         return "a measurement: " + ", ".join(key.replace("_", " ") for key in [*found][:6] if key != "provenance")
-    counts = [
-        f"{len(found[key])} {key}" for key in ("answers", "latency", "load", "stream", "pipelines") if found.get(key)
-    ]
+    kinds = {"answers": "variants", "latency": "timed", "load": "under load", "stream": "on a stream"}
+    counted = ("answers", "latency", "load", "stream", "pipelines")
+    counts = [f"{kinds.get(key, key)}: {len(found[key])}" for key in counted if found.get(key)]
     used = [one for key in ("answers", "latency", "pipelines") for one in found.get(key) or ()]
     data = sorted({str(one["dataset"]) for one in used if one.get("dataset")})
     models = sorted({str(one["model"]) for one in used})
