@@ -104,7 +104,7 @@ def _title(item: str) -> str:
 
 COMPARABLE = """# Committed reports
 
-The runs whose tables, figures and provenance are in the repository, by machine. Times, speeds and what follows from them
+The runs whose tables, figures and provenance are in the repository, by machine. Times, speeds and what they lead to
 may be compared on the same machine only, and there only where threads and data types are the same: a folder is one
 machine. Metrics of answers and compute cycles do not depend on the machine's speed; they may be compared between
 machines where questions, model, data type and limits are the same, which the provenance states. A GPU or another
