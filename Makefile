@@ -8,7 +8,8 @@
 # make lock   resolve requirements.lock and requirements-oldest.txt anew from pyproject.toml (UPGRADE=1: newest versions)
 # make oldest run the tests of engines and scoring with the oldest versions that pyproject.toml allows, in .venv-oldest
 # make dist   build the wheel and the sdist, dist/, and check them
-# make audit  look the installed packages up in the database of known vulnerabilities
+# make audit  look the installed packages up in the database of known vulnerabilities (AUDIT_REQUIRED=1: fail where it is away)
+# make sbom   write what the lock files pin as a bill of materials, dist/ragauge.cdx.json (CycloneDX)
 # make clean  remove what the default and smoke experiments made (downloaded assets and .venv stay)
 #
 # `make` installs the exact versions of requirements.lock, each file checked against its hash: the committed numbers belong
@@ -36,7 +37,7 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export PYTHONUNBUFFERED := 1
 export PYTHONDONTWRITEBYTECODE := # where the environment has it, every job would compile the package again
 
-.PHONY: default setup test smoke miniature cluster docs check audit format schema clean lock oldest dist
+.PHONY: default setup test smoke miniature cluster docs check audit sbom format schema clean lock oldest dist
 .DEFAULT_GOAL := default
 
 default: $(READY)
@@ -92,6 +93,9 @@ dist: $(READY)
 
 audit: $(READY)
 	python .ci/audit.py
+
+sbom:
+	$(PYTHON) .ci/sbom.py
 
 format: $(READY)
 	ruff check --fix-only --quiet .

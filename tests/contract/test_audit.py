@@ -16,7 +16,8 @@ UNKNOWN = {"name": "c", "skip_reason": "not found"}
 
 
 @pytest.fixture
-def audit(root: Path) -> Any:
+def audit(root: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.delenv("AUDIT_REQUIRED", raising=False)
     spec = importlib.util.spec_from_file_location("audit", root / ".ci" / "audit.py")
     assert spec
     assert spec.loader
@@ -54,6 +55,12 @@ def test_no_answer_is_one_line(
     assert audit.main() == 0
     told = capsys.readouterr().out
     assert told == "audit: not done: the database cannot be reached (ConnectionError: no route to host)\n"
+
+
+@pytest.mark.parametrize(("required", "code"), [("1", 1), ("0", 0), ("", 0)])
+def test_a_release_wants_the_database(audit: Any, required: str, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AUDIT_REQUIRED", required)
+    assert audit.judged([UNKNOWN]) == code
 
 
 def test_a_database_that_hangs_is_one_line(
