@@ -63,3 +63,26 @@ def test_values_are_arguments_and_nothing_else(name: str, tmp_path: Path) -> Non
 
 def test_every_rule_has_its_shell_line_here() -> None:
     assert len(LINES) == sum(path.read_text().count("shell:") for path in RULES.glob("*.smk"))
+
+
+@pytest.mark.parametrize("section", ["models", "datasets", "methods", "databases", "pipelines", "training", "run"])
+def test_a_label_cannot_become_an_option(section: str) -> None:
+    from ragauge.errors import UserError
+    from ragauge.experiment import schema
+
+    data: dict[str, Any] = {"run": "small", "models": {"smollm2-135m-instruct": {}}, "methods": {"naive": {}}}
+    data["datasets"] = {"nq_open": {}}
+    hostile = "--out" if section == "run" else {**data.get(section, {}), "--out": {}}
+    with pytest.raises(UserError, match=r"small\.yaml: .*--out|small\.yaml: run: "):
+        schema.parse({**data, section: hostile}, "small.yaml")
+
+
+def test_a_source_is_no_option_of_fetch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The one value of a rule that is neither a label nor the value of an option, and no file that a rule made."""
+    from ragauge.cli import main
+
+    [line] = [line for line in LINES.values() if "ragauge fetch" in line]
+    assert " -- {params.source:q}" in line
+    assert main(["fetch", "--", f"--out={tmp_path / 'pwned'}"]) == 2
+    assert "--out=" in capsys.readouterr().err
+    assert not (tmp_path / "pwned").exists()

@@ -31,6 +31,7 @@ __all__ = [
     "entries",
     "fetch",
     "fetch_named",
+    "is_pinned",
     "is_retro",
     "original",
     "resolve",
@@ -102,6 +103,13 @@ def describe(name_or_source: str, *, home: Path | None = None) -> dict[str, Any]
 def fetch_named(name: str, progress: bool = True, verify: bool = False, home: Path | None = None) -> dict[str, Any]:
     """Fetches an asset and returns its manifest: `describe`, and under `files` the size and sha256 of each file."""
     return _facts(Store(home or store.home(), progress, verify), name)
+
+
+def is_pinned(name: str) -> bool:
+    """Whether a source gives the same files to everybody: a hash or a commit is stated, or it lies on this machine."""
+    entry = _entry(name)
+    commit = re.fullmatch("[0-9a-f]{40}", entry.revision or "")
+    return bool(entry.sha256 or commit) or entry.source.startswith("path:")
 
 
 def is_retro(name: str) -> bool:

@@ -42,6 +42,11 @@ class Plan:
         """Where the asset of a manifest comes from."""
         return self._sources[ASSET.format(asset=labels.asset)]
 
+    @property
+    def assets(self) -> list[str]:
+        """The source of every asset: a name of the catalog, or a source."""
+        return sorted(self._sources.values())
+
     @cached_property
     def _sources(self) -> dict[str, str]:
         """The source of every asset, by its manifest."""
