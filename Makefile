@@ -2,6 +2,7 @@
 # make test   set everything up, run the tests
 # make smoke  the same experiment at its smallest
 # make miniature  the papers' own experiments with tiny models: every kind of cell once, in minutes
+# make faults  disturb every writer of files at every operation: kills, full disks, damage, clocks, memory; prints the table
 # make cluster  the same on a Slurm of one node, which it starts (Debian, as root); jobs and Snakemake are killed
 # make check  lint, format, types, workflow
 # make docs   build the documentation as a site, site/
@@ -37,7 +38,7 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export PYTHONUNBUFFERED := 1
 export PYTHONDONTWRITEBYTECODE := # where the environment has it, every job would compile the package again
 
-.PHONY: default setup test smoke miniature cluster docs check audit sbom format schema clean lock oldest dist
+.PHONY: default setup test smoke miniature faults cluster docs check audit sbom format schema clean lock oldest dist
 .DEFAULT_GOAL := default
 
 default: $(READY)
@@ -62,6 +63,9 @@ smoke: $(READY)
 
 miniature: $(READY)
 	PYTHONPATH=tests$${PYTHONPATH:+:$$PYTHONPATH} python -m miniature.run --cores $(CORES)
+
+faults: $(READY)
+	PYTHONPATH=tests$${PYTHONPATH:+:$$PYTHONPATH} python -m injected $(FAULTS)
 
 cluster: smoke
 	RAGAUGE_CLUSTER=1 python -m pytest -q tests/cluster

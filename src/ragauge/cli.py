@@ -45,6 +45,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except MemoryError as error:
+        print(
+            f"ragauge: error: out of memory: {' '.join(str(error).split()) or 'an allocation failed'}", file=sys.stderr
+        )
+        return 2
     except OSError as error:
         if error.errno not in DISK:
             raise

@@ -18,6 +18,7 @@ import pytest
 
 from ragauge.errors import UserError
 from ragauge.io import records
+from ragauge.io.folders import file_sha256
 from ragauge.io.records import Record, Writer
 
 KEYS = [f"q{i}" for i in range(6)]
@@ -68,6 +69,7 @@ def test_a_finished_run(tmp_path: Path) -> None:
     assert [r.key for r in records.read(out)] == KEYS
     assert records.read(out)[0] == answered("q0")
     meta = json.loads((tmp_path / "new" / "x.meta.json").read_text())
+    assert meta.pop("sha256") == file_sha256(out)
     assert meta == {"version": 1, "host": "here", "fingerprint": SETTINGS, "counts": {"records": 6, "failed": 0}}
     assert sorted(p.name for p in out.parent.iterdir()) == ["x.jsonl", "x.meta.json"]
 
@@ -364,6 +366,15 @@ def test_a_foreign_line_is_named(tmp_path: Path, line: str, said: str) -> None:
     assert str(error.value).startswith(f"{path}:2: not a record: ")
     assert said in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_a_finished_file_that_was_cut_or_changed_is_told(tmp_path: Path, undisturbed: bytes) -> None:
+    path = tmp_path / "undisturbed.jsonl"
+    lines = undisturbed.splitlines(keepends=True)
+    for content in (b"".join(lines[:-1]), undisturbed.replace(b"q0", b"q9", 1)):
+        path.write_bytes(content)
+        with pytest.raises(UserError, match=r"undisturbed\.jsonl: not as it was finished"):
+            records.read(path)
 
 
 def test_files_that_cannot_be_read_or_written(tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ragauge.io.files import write_file
+
 
 class DueAnswers(NamedTuple):
     """A job that answers questions."""
@@ -38,8 +40,8 @@ def of_job(job: Any) -> DueAnswers:
 
 def write(path: Path, jobs: Iterable[DueAnswers]) -> None:
     """Write what is due, under a name of this run."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"workflow": uuid.uuid4().hex, "answers": sorted(jobs, key=str)}) + "\n")
+    content = {"workflow": uuid.uuid4().hex, "answers": sorted(jobs, key=str)}
+    write_file(path, (json.dumps(content) + "\n").encode())
 
 
 def read(path: Path) -> tuple[str, list[DueAnswers]]:

@@ -61,6 +61,8 @@ class Pieces:
         """Remove them, once the folder is made."""
         if (self.folder / MARK).is_file():
             folders.remove(self.folder, MARK)
+        elif self.folder.is_dir() and not any(self.folder.iterdir()):  # a removal that was cut off at its end
+            self.folder.rmdir()
 
     def _path(self, number: int) -> Path:
         return self.folder / f"{number}.piece"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import os
@@ -159,6 +160,7 @@ class _Meta(BaseModel):
 
     version: int | None = None
     fingerprint: dict[str, Any] | None = None
+    sha256: str | None = None  # of the file of records; older versions wrote none
     provenance: _Provenance | None = None
     shape: dict[str, Any] | None = None
     peak_memory_bytes: float | None = None
@@ -383,11 +385,12 @@ class Writer:
     def _write_finished(self, lines: list[str], meta: Mapping[str, Any]) -> None:
         failed = sum(json.loads(line)["status"] == "failed" for line in lines)
         counts = {"records": len(lines), "failed": failed}
-        described = {"version": VERSION, **meta, "fingerprint": self._fingerprint, "counts": counts}
+        about = {"fingerprint": self._fingerprint, "counts": counts, "sha256": _sha256(_joined(lines))}
+        described = {"version": VERSION, **meta, **about}
         if self._discards and self.out.exists() and not self._derived:
             logger.warning("%s: %s; it was moved to %s", self.out, self._discards, self._put_aside(self.out))
-        if self._overwrite:  # lest a kill leaves another run's records beside this run's provenance
-            self.out.unlink(missing_ok=True)
+        if self.out.exists():  # lest a kill leaves other records beside this provenance
+            self.out.unlink()
         replace_atomically(meta_path(self.out), _joined([json.dumps(described, indent=2, ensure_ascii=False)]))
         replace_atomically(self.out, _joined(lines))
 
@@ -462,12 +465,17 @@ def read_kind(path: Path, kind: type[AnyRecord]) -> list[AnyRecord]:
     """The records of a finished file, of the kind that it holds.
 
     Raises:
-        UserError: no such file, one of a newer version, or a line that is not a record; the line is named.
+        UserError: no such file, one of a newer version, a line that is not a record (the line is named), or a file that
+            is not as it was finished.
     """
-    _check_version(path, read_meta(path) or {})
+    meta = read_meta(path) or {}
+    _check_version(path, meta)
     with _told(path):
-        lines = path.read_bytes().split(b"\n")
-    return [record for _, record in _parsed(lines, path, 1, kind)]
+        content = path.read_bytes()
+    found = [record for _, record in _parsed(content.split(b"\n"), path, 1, kind)]
+    if meta.get("sha256") not in (None, _sha256(content)):
+        raise UserError(f"{path}: not as it was finished (sha256 differs from {meta_path(path).name}); run it again")
+    return found
 
 
 class Outcome(NamedTuple):
@@ -561,6 +569,10 @@ def _write_line(file: IO[bytes], line: str) -> None:
     except BaseException:
         file.truncate(start)
         raise
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def _joined(lines: Sequence[str]) -> bytes:

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,16 @@ class Checkpoints:
     def tag(step: int) -> str:
         """The name of a step's checkpoint."""
         return f"step-{step}"
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep other trainings out. Raises UserError if one is under way."""
+
+        def refuse() -> None:
+            raise UserError(f"{self.folder}: another training writes its checkpoints there; choose another folder")
+
+        with folders.locked(self.folder, waiting=refuse):
+            yield
 
     def state(self) -> dict[str, Any]:
         """What was done until the checkpoint that counts; empty if there is none.
@@ -128,7 +139,8 @@ class Checkpoints:
         """Whether a folder is a checkpoint; those of older versions have no mark, but the state names them."""
         if folder.is_symlink() or not folder.is_dir() or not folder.name.startswith(self.tag(0)[:-1]):
             return False
-        return (folder / MARK).is_file() or folder.name == self.tag(state.get("step", -1))
+        cut_off = not any(folder.iterdir())  # a removal that was cut off at its end
+        return cut_off or (folder / MARK).is_file() or folder.name == self.tag(state.get("step", -1))
 
     def _remove(self, folder: Path) -> None:
         if (folder / MARK).is_file():

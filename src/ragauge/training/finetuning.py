@@ -8,6 +8,7 @@ import json
 import logging
 import random
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -61,20 +62,22 @@ def train(
 
     Raises:
         UserError: the data or the model cannot be read, the engine cannot run here, no document is short enough; a
-            folder at `out` or in `checkpoints` that no training made; a damaged checkpoint.
+            folder at `out` or in `checkpoints` that no training made; a damaged checkpoint; another training that
+            writes its checkpoints there.
     """
     if threads is not None:
         torch.set_num_threads(threads)
     material = Material(settings, folder)
     check_replaceable(out, _is_trained)
     training = FineTuning(settings, material, engines.start(material.model(), settings), Checkpoints(checkpoints))
-    training.resume()
-    training.run()
-    training.engine.leave()
-    if training.engine.rank:
-        return None
-    _write_model(material, training.weights(), out)
-    return _write_account(settings, material, training.progress, out)
+    with nullcontext() if training.engine.rank else training.checkpoints.alone():
+        training.resume()
+        training.run()
+        training.engine.leave()
+        if training.engine.rank:
+            return None
+        _write_model(material, training.weights(), out)
+        return _write_account(settings, material, training.progress, out)
 
 
 class Material:

@@ -100,7 +100,11 @@ class IvfPq(IndexRecipe):
         codes = [shard / CODES for shard in shards]
         _faiss.check_room(folder, sum(path.stat().st_size for path in codes))
         with _faiss.quiet():
-            merge_ondisk(index, [str(path) for path in codes], str(folder / LISTS))
+            try:
+                merge_ondisk(index, [str(path) for path in codes], str(folder / LISTS))
+            except RuntimeError as error:  # faiss maps the files, which it cannot make, extend or read
+                told = str(error).strip().splitlines()[-1][-200:]
+                raise UserError(f"{folder / LISTS}: cannot be written: {told}") from error
             lists: Any = faiss.downcast_InvertedLists(index.invlists)
             lists.filename = LISTS  # not where it was made: a folder is made under another name
             _faiss.write(index, folder / MERGED)
