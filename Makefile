@@ -8,6 +8,7 @@
 # make docs   build the documentation as a site, site/
 # make lock   resolve requirements.lock and requirements-oldest.txt anew from pyproject.toml (UPGRADE=1: newest versions)
 # make oldest run the tests of engines and scoring with the oldest versions that pyproject.toml allows, in .venv-oldest
+# make gpu-kit  pack what a machine with a GPU needs to measure the papers' sizes, dist/gpu-kit.tar.gz
 # make dist   build the wheel and the sdist, dist/, and check them
 # make audit  look the installed packages up in the database of known vulnerabilities (AUDIT_REQUIRED=1: fail where it is away)
 # make sbom   write what the lock files pin as a bill of materials, dist/ragauge.cdx.json (CycloneDX)
@@ -38,7 +39,7 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export PYTHONUNBUFFERED := 1
 export PYTHONDONTWRITEBYTECODE := # where the environment has it, every job would compile the package again
 
-.PHONY: default setup test smoke miniature faults cluster docs check audit sbom format schema clean lock oldest dist
+.PHONY: default setup test smoke miniature faults cluster docs check audit sbom format schema clean lock oldest dist gpu-kit
 .DEFAULT_GOAL := default
 
 default: $(READY)
@@ -89,6 +90,9 @@ oldest:
 	PATH=$(CURDIR)/.venv-oldest/bin:$$PATH && $(PIP) --no-deps --requirement requirements-oldest.txt \
 	  && $(PIP) --requirement requirements-torch.txt && $(PIP) --no-deps --editable . \
 	  && OMP_NUM_THREADS=1 python -m pytest -q $(OLDEST_TESTS)
+
+gpu-kit:
+	$(PYTHON) benchmarks/gpu_kit.py pack dist/gpu-kit.tar.gz
 
 dist: $(READY)
 	rm -rf dist

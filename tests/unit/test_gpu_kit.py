@@ -1,0 +1,83 @@
+"""The kit for a machine with a GPU: packed, unpacked elsewhere, and run on the CPU at small shapes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tiny_checkpoint import write_checkpoint
+
+pytestmark = pytest.mark.slow
+COUNTS = {"preamble": 4, "documents": [30, 30], "query": 5, "task": 4}
+
+
+def kit(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Its script, with nothing of this checkout on the path."""
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    command = [sys.executable, str(root / "benchmarks/gpu_kit.py"), *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=400)
+
+
+@pytest.fixture(scope="module")
+def unpacked(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if not (root / ".git").exists():
+        pytest.skip("the kit is packed from a git checkout")
+    folder = tmp_path_factory.mktemp("kit")
+    done = kit(root, "pack", str(folder / "kit.tar.gz"))
+    assert done.returncode == 0, done.stderr
+    assert (folder / "kit.tar.gz").stat().st_size < 64 << 20
+    with tarfile.open(folder / "kit.tar.gz") as archive:
+        archive.extractall(folder, filter="data")
+    return folder / "gpu-kit"
+
+
+def measured(unpacked: Path, tmp_path: Path, *options: str) -> tuple[int, dict[str, Any]]:
+    """(exit code, summary) of a run on the CPU."""
+    write_checkpoint(tmp_path / "model")
+    (tmp_path / "few.json").write_text(json.dumps(COUNTS))
+    few = str(tmp_path / "few.json")
+    sizes = ["--models", str(tmp_path / "model"), "--lengths", few, "--cfic-lengths", few, "--trials", "2"]
+    engine = ["--device", "cpu", "--dtype", "float32", "--allow-load"]
+    done = kit(unpacked, "run", str(tmp_path / "out"), *sizes, *engine, *options)
+    assert (tmp_path / "out/summary.json").is_file(), done.stdout + done.stderr
+    return done.returncode, json.loads((tmp_path / "out/summary.json").read_text())
+
+
+@pytest.mark.parametrize(
+    ("part", "step", "variants"),
+    [
+        ("latency", "latency_model_few", {"naive", "superposition"}),
+        ("cfic", "cfic_model_few", {"cfic", "free_extraction"}),
+    ],
+)
+def test_what_is_timed_is_put_over_its_roofline(
+    unpacked: Path, tmp_path: Path, part: str, step: str, variants: set[str]
+) -> None:
+    code, summary = measured(unpacked, tmp_path, "--part", part)
+    assert code == 0, summary
+    assert len(summary["kit"]["commit"]) == 40
+    assert {one["status"] for one in summary["steps"].values()} == {"ok"}
+    ratios = summary["steps"][step]["over_roofline"]
+    assert ratios.keys() == variants
+    assert all(stages["decode"] > 0 for stages in ratios.values())
+    assert json.loads((tmp_path / f"out/{step}.json").read_text())["provenance"]
+
+
+def test_a_step_without_its_materials_says_so_and_one_that_takes_too_long_is_ended(
+    unpacked: Path, tmp_path: Path
+) -> None:
+    code, summary = measured(unpacked, tmp_path, "--part", "retro")
+    assert code == 0
+    assert list(summary["steps"]) == ["retro_no_retrieval", "retro_retro", "retro_s1", "retro_s2", "retro_s3"]
+    assert all("no --database" in one["reason"] for one in summary["steps"].values())
+    code, summary = measured(unpacked, tmp_path, "--part", "latency", "--limit", "0.1")
+    assert code == 1
+    [told] = summary["steps"].values()
+    assert (told["status"], told["output"]) == ("failed", "ended after 0.1 s")
