@@ -2,7 +2,7 @@
 # make test   set everything up, run the tests
 # make smoke  the same experiment at its smallest
 # make miniature  the papers' own experiments with tiny models: every kind of cell once, in minutes
-# make faults  disturb every writer of files at every operation: kills, full disks, damage, clocks, memory; prints the table
+# make faults  disturb writers of files at every operation on the disk: kills, full disks, damage, clocks, memory; prints the table
 # make cluster  the same on a Slurm of one node, which it starts (Debian, as root); jobs and Snakemake are killed
 # make check  lint, format, types, workflow
 # make docs   build the documentation as a site, site/

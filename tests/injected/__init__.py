@@ -1,4 +1,4 @@
-"""Faults on purpose: every writer and reader of files, disturbed at every operation, on inputs of milliseconds.
+"""Faults on purpose: writers and readers of files, disturbed at every operation, on inputs of milliseconds.
 
     PYTHONPATH=tests python -m injected [--share 0.1] [--write]     or: make faults
 

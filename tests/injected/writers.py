@@ -1,4 +1,4 @@
-"""Every writer of files, on inputs of milliseconds: what stood there before, the work, and what a reader finds.
+"""Writers of files, on inputs of milliseconds: what stood there before, the work, and what a reader finds.
 
 Payloads that take seconds to make (weights, graphs, measurements) are stand-ins; the code that writes is the program's.
 """
