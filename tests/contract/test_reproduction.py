@@ -1,5 +1,6 @@
 """reports/index.md, the state of reproduction: the committed page is what the code writes of configs/paper.yaml."""
 
+import subprocess
 from collections import Counter
 from pathlib import Path
 
@@ -37,6 +38,19 @@ def test_a_number_is_reproduced_where_a_committed_table_measured_it(runs: Runs, 
     table += "mpt-7b-instruct,nq_open,superposition,accuracy,0.465,0.47,\n"
     (tmp_path / "gpu/superposition_table_1.csv").write_text(table)
     assert (found(tmp_path).state, found(tmp_path).why) == (State.REPRODUCED, "in gpu")
+
+
+def test_a_run_that_git_ignores_reproduces_nothing(runs: Runs, tmp_path: Path) -> None:
+    """The tables of the miniature have the papers' models by name and random weights."""
+    subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
+    (tmp_path / ".gitignore").write_text("/reports/miniature/\n")
+    table = "model,dataset,method,quantity,published,measured,note\n"
+    table += "mpt-7b-instruct,nq_open,superposition,accuracy,0.465,0.47,\n"
+    for run in ("miniature", "gpu"):
+        (tmp_path / "reports" / run).mkdir(parents=True)
+        (tmp_path / "reports" / run / "superposition_table_1.csv").write_text(table)
+    found = {cell.why for cell in states(runs, tmp_path / "reports") if cell.state is State.REPRODUCED}
+    assert found == {"in gpu"}
 
 
 def test_every_printed_number_has_one_state() -> None:

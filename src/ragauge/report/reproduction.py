@@ -8,10 +8,12 @@ model, machine or sample that is not the paper's, and cannot be where our tables
 from __future__ import annotations
 
 import csv
+import subprocess
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -118,11 +120,21 @@ def _rows(runs: Runs, item: str) -> list[Row]:
 def _committed(reports: Path, item: str) -> list[Row]:
     """The lines of the committed tables of an item that have a measured number beside a published one."""
     found = []
-    for path in sorted(reports.glob(f"*/{item}.csv")):
+    for path in (path for path in sorted(reports.glob(f"*/{item}.csv")) if not _is_ignored(path.parent)):
         with open(path, newline="", encoding="utf-8") as file:
             rows = [row for row in csv.DictReader(file) if row["published"] and row["measured"]]
         found += [{**row, "published": float(row["published"]), "report": path.parent.name} for row in rows]
     return [row for row in found if not str(row["note"]).startswith(PREDICTED)]
+
+
+@cache
+def _is_ignored(folder: Path) -> bool:
+    """Whether git ignores a folder, as those of the default, smoke and miniature runs; not where there is no git."""
+    try:
+        asked = ["git", "-C", str(folder.parent), "check-ignore", "--quiet", folder.name]
+        return subprocess.run(asked, capture_output=True, check=False).returncode == 0
+    except OSError:
+        return False
 
 
 def _comparable(row: Row, cell: Shown) -> bool:

@@ -59,14 +59,14 @@ def predicted(runs: Runs, item: str, keys: Sequence[str], dataset: str) -> list[
             for quantity in CYCLES
         ]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UserError(
-            f"{runs.folder / 'predictions.json'}: not a row of `ragauge predict`: {error!r}"
-        ) from error
+        raise UserError(f"{runs.folder / 'predictions.json'}: not a row of `ragauge predict`: {error!r}") from error
 
 
 def paper_model(variant: Variant, runs: Runs) -> str | None:
     """The paper's name of the variant's model, if it measured that model on that data set (NQ-Open or MuSiQue)."""
-    item = {"nq_open": "superposition_table_1", "musique": "superposition_table_2"}.get(runs.registered(variant.dataset))
+    item = {"nq_open": "superposition_table_1", "musique": "superposition_table_2"}.get(
+        runs.registered(variant.dataset)
+    )
     return named_model(identities(variant), item) if item else None
 
 

@@ -291,7 +291,9 @@ class Runs:
                 continue
             name_of_data = made.dataset if made else self._configured(dataset)
             if dataset_class(name_of_data) is None:
-                yield replace(asked, missing=f"{unknown('data set', name_of_data, _data_sets())}, nor are its metrics known")
+                yield replace(
+                    asked, missing=f"{unknown('data set', name_of_data, _data_sets())}, nor are its metrics known"
+                )
             elif made is None:
                 yield replace(asked, meta=meta, missing=None)
             else:

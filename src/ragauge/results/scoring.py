@@ -85,7 +85,9 @@ def compare_files(a: Path, b: Path, metric_names: Sequence[str] | None = None, *
         raise UserError(f"{a} and {b}: no question in common")
     for key in shared:
         if first[key].question != second[key].question:
-            raise UserError(f"{a} and {b}: {key!r} is a different question in each: the files are of different data sets")
+            raise UserError(
+                f"{a} and {b}: {key!r} is a different question in each: the files are of different data sets"
+            )
     pairs = [(first[key].model_dump(), second[key].model_dump()) for key in shared]
     compared = {name: _compare(name, pairs, seed) for name in metric_names or registry.usable("metric")}
     return {

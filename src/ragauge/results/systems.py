@@ -117,9 +117,17 @@ def groups(found: Iterable[System]) -> list[list[System]]:
     return list(by.values())
 
 
-def grouped(
-    runs: Runs, cells: Callable[[Runs, list[System]], Iterable[Cell]], printed: Iterable[Cell] = ()
-) -> Table:
+def plain(group: Sequence[System]) -> list[System]:
+    """The systems of a model and text that have no option but those that all of it have.
+
+    What all have is the model's own: RETRO is read by its own form in every pipeline, in ONNX Runtime in the papers'.
+    """
+    reading = [set(s.options.changed) for s in group if s.kind != "no_retrieval"]  # the others have no form
+    common = set.intersection(*reading) if reading else {o for s in group for o in s.options.changed}
+    return [s for s in group if set(s.options.changed) <= common]
+
+
+def grouped(runs: Runs, cells: Callable[[Runs, list[System]], Iterable[Cell]], printed: Iterable[Cell] = ()) -> Table:
     """A table of the cells of each model and data set, then of `printed` ones.
 
     Args:

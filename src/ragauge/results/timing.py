@@ -34,9 +34,7 @@ def speedup_cells(runs: Runs, keys: Callable[[Variant], Mapping[str, Any] | None
             found = keys(runs.named(latency["model"], name))
             if found is not None:
                 row = {"model": latency["model"], "dataset": latency["dataset"], "variant": name, **found}
-                of_paper = (
-                    named_model(names, "superposition_table_7") if device == "cuda" else None
-                )
+                of_paper = named_model(names, "superposition_table_7") if device == "cuda" else None
                 cells.append(Cell(row, f"{TIMED}_{device}", speedup(runs, latency, name), paper_model=of_paper))
     return cells
 

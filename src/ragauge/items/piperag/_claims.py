@@ -9,7 +9,7 @@ from ragauge.results import sequences
 from ragauge.results.cells import Cell, Measure, noted
 from ragauge.results.pipelines import Text
 from ragauge.results.runs import Runs
-from ragauge.results.systems import System
+from ragauge.results.systems import System, plain
 
 SPEEDUP, GAIN = "speedup_at_no_higher_perplexity", "perplexity_gain_at_no_higher_latency"
 Scored = tuple[System, float, float]  # a system, its perplexity and its median seconds
@@ -52,10 +52,11 @@ def _by_index(
     runs: Runs, group: Sequence[System], baseline: str, shared: set[Text]
 ) -> Iterator[tuple[dict[str, object], list[Pair]]]:
     """(keys of the row, pairs) of each index that PipeRAG was run on."""
+    without_options = plain(group)
     for index in dict.fromkeys(s.index for s in group if s.kind == "piperag"):
         members = [s for s in group if s.index == index]
         keys = {key: members[0].keys[key] for key in ("model", "dataset", "index")}
-        known = list(_scored(runs, [s for s in members if not s.options], shared))
+        known = list(_scored(runs, [s for s in members if s in without_options], shared))
         pairs = [(a, b) for a in known for b in known if (a[0].kind, b[0].kind) == (baseline, "piperag")]
         yield keys | {"method": f"piperag − {baseline}"}, pairs
 

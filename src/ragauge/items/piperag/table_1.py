@@ -23,7 +23,7 @@ from ragauge.results.cells import Cell, Measure, Table
 from ragauge.results.pipelines import Text
 from ragauge.results.reads import Reads
 from ragauge.results.runs import Runs
-from ragauge.results.systems import S3, System, grouped
+from ragauge.results.systems import S3, System, grouped, plain
 
 AXES = {"perplexity": panels.Axis("perplexity"), "latency_s": panels.Axis("latency of a sequence (s)")}
 OVERHEAD = "latency_over_no_retrieval_percent"
@@ -67,10 +67,10 @@ def _row_name(line: Mapping[Any, Any]) -> str:
 
 def _group(runs: Runs, group: Sequence[System]) -> list[Cell]:
     timed = {s.index for s in group if s.timed is not None or s.asked("generate")}
-    plain = [s for s in group if not s.options and (s.index in timed or not timed)]
-    chosen = [s for s in plain if s.kind in ("no_retrieval", "retrieve_once")]
-    chosen += _most_lists([s for s in plain if s.kind == "retro"])
-    chosen += [s for s in plain if s.kind == "piperag" and s.hides]
+    compared = [s for s in plain(group) if s.index in timed or not timed]
+    chosen = [s for s in compared if s.kind in ("no_retrieval", "retrieve_once")]
+    chosen += _most_lists([s for s in compared if s.kind == "retro"])
+    chosen += [s for s in compared if s.kind == "piperag" and s.hides]
     base = next((s for s in chosen if s.kind == "no_retrieval"), None)
     shared = sequences.shared_keys(chosen)
     return [cell for system in chosen for cell in _row(runs, base, system, shared)]
