@@ -21,6 +21,7 @@ from ragauge.results.cells import Status
 
 ANSWERING = "of the answering run"  # what the frontier shows where nothing was timed
 NO_PIPELINE = "not run: no pipeline of this experiment measures its"
+RECORDED = "offline_s", "cache_bytes"  # the answering run's in any case
 Row = Mapping[str, str]  # a line of an item's table
 
 
@@ -109,6 +110,12 @@ def _apart(run: Run, row: Row) -> bool:
     return len({entry.task for entry in entries}) < 2
 
 
+def _ready(run: Run, row: Row) -> bool:
+    protocol = run.config.protocol(row["dataset"])
+    return protocol is None or protocol.documents == "ready"
+
+
+FRONTIERS = "frontier", "reuse_frontier"
 UNTIMED_SYSTEM = "smaller databases and near-duplicates are scored, not timed"
 APART = "over an index that is not timed, or with weights that are not scored, nothing is both"
 UNSCORED_SYSTEM = "random weights of RETRO's sizes are timed, not scored"
@@ -121,7 +128,8 @@ EMPTY = (
     Empty("piperag_*", f"{NO_PIPELINE} perplexity", UNSCORED_SYSTEM, _measured_once),
     Empty("piperag_figure_10", "not run: one of the two was not scored", UNSCORED_SYSTEM, _measured_once),
     Empty("piperag_*", "no PipeRAG is at once", "a claim that random models need not bear out", by_chance=True),
-    Empty("frontier", "not timed", "a latency protocol times part of the methods", _untimed),
+    *(Empty(item, "not timed", "a latency protocol times part of the methods", _untimed) for item in FRONTIERS),
+    Empty("documents_reuse", "not timed: the latency protocol ran without", "documents are ready, never cold", _ready),
 )
 
 
@@ -175,11 +183,21 @@ def _problem(run: Run, item: str, row: Row) -> str:
     """
     place = row.get("dataset", ""), row.get("model", "")
     lost = row["status"] == Status.COULD_NOT_RUN and not _excuse(run, item, row)
-    replaced = ANSWERING in row["note"] and place in run.timed
+    replaced = ANSWERING in row["note"] and _has_protocol(run, item, row)
     if place in run.busy and (replaced or re.match("timing refused|no undisturbed trial|not timed", row["note"])):
         return ""
     keys = ", ".join(row[key] for key in ("model", "dataset", "method", "variant", "quantity") if row.get(key))
     return f"{keys}: {row['note'] or 'empty'}" if lost or replaced else ""
+
+
+def _has_protocol(run: Run, item: str, row: Row) -> bool:
+    """Whether the latency protocol has the time of a cell; but on a frontier only where it times all compared."""
+    protocol = run.config.protocol(row["dataset"])
+    if protocol is None or (row["dataset"], row["model"]) not in run.timed or row["quantity"] in RECORDED:
+        return False
+    place = row["dataset"], row["model"]
+    compared = {one["variant"] for one in run.rows(item) or () if (one["dataset"], one["model"]) == place}
+    return item in FRONTIERS or compared <= set(protocol.methods)
 
 
 def _excuse(run: Run, item: str, row: Row) -> Empty | None:
