@@ -151,6 +151,8 @@ def test_an_edited_option_runs_its_variant_alone(folder: Path, finished: Path, p
     assert {path for path in written if path.startswith(answers)} == {
         f"{answers}/bm25_k1.jsonl",
         f"{answers}/bm25_k1.meta.json",
+        f"{answers}/former/bm25_k1.jsonl",
+        f"{answers}/former/bm25_k1.meta.json",
     }
     assert "reports/tiny/superposition_table_1.csv" in written
     assert not [path for path in written if "/data/" in path]
