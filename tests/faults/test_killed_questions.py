@@ -34,6 +34,7 @@ def end_of(arguments: list[str], fatal: str, number: int = signal.SIGKILL) -> in
     pid = os.fork()
     if pid:
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background it is ignored
     ask = runner.ask
 
     def dying(engine: Any, method: Any, example: Any, *more: Any, **options: Any) -> Any:

@@ -68,13 +68,18 @@ class Deadline:
         """The exit code of a command; None: it was ended, with all that it had started, for the reserve was left."""
         if self.budget_s is None:
             return subprocess.run(command, env=os.environ, check=False).returncode
-        with subprocess.Popen(command, env=os.environ, start_new_session=True) as process:
+        with subprocess.Popen(command, env=os.environ, start_new_session=True, preexec_fn=_interruptible) as process:
             try:
                 return process.wait(max(0.0, self.left_s - reserve_s))
             except subprocess.TimeoutExpired:
                 return None
             finally:
                 _end(process)
+
+
+def _interruptible() -> None:
+    """A shell has what it starts in the background ignore interrupts, and so do the processes that this starts."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
