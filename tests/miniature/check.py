@@ -191,7 +191,7 @@ def _problem(run: Run, item: str, row: Row) -> str:
 
 
 def _has_protocol(run: Run, item: str, row: Row) -> bool:
-    """Whether the latency protocol has the time of a cell; but on a frontier only where it times all compared."""
+    """Whether the latency protocol has the time of a cell: off the frontiers, where it times all that are compared."""
     protocol = run.config.protocol(row["dataset"])
     if protocol is None or (row["dataset"], row["model"]) not in run.timed or row["quantity"] in RECORDED:
         return False
