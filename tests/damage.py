@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from hypothesis import strategies as st
+from hypothesis.internal.conjecture import providers
 
 LONGEST_S = 20  # that a reader may take over a file of some kilobytes
 MOST_BYTES = 2 << 30  # of address space that it may take for one
@@ -131,5 +132,14 @@ def _overwritten(draw: st.DrawFn, whole: bytes) -> bytes:
     start = draw(st.integers(0, min(len(whole), 200)) | st.integers(0, len(whole)))
     return whole[:start] + stray + whole[start + len(stray) :]
 
+
+class Repeatable(providers.HypothesisProvider):
+    """Draws the same whatever else is imported: hypothesis itself mixes in constants of the modules loaded so far."""
+
+    def _maybe_draw_constant(self, *_: Any, **__: Any) -> None:
+        return None
+
+
+providers.AVAILABLE_PROVIDERS["repeatable"] = f"{__name__}.{Repeatable.__name__}"
 
 Damage = Callable[[bytes], st.SearchStrategy[bytes]]

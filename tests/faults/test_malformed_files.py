@@ -66,6 +66,7 @@ def survives(made: Reader) -> None:
         max_examples=max(made.files, int(os.environ.get("RAGAUGE_FUZZ", "0"))),
         deadline=None,
         derandomize=True,
+        backend="repeatable",
         database=None,
         phases=[Phase.generate],  # shrinking a failure would read thousands more
         suppress_health_check=list(HealthCheck),

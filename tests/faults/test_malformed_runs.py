@@ -32,6 +32,7 @@ from synthetic_run import MODEL, write_latency, write_variant
 COMMON: dict[str, Any] = {
     "deadline": None,
     "derandomize": True,
+    "backend": "repeatable",
     "database": None,
     "phases": [Phase.generate],
     "suppress_health_check": list(HealthCheck),

@@ -17,6 +17,7 @@ import yaml
 from ragauge.cost.flop import attention_macs, layer_weights, output_weights
 from ragauge.cost.shape import Shape
 from ragauge.errors import UserError, unknown
+from ragauge.io import safe_yaml
 
 TOKENIZERS = {250880: "bloom", 32000: "llama"}  # by the model's vocabulary; all others: GPT-NeoX's counts
 KEYS = ("preamble", "documents", "query", "task")
@@ -59,7 +60,7 @@ def load(name_or_file: str, where: str = "--tokens", vocab: int = 0) -> TokenCou
     if not path.is_file():
         raise unknown("token counts", name_or_file, [*_entries(), "or a file"], where)
     try:
-        return _counts(yaml.safe_load(path.read_text(encoding="utf-8")), name_or_file)
+        return _counts(safe_yaml.load(path.read_text(encoding="utf-8")), name_or_file)
     except (yaml.YAMLError, UnicodeDecodeError):
         raise UserError(f"{name_or_file}: neither JSON nor YAML; it needs the keys {', '.join(KEYS)}") from None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import pickle
 import zipfile
 from collections.abc import Callable, Iterable
@@ -35,7 +36,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     """The folder's config.json, the end-of-text ids of generation_config.json added to it."""
     path = folder / "config.json"
     config = _read_json(path)
-    if "model_type" not in config:
+    if not isinstance(config.get("model_type"), str):
         raise UserError(f"{path}: no 'model_type'; is this a checkpoint in the hub's layout?")
     generation = folder / "generation_config.json"
     if generation.exists():
@@ -80,7 +81,7 @@ def _check_shape(shape: Shape) -> None:
         values = value if isinstance(value, tuple) else (value,)
         whole, least = str(of.type).removeprefix("tuple[").startswith("int"), 0 if of.name == "eos" else 1
         number = whole or str(of.type).removeprefix("tuple[").startswith("float")
-        for one in values if number and value is not None else ():
+        for one in values if number and not (value is None and "None" in str(of.type)) else ():
             if not _is_number(one, whole) or (whole and not least <= one <= LARGEST):
                 raise UserError(f"{of.name}: {str(one)[:40]!r} is not a valid size")
 
@@ -176,12 +177,16 @@ def _shards(index: Path) -> list[Path]:
         raise UserError(f"{index}: no 'weight_map' of tensors to files")
     strange = [name for name in names.values() if name in ("", "..") or Path(name).name != name]
     if strange:
-        raise UserError(f"{index}: names {strange[0]!r}, which is not in this folder")
+        raise UserError(f"{index}: names {_shortened(strange[0])!r}, which is not in this folder")
     paths = [index.parent / name for name in sorted(set(names.values()))]
-    missing = [path.name for path in paths if not path.exists()]
+    missing = [path.name for path in paths if not os.path.exists(path)]
     if missing:
-        raise UserError(f"{index}: names files that are missing: {', '.join(missing)}")
+        raise UserError(f"{index}: names files that are missing: {', '.join(map(_shortened, missing))}")
     return paths
+
+
+def _shortened(name: str) -> str:
+    return name if len(name) <= 80 else f"{name[:80]}..."
 
 
 def _open_safetensors(path: Path) -> dict[str, Reader]:

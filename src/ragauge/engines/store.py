@@ -97,10 +97,10 @@ class DocumentStore:
             about, tensors = self._read(path)
             if logp and not about["logp"]:
                 return None
-            if "checksum" in about and about["checksum"] != _checksum(tensors):  # older entries have none
-                raise ValueError("not the bytes that were written")
-            spans = _append(cache, tensors, about["spans"])
-            values = tensors["logp"].split([len(s) - 1 for s in spans]) if logp else ()
+            _verify(about, tensors)
+            values = _per_span(tensors["logp"], about["spans"]) if logp else ()
+            seconds = float(about["seconds"])
+            spans = _append(cache, tensors, about["spans"])  # last: a damaged entry leaves the cache as it was
             with suppress(FileNotFoundError):  # another process removed it meanwhile; what was read stays
                 os.utime(path)  # used just now
         except FileNotFoundError:
@@ -110,7 +110,7 @@ class DocumentStore:
             path.unlink(missing_ok=True)
             return None
         cache.named(spans, key)
-        return Stored(spans, tuple(values), about["seconds"], time.perf_counter() - started)
+        return Stored(spans, values, seconds, time.perf_counter() - started)
 
     def save(self, key: str, cache: KVCache, spans: Sequence[Span], logp: Sequence[Tensor], seconds: float) -> None:
         """Keep what a call added: `spans`, which lie side by side at the end of the cache.
@@ -119,7 +119,7 @@ class DocumentStore:
         """
         cache.named(spans, key)
         tensors, about = _taken(cache, spans, logp, seconds)
-        about["checksum"] = _checksum(tensors)
+        about |= {"checksum": _checksum(tensors), "header": _header(about, tensors)}
         path = self._path(key)
         draft = path.with_suffix(f".{uuid.uuid4().hex[:12]}.partial")
         try:
@@ -180,9 +180,9 @@ class MemoryStore(DocumentStore):
         self._entries.move_to_end(key)
         tensors, about = self._entries[key]
         spans = _append(cache, tensors, about["spans"])
-        values = tensors["logp"].split([len(s) - 1 for s in spans]) if logp else ()
+        values = _per_span(tensors["logp"], about["spans"]) if logp else ()
         cache.named(spans, key)
-        return Stored(spans, tuple(values), about["seconds"], time.perf_counter() - started)
+        return Stored(spans, values, about["seconds"], time.perf_counter() - started)
 
     def save(self, key: str, cache: KVCache, spans: Sequence[Span], logp: Sequence[Tensor], seconds: float) -> None:
         """See `DocumentStore.save`."""
@@ -204,10 +204,30 @@ def damage(path: Path) -> str:
     try:
         with safe_open(path, framework="pt", device="cpu") as entry:
             about = json.loads(entry.metadata()["about"])
-            found = _checksum({name: entry.get_tensor(name) for name in entry.keys()})  # noqa: SIM118 (not a mapping)
+            _verify(about, {name: entry.get_tensor(name) for name in entry.keys()})  # noqa: SIM118 (not a mapping)
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
         return str(error) or type(error).__name__
-    return "" if about.get("checksum", found) == found else "not the bytes that were written"
+    return ""
+
+
+def _verify(about: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+    """Raise ValueError if an entry is not what was written; older ones have no checksum, or none of the header."""
+    found = {"checksum": _checksum(tensors), "header": _header(about, tensors)}
+    if any(name in about and about[name] != value for name, value in found.items()):
+        raise ValueError("not the bytes that were written")
+
+
+def _header(about: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> int:
+    """Of what an entry says of itself, and of the names and types of its tensors."""
+    said = {name: about[name] for name in ("spans", "seconds", "logp") if name in about}
+    return zlib.crc32(
+        json.dumps([said, {n: [str(t.dtype), list(t.shape)] for n, t in sorted(tensors.items())}]).encode()
+    )
+
+
+def _per_span(logp: Tensor, spans: Sequence[tuple[int, int]]) -> tuple[Tensor, ...]:
+    """Log-probabilities of all tokens of each span but its first."""
+    return tuple(logp.split([stop - start - 1 for start, stop in spans]))
 
 
 def _checksum(tensors: Mapping[str, Tensor]) -> int:

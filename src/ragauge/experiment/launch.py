@@ -19,6 +19,7 @@ import yaml
 from ragauge.errors import UserError
 from ragauge.experiment import dtypes, schema
 from ragauge.experiment.schema import Config
+from ragauge.io import safe_yaml
 from ragauge.io.disks import lock_trouble, locks_reach_all, take
 
 LOCK = Path(".snakemake", "ragauge.lock")
@@ -67,7 +68,7 @@ def retyped(data: Any, given: Any) -> Any:
         return {key: retyped(value, given[key]) if key in given else value for key, value in data.items()}
     if isinstance(given, list):
         return [retyped(value, value) for value in given]
-    return yaml.safe_load(given) if isinstance(given, str) else given
+    return safe_yaml.load(given) if isinstance(given, str) else given
 
 
 def hold_folder(path: Path = LOCK) -> IO[str]:

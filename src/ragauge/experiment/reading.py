@@ -12,6 +12,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from ragauge.errors import SettingError, UserError, unknown
+from ragauge.io import safe_yaml
 
 Settings = TypeVar("Settings", bound=BaseModel)
 # What pydantic puts into the path of a mistake besides the keys of the file.
@@ -22,7 +23,8 @@ def read(path: Path) -> dict[str, Any]:
     """The mapping of one YAML file. Raises UserError: no such file, no valid YAML, a key twice, not a mapping."""
     try:
         with open(path, encoding="utf-8") as file:
-            data = yaml.load(file, Loader=_Loader)
+            text = file.read()
+        data = safe_yaml.load(text, _Loader)
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:

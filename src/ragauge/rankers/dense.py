@@ -21,6 +21,7 @@ from ragauge.assets.tokenizer import load_tokenizer, padded
 from ragauge.errors import UnsupportedError, UserError
 
 BATCH_SIZE = 32  # texts
+MOST_LAYERS = 1000
 Json = TypeVar("Json", list[Any], dict[str, Any])
 
 
@@ -56,6 +57,7 @@ class Encoder:
         self.query_prefix, self.text_prefix = query_prefix, text_prefix
         self.pooling, self.normalised = _modules(path)
         self.device, self._dtype = torch.device(device), getattr(torch, dtype)
+        _check_layers(path)
         try:
             self.tokenizer = load_tokenizer(path)
             model, found = AutoModel.from_pretrained(
@@ -157,17 +159,33 @@ def _modules(path: Path) -> tuple[str, bool]:
 def _module(path: Path, module: Any) -> tuple[str, Path]:
     """The kind and the folder of an entry of modules.json; raises UserError if it says neither."""
     named = isinstance(module, dict) and isinstance(module.get("type"), str) and isinstance(module.get("path"), str)
-    if not named or not (path / module["path"]).resolve().is_relative_to(path.resolve()):
+    if not named or not _is_inside(path, module["path"]):
         raise UserError(f"encoder {path}: modules.json: a module needs a type and a folder of this one, not {module!r}")
     return module["type"].rpartition(".")[2], path / module["path"]
+
+
+def _is_inside(folder: Path, place: str) -> bool:
+    try:
+        return (folder / place).resolve().is_relative_to(folder.resolve())
+    except (OSError, ValueError):  # no name that a file can have: too long, a zero byte, half a surrogate pair
+        return False
 
 
 def _pooling(config: dict[str, Any]) -> str | None:
     """ "mean" or "cls"; None for any other pooling and for several at once. Old files have a flag for each mode."""
     flags = {name.removeprefix("pooling_mode_").removesuffix("_tokens").removesuffix("_token"): value
              for name, value in config.items() if name.startswith("pooling_mode_")}  # fmt: skip
-    modes = {config["pooling_mode"]} if config.get("pooling_mode") else {name for name, value in flags.items() if value}
-    return next(iter(modes)) if modes in ({"mean"}, {"cls"}) else None
+    modes = [config["pooling_mode"]] if config.get("pooling_mode") else [name for name, value in flags.items() if value]
+    return modes[0] if modes in (["mean"], ["cls"]) else None
+
+
+def _check_layers(path: Path) -> None:
+    """Raise UserError for a number of layers that transformers would spend hours to lay out."""
+    layers = _json(path / "config.json", dict).get("num_hidden_layers", 1)
+    if type(layers) is not int or not 1 <= layers <= MOST_LAYERS:
+        raise UserError(
+            f"encoder {path}: config.json: num_hidden_layers: {str(layers)[:40]!r} is not 1 to {MOST_LAYERS}"
+        )
 
 
 def _max_tokens(path: Path, positions: int) -> int:

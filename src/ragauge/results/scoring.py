@@ -14,13 +14,20 @@ from ragauge.io.records import Record
 from ragauge.results.stats import bootstrap_interval, paired_test
 
 
+def _texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(x, str) for x in value)
+
+
 def _objects(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(x, dict) for x in value)
 
 
 _TYPES = {
     "prediction": ("text", lambda v: isinstance(v, str)),
-    "answers": ("a list of texts", lambda v: isinstance(v, list) and all(isinstance(x, str) for x in v)),
+    "question": ("text", lambda v: isinstance(v, str)),
+    "full_prompt": ("text, or null", lambda v: v is None or isinstance(v, str)),
+    "answers": ("a list of texts", lambda v: _texts(v)),
+    "passages": ("a list of texts, or null", lambda v: v is None or _texts(v)),
     "kept": ("a list of integers", lambda v: isinstance(v, list) and all(type(x) is int for x in v)),
     "evidence": ("a list of objects, or null", lambda v: v is None or _objects(v)),
     "gold_stretches": ("a list of objects", lambda v: _objects(v)),

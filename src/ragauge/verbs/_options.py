@@ -429,13 +429,15 @@ def settings(pairs: Sequence[str], option: str) -> dict[str, Any]:
     """`["top_k=2", "saliency=none"]` -> `{"top_k": 2, "saliency": "none"}`: values are read as YAML."""
     import yaml
 
+    from ragauge.io import safe_yaml
+
     settings = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not (key and equals):
             raise UserError(f"{option} {pair!r}: must be key=value, as in {option} top_k=2")
         try:
-            settings[key] = yaml.safe_load(value)
+            settings[key] = safe_yaml.load(value)
         except yaml.YAMLError:
             raise UserError(f"{option} {pair!r}: the value is not valid YAML; put it in quotes") from None
     return settings

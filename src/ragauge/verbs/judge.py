@@ -160,7 +160,7 @@ def _known(out: Path) -> dict[str, Judgement]:
             if isinstance(value, dict) and {"key", "judge"} <= set(value):  # with fields of another version
                 continue
             value = None
-        if value is None:
+        if value is None or not isinstance(judgement.key, str):
             raise UserError(f"{out}:{number}: holds no judgements; choose another --out")
         found[judgement.key] = judgement
     return found
