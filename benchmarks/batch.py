@@ -24,6 +24,7 @@ from ragauge.engines import LM, Limits, load_lm
 from ragauge.engines.batching import Batch
 from ragauge.engines.protocol import SpanEngine
 from ragauge.methods import Method, make
+from ragauge.methods._wrapper import EngineAround
 from ragauge.prompts import Prompt
 from targets import Verdicts
 
@@ -67,14 +68,27 @@ def _rates(lm: LM, new: int, args: argparse.Namespace) -> dict[str, Any]:
 def _work(lm: LM, method: Method, prompt: Prompt, limits: Limits, whole: bool) -> Work:
     if whole:
         return lambda engine: method.answer(engine, method.prepare(engine, prompt), prompt, limits)
-    state = method.prepare(lm, prompt)
-    return lambda engine: method.answer(engine, state, prompt, limits)
+    around = EngineAround(lm)
+    state = method.prepare(around, prompt)
+
+    def answer(engine: SpanEngine) -> object:
+        around.engine = engine  # what was prepared goes on asking the engine that prepared it
+        return method.answer(around, state, prompt, limits)
+
+    return answer
 
 
 def _side_by_side(lm: LM, works: list[Work], size: int) -> None:
+    steps = 0
     with Batch(lm, size) as batch:
-        for task in batch.run(works):
-            task.result()
+        for work in works:
+            batch.submit(work)
+        while batch.unfinished:
+            steps += 1
+            for task in batch.step():
+                task.result()
+    if steps == 1:  # no work waited for a pass
+        raise RuntimeError("the questions were answered one after another")
 
 
 @torch.inference_mode()

@@ -18,7 +18,9 @@ from ragauge.engines.fused import FusedLayers, fused, takes
 from ragauge.engines.kernels.compiled import Matrix
 from ragauge.engines.layout import Layout
 from ragauge.engines.rope import alibi_bias, rotate, rotation
+from ragauge.engines.rounding import Slots
 
+WORDS = 4096  # whose logits are computed at one time where only log-probabilities are wanted
 Observer = Watch
 Turn = tuple[Tensor, Tensor]
 """Cosines and sines of a rotation, (token, 1, dim) each."""
@@ -46,6 +48,11 @@ class Linear:
     def compiled(self) -> Matrix | None:
         """As `compiled.c` multiplies with it; None where it does not."""
         return Matrix.of(self.weight, self.bias)
+
+    def in_parts(self, rows: int) -> Sequence[Linear]:
+        """The same as layers of at most so many rows, whose outputs lie side by side."""
+        biases = [None] * -(-self.size[0] // rows) if self.bias is None else self.bias.split(rows)
+        return [Linear(weight, bias) for weight, bias in zip(self.weight.split(rows), biases, strict=True)]
 
     def __call__(self, x: Tensor) -> Tensor:
         return kernels.project(x, self.weight, self.bias)
@@ -195,6 +202,25 @@ class Decoder:
         """(token, d_model) -> (token, vocab)."""
         return self.weights.head(hidden)
 
+    def log_probabilities(self, hidden: Tensor, words: Tensor) -> Tensor:
+        """States (token, d_model), a word of each (token,) -> the words' log-probabilities (token,) in float32.
+
+        On a CPU some words at a time, so that logits are read again before they leave the processor's cache.
+        """
+        parts = self.weights.head.in_parts(WORDS) if hidden.device.type == "cpu" else [self.weights.head]
+        first, found, total = 0, torch.zeros(words.shape), torch.full(words.shape, float("-inf"))
+        for part in parts:
+            logits = part(hidden)
+            at = words - first
+            inside = (at >= 0) & (at < logits.shape[1])
+            at = at.where(inside, 0)
+            value, logp = logits.gather(1, at[:, None])[:, 0].float(), kernels.log_probabilities(logits, at)
+            if len(parts) == 1:
+                return logp
+            found, total = value.where(inside, found), total.logaddexp(value - logp)
+            first += logits.shape[1]
+        return found - total
+
     def _mlp(self, layer: Layer, x: Tensor) -> Tensor:
         activation = ACTIVATIONS[self.shape.activation]
         inner = layer.up(x)
@@ -225,11 +251,16 @@ class Decoder:
         positions, cache, layout, observe = part.positions, part.cache, part.layout, part.observe
         common = cache.head_positions is None  # else every layer keeps other slots
         bias = self._bias(positions, cache, layout) if common else None
+        watched = observe is not None or cache.watch is not None
+        plain = common and bias is None and not watched and cache.tempered is None and layout.key_slots is not None
 
         def mix(index: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             layout.put(k.transpose(0, 1), cache.k[index], 1)
             layout.put(v.transpose(0, 1), cache.v[index], 1)
-            queries, keys = layout.pad(q), layout.keys(cache.k[index])
+            queries = layout.pad(q)
+            if plain and (found := _attend_where_they_lie(queries, cache.k[index], cache.v[index], layout)) is not None:
+                return layout.pack(found)
+            keys = layout.keys(cache.k[index])
             added = bias if common else self._bias(positions, cache, layout, index)
             for watch in (observe, cache.watch):
                 if watch is not None:
@@ -297,6 +328,13 @@ def attention(q: Tensor, k: Tensor, v: Tensor, layout: Layout, bias: Tensor | No
     if bias is not None:
         return biased_attention(q, k, v, bias)
     return kernels.attend(q, k, v, layout.mask, layout.causal)
+
+
+def _attend_where_they_lie(q: Tensor, k: Slots, v: Slots, layout: Layout) -> Tensor | None:
+    """`attention` over the slots of each row, not gathered before; None where no kernel does that."""
+    if layout.key_slots is None or not isinstance(k, Tensor) or not isinstance(v, Tensor):
+        return None
+    return kernels.attend_gathered(q, k, v, layout.key_slots, layout.mask)
 
 
 def biased_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:

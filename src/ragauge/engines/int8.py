@@ -16,7 +16,7 @@ layout as well.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -96,6 +96,10 @@ class Int8Linear(Linear):
         """See `Linear`."""
         return self.panels
 
+    def in_parts(self, rows: int) -> Sequence[Linear]:
+        """See `Linear`: in one, since kernels lay the whole matrix out."""
+        return [self]
+
     def _plain(self, x: Tensor, scale: Tensor) -> Tensor:
         q = (x * scale.reciprocal()).round_().to(torch.int8)
         return _multiply_plain(q, self.weight).mul_(self.scale).mul_(scale).to(x.dtype)
@@ -110,6 +114,10 @@ class Int8WeightOnly(Linear):
     """
 
     scale: Tensor  # (out,), fp32
+
+    def in_parts(self, rows: int) -> Sequence[Linear]:
+        """See `Linear`."""
+        return [self]
 
     def __call__(self, x: Tensor) -> Tensor:
         """(token, in) -> (token, out)."""

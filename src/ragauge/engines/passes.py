@@ -9,7 +9,6 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from ragauge.engines import kernels
 from ragauge.engines.cache import KVCache
 from ragauge.engines.decoder import Decoder, Part
 from ragauge.engines.layout import Layout, following, lay_out, lay_out_in_place, lay_out_tree
@@ -183,7 +182,7 @@ class Passes:
         before = torch.cat([h[:-1] for h in states])
         targets = torch.tensor([t for r in rows for t in r.ids[1:]], dtype=torch.long, device=self.device)
         parts = [
-            kernels.log_probabilities(self.decoder.logits(h), t)
+            self.decoder.log_probabilities(h, t)
             for h, t in zip(before.split(LOGIT_CHUNK), targets.split(LOGIT_CHUNK), strict=True)
         ]
         return torch.cat(parts).split([len(r.ids) - 1 for r in rows])

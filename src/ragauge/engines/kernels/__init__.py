@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ragauge.cost.machine import engines_state
+from ragauge.engines.kernels import compiled
 from ragauge.engines.kernels.candidates import ATTENTIONS, COMPILED, COMPILED_INPUT, LIKELIHOODS, PRODUCTS
 from ragauge.engines.kernels.choice import DEFAULT, Choice, Classes
 from ragauge.engines.kernels.compiled import MOST_ROWS
@@ -27,6 +28,7 @@ __all__ = [
     "DEFAULT",
     "active",
     "attend",
+    "attend_gathered",
     "chosen",
     "in_one_call",
     "log_probabilities",
@@ -87,6 +89,15 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -
     """
     name = "plain" if _torch_alone(q) else _active.of(q.dtype, Classes.attention(q.shape[2]))
     return ATTENTIONS[name].run(q, k, v, mask, causal)
+
+
+def attend_gathered(q: Tensor, k: Tensor, v: Tensor, slots: Tensor, mask: Tensor | None) -> Tensor | None:
+    """`attend` over keys and values (kv_head, slot, dim) of which each row has its own slots (row, key), without
+    gathering them; None where no kernel that was chosen does that.
+    """
+    if _torch_alone(q) or _active.of(q.dtype, Classes.attention(q.shape[2])) != COMPILED:
+        return None
+    return compiled.attend_gathered(q, k, v, slots, mask)
 
 
 def log_probabilities(logits: Tensor, targets: Tensor) -> Tensor:

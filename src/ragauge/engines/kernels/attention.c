@@ -30,6 +30,7 @@ typedef struct { /* (row, head, token, number), the last of stride 1 */
 typedef struct {
     Operand q, k, v;
     void *y;             /* (row, query, head, dim) */
+    const int64_t *slots; /* (row, key): the tokens that are a row's keys; null: all, in their order */
     const uint8_t *mask; /* (row, query, key), not 0 where attended; null: all, or the lower triangle */
     int64_t mask_row, mask_query;
     int64_t rows, heads, kv_heads, queries, keys, dim, kind, causal;
@@ -65,21 +66,25 @@ INLINE const void *token(Operand x, int64_t row, int64_t head, int64_t at, int k
     return (const char *)x.at + index * (kind == FLOAT32 ? 4 : 2);
 }
 
+INLINE const void *key(const Attention *a, Operand x, int64_t row, int64_t head, int64_t at, int kind) {
+    return a->slots ? token(x, 0, head, a->slots[row * a->keys + at], kind) : token(x, row, head, at, kind);
+}
+
 /* A panel of keys (word, key), and the same tokens' values (key word, number); tokens that there are not are 0. */
 INLINE void pack(const Attention *a, int64_t row, int64_t head, int64_t first, uint32_t *k, uint32_t *v, int kind,
                  int paired) {
     const int64_t each = paired ? 2 : 1, left = a->keys - first, count = left < PANEL ? left : PANEL;
     const int64_t steps = a->dim / each;
     for (int64_t j = 0; j < PANEL; j++) {
-        const void *from = j < count ? token(a->k, row, head, first + j, kind) : NULL;
+        const void *from = j < count ? key(a, a->k, row, head, first + j, kind) : NULL;
         for (int64_t s = 0; s < steps; s++) k[s * PANEL + j] = from ? word(from, s, kind, paired) : 0;
     }
     for (int64_t j = 0; j < PANEL; j += each, v += a->dim) {
-        const void *one = j < count ? token(a->v, row, head, first + j, kind) : NULL;
+        const void *one = j < count ? key(a, a->v, row, head, first + j, kind) : NULL;
         if (!paired) {
             for (int64_t d = 0; d < a->dim; d++) v[d] = one ? word(one, d, kind, 0) : 0;
         } else {
-            const uint16_t *low = one, *high = j + 1 < count ? token(a->v, row, head, first + j + 1, kind) : NULL;
+            const uint16_t *low = one, *high = j + 1 < count ? key(a, a->v, row, head, first + j + 1, kind) : NULL;
             for (int64_t d = 0; d < a->dim; d++) v[d] = (low ? low[d] : 0) | (high ? (uint32_t)high[d] << 16 : 0);
         }
     }

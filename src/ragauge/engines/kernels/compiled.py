@@ -31,6 +31,7 @@ OPTIONS = ("-std=gnu11", "-O3", "-march=native", "-fPIC", "-fopenmp")
 LIMIT_S = 120.0  # of a compilation
 MOST_ROWS = 16  # beyond them a matrix product is bound by arithmetic, which torch's libraries do better
 LEAST_QUERIES = 17  # of an attention: for fewer, keys are not worth laying out anew
+LEAST_GATHERED = 4  # the same where keys would be gathered before
 LANES = 16  # heads are of whole vectors
 MOST_DIM = 256  # of a head
 
@@ -110,8 +111,7 @@ class Attention(ctypes.Structure):
 
     _fields_ = [
         *((name, Operand) for name in ("q", "k", "v")),
-        ("y", ctypes.c_void_p),
-        ("mask", ctypes.c_void_p),
+        *((name, ctypes.c_void_p) for name in ("y", "slots", "mask")),
         *((name, ctypes.c_int64) for name in ("mask_row", "mask_query", "rows", "heads", "kv_heads")),
         *((name, ctypes.c_int64) for name in ("queries", "keys", "dim", "kind", "causal")),
     ]
@@ -168,28 +168,43 @@ def log_probabilities(logits: Tensor, targets: Tensor) -> Tensor:
 
 def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> Tensor | None:
     """Attention (row, head, query, dim) as `kernels.attend` has it; None where `attention.c` does not compute it."""
-    if not _attended(q, k, v, mask):
+    if not _attended(q, k, v, mask, k.shape[2], LEAST_QUERIES):
         return None
+    return _attend(q, k, v, None, mask, causal)
+
+
+def attend_gathered(q: Tensor, k: Tensor, v: Tensor, slots: Tensor, mask: Tensor | None) -> Tensor | None:
+    """The same over keys and values (kv_head, slot, dim), of which each row has those of its slots (row, key)."""
+    k, v = k[None], v[None]
+    if not _attended(q, k, v, mask, slots.shape[1], LEAST_GATHERED):
+        return None
+    return _attend(q, k, v, slots, mask, causal=False)
+
+
+def _attend(q: Tensor, k: Tensor, v: Tensor, slots: Tensor | None, mask: Tensor | None, causal: bool) -> Tensor | None:
     found = library()
     assert found is not None
     q, k, v = (x if x.stride(3) == 1 else x.contiguous() for x in (q, k, v))
+    slots = None if slots is None else slots.contiguous()
     count, heads, queries, dim = q.shape
     y = q.new_empty(count, queries, heads, dim)
     about: tuple[int | None, int, int] = (None, 0, 0)
     if mask is not None:
         mask = mask if mask.stride(3) == 1 else mask.contiguous()
         about = (mask.data_ptr(), mask.stride(0) if mask.shape[0] > 1 else 0, mask.stride(2))
-    sizes = (count, heads, k.shape[1], queries, k.shape[2], dim, KINDS[q.dtype], causal and mask is None)
-    asked = Attention(*map(Operand.of, (q, k, v)), y.data_ptr(), *about, *sizes)
+    keys = k.shape[2] if slots is None else slots.shape[1]
+    sizes = (count, heads, k.shape[1], queries, keys, dim, KINDS[q.dtype], causal and mask is None)
+    places = None if slots is None else slots.data_ptr()
+    asked = Attention(*map(Operand.of, (q, k, v)), y.data_ptr(), places, *about, *sizes)
     short = found.attention(ctypes.byref(asked), torch.get_num_threads())
     return None if short else y.transpose(1, 2)
 
 
-def _attended(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> bool:
+def _attended(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, keys: int, least: int) -> bool:
     queries, dim = q.shape[2:]
     of_one_type = q.dtype in (torch.float32, torch.bfloat16) and q.dtype == k.dtype == v.dtype
-    sized = queries >= LEAST_QUERIES and dim % LANES == 0 and dim <= MOST_DIM and v.shape == k.shape
-    known = mask is None or (mask.dtype == torch.bool and mask.shape[1:] == (1, queries, k.shape[2]))
+    sized = queries >= least and dim % LANES == 0 and dim <= MOST_DIM and v.shape == k.shape
+    known = mask is None or (mask.dtype == torch.bool and mask.shape[1:] == (1, queries, keys))
     return of_one_type and sized and known
 
 
