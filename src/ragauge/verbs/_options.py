@@ -181,6 +181,27 @@ def add_model(parser: argparse.ArgumentParser, exclude: Collection[str] = ()) ->
     parser.add_argument("--threads", type=count, metavar="N", help="threads of the decoder; default: all cores")
 
 
+def add_decoder(parser: argparse.ArgumentParser) -> None:
+    """The decoder of generation with retrieval, which has no label."""
+    parser.add_argument("--model", default="smollm2-135m-instruct", help="the decoder: name, source or folder")
+
+
+def add_reader(parser: argparse.ArgumentParser) -> None:
+    """What reads neighbours: the decoder, with what was trained for it, or the weights of a form with its own model."""
+    from ragauge.generation.settings import PipelineSettings
+
+    add, fields = parser.add_argument, PipelineSettings.model_fields
+    add_decoder(parser)
+    add("--adapters", type=Path, metavar="FILE.safetensors", help="weights that `ragauge retrofit` trained")
+    add("--weights", type=Path, metavar="FILE", help=fields["weights"].description)
+
+
+def check_adapters(path: Path | None) -> None:
+    """Raise UserError if --adapters names no file."""
+    if path and not path.is_file():
+        raise UserError(f"--adapters: no such file: {path}")
+
+
 def add_measured(parser: argparse.ArgumentParser) -> None:
     """What is measured: methods on the questions of a data set, by a model."""
     parser.add_argument("--methods", type=names, metavar="M,...", help="methods; with --config, its variants")

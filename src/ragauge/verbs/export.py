@@ -17,24 +17,16 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     from ragauge.generation import readers
-    from ragauge.generation.settings import PipelineSettings
 
     add, own = parser.add_argument, ", ".join(readers.having("weights"))
     add("--form", default="joint", choices=registry.names("form"), help="form of reading neighbours (joint)")
-    add("--model", default="smollm2-135m-instruct", help="the decoder: name, source or folder")
+    options.add_reader(parser)
     add(
         "--dtype",
         default="float32",
         choices=ONNX_DTYPES["cuda"],
         help="data type of the export; float16 is for GPUs only (float32)",
     )
-    add(
-        "--adapters",
-        type=Path,
-        metavar="FILE.safetensors",
-        help="adapters trained by `ragauge retrofit`, exported as well",
-    )
-    add("--weights", type=Path, metavar="FILE", help=PipelineSettings.model_fields["weights"].description)
     add("--seed", type=int, default=0, help="seed of random weights (0)")
     options.add_database(parser, f"form {own}: the chunk database, for its tokenizer", required=False)
     add("--out", type=Path, required=True, metavar="FOLDER")
@@ -77,8 +69,7 @@ def _check(args: argparse.Namespace, form: NeighbourReader) -> None:
     of_other = {"--adapters": args.adapters} if form.own_model else {"--weights": args.weights}
     for option in (option for option, value in of_other.items() if value):
         raise UserError(f"{option}: not valid with form {args.form!r}")
-    if args.adapters and not args.adapters.is_file():
-        raise UserError(f"--adapters: no such file: {args.adapters}")
+    options.check_adapters(args.adapters)
 
 
 def _checkpoint(args: argparse.Namespace, form: NeighbourReader) -> Checkpoint:

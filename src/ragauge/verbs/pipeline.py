@@ -47,17 +47,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_config(parser, "a configuration; options override it")
     options.add_entry(parser, "pipelines")
     options.add_settings(parser, PipelineSettings, ELSEWHERE, **CHOICES)
-    add("--model", default="smollm2-135m-instruct", help="the decoder: name, source or folder")
+    options.add_reader(parser)
     add("--dtype", default=AUTO, choices=(AUTO, *DTYPES), help="type of the decoder's weights and cache (auto)")
     options.add_device(parser)
     add("--onnx", type=Path, metavar="FOLDER", help="run the decoder that `ragauge export` wrote, with ONNX Runtime")
-    add(
-        "--adapters",
-        type=Path,
-        metavar="FILE.safetensors",
-        help="read neighbours with adapters trained by `ragauge retrofit`",
-    )
-    add("--weights", type=Path, metavar="FILE", help=PipelineSettings.model_fields["weights"].description)
     options.add_database(parser, "the chunk database, with its held-out text")
     add("--index", metavar="LABEL", help="start a server of this index of the database for the run")
     options.add_server(parser, "use a running server; repeat for each part of an index", several=True)
@@ -224,8 +217,7 @@ def _job(args: argparse.Namespace, chosen: Chosen, database: Any, adapters: Path
     from ragauge.io.digest import digest
     from ragauge.io.folders import file_sha256
 
-    if adapters and not adapters.is_file():
-        raise UserError(f"--adapters: no such file: {adapters}")
+    options.check_adapters(adapters)
     weights = Path(chosen.settings.weights) if chosen.settings.weights else None
     unread = Checkpoint(chosen.model.source, weights=weights, seed=chosen.seed)
     name, sha256 = reader_of(chosen.settings.form).origin(unread)

@@ -15,7 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     from ragauge.training.settings import RetrofitSettings
 
     add = parser.add_argument
-    add("--model", default="smollm2-135m-instruct", help="the decoder: name, source or folder")
+    options.add_decoder(parser)
     add("--dtype", default="float32", choices=("float32", "bfloat16"))
     options.add_device(parser)
     options.add_database(parser, "the chunk database to train on")
