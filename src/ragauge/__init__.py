@@ -10,7 +10,11 @@ The names in `__all__` are the library; everything else is private. Nothing is i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from ragauge.lazy import exported
 
 if TYPE_CHECKING:
     from ragauge.errors import UserError
@@ -43,15 +47,16 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """The names above, imported when they are first used."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
+def _modules() -> Iterator[ModuleType]:
+    from ragauge import errors
 
-    value = getattr(import_module("ragauge.errors" if name == "UserError" else "ragauge.library"), name)
-    globals()[name] = value
-    return value
+    yield errors
+    from ragauge import library
+
+    yield library
+
+
+__getattr__ = exported(__all__, _modules)
 
 
 def __dir__() -> list[str]:

@@ -6,7 +6,8 @@ Importing the package imports no torch: names of the torch decoder are resolved 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ragauge import registry
@@ -26,12 +27,13 @@ from ragauge.engines.protocol import (
     named,
 )
 from ragauge.errors import UserError
+from ragauge.lazy import exported
 
 if TYPE_CHECKING:
     from ragauge.engines.cache import KVCache
     from ragauge.engines.decoder import Decoder
     from ragauge.engines.lm import DTYPES, LM, random_lm
-    from ragauge.engines.lm import load as load_lm
+    from ragauge.engines.loading import load_lm
     from ragauge.engines.shape_lm import ShapeLM
 
 __all__ = [
@@ -61,15 +63,13 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """The names above that need torch."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from ragauge.engines import cache, decoder, lm, shape_lm
+def _modules() -> Iterator[ModuleType]:
+    from ragauge.engines import cache, decoder, lm, loading, shape_lm
 
-    if name == "load_lm":
-        return lm.load
-    return next(getattr(module, name) for module in (cache, decoder, lm, shape_lm) if hasattr(module, name))
+    yield from (cache, decoder, lm, loading, shape_lm)
+
+
+__getattr__ = exported(__all__, _modules)
 
 
 def capabilities(engine: str, where: str = "") -> Capabilities:

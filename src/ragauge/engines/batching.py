@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
 import psutil
 import torch
@@ -29,7 +29,7 @@ from ragauge.engines.cache import KVCache
 from ragauge.engines.decoder import Part
 from ragauge.engines.lm import LM
 from ragauge.engines.passes import Asked, Head, Piece, Requests
-from ragauge.engines.protocol import Capabilities, Extension, Row
+from ragauge.engines.protocol import DECODING, Capabilities, Capability, Extension, Row
 from ragauge.engines.recorded import Ended, RecordedEngine
 from ragauge.engines.shelves import Place, Shelves
 from ragauge.engines.store import DocumentStore
@@ -136,15 +136,14 @@ class Seat(RecordedEngine):
     Calls have no seconds, which they would share with other tasks; those that a store of documents keeps run alone.
     """
 
-    able: ClassVar[Capabilities] = LM.able
+    able: ClassVar[Capabilities] = DECODING - {Capability.SHARED}
 
     def __init__(self, lm: LM, task: Task[Any]) -> None:
         super().__init__(lm.shape, lm.tokenizer, lm.dtype, lm.device)
         self.documents, self.precision = lm.documents, lm.precision
         self._lm, self._task, self._alone = lm, task, False
         if lm.finder is not None:
-            assert isinstance(lm.finder, LM)
-            self.finder = finder = Seat(lm.finder, task)
+            self.finder = finder = Seat(cast(LM, lm.finder), task)  # finders have the engine of the decoder that answers
             finder._answering, finder.template = self, lm.finder.template
 
     def new_cache(self, capacity: int) -> KVCache:

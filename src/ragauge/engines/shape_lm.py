@@ -10,10 +10,9 @@ from torch import Tensor
 
 from ragauge.cost.hardware import Precision
 from ragauge.cost.shape import Shape
-from ragauge.engines.backends import shapes as backend
 from ragauge.engines.cache import KVCache
 from ragauge.engines.passes import Asked
-from ragauge.engines.protocol import Capabilities, Extension, Row, Span
+from ragauge.engines.protocol import Extension, Row, Span
 from ragauge.engines.recorded import Ended, RecordedEngine
 
 IN_FULL = Precision()
@@ -26,7 +25,6 @@ class ShapeLM(RecordedEngine):
     attention sort then never converges early, and its trace has all rounds, as on almost every real prompt.
     """
 
-    able: ClassVar[Capabilities] = backend.CAPABILITIES
     timed: ClassVar[bool] = False
 
     def __init__(self, shape: Shape, tokenizer: Any = None, precision: Precision = IN_FULL) -> None:

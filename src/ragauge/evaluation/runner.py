@@ -24,8 +24,8 @@ from ragauge.engines.batching import Batch as Side
 from ragauge.engines.batching import fitting
 from ragauge.engines.checkpoint import read_shape
 from ragauge.engines.memory import MEMORY_ERRORS, allocations_told
+from ragauge.engines.protocol import RemoteEngine
 from ragauge.engines.recorded import RecordedEngine
-from ragauge.engines.served import ServedEngine
 from ragauge.engines.store import DocumentStore
 from ragauge.errors import UserError
 from ragauge.io.digest import digest
@@ -230,15 +230,15 @@ def answers(
             which memory is too short among others is asked again alone.
         begin: called with a question's key before it is asked; not for a served model, which takes no memory here.
     """
-    if isinstance(engine, ServedEngine):
-        yield from _requested(engine, method, examples, specification, batch)
+    if Capability.SERVER in engine.capabilities:
+        yield from _requested(cast(RemoteEngine, engine), method, examples, specification, batch)
         return
     size = questions_side_by_side(engine, examples, specification) if batch == "auto" else batch
-    if size == 1 or not isinstance(engine, LM) or method.sequential():
+    if size == 1 or Capability.SHARED not in engine.capabilities or method.sequential():
         yield from (ask(engine, method, example, specification) for example in _told(examples, begin))
         return
     again = []
-    with Side(engine, min(size, len(examples))) as side:
+    with Side(cast(LM, engine), min(size, len(examples))) as side:
         works = (partial(_ask_beside, side.size, method, e, specification) for e in _told(examples, begin))
         for task in side.run(works):
             record = task.result()
@@ -256,7 +256,7 @@ def _told(examples: Iterable[Example], begin: Callable[[str], None]) -> Iterator
 
 
 def _requested(
-    engine: ServedEngine, method: Method, examples: Sequence[Example], specification: AnswerSpecification, batch: Batch
+    engine: RemoteEngine, method: Method, examples: Sequence[Example], specification: AnswerSpecification, batch: Batch
 ) -> Iterator[Record]:
     """The records of a served model, some of whose requests are under way together.
 
@@ -292,7 +292,7 @@ def _requested(
 
 def questions_side_by_side(engine: Engine, examples: Sequence[Example], specification: AnswerSpecification) -> int:
     """As many questions as fit in memory if all are as long as the longest."""
-    if not isinstance(engine, LM):
+    if Capability.SHARED not in engine.capabilities:
         return 1
     longest = max(examples, key=lambda e: sum(len(d.title) + len(d.text) for d in e.documents))
     try:
@@ -300,7 +300,7 @@ def questions_side_by_side(engine: Engine, examples: Sequence[Example], specific
     except FAILURES:
         return 1
     tokens = sum(sum(n) if isinstance(n, list) else n for n in counts.values())
-    return fitting(engine, tokens + limits(specification).max_new_tokens)
+    return fitting(cast(LM, engine), tokens + limits(specification).max_new_tokens)
 
 
 def _ask_beside(
@@ -380,7 +380,7 @@ def _of_example(example: Example) -> dict[str, Any]:
 
 def _served(engine: Engine) -> Served | None:
     """What a server told of the request behind the answer."""
-    exchange = engine.exchange if isinstance(engine, ServedEngine) else None
+    exchange = cast(RemoteEngine, engine).exchange if Capability.SERVER in engine.capabilities else None
     return Served(**asdict(exchange) | {"token_s": list(exchange.token_s)}) if exchange else None
 
 

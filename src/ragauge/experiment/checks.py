@@ -65,7 +65,7 @@ def check_engine(method: Method, engine: str, where: str) -> Method:
     able = engines.capabilities(engine, where)
     method = method.fitted(able)
     if lacking := engines.mismatch(engines.ANSWERING | method.required(), able):
-        here = "; it needs the local engine, 'torch'" if engine == "openai" else ""
+        here = "; it needs the local engine, 'torch'" if engines.Capability.SERVER in able else ""
         raise UserError(f"{where}: {lacking}; engine {engine!r} has {engines.named(able)}{here}")
     return method
 

@@ -34,7 +34,7 @@ PACKAGE = "ragauge"
 NO_PART = frozenset(
     f"{PACKAGE}.{name}"
     for name in (
-        *("cli", "errors", "plugins", "registry", "training.checkpoints", "cost.gpu_load"),
+        *("cli", "errors", "lazy", "plugins", "registry", "training.checkpoints", "cost.gpu_load"),
         *("io.digest", "io.disks", "io.files", "io.folders", "io.pieces", "io.progress", "io.redaction"),
         *("assets.archive", "assets.hub", "assets.store", "assets.url", "assets.wheel"),
         *(f"experiment{name}" for name in ("", ".checks", ".defaults", ".dtypes", ".reading", ".schema", ".sweeps")),

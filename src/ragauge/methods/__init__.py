@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, fields
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
@@ -11,6 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from ragauge import registry
 from ragauge.engines.protocol import Limits
 from ragauge.errors import UserError, unknown
+from ragauge.lazy import exported
 from ragauge.methods._base import Answer, Evidence, Method, read_plain
 
 if TYPE_CHECKING:
@@ -34,13 +36,14 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def _modules() -> Iterator[ModuleType]:
     """The bases above that are not imported with every method."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from ragauge.methods import _ranked, _wrapper
 
-    return next(getattr(module, name) for module in (_ranked, _wrapper) if hasattr(module, name))
+    yield from (_ranked, _wrapper)
+
+
+__getattr__ = exported(__all__, _modules)
 
 
 def names() -> list[str]:

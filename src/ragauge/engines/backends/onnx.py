@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ragauge.cost.hardware import AUTO, ONNX_DTYPES
-from ragauge.engines.protocol import Capabilities, Capability
+from ragauge.engines.protocol import ANSWERING, Capabilities
 from ragauge.errors import UserError
 
 if TYPE_CHECKING:
     from ragauge.engines.onnx.engine import OnnxEngine
 
-CAPABILITIES: Capabilities = frozenset({Capability.TEXT, Capability.WEIGHTS})
+CAPABILITIES: Capabilities = ANSWERING
 
 DTYPES = ("float32",)  # what `dtype: auto` may be
 
@@ -43,7 +43,7 @@ def _exported(source: str, folder: Path, dtype: str) -> Path:
     """The folder of the graph, written once for every state of the weights and of the exporting code."""
     from ragauge import assets
     from ragauge.assets import store
-    from ragauge.engines import lm
+    from ragauge.engines.loading import load_lm
     from ragauge.engines.onnx.graph import export
     from ragauge.io.digest import digest
 
@@ -52,7 +52,7 @@ def _exported(source: str, folder: Path, dtype: str) -> Path:
     target = home.folder("onnx", folder.name, weights, dtype, digest("ragauge.engines.onnx.graph"))
 
     def write(into: Path) -> dict[str, Any]:
-        decoder = lm.load(source, dtype=dtype).decoder
+        decoder = load_lm(source, dtype=dtype).decoder
         assert decoder is not None
         export(decoder, into / "decoder.onnx")
         return {"source": source, "sha256": weights}

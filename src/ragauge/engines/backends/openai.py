@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ragauge.engines.protocol import Capabilities, Capability
+from ragauge.engines.protocol import SERVED, Capabilities
 
 if TYPE_CHECKING:
     from ragauge.engines.served import ServedEngine
 
-CAPABILITIES: Capabilities = frozenset({Capability.TEXT, Capability.WEIGHTS})
+CAPABILITIES: Capabilities = SERVED
 
 
 def load(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ragauge.engines.protocol import Capabilities, Capability
+from ragauge.engines.protocol import DECODING, Capabilities
 
 if TYPE_CHECKING:
     from ragauge.engines.lm import LM
 
-CAPABILITIES: Capabilities = frozenset(Capability)
+CAPABILITIES: Capabilities = DECODING
 
 
 def load(
@@ -22,8 +22,8 @@ def load(
     weights: str = "full",
     kv: str = "full",
 ) -> LM:
-    """The decoder and tokenizer of a source; see `ragauge.engines.lm.load`."""
-    from ragauge.engines import lm
+    """The decoder and tokenizer of a source; see `ragauge.engines.loading.load_lm`."""
+    from ragauge.engines.loading import load_lm
 
     options: dict[str, Any] = {"max_context": max_context, "weights": weights, "kv": kv}
-    return lm.load(source, dtype=dtype, device=device, threads=threads, **options)
+    return load_lm(source, dtype=dtype, device=device, threads=threads, **options)

@@ -12,10 +12,9 @@ from torch import Tensor
 
 from ragauge.cost.shape import Shape
 from ragauge.cost.trace import Call, Trace
-from ragauge.engines.backends import onnx as backend
 from ragauge.engines.onnx.graph import OnnxDecoder
 from ragauge.engines.onnx.runtime import BLOCK, Slots
-from ragauge.engines.protocol import Capabilities, Limits, Response
+from ragauge.engines.protocol import Limits, Response
 from ragauge.engines.traced import Traced
 from ragauge.errors import UserError
 
@@ -25,8 +24,6 @@ class OnnxEngine(Traced):
 
     A prompt is read in pieces of 256 tokens, as the graph returns the logits of every token that it reads.
     """
-
-    capabilities: Capabilities = backend.CAPABILITIES
 
     def __init__(self, decoder: OnnxDecoder, shape: Shape, tokenizer: Any) -> None:
         self.decoder, self.shape, self.tokenizer = decoder, shape, tokenizer
