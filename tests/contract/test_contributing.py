@@ -87,7 +87,7 @@ from ragauge.generation.retrofit.joint import JointDecoding
 from ragauge.generation.retrofit.adapters import Adapters
 from ragauge.generation.windows import Windows
 from ragauge.training.engine import update
-from ragauge.training.retrofit.forms.joint import nll as joint_nll
+from ragauge.training.retrofit.losses.joint import nll as joint_nll
 lm, ids, neighbour = load_lm(sys.argv[1]), list(range(20, 120)), list(range(60, 150))
 adapters = Adapters(lm.decoder.weights)
 optimizer = torch.optim.AdamW(adapters.parameters(), lr=0.01)

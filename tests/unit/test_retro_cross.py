@@ -31,7 +31,7 @@ from ragauge.generation.scoring import read_through, token_nll
 from ragauge.generation.sources import Ask, Chance, Fresh, NoNeighbours, Prefetched, Source
 from ragauge.generation.windows import Windows
 from ragauge.training.retrofit.fit import Material, RetroFit
-from ragauge.training.retrofit.forms.cross_attention import nll as cross_nll
+from ragauge.training.retrofit.losses.cross_attention import nll as cross_nll
 from ragauge.training.settings import RetrofitSettings
 from retro_parts import ExactRetriever, job, tokens
 

@@ -17,7 +17,7 @@ from ragauge.generation.scoring import token_nll
 from ragauge.generation.sources import Ask, Fresh
 from ragauge.generation.windows import Windows
 from ragauge.training.retrofit.fit import Material, RetroFit
-from ragauge.training.retrofit.forms.joint import nll as joint_nll
+from ragauge.training.retrofit.losses.joint import nll as joint_nll
 from ragauge.training.settings import RetrofitSettings
 from retro_parts import ExactRetriever, tokens
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model, field_validator
 
-from ragauge import registry
 from ragauge.cost.hardware import Device
 from ragauge.evidence.request import Wording
 from ragauge.prompts.templates import Template
+from ragauge.training.retrofit import forms
+from ragauge.training.retrofit.forms import Trainable
 
 ENDPOINT = "endpoint"  # as the writer: the model that RAGAUGE_WRITER_URL and RAGAUGE_WRITER_MODEL name
 
@@ -92,7 +93,7 @@ class Training(Data):
         return Data(**self.model_dump(include=set(Data.model_fields)))
 
 
-class RetrofitSettings(BaseModel):
+class _OfAllForms(BaseModel):
     """RETRO-fit: training a frozen decoder to use retrieved neighbours."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -100,14 +101,9 @@ class RetrofitSettings(BaseModel):
     form: str = Field(
         "joint",
         description="how neighbours are read",
-        json_schema_extra={"enum": list(registry.names("trainable form"))},
+        json_schema_extra={"enum": list(forms.names())},
     )
     minutes: float = Field(8.0, gt=0, description="wall-clock time of all runs together")
-    rank: int = Field(8, ge=1, description="form joint: rank of the low-rank terms")
-    cross_layers: int = Field(3, ge=1, description="form cross_attention: number of decoder layers that get it")
-    encoder_layers: int = Field(
-        2, ge=1, description="form cross_attention: number of encoder layers, copies of the decoder's first ones"
-    )
     rate: float = Field(2e-3, gt=0, description="learning rate after the warm-up")
     warmup: int = Field(10, ge=1, description="steps over which the learning rate rises")
     batch: int = Field(4, ge=1, description="texts per step")
@@ -121,5 +117,19 @@ class RetrofitSettings(BaseModel):
     @classmethod
     def _trainable(cls, form: str) -> str:
         """Raise UserError with the choices if the name is unknown."""
-        registry.module_name("trainable form", form)
+        forms.kind(form)
         return form
+
+    @property
+    def training(self) -> Trainable:
+        """What is trained, with its options."""
+        return forms.kind(self.form)(**self.model_dump())
+
+
+if TYPE_CHECKING:
+
+    class RetrofitSettings(_OfAllForms):
+        """With the options of every trainable form, which are stated in its file."""
+
+else:
+    RetrofitSettings = create_model("RetrofitSettings", __base__=_OfAllForms, **forms.options())

@@ -32,7 +32,6 @@ from ragauge.io.files import replace_atomically
 from ragauge.retrieval.retriever import Searcher
 from ragauge.training.engine import update
 from ragauge.training.loop import Progress, Training
-from ragauge.training.retrofit.forms import trainable
 from ragauge.training.settings import RetrofitSettings
 
 logger = logging.getLogger(__name__)
@@ -108,8 +107,8 @@ class RetroFit(Training[Point]):
         kept = self.settings.model_dump(exclude={"minutes", "curve_every_s"})  # a training may be extended
         super().__init__(json.dumps({**kept, **about}, sort_keys=True))
         self.lm, self.material, self.folder, self.about = lm, material, folder, about
-        self.form = trainable(self.settings.form)
-        self.trained = self.form.make(lm, self.settings)
+        self.form = self.settings.training
+        self.trained = self.form.make(lm, self.settings.seed)
         self.optimizer = torch.optim.AdamW(self.trained.groups(), lr=self.settings.rate, weight_decay=0.0)
         self._batches: Iterator[list[Example]] | None = None
         self._measured_s = 0.0  # when the curve got its last point

@@ -1,38 +1,33 @@
-"""What the trainable forms share: the loss of a sequence with all its windows' neighbours, in one differentiable pass.
-
-A form that can be trained is a file here named after its file in `generation/readers`, with two functions, those of
-`Trainable`. `generation/retrofit` computes the same functions window by window and writes into a cache in place; tests
-compare the two. The layers are the decoder's own, whatever its family.
-"""
+"""What the trainable forms share. One is a file here with one class below `Trainable`, named after its reader's file."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor
+from pydantic import BaseModel, ConfigDict
 
-from ragauge.engines import LM
-from ragauge.engines.decoder import Decoder
-from ragauge.generation.reader import Tokens
-from ragauge.generation.retrofit.streams import attend, lower_triangle
-from ragauge.generation.retrofit.trained import TrainedWeights
-from ragauge.generation.windows import CHUNK, Windows
-from ragauge.training.settings import RetrofitSettings
+if TYPE_CHECKING:
+    from torch import Tensor
 
-Neighbours = Sequence[Sequence[Tokens]]
-"""Of each window."""
+    from ragauge.engines import LM
+    from ragauge.engines.decoder import Decoder
+    from ragauge.generation.reader import Tokens
+    from ragauge.generation.retrofit.trained import TrainedWeights
+    from ragauge.generation.windows import Windows
+    from ragauge.training.retrofit.losses.parts import Neighbours
 
 
-class Trainable(Protocol):
-    """The functions of a form's file."""
+class Trainable(BaseModel, ABC):
+    """What is trained of a form of reading neighbours; its fields are options. Importing it imports no torch."""
 
-    def make(self, lm: LM, settings: RetrofitSettings) -> TrainedWeights:
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    @abstractmethod
+    def make(self, lm: LM, seed: int) -> TrainedWeights:
         """The weights before training, with which neighbours have no effect or are read by the unchanged decoder."""
-        ...
 
+    @abstractmethod
     def nll(self, decoder: Decoder, trained: Any, ids: Tokens, neighbours: Neighbours, windows: Windows) -> Tensor:
         """Negative log-likelihood of the tokens after the first query, in nats: (token - 64,), fp32, differentiable.
 
@@ -41,42 +36,3 @@ class Trainable(Protocol):
             ids: of the sequence.
             neighbours: of each window.
         """
-        ...
-
-
-def rows(neighbours: Neighbours) -> tuple[list[int], list[Tokens]]:
-    """(window, text) of every neighbour with text."""
-    read = [(window, text) for window, found in enumerate(neighbours) for text in found if len(text)]
-    return [window for window, _ in read], [text for _, text in read]
-
-
-def token_nll(decoder: Decoder, x: Tensor, sequence: Tensor) -> Tensor:
-    """See `Trainable.nll`, from the last layer's states (token, width)."""
-    logits = decoder.logits(decoder.weights.norm(x[CHUNK - 1 : -1]))
-    return F.cross_entropy(logits.float(), sequence[CHUNK:], reduction="none")
-
-
-def seen(owners: Sequence[int], real: Tensor, count: int, windows: Windows) -> Tensor:
-    """(token of the sequence, token of any neighbour): True for real tokens of its own window's neighbours.
-
-    Args:
-        owners: the window of each row of neighbours.
-        real: (row, token).
-        count: tokens of the sequence.
-    """
-    mine = torch.tensor([windows.of(place) for place in range(count)], device=real.device)
-    owner = torch.tensor(list(owners), device=real.device)
-    return ((mine[:, None] == owner)[:, :, None] & real).flatten(1)
-
-
-class Causal:
-    """Self-attention of a sequence alone, as `Decoder.through` takes it."""
-
-    def __init__(self, decoder: Decoder, count: int) -> None:
-        self.decoder, self.places = decoder, torch.arange(count, device=decoder.weights.embedding.device)
-        self.turn, self.mask = decoder.turn(self.places), lower_triangle(1, count, self.places.device)
-
-    def __call__(self, index: int, normed: Tensor) -> Tensor:
-        qkv = self.decoder.weights.layers[index].qkv(normed)
-        q, k, v = (part[None] for part in self.decoder.split(index, qkv, self.turn))
-        return attend(self.decoder, q, k, v, self.places[None], self.places[None], self.mask)[0]

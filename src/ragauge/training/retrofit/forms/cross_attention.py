@@ -1,67 +1,43 @@
-"""Trains gated cross-attention (`generation/readers/cross_attention.py`) and its encoder of neighbours.
-
-The encoder reads the neighbours first; then the sequence is one pass.
-"""
+"""Trains gated cross-attention (`generation/readers/cross_attention.py`) and its encoder of neighbours."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
+from pydantic import Field
 
-from ragauge.engines import LM
-from ragauge.engines.decoder import Decoder
-from ragauge.generation.reader import Tokens
-from ragauge.generation.retrofit.cross_weights import CrossWeights, cross_layers, encode
-from ragauge.generation.retrofit.streams import packed
-from ragauge.generation.windows import Windows
-from ragauge.training.retrofit.forms._base import Causal, Neighbours, rows, seen, token_nll
-from ragauge.training.settings import RetrofitSettings
+from ragauge.training.retrofit.forms._base import Trainable
 
+if TYPE_CHECKING:
+    from torch import Tensor
 
-def make(lm: LM, settings: RetrofitSettings) -> CrossWeights:
-    """See `Trainable.make`."""
-    assert lm.decoder is not None
-    layers = cross_layers(lm.shape.layers, settings.cross_layers)
-    return CrossWeights(lm.decoder, layers, min(settings.encoder_layers, lm.shape.layers))
+    from ragauge.engines import LM
+    from ragauge.engines.decoder import Decoder
+    from ragauge.generation.reader import Tokens
+    from ragauge.generation.retrofit.cross_weights import CrossWeights
+    from ragauge.generation.windows import Windows
+    from ragauge.training.retrofit.losses.parts import Neighbours
 
 
-def nll(decoder: Decoder, weights: CrossWeights, ids: Tokens, neighbours: Neighbours, windows: Windows) -> Tensor:
-    """See `Trainable.nll`."""
-    sequence = torch.tensor(list(ids), device=decoder.weights.embedding.device)
-    owners, texts = rows(neighbours)
-    beside = _Beside(decoder, weights, len(sequence), owners, texts, windows) if texts else None
-    x = decoder.through(decoder.embedded(sequence), Causal(decoder, len(sequence)), beside)
-    return token_nll(decoder, x, sequence)
+class CrossAttentionTraining(Trainable):
+    """Cross-attention in some layers, and layers that encode neighbours."""
 
+    cross_layers: int = Field(3, ge=1, description="form cross_attention: number of decoder layers that get it")
+    encoder_layers: int = Field(
+        2, ge=1, description="form cross_attention: number of encoder layers, copies of the decoder's first ones"
+    )
 
-class _Beside:
-    """Cross-attention of a sequence to its windows' neighbours, as `Decoder.through` takes it."""
+    def make(self, lm: LM, seed: int) -> CrossWeights:
+        """See `Trainable.make`."""
+        from ragauge.generation.retrofit.cross_weights import CrossWeights, cross_layers
 
-    def __init__(
-        self,
-        decoder: Decoder,
-        weights: CrossWeights,
-        count: int,
-        owners: Sequence[int],
-        texts: Sequence[Tokens],
-        windows: Windows,
-    ) -> None:
-        parts = weights.parts(decoder.weights.embedding.dtype)
-        self.decoder, self.crosses = decoder, dict(zip(weights.layers, parts.cross, strict=True))
-        ids, real, positions = packed(texts, decoder.weights.embedding.device)
-        self.states = encode(decoder, parts.encoder, ids, positions)[real]
-        first = torch.tensor([windows.first(window) for window in owners], device=ids.device)
-        self.keys_at = (positions + first[:, None])[real]
-        mask = seen(owners, real, count, windows)[:, real.flatten()]
-        self.asking = mask.any(1).nonzero()[:, 0]  # tokens with neighbours: a softmax over nothing has no gradient
-        self.mask = mask[self.asking]
+        layers = cross_layers(lm.shape.layers, self.cross_layers)
+        return CrossWeights(lm.decoder, layers, min(self.encoder_layers, lm.shape.layers))
 
-    def __call__(self, index: int, x: Tensor) -> Tensor | None:
-        if index not in self.crosses:
-            return None
-        cross = self.crosses[index]
-        memory = cross.memory(self.decoder, self.states, self.keys_at)
-        added = cross.added(self.decoder, x[self.asking], self.asking, memory, self.mask)
-        return torch.zeros_like(x).index_add(0, self.asking, added)
+    def nll(
+        self, decoder: Decoder, trained: CrossWeights, ids: Tokens, neighbours: Neighbours, windows: Windows
+    ) -> Tensor:
+        """See `Trainable.nll`."""
+        from ragauge.training.retrofit.losses.cross_attention import nll
+
+        return nll(decoder, trained, ids, neighbours, windows)
