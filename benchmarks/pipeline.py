@@ -140,7 +140,6 @@ def _crossed(lm: LM) -> Model:
     from ragauge.generation.retrofit.cross_attention import CrossDecoding
     from ragauge.generation.retrofit.cross_weights import CrossWeights, cross_layers
 
-    assert lm.decoder is not None
     return CrossDecoding(lm, CrossWeights(lm.decoder, cross_layers(lm.shape.layers)))
 
 

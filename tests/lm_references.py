@@ -119,7 +119,6 @@ def all_logits(lm: LM, ids: Sequence[int], positions: Sequence[float] | None = N
     for start in range(0, len(ids), chunk):
         piece = Row(ids[start : start + chunk], positions[start : start + chunk], (Span(0, start),) if start else ())
         parts.append(hidden(lm, cache, [piece]))
-    assert lm.decoder is not None
     return lm.decoder.logits(torch.cat(parts))
 
 

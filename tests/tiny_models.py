@@ -141,7 +141,6 @@ def dense(lm: LM, graph: PromptGraph, bias: Tensor | None = None) -> tuple[Tenso
     Plain attention over every pair of tokens, hidden ones masked by `graph.mask()`; no cache and none of the engine's
     layouts. `bias` (query, key) is added to every head's scores.
     """
-    assert lm.decoder is not None
     shape, weights = lm.shape, lm.decoder.weights
     ids = torch.tensor([token for segment in graph for token in segment.ids])
     positions = torch.tensor([p for segment in graph for p in segment.positions], dtype=torch.float64)

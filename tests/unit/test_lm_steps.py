@@ -93,7 +93,6 @@ def test_scores_with_a_bias_and_layers_with_additions_take_the_other_way(monkeyp
     cache.add_bias(steps.Span(0, 3), -1.0)
     lm.generate(cache, logits, 12, LIMITS)
     assert not kept._kept
-    assert lm.decoder is not None
     assert LM(Adding(LLAMA, lm.decoder.weights)).steps is None
 
 

@@ -51,7 +51,6 @@ def weights(lm: LM) -> CrossWeights:
 
 def changed(lm: LM) -> CrossWeights:
     """Weights as training might leave them."""
-    assert lm.decoder is not None
     made, draw = CrossWeights(lm.decoder, (0, 1), 1), torch.Generator().manual_seed(1)
     with torch.no_grad():
         for place, weight in made.weights.items():
@@ -115,7 +114,6 @@ def found_by_one(lm: LM, layer: Any, x: Tensor, place: int, states: Sequence[Ten
 
 def reference(lm: LM, weights: CrossWeights, found: list[list[list[int]]], windows: Windows) -> Tensor:
     """Logits of the whole sequence, token by token where they attend to neighbours."""
-    assert lm.decoder is not None
     own, parts = lm.decoder.weights, weights.parts(torch.float32)
     memory: list[list[Tensor]] = []
     for texts in found:
@@ -146,7 +144,6 @@ def test_windows_equal_a_plain_pass_and_the_pass_for_gradients(
     with torch.no_grad():
         torch.testing.assert_close(logits, reference(lm, weights, found, windows), atol=2e-4, rtol=1e-4)
     nll = F.cross_entropy(logits[63:-1], torch.tensor(IDS[64:]), reduction="none")
-    assert lm.decoder is not None
     torch.testing.assert_close(cross_nll(lm.decoder, weights, IDS, found, windows), nll, atol=2e-4, rtol=1e-4)
 
 
@@ -162,7 +159,6 @@ def test_windows_equal_a_plain_pass_and_the_pass_for_gradients(
 def test_every_family_and_half_precision(family: str, changes: dict[str, Any], dtype: str, atol: float) -> None:
     lm, windows = random_lm(replace(tiny_models.FAMILIES[family], **changes), dtype=dtype, threads=1), Windows()
     weights = changed(lm)
-    assert lm.decoder is not None
     assert ("cross_0_q_bias" in weights.weights) == (lm.shape.bias or lm.shape.attention_bias)
     source = Fresh(Ask(ExactRetriever(DOCUMENTS)), windows, lambda call: None)
     nll = token_nll(opened(CrossDecoding(lm, weights)), IDS, source, windows)[63:]
@@ -174,7 +170,6 @@ def test_every_family_and_half_precision(family: str, changes: dict[str, Any], d
 
 @pytest.mark.parametrize("interval", [16, 64])
 def test_before_training_it_is_the_decoder(lm: LM, interval: int) -> None:
-    assert lm.decoder is not None
     untrained, windows = CrossWeights(lm.decoder, (0, 1)), Windows(interval)
     plain = token_nll(JointDecoding(lm).open(len(IDS)), IDS, NoNeighbours(), windows)
     source = Fresh(Ask(ExactRetriever(DOCUMENTS)), windows, lambda call: None)
@@ -186,7 +181,6 @@ def test_before_training_it_is_the_decoder(lm: LM, interval: int) -> None:
 
 def test_cross_attention_begins_as_the_self_attention_of_its_layer(lm: LM) -> None:
     """A token over itself alone: the same keys, values and projections give the same state."""
-    assert lm.decoder is not None
     made = CrossWeights(lm.decoder, (1,))
     with torch.no_grad():
         made.weights["cross_0_gate"].fill_(20.0)  # tanh is 1
@@ -317,7 +311,6 @@ def test_training_opens_the_gates_and_leaves_the_decoder_alone(tmp_path: Path) -
     searcher = ExactRetriever([text, *([*text[:128], *text] if i % 2 else rest[i] for i in range(11))])
     recipe = RetrofitSettings(minutes=0.001, batch=1, held_out=1, form="cross_attention", encoder_layers=1)
     made = RetroFit(tiny_models.tiny_lm(), Material(searcher, searcher, recipe), tmp_path, {"model": "tiny"})
-    assert made.lm.decoder is not None
     before = [layer.qkv.weight.clone() for layer in made.lm.decoder.weights.layers]
     made.train()
     assert made.progress.curve[0]["held_out_retrieved"] == pytest.approx(

@@ -35,7 +35,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A decoder with adapters that do something, and what `ragauge export` made of both, beside a database."""
     root = write_database(tmp_path_factory.mktemp("onnx"))
     lm = load_lm(str(root / "model"), threads=1)
-    assert lm.decoder is not None
     made = Adapters(lm.decoder.weights)
     with torch.no_grad():
         for offset in made.offset:

@@ -298,7 +298,6 @@ def test_trained_adapters_change_the_score(folder: Path, tmp_path: Path) -> None
     from ragauge.generation.retrofit.adapters import Adapters
 
     lm = load_lm(str(folder / "model"))
-    assert lm.decoder is not None
     adapters = Adapters(lm.decoder.weights)
     scores = []
     for value in (0.0, 0.5):
@@ -359,7 +358,6 @@ def test_trained_cross_attention_is_another_form(
     from ragauge.generation.retrofit.cross_weights import CrossWeights
 
     lm, path = load_lm(str(folder / "model")), tmp_path / "c.safetensors"
-    assert lm.decoder is not None
     weights, scores = CrossWeights(lm.decoder, (0,), 1), []
     given = ["--form", "cross_attention", "--adapters", str(path)]
     for gate in (0.0, 1.0):

@@ -41,7 +41,6 @@ def changed(lm: object, seed: int = 1) -> Adapters:
 )
 def test_the_pass_for_gradients_equals_reading_window_by_window(family: str, interval: int, trained: bool) -> None:
     lm, windows = tiny_models.tiny_lm(tiny_models.FAMILIES[family]), Windows(interval)
-    assert lm.decoder is not None
     adapters = changed(lm) if trained else Adapters(lm.decoder.weights)
     source = Fresh(Ask(ExactRetriever(DOCUMENTS)), windows, lambda call: None)
     reader = JointDecoding(lm, adapted=adapters.merged(lm) if trained else None).open(len(IDS), 256)
@@ -57,7 +56,6 @@ def test_the_pass_for_gradients_equals_reading_window_by_window(family: str, int
 
 def test_without_neighbours_adapters_change_nothing() -> None:
     lm = tiny_models.tiny_lm()
-    assert lm.decoder is not None
     losses = [joint_nll(lm.decoder, a, IDS, [], Windows()) for a in (changed(lm), Adapters(lm.decoder.weights))]
     torch.testing.assert_close(*losses)
 
@@ -110,7 +108,6 @@ def test_a_training_has_the_losses_that_it_always_had(form: str, losses: list[fl
 
 def test_training_lowers_the_loss_and_leaves_the_decoder_alone(tmp_path: Path) -> None:
     made = trainer(tmp_path)
-    assert made.lm.decoder is not None
     before = [layer.qkv.weight.clone() for layer in made.lm.decoder.weights.layers]
     example = made.material.example(0)
     assert example is not None

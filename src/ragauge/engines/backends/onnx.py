@@ -53,7 +53,6 @@ def _exported(source: str, folder: Path, dtype: str) -> Path:
 
     def write(into: Path) -> dict[str, Any]:
         decoder = load_lm(source, dtype=dtype).decoder
-        assert decoder is not None
         export(decoder, into / "decoder.onnx")
         return {"source": source, "sha256": weights}
 

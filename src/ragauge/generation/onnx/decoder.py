@@ -31,7 +31,6 @@ def export_model(lm: LM, folder: Path, about: Mapping[str, Any], adapted: LM | N
     """Write a decoder, and the same with trained adapters where there is one, with `about` what they come from."""
     for name, model in (("decoder", lm), ("adapted", adapted)):
         if model is not None:
-            assert model.decoder is not None
             export(model.decoder, folder / f"{name}.onnx")
     write_origin(folder, about)
     return folder

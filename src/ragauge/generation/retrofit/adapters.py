@@ -58,7 +58,6 @@ class Adapters(TrainedWeights):
     @torch.no_grad()
     def merged(self, lm: LM) -> LM:
         """A decoder that reads neighbours so, of the same shape; it shares all other weights with `lm`."""
-        assert lm.decoder is not None
         weights = lm.decoder.weights
         layers = tuple(replace(layer, qkv=self._merged(index, layer.qkv)) for index, layer in enumerate(weights.layers))
         return LM(Decoder(lm.shape, replace(weights, layers=layers)), lm.tokenizer)
@@ -75,7 +74,6 @@ class Adapters(TrainedWeights):
         Raises:
             UserError: the file is missing or damaged, or belongs to another form, model or size of decoder.
         """
-        assert lm.decoder is not None
         about, tensors = read_trained(path, cls.form, model_sha256)
         rank = about.get("rank", "")
         if not rank.isdecimal():

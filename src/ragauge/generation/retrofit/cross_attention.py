@@ -46,7 +46,6 @@ class CrossDecoding(Decoding):
         Other threads may read the sequence meanwhile.
         """
         decoder = self.lm.decoder
-        assert decoder is not None
         started = time.perf_counter()
         ids, real, positions = packed(texts, self.lm.device)
         states = encode(decoder, self.encoder, ids, positions)[real]
@@ -85,7 +84,6 @@ class CrossReader(CachedReader):
 
     def _put(self, memory: Mapping[int, Memory]) -> None:
         decoder = self.lm.decoder
-        assert decoder is not None
 
         def beside(layer: int, x: Tensor, positions: Tensor) -> Tensor | None:
             if layer not in memory:

@@ -125,7 +125,6 @@ class CrossWeights(TrainedWeights):
         Raises:
             UserError: the file is missing or damaged, or belongs to another form, model or size of decoder.
         """
-        assert lm.decoder is not None
         about, tensors = read_trained(path, cls.form, model_sha256)
         numbers = [*about.get("layers", "").split(), about.get("encoder_layers", "")]
         if not all(number.isdecimal() for number in numbers):

@@ -57,7 +57,6 @@ class JointReader(CachedReader):
 
         Two threads may be here at once, at the first window: traces and caches are each call's own.
         """
-        assert self._reads.decoder is not None
         lm = LM(self._reads.decoder, self._reads.tokenizer)
         texts = [tuple(ids) for ids in neighbours if len(ids)]
         if self.form.sink and self._sink is None:

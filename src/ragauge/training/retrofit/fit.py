@@ -136,7 +136,6 @@ class RetroFit(Training[Point]):
 
     def loss(self, text: Example) -> torch.Tensor:
         """Mean negative log-likelihood of the tokens after the first query, in nats."""
-        assert self.lm.decoder is not None
         windows = self.material.windows
         return self.form.nll(self.lm.decoder, self.trained, text.ids, text.neighbours, windows).mean()
 
