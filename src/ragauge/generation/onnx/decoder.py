@@ -24,7 +24,7 @@ from ragauge.errors import UserError
 from ragauge.generation.onnx.model import OnnxModel
 from ragauge.generation.reader import Kept, Prepared, PreparingReader, Tokens
 from ragauge.generation.readers import Checkpoint
-from ragauge.generation.readers.joint import JointAttention
+from ragauge.generation.retrofit.placement import Placement
 
 
 def export_model(lm: LM, folder: Path, about: Mapping[str, Any], adapted: LM | None = None) -> Path:
@@ -36,7 +36,7 @@ def export_model(lm: LM, folder: Path, about: Mapping[str, Any], adapted: LM | N
     return folder
 
 
-def open_exported(checkpoint: Checkpoint, form: JointAttention | None = None) -> OnnxLM:
+def open_exported(checkpoint: Checkpoint, form: Placement | None = None) -> OnnxLM:
     """What `export_model` wrote. Raises UserError if it is not there whole or comes from something else."""
     assert checkpoint.exported is not None
     about = {"model_sha256": checkpoint.sha256, "adapters_sha256": checkpoint.adapters_sha256}
@@ -49,12 +49,12 @@ def open_exported(checkpoint: Checkpoint, form: JointAttention | None = None) ->
 class OnnxLM(OnnxModel):
     """A decoder in ONNX Runtime; a second graph of it, with trained adapters, reads neighbours where there is one."""
 
-    def __init__(self, folder: Path, checkpoint: Checkpoint, form: JointAttention | None = None) -> None:
+    def __init__(self, folder: Path, checkpoint: Checkpoint, form: Placement | None = None) -> None:
         """See `OnnxModel`."""
         reads = "adapted" if checkpoint.adapters_sha256 else "decoder"
         super().__init__(folder, sorted({"decoder", reads}), checkpoint)
         self.decoder, self.adapted = OnnxDecoder(self.sessions["decoder"]), OnnxDecoder(self.sessions[reads])
-        self.form = form or JointAttention()
+        self.form = form or Placement()
 
     def open(self, tokens: int = 0, neighbour_tokens: int = 0) -> OnnxReader:
         """See `Model.open`; slots for the sequence grow as it does, whatever its `tokens`."""

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from ragauge.errors import UserError
 from ragauge.generation.readers._base import Checkpoint, NeighbourReader
+from ragauge.generation.retrofit.placement import Placement
 
 if TYPE_CHECKING:
     from ragauge.engines import LM
@@ -15,19 +15,12 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class JointAttention(NeighbourReader):
-    """How neighbours are placed; untrained, or trained by `ragauge retrofit`."""
+class JointAttention(Placement, NeighbourReader):
+    """A decoder reads neighbours itself; untrained, or trained by `ragauge retrofit`. Options say how they are placed."""
 
     label: ClassVar[str] = "joint attention"
     engines: ClassVar[tuple[str, ...]] = ("torch", "onnx")
     in_cache: ClassVar[bool] = True
-    reach: int | None = None  # most tokens between a neighbour's end and its window; None: no bound
-    sink: bool = True  # neighbours are read behind the sequence's first token
-    bias: float = 0.0  # added to the attention scores of neighbours' keys, in nats
-
-    def __post_init__(self) -> None:
-        if self.reach is not None and self.reach < 0:
-            raise UserError(f"reach: must be a number of tokens, not {self.reach}")
 
     def load(self, checkpoint: Checkpoint) -> Model:
         """See `NeighbourReader.load`."""

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from ragauge.engines import LM
 from ragauge.engines.decoder import Decoder, Linear, Weights
 from ragauge.errors import UserError
-from ragauge.generation.readers.joint import JointAttention
 from ragauge.generation.retrofit.trained import TrainedWeights, load_into, read_trained
 
 RANK = 8
@@ -26,7 +25,7 @@ RANK = 8
 class Adapters(TrainedWeights):
     """One low-rank term and one offset per layer; all zero at first, so that nothing changes."""
 
-    form: ClassVar[str] = JointAttention.name
+    form: ClassVar[str] = "joint"
 
     def __init__(self, weights: Weights, rank: int = RANK, seed: int = 0) -> None:
         super().__init__()

@@ -21,7 +21,6 @@ from ragauge.engines import LM
 from ragauge.engines.decoder import Decoder, Layer, Linear, Norm, Turn
 from ragauge.engines.rope import rotate
 from ragauge.errors import UserError
-from ragauge.generation.readers.cross_attention import CrossAttention
 from ragauge.generation.retrofit.streams import attend, lower_triangle
 from ragauge.generation.retrofit.trained import TrainedWeights, load_into, read_trained
 
@@ -79,7 +78,7 @@ class Parts:
 class CrossWeights(TrainedWeights):
     """Encoder and cross-attention of a decoder, in training: fp32 copies of its weights, by their place in `Parts`."""
 
-    form: ClassVar[str] = CrossAttention.name
+    form: ClassVar[str] = "cross_attention"
 
     def __init__(self, decoder: Decoder, layers: Sequence[int], encoder_layers: int = ENCODER_LAYERS) -> None:
         """

@@ -21,15 +21,15 @@ from torch import Tensor
 from ragauge.engines import LM, KVCache, Row, Span
 from ragauge.errors import UserError
 from ragauge.generation.reader import CachedReader, Decoding, Kept, Prepared, Tokens
-from ragauge.generation.readers.joint import JointAttention
+from ragauge.generation.retrofit.placement import Placement
 
 
 class JointDecoding(Decoding):
     """A decoder that reads neighbours itself, or as `adapted` does: the same decoder with trained adapters."""
 
-    def __init__(self, lm: LM, adapted: LM | None = None, form: JointAttention | None = None) -> None:
+    def __init__(self, lm: LM, adapted: LM | None = None, form: Placement | None = None) -> None:
         super().__init__(lm)
-        self.form, self.adapted = form or JointAttention(), adapted
+        self.form, self.adapted = form or Placement(), adapted
 
     def open(self, tokens: int, neighbour_tokens: int = 0) -> JointReader:
         """See `Decoding.open`."""
@@ -44,7 +44,7 @@ class JointReader(CachedReader):
     earlier window found as well is not read again.
     """
 
-    def __init__(self, form: JointAttention, lm: LM, capacity: int, adapted: LM | None = None) -> None:
+    def __init__(self, form: Placement, lm: LM, capacity: int, adapted: LM | None = None) -> None:
         super().__init__(lm, lm.new_cache(capacity))
         self.form = form
         self._reads = adapted or lm  # whose decoder reads neighbours

@@ -17,7 +17,7 @@ from ragauge.io.files import replace_atomically
 class TrainedWeights(nn.Module, ABC):
     """What training adds to a decoder so that it reads neighbours in one form."""
 
-    form: ClassVar[str]
+    form: ClassVar[str]  # the name of its reader, in the file
 
     @abstractmethod
     def groups(self) -> list[dict[str, Any]]:
