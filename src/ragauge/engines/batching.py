@@ -143,7 +143,7 @@ class Seat(RecordedEngine):
         self.documents, self.precision = lm.documents, lm.precision
         self._lm, self._task, self._alone = lm, task, False
         if lm.finder is not None:
-            self.finder = finder = Seat(cast(LM, lm.finder), task)  # finders have the engine of the decoder that answers
+            self.finder = finder = Seat(cast(LM, lm.finder), task)  # of the same engine
             finder._answering, finder.template = self, lm.finder.template
 
     def new_cache(self, capacity: int) -> KVCache:

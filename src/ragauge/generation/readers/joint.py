@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class JointAttention(Placement, NeighbourReader):
-    """A decoder reads neighbours itself; untrained, or trained by `ragauge retrofit`. Options say how they are placed."""
+    """A decoder reads neighbours itself; untrained, or trained by `ragauge retrofit`."""
 
     label: ClassVar[str] = "joint attention"
     engines: ClassVar[tuple[str, ...]] = ("torch", "onnx")

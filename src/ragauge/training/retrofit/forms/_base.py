@@ -1,4 +1,4 @@
-"""What the trainable forms share. One is a file here with one class below `Trainable`, named after its reader's file."""
+"""What the trainable forms share: a file here with one class below `Trainable`, named after its reader's file."""
 
 from __future__ import annotations
 
