@@ -147,13 +147,13 @@ def dense(lm: LM, graph: PromptGraph, bias: Tensor | None = None) -> tuple[Tenso
     hidden = torch.from_numpy(~graph.mask())
     x = weights.embedding[ids]
     if weights.embedding_norm is not None:
-        x = _norm(weights.embedding_norm, x)
+        x = norm(weights.embedding_norm, x)
     attention = []
     for layer, heads, kv_heads in zip(weights.layers, shape.heads, shape.kv_heads, strict=True):
-        qkv = F.linear(_norm(layer.attention_norm, x), layer.qkv.weight, layer.qkv.bias)
+        qkv = F.linear(norm(layer.attention_norm, x), layer.qkv.weight, layer.qkv.bias)
         q, k, v = qkv.view(len(ids), heads + 2 * kv_heads, shape.head_dim).split([heads, kv_heads, kv_heads], 1)
         if shape.position == "rope":
-            q, k = _rotated(q, positions, shape.rope_theta), _rotated(k, positions, shape.rope_theta)
+            q, k = rotated(q, positions, shape.rope_theta), rotated(k, positions, shape.rope_theta)
         k, v = (t.repeat_interleave(heads // kv_heads, 1) for t in (k, v))
         raw = torch.einsum("qhd,khd->hqk", q, k) / shape.head_dim**0.5
         if shape.position == "alibi":
@@ -163,16 +163,16 @@ def dense(lm: LM, graph: PromptGraph, bias: Tensor | None = None) -> tuple[Tenso
         attention.append(raw.masked_fill(hidden, float("-inf")).softmax(-1))
         mixed = torch.einsum("hqk,khd->qhd", attention[-1], v).reshape(len(ids), -1)
         x = x + F.linear(mixed, layer.out.weight, layer.out.bias)
-        inner = F.linear(_norm(layer.mlp_norm, x), layer.up.weight, layer.up.bias)
+        inner = F.linear(norm(layer.mlp_norm, x), layer.up.weight, layer.up.bias)
         if shape.gated:
             inner = F.silu(inner[:, : inner.shape[1] // 2]) * inner[:, inner.shape[1] // 2 :]
         else:
             inner = F.gelu(inner, approximate="tanh")
         x = x + F.linear(inner, layer.down.weight, layer.down.bias)
-    return _norm(weights.norm, x) @ weights.head.weight.T, torch.stack(attention)
+    return norm(weights.norm, x) @ weights.head.weight.T, torch.stack(attention)
 
 
-def _norm(norm: Norm, x: Tensor) -> Tensor:
+def norm(norm: Norm, x: Tensor) -> Tensor:
     if norm.kind == "rms":
         return x / (x.pow(2).mean(-1, keepdim=True) + norm.eps).sqrt() * norm.weight
     centred = x - x.mean(-1, keepdim=True)
@@ -180,7 +180,7 @@ def _norm(norm: Norm, x: Tensor) -> Tensor:
     return scaled if norm.bias is None else scaled + norm.bias
 
 
-def _rotated(x: Tensor, positions: Tensor, theta: float) -> Tensor:
+def rotated(x: Tensor, positions: Tensor, theta: float) -> Tensor:
     """(token, head, dim): the pairs (i, i + dim/2) as complex numbers, turned by position * theta^(-2i/dim)."""
     half = x.shape[-1] // 2
     angle = positions[:, None] * theta ** (-torch.arange(half, dtype=torch.float64) / half)

@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _log()
     code = 0
     try:
-        args = _parser(arguments).parse_args(arguments)
+        args = command_parser(arguments).parse_args(arguments)
         _be_quiet(args.quiet)
         with extras_told():
             code = int(args.verb(args) or 0)
@@ -86,7 +86,7 @@ def _be_quiet(quiet: bool) -> None:
         logging.getLogger("ragauge").setLevel(logging.WARNING)
 
 
-def _parser(arguments: Sequence[str] | None = None) -> argparse.ArgumentParser:
+def command_parser(arguments: Sequence[str] | None = None) -> argparse.ArgumentParser:
     """The parser of a command line: of the verb that it names, or of none but with the help of all."""
     stated = next((one for one in (sys.argv[1:] if arguments is None else arguments) if not one.startswith("-")), "")
     parser = Parser(

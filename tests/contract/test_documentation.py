@@ -37,7 +37,7 @@ def commands(page: str) -> list[list[str]]:
 @pytest.mark.parametrize("page", PAGES)
 def test_every_command_parses(root: Path, page: str) -> None:
     for arguments in commands(text(root, page)):
-        cli._parser(arguments).parse_args(arguments)
+        cli.command_parser(arguments).parse_args(arguments)
 
 
 def test_readme_shows_every_verb(root: Path) -> None:

@@ -253,7 +253,7 @@ OLD_AND_NEW = [
 
 def parsed(command: str) -> dict[str, object]:
     arguments = command.format(here=Path.cwd()).split()
-    return vars(cli._parser(arguments).parse_args(arguments))
+    return vars(cli.command_parser(arguments).parse_args(arguments))
 
 
 @pytest.mark.parametrize(("old", "new"), OLD_AND_NEW, ids=[old[:40] for old, _ in OLD_AND_NEW])

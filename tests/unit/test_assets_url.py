@@ -100,7 +100,7 @@ def test_a_later_call_resumes_what_an_earlier_one_left(site: Site, tmp_path: Pat
     site.cut = [300_000]
     download = url.Download(site.url(), tmp_path / "file.bin")
     with pytest.raises(url._ConnectionLostError, match=r"ended at 300,000 of 1,024,000 bytes"):
-        download._attempt(progress=False)
+        download.attempt(progress=False)
     download.run(progress=False)
     assert (tmp_path / "file.bin").read_bytes() == BODY
     assert site.asked[-1] == "bytes=300000-"
@@ -121,7 +121,7 @@ def test_a_file_that_changed_between_attempts_is_not_mixed(site: Site, tmp_path:
     site.cut = [300_000]
     download = url.Download(site.url(), tmp_path / "file.bin")
     with pytest.raises(url._ConnectionLostError):
-        download._attempt(progress=False)
+        download.attempt(progress=False)
     site.body, site.etag = BODY[::-1], '"two"'
     download.run(progress=False)
     assert (tmp_path / "file.bin").read_bytes() == BODY[::-1]

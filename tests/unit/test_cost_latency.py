@@ -98,7 +98,7 @@ def test_a_busy_machine_is_refused_and_its_rows_kept(lm, prompt, monkeypatch):
 )
 def test_what_is_refused(disturbed, load, machine_share, message):
     rows = [{"disturbed": i < disturbed} for i in range(10)]
-    refused = latency._refusal(rows, load, machine_share)
+    refused = latency.refusal_for_load(rows, load, machine_share)
     assert refused is None if message is None else message in refused
 
 

@@ -79,7 +79,7 @@ def test_graphs_are_known_by_content_not_by_a_folders_last_name(
 
     def graph(folder: Path) -> Path:
         with pytest.raises(MadeError) as found:
-            backend._exported(f"path:{folder}", folder, "float32")
+            backend.load(f"path:{folder}", dtype="float32", device="cpu", threads=1, max_context=None)
         return found.value.target
 
     def encoders(folder: Path) -> Path:

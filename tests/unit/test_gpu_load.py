@@ -110,9 +110,9 @@ def test_both_protocols_refuse_times_of_a_gpu_that_others_used(smi: Path) -> Non
     found = looked(smi, QUIET, processes=f"{os.getpid()}\n99999991\n")
     rows: list[dict[str, Any]] = [{"disturbed": False}]
     told = "1 other process used the GPU; run it on an idle GPU, or allow the load"
-    assert latency._refusal(rows, Load(), 0.0, found) == told
-    assert load._refusal(Load(), found) == told
-    assert latency._refusal(rows, Load(), 0.0, looked(smi, QUIET, processes="")) is None
+    assert latency.refusal_for_load(rows, Load(), 0.0, found) == told
+    assert load.refusal_for_load(Load(), found) == told
+    assert latency.refusal_for_load(rows, Load(), 0.0, looked(smi, QUIET, processes="")) is None
 
 
 def test_a_look_frames_what_is_measured(smi: Path) -> None:

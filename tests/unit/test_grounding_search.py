@@ -244,8 +244,8 @@ def test_unconstrained_sequences_go_back_to_sentences(lm: LM) -> None:
 
 
 def test_the_longest_run_decides() -> None:
-    assert prefix._longest_run([1, 2, 3, 4], [9, 2, 3, 4, 1]) == 3
-    assert prefix._longest_run([1, 2], [3, 4]) == 0
+    assert prefix.longest_run([1, 2, 3, 4], [9, 2, 3, 4, 1]) == 3
+    assert prefix.longest_run([1, 2], [3, 4]) == 0
 
 
 # ---- skip decoding

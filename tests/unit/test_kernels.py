@@ -246,7 +246,7 @@ def test_measuring_chooses_among_valid_kernels(monkeypatch: pytest.MonkeyPatch) 
 def test_torchs_own_stays_where_another_is_not_faster_both_times() -> None:
     for first, second, expected in ((0.5, 0.5, "vector"), (0.5, 0.97, "plain"), (0.97, 0.97, "plain")):
         halves = [{"plain": 1.0, "vector": first}, {"plain": 1.0, "vector": second}]
-        assert measured._best(halves, {"plain": 1.0, "vector": min(first, second)}) == expected
+        assert measured.fastest_of(halves, {"plain": 1.0, "vector": min(first, second)}) == expected
 
 
 def test_kernels_are_fixed_by_a_file_or_switched_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

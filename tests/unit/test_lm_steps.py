@@ -107,15 +107,15 @@ def test_a_device_that_cannot_capture_them_decodes_without_and_says_so_once(
     made = with_steps(lm)
     monkeypatch.setattr(steps, "FixedSteps", fail)
     monkeypatch.setattr(steps, "engines_state", state := dict[str, Any]())
-    assert latency._cuda_graphs(lm) == "on"
+    assert latency.cuda_graphs(lm) == "on"
     assert [respond(lm, 30)[0], respond(lm, 30)[0]] == [plain, plain]
     assert [record.getMessage() for record in caplog.records] == [
         "decoding continues without CUDA graphs, more slowly: CUDA out of memory"
     ]
     assert made.fallback == "CUDA out of memory"
     assert state == {"cuda_graphs": "off: CUDA out of memory"}  # in the provenance of what is measured from now on
-    assert latency._cuda_graphs(lm) == "off: CUDA out of memory"
-    assert latency._cuda_graphs(random_lm(LLAMA)) is None
+    assert latency.cuda_graphs(lm) == "off: CUDA out of memory"
+    assert latency.cuda_graphs(random_lm(LLAMA)) is None
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

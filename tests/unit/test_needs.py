@@ -38,7 +38,7 @@ def test_the_page_holds_what_the_command_prints(name: str, root: Path, capsys: p
 
 def test_a_job_is_bound_by_compute_first_and_by_memory_later() -> None:
     """Naive on MPT-7B by hand: one pass over 2,914 tokens at the matrix rate, then 99 steps at the bandwidth."""
-    job = needs._job(experiment(), next(experiment().answers()))
+    job = needs.job_floor(experiment(), next(experiment().answers()))
     prefill = 2 * (2914 * layer_weights(MPT) + output_weights(MPT) + 2 * 2914**2 * 4096 * 32) / 312e12
     step_bytes = 2 * (layer_weights(MPT) + output_weights(MPT)) + 2 * 2 * 32 * 4096 * (2914 + 49 + 2)
     assert job.seconds == pytest.approx(10 * (prefill + 99 * step_bytes / 2.039e12), rel=1e-3)
@@ -60,7 +60,7 @@ def test_a_text_beyond_the_context_is_cut() -> None:
 
 def test_a_model_without_a_known_shape_has_no_hours(tmp_path: Path) -> None:
     config = experiment(models={"mine": {"source": f"path:{tmp_path}"}})
-    assert needs._job(config, next(config.answers())).seconds is None
+    assert needs.job_floor(config, next(config.answers())).seconds is None
     assert f"| `mine` | `path:{tmp_path}` |  |" in needs.markdown(config)
 
 

@@ -26,7 +26,7 @@ DOCUMENTS = [
 
 def lucene(query: str, documents: Sequence[str], k1: float = 1.5, b: float = 0.75) -> list[float]:
     """BM25 as its formula reads, with Lucene's idf."""
-    words = [bm25._words(d) for d in documents]
+    words = [bm25.terms(d) for d in documents]
     mean = sum(map(len, words)) / len(words)
 
     def weight(word: str, document: list[str]) -> float:
@@ -34,12 +34,12 @@ def lucene(query: str, documents: Sequence[str], k1: float = 1.5, b: float = 0.7
         idf = math.log(1 + (len(words) - df + 0.5) / (df + 0.5))
         return idf * tf / (tf + k1 * (1 - b + b * len(document) / mean)) if tf else 0.0
 
-    return [sum(weight(w, d) for w in bm25._words(query)) for d in words]
+    return [sum(weight(w, d) for w in bm25.terms(query)) for d in words]
 
 
 def rank_bm25(query: str, documents: Sequence[str], k1: float = 1.5, b: float = 0.75) -> list[float]:
     """rank_bm25's BM25Okapi (version 0.2.2) line by line, at its default epsilon of 0.25."""
-    corpus = [bm25._words(d) for d in documents]
+    corpus = [bm25.terms(d) for d in documents]
     average_length = sum(map(len, corpus)) / len(corpus)
     found = {word: sum(word in d for d in corpus) for d in corpus for word in d}
     idf, idf_sum, negative = {}, 0.0, []
@@ -51,7 +51,7 @@ def rank_bm25(query: str, documents: Sequence[str], k1: float = 1.5, b: float = 
     for word in negative:
         idf[word] = 0.25 * idf_sum / len(idf)
     score = [0.0] * len(corpus)
-    for q in bm25._words(query):
+    for q in bm25.terms(query):
         for i, d in enumerate(corpus):
             freq = d.count(q)
             score[i] += (idf.get(q) or 0) * (freq * (k1 + 1) / (freq + k1 * (1 - b + b * len(d) / average_length)))
@@ -76,7 +76,7 @@ def test_bm25_is_its_formula(query: str, idf: bm25.Idf) -> None:
     documents=st.lists(st.text("abc é.,", max_size=20), min_size=1, max_size=6),
 )
 def test_bm25_is_its_formula_on_any_text(idf: bm25.Idf, query: str, documents: list[str]) -> None:
-    if any(bm25._words(d) for d in documents):
+    if any(bm25.terms(d) for d in documents):
         expected = FORMULAS[idf](query, documents)
         np.testing.assert_allclose(bm25.rank(query, documents, idf=idf), expected, rtol=1e-9, atol=1e-12)
 
@@ -111,7 +111,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from transformers import BertConfig, BertModel, BertTokenizerFast
 
     path = tmp_path_factory.mktemp("encoder")
-    words = sorted({w for d in DOCUMENTS for w in bm25._words(d)})
+    words = sorted({w for d in DOCUMENTS for w in bm25.terms(d)})
     (path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]))
     torch.manual_seed(0)
     sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}

@@ -89,14 +89,14 @@ def after_attention(lm: LM, layer: Any, x: Tensor, first: int) -> Tensor:
     """States after a layer's causal self-attention, the tokens at positions from `first` on."""
     places, shape = torch.arange(len(x), dtype=torch.float64) + first, lm.shape
     heads, kv = shape.heads[0], shape.kv_heads[0]
-    parts = F.linear(tiny_models._norm(layer.attention_norm, x), layer.qkv.weight).view(len(x), -1, shape.head_dim)
-    q, k = (tiny_models._rotated(p, places, shape.rope_theta) for p in parts[:, : heads + kv].split([heads, kv], 1))
+    parts = F.linear(tiny_models.norm(layer.attention_norm, x), layer.qkv.weight).view(len(x), -1, shape.head_dim)
+    q, k = (tiny_models.rotated(p, places, shape.rope_theta) for p in parts[:, : heads + kv].split([heads, kv], 1))
     mixed = attention(q, k, parts[:, heads + kv :], places[None] > places[:, None])
     return x + mixed @ layer.out.weight.T
 
 
 def after_mlp(layer: Any, x: Tensor) -> Tensor:
-    gate, value = (tiny_models._norm(layer.mlp_norm, x) @ layer.up.weight.T).chunk(2, -1)
+    gate, value = (tiny_models.norm(layer.mlp_norm, x) @ layer.up.weight.T).chunk(2, -1)
     return x + (F.silu(gate) * value) @ layer.down.weight.T
 
 
@@ -104,11 +104,11 @@ def found_by_one(lm: LM, layer: Any, x: Tensor, place: int, states: Sequence[Ten
     """What cross-attention adds to the token at a place, whose window begins at `first`."""
     shape, theta = lm.shape, lm.shape.rope_theta
     at = [torch.arange(len(s), dtype=torch.float64) + first - len(s) for s in states]
-    normed = tiny_models._norm(layer.memory_norm, torch.cat(list(states)))
+    normed = tiny_models.norm(layer.memory_norm, torch.cat(list(states)))
     k, v = (normed @ layer.kv.weight.T).view(len(normed), 2, -1, shape.head_dim).unbind(1)
-    q = (tiny_models._norm(layer.query_norm, x) @ layer.q.weight.T).view(1, -1, shape.head_dim)
-    q = tiny_models._rotated(q, torch.tensor([place], dtype=torch.float64), theta)
-    mixed = attention(q, tiny_models._rotated(k, torch.cat(at), theta), v)[0]
+    q = (tiny_models.norm(layer.query_norm, x) @ layer.q.weight.T).view(1, -1, shape.head_dim)
+    q = tiny_models.rotated(q, torch.tensor([place], dtype=torch.float64), theta)
+    mixed = attention(q, tiny_models.rotated(k, torch.cat(at), theta), v)[0]
     return layer.gate.tanh() * (layer.out.weight @ mixed)  # type: ignore[no-any-return]
 
 
@@ -129,7 +129,7 @@ def reference(lm: LM, weights: CrossWeights, found: list[list[list[int]]], windo
             inner, at = parts.cross[weights.layers.index(index)], windows.first(window)
             added[place] = found_by_one(lm, inner, x[place], place, memory[window], at)
         x = after_mlp(layer, x + added)
-    return tiny_models._norm(own.norm, x) @ own.head.weight.T
+    return tiny_models.norm(own.norm, x) @ own.head.weight.T
 
 
 @pytest.mark.parametrize("interval", [16, 64])

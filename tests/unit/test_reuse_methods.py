@@ -628,7 +628,7 @@ def test_the_item_counts_what_is_read_again(llama: LM, asked: Variant, share: fl
     prompt = tiny_prompt()
     trace, _ = traced(llama, asked, prompt)
     run: Any = SimpleNamespace(shape=llama.shape, traces={"q": trace}, records={"q": {"tokens": prompt.token_counts()}})
-    assert reuse_table._read_again(run)["q"] == pytest.approx(share)
+    assert reuse_table.read_again(run)["q"] == pytest.approx(share)
 
 
 def test_a_wrapper_depends_on_what_it_wraps() -> None:

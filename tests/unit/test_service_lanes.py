@@ -144,7 +144,7 @@ def test_the_memory_of_quotas_is_bounded() -> None:
     quotas = Quotas(Rates(requests=1))
     for number in range(MOST_CLIENTS + 10):
         quotas.take(str(number), 1, 1, 1)
-    assert len(quotas._clients) == MOST_CLIENTS
+    assert len(quotas.clients) == MOST_CLIENTS
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,7 @@ class Download:
         failed, most = 0, self._bytes()
         while failed < ATTEMPTS:
             try:
-                return self._attempt(progress)
+                return self.attempt(progress)
             except _ConnectionLostError as error:
                 reason = str(error)
             failed = failed + 1 if self._bytes() <= most else 1
@@ -124,7 +124,8 @@ class Download:
     def _bytes(self) -> int:
         return self.path.stat().st_size if self.path.exists() else 0
 
-    def _attempt(self, progress: bool) -> None:
+    def attempt(self, progress: bool) -> None:
+        """Ask for the file, or for the rest of it, once. Raises UserError or `_ConnectionLostError`."""
         try:
             with urllib.request.urlopen(self._request(), timeout=TIMEOUT_S) as response:
                 self._receive(response, progress)

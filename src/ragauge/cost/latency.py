@@ -119,7 +119,7 @@ def run(
         for index, (prompt, share) in enumerate(zip(prompts, shares, strict=True)):
             if share:
                 bench.time_prompt(index, prompt, share)
-    refused = None if allow_load else _refusal(bench.rows, bench.load, machine.get("load_share", 0.0), bench.gpu)
+    refused = None if allow_load else refusal_for_load(bench.rows, bench.load, machine.get("load_share", 0.0), bench.gpu)
     stages = _timed_stages(bench.stages, bench.rows, allow_load)
     return {
         "provenance": provenance(),
@@ -314,7 +314,7 @@ def _check(prompts: Sequence[Any], limits: Any, trials: int) -> None:
         raise UserError(f"threads: torch has {torch.get_num_threads()} threads on {cores} cores; use {cores} or fewer")
 
 
-def _refusal(
+def refusal_for_load(
     rows: Sequence[Mapping[str, Any]], load: Load, machine_share: float, gpu: GpuWatch | None = None
 ) -> str | None:
     """Why the times must not be reported; None if the machine was quiet enough."""
@@ -348,12 +348,12 @@ def _protocol(
         "threads": torch.get_num_threads(),
         **asdict(engine.precision),
         "device": engine.device.type,
-        "cuda_graphs": _cuda_graphs(engine),
+        "cuda_graphs": cuda_graphs(engine),
         "cache_state": CACHE_STATE,
     }
 
 
-def _cuda_graphs(engine: Any) -> str | None:
+def cuda_graphs(engine: Any) -> str | None:
     """Whether tokens were decoded by CUDA graphs: "on", or "off" with the reason; None on a device without them."""
     steps = getattr(engine, "steps", None)
     if steps is None:

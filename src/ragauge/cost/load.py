@@ -248,7 +248,7 @@ def run_level(
     with looked_at(gpu), competing_load() as load:
         served = drive(server, level, prompts, warmup + requests, WallClock(), seed)
     records = rows(served, warmup)
-    refused = None if allow_load else _refusal(load, gpu)
+    refused = None if allow_load else refusal_for_load(load, gpu)
     return {
         "rate": level.rate,
         "clients": level.clients,
@@ -303,7 +303,8 @@ def _line(level: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _refusal(load: Load, gpu: GpuWatch | None = None) -> str | None:
+def refusal_for_load(load: Load, gpu: GpuWatch | None = None) -> str | None:
+    """Why the times must not be reported; None if the machine was quiet enough."""
     if load.share <= MAX_LOAD:
         found = gpu.refusal() if gpu else None
         return f"{found}; run it on an idle GPU, or allow the load" if found else None

@@ -67,7 +67,7 @@ class Generation:
 
 def markdown(config: Config) -> str:
     """The experiment's needs as Markdown: models, data sets, jobs, databases, pipelines, and the sum."""
-    jobs = [_job(config, job) for job in config.answers()]
+    jobs = [job_floor(config, job) for job in config.answers()]
     generations = [_generation(config, label) for label in config.pipelines]
     parts = [
         _models(config, jobs, generations),
@@ -127,7 +127,7 @@ def question_count(config: Config, label: str, limit: int | None) -> int:
     return min(n for n in (whole, limit) if n is not None)
 
 
-def _job(config: Config, job: Answers) -> Job:
+def job_floor(config: Config, job: Answers) -> Job:
     """The needs of a job; where a finder reads the document, its shape and context count."""
     reader = config.models[job.model].finder or job.model
     data, shape = _data(config, job.dataset), shape_of(config, reader)

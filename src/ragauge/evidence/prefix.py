@@ -106,12 +106,13 @@ def search_free(engine: SpanEngine, context: Context, sentences: Sequence[Sequen
     found: dict[int, Prefix] = {}
     for beam in pool[: len(sentences)]:
         free = [i for i in range(len(sentences)) if i not in found]
-        best = max(free, key=lambda i: _longest_run(beam.ids, sentences[i]))
+        best = max(free, key=lambda i: longest_run(beam.ids, sentences[i]))
         found[best] = Prefix(best, 0, beam.score)
     return Search(tuple(found.values()), steps)
 
 
-def _longest_run(wanted: Sequence[int], sentence: Sequence[int]) -> int:
+def longest_run(wanted: Sequence[int], sentence: Sequence[int]) -> int:
+    """Tokens of the longest run that both have."""
     if not set(wanted) & set(sentence):
         return 0
     return SequenceMatcher(None, wanted, sentence, autojunk=False).find_longest_match().size

@@ -33,9 +33,9 @@ def rank(
     Returns:
         (document,) float64; all zero where no word of the query occurs.
     """
-    words = [Counter(_words(document)) for document in documents]
+    words = [Counter(terms(document)) for document in documents]
     found = Counter(word for counts in words for word in counts)  # in how many documents
-    asked = [word for word in _words(query) if word in found]
+    asked = [word for word in terms(query) if word in found]
     if not asked:
         return np.zeros(len(documents))
     weights = _WEIGHTS[idf](np.array(list(found.values()), dtype=np.float64), len(documents))
@@ -62,5 +62,6 @@ def _lucene(found: np.ndarray, documents: int) -> np.ndarray:
 _WEIGHTS = {"rank_bm25": _rank_bm25, "lucene": _lucene}
 
 
-def _words(text: str) -> list[str]:
+def terms(text: str) -> list[str]:
+    """The words of a text, as they are compared."""
     return _WORD.findall(text.lower())

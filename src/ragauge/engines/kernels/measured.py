@@ -188,7 +188,7 @@ def _measured(kernels: Mapping[str, Kernel], task: Task) -> dict[str, Any]:
             if done == 2:
                 running = {n: k for n, k in kernels.items() if n == "plain" or not _hopeless(n, halves)}
     seconds = {name: min(half[name] for half in halves) for name in kernels}
-    return {"kernel": _best(halves, seconds), "seconds": seconds, "load_share": load.share}
+    return {"kernel": fastest_of(halves, seconds), "seconds": seconds, "load_share": load.share}
 
 
 def _hopeless(name: str, halves: list[dict[str, float]]) -> bool:
@@ -196,7 +196,7 @@ def _hopeless(name: str, halves: list[dict[str, float]]) -> bool:
     return min(half[name] for half in halves) > HOPELESS * min(min(half.values()) for half in halves)
 
 
-def _best(halves: list[dict[str, float]], seconds: dict[str, float]) -> str:
+def fastest_of(halves: list[dict[str, float]], seconds: dict[str, float]) -> str:
     """The fastest of the kernels that are clearly faster than torch's own, both times."""
     faster = [name for name in seconds if all(half[name] < GAIN * half["plain"] for half in halves)]
     return min(faster, key=seconds.__getitem__, default="plain")

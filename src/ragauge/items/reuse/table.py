@@ -70,7 +70,7 @@ def _measures(runs: Runs, variant: Variant, base: Variant | None, clock: Clock) 
         "token_s": _middle(clock.tokens(variant), clock.note),
         "offline_s": _recorded(variant, "offline_s"),
         "cache_bytes": _recorded(variant, "cache_bytes"),
-        "read_again": mean(list(_read_again(variant).values()), runs.seed, nothing="no traces"),
+        "read_again": mean(list(read_again(variant).values()), runs.seed, nothing="no traces"),
     }
     if base is None or base is variant:
         return found
@@ -88,7 +88,7 @@ def _middle(values: Sequence[float], note: str) -> Measure:
     return timing.quartiles(values, note) if values else Measure(reason="not recorded")
 
 
-def _read_again(variant: Variant) -> dict[str, float]:
+def read_again(variant: Variant) -> dict[str, float]:
     """The share of each question's document tokens that was written again over its stored self, by layers."""
     layers = variant.shape.layers if variant.shape else 1
     found = {}

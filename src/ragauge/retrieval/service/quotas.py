@@ -32,7 +32,7 @@ class Quotas:
         self._rates = {f.name: rate for f in fields(rates) if (rate := getattr(rates, f.name)) is not None}
         self._clock = clock
         self._lock = threading.Lock()
-        self._clients: OrderedDict[str, tuple[float, dict[str, float]]] = OrderedDict()
+        self.clients: OrderedDict[str, tuple[float, dict[str, float]]] = OrderedDict()
 
     def take(self, client: str, requests: int, queries: int, lists: int) -> None:
         """Count a request. Raises RefusedError, counting nothing, if the client is over one of its limits.
@@ -56,12 +56,12 @@ class Quotas:
     def _filled(self, client: str) -> dict[str, float]:
         """The levels of a client's buckets now."""
         now = self._clock()
-        seen, levels = self._clients.pop(client, (now, dict(self._rates)))
+        seen, levels = self.clients.pop(client, (now, dict(self._rates)))
         for kind, rate in self._rates.items():
             levels[kind] = min(rate, levels[kind] + (now - seen) * rate)
-        self._clients[client] = (now, levels)
-        if len(self._clients) > MOST_CLIENTS:
-            self._clients.popitem(last=False)
+        self.clients[client] = (now, levels)
+        if len(self.clients) > MOST_CLIENTS:
+            self.clients.popitem(last=False)
         return levels
 
 
