@@ -13,8 +13,8 @@ def load(text: str, loader: type[yaml.CSafeLoader] = yaml.CSafeLoader) -> Any:
     """The value of a YAML text.
 
     Raises:
-        yaml.YAMLError: no valid YAML, nested deeper than `DEEPEST`, or a value that looks like a number or a date and
-            is none.
+        yaml.YAMLError: no valid YAML, nested deeper than `DEEPEST`, or a value that looks like a number or a date but
+            is neither.
     """
     depth = 0
     for event in yaml.parse(text, Loader=yaml.CSafeLoader):

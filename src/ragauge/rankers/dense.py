@@ -184,7 +184,7 @@ def _check_layers(path: Path) -> None:
     layers = _json(path / "config.json", dict).get("num_hidden_layers", 1)
     if type(layers) is not int or not 1 <= layers <= MOST_LAYERS:
         raise UserError(
-            f"encoder {path}: config.json: num_hidden_layers: {str(layers)[:40]!r} is not 1 to {MOST_LAYERS}"
+            f"encoder {path}: config.json: num_hidden_layers: must be 1 to {MOST_LAYERS}, not {str(layers)[:40]!r}"
         )
 
 
