@@ -119,7 +119,9 @@ def run(
         for index, (prompt, share) in enumerate(zip(prompts, shares, strict=True)):
             if share:
                 bench.time_prompt(index, prompt, share)
-    refused = None if allow_load else refusal_for_load(bench.rows, bench.load, machine.get("load_share", 0.0), bench.gpu)
+    refused = (
+        None if allow_load else refusal_for_load(bench.rows, bench.load, machine.get("load_share", 0.0), bench.gpu)
+    )
     stages = _timed_stages(bench.stages, bench.rows, allow_load)
     return {
         "provenance": provenance(),

@@ -74,9 +74,7 @@ def random_lm(
     return LM(Decoder(shape, drawn), weights=weights, kv=kv)
 
 
-def settled(
-    dtype: str, device: str, threads: int | None, weights: str, kv: str
-) -> tuple[torch.dtype, torch.device]:
+def settled(dtype: str, device: str, threads: int | None, weights: str, kv: str) -> tuple[torch.dtype, torch.device]:
     """(data type, device) of a decoder that is about to be made; its number of threads and its kernels are set.
 
     Raises:
