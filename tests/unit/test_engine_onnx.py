@@ -47,6 +47,14 @@ def test_calls_are_traced_alike(both: tuple[Engine, Engine]) -> None:
     assert traces[0] == traces[1]
 
 
+def test_opened_engines_can_what_their_files_say(both: tuple[Engine, Engine]) -> None:
+    lm, onnx = both
+    opened = {"torch": lm, "onnx": onnx, "shapes": engines.load("mpt-7b-instruct", "shapes")}
+    assert {name: engine.capabilities for name, engine in opened.items()} == {
+        name: engines.capabilities(name) for name in opened
+    }
+
+
 def test_it_reads_whole_prompts_alone(both: tuple[Engine, Engine]) -> None:
     _, onnx = both
     assert methods.make("naive").refusal(onnx) is None

@@ -44,6 +44,7 @@ def at(url: str, **served: Any) -> ServedEngine:
         patched.setenv("OPENAI_BASE_URL", url)
         engine = engines.load("openai:m", "openai", served=served)
     assert isinstance(engine, ServedEngine)
+    assert engine.capabilities == engines.capabilities("openai")
     return engine
 
 

@@ -14,7 +14,7 @@ from ragauge.cost.shape import Shape
 from ragauge.cost.trace import Call, Trace
 from ragauge.engines.onnx.graph import OnnxDecoder
 from ragauge.engines.onnx.runtime import BLOCK, Slots
-from ragauge.engines.protocol import Limits, Response
+from ragauge.engines.protocol import ANSWERING, Capabilities, Limits, Response
 from ragauge.engines.traced import Traced
 from ragauge.errors import UserError
 
@@ -24,6 +24,8 @@ class OnnxEngine(Traced):
 
     A prompt is read in pieces of 256 tokens, as the graph returns the logits of every token that it reads.
     """
+
+    capabilities: Capabilities = ANSWERING
 
     def __init__(self, decoder: OnnxDecoder, shape: Shape, tokenizer: Any) -> None:
         self.decoder, self.shape, self.tokenizer = decoder, shape, tokenizer
