@@ -75,7 +75,7 @@ check: $(READY)
 	ruff check .
 	ruff format --check .
 	mypy
-	snakefmt --check Snakefile workflow
+	snakefmt --check workflow
 	snakemake --lint
 
 docs: $(READY)
@@ -108,7 +108,7 @@ sbom:
 format: $(READY)
 	ruff check --fix-only --quiet .
 	ruff format .
-	snakefmt Snakefile workflow
+	snakefmt workflow
 
 schema: $(READY)
 	python -m ragauge.experiment.schema workflow/schemas/config.schema.json

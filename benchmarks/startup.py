@@ -25,7 +25,7 @@ from ragauge.cost.machine import competing_load, cpu_model
 from targets import Verdicts
 
 ROOT = Path(__file__).resolve().parent.parent
-WORKFLOW = ("Snakefile", "config.yaml", "configs", "workflow", "profiles", "envs")
+WORKFLOW = ("config.yaml", "configs", "workflow", "profiles", "envs")
 WATCHED_S = 3
 INSTALLED = Path(sys.executable).parent
 CONFIGURATIONS = {"smoke": ROOT / "configs" / "smoke.yaml", "default": ROOT / "config.yaml"}

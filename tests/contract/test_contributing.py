@@ -179,7 +179,6 @@ def extended(root: Path, blocks: list[tuple[str, str]], tmp_path_factory: pytest
     folder = tmp_path_factory.mktemp("extended")
     for name in ("src", "workflow", "profiles", "envs"):
         shutil.copytree(root / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
-    shutil.copy(root / "Snakefile", folder)
     model = write_checkpoint(folder / "tiny")
     questions = write_questions(folder / "nq.jsonl", count=4)
     experiment: dict[str, Any] = {

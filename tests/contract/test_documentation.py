@@ -20,6 +20,7 @@ PAGES = [
     "README.md",
     "CONTRIBUTING.md",
     "benchmarks/README.md",
+    "config/README.md",
     *(f"docs/{page.name}" for page in sorted((ROOT / "docs").glob("*.md"))),
 ]
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import io
+import json
 import logging
 import sys
 from pathlib import Path
@@ -163,10 +165,24 @@ def test_documents_are_named_by_their_paths_and_by_suffix_where_two_share_one(
 
 
 def test_a_folder_without_documents_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="is not a folder"):
+    with pytest.raises(UserError, match="absent: no such folder or file"):
         documents.read(tmp_path / "absent")
     with pytest.raises(UserError, match=r"holds no file that ends with \.md, .*\.pdf, \.docx, \.jsonl"):
         documents.read(tmp_path)
+    (tmp_path / "table.xlsx").write_bytes(b"PK")
+    with pytest.raises(UserError, match=r"table\.xlsx ends with none of \.md, "):
+        documents.read(tmp_path / "table.xlsx")
+
+
+def test_a_single_file_is_read_and_lines_without_a_title_are_named_by_their_place(tmp_path: Path) -> None:
+    """As in the official files of C4, which have `text`, `timestamp` and `url`."""
+    (tmp_path / "tea.md").write_text("Tea.", encoding="utf-8")
+    lines = [{"text": "There.", "url": "https://example.org"}, {"title": "Own", "text": "Here."}]
+    (tmp_path / "c4.jsonl.gz").write_bytes(gzip.compress("\n\n".join(map(json.dumps, lines)).encode()))
+    expected = (Document("c4/1", "There."), Document("Own", "Here."))
+    assert documents.read(tmp_path / "c4.jsonl.gz").documents == expected
+    assert documents.read(tmp_path / "tea.md").documents == (Document("tea", "Tea."),)
+    assert documents.read(tmp_path).documents == (*expected, Document("tea", "Tea."))
 
 
 @pytest.mark.parametrize("tokens", [1, 5, 16])

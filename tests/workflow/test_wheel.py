@@ -61,7 +61,7 @@ def test_the_wheel_has_the_workflow_and_nothing_beside_the_package(wheel: Path, 
     assert {top.partition("-")[0] for top in tops} == {"ragauge"}
     packed = {name.removeprefix("ragauge/_workflow/") for name in names if name.startswith("ragauge/_workflow/")}
     rules = {f"workflow/rules/{path.name}" for path in (root / "workflow" / "rules").glob("*.smk")}
-    assert {"Snakefile", "config.yaml", "configs/smoke.yaml", "profiles/default/config.yaml"} | rules <= packed
+    assert {"workflow/Snakefile", "config.yaml", "configs/smoke.yaml", "profiles/default/config.yaml"} | rules <= packed
     example = {path.relative_to(EXAMPLE.parents[2]).as_posix() for path in EXAMPLE.rglob("*") if path.is_file()}
     assert "ragauge/study/example/questions.csv" in example
     assert example <= set(names)
@@ -83,7 +83,7 @@ def test_an_installed_wheel_plans_the_experiment(installed: Path, tmp_path: Path
 def test_init_writes_what_the_checkout_has(root: Path, tmp_path: Path) -> None:
     assert cli.main(["init", str(tmp_path / "mine"), "--quiet"]) == 0
     written = {path.relative_to(tmp_path / "mine") for path in (tmp_path / "mine").rglob("*") if path.is_file()}
-    assert {Path("Snakefile"), Path("config.yaml"), Path("workflow/rules/common.smk")} <= written
+    assert {Path("workflow/Snakefile"), Path("config.yaml"), Path("workflow/rules/common.smk")} <= written
     assert all((tmp_path / "mine" / path).read_bytes() == (root / path).read_bytes() for path in written)
 
 
@@ -115,4 +115,4 @@ def test_the_example_is_documents_that_answer_its_questions(
 def test_init_takes_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert cli.main(["init", ".", "--quiet"]) == 0
-    assert (tmp_path / "Snakefile").is_file()
+    assert (tmp_path / "workflow/Snakefile").is_file()

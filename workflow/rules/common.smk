@@ -14,6 +14,7 @@ from snakemake.exceptions import WorkflowError
 def checked():
     """The experiment, with its mistakes told in one line and no traceback."""
     try:
+        launch.check_module(workflow.modifier.path_modifier)
         return launch.experiment(config, workflow.configfiles, workflow.config_settings.config)
     except UserError as error:
         print(f"ragauge: error: {error}", file=sys.stderr, flush=True)
@@ -24,6 +25,9 @@ def checked():
 # whole node, and Snakemake counts the cores there.
 PLAN = Plan(checked(), cores=workflow.resource_settings.cores or 1)
 PATHS = PLAN.paths
+ANSWERING = tuple(
+    map(workflow.modifier.modify_rulename, ("answers", "answers_part"))
+)  # their names in another workflow
 ENVIRONMENT = f"../../envs/{'gpu' if PLAN.on_gpu else 'cpu'}.yaml"
 TRAINING_ENVIRONMENT = "../../envs/training.yaml"
 
@@ -55,10 +59,14 @@ def begin():
     except UserError as error:
         raise WorkflowError(str(error))
     launch.write_settings(PLAN.config, Path(PATHS.settings))
-    answering = (job for job in workflow.dag.needrun_jobs() if job.rule.name in ("answers", "answers_part"))
+    answering = (job for job in workflow.dag.needrun_jobs() if job.rule.name in ANSWERING)
     if workflow.local_exec and len(list(workflow.dag.needrun_jobs())) > launch.FEW_JOBS:
         launch.warm_up()
     due.write(Path(PATHS.due), map(due.of_job, answering))
+
+
+if not workflow.modifier.is_main_snakefile():
+    launch.begin_with(workflow, begin)
 
 
 def rendered(item):

@@ -54,4 +54,4 @@ for item in PLAN.items.names():
         shell:
             "ragauge render {params.item:q} --config {params.config:q} 2>&1 | tee {log:q}"
 
-    workflow.get_rule(item).docstring = PLAN.items.title(item)  # what `snakemake --list-rules` shows
+    getattr(rules, item).rule.docstring = PLAN.items.title(item)  # what `snakemake --list-rules` shows

@@ -10,9 +10,9 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import yaml
 
@@ -22,6 +22,8 @@ from ragauge.experiment.schema import Config
 from ragauge.io import safe_yaml
 from ragauge.io.disks import lock_trouble, locks_reach_all, take
 
+SNAKEFILE = Path("workflow", "Snakefile")
+PROFILE = Path("profiles", "default")
 LOCK = Path(".snakemake", "ragauge.lock")
 SLURM_LOGS = Path("logs", "slurm")  # profiles/slurm: slurm-logdir
 JOB_NAMES = "ragauge_"  # profiles/slurm: slurm-jobname-prefix
@@ -32,16 +34,57 @@ ENDING_S = 300  # Slurm kills what does not end by itself, after its KillWait
 
 
 def workflow_files() -> Path:
-    """The folder of the Snakefile: that of the clone which the package is read from, or what a wheel brought.
+    """The folder of `workflow` and `profiles`: the clone that the package is read from, or what a wheel brought.
 
     Raises:
         UserError: there is none.
     """
     package = Path(__file__).parents[1]
     for folder in (package / "_workflow", package.parents[1]):
-        if (folder / "Snakefile").is_file():
+        if (folder / SNAKEFILE).is_file():
             return folder
     raise UserError(f"{package}: installed without the workflow's files; install a wheel of ragauge, or a clone")
+
+
+def command(folder: Path, config: Path) -> list[str]:
+    """Snakemake with the package's own workflow, in a folder that has none. Both paths are absolute.
+
+    Snakemake looks for profiles beside the Snakefile and where it is started; ours stand in neither place.
+    """
+    files = workflow_files()
+    where = ["--snakefile", str(files / SNAKEFILE), "--workflow-profile", str(files / PROFILE)]
+    return ["snakemake", *where, "--directory", str(folder), "--configfile", str(config), "--cores", "all"]
+
+
+def check_module(paths: Any) -> None:
+    """Refuse what would change the paths of this workflow where another one uses it as a module.
+
+    Args:
+        paths: Snakemake's modifier of the module's paths.
+
+    Raises:
+        UserError: it changes any; commands of the rules name paths, too, which would stay as they are.
+    """
+    if paths.prefix or paths.modifies_prefixes:
+        raise UserError("module: prefix and replace_prefix are not supported; the configuration's `run` names folders")
+
+
+def begin_with(workflow: Any, begin: Callable[[], None]) -> None:
+    """Have `begin` called when a run of a workflow starts that uses this one as a module.
+
+    Of all `onstart` handlers, Snakemake calls that of the main Snakefile alone; `begin` comes after it.
+    """
+    if not isinstance(workflow._onstart, _Onstart):  # a module's files are read once for each `use rule`
+        workflow._onstart = _Onstart(workflow._onstart, begin)
+
+
+class _Onstart(NamedTuple):
+    main: Callable[[Any], None]
+    begin: Callable[[], None]
+
+    def __call__(self, log: Any) -> None:
+        self.main(log)
+        self.begin()
 
 
 def experiment(merged: Mapping[str, Any], files: Sequence[str], given: Mapping[str, Any] | None) -> Config:

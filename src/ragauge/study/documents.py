@@ -1,4 +1,4 @@
-"""The documents of a folder: every file that can be read, and for every other one why not."""
+"""The documents of a folder or of one file: every file that can be read, and for every other one why not."""
 
 from __future__ import annotations
 
@@ -35,18 +35,19 @@ class Found:
         return {"skipped": self.skipped, "read_in_part": self.in_part, "not_read": self.others}
 
 
-def read(folder: Path) -> Found:
-    """The documents of a folder, at any depth, in the order of the files' names; hidden files are none.
+def read(place: Path) -> Found:
+    """The documents of a folder, at any depth, in the order of the files' names, or of one file; hidden files are none.
 
     A file without text that can be read is skipped and named, so that one scan among a thousand manuals does not end a
     study. JSON lines are data, in which a mistake is refused.
 
     Raises:
-        UserError: no such folder, nothing in it that can be read, a mistake in JSON lines, a library is missing.
+        UserError: no such place, nothing in it that can be read, a mistake in JSON lines, a library is missing.
     """
-    if not folder.is_dir():
-        raise UserError(f"--documents: {folder} is not a folder")
-    paths, others = _files(folder)
+    if not place.exists():
+        raise UserError(f"--documents: {place}: no such folder or file")
+    folder = place if place.is_dir() else place.parent
+    paths, others = _files(folder) if place.is_dir() else ([place] if _is_read(place) else [], {})
     skipped: dict[str, str] = {}
     in_part: dict[str, str] = {}
     documents: list[Document] = []
@@ -54,7 +55,7 @@ def read(folder: Path) -> Found:
     for path in bar("reading documents", "file", iterable=paths, delay=2):
         name = path.relative_to(folder).as_posix()
         if path.name.lower().endswith(RECORDS):
-            documents += _records(path)
+            documents += _records(path, titles[path])
             continue
         try:
             text, remark = formats.read(path)
@@ -64,7 +65,7 @@ def read(folder: Path) -> Found:
         documents.append(Document(titles[path], text))
         in_part |= {name: remark} if remark else {}
     if not documents:
-        raise UserError(f"--documents: {_nothing(folder, skipped)}")
+        raise UserError(f"--documents: {_nothing(place, skipped)}")
     _tell(folder, "skipped", skipped)
     _tell(folder, "read in part:", in_part)
     if others:
@@ -80,23 +81,33 @@ def _files(folder: Path) -> tuple[list[Path], dict[str, int]]:
         for path in sorted(folder.rglob("*"))
         if path.is_file() and not any(part.startswith((".", "~$")) for part in path.relative_to(folder).parts)
     ]
-    known = [p for p in visible if p.suffix.lower() in formats.READERS or p.name.lower().endswith(RECORDS)]
+    known = [path for path in visible if _is_read(path)]
     others = Counter(path.suffix.lower() or path.name for path in sorted({*visible} - {*known}))
     return known, dict(others)
 
 
+def _is_read(path: Path) -> bool:
+    return path.suffix.lower() in formats.READERS or path.name.lower().endswith(RECORDS)
+
+
 def _titles(folder: Path, paths: list[Path]) -> dict[Path, str]:
     """Each file's path in the folder, with its suffix where that alone tells it from another one."""
-    short = {path: path.relative_to(folder).with_suffix("").as_posix() for path in paths}
+    short = {path: _bare(path.relative_to(folder)) for path in paths}
     taken = Counter(short.values())
     return {path: path.relative_to(folder).as_posix() if taken[short[path]] > 1 else short[path] for path in paths}
 
 
-def _records(path: Path) -> Iterator[Document]:
-    """The documents of JSON lines."""
+def _bare(path: Path) -> str:
+    return path.with_name(path.name.removesuffix(".gz")).with_suffix("").as_posix()
+
+
+def _records(path: Path, name: str) -> Iterator[Document]:
+    """The documents of JSON lines; one without a title, as in C4, is titled by the file and its line."""
     for number, record in jsonl.read_jsonl(path):
         place = f"{path}:{number}"
-        title, text = (jsonl.field(record, name, str, place) for name in ("title", "text"))
+        title, text = (
+            jsonl.field({"title": f"{name}/{number}", **record}, key, str, place) for key in ("title", "text")
+        )
         if text.strip():
             yield Document(title, text)
 
@@ -108,9 +119,11 @@ def _tell(folder: Path, what: str, files: dict[str, str]) -> None:
         logger.warning("%s %d more files, which retrieval.json of the study names", what, len(files) - SHOWN)
 
 
-def _nothing(folder: Path, skipped: dict[str, str]) -> str:
+def _nothing(place: Path, skipped: dict[str, str]) -> str:
+    ends = ", ".join((*formats.READERS, *RECORDS))
     if not skipped:
-        return f"{folder} holds no file that ends with {', '.join((*formats.READERS, *RECORDS))}"
+        return f"{place} holds no file that ends with {ends}" if place.is_dir() else f"{place} ends with none of {ends}"
+    folder = place if place.is_dir() else place.parent
     name, reason = next(iter(skipped.items()))
     more = f"; {len(skipped) - 1} more could not be read" if len(skipped) > 1 else ""
     return f"{folder / name}: {reason}{more}"

@@ -108,7 +108,8 @@ def build_of_torch() -> Finding:
     import torch
 
     cuda = f"built for CUDA {torch.version.cuda}" if torch.version.cuda else "built for processors alone"
-    return Finding("torch", f"{torch.__version__}, {cuda}, {torch.get_num_threads()} threads")
+    threads = torch.get_num_threads()
+    return Finding("torch", f"{torch.__version__}, {cuda}, {threads} thread{'s' * (threads > 1)}")
 
 
 def graphics() -> Finding:

@@ -10,7 +10,7 @@ from pathlib import Path
 from ragauge.errors import UserError
 from ragauge.verbs import _options as options
 
-WRITTEN = ("Snakefile", "workflow", "profiles", "envs", "config.yaml", "configs/smoke.yaml")
+WRITTEN = ("workflow", "profiles", "envs", "config.yaml", "configs/smoke.yaml")
 EXAMPLES = ("documents", "questions.csv")
 STUDY = (
     "ragauge study --documents {folder}/documents --questions {folder}/questions.csv "

@@ -45,7 +45,11 @@ class Prepared:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--documents", type=Path, required=True, metavar="FOLDER", help="HTML, PDF, DOCX, Markdown, texts or JSON lines"
+        "--documents",
+        type=Path,
+        required=True,
+        metavar="FOLDER",
+        help="HTML, PDF, DOCX, Markdown, texts or JSON lines; also a single file",
     )
     asked = parser.add_mutually_exclusive_group(required=True)
     asked.add_argument(
@@ -102,13 +106,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     deadline = Deadline(args.budget)
     _check(args)
-    from ragauge.experiment.launch import workflow_files
+    from ragauge.experiment import launch
     from ragauge.study import folder, writing
 
     name = writing.label(args.out.resolve().name)
     config = args.out / "config.yaml"
-    command = ["snakemake", "--snakefile", str(workflow_files() / "Snakefile"), "--directory", str(args.out.resolve())]
-    command += ["--configfile", str(config.resolve()), "--cores", "all"]
+    command = launch.command(args.out.resolve(), config.resolve())
     folder.check(args.out, (config.name, writing.DATA, writing.FOUND, GENERATED), shlex.join(command))
     with deadline.guarding("the study was being prepared"):
         reserve = _write(args, name, deadline)

@@ -1,0 +1,120 @@
+"""What the tutorial shows is what the commands print, as far as it does not depend on the machine."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import ragauge
+from ragauge import assets, cli
+from ragauge.engines import fastest
+from ragauge.verbs import doctor
+from synthetic_run import write_variant
+
+MODEL = "smollm2-135m-instruct"
+SPEEDS = {dtype: {"prompt_s": 0.5, "token_s": 0.01} for dtype in ("float32", "bfloat16")}
+ANYWHERE = ("memory", "[workflow]", "speed")  # findings whose words, but for the numbers, are the same on any machine
+
+
+@pytest.fixture
+def page(root: Path) -> str:
+    return (root / "docs/tutorial.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder in which the tutorial's `ragauge init example --example` was run."""
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["init", "example", "--example", "--quiet"]) == 0
+    return tmp_path
+
+
+def shown(page: str, heading: str, kind: str = "text") -> list[str]:
+    """The blocks of a kind below a heading."""
+    section = page.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    return re.findall(rf"^```{kind}\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+
+
+def without_numbers(text: str) -> str:
+    return re.sub(r"[\d.,]*\d", "N", text)
+
+
+def test_the_doctor_finds_what_is_shown(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same labels in the same order; some findings are left out on the page, which says so."""
+    monkeypatch.setattr(fastest, "speeds", lambda again: SPEEDS)
+    found = list(doctor.findings(measure=True))
+    [block] = shown(page, "1. Install")
+    lines = [line.split(maxsplit=1) for line in block.splitlines()]
+    labels = iter(finding.what for finding in found)
+    assert all(label in labels for label, _ in lines), lines
+    told = {(finding.what, without_numbers(finding.found)) for finding in found}
+    for label, said in lines:
+        assert label not in ANYWHERE or (label, without_numbers(said)) in told, said
+
+
+def test_the_questions_are_those_of_the_example(page: str, example: Path) -> None:
+    [block] = shown(page, "2. Documents and questions")
+    name, *lines, more = block.splitlines()
+    assert (name, more) == ("# example/questions.csv", "...")
+    asked = (example / "example/questions.csv").read_text(encoding="utf-8").splitlines()
+    assert asked[: len(lines)] == lines
+    folder = example / "example/documents"
+    assert f"a folder with {len(list(folder.iterdir()))} short texts" in page
+    assert f"and {len(asked) - 1} questions" in page
+
+
+def test_the_study_finds_what_is_shown(page: str, example: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    if not assets.describe(MODEL)["fetched"]:
+        pytest.skip(f"{MODEL}, whose tokens are counted, is not in the asset store; ragauge fetch {MODEL}")
+    given = ["--documents", "example/documents", "--questions", "example/questions.csv"]
+    assert cli.main(["study", *given, "--model", MODEL, "--out", "study", "--no-run"]) == 0
+    first, _ = shown(page, "3. Compare the methods")
+    assert capsys.readouterr().out.splitlines()[:2] == first.splitlines()[:2]
+
+
+def test_the_numbers_agree_with_what_is_said_of_them(page: str) -> None:
+    [report] = shown(page, "4. Read the report")
+    table, _ = shown(page, "5. Use it from Python")
+    [(quality, questions)] = re.findall(r"best EM +([\d.]+) \[.*\] on (\d+) questions", report)
+    [(best, total, naive)] = re.findall(
+        r"right on (\d+) of (\d+) questions with one\s+passage, and on\s+(\d+)\s+with", page
+    )
+    assert (total, f"{int(best) / int(total):.3f}") == (questions, quality)
+    [gap] = re.findall(
+        r"The\s+difference\s+between\s+`bm25_k1`\s+and\s+`naive`\s+is\s+([\d.]+)\s+\[(\S+), (\S+)\]", page
+    )
+    assert gap[0] == f"{(int(best) - int(naive)) / int(total):.2f}"
+    [row] = [line.split() for line in table.splitlines() if line.split()[0] == "bm25_k1"]
+    assert row[1:4] == [number.replace("\u2212", "-") for number in gap]
+
+
+def test_the_table_of_comparisons_has_these_columns_and_variants(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On invented records of the same variants."""
+    monkeypatch.chdir(tmp_path)
+    table, _ = shown(page, "5. Use it from Python")
+    names = [line.split()[0] for line in table.splitlines()[1:]]
+    for name in (*names, "naive"):
+        method, _, top = name.partition("_k")
+        params = {"top_k": int(top)} if top else {}
+        write_variant(tmp_path / "study/results/study", name, method, [True, False, True], params=params)
+    code, _ = shown(page, "5. Use it from Python", "python")
+    exec(code, {})
+    printed = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert (printed[0], [row[0] for row in printed[1:]]) == (table.splitlines()[0].split(), names)
+
+
+def test_the_model_answers_with_the_right_name(page: str, example: Path) -> None:
+    if not assets.describe(MODEL)["fetched"]:
+        pytest.skip(f"{MODEL} is not in the asset store; ragauge fetch {MODEL}")
+    _, code = shown(page, "5. Use it from Python", "python")
+    _, printed = shown(page, "5. Use it from Python")
+    *lines, last = code.splitlines()
+    known = {"ragauge": ragauge}
+    exec("\n".join(lines), known)
+    prediction = eval(last, known)
+    assert "Corbett and Lowe" in prediction
+    assert "Corbett and Lowe" in printed

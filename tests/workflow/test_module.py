@@ -1,0 +1,143 @@
+"""Another workflow uses this one as a module, as snakedeploy and the catalogue of Snakemake workflows have it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from preloaded import Preloaded
+from tiny_checkpoint import write_checkpoint, write_questions
+from workflow_folder import Planned, needs_snakemake, snakemake
+
+pytestmark = needs_snakemake
+
+# What snakedeploy 0.16 writes; in place of the path it has the address and the tag of the repository.
+DEPLOYED = """
+configfile: "config/config.yaml"
+
+{before}
+
+module ragauge:
+    snakefile:
+        "{snakefile}"
+    config:
+        {config}
+{paths}
+
+use rule * from ragauge{named}
+{after}
+"""
+
+
+@pytest.fixture
+def deploy(root: Path, tmp_path: Path) -> Callable[..., Path]:
+    """Writes a folder as snakedeploy leaves it: a copy of `config`, and a Snakefile with the declaration."""
+
+    def deployed(*, experiment: Any = None, config: str = "config", **parts: str) -> Path:
+        shutil.copytree(root / "config", tmp_path / "config")
+        if experiment:
+            (tmp_path / "config/config.yaml").write_text(yaml.safe_dump(experiment, sort_keys=False))
+        parts = {"before": "", "paths": "", "named": "", "after": "", **parts}
+        (tmp_path / "workflow").mkdir()
+        told = DEPLOYED.format(snakefile=root / "workflow/Snakefile", config=config, **parts)
+        (tmp_path / "workflow/Snakefile").write_text(told)
+        return tmp_path
+
+    return deployed
+
+
+def planned(folder: Path, commands: Preloaded, *arguments: str) -> Planned:
+    done = snakemake(folder, "-n", *arguments, commands=commands)
+    assert done.returncode == 0, done.stderr
+    return Planned(done.stdout + done.stderr)
+
+
+def test_the_layout_is_that_of_the_catalogue(root: Path) -> None:
+    for name in ("workflow/Snakefile", "workflow/schemas/config.schema.json", "config/README.md"):
+        assert (root / name).is_file(), name
+    assert (root / "config/config.yaml").resolve() == root / "config.yaml"
+    usage = yaml.safe_load((root / ".snakemake-workflow-catalog.yml").read_text(encoding="utf-8"))["usage"]
+    assert set(usage) == {"mandatory-flags", "software-stack-deployment", "report"}
+
+
+def test_the_declaration_plans_what_the_clone_plans(
+    deploy: Callable[..., Path], plan: Callable[..., Planned], preloaded: Preloaded
+) -> None:
+    folder = deploy()
+    assert not (folder / "config/config.yaml").is_symlink()
+    assert planned(folder, preloaded).counts == plan().counts
+
+
+def test_rules_are_renamed_changed_and_left_out(
+    deploy: Callable[..., Path], plan: Callable[..., Planned], preloaded: Preloaded
+) -> None:
+    changed = "\nuse rule data from ragauge as rag_data with:\n    resources:\n        mem_mb=4321\n"
+    folder = deploy(named=" exclude staleness as rag_*", after=changed)
+    jobs = planned(folder, preloaded, "rag_superposition_table_3")
+    assert jobs.counts == {f"rag_{name}": count for name, count in plan("superposition_table_3").counts.items()}
+    assert [told["mem_mb"] for rule, told in jobs.resources if rule == "rag_data"] == ["4321"]
+
+
+@pytest.mark.parametrize(
+    ("parts", "changed", "message"),
+    [
+        ({}, {"sede": 1}, "config/config.yaml: sede: unknown key 'sede'; did you mean 'seed'?"),
+        ({"paths": '    prefix: "elsewhere"\n'}, {}, "module: prefix and replace_prefix are not supported"),
+        (
+            {"paths": '    replace_prefix: {"results/": "r/"}\n'},
+            {},
+            "module: prefix and replace_prefix are not supported",
+        ),
+    ],
+)
+def test_a_mistake_is_one_line(
+    root: Path,
+    deploy: Callable[..., Path],
+    preloaded: Preloaded,
+    parts: dict[str, str],
+    changed: dict[str, Any],
+    message: str,
+) -> None:
+    experiment = yaml.safe_load((root / "configs/smoke.yaml").read_text(encoding="utf-8")) | changed
+    done = snakemake(deploy(experiment=experiment, **parts), "-n", commands=preloaded)
+    assert done.returncode == 2
+    assert [line for line in done.stderr.splitlines() if message in line]
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+def test_it_runs_with_the_settings_of_the_other_workflow(
+    deploy: Callable[..., Path], tmp_path: Path, preloaded: Preloaded
+) -> None:
+    """The configuration is below a key of its own, a rule is changed, and there is an `onstart` already."""
+    experiment = {
+        "run": "within",
+        "models": {"tiny": {"source": f"path:{write_checkpoint(tmp_path / 'model')}"}},
+        "datasets": {"nq_open": {"data": str(write_questions(tmp_path / "few.jsonl", count=2))}},
+        "methods": {"naive": {}, "bm25_k1": {"method": "bm25", "top_k": 1}},
+        "generation": {"max_new_tokens": 4},
+        "items": ["superposition_table_1"],
+    }
+    folder = deploy(
+        experiment={"ours": 1, "rag": experiment},
+        config='config["rag"]',
+        before='onstart:\n    shell("touch begun")\n',
+        named=" as rag_*",
+        after="\nuse rule answers from ragauge as rag_answers with:\n    priority: 7\n",
+    )
+    done = snakemake(folder, "--cores", "2", commands=preloaded)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (folder / "begun").exists()
+    assert yaml.safe_load((folder / "results/within/config.yaml").read_text(encoding="utf-8"))["run"] == "within"
+    answers = folder / "results/within/answers/nq_open/tiny"
+    assert [path.name for path in sorted(answers.glob("*.jsonl"))] == ["bm25_k1.jsonl", "naive.jsonl"]
+    due = json.loads((folder / "results/within/due.json").read_bytes())["answers"]
+    assert [variant for _, _, variant, *_ in due] == ["bm25_k1", "naive"]
+    assert (folder / "reports/within/index.html").is_file()
+    assert "Nothing to be done" in planned(folder, preloaded).output
