@@ -77,7 +77,7 @@ def test_the_study_finds_what_is_shown(page: str, example: Path, capsys: pytest.
 def test_the_numbers_agree_with_what_is_said_of_them(page: str) -> None:
     [report] = shown(page, "4. Read the report")
     table, _ = shown(page, "5. Use it from Python")
-    [(quality, questions)] = re.findall(r"best EM +([\d.]+) \[.*\] on (\d+) questions", report)
+    [(quality, questions)] = re.findall(r"best EM subspan +([\d.]+) \[.*\] on (\d+) questions", report)
     [(best, total, naive)] = re.findall(
         r"right on (\d+) of (\d+) questions with one\s+passage, and on\s+(\d+)\s+with", page
     )

@@ -25,9 +25,7 @@ def checked():
 # whole node, and Snakemake counts the cores there.
 PLAN = Plan(checked(), cores=workflow.resource_settings.cores or 1)
 PATHS = PLAN.paths
-ANSWERING = tuple(
-    map(workflow.modifier.modify_rulename, ("answers", "answers_part"))
-)  # their names in another workflow
+ANSWERING = [workflow.modifier.modify_rulename(name) for name in ("answers", "answers_part")]  # another workflow may rename
 ENVIRONMENT = f"../../envs/{'gpu' if PLAN.on_gpu else 'cpu'}.yaml"
 TRAINING_ENVIRONMENT = "../../envs/training.yaml"
 
