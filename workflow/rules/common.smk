@@ -25,7 +25,8 @@ def checked():
 # whole node, and Snakemake counts the cores there.
 PLAN = Plan(checked(), cores=workflow.resource_settings.cores or 1)
 PATHS = PLAN.paths
-ANSWERING = [workflow.modifier.modify_rulename(name) for name in ("answers", "answers_part")]  # another workflow may rename
+# Another workflow may rename the rules.
+ANSWERING = [workflow.modifier.modify_rulename(name) for name in ("answers", "answers_part")]
 ENVIRONMENT = f"../../envs/{'gpu' if PLAN.on_gpu else 'cpu'}.yaml"
 TRAINING_ENVIRONMENT = "../../envs/training.yaml"
 
