@@ -233,14 +233,17 @@ def method_handles(methods: Iterable[str]) -> list[Any]:
 
 
 def log_axis(ax: Axes, values: Sequence[float], which: str = "x") -> None:
-    """A logarithmic axis labelled with plain numbers at 1, 2, 5 or powers of ten, depending on its span."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+    """A logarithmic axis labelled with plain numbers: round ones, 1, 2, 5 or powers of ten, depending on its span."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
     finite = [v for v in values if v and math.isfinite(v) and v > 0]
     span = math.log10(max(finite) / min(finite)) if finite else 1.0
     getattr(ax, f"set_{which}scale")("log")
     axis = getattr(ax, f"{which}axis")
-    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if span < 1.6 else (1.0,)))
+    if span < 0.5:  # of 1, 2 and 5 it may have one
+        axis.set_major_locator(MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]))
+    else:
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if span < 1.6 else (1.0,)))
     axis.set_major_formatter(FuncFormatter(lambda value, _: _plain(value)))
     axis.set_minor_formatter(NullFormatter())
 

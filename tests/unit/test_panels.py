@@ -1,0 +1,19 @@
+"""Axes that items share."""
+
+from __future__ import annotations
+
+import pytest
+from matplotlib.figure import Figure
+
+from ragauge.rendering import panels
+
+
+@pytest.mark.parametrize("values", [[0.15], [0.12, 0.19], [0.3, 0.9], [0.08, 2.0], [0.001, 50.0]], ids=str)
+def test_a_logarithmic_axis_has_more_than_one_number(values: list[float]) -> None:
+    ax = Figure().subplots()
+    ax.plot([min(values) / 1.2, max(values) * 1.2], [0, 0])
+    panels.log_axis(ax, values)
+    low, high = ax.get_xlim()
+    ticks = [at for at in ax.xaxis.get_major_locator()() if low <= at <= high]
+    assert len(ticks) >= 2
+    assert len({ax.xaxis.get_major_formatter()(at, 0) for at in ticks}) == len(ticks)
