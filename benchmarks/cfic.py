@@ -29,11 +29,11 @@ from ragauge.engines import LM, Limits, Row, Span, load_lm
 from ragauge.evaluation.inputs import Questions, specification
 from ragauge.evaluation.runner import prompt_of
 from ragauge.evidence import prefix, skip
-from ragauge.evidence.prefix import Context, Prefix
+from ragauge.evidence.prefix import EvidenceContext, Prefix
 from ragauge.experiment.schema import Model
 from ragauge.methods import make
-from ragauge.methods._grounding import Text
-from ragauge.methods.cfic import CFIC, Prepared
+from ragauge.methods._grounding import GroundingText
+from ragauge.methods.cfic import CFIC, PreparedDocuments
 from ragauge.prompts import Prompt
 
 VOLUME = 256  # tokens of evidence, for all of them
@@ -72,7 +72,7 @@ def main() -> None:
 
 
 def _tasks(
-    lm: LM, state: Prepared, prompt: Prompt, found: prefix.Search, methods: tuple[CFIC, CFIC]
+    lm: LM, state: PreparedDocuments, prompt: Prompt, found: prefix.Search, methods: tuple[CFIC, CFIC]
 ) -> dict[str, Callable[[], object]]:
     """What is timed, by name. Each that asks reads the request anew, in place of the one before."""
     method, bare = methods
@@ -87,20 +87,24 @@ def _tasks(
     }
 
 
-def one_pass(lm: LM, state: Prepared, context: Context, prefixes: Sequence[Prefix]) -> list[skip.Range]:
+def one_pass(
+    lm: LM, state: PreparedDocuments, context: EvidenceContext, prefixes: Sequence[Prefix]
+) -> list[skip.Range]:
     """Skip decoding as CFIC here has it."""
     state.reading.cache.truncate(context.span.stop)  # of what was read after the request
     text = state.reading.text
     return skip.decode(lm, context, text.ids, text.sentences, prefixes, VOLUME)
 
 
-def one_by_one(lm: LM, state: Prepared, context: Context, prefixes: Sequence[Prefix]) -> list[skip.Range]:
+def one_by_one(
+    lm: LM, state: PreparedDocuments, context: EvidenceContext, prefixes: Sequence[Prefix]
+) -> list[skip.Range]:
     """Skip decoding as the released code has it: sentences are read one after another on a copy of the cache."""
     state.reading.cache.truncate(context.span.stop)
     return [(p.sentence, _end(lm, context, state.reading.text, p)) for p in prefixes]
 
 
-def _end(lm: LM, context: Context, text: Text, p: Prefix) -> int:
+def _end(lm: LM, context: EvidenceContext, text: GroundingText, p: Prefix) -> int:
     ends = skip.within(p, text.sentences, VOLUME)
     copy = lm.join(context.cache, [context.span], extra=VOLUME + 512)
     at, scores = text.sentences[p.sentence].first, []
@@ -115,11 +119,11 @@ def _end(lm: LM, context: Context, text: Text, p: Prefix) -> int:
     return ends[scores.index(max(scores))]
 
 
-def _search(lm: LM, state: Prepared, prompt: Prompt, k: int) -> prefix.Search:
+def _search(lm: LM, state: PreparedDocuments, prompt: Prompt, k: int) -> prefix.Search:
     return prefix.search(lm, state.reading.ask(lm, prompt), state.trie, k)
 
 
-def _write(lm: LM, state: Prepared, prompt: Prompt) -> None:
+def _write(lm: LM, state: PreparedDocuments, prompt: Prompt) -> None:
     context = state.reading.ask(lm, prompt)
     lm.generate(context.cache, context.logits, context.position, Limits(VOLUME, ignore_stop=True))
 

@@ -23,9 +23,9 @@ from ragauge.retrieval.service.cores import pin
 if TYPE_CHECKING:
     from ragauge.cost.trace import Trace
     from ragauge.engines import LM
-    from ragauge.generation.evaluation import Text
+    from ragauge.generation.evaluation import EvaluationStretch
     from ragauge.generation.pipeline import Pipeline, PipelineJob
-    from ragauge.generation.reader import Model
+    from ragauge.generation.reader import NeighbourModel
     from ragauge.retrieval.service.process import Running
 
 
@@ -79,11 +79,11 @@ class Transformers:
         self.job = job
         self.model = AutoModelForCausalLM.from_pretrained(folder, dtype="float32", attn_implementation="eager").eval()
 
-    def warm_up(self, text: Text) -> None:
+    def warm_up(self, text: EvaluationStretch) -> None:
         """Generate once untimed."""
         self.generate(text)
 
-    def generate(self, text: Text) -> tuple[list[int], None, Trace, float]:
+    def generate(self, text: EvaluationStretch) -> tuple[list[int], None, Trace, float]:
         """See `Pipeline.generate`."""
         import torch
 
@@ -112,7 +112,7 @@ def _ways(args: argparse.Namespace, client: Any) -> dict[str, Pipeline | Transfo
     read = {"form": args.form, "adapters": adapters, "task": "generate", "tokens": args.tokens, "trials": 2}
     if args.form == "joint":
         exported = Checkpoint(threads=args.threads, tokenizer=torch_lm.tokenizer)
-        lm: Model = OnnxLM(args.onnx, exported) if args.onnx else JointDecoding(torch_lm)
+        lm: NeighbourModel = OnnxLM(args.onnx, exported) if args.onnx else JointDecoding(torch_lm)
     else:
         lm = _crossed(torch_lm)
     piperag = {"schedule": "piperag"}
@@ -135,7 +135,7 @@ def _ways(args: argparse.Namespace, client: Any) -> dict[str, Pipeline | Transfo
     )
 
 
-def _crossed(lm: LM) -> Model:
+def _crossed(lm: LM) -> NeighbourModel:
     """The decoder with cross-attention that was not trained: it takes the time that it takes trained."""
     from ragauge.generation.retrofit.cross_attention import CrossDecoding
     from ragauge.generation.retrofit.cross_weights import CrossWeights, cross_layers

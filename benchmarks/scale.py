@@ -25,7 +25,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 
 from ragauge.cost import machine
-from ragauge.cost.capacity import BY_SHARD, STEPS, Job
+from ragauge.cost.capacity import BY_SHARD, STEPS, BuildJob
 from ragauge.retrieval.corpus import Corpus
 from ragauge.retrieval.database import Shard, shard_folder
 from ragauge.retrieval.documents import Share
@@ -65,7 +65,7 @@ def main() -> None:
         print(f"not to be reported: more than {machine.MAX_LOAD:.0%} of the processor was others'")
 
 
-def _builds(folder: Path, args: argparse.Namespace) -> Iterator[Job]:
+def _builds(folder: Path, args: argparse.Namespace) -> Iterator[BuildJob]:
     texts = [document.text for document in Corpus(tuple(args.corpus)).documents(Share())]
     random.Random(0).shuffle(texts)
     count = args.documents or len(texts) // max(args.times)
@@ -77,7 +77,7 @@ def _builds(folder: Path, args: argparse.Namespace) -> Iterator[Job]:
         yield from _build(folder / f"{times}-{shards}", corpus, times, shards, args)
 
 
-def _build(database: Path, corpus: Path, times: int, shards: int, args: argparse.Namespace) -> Iterator[Job]:
+def _build(database: Path, corpus: Path, times: int, shards: int, args: argparse.Namespace) -> Iterator[BuildJob]:
     """Every job of one build."""
     settings = {**args.set, "corpus": str(corpus), "shards": str(shards), "evaluation": "documents"}
     for step in STEPS:
@@ -89,7 +89,7 @@ def _build(database: Path, corpus: Path, times: int, shards: int, args: argparse
                 held_out = _counts(database, range(shards))[2]  # a shard's documents are looked up among all
             worked = min(chunks, int(args.set_index.get("train_vectors", chunks))) if step == "train" else chunks
             disk = _bytes(database) - before
-            yield Job(times, shards, step, worked, documents, held_out, seconds, cpu_s, peak_mb, disk)
+            yield BuildJob(times, shards, step, worked, documents, held_out, seconds, cpu_s, peak_mb, disk)
             print(f"{times}x in {shards}: {step:7} {worked:7,} chunks {seconds:7.1f} s {peak_mb:6.0f} MB", flush=True)
 
 
@@ -130,9 +130,9 @@ def _bytes(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
-def _write(path: Path, jobs: list[Job]) -> None:
+def _write(path: Path, jobs: list[BuildJob]) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, [field.name for field in fields(Job)], lineterminator="\n")
+        writer = csv.DictWriter(file, [field.name for field in fields(BuildJob)], lineterminator="\n")
         writer.writeheader()
         writer.writerows(asdict(job) for job in jobs)
 

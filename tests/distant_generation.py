@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 
 import tiny_models
-from ragauge.generation.evaluation import Text
+from ragauge.generation.evaluation import EvaluationStretch
 from ragauge.generation.pipeline import Pipeline
 from ragauge.generation.retrofit.joint import JointDecoding
 from ragauge.retrieval.retriever import Neighbours, Query, Searcher
@@ -23,7 +23,7 @@ from ragauge.retrieval.service.client import Client, RetrievalError
 from ragauge.retrieval.service.fanout import Fanout
 from retro_parts import job, tokens
 
-TEXT = Text("0", 0, tuple(tokens(150, 10)))
+TEXT = EvaluationStretch("0", 0, tuple(tokens(150, 10)))
 
 
 def generated(schedule: str, searcher: Searcher) -> dict[str, object]:

@@ -20,10 +20,10 @@ import numpy as np
 
 from ragauge.errors import UserError
 from ragauge.retrieval.retriever import Neighbours, Query
-from ragauge.retrieval.service.calls import Served
+from ragauge.retrieval.service.calls import LoadedIndex
 from ragauge.retrieval.service.process import Running, running_command, serve
 from ragauge.retrieval.service.server import TLS, Server
-from ragauge.retrieval.service.wire import About, Limits
+from ragauge.retrieval.service.wire import About, RequestLimits
 
 CHUNK, VOCABULARY, LISTS = 8, 250, 16
 SLEEP, FAIL, HANG = "sleep", "fail", "hang"  # texts that make a search take 0.5 s, meet a defect, or take 60 s
@@ -149,7 +149,7 @@ def main() -> None:
     parser.add_argument("--while-stdin-open", action="store_true")
     args = parser.parse_args()
     tls = TLS(args.tls_cert, args.tls_key) if args.tls_cert else None
-    limits = Limits(concurrent=args.concurrent)
+    limits = RequestLimits(concurrent=args.concurrent)
     server = Server(
         *_served(args),
         host=args.host,
@@ -162,7 +162,7 @@ def main() -> None:
     )
 
     def reload() -> None:
-        server.exchange(Served(Toy(part=1, of=2), replace(ABOUT, index="another"), spelled))
+        server.exchange(LoadedIndex(Toy(part=1, of=2), replace(ABOUT, index="another"), spelled))
 
     serve(server, args.grace, args.while_stdin_open, reload)
 

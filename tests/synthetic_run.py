@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ragauge import methods
-from ragauge.cost.load import Request, Served, Targets, rows, summarise
+from ragauge.cost.load import Request, Targets, TimedRequest, rows, summarise
 from ragauge.cost.trace import Call
 from ragauge.io.records import Record
 from ragauge.io.specifications import AnswerSpecification, EngineFacts
@@ -80,7 +80,9 @@ def write_load(
     """Write a file of load: one level of one request a second, with each variant's seconds to the first token."""
     levels = []
     for variant, seconds in waits.items():
-        served = [Served(Request(i, 0, float(i)), i + s / 2, i + s, i + s + 0.9, 10) for i, s in enumerate(seconds)]
+        served = [
+            TimedRequest(Request(i, 0, float(i)), i + s / 2, i + s, i + s + 0.9, 10) for i, s in enumerate(seconds)
+        ]
         found = rows(served, warmup=0)
         levels.append(
             {"variant": variant, "rate": 1.0, "clients": None, "load_share": 0.0, "refused": None}
@@ -100,7 +102,7 @@ def write_stream(
     streams = []
     for variant, (missed, again) in ends.items():
         served = [
-            Served(Request(i, i, 10.0 * i), 10.0 * i, 10.0 * i + s, 10.0 * i + s + 0.9, 10)
+            TimedRequest(Request(i, i, 10.0 * i), 10.0 * i, 10.0 * i + s, 10.0 * i + s + 0.9, 10)
             for i, s in enumerate((missed, again))
         ]
         keeps = missed != again

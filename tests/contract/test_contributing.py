@@ -139,19 +139,19 @@ import sys
 sys.path.insert(0, sys.argv[1])
 import tiny_models
 from ragauge.generation.cost import calls
-from ragauge.generation.evaluation import Text
+from ragauge.generation.evaluation import EvaluationStretch
 from ragauge.generation.pipeline import Pipeline
 from ragauge.generation.retrofit.joint import JointDecoding
 from retro_parts import DOCUMENTS, ExactRetriever, job, tokens
 chosen = job("alternate", 16)
 pipeline = Pipeline(JointDecoding(tiny_models.tiny_lm(), form=chosen.form), chosen, ExactRetriever(DOCUMENTS))
-print(len(pipeline.record(Text("0", 0, tuple(tokens(150, 10)))).neighbours))
+print(len(pipeline.record(EvaluationStretch("0", 0, tuple(tokens(150, 10)))).neighbours))
 print(sum(call.stage == "neighbours" for call in calls(chosen.settings)))
 
 from ragauge.generation.readers import Checkpoint
 chosen = job("retro", form="in_context")
 model = chosen.form.load(Checkpoint(sys.argv[2]))
-record = Pipeline(model, chosen, ExactRetriever(DOCUMENTS)).record(Text("0", 0, tuple(tokens(150, 10))))
+record = Pipeline(model, chosen, ExactRetriever(DOCUMENTS)).record(EvaluationStretch("0", 0, tuple(tokens(150, 10))))
 print(record.status, len(record.neighbours))
 text, neighbours = tokens(70, 1), [tokens(20, 2), tokens(10, 3)]
 together, plain = model.open(70, 30), model.open(100)

@@ -28,7 +28,7 @@ from ragauge.experiment import due
 from ragauge.generation.retrofit.trained import TrainedWeights, read_trained
 from ragauge.io import files, folders, progress, records
 from ragauge.io.pieces import Pieces
-from ragauge.io.records import Evidence, Record, Writer
+from ragauge.io.records import EvidenceRecord, Record, Writer
 from ragauge.prompts import unit_steps
 from ragauge.retrieval import chunking, embed, index
 from ragauge.retrieval.corpus import Corpus
@@ -156,7 +156,7 @@ class _Judge(Judge):
 def _judge(folder: Path, say: Say) -> None:
     asked = [
         answered(key).model_copy(
-            update={"evidence": [Evidence(document=0, start=0, stop=5, text=f"of {key}", verbatim=True)]}
+            update={"evidence": [EvidenceRecord(document=0, start=0, stop=5, text=f"of {key}", verbatim=True)]}
         )
         for key in KEYS
     ]

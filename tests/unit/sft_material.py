@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ragauge.evidence.sft import Writer
+from ragauge.evidence.sft import QuestionWriter
 from ragauge.training import data
-from ragauge.training.settings import Training
+from ragauge.training.settings import TrainingSettings
 from tiny_checkpoint import write_checkpoint
 
 THINGS = ("river", "bridge", "stone", "castle", "market", "garden", "winter", "engine", "planet", "copper", "island")
@@ -36,7 +36,7 @@ def write_corpus(path: Path, count: int = 10) -> Path:
     return path
 
 
-class Parrot(Writer):
+class Parrot(QuestionWriter):
     """Asks for what the span ends with; counts what it was asked, and can give up."""
 
     def __init__(self, gives_up_after: int | None = None) -> None:
@@ -49,7 +49,7 @@ class Parrot(Writer):
         return [f"Question: What of {title} was {' '.join(text.split()[-3:])[:-1]} about?" for title, text in spans]
 
 
-def settings(folder: Path, **changes: Any) -> Training:
+def settings(folder: Path, **changes: Any) -> TrainingSettings:
     """A training of a tiny model on a tiny corpus, in a folder; both are made."""
     if not (folder / "model").exists():
         write_checkpoint(folder / "model")
@@ -71,7 +71,7 @@ def settings(folder: Path, **changes: Any) -> Training:
         "checkpoint_steps": 2,
         "evaluate_steps": 3,
     }
-    return Training(**given | changes)
+    return TrainingSettings(**given | changes)
 
 
 def built(folder: Path, monkeypatch: Any, **changes: Any) -> Path:

@@ -11,16 +11,16 @@ import pytest
 
 from ragauge import cli
 from ragauge.cost import capacity
-from ragauge.cost.capacity import BY_SHARD, STEPS, Job, Line, Measured, Target
+from ragauge.cost.capacity import BY_SHARD, STEPS, BuildJob, Line, Measured, Target
 from ragauge.errors import UserError
 
 MEASURED = sorted(Path(__file__).parents[2].glob("reports/*/scale.csv"))
 INDEX = Measured(nlist=64, iterations=10, dim=384, flop_per_s=50e9)
 
 
-def job(step: str, chunks: int, seconds: float, shards: int = 1) -> Job:
+def job(step: str, chunks: int, seconds: float, shards: int = 1) -> BuildJob:
     documents, held_out = chunks // 8, chunks // 40
-    return Job(1, shards, step, chunks, documents, held_out, seconds, seconds, 200 + chunks / 100, 10 * chunks)
+    return BuildJob(1, shards, step, chunks, documents, held_out, seconds, seconds, 200 + chunks / 100, 10 * chunks)
 
 
 JOBS = [job(step, chunks, 2 + chunks / 50) for step in STEPS for chunks in (1000, 2000)]
@@ -123,8 +123,8 @@ def test_memory_is_flat_over_shards_of_one_size_and_disk_is_linear(path: Path) -
         assert foretold == pytest.approx(sum(job.disk_bytes for job in seen), rel=0.1, abs=1000), (step, build)
 
 
-def write(path: Path, jobs: list[Job]) -> Path:
-    names = list(Job.__dataclass_fields__)
+def write(path: Path, jobs: list[BuildJob]) -> Path:
+    names = list(BuildJob.__dataclass_fields__)
     lines = [",".join(str(getattr(job, name)) for name in names) for job in jobs]
     path.write_text("\n".join([",".join(names), *lines]) + "\n")
     path.with_suffix(".json").write_text('{"nlist": 64, "iterations": 10, "dim": 384, "flop_per_s": 5e10}')

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 from ragauge.cost import load
-from ragauge.cost.load import Level, OneByOne, Request, Served, Targets, drive, percentiles, rows, summarise
+from ragauge.cost.load import Level, OneByOne, Request, Targets, TimedRequest, drive, percentiles, rows, summarise
 
 
 class Simulated:
@@ -96,10 +96,10 @@ class SideBySide:
     def admit(self, request: Request) -> None:
         self.held.append(request)
 
-    def step(self) -> Sequence[Served]:
+    def step(self) -> Sequence[TimedRequest]:
         begin, held = self.clock.at, self.held
         self.held, self.clock.at = [], begin + 1.0
-        return [Served(request, begin, begin + 0.5, begin + 1.0, 5) for request in held]
+        return [TimedRequest(request, begin, begin + 0.5, begin + 1.0, 5) for request in held]
 
 
 def test_a_server_may_work_on_several_requests_at_once() -> None:

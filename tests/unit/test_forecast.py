@@ -15,7 +15,7 @@ from ragauge.cost.trace import Call
 from ragauge.errors import UserError
 from ragauge.evaluation import forecast as made
 from ragauge.evaluation.forecast_text import duration, text
-from ragauge.evaluation.speed import Machine, Rate, Span, Speeds
+from ragauge.evaluation.speed import Expected, Machine, Rate, Speeds
 from ragauge.experiment import schema
 from tiny_checkpoint import write_checkpoint
 
@@ -25,7 +25,7 @@ SHAPE = named("smollm2-135m-instruct")
 
 def machine(cores: int = 2, s_per_mac: float = 1e-10) -> Machine:
     """One on which every multiply-accumulate takes as long."""
-    span = Span(s_per_mac, s_per_mac, s_per_mac)
+    span = Expected(s_per_mac, s_per_mac, s_per_mac)
     speeds = Speeds(1, "float32", (Rate(1, span), Rate(512, span)))
     return Machine(cores, speeds, speeds, 1.0, 10**9, 0.01, 1e-4, 0.0, 1.0)
 
@@ -41,12 +41,12 @@ def experiment(**changes: Any) -> schema.Config:
     return schema.parse(data | changes, "t.yaml")
 
 
-def sections(config: schema.Config, **of: Any) -> dict[str, made.Section]:
+def sections(config: schema.Config, **of: Any) -> dict[str, made.ForecastSection]:
     return {section.name: section for section in made.forecast(config, machine(**of)).sections}
 
 
 def test_seconds_are_those_of_the_sizes_around() -> None:
-    speeds = Speeds(1, "float32", (Rate(1, Span(1, 2, 3)), Rate(100, Span(1, 1, 1))))
+    speeds = Speeds(1, "float32", (Rate(1, Expected(1, 2, 3)), Rate(100, Expected(1, 1, 1))))
     for tokens, expected in ((1, 2.0), (10, 1.5), (100, 1.0), (1000, 1.0)):
         call = Call("read", (tokens,), (0,))
         assert speeds.seconds(call, SHAPE).likely == pytest.approx(expected * call_macs(call, SHAPE))

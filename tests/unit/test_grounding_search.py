@@ -13,7 +13,7 @@ import torch
 import tiny_models
 from ragauge.engines import LM, Row, Span
 from ragauge.evidence import prefix, skip
-from ragauge.evidence.prefix import Context, Prefix
+from ragauge.evidence.prefix import EvidenceContext, Prefix
 from ragauge.evidence.sentences import Sentence
 from ragauge.evidence.trie import LONGEST, Node, Trie
 
@@ -37,13 +37,13 @@ def document(count: int, seed: int = 0, alphabet: int = 4) -> tuple[list[int], l
     return ids, [replace(s, end=max(s.end, s.first + 1)) for s in sentences]
 
 
-def asked(lm: LM, ids: Sequence[int]) -> Context:
+def asked(lm: LM, ids: Sequence[int]) -> EvidenceContext:
     """A context: the document, then a question."""
     cache = lm.new_cache(512)
     text = [*ids, 33, 34, 35]
     logits = lm.extend(cache, [Row(text, range(len(text)))], stage="query", last_logits=True).last_logits
     assert logits is not None
-    return Context(cache, Span(0, len(text)), logits[0], float(len(text)))
+    return EvidenceContext(cache, Span(0, len(text)), logits[0], float(len(text)))
 
 
 def logits_after(lm: LM, text: Sequence[int], new: Sequence[int]) -> torch.Tensor:

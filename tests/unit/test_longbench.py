@@ -10,7 +10,7 @@ import pytest
 
 import tiny_models
 from ragauge import assets, datasets
-from ragauge.datasets._wiki_corpus import Place, Question
+from ragauge.datasets._wiki_corpus import GoldPlace, WikiQuestion
 from ragauge.datasets.wiki_long import article_text, gold_section
 from ragauge.errors import UserError
 from ragauge.io.wikipedia import Article, Section
@@ -189,8 +189,8 @@ ARTICLE = Article(
 )
 
 
-def asked(section: str, answer: str, near: str = "") -> Question:
-    return Question("q", "what?", (answer,), (Place("Ada", section, near),))
+def asked(section: str, answer: str, near: str = "") -> WikiQuestion:
+    return WikiQuestion("q", "what?", (answer,), (GoldPlace("Ada", section, near),))
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def asked(section: str, answer: str, near: str = "") -> Question:
         (asked("Work", "notes"), "Notes."),
     ],
 )
-def test_the_gold_section_is_where_the_articles_text_has_it(question: Question, text: str) -> None:
+def test_the_gold_section_is_where_the_articles_text_has_it(question: WikiQuestion, text: str) -> None:
     start, stop = gold_section(ARTICLE, question)
     assert article_text(ARTICLE)[start:stop] == text
 
@@ -209,7 +209,7 @@ def test_the_gold_section_is_where_the_articles_text_has_it(question: Question, 
 @pytest.mark.parametrize(
     ("question", "count"), [(asked("Work", "e"), 2), (asked("Life", "born"), 0), (asked("Work", "engine", "near"), 0)]
 )
-def test_a_gold_section_must_be_one(question: Question, count: int) -> None:
+def test_a_gold_section_must_be_one(question: WikiQuestion, count: int) -> None:
     with pytest.raises(UserError, match=f"question q: {count} sections fit"):
         gold_section(ARTICLE, question)
 

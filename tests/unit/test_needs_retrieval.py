@@ -14,7 +14,7 @@ from ragauge.evaluation import needs
 from ragauge.evaluation.needs_retrieval import database, pipeline_seconds
 from ragauge.experiment.schema import parse
 from ragauge.generation.cost import calls
-from ragauge.generation.evaluation import Text
+from ragauge.generation.evaluation import EvaluationStretch
 from ragauge.generation.pipeline import Pipeline
 from ragauge.generation.retrofit.joint import JointDecoding
 from ragauge.generation.settings import PipelineSettings
@@ -74,7 +74,7 @@ def test_a_corpus_that_is_not_known_before_it_is_read_has_no_numbers() -> None:
 def test_a_pipelines_calls_are_those_of_a_real_one(kind: Any, task: Any) -> None:
     retriever = ExactRetriever([tokens(300, 2), tokens(400, 4)])
     record = Pipeline(JointDecoding(tiny_models.tiny_lm()), job(kind, 32, task), retriever, retriever).record(
-        Text("0", 0, tuple(tokens(150, 7)))
+        EvaluationStretch("0", 0, tuple(tokens(150, 7)))
     )
     real = [call for call in record.trace if call["stage"] in ("read", "decode")]
     entry = PipelineSettings(schedule=kind, task=task, interval=32, tokens=150)

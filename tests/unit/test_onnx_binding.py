@@ -18,7 +18,7 @@ from ragauge.errors import UserError
 from ragauge.generation.generation import generate
 from ragauge.generation.onnx.decoder import OnnxLM, export_model
 from ragauge.generation.onnx.retro import PARTS, OnnxRetroLM, export_retro
-from ragauge.generation.reader import Model
+from ragauge.generation.reader import NeighbourModel
 from ragauge.generation.readers import Checkpoint
 from ragauge.generation.retro_model.reader import RetroLM
 from ragauge.generation.retro_model.weights import random_retro
@@ -47,7 +47,7 @@ def lm() -> LM:
 
 
 @pytest.fixture(scope="module")
-def models(lm: LM, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Model]:
+def models(lm: LM, tmp_path_factory: pytest.TempPathFactory) -> dict[str, NeighbourModel]:
     """A decoder and RETRO in ONNX Runtime."""
     folder = tmp_path_factory.mktemp("graphs")
     export_model(lm, folder, {})
@@ -82,7 +82,7 @@ def bound(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
 
 @pytest.mark.parametrize("name", ["decoder", "retro"])
 def test_every_step_binds_the_cache_where_it_lies(
-    models: dict[str, Model], name: str, bound: list[tuple[str, int]]
+    models: dict[str, NeighbourModel], name: str, bound: list[tuple[str, int]]
 ) -> None:
     reader: Any = models[name].open(80, 256)
     reader.read(IDS)
@@ -97,7 +97,7 @@ def test_every_step_binds_the_cache_where_it_lies(
     assert sum(given.startswith("new_") for given, _ in bound) == len(past)
 
 
-def test_a_binding_of_another_type_is_not_made(models: dict[str, Model]) -> None:
+def test_a_binding_of_another_type_is_not_made(models: dict[str, NeighbourModel]) -> None:
     graph: Graph = models["decoder"].decoder.graph  # type: ignore[attr-defined]
     with pytest.raises(AssertionError, match="ids"):
         graph.run({"ids": torch.zeros(2)}, {})

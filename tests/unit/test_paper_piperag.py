@@ -459,7 +459,7 @@ def test_a_query_without_its_cosines_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_frontier_is_what_no_point_beats() -> None:
-    points = [piperag_panels.Point("p", "l", "retro", x, y) for x, y in ((1, 5), (2, 6), (3, 4), (3, 3), (4, 3))]
+    points = [piperag_panels.PanelPoint("p", "l", "retro", x, y) for x, y in ((1, 5), (2, 6), (3, 4), (3, 3), (4, 3))]
     assert [(p.x, p.y) for p in piperag_panels.frontier(points)] == [(1, 5), (3, 3)]
 
 

@@ -14,8 +14,8 @@ import synthetic_piperag
 import synthetic_run
 from ragauge import registry
 from ragauge.experiment.plan import Plan
-from ragauge.experiment.schema import Config, Judge, load
-from ragauge.results.reads import ANY, COMPARED, SMALLEST, Asked, Reads, defaults, every, others, timed
+from ragauge.experiment.schema import Config, JudgeSettings, load
+from ragauge.results.reads import ANY, COMPARED, SMALLEST, AskedVariant, Reads, defaults, every, others, timed
 from ragauge.results.runs import Runs
 
 MODEL, TRAINED = "smollm2-135m-instruct", "smollm2-cfic"
@@ -157,7 +157,7 @@ def test_an_items_inputs_are_what_it_reads_and_nothing_else(plan: Plan, config: 
 
 
 def test_judgements_are_read_where_a_judge_is_named(config: Config) -> None:
-    judged = config.model_copy(update={"judge": Judge(methods=["cfic"])})
+    judged = config.model_copy(update={"judge": JudgeSettings(methods=["cfic"])})
     inputs = {item: Plan(judged).items.inputs(item) for item in registry.names("item")}
     read = [path for item in inputs.values() for path in item.get("judgements", [])]
     assert set(read) == {f"results/default/judgements/wiki_long/{model}/cfic.jsonl" for model in (MODEL, TRAINED)}
@@ -220,11 +220,13 @@ def test_an_item_shows_the_same_from_what_it_reads_alone(
 # --- choosing ---
 
 
-def asked(variant: str, method: str = "superposition", changed: tuple[str, ...] = (), **options: Any) -> Asked:
-    return Asked("nq", "tiny", variant, method, {"top_k": 1, "saliency": "bayesian"} | options, changed, "single_hop")
+def asked(variant: str, method: str = "superposition", changed: tuple[str, ...] = (), **options: Any) -> AskedVariant:
+    return AskedVariant(
+        "nq", "tiny", variant, method, {"top_k": 1, "saliency": "bayesian"} | options, changed, "single_hop"
+    )
 
 
-def names(reads: Reads, *candidates: Asked) -> list[str]:
+def names(reads: Reads, *candidates: AskedVariant) -> list[str]:
     return [one.variant for one in reads.select(candidates)]
 
 
@@ -262,7 +264,7 @@ def test_a_variant_that_is_read_for_two_reasons_is_read_once() -> None:
 
 
 def test_models_that_are_fine_tuned_here_are_left_out_where_an_item_reads_none() -> None:
-    mine = Asked("nq", "mine", "naive", "naive", {}, (), "single_hop", trained=True)
+    mine = AskedVariant("nq", "mine", "naive", "naive", {}, (), "single_hop", trained=True)
     assert names(Reads(answers=[every()], trained=False), mine, NAIVE) == ["naive"]
 
 
@@ -276,5 +278,7 @@ def test_models_that_are_fine_tuned_here_are_left_out_where_an_item_reads_none()
     ],
 )
 def test_answers_are_read_of_the_data_sets_of_a_kind(datasets: Any, kinds: list[Any]) -> None:
-    candidates = [Asked(kind, "tiny", "naive", "naive", {}, (), kind) for kind in ("single_hop", "multi_hop", "long")]
+    candidates = [
+        AskedVariant(kind, "tiny", "naive", "naive", {}, (), kind) for kind in ("single_hop", "multi_hop", "long")
+    ]
     assert [one.kind for one in Reads(answers=[every()], datasets=datasets).select(candidates)] == kinds

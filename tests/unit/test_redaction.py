@@ -15,7 +15,7 @@ import pytest
 
 from ragauge import assets
 from ragauge.errors import UserError
-from ragauge.io.http import Server
+from ragauge.io.http import JsonServer
 from ragauge.io.redaction import redacted
 
 PASSWORD, TOKEN, SIGNATURE = "pa55-of-anna", "t0ken-4711-of-anna", "s1gnature0815"
@@ -128,5 +128,5 @@ def test_two_secrets_are_two_files(place: str, tmp_path: Path) -> None:
 
 def test_an_endpoint_with_a_secret_in_its_address_is_refused() -> None:
     with pytest.raises(UserError, match="use the key") as told:
-        Server(f"https://host/v1?api_key={TOKEN}")
+        JsonServer(f"https://host/v1?api_key={TOKEN}")
     assert TOKEN not in str(told.value)

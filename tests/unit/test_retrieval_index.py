@@ -19,7 +19,7 @@ from ragauge.errors import UserError
 from ragauge.io import folders
 from ragauge.io.pieces import Pieces
 from ragauge.retrieval import embed, index
-from ragauge.retrieval.budget import Line
+from ragauge.retrieval.budget import SearchTime
 from ragauge.retrieval.coder import Coder
 from ragauge.retrieval.database import Database
 from ragauge.retrieval.index import Index
@@ -325,7 +325,7 @@ def test_fewer_neighbours_than_asked_for_are_marked(retriever: Retriever) -> Non
 def test_a_budget_takes_the_largest_nprobe_that_fits(retriever: Retriever) -> None:
     with pytest.raises(UserError, match="budget_s requires a retriever whose latency was measured"):
         retriever.search([Query(text="a", budget_s=1.0)])
-    retriever.latency = Line(intercept_s=0.1, slope_s=0.1)
+    retriever.latency = SearchTime(intercept_s=0.1, slope_s=0.1)
     budgets = {0.05: 1, 0.35: 2, 0.5001: 4, 9.0: 8}
     assert {b: retriever.search([Query(text="a", budget_s=b)])[0].effort for b in budgets} == budgets
     assert [n.effort for n in retriever.search([Query(text="a", budget_s=1.0002)] * 2)] == [4, 4]

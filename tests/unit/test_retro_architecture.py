@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ragauge.errors import UserError
 from ragauge.generation.generation import generate
-from ragauge.generation.retro_model.architecture import RelativeBias, Retro
+from ragauge.generation.retro_model.architecture import RelativeBias, RetroNetwork
 from ragauge.generation.retro_model.reader import RetroLM
 from ragauge.generation.retro_model.weights import load_retro, random_retro
 from ragauge.generation.scoring import read_through
@@ -61,7 +61,7 @@ def attend(
     return attention.out(torch.cat(parts, 1))  # type: ignore[attr-defined]
 
 
-def encoded(model: Retro, text: list[int], states: Tensor) -> Tensor:
+def encoded(model: RetroNetwork, text: list[int], states: Tensor) -> Tensor:
     x, places, asked = model.encoder.embedding(torch.tensor(text)), torch.arange(len(text)), torch.arange(len(states))
     for layer in model.encoder.layers:
         y = layer.attention_norm(x)
@@ -73,7 +73,7 @@ def encoded(model: Retro, text: list[int], states: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def plain(model: Retro, ids: list[int], found: list[list[list[int]]], windows: Windows) -> Tensor:
+def plain(model: RetroNetwork, ids: list[int], found: list[list[list[int]]], windows: Windows) -> Tensor:
     """All layers over the whole sequence, one after another; each window attends to its own neighbours."""
     x, places = model.embedding(torch.tensor(ids)), torch.arange(len(ids))
     states: list[Tensor] = []

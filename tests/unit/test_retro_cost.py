@@ -15,7 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from ragauge import cli
 from ragauge.cost.trace import Call
 from ragauge.generation.cost import neighbour_macs, report, retro_calls, token_macs
-from ragauge.generation.evaluation import Text
+from ragauge.generation.evaluation import EvaluationStretch
 from ragauge.generation.pipeline import Pipeline
 from ragauge.generation.retro_model.reader import RetroLM
 from ragauge.generation.retro_model.weights import random_retro
@@ -58,7 +58,7 @@ def test_the_calls_are_those_of_a_real_reader(kind: Any, task: Any) -> None:
     retriever = ExactRetriever([tokens(600, 2), tokens(700, 4)])
     chosen = job(kind, interval, task, tokens=200, form="retro", weights="random")
     pipeline = Pipeline(RetroLM(random_retro(TINY)), chosen, retriever, retriever)
-    trace = [Call.from_json(call) for call in pipeline.record(Text("0", 0, tuple(tokens(200, 7)))).trace]
+    trace = [Call.from_json(call) for call in pipeline.record(EvaluationStretch("0", 0, tuple(tokens(200, 7)))).trace]
     entry = PipelineSettings(schedule=kind, task=task, interval=interval, tokens=200)
     planned, real = covered(retro_calls(entry, TINY)), covered(trace)
     assert not real - planned

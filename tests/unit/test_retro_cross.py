@@ -17,7 +17,7 @@ import tiny_models
 from ragauge.cost.overlap import AHEAD
 from ragauge.engines import LM, random_lm
 from ragauge.errors import UserError
-from ragauge.generation.evaluation import Text
+from ragauge.generation.evaluation import EvaluationStretch
 from ragauge.generation.generation import generate
 from ragauge.generation.pipeline import Pipeline
 from ragauge.generation.reader import PreparingReader
@@ -28,9 +28,9 @@ from ragauge.generation.retrofit.cross_attention import CrossDecoding
 from ragauge.generation.retrofit.cross_weights import CrossWeights, cross_layers
 from ragauge.generation.retrofit.joint import JointDecoding
 from ragauge.generation.scoring import read_through, token_nll
-from ragauge.generation.sources import Ask, Chance, Fresh, NoNeighbours, Prefetched, Source
+from ragauge.generation.sources import Ask, Chance, Fresh, NeighbourSource, NoNeighbours, Prefetched
 from ragauge.generation.windows import Windows
-from ragauge.training.retrofit.fit import Material, RetroFit
+from ragauge.training.retrofit.fit import RetroFit, RetrofitMaterial
 from ragauge.training.retrofit.losses.cross_attention import nll as cross_nll
 from ragauge.training.settings import RetrofitSettings
 from retro_parts import ExactRetriever, job, tokens
@@ -195,9 +195,9 @@ def test_cross_attention_begins_as_the_self_attention_of_its_layer(lm: LM) -> No
 # ---- generation
 
 
-def sources(windows: Windows, reader: PreparingReader) -> dict[str, Source]:
+def sources(windows: Windows, reader: PreparingReader) -> dict[str, NeighbourSource]:
     searcher = ExactRetriever(DOCUMENTS)
-    made: dict[str, Source] = {
+    made: dict[str, NeighbourSource] = {
         "none": NoNeighbours(),
         "fresh": Fresh(Ask(searcher), windows, reader.note),
         "once": Fresh(Ask(searcher), windows, reader.note, asks_at=lambda window: window == 0),
@@ -247,7 +247,7 @@ def test_a_window_without_neighbours_forgets_those_before(lm: LM, cross: CrossDe
 def record(lm: LM, schedule: str, interval: int = 64, task: Any = "perplexity", **changes: Any) -> Any:
     chosen = job(schedule, interval, task, form="cross_attention", adapters="a.safetensors", **changes)
     searcher = ExactRetriever(DOCUMENTS)
-    return Pipeline(lm, chosen, searcher, searcher).record(Text("0", -1, tuple(IDS)))
+    return Pipeline(lm, chosen, searcher, searcher).record(EvaluationStretch("0", -1, tuple(IDS)))
 
 
 def test_retrieved_and_random_neighbours_are_scored_alike(cross: CrossDecoding) -> None:
@@ -310,7 +310,7 @@ def test_training_opens_the_gates_and_leaves_the_decoder_alone(tmp_path: Path) -
     text, rest = tokens(256, 7), [tokens(256, seed) for seed in range(20, 31)]
     searcher = ExactRetriever([text, *([*text[:128], *text] if i % 2 else rest[i] for i in range(11))])
     recipe = RetrofitSettings(minutes=0.001, batch=1, held_out=1, form="cross_attention", encoder_layers=1)
-    made = RetroFit(tiny_models.tiny_lm(), Material(searcher, searcher, recipe), tmp_path, {"model": "tiny"})
+    made = RetroFit(tiny_models.tiny_lm(), RetrofitMaterial(searcher, searcher, recipe), tmp_path, {"model": "tiny"})
     before = [layer.qkv.weight.clone() for layer in made.lm.decoder.weights.layers]
     made.train()
     assert made.progress.curve[0]["held_out_retrieved"] == pytest.approx(

@@ -15,11 +15,11 @@ import tiny_models
 from ragauge.engines import LM, Row
 from ragauge.errors import UserError
 from ragauge.generation.generation import generate
-from ragauge.generation.reader import Kept
+from ragauge.generation.reader import KeptStates
 from ragauge.generation.readers.joint import JointAttention
 from ragauge.generation.retrofit.joint import JointDecoding
 from ragauge.generation.scoring import read_through, token_nll
-from ragauge.generation.sources import Ask, Chance, Fresh, NoNeighbours, Prefetched, Source
+from ragauge.generation.sources import Ask, Chance, Fresh, NeighbourSource, NoNeighbours, Prefetched
 from ragauge.generation.windows import Windows
 from retro_parts import ExactRetriever, tokens
 
@@ -93,10 +93,10 @@ def test_without_neighbours_it_is_the_decoder() -> None:
     torch.testing.assert_close(nll, -plain)
 
 
-def sources(windows: Windows, searcher: ExactRetriever) -> dict[str, Source]:
+def sources(windows: Windows, searcher: ExactRetriever) -> dict[str, NeighbourSource]:
     def nothing(call: Any) -> None: ...
 
-    made: dict[str, Source] = {
+    made: dict[str, NeighbourSource] = {
         "none": NoNeighbours(),
         "fresh": Fresh(Ask(searcher), windows, nothing),
         "once": Fresh(Ask(searcher), windows, nothing, asks_at=lambda window: window == 0),
@@ -155,7 +155,7 @@ def test_a_neighbour_that_was_read_before_is_not_read_again() -> None:
                 reader.attach(neighbours)
                 found = reader.read(ids[1:])
                 if not keeps:
-                    reader._kept = Kept()
+                    reader._kept = KeptStates()
         logits.append(found)
         lengths.append([call.lengths for call in trace if call.stage == "neighbours"])
     assert lengths == [[(128, 100), (64,)], [(128, 100), (100, 64)]]
@@ -163,7 +163,7 @@ def test_a_neighbour_that_was_read_before_is_not_read_again() -> None:
 
 
 def test_what_was_used_last_is_kept() -> None:
-    kept, read = Kept[str](2), []
+    kept, read = KeptStates[str](2), []
 
     def of(keys: str) -> list[str]:
         def make(places: Sequence[int]) -> list[str]:

@@ -21,7 +21,7 @@ from ragauge.cost.overlap import PREFETCH, RETRIEVAL, ideal_s
 from ragauge.cost.trace import Call
 from ragauge.errors import UserError
 from ragauge.generation import pipeline
-from ragauge.generation.evaluation import Chunks, Text, texts
+from ragauge.generation.evaluation import DatabaseChunks, EvaluationStretch, texts
 from ragauge.generation.performance import GenerationModel, fit
 from ragauge.generation.pipeline import Pipeline, PipelineJob
 from ragauge.generation.retro_model.weights import random_retro
@@ -37,7 +37,7 @@ from ragauge.retrieval.service.wire import About
 from retro_parts import EXACT, ExactRetriever, job, tokens, write_database
 
 DOCUMENTS = [tokens(300, 2), tokens(130, 3), tokens(400, 4)]
-TEXTS = [Text(f"{n}", n, tuple(DOCUMENTS[n][20:60] + tokens(110, 10 + n))) for n in range(3)]
+TEXTS = [EvaluationStretch(f"{n}", n, tuple(DOCUMENTS[n][20:60] + tokens(110, 10 + n))) for n in range(3)]
 
 
 def made(chosen: PipelineJob, searcher: ExactRetriever | None = None) -> Pipeline:
@@ -149,12 +149,12 @@ def test_the_time_on_the_network_is_taken_from_a_hidden_search() -> None:
 
 
 def scored(path: Path, values: list[float]) -> Path:
-    chosen, todo = job("random"), [Text(f"{i}", i, tuple(range(150))) for i in range(len(values))]
+    chosen, todo = job("random"), [EvaluationStretch(f"{i}", i, tuple(range(150))) for i in range(len(values))]
 
     class Given:
         generation = None
 
-        def record(self, text: Text) -> SequenceRecord:
+        def record(self, text: EvaluationStretch) -> SequenceRecord:
             return SequenceRecord(
                 key=text.key, status="ok", document=0, tokens=150, nll=values[text.document], scored=86
             )
@@ -271,7 +271,7 @@ def test_held_out_text_takes_each_article_before_any_twice(folder: Path) -> None
 
 
 def test_a_passage_goes_on_to_the_end_of_its_document(folder: Path) -> None:
-    chunks = Chunks(Database(folder / "db"))
+    chunks = DatabaseChunks(Database(folder / "db"))
     for chunk in range(len(chunks)):
         document, passage = chunks.passage(chunk, 2)
         following = [
@@ -376,7 +376,7 @@ def test_trained_cross_attention_is_another_form(
 
 @pytest.mark.parametrize("form", ["joint", "cross_attention"])
 def test_a_form_is_trained_and_scored_by_the_command_line(folder: Path, tmp_path: Path, form: str) -> None:
-    chunks = Chunks(Database(folder / "db"))
+    chunks = DatabaseChunks(Database(folder / "db"))
     documents: dict[int, list[int]] = {}
     for document, passage in (chunks.passage(chunk, 0) for chunk in range(len(chunks))):
         documents.setdefault(document, []).extend(passage)

@@ -10,7 +10,7 @@ import pytest
 
 import tiny_models
 from ragauge.generation import pipeline
-from ragauge.generation.evaluation import Text
+from ragauge.generation.evaluation import EvaluationStretch
 from ragauge.generation.pipeline import Pipeline, PipelineJob
 from ragauge.generation.retrofit.joint import JointDecoding
 from ragauge.io.records import SequenceRecord, read_kind
@@ -19,7 +19,7 @@ from ragauge.retrieval.service.client import Client, RetrievalError
 from ragauge.retrieval.service.server import Server
 from retro_parts import DOCUMENTS, EXACT, ExactRetriever, job, tokens
 
-TEXTS = [Text(f"{n}", n, tuple(tokens(150, 10 + n))) for n in range(2)]
+TEXTS = [EvaluationStretch(f"{n}", n, tuple(tokens(150, 10 + n))) for n in range(2)]
 JOB = job("piperag", 16, "generate")
 
 

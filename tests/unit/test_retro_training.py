@@ -16,7 +16,7 @@ from ragauge.generation.retrofit.joint import JointDecoding
 from ragauge.generation.scoring import token_nll
 from ragauge.generation.sources import Ask, Fresh
 from ragauge.generation.windows import Windows
-from ragauge.training.retrofit.fit import Material, RetroFit
+from ragauge.training.retrofit.fit import RetroFit, RetrofitMaterial
 from ragauge.training.retrofit.losses.joint import nll as joint_nll
 from ragauge.training.settings import RetrofitSettings
 from retro_parts import ExactRetriever, tokens
@@ -86,7 +86,7 @@ def trainer(folder: Path, **recipe: object) -> RetroFit:
     text, rest = tokens(256, 7), [tokens(64 * 4, seed) for seed in range(20, 31)]
     searcher = ExactRetriever([text, *([*text[:128], *text] if i % 2 else rest[i] for i in range(11))])
     chosen = RetrofitSettings(**{"minutes": 0.01, "batch": 2, "held_out": 2, "curve_every_s": 0.2, "rank": 2, **recipe})  # type: ignore[arg-type]
-    return RetroFit(tiny_models.tiny_lm(), Material(searcher, searcher, chosen), folder, {"model": "tiny"})
+    return RetroFit(tiny_models.tiny_lm(), RetrofitMaterial(searcher, searcher, chosen), folder, {"model": "tiny"})
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_a_text_is_no_neighbour_of_its_own(tmp_path: Path) -> None:
 
 def test_a_database_of_short_documents_cannot_be_trained_on(tmp_path: Path) -> None:
     searcher = ExactRetriever([tokens(100, i) for i in range(12)])
-    made = RetroFit(tiny_models.tiny_lm(), Material(searcher, searcher, RetrofitSettings()), tmp_path, {})
+    made = RetroFit(tiny_models.tiny_lm(), RetrofitMaterial(searcher, searcher, RetrofitSettings()), tmp_path, {})
     with pytest.raises(UserError, match="use a larger database"):
         made.train()
 

@@ -46,7 +46,9 @@ def config(**served: Any) -> Config:
 def runs(tmp_path: Path) -> Runs:
     for name in ("naive", "bm25"):
         write_variant(tmp_path, name, name, [True, False, True])
-        path = write_variant(tmp_path, name, name, [True, True, False], model="there", served=records.Served(**SERVED))
+        path = write_variant(
+            tmp_path, name, name, [True, True, False], model="there", served=records.ServedResponse(**SERVED)
+        )
         meta = json.loads(records.meta_path(path).read_text())
         meta["specification"]["engine"] = {"name": "openai", "served": {}}
         records.meta_path(path).write_text(json.dumps(meta))

@@ -27,9 +27,11 @@ from ragauge.retrieval.service.access import is_loopback
 from ragauge.retrieval.service.client import Client, RetrievalError, call_of
 from ragauge.retrieval.service.proto import ragauge_pb2 as pb
 from ragauge.retrieval.service.server import Server
-from ragauge.retrieval.service.wire import Limits
+from ragauge.retrieval.service.wire import RequestLimits
 
-LIMITS = Limits(message_bytes=20000, queries=4, k=8, continuation=3, tokens=16, characters=40, chunks=30, concurrent=3)
+LIMITS = RequestLimits(
+    message_bytes=20000, queries=4, k=8, continuation=3, tokens=16, characters=40, chunks=30, concurrent=3
+)
 
 
 @pytest.fixture(scope="module")
@@ -293,7 +295,7 @@ def test_a_reply_that_does_not_fit_is_an_error(reply: pb.SearchReply, message: s
 
 
 def test_requests_beyond_the_limit_are_turned_away_and_those_within_it_answered() -> None:
-    limits = replace(Limits(), concurrent=2)
+    limits = replace(RequestLimits(), concurrent=2)
     with Server(parts.Toy(), parts.ABOUT, limits=limits) as server, Client(server.address, deadline_s=5) as client:
         pending = [client.start([Query(text=parts.SLEEP)]) for _ in range(6)]
         outcomes = [outcome(search) for search in pending]
@@ -309,7 +311,7 @@ def outcome(search: Any) -> str:
 
 
 def test_a_client_that_retries_gets_its_turn() -> None:
-    limits = replace(Limits(), concurrent=1)
+    limits = replace(RequestLimits(), concurrent=1)
     with (
         Server(parts.Toy(), parts.ABOUT, limits=limits) as server,
         Client(server.address, deadline_s=8, retries=20) as client,

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragauge.errors import UserError
-from ragauge.retrieval.budget import Line, fit_line, largest_effort
+from ragauge.retrieval.budget import SearchTime, fit_line, largest_effort
 
 CHOICES = (1, 2, 4, 8, 16, 32, 64)
 
@@ -39,14 +39,14 @@ def test_neither_part_is_below_zero_and_the_fit_beats_every_constant(points: lis
 
 
 def test_measured_times_that_fall_give_a_constant() -> None:
-    assert fit_line([1, 64], [0.2, 0.1]) == Line(pytest.approx(0.15), 0.0, pytest.approx(0.375))
+    assert fit_line([1, 64], [0.2, 0.1]) == SearchTime(pytest.approx(0.15), 0.0, pytest.approx(0.375))
 
 
 @pytest.mark.parametrize(
     ("budget_s", "effort"), [(0.0, 1), (0.0034, 1), (0.0035, 1), (0.0071, 8), (0.011, 16), (0.035, 64), (99.0, 64)]
 )
 def test_a_budget_chooses_the_largest_that_fits_or_the_smallest(budget_s: float, effort: int) -> None:
-    assert largest_effort(budget_s, Line(0.003, 0.0005), CHOICES) == effort
+    assert largest_effort(budget_s, SearchTime(0.003, 0.0005), CHOICES) == effort
 
 
 @pytest.mark.parametrize(
@@ -66,4 +66,4 @@ def test_what_cannot_be_fitted_is_refused(effort: list[int], seconds: list[float
 
 def test_no_choices_are_refused() -> None:
     with pytest.raises(UserError, match="no effort"):
-        largest_effort(1.0, Line(0, 0), [])
+        largest_effort(1.0, SearchTime(0, 0), [])

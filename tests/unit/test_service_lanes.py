@@ -15,10 +15,10 @@ from ragauge.retrieval.indexes._base import CancelledSearchError
 from ragauge.retrieval.retriever import Neighbours, Query
 from ragauge.retrieval.service.admission import RefusedError
 from ragauge.retrieval.service.client import Client, RetrievalError
-from ragauge.retrieval.service.lanes import TOGETHER, Job, Lane
+from ragauge.retrieval.service.lanes import TOGETHER, Lane, LaneJob
 from ragauge.retrieval.service.quotas import MOST_CLIENTS, Quotas, Rates, client_of
 from ragauge.retrieval.service.server import Server
-from ragauge.retrieval.service.wire import Limits
+from ragauge.retrieval.service.wire import RequestLimits
 
 LONG = Query(text="long", effort=16)
 
@@ -101,7 +101,7 @@ def test_a_search_stops_at_its_callers_deadline() -> None:
 
 def test_an_abandoned_request_leaves_the_queue() -> None:
     toy, lane = Joined(), Lane("test", 1)
-    running, waiting = Job(toy, [LONG]), Job(toy, [Query(text="b")])
+    running, waiting = LaneJob(toy, [LONG]), LaneJob(toy, [Query(text="b")])
     lane.submit(running)
     assert toy.began.wait(5)
     lane.submit(waiting)
@@ -116,7 +116,7 @@ def test_an_abandoned_request_leaves_the_queue() -> None:
 
 
 def test_the_work_of_one_request_is_limited() -> None:
-    with served(Joined(), limits=Limits(work=20)) as server, Client(server.address) as client:
+    with served(Joined(), limits=RequestLimits(work=20)) as server, Client(server.address) as client:
         assert len(client.search([Query(text="a", effort=10)] * 2)) == 2
         with pytest.raises(RetrievalError, match=r"refused: queries: 24 lists to scan .*must be from 1 to 20"):
             client.search([Query(text="a", effort=10), Query(text="b", effort=14)])

@@ -25,7 +25,7 @@ from ragauge.retrieval.service.client import Client, RetrievalError
 from ragauge.retrieval.service.finished import Metrics, RequestLog
 from ragauge.retrieval.service.outbox import Outbox
 from ragauge.retrieval.service.server import Server, most_bytes
-from ragauge.retrieval.service.wire import Limits
+from ragauge.retrieval.service.wire import RequestLimits
 
 SECRET = "what nobody else may read"
 
@@ -176,7 +176,7 @@ def test_replies_that_nobody_reads_take_bounded_memory_and_time() -> None:
     box.sent(b"x" * 60, second)  # type: ignore[arg-type]
     second.ended()
     assert box.held_bytes == 0
-    assert most_bytes(Limits())["requests"] < 1 << 30
+    assert most_bytes(RequestLimits())["requests"] < 1 << 30
 
 
 def wait_for(condition: Any) -> None:

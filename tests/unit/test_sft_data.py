@@ -21,7 +21,7 @@ from ragauge.evidence import sft
 from ragauge.evidence.chat import LocalChat
 from ragauge.evidence.endpoint import Endpoint, EndpointError
 from ragauge.evidence.request import REQUESTS
-from ragauge.evidence.sft import Asked, TrainingDocument
+from ragauge.evidence.sft import SpanQuestion, TrainingDocument
 from ragauge.methods.cfic import CFIC
 from ragauge.prompts import build_prompt, unit_steps
 from ragauge.training import data
@@ -86,7 +86,7 @@ def test_training_reads_what_the_method_reads(template: str) -> None:
     read.clear()
     method.find(lm, state, prompt)
     start, text = TEXT.index("It burned"), state.reading.text
-    span = Asked(start, TEXT.index("- a list"), "Who lit the lamp?")
+    span = SpanQuestion(start, TEXT.index("- a list"), "Who lit the lamp?")
     encoded = sft.encode(
         TrainingDocument("a#0", "Lighthouse", TEXT, (span,)), lm.tokenizer, template, REQUESTS["paper"], 1, 4096
     )
@@ -99,7 +99,9 @@ def test_training_reads_what_the_method_reads(template: str) -> None:
 
 
 def test_a_request_that_is_too_long_is_left_out() -> None:
-    document = TrainingDocument("a#0", "", TEXT, (Asked(9, 35, "When was it?"), Asked(9, 35, "When? " * 90)))
+    document = TrainingDocument(
+        "a#0", "", TEXT, (SpanQuestion(9, 35, "When was it?"), SpanQuestion(9, 35, "When? " * 90))
+    )
     encoded = sft.encode(document, tiny_models.byte_tokenizer(), "chat", REQUESTS["paper"], 1, len(TEXT) + 400)
     assert len(encoded.requests) == 1
 

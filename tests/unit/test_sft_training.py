@@ -25,7 +25,7 @@ from ragauge.prompts import unit_steps
 from ragauge.training import engine, finetuning
 from ragauge.training.batches import ResponseLoss, apart, pack
 from ragauge.training.checkpoints import MARK
-from ragauge.training.settings import Training
+from ragauge.training.settings import TrainingSettings
 from tiny_checkpoint import write_checkpoint
 
 LIBRARIES = ("deepspeed", "transformers.models.llama.modeling_llama", "transformers.tokenization_utils_fast")
@@ -142,9 +142,9 @@ def test_every_document_comes_once_before_any_comes_again() -> None:
 
 
 def test_the_learning_rate_rises_and_stays() -> None:
-    given = Training(model="m", lr=1.0, warmup_steps=3)
+    given = TrainingSettings(model="m", lr=1.0, warmup_steps=3)
     assert [finetuning.warmed_up(given, step) for step in (0, 1, 2, 3, 4, 500)] == [0.25, 0.5, 0.75, 1.0, 1.0, 1.0]
-    assert finetuning.warmed_up(Training(model="m", lr=0.5, warmup_steps=0), 0) == 0.5
+    assert finetuning.warmed_up(TrainingSettings(model="m", lr=0.5, warmup_steps=0), 0) == 0.5
 
 
 def test_time_ends_a_training(folder: Path) -> None:

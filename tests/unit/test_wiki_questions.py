@@ -13,8 +13,16 @@ import pytest
 
 from ragauge import assets, datasets
 from ragauge.datasets import _distractors
-from ragauge.datasets._distractors import ENCODER, Neighbours, choose, in_turns
-from ragauge.datasets._wiki_corpus import DOCUMENTS, QUESTIONS, SAMPLE, Corpus, Place, Question, read_questions
+from ragauge.datasets._distractors import ENCODER, NearPassages, choose, in_turns
+from ragauge.datasets._wiki_corpus import (
+    DOCUMENTS,
+    QUESTIONS,
+    SAMPLE,
+    GoldPlace,
+    WikiCorpus,
+    WikiQuestion,
+    read_questions,
+)
 from ragauge.datasets._wiki_questions import records
 from ragauge.errors import UserError
 from ragauge.io.wikipedia import Passage, read_passages
@@ -36,17 +44,17 @@ def hashed(texts: Sequence[str]) -> np.ndarray:
 
 
 @pytest.fixture(scope="module")
-def corpus() -> Corpus:
+def corpus() -> WikiCorpus:
     try:
         sample = assets.resolve(SAMPLE)
     except UserError as error:
         pytest.skip(f"needs the Wikipedia sample: {error}")
-    return Corpus(read_passages(sample))
+    return WikiCorpus(read_passages(sample))
 
 
 @pytest.fixture(scope="module")
-def near(corpus: Corpus) -> Neighbours:
-    return Neighbours(corpus.passages, hashed([passage.text for passage in corpus.passages]))
+def near(corpus: WikiCorpus) -> NearPassages:
+    return NearPassages(corpus.passages, hashed([passage.text for passage in corpus.passages]))
 
 
 def test_there_are_enough_questions_and_no_two_alike() -> None:
@@ -56,25 +64,25 @@ def test_there_are_enough_questions_and_no_two_alike() -> None:
     assert len({q.id for q in both}) == len({normalise(q.question) for q in both}) == len(both)
 
 
-def test_the_sample_has_the_size_its_readme_says(corpus: Corpus) -> None:
+def test_the_sample_has_the_size_its_readme_says(corpus: WikiCorpus) -> None:
     assert len({passage.article for passage in corpus.passages}) == 97
     lengths = [len(passage.text.split()) for passage in corpus.passages]
     assert 430_000 < sum(lengths) < 450_000
     assert 90 < np.median(lengths) < 105
 
 
-def test_no_markup_is_left(corpus: Corpus) -> None:
+def test_no_markup_is_left(corpus: WikiCorpus) -> None:
     marked = [p.title for p in corpus.passages if re.search(r"\{\{|\}\}|\{\||<ref|</|\|thumb|__[A-Z]+__", p.text)]
     assert not marked
 
 
-def test_every_article_has_a_question(corpus: Corpus) -> None:
+def test_every_article_has_a_question(corpus: WikiCorpus) -> None:
     asked = {q.gold[0].article for q in SINGLE}
     assert asked == {passage.article for passage in corpus.passages}
 
 
 @pytest.mark.parametrize("question", [*SINGLE, *MULTI], ids=lambda question: question.id)
-def test_gold_passages_exist_and_hold_the_answers(corpus: Corpus, question: Question) -> None:
+def test_gold_passages_exist_and_hold_the_answers(corpus: WikiCorpus, question: WikiQuestion) -> None:
     gold = corpus.gold(question)
     assert len(set(gold)) == len(question.gold) == (2 if question.bridge else 1)
     assert gold[-1] in corpus.holding(question.answers)
@@ -82,18 +90,18 @@ def test_gold_passages_exist_and_hold_the_answers(corpus: Corpus, question: Ques
 
 
 @pytest.mark.parametrize("question", [*SINGLE, *MULTI], ids=lambda question: question.id)
-def test_no_question_gives_itself_away(question: Question) -> None:
+def test_no_question_gives_itself_away(question: WikiQuestion) -> None:
     asked = normalise(question.question)
     assert not any(normalise(answer) in asked for answer in (*question.answers, *question.bridge))
 
 
 @pytest.mark.parametrize("question", MULTI, ids=lambda question: question.id)
-def test_the_first_hop_does_not_hold_the_answer(corpus: Corpus, question: Question) -> None:
+def test_the_first_hop_does_not_hold_the_answer(corpus: WikiCorpus, question: WikiQuestion) -> None:
     assert corpus.gold(question)[0] not in corpus.holding(question.answers)
 
 
 @pytest.mark.parametrize("questions", [SINGLE, MULTI], ids=["single", "multi"])
-def test_no_sentence_of_the_sample_is_stored(corpus: Corpus, questions: list[Question]) -> None:
+def test_no_sentence_of_the_sample_is_stored(corpus: WikiCorpus, questions: list[WikiQuestion]) -> None:
     articles: dict[str, str] = {}
     for passage in corpus.passages:
         articles[passage.article] = articles.get(passage.article, "") + " ".join(words(passage.text)) + " "
@@ -104,7 +112,7 @@ def test_no_sentence_of_the_sample_is_stored(corpus: Corpus, questions: list[Que
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_examples_have_twenty_documents_and_no_distractor_with_an_answer(corpus: Corpus, path: Path) -> None:
+def test_examples_have_twenty_documents_and_no_distractor_with_an_answer(corpus: WikiCorpus, path: Path) -> None:
     questions = read_questions(path)
     for record in records(questions, corpus, _distractors.of(path, questions, corpus)):
         texts = [document["text"] for document in record["documents"]]
@@ -115,12 +123,12 @@ def test_examples_have_twenty_documents_and_no_distractor_with_an_answer(corpus:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_the_kept_distractors_are_of_these_questions_and_passages(corpus: Corpus, path: Path) -> None:
+def test_the_kept_distractors_are_of_these_questions_and_passages(corpus: WikiCorpus, path: Path) -> None:
     kept = json.loads(_distractors.kept(path).read_bytes())
     assert kept["made_from"] == _distractors.digest(read_questions(path), corpus.passages), "choose them anew"
 
 
-def test_the_kept_distractors_are_what_the_encoder_chooses(corpus: Corpus) -> None:
+def test_the_kept_distractors_are_what_the_encoder_chooses(corpus: WikiCorpus) -> None:
     try:
         assets.resolve(ENCODER)
     except UserError as error:
@@ -129,21 +137,21 @@ def test_the_kept_distractors_are_what_the_encoder_chooses(corpus: Corpus) -> No
     kept = _distractors.of(FILES[1], MULTI, corpus)[question.id]
     encode = load_encoder(ENCODER).encode
     rows = [*kept, *range(0, len(corpus.passages), 100)]  # among others, the chosen ones stand first
-    few = Corpus([corpus.passages[i] for i in dict.fromkeys([*rows, *corpus.gold(question)])])
+    few = WikiCorpus([corpus.passages[i] for i in dict.fromkeys([*rows, *corpus.gold(question)])])
     embeddings = encode([f"{p.title}\n{p.text}" for p in few.passages])
-    again = choose([question], few, Neighbours(few.passages, embeddings), encode)[question.id]
+    again = choose([question], few, NearPassages(few.passages, embeddings), encode)[question.id]
     assert {few.passages[i].text for i in again} == {corpus.passages[i].text for i in kept}
 
 
 def test_distractors_are_chosen_anew_where_the_kept_ones_are_of_other_passages(
-    corpus: Corpus, near: Neighbours, monkeypatch: pytest.MonkeyPatch
+    corpus: WikiCorpus, near: NearPassages, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
     monkeypatch.setattr(_distractors, "choose_embedded", lambda questions, _: asked.extend(q.id for q in questions))
-    _distractors.of(FILES[0], SINGLE, Corpus(corpus.passages[:-1]))
+    _distractors.of(FILES[0], SINGLE, WikiCorpus(corpus.passages[:-1]))
     assert asked == [question.id for question in SINGLE]
     chosen = choose(MULTI, corpus, near, hashed)
-    assert chosen == choose(MULTI, corpus, Neighbours(near.passages, near.embeddings), hashed)
+    assert chosen == choose(MULTI, corpus, NearPassages(near.passages, near.embeddings), hashed)
     for question in MULTI:
         assert len(set(chosen[question.id]) - corpus.holding(question.answers)) == DOCUMENTS - len(question.gold)
 
@@ -167,10 +175,10 @@ def test_a_record_without_documents_is_named(tmp_path: Path) -> None:
 
 def test_a_place_must_name_one_passage() -> None:
     passages = [Passage("Town", "Days", f"The mayor was Ann in year {n}.") for n in (1, 2)]
-    corpus = Corpus(passages)
+    corpus = WikiCorpus(passages)
     with pytest.raises(UserError, match="question q: 2 passages fit hop 1"):
-        corpus.gold(Question("q", "who was mayor", ("Ann",), (Place("Town", "Days"),)))
-    assert corpus.gold(Question("q", "who was mayor", ("Ann",), (Place("Town", "Days", "year 2"),))) == [1]
+        corpus.gold(WikiQuestion("q", "who was mayor", ("Ann",), (GoldPlace("Town", "Days"),)))
+    assert corpus.gold(WikiQuestion("q", "who was mayor", ("Ann",), (GoldPlace("Town", "Days", "year 2"),))) == [1]
 
 
 def test_distractors_take_turns_and_skip_what_is_barred() -> None:

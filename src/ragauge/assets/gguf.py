@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from ragauge.assets.gguf_header import Header, Stored, check_decoder, read_header
+from ragauge.assets.gguf_header import Header, StoredTensor, check_decoder, read_header
 from ragauge.assets.store import Store
 from ragauge.errors import UserError
 
@@ -124,7 +124,7 @@ def _positions(header: Header, path: Path, config: Any) -> dict[str, Any]:
     return _llama3(header.tensors[DIVISORS], path, config) if DIVISORS in header.tensors else stated
 
 
-def _llama3(divisors: Stored, path: Path, config: Any) -> dict[str, Any]:
+def _llama3(divisors: StoredTensor, path: Path, config: Any) -> dict[str, Any]:
     """Llama 3's scaling, of which a file has nothing but what each frequency is divided by."""
     import torch
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS

@@ -24,7 +24,7 @@ SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredTensor:
     """Where a tensor lies in the file."""
 
     size: tuple[int, ...]  # the slowest dimension first, as torch has it
@@ -42,7 +42,7 @@ class Header:
     """What a file says of itself."""
 
     values: Mapping[str, Any]  # numbers and strings by key; of an array, its length
-    tensors: Mapping[str, Stored]
+    tensors: Mapping[str, StoredTensor]
 
     def size(self, key: str, default: int | None = None) -> int:
         """A whole number above 0; raises ValueError where it is none."""
@@ -120,13 +120,13 @@ class _Cursor:
         values = {self.text(): self.value(self.take("I")[0]) for _ in range(pairs)}
         return Header(values, self.tensors(tensors, values.get("general.alignment", 32)))
 
-    def tensors(self, count: int, alignment: Any) -> dict[str, Stored]:
+    def tensors(self, count: int, alignment: Any) -> dict[str, StoredTensor]:
         """By name; offsets count from the aligned end of the header."""
         found = [self.tensor() for _ in range(count)]
         if type(alignment) is not int or alignment < 1:
             raise ValueError(f"alignment {alignment!r}")
         begin = self.at + -self.at % alignment
-        placed = {name: Stored(size, kind, begin + offset, length) for name, size, kind, offset, length in found}
+        placed = {name: StoredTensor(size, kind, begin + offset, length) for name, size, kind, offset, length in found}
         if len(placed) < count:
             raise ValueError("two tensors have the same name")
         ordered = sorted(placed.items(), key=lambda item: item[1].begin)

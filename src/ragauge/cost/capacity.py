@@ -40,7 +40,7 @@ GB = 1e9
 
 
 @dataclass(frozen=True)
-class Job:
+class BuildJob:
     """One job of a measured build."""
 
     corpus: int  # how many times the smallest corpus
@@ -84,7 +84,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Rate:
+class StepFit:
     """What the jobs of one step take."""
 
     seconds: Line
@@ -123,7 +123,7 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Plan:
+class BuildStep:
     """One step of a build."""
 
     step: str
@@ -136,9 +136,9 @@ class Plan:
     times_measured: float  # the job's load over the largest that was measured
 
 
-def read(path: Path) -> list[Job]:
+def read(path: Path) -> list[BuildJob]:
     """The jobs of a table of `benchmarks/scale.py`; raises UserError naming the first invalid line."""
-    kinds = {field.name: {"int": int, "float": float, "str": str}[str(field.type)] for field in fields(Job)}
+    kinds = {field.name: {"int": int, "float": float, "str": str}[str(field.type)] for field in fields(BuildJob)}
     try:
         with path.open(encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(file))
@@ -147,7 +147,7 @@ def read(path: Path) -> list[Job]:
     jobs = []
     for number, row in enumerate(rows, start=2):
         try:
-            jobs.append(Job(**{name: kind(row[name]) for name, kind in kinds.items()}))
+            jobs.append(BuildJob(**{name: kind(row[name]) for name, kind in kinds.items()}))
         except (KeyError, TypeError, ValueError) as error:
             raise UserError(f"{path}:{number}: not a job of a build: {error}") from error
         if jobs[-1].step not in STEPS:
@@ -157,21 +157,21 @@ def read(path: Path) -> list[Job]:
     return jobs
 
 
-def rates(jobs: Iterable[Job], in_memory: bool = False) -> dict[str, Rate]:
+def rates(jobs: Iterable[BuildJob], in_memory: bool = False) -> dict[str, StepFit]:
     """The fit of every step with measured jobs.
 
     Args:
         in_memory: the index holds a shard in memory while it adds it.
     """
-    by_step: dict[str, list[Job]] = {}
+    by_step: dict[str, list[BuildJob]] = {}
     for job in jobs:
         by_step.setdefault(job.step, []).append(job)
     return {step: _rate(by_step[step], in_memory and step == "add") for step in STEPS if step in by_step}
 
 
-def _rate(jobs: Sequence[Job], in_memory: bool) -> Rate:
+def _rate(jobs: Sequence[BuildJob], in_memory: bool) -> StepFit:
     chunks = [job.chunks for job in jobs]
-    return Rate(
+    return StepFit(
         Line.through([job.load for job in jobs], [job.seconds for job in jobs]),
         _memory(jobs, in_memory),
         Line.through(chunks, [job.disk_bytes for job in jobs]),
@@ -180,7 +180,7 @@ def _rate(jobs: Sequence[Job], in_memory: bool) -> Rate:
     )
 
 
-def _memory(jobs: Sequence[Job], in_memory: bool) -> Line:
+def _memory(jobs: Sequence[BuildJob], in_memory: bool) -> Line:
     """Megabytes: of `mark` by held-out texts, of what is built in memory by chunks, else constant."""
     peaks = [job.peak_mb for job in jobs]
     if jobs[0].step == "mark":
@@ -188,12 +188,12 @@ def _memory(jobs: Sequence[Job], in_memory: bool) -> Line:
     return Line.through([job.chunks for job in jobs], peaks) if in_memory else Line(max(peaks), 0.0)
 
 
-def plan(fitted: dict[str, Rate], measured: Measured, target: Target) -> list[Plan]:
+def plan(fitted: dict[str, StepFit], measured: Measured, target: Target) -> list[BuildStep]:
     """The steps of a build, in order."""
     return [_plan(step, fitted[step], measured, target) for step in STEPS]
 
 
-def _plan(step: str, rate: Rate, measured: Measured, target: Target) -> Plan:
+def _plan(step: str, rate: StepFit, measured: Measured, target: Target) -> BuildStep:
     jobs = target.shards if step in BY_SHARD else 1
     vectors = min(target.train_vectors, target.chunks) if step == "train" else target.chunks / jobs
     load = vectors * rate.documents + target.held_out if step == "mark" else vectors
@@ -203,7 +203,7 @@ def _plan(step: str, rate: Rate, measured: Measured, target: Target) -> Plan:
         memory += 4 * measured.dim * (vectors - rate.largest) / GB
     job_h = (seconds + _more_lists(step, vectors, measured, target)) / 3600
     at_once = min(jobs, target.cores)
-    return Plan(
+    return BuildStep(
         step,
         jobs,
         job_h,
@@ -223,7 +223,7 @@ def _more_lists(step: str, vectors: float, measured: Measured, target: Target) -
     return 2 * passes * vectors * measured.dim * max(0, target.nlist - measured.nlist) / measured.flop_per_s
 
 
-def markdown(steps: Sequence[Plan], target: Target) -> str:
+def markdown(steps: Sequence[BuildStep], target: Target) -> str:
     """The plan as a table, with what the whole build takes below it."""
     head = ["step", "jobs", "hours a job", "hours in all", "GB a job", "GB a node", "GB on disk", "times measured"]
     rows = [_cells(step) for step in steps]
@@ -239,7 +239,7 @@ def markdown(steps: Sequence[Plan], target: Target) -> str:
     )
 
 
-def _cells(step: Plan) -> list[str]:
+def _cells(step: BuildStep) -> list[str]:
     small = (step.job_hours, step.hours, step.job_gb, step.node_gb)
     large = (step.disk_gb, step.times_measured)
     return [step.step, f"{step.jobs:,}", *(f"{value:,.2f}" for value in small), *(f"{value:,.0f}" for value in large)]

@@ -2,7 +2,7 @@
 
 Poisson arrivals at a rate do not wait for the server: a request that finds it busy queues, and the queue is part of its
 time to first token (no coordinated omission). With a number of clients, each sends its next request when it was
-answered. Requests go to a `Server`, which works in steps; between two steps, those that have arrived are admitted.
+answered. Requests go to a `SteppingServer`; between two of its steps, those that have arrived are admitted.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Served:
+class TimedRequest:
     """A request and its times, on one clock."""
 
     request: Request
@@ -74,7 +74,7 @@ class WallClock:
         time.sleep(max(0.0, moment - self.now()))
 
 
-class Server(Protocol):
+class SteppingServer(Protocol):
     """What answers requests."""
 
     @property
@@ -84,7 +84,7 @@ class Server(Protocol):
 
     def admit(self, request: Request) -> None: ...
 
-    def step(self) -> Sequence[Served]:
+    def step(self) -> Sequence[TimedRequest]:
         """Work for a while; returns the requests whose answers were completed."""
         ...
 
@@ -107,9 +107,9 @@ class OneByOne:
     def admit(self, request: Request) -> None:
         self._queue.append(request)
 
-    def step(self) -> Sequence[Served]:
+    def step(self) -> Sequence[TimedRequest]:
         request, start = self._queue.popleft(), self._clock.now()
-        return [Served(request, start, *self._answer(request.prompt))]
+        return [TimedRequest(request, start, *self._answer(request.prompt))]
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,9 @@ class Targets:
         return all(limit is None or row[key] is None or row[key] <= limit for key, limit in limits)
 
 
-def drive(server: Server, level: Level, prompts: int, requests: int, clock: Clock, seed: int = 0) -> list[Served]:
+def drive(
+    server: SteppingServer, level: Level, prompts: int, requests: int, clock: Clock, seed: int = 0
+) -> list[TimedRequest]:
     """Serve `requests` requests, in the order in which they are answered.
 
     Args:
@@ -140,7 +142,7 @@ def drive(server: Server, level: Level, prompts: int, requests: int, clock: Cloc
     else:
         moments = [start] * min(level.clients or 0, requests)
     coming = deque(Request(i, i % prompts, moment) for i, moment in enumerate(moments))
-    sent, done = len(coming), list[Served]()
+    sent, done = len(coming), list[TimedRequest]()
     while coming or server.busy:
         while coming and coming[0].arrival_s <= clock.now():
             server.admit(coming.popleft())
@@ -155,7 +157,7 @@ def drive(server: Server, level: Level, prompts: int, requests: int, clock: Cloc
     return done
 
 
-def rows(served: Sequence[Served], warmup: int) -> list[dict[str, Any]]:
+def rows(served: Sequence[TimedRequest], warmup: int) -> list[dict[str, Any]]:
     """A record a request, in the order of arrival: seconds since the first arrival, and what is counted from them."""
     begin = min(one.request.arrival_s for one in served)
     ordered = sorted(served, key=lambda one: one.request.number)
@@ -225,7 +227,7 @@ def percentiles(values: Sequence[float], seed: int = 0) -> dict[str, dict[str, f
 
 
 def run_level(
-    server: Server,
+    server: SteppingServer,
     level: Level,
     *,
     prompts: int,

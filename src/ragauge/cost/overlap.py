@@ -30,7 +30,7 @@ class Speedup:
 
 
 @dataclass(frozen=True)
-class Window:
+class OverlapWindow:
     """One retrieval and the generation that it ran beside or stood before, in seconds."""
 
     retrieval_s: float
@@ -46,20 +46,20 @@ class Window:
         return self.retrieval_s + self.generation_s
 
 
-def windows(trace: Iterable[Call], faster: Speedup = Speedup()) -> list[Window]:
+def windows(trace: Iterable[Call], faster: Speedup = Speedup()) -> list[OverlapWindow]:
     """The trace as pairs of a retrieval and the generation since the one before it; the last has no retrieval."""
-    pairs: list[Window] = []
+    pairs: list[OverlapWindow] = []
     generation_s = 0.0
     for call in online(trace):
         seconds = call.seconds or 0.0
         if call.stage in (RETRIEVAL, PREFETCH):
-            pairs.append(Window(seconds / faster.retrieval, generation_s, call.stage == PREFETCH))
+            pairs.append(OverlapWindow(seconds / faster.retrieval, generation_s, call.stage == PREFETCH))
             generation_s = 0.0
         elif call.stage == AHEAD:
             pairs[-1] = replace(pairs[-1], ahead_s=pairs[-1].ahead_s + seconds / faster.generation)
         elif call.stage != WAIT:
             generation_s += seconds / faster.generation
-    return [*pairs, Window(0.0, generation_s, False)]
+    return [*pairs, OverlapWindow(0.0, generation_s, False)]
 
 
 def ideal_s(trace: Iterable[Call], faster: Speedup = Speedup()) -> float:

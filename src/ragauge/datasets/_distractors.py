@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from ragauge.datasets._wiki_corpus import DOCUMENTS, QUESTIONS, SAMPLE, Corpus, Question, read_questions
+from ragauge.datasets._wiki_corpus import DOCUMENTS, QUESTIONS, SAMPLE, WikiCorpus, WikiQuestion, read_questions
 from ragauge.io import wikipedia
 from ragauge.io.progress import bar
 from ragauge.io.wikipedia import Passage
@@ -30,7 +30,7 @@ EMBEDDED_AT_ONCE = 256  # passages between two updates of the progress bar
 Encode = Callable[[Sequence[str]], np.ndarray]  # texts -> (text, dim) float32, of length 1
 
 
-def of(path: Path, questions: Sequence[Question], corpus: Corpus) -> Mapping[str, Sequence[int]]:
+def of(path: Path, questions: Sequence[WikiQuestion], corpus: WikiCorpus) -> Mapping[str, Sequence[int]]:
     """The distractors of each question's id, the hardest first: the kept ones where they fit, else chosen anew.
 
     Args:
@@ -52,16 +52,18 @@ def kept(path: Path) -> Path:
     return path.with_suffix(".distractors.json")
 
 
-def choose_embedded(questions: Sequence[Question], corpus: Corpus) -> dict[str, list[int]]:
+def choose_embedded(questions: Sequence[WikiQuestion], corpus: WikiCorpus) -> dict[str, list[int]]:
     """`choose` with the encoder of this module, from the embeddings of all passages."""
     from ragauge.rankers.dense import load_encoder
 
     return choose(
-        questions, corpus, Neighbours(corpus.passages, _embedded(corpus.passages)), load_encoder(ENCODER).encode
+        questions, corpus, NearPassages(corpus.passages, _embedded(corpus.passages)), load_encoder(ENCODER).encode
     )
 
 
-def choose(questions: Sequence[Question], corpus: Corpus, near: Neighbours, encode: Encode) -> dict[str, list[int]]:
+def choose(
+    questions: Sequence[WikiQuestion], corpus: WikiCorpus, near: NearPassages, encode: Encode
+) -> dict[str, list[int]]:
     """For each question's id the neighbours of the question and, for two hops, of the bridge; none holds an answer."""
     queries = [[q.question, *q.bridge[:1]] for q in questions]
     embeddings = iter(encode([query for group in queries for query in group]))
@@ -80,13 +82,13 @@ def in_turns(orders: Iterable[Sequence[int]], barred: set[int], count: int) -> l
     return list(dict.fromkeys(turns))[:count]
 
 
-def digest(questions: Sequence[Question], passages: Sequence[Passage]) -> str:
+def digest(questions: Sequence[WikiQuestion], passages: Sequence[Passage]) -> str:
     """Hex digest of all that a choice depends on but the code: questions and passages, in order."""
     parts = [repr(question) for question in questions] + _texts(passages)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
-class Neighbours:
+class NearPassages:
     """Passages near to a query, by words and by meaning."""
 
     def __init__(self, passages: Sequence[Passage], embeddings: np.ndarray) -> None:
@@ -156,7 +158,7 @@ def _write_kept() -> None:
     """Choose the distractors of all questions of the package and keep them in it."""
     from ragauge import assets
 
-    corpus = Corpus(wikipedia.read_passages(assets.resolve(SAMPLE)))
+    corpus = WikiCorpus(wikipedia.read_passages(assets.resolve(SAMPLE)))
     for path in sorted(QUESTIONS.glob("*.jsonl")):
         questions = read_questions(path)
         rows = [f'    "{key}": {rows}' for key, rows in choose_embedded(questions, corpus).items()]

@@ -22,7 +22,7 @@ QUESTIONS = Path(__file__).parent / "questions"
 
 
 @dataclass(frozen=True)
-class Place:
+class GoldPlace:
     """Where a gold passage stands: in this section, holding the answer and the words `near` it."""
 
     article: str
@@ -31,27 +31,27 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Question:
+class WikiQuestion:
     """A question as its file has it. With two gold places the first holds the bridge, the last the answer."""
 
     id: str
     question: str
     answers: tuple[str, ...]
-    gold: tuple[Place, ...]
+    gold: tuple[GoldPlace, ...]
     bridge: tuple[str, ...] = ()  # the answer of the first hop and its aliases
 
 
-def read_questions(path: Path) -> list[Question]:
+def read_questions(path: Path) -> list[WikiQuestion]:
     """The questions of a file of this package."""
     return [_question(record, f"{path}:{number}") for number, record in read_jsonl(path)]
 
 
-def _question(record: Mapping[str, Any], place: str) -> Question:
-    return Question(
+def _question(record: Mapping[str, Any], place: str) -> WikiQuestion:
+    return WikiQuestion(
         id=field(record, "id", str, place),
         question=field(record, "question", str, place),
         answers=strings(record, "answers", place),
-        gold=tuple(Place(g["article"], g["section"], g.get("near", "")) for g, _ in objects(record, "gold", place)),
+        gold=tuple(GoldPlace(g["article"], g["section"], g.get("near", "")) for g, _ in objects(record, "gold", place)),
         bridge=strings(record, "bridge", place) if "bridge" in record else (),
     )
 
@@ -63,7 +63,7 @@ def holds_one(text: str, answers: Iterable[str]) -> bool:
 
 
 @dataclass(frozen=True)
-class Corpus:
+class WikiCorpus:
     """The passages that questions are asked over."""
 
     passages: Sequence[Passage]
@@ -78,7 +78,7 @@ class Corpus:
         wanted = [normalise(answer) for answer in answers]
         return {i for i, text in enumerate(self.normalised) if any(w in text for w in wanted)}
 
-    def gold(self, question: Question) -> list[int]:
+    def gold(self, question: WikiQuestion) -> list[int]:
         """The gold passages, one a place, in the order of the hops; UserError where a place does not name one."""
         found = []
         for hop, place in enumerate(question.gold, start=1):
@@ -89,7 +89,7 @@ class Corpus:
             found += fitting
         return found
 
-    def _stands_at(self, index: int, place: Place) -> bool:
+    def _stands_at(self, index: int, place: GoldPlace) -> bool:
         passage = self.passages[index]
         section = (passage.article, passage.heading) == (place.article, place.section)
         return section and place.near.casefold() in passage.text.casefold()

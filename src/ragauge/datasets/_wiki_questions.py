@@ -19,7 +19,7 @@ from ragauge.datasets._base import (
     reordered,
     shuffled_order,
 )
-from ragauge.datasets._wiki_corpus import QUESTIONS, SAMPLE, Corpus, Question, read_questions
+from ragauge.datasets._wiki_corpus import QUESTIONS, SAMPLE, WikiCorpus, WikiQuestion, read_questions
 from ragauge.io import wikipedia
 from ragauge.io.jsonl import field, objects, strings
 
@@ -54,7 +54,9 @@ class WikiDataset(Dataset):
         return joined(reordered(example, order), self.joined)
 
 
-def records(questions: Sequence[Question], corpus: Corpus, chosen: Mapping[str, Sequence[int]]) -> Iterator[Json]:
+def records(
+    questions: Sequence[WikiQuestion], corpus: WikiCorpus, chosen: Mapping[str, Sequence[int]]
+) -> Iterator[Json]:
     """The data set's lines: gold passages first, then the distractors chosen for the question, the hardest first."""
     for question in questions:
         gold = corpus.gold(question)
@@ -85,7 +87,7 @@ def built(questions: Path) -> Path:
 
 
 def _write(folder: Path, questions: Path, sample: Path) -> dict[str, Any]:
-    corpus = Corpus(wikipedia.read_passages(sample))
+    corpus = WikiCorpus(wikipedia.read_passages(sample))
     asked = read_questions(questions)
     with (folder / "records.jsonl").open("w", encoding="utf-8") as file:
         for record in records(asked, corpus, _distractors.of(questions, asked, corpus)):

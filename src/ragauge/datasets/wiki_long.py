@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from ragauge.datasets._base import Document, Example, Stretch
 from ragauge.datasets._longbench import PASSAGES_PROMPT, LongBench
-from ragauge.datasets._wiki_corpus import QUESTIONS, SAMPLE, Question, holds_one, read_questions
+from ragauge.datasets._wiki_corpus import QUESTIONS, SAMPLE, WikiQuestion, holds_one, read_questions
 from ragauge.errors import UserError
 from ragauge.io import wikipedia
 from ragauge.io.jsonl import field, strings
@@ -49,7 +49,7 @@ def article_text(article: Article) -> str:
     return SEPARATOR.join(part for s in article.sections for part in (s.heading, s.text) if part)
 
 
-def gold_section(article: Article, question: Question) -> tuple[int, int]:
+def gold_section(article: Article, question: WikiQuestion) -> tuple[int, int]:
     """Where in the article's text the gold section stands, without its heading: (start, stop), in characters.
 
     Raises:

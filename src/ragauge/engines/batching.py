@@ -28,10 +28,10 @@ from ragauge.cost.trace import Call
 from ragauge.engines.cache import KVCache
 from ragauge.engines.decoder import Part
 from ragauge.engines.lm import LM
-from ragauge.engines.passes import Asked, Head, Piece, Requests
+from ragauge.engines.passes import CallOptions, Head, Piece, Requests
 from ragauge.engines.protocol import DECODING, Capabilities, Capability, Extension, Row
 from ragauge.engines.recorded import Ended, RecordedEngine
-from ragauge.engines.shelves import Place, Shelves
+from ragauge.engines.shelves import ShelfPlace, Shelves
 from ragauge.engines.store import DocumentStore
 
 T = TypeVar("T")
@@ -47,7 +47,7 @@ class _Stopped(BaseException):
 
 
 @dataclass
-class _Asked:
+class _PendingCall:
     """A call that was handed over, as the requests that it makes of the decoder."""
 
     lm: LM
@@ -55,7 +55,7 @@ class _Asked:
     response: bool  # one token after another, rather than many at a time
     alone: bool = False
     more: int = 0  # tokens that a response has at most
-    place: Place | None = None  # of a response that is decoded on a shelf
+    place: ShelfPlace | None = None  # of a response that is decoded on a shelf
     wants: Piece | Head | None = None  # the request that waits for its result; None: the call is over
     result: Any = None  # an exception where the call failed
 
@@ -84,7 +84,7 @@ class Task(Generic[T]):
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._answers: SimpleQueue[Any] = SimpleQueue()
-        self._waits: SimpleQueue[_Asked | None] = SimpleQueue()
+        self._waits: SimpleQueue[_PendingCall | None] = SimpleQueue()
 
     def result(self) -> T:
         """What the work returned; raises what it raised. Ask once it is `done`."""
@@ -93,7 +93,7 @@ class Task(Generic[T]):
             raise self._error
         return self._result  # type: ignore[return-value]
 
-    def ask(self, asked: _Asked) -> Any:
+    def ask(self, asked: _PendingCall) -> Any:
         """Hand a call over and wait for its result: for the work's own thread."""
         self._waits.put(asked)
         answer = self._answers.get()
@@ -101,7 +101,7 @@ class Task(Generic[T]):
             raise answer
         return answer
 
-    def go_on(self, answer: Any = None) -> _Asked | None:
+    def go_on(self, answer: Any = None) -> _PendingCall | None:
         """Let the work run until it makes a call; None: it is done."""
         if self._thread.ident is None:
             self._thread.start()
@@ -150,20 +150,20 @@ class Seat(RecordedEngine):
         """See `SpanEngine.new_cache`: kept as the decoder keeps them."""
         return self.keep(self._lm.new_cache(capacity))
 
-    def compute(self, cache: KVCache, rows: Sequence[Row], asked: Asked) -> Extension:
+    def compute(self, cache: KVCache, rows: Sequence[Row], asked: CallOptions) -> Extension:
         """See `RecordedEngine.compute`."""
         requests = self._lm.passes.reading(cache, rows, asked)
-        extension: Extension = self._task.ask(_Asked(self._lm, requests, response=False, alone=self._alone))
+        extension: Extension = self._task.ask(_PendingCall(self._lm, requests, response=False, alone=self._alone))
         return extension
 
     def decode(self, cache: KVCache, ids: list[int], position: float, most: int, ended: Ended | None) -> list[int]:
         """See `RecordedEngine.decode`."""
         requests = self._lm.passes.decoding(cache, ids, position, most, ended)
-        response: list[int] = self._task.ask(_Asked(self._lm, requests, response=True, more=most - len(ids)))
+        response: list[int] = self._task.ask(_PendingCall(self._lm, requests, response=True, more=most - len(ids)))
         return response
 
     def _extend_stored(
-        self, store: DocumentStore, cache: KVCache, rows: Sequence[Row], asked: Asked, call: Call
+        self, store: DocumentStore, cache: KVCache, rows: Sequence[Row], asked: CallOptions, call: Call
     ) -> Extension:
         self._alone = True
         try:
@@ -192,7 +192,7 @@ class Batch:
         self.lm, self.size = lm, size
         self._waiting: deque[Task[Any]] = deque()
         self._shelves = Shelves()
-        self._live: dict[Task[Any], _Asked | None] = {}  # None: runs, or is done
+        self._live: dict[Task[Any], _PendingCall | None] = {}  # None: runs, or is done
 
     @property
     def unfinished(self) -> int:
@@ -264,9 +264,9 @@ class Batch:
                 return False
             answer = asked.result
 
-    def _passes(self) -> list[list[_Asked]]:
+    def _passes(self) -> list[list[_PendingCall]]:
         """What shares a pass: all responses, and calls through the same layers up to PASS_TOKENS, oldest first."""
-        shared: dict[Any, list[_Asked]] = {}
+        shared: dict[Any, list[_PendingCall]] = {}
         tokens: dict[Any, int] = {}
         for asked in self._live.values():
             assert asked is not None
@@ -299,13 +299,13 @@ def _free_bytes(device: torch.device) -> int:
     return free
 
 
-def _run(shared: Sequence[_Asked]) -> None:
+def _run(shared: Sequence[_PendingCall]) -> None:
     """One pass, and the logits of what it read."""
     _together(shared, _states)
     _together([asked for asked in shared if isinstance(asked.wants, Head)], _logits)
 
 
-def _together(shared: Sequence[_Asked], compute: Callable[[Sequence[_Asked]], Sequence[Tensor]]) -> None:
+def _together(shared: Sequence[_PendingCall], compute: Callable[[Sequence[_PendingCall]], Sequence[Tensor]]) -> None:
     """Answer the requests by one computation; where that fails, by one each, so that only its cause fails."""
     if not shared:
         return
@@ -321,9 +321,9 @@ def _together(shared: Sequence[_Asked], compute: Callable[[Sequence[_Asked]], Se
         asked.go_on(answer)
 
 
-def _states(shared: Sequence[_Asked]) -> Sequence[Tensor]:
+def _states(shared: Sequence[_PendingCall]) -> Sequence[Tensor]:
     """Shelf by shelf, then what has a part of its own."""
-    by_shelf: dict[Any, list[_Asked]] = {}
+    by_shelf: dict[Any, list[_PendingCall]] = {}
     for asked in sorted(shared, key=lambda asked: asked.place.row if asked.place else 0):
         by_shelf.setdefault(asked.place.shelf if asked.place else id(asked), []).append(asked)
     groups = list(by_shelf.values())
@@ -339,13 +339,13 @@ def _states(shared: Sequence[_Asked]) -> Sequence[Tensor]:
     return [found[id(asked)] for asked in shared]
 
 
-def _part(group: Sequence[_Asked]) -> Part:
+def _part(group: Sequence[_PendingCall]) -> Part:
     """Of one shelf's responses, or of one other call."""
     parts = [asked.wants.part for asked in group if isinstance(asked.wants, Piece)]
     places = [asked.place for asked in group if asked.place]
     return places[0].shelf.part(places, torch.cat([part.positions for part in parts])) if places else parts[0]
 
 
-def _logits(shared: Sequence[_Asked]) -> Sequence[Tensor]:
+def _logits(shared: Sequence[_PendingCall]) -> Sequence[Tensor]:
     hidden = [asked.wants.hidden for asked in shared if isinstance(asked.wants, Head)]
     return shared[0].lm.decoder.logits(torch.cat(hidden)).split([h.shape[0] for h in hidden])

@@ -27,13 +27,13 @@ class FusedLayers:
 
     def __init__(self, layers: Sequence[Layer], matrices: Sequence[Sequence[compiled.Matrix]], shape: Shape) -> None:
         self._shape, self._held = shape, list[Any](matrices)
-        self._layers = (compiled.Layer * len(layers))(
+        self._layers = (compiled.LayerArguments * len(layers))(
             *(self._layer(index, layer, matrices[index]) for index, layer in enumerate(layers))
         )
 
-    def _layer(self, index: int, layer: Layer, matrices: Sequence[compiled.Matrix]) -> compiled.Layer:
+    def _layer(self, index: int, layer: Layer, matrices: Sequence[compiled.Matrix]) -> compiled.LayerArguments:
         norms = [self._weight(n) for n in (layer.attention_norm, layer.mlp_norm, layer.q_norm, layer.k_norm)]
-        return compiled.Layer(*matrices, *norms, self._shape.heads[index], self._shape.kv_heads[index])
+        return compiled.LayerArguments(*matrices, *norms, self._shape.heads[index], self._shape.kv_heads[index])
 
     def _weight(self, norm: Norm | None) -> int | None:
         if norm is None:
@@ -51,7 +51,7 @@ class FusedLayers:
         library = compiled.library()
         assert library is not None
         failed = library.through(
-            ctypes.byref(self._layers, first * ctypes.sizeof(compiled.Layer)),
+            ctypes.byref(self._layers, first * ctypes.sizeof(compiled.LayerArguments)),
             last - first,
             (compiled.Cache * len(caches))(*caches),
             len(parts),

@@ -16,7 +16,7 @@ from ragauge.engines.cache import KVCache
 from ragauge.engines.checkpoint import random_weights
 from ragauge.engines.decoder import Decoder
 from ragauge.engines.kernels import measured, use
-from ragauge.engines.passes import Asked, Passes
+from ragauge.engines.passes import CallOptions, Passes
 from ragauge.engines.protocol import DECODING, Capabilities, Extension, Row
 from ragauge.engines.recorded import Ended, RecordedEngine
 from ragauge.engines.steps import StepsByCapacity
@@ -47,7 +47,7 @@ class LM(RecordedEngine):
         """Bytes of keys and values in all caches alive, those of CUDA graphs included."""
         return super().cache_bytes + (self.steps.bytes if self.steps else 0)
 
-    def compute(self, cache: KVCache, rows: Sequence[Row], asked: Asked) -> Extension:
+    def compute(self, cache: KVCache, rows: Sequence[Row], asked: CallOptions) -> Extension:
         """See `RecordedEngine.compute`."""
         return self.passes.extend(cache, rows, asked)
 

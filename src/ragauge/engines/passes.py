@@ -24,7 +24,7 @@ Arrangement = Callable[[Sequence[Row], KVCache], Layout]
 
 
 @dataclass(frozen=True)
-class Asked:
+class CallOptions:
     """The options of one call, complete with their defaults; see `ExtendOptions`."""
 
     stage: str = ""
@@ -71,7 +71,7 @@ class Passes:
         self.decoder, self.shape = decoder, decoder.shape
         self.device = decoder.weights.embedding.device
 
-    def extend(self, cache: KVCache, rows: Sequence[Row], asked: Asked) -> Extension:
+    def extend(self, cache: KVCache, rows: Sequence[Row], asked: CallOptions) -> Extension:
         """Read the rows into the cache; see `SpanEngine.extend`."""
         return self.alone(self.reading(cache, rows, asked))
 
@@ -99,7 +99,7 @@ class Passes:
             ids.append(int(logits[0].argmax()))
         return ids
 
-    def reading(self, cache: KVCache, rows: Sequence[Row], asked: Asked) -> Requests[Extension]:
+    def reading(self, cache: KVCache, rows: Sequence[Row], asked: CallOptions) -> Requests[Extension]:
         """The requests of `extend`."""
         watch = None
         if asked.attention:
@@ -124,7 +124,7 @@ class Passes:
         rows: Sequence[Row],
         batch: Sequence[int],
         watch: AttentionMean | None = None,
-        asked: Asked = Asked(),
+        asked: CallOptions = CallOptions(),
     ) -> Piece:
         """The request of one pass over the rows' tokens, packed."""
         positions = torch.tensor([p for r in rows for p in r.positions], dtype=torch.float32, device=self.device)
@@ -142,7 +142,7 @@ class Passes:
         return MASK_CHUNK if masked else ROPE_CHUNK
 
     def _batch(
-        self, cache: KVCache, rows: Sequence[Row], batch: Sequence[int], watch: AttentionMean | None, asked: Asked
+        self, cache: KVCache, rows: Sequence[Row], batch: Sequence[int], watch: AttentionMean | None, asked: CallOptions
     ) -> Requests[list[tuple[int, Tensor, Span]]]:
         """One batch of rows (or the chunks of one long row) through the decoder: (row index, states, span) of each."""
         chunk, start = self._chunk(rows), cache.length
@@ -162,7 +162,12 @@ class Passes:
         return found
 
     def _answer(
-        self, rows: Sequence[Row], spans: list[Span], states: list[Tensor], asked: Asked, watch: AttentionMean | None
+        self,
+        rows: Sequence[Row],
+        spans: list[Span],
+        states: list[Tensor],
+        asked: CallOptions,
+        watch: AttentionMean | None,
     ) -> Requests[Extension]:
         whole = asked.layers is None or asked.layers[1] == self.shape.layers
         final = [self.decoder.weights.norm(h) for h in states] if whole else []
@@ -188,7 +193,7 @@ class Passes:
         return torch.cat(parts).split([len(r.ids) - 1 for r in rows])
 
 
-def _arrangement(rows: Sequence[Row], asked: Asked) -> Arrangement:
+def _arrangement(rows: Sequence[Row], asked: CallOptions) -> Arrangement:
     if rows[0].slots is not None:
         return lay_out_in_place
     return lay_out_tree if asked.tree else lay_out

@@ -19,7 +19,7 @@ from ragauge.cost.hardware import Precision
 from ragauge.cost.shape import Shape
 from ragauge.cost.trace import Call, Trace
 from ragauge.engines.cache import KVCache
-from ragauge.engines.passes import Asked
+from ragauge.engines.passes import CallOptions
 from ragauge.engines.protocol import (
     Capabilities,
     Capability,
@@ -62,7 +62,7 @@ class RecordedEngine(ABC):
     # ---- what an engine defines
 
     @abstractmethod
-    def compute(self, cache: KVCache, rows: Sequence[Row], asked: Asked) -> Extension:
+    def compute(self, cache: KVCache, rows: Sequence[Row], asked: CallOptions) -> Extension:
         """Read the rows into the cache, which has room for them, and return what is asked."""
 
     @abstractmethod
@@ -113,7 +113,7 @@ class RecordedEngine(ABC):
     @torch.inference_mode()
     def extend(self, cache: KVCache, rows: Sequence[Row], **options: Unpack[ExtendOptions]) -> Extension:
         """See `SpanEngine.extend`."""
-        asked = Asked(**options)
+        asked = CallOptions(**options)
         self._check(cache, rows, asked)
         again = [slot for row in rows for slot in row.again]
         cache.reserve(sum(len(r.ids) for r in rows) - len(again))
@@ -219,7 +219,7 @@ class RecordedEngine(ABC):
     # ---- within
 
     def _extend_stored(
-        self, store: DocumentStore, cache: KVCache, rows: Sequence[Row], asked: Asked, call: Call
+        self, store: DocumentStore, cache: KVCache, rows: Sequence[Row], asked: CallOptions, call: Call
     ) -> Extension:
         """A call's result: loaded from the store, or computed and stored."""
         key = store.key(cache, rows, asked.tree)
@@ -234,7 +234,7 @@ class RecordedEngine(ABC):
             store.save(key, cache, extension.spans, extension.logp, time.perf_counter() - started)
         return extension
 
-    def _check(self, cache: KVCache, rows: Sequence[Row], asked: Asked) -> None:
+    def _check(self, cache: KVCache, rows: Sequence[Row], asked: CallOptions) -> None:
         if asked.tree and asked.attention:
             raise ValueError("the attention of rows read as a tree cannot be observed")
         scored = asked.last_logits or asked.logp or any(asked.logits_at)
@@ -285,7 +285,7 @@ def _same_text(one: Any, other: Any) -> bool:
     return alike and {*first} - added == {*second} - added
 
 
-def _call(rows: Sequence[Row], asked: Asked) -> Call:
+def _call(rows: Sequence[Row], asked: CallOptions) -> Call:
     """The record of a call."""
     places = asked.logits_at or [()] * len(rows)
     counts = [

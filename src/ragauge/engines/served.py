@@ -24,7 +24,7 @@ from ragauge.cost.trace import Call, Trace
 from ragauge.engines.protocol import SERVED, Capabilities, EngineLostError, Exchange, Limits, Response
 from ragauge.engines.traced import Traced
 from ragauge.errors import UserError
-from ragauge.io.http import EndpointError, Server, events
+from ragauge.io.http import EndpointError, JsonServer, events
 
 PREFIX = "openai:"  # of sources
 UNBOUNDED = 1 << 30  # tokens of a context that nobody states: the server refuses what is too long
@@ -104,7 +104,7 @@ class ServedEngine(Traced):
     def __init__(
         self,
         model: str,
-        server: Server,
+        server: JsonServer,
         tokenizer: PieceTokenizer,
         *,
         max_context: int | None = None,
@@ -193,7 +193,7 @@ class ServedEngine(Traced):
     def _alive(self, path: str, body: Mapping[str, Any]) -> bool:
         """Whether the server answers another, short prompt at once, so that the failure is of the prompt before."""
         short = {"messages": [{"role": "user", "content": "Hi"}]} if "messages" in body else {"prompt": "Hi"}
-        server = Server(self.server.url, self.server.key, self.server.timeout_s, attempts=1)
+        server = JsonServer(self.server.url, self.server.key, self.server.timeout_s, attempts=1)
         try:
             server.ask(path, {**body, **short, "max_tokens": 1}, lambda response: _read(response, 0.0), self.model)
         except EndpointError:
@@ -263,7 +263,7 @@ def load(
         raise UserError(
             f"{environment}_BASE_URL: is not set; {source} needs a server, such as http://localhost:8000/v1"
         )
-    server = Server(url, key or None, timeout_s, attempts)
+    server = JsonServer(url, key or None, timeout_s, attempts)
     pieces = PieceTokenizer(_splitter(tokenizer)) if tokenizer else PieceTokenizer()
     name = source.removeprefix(PREFIX)
     return ServedEngine(name, server, pieces, max_context=max_context, body=body, concurrency=concurrency)

@@ -11,7 +11,7 @@ from torch import Tensor
 from ragauge.cost.hardware import Precision
 from ragauge.cost.shape import Shape
 from ragauge.engines.cache import KVCache
-from ragauge.engines.passes import Asked
+from ragauge.engines.passes import CallOptions
 from ragauge.engines.protocol import Extension, Row, Span
 from ragauge.engines.recorded import Ended, RecordedEngine
 
@@ -31,7 +31,7 @@ class ShapeLM(RecordedEngine):
         super().__init__(shape, tokenizer, getattr(torch, precision.dtype), torch.device("meta"))
         self.precision = precision
 
-    def compute(self, cache: KVCache, rows: Sequence[Row], asked: Asked) -> Extension:
+    def compute(self, cache: KVCache, rows: Sequence[Row], asked: CallOptions) -> Extension:
         """See `RecordedEngine.compute`."""
         spans = []
         for row in rows:

@@ -20,7 +20,7 @@ LEAST = 256  # slots of a row
 
 
 @dataclass(eq=False)
-class Place:
+class ShelfPlace:
     """A response's row of a shelf."""
 
     shelf: Shelf
@@ -42,22 +42,22 @@ class Shelf:
     """Rows of one length."""
 
     def __init__(self, like: KVCache, every: int) -> None:
-        self.every, self.rows = every, list[Place | None]()
+        self.every, self.rows = every, list[ShelfPlace | None]()
         self.cache = _zeroed(like, 0)
 
-    def take(self, cache: KVCache) -> Place:
+    def take(self, cache: KVCache) -> ShelfPlace:
         """A row with a copy of what the cache holds."""
         if None not in self.rows:
             grown = _zeroed(cache, max(1, 2 * len(self.rows)) * self.every)
             _copy(self.cache, slice(0, self.cache.capacity), grown, 0)
             self.cache = grown
             self.rows += [None] * (grown.capacity // self.every - len(self.rows))
-        place = Place(self, self.rows.index(None), cache)
+        place = ShelfPlace(self, self.rows.index(None), cache)
         _copy(cache, slice(0, cache.length), self.cache, place.row * self.every)
         self.rows[place.row] = place
         return place
 
-    def part(self, places: Sequence[Place], positions: Tensor) -> Part:
+    def part(self, places: Sequence[ShelfPlace], positions: Tensor) -> Part:
         """One new token of each of the places, which are in the order of their rows."""
         past: list[int | None] = [None] * (places[-1].row + 1)
         for place in places:
@@ -71,7 +71,7 @@ class Shelves:
     def __init__(self) -> None:
         self._by_length: dict[int, Shelf] = {}
 
-    def take(self, cache: KVCache, more: int) -> Place | None:
+    def take(self, cache: KVCache, more: int) -> ShelfPlace | None:
         """A row for what a cache holds and `more` tokens; None if it is not a plain cache, or memory is short."""
         if not cache.plain or not isinstance(cache.k[0], Tensor):
             return None

@@ -42,7 +42,7 @@ SHARES = 4  # of the room left that a process fills before it looks at the folde
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredEntry:
     """What an entry held; its tokens have been appended to the cache."""
 
     spans: tuple[Span, ...]  # one a row
@@ -90,7 +90,7 @@ class DocumentStore:
             total.update(json.dumps([list(row.ids), list(row.positions), past]).encode())
         return total.hexdigest()
 
-    def load(self, key: str, cache: KVCache, *, logp: bool) -> Stored | None:
+    def load(self, key: str, cache: KVCache, *, logp: bool) -> StoredEntry | None:
         """Append an entry to the cache; None if there is none, or it lacks what is asked for."""
         started, path = time.perf_counter(), self._path(key)
         try:
@@ -110,7 +110,7 @@ class DocumentStore:
             path.unlink(missing_ok=True)
             return None
         cache.named(spans, key)
-        return Stored(spans, values, seconds, time.perf_counter() - started)
+        return StoredEntry(spans, values, seconds, time.perf_counter() - started)
 
     def save(self, key: str, cache: KVCache, spans: Sequence[Span], logp: Sequence[Tensor], seconds: float) -> None:
         """Keep what a call added: `spans`, which lie side by side at the end of the cache.
@@ -172,7 +172,7 @@ class MemoryStore(DocumentStore):
         """Of all entries."""
         return sum(tensor.nbytes for tensors, _ in self._entries.values() for tensor in tensors.values())
 
-    def load(self, key: str, cache: KVCache, *, logp: bool) -> Stored | None:
+    def load(self, key: str, cache: KVCache, *, logp: bool) -> StoredEntry | None:
         """See `DocumentStore.load`."""
         started = time.perf_counter()
         if key not in self._entries or (logp and not self._entries[key][1]["logp"]):
@@ -182,7 +182,7 @@ class MemoryStore(DocumentStore):
         spans = _append(cache, tensors, about["spans"])
         values = _per_span(tensors["logp"], about["spans"]) if logp else ()
         cache.named(spans, key)
-        return Stored(spans, values, about["seconds"], time.perf_counter() - started)
+        return StoredEntry(spans, values, about["seconds"], time.perf_counter() - started)
 
     def save(self, key: str, cache: KVCache, spans: Sequence[Span], logp: Sequence[Tensor], seconds: float) -> None:
         """See `DocumentStore.save`."""

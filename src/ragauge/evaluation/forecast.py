@@ -29,7 +29,7 @@ from ragauge.evaluation import needs, needs_retrieval, speed
 from ragauge.evaluation.costing import without_encoder
 from ragauge.evaluation.inputs import Questions, specification
 from ragauge.evaluation.runner import prompt_of
-from ragauge.evaluation.speed import Machine, Span, Speeds
+from ragauge.evaluation.speed import Expected, Machine, Speeds
 from ragauge.experiment import resources
 from ragauge.experiment.dtypes import with_dtype
 from ragauge.experiment.plan import Plan
@@ -53,13 +53,13 @@ SECTIONS = ("start", "answers", "times", "retrieval", "pipelines", "training", "
 
 
 @dataclass(frozen=True)
-class Section:
+class ForecastSection:
     """A part of the experiment."""
 
     name: str
     jobs: int
-    work: Span  # seconds of its jobs' calls, one after another
-    wall: Span  # seconds that pass
+    work: Expected  # seconds of its jobs' calls, one after another
+    wall: Expected  # seconds that pass
     unknown: tuple[str, ...] = ()  # what of it is not forecast, and why
 
 
@@ -67,15 +67,15 @@ class Section:
 class Forecast:
     """What an experiment will take."""
 
-    sections: tuple[Section, ...]
+    sections: tuple[ForecastSection, ...]
     disk_gb: float
     memory_gb: float
     machine: Machine
     shape: Shape = field(repr=False)
 
     @property
-    def wall(self) -> Span:
-        return sum((section.wall for section in self.sections), Span())
+    def wall(self) -> Expected:
+        return sum((section.wall for section in self.sections), Expected())
 
     def to_json(self) -> dict[str, Any]:
         """For `--json`."""
@@ -164,14 +164,14 @@ class _Work:
 
     # --- sections ---
 
-    def start(self) -> Section:
+    def start(self) -> ForecastSection:
         """Snakemake, which reads the plan, and the first process of jobs."""
         wall = _about(LAUNCH * self.machine.start_s)
-        return Section("start", 1, wall, wall)
+        return ForecastSection("start", 1, wall, wall)
 
-    def answers(self) -> Section:
+    def answers(self) -> ForecastSection:
         """Every question under every variant, as many jobs at a time as there are cores."""
-        work, unknown = Span(), dict[str, None]()
+        work, unknown = Expected(), dict[str, None]()
         for job in self._jobs:
             try:
                 work += self._question(job) * self._count(job)
@@ -180,12 +180,12 @@ class _Work:
         together = min(self.machine.cores, len(self._jobs)) or 1
         side = work.within(*TOGETHER) if together > 1 else work
         wall = side * (1 / together) + _about(JOB * self.machine.start_s * len(self._jobs) / together)
-        return Section("answers", len(self._jobs), work, wall if self._jobs else Span(), tuple(unknown))
+        return ForecastSection("answers", len(self._jobs), work, wall if self._jobs else Expected(), tuple(unknown))
 
-    def times(self) -> Section:
+    def times(self) -> ForecastSection:
         """The machine's rates, and the protocols of latency, load and streams, alone on the machine."""
-        work, unknown, jobs = Span(), list[str](), 0
-        retried = Span()
+        work, unknown, jobs = Expected(), list[str](), 0
+        retried = Expected()
         for dataset, model in self.config.timed():
             protocol = self.config.protocol(dataset)
             assert protocol is not None
@@ -196,18 +196,18 @@ class _Work:
                     prompts = min(PROMPTS, protocol.trials)
                     trials = online * protocol.trials
                     work += offline * prompts + online * (protocol.warmup or 1) * prompts + trials
-                    retried += Span(0, 0, trials.high + protocol.trials * rates.PAUSE_S)
+                    retried += Expected(0, 0, trials.high + protocol.trials * rates.PAUSE_S)
             except UserError as error:
                 unknown.append(f"latency of {dataset}, {model}: {error}")
         for section, pairs in (("load", self.config.loaded()), ("stream", self.config.streamed())):
             unknown += [f"{section} of {dataset}, {model}: takes what its rates say" for dataset, model in pairs]
-        measuring = Span(4, 8, 8 * rates.ATTEMPTS) if jobs else Span()  # `cost.machine.measure`
+        measuring = Expected(4, 8, 8 * rates.ATTEMPTS) if jobs else Expected()  # `cost.machine.measure`
         wall = work + retried + measuring + _about(2 * JOB * self.machine.start_s * jobs)
-        return Section("times", jobs, work, wall, tuple(unknown))
+        return ForecastSection("times", jobs, work, wall, tuple(unknown))
 
-    def retrieval(self) -> Section:
+    def retrieval(self) -> ForecastSection:
         """Chunk databases: embedding and indexing."""
-        work, unknown = Span(), list[str]()
+        work, unknown = Expected(), list[str]()
         for label, settings in self.config.databases.items():
             found = needs_retrieval.database(settings)
             if found is None:
@@ -217,25 +217,27 @@ class _Work:
             each = encode_s + len(settings.indexes) * (self.machine.index_s or 0.0)
             work += _about(found.chunks * each)
         jobs = len(self.config.databases)
-        return Section("retrieval", jobs, work, work * (1 / self.machine.cores), tuple(unknown))
+        return ForecastSection("retrieval", jobs, work, work * (1 / self.machine.cores), tuple(unknown))
 
-    def pipelines(self) -> Section:
+    def pipelines(self) -> ForecastSection:
         """Generation with retrieval, alone on the machine; what searching adds is in the upper bound alone."""
-        work, unknown = Span(), list[str]()
+        work, unknown = Expected(), list[str]()
         for label, entry in self.config.pipelines.items():
             model = self.config.pipeline_model(entry)
             shape = shapes.named(entry.reader.own_model) if entry.reader.own_model else self._shapes[model]
             if shape is None or entry.limit is None:
                 unknown.append(f"{label}: {'no limit' if shape else f'the shape of {model} is not known'}")
                 continue
-            a_pass = sum((self.machine.all.seconds(call, shape) for call in calls(entry)), Span())
+            a_pass = sum((self.machine.all.seconds(call, shape) for call in calls(entry)), Expected())
             work += (a_pass * (entry.limit * needs_retrieval.passes(entry))).within(0.7, 1.1, 2.0)
         jobs = len(self.config.pipelines)
-        return Section("pipelines", jobs, work, work + _about(JOB * self.machine.start_s * jobs), tuple(unknown))
+        return ForecastSection(
+            "pipelines", jobs, work, work + _about(JOB * self.machine.start_s * jobs), tuple(unknown)
+        )
 
-    def training(self) -> Section:
+    def training(self) -> ForecastSection:
         """Fine-tunings on this machine's processor, documents at their longest in the upper bound."""
-        work, unknown = Span(), list[str]()
+        work, unknown = Expected(), list[str]()
         for label, entry in self.config.training.items():
             if entry.device != "cpu" or entry.model not in shapes.names():
                 unknown.append(f"{label}: {'on a GPU' if entry.device != 'cpu' else 'its shape is not known'}")
@@ -245,13 +247,13 @@ class _Work:
             read = self.machine.all.seconds(Call("train", length, (0,), logits=length), shapes.named(entry.model))
             passes = TRAINED + int(entry.gradient_checkpointing)
             work += (read * (documents * passes)).within(0.3, 0.8, 1.5)
-        return Section("training", len(self.config.training), work, work, tuple(unknown))
+        return ForecastSection("training", len(self.config.training), work, work, tuple(unknown))
 
-    def items(self) -> Section:
+    def items(self) -> ForecastSection:
         """Tables, figures and the page."""
         count = len(self.config.item_names())
         wall = _about((ITEM * ceil(count / self.machine.cores) + PAGE) * self.machine.start_s)
-        return Section("items", count + 1, wall, wall)
+        return ForecastSection("items", count + 1, wall, wall)
 
     def memory_gb(self) -> float:
         """Of all jobs side by side, at the most."""
@@ -287,18 +289,18 @@ class _Work:
             return min(limit or whole, whole)
         return needs.question_count(self.config, job.dataset, limit)
 
-    def _question(self, job: Answers) -> Span:
+    def _question(self, job: Answers) -> Expected:
         """Of one question, what could be prepared before included."""
         longest = self.config.max_new_tokens(job.dataset)
-        found = Span()
+        found = Expected()
         for trace, encoded in self._traces(job, longest):
             low, likely, high = (_priced(trace, self.machine.one, self._shape(job.model), part) for part in WRITTEN)
-            found += Span(low.low, likely.likely, high.high) + _about(encoded * (self.machine.encode_s or 0.0))
+            found += Expected(low.low, likely.likely, high.high) + _about(encoded * (self.machine.encode_s or 0.0))
         return found * (1 / len(self._of(job)))
 
-    def _timed(self, job: Answers, new_tokens: int) -> tuple[Span, Span]:
+    def _timed(self, job: Answers, new_tokens: int) -> tuple[Expected, Expected]:
         """(what is prepared, what is timed) of one answer."""
-        offline, online = Span(), Span()
+        offline, online = Expected(), Expected()
         shape, speeds = self._shape(job.model), self.machine.all
         for trace, encoded in self._traces(job, new_tokens):
             offline += _priced([c for c in trace if c.offline], speeds, shape, 1)
@@ -333,10 +335,10 @@ class _Work:
         return self._prompts[place]
 
 
-def _priced(trace: Sequence[Call], speeds: Speeds, shape: Shape, share: float) -> Span:
+def _priced(trace: Sequence[Call], speeds: Speeds, shape: Shape, share: float) -> Expected:
     """The seconds of calls, of which decoding takes a share of its steps."""
     shares = ((call, share if call.stage == "decode" else 1.0) for call in trace if call.macs is None)
-    return sum((speeds.seconds(call, shape, part) for call, part in shares), Span())
+    return sum((speeds.seconds(call, shape, part) for call, part in shares), Expected())
 
 
 def _prompts(config: Config, job: Answers, shape: Shape) -> Iterator[Prompt]:
@@ -363,6 +365,6 @@ def _own_prompts(config: Config, job: Answers) -> Iterator[Prompt]:
         yield prompt_of(examples[place * len(examples) // SAMPLED], made, tokenizer)
 
 
-def _about(seconds: float) -> Span:
+def _about(seconds: float) -> Expected:
     low, likely, high = AROUND
-    return Span(low * seconds, likely * seconds, high * seconds)
+    return Expected(low * seconds, likely * seconds, high * seconds)

@@ -41,7 +41,7 @@ WEIGHT_BYTES = 2  # of a parameter of a checkpoint on a hub: all of the papers' 
 
 
 @dataclass(frozen=True)
-class Job:
+class JobFloor:
     """One job's floor. `seconds` is None if the model's shape is not known."""
 
     dataset: str
@@ -53,7 +53,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Generation:
+class PipelineFloor:
     """One pipeline's floor. `seconds` is None if the model's shape or the number of texts is not known."""
 
     schedule: str
@@ -127,22 +127,22 @@ def question_count(config: Config, label: str, limit: int | None) -> int:
     return min(n for n in (whole, limit) if n is not None)
 
 
-def job_floor(config: Config, job: Answers) -> Job:
+def job_floor(config: Config, job: Answers) -> JobFloor:
     """The needs of a job; where a finder reads the document, its shape and context count."""
     reader = config.models[job.model].finder or job.model
     data, shape = _data(config, job.dataset), shape_of(config, reader)
     questions = question_count(config, job.dataset, config.limit(job))
     if shape is None:
-        return Job(*job, questions, None, 0)
+        return JobFloor(*job, questions, None, 0)
     entry, model = config.methods[job.variant], config.models[reader]
     longest = config.datasets[job.dataset].options.get("max_length") or model.max_context or shape.max_context
     params = json.dumps(entry.params, sort_keys=True)  # hashable, whatever options hold
     new_tokens = config.max_new_tokens(job.dataset)
     seconds, kv = _question(entry.method, params, shape, _counts(data), longest, new_tokens, precision_of(model))
-    return Job(*job, questions, questions * seconds, kv)
+    return JobFloor(*job, questions, questions * seconds, kv)
 
 
-def _generation(config: Config, label: str) -> Generation:
+def _generation(config: Config, label: str) -> PipelineFloor:
     entry = config.pipelines[label]
     model, text = config.pipeline_model(entry), entry.evaluation or config.pipeline_database(entry)
     shape = shapes.named(entry.reader.own_model) if entry.reader.own_model else shape_of(config, model)
@@ -152,7 +152,7 @@ def _generation(config: Config, label: str) -> Generation:
         kv = kv_bytes(shape, entry.tokens + entry.neighbours * NEIGHBOUR, dtype)
     if shape is not None and entry.limit is not None:
         seconds = entry.limit * needs_retrieval.pipeline_seconds(entry, shape, dtype, GPU)
-    return Generation(entry.schedule, entry.task, text, model, entry.limit, seconds, kv)
+    return PipelineFloor(entry.schedule, entry.task, text, model, entry.limit, seconds, kv)
 
 
 def precision_of(model: Model) -> Precision:
@@ -196,10 +196,10 @@ def mean_prompt(shape: Shape, counts: str, longest: int) -> Prompt:
 # --- tables ---
 
 
-def _models(config: Config, jobs: Sequence[Job], generations: Sequence[Generation]) -> str:
+def _models(config: Config, jobs: Sequence[JobFloor], generations: Sequence[PipelineFloor]) -> str:
     rows = []
     for label, model in config.models.items():
-        mine: list[Job | Generation] = [job for job in jobs if job.model == label]
+        mine: list[JobFloor | PipelineFloor] = [job for job in jobs if job.model == label]
         mine += [one for one in generations if one.model == label]
         shape = shape_of(config, label)
         finder = shape_of(config, model.finder) if model.finder else None
@@ -223,7 +223,7 @@ def _models(config: Config, jobs: Sequence[Job], generations: Sequence[Generatio
     return "### Models\n\n" + _table(head, rows)
 
 
-def _datasets(config: Config, jobs: Sequence[Job]) -> str:
+def _datasets(config: Config, jobs: Sequence[JobFloor]) -> str:
     rows = []
     for label, entry in config.datasets.items():
         data, mine = _data(config, label), [job for job in jobs if job.dataset == label]
@@ -244,7 +244,7 @@ def _datasets(config: Config, jobs: Sequence[Job]) -> str:
     return "### Data sets\n\n" + _table(head, rows)
 
 
-def _variants(config: Config, jobs: Sequence[Job]) -> str:
+def _variants(config: Config, jobs: Sequence[JobFloor]) -> str:
     """Seconds a question and hours of all questions, a row a variant and kind of data set."""
     rows = []
     for name in config.methods:
@@ -294,7 +294,7 @@ def _databases(config: Config) -> str:
     return "### Databases\n\n" + _table([*columns, "core hours of the encoder"], rows)
 
 
-def _pipelines(generations: Sequence[Generation]) -> str:
+def _pipelines(generations: Sequence[PipelineFloor]) -> str:
     """A row a schedule, task and text."""
     rows = []
     for key in dict.fromkeys((g.text, g.task, g.schedule) for g in generations):
@@ -308,7 +308,7 @@ def _pipelines(generations: Sequence[Generation]) -> str:
     return "### Pipelines\n\n" + _table(head, rows)
 
 
-def _sum(config: Config, jobs: Sequence[Job], generations: Sequence[Generation]) -> str:
+def _sum(config: Config, jobs: Sequence[JobFloor], generations: Sequence[PipelineFloor]) -> str:
     models = sum(download_gb(config, label) for label, model in config.models.items() if not model.training)
     encoders = sum(_asset_gb(name) for name in _encoders(config))
     downloads = [_downloads(_data(config, label)) for label in config.datasets]
@@ -339,7 +339,7 @@ def _sum(config: Config, jobs: Sequence[Job], generations: Sequence[Generation])
     )
 
 
-def _sum_of_pipelines(generations: Sequence[Generation]) -> str:
+def _sum_of_pipelines(generations: Sequence[PipelineFloor]) -> str:
     if not generations:
         return ""
     hours = _hours(g.seconds for g in generations)

@@ -30,10 +30,9 @@ from ragauge.engines.store import DocumentStore
 from ragauge.errors import UserError
 from ragauge.io.digest import digest
 from ragauge.io.progress import bar
-from ragauge.io.records import DEATHS, Evidence, Record, Served, Writer, killed
+from ragauge.io.records import DEATHS, EvidenceRecord, Record, ServedResponse, Writer, killed
 from ragauge.io.specifications import ACCESS, AnswerSpecification, FinderFacts
-from ragauge.methods import Answer, Method, modules
-from ragauge.methods import Evidence as Piece
+from ragauge.methods import Answer, Evidence, Method, modules
 from ragauge.prompts import Prompt, Source, build_prompt
 from ragauge.prompts.templates import wrapper
 
@@ -378,10 +377,10 @@ def _of_example(example: Example) -> dict[str, Any]:
     }
 
 
-def _served(engine: Engine) -> Served | None:
+def _served(engine: Engine) -> ServedResponse | None:
     """What a server told of the request behind the answer."""
     exchange = cast(RemoteEngine, engine).exchange if Capability.SERVER in engine.capabilities else None
-    return Served(**asdict(exchange) | {"token_s": list(exchange.token_s)}) if exchange else None
+    return ServedResponse(**asdict(exchange) | {"token_s": list(exchange.token_s)}) if exchange else None
 
 
 def limits(specification: AnswerSpecification) -> Limits:
@@ -416,12 +415,12 @@ def prompt_of(
     )
 
 
-def _evidence(piece: Piece, example: Example) -> Evidence:
+def _evidence(piece: Evidence, example: Example) -> EvidenceRecord:
     """The record of a piece of evidence, compared with its document, which records do not hold."""
     if piece.document is None:
-        return Evidence(**asdict(piece), verbatim=False)
+        return EvidenceRecord(**asdict(piece), verbatim=False)
     stands = example.documents[piece.document].text[piece.start : piece.stop]
-    return Evidence(**asdict(piece), verbatim=stands == piece.text)
+    return EvidenceRecord(**asdict(piece), verbatim=stands == piece.text)
 
 
 def _evidence_tokens(answer: Answer, tokenizer: Any) -> dict[str, int]:

@@ -40,22 +40,22 @@ VECTORS, WIDTH = 2560, 384  # indexed
 
 
 @dataclass(frozen=True)
-class Span:
+class Expected:
     """Seconds: the least, the likely and the most that are expected."""
 
     low: float = 0.0
     likely: float = 0.0
     high: float = 0.0
 
-    def __add__(self, other: Span) -> Span:
-        return Span(self.low + other.low, self.likely + other.likely, self.high + other.high)
+    def __add__(self, other: Expected) -> Expected:
+        return Expected(self.low + other.low, self.likely + other.likely, self.high + other.high)
 
-    def __mul__(self, factor: float) -> Span:
-        return Span(self.low * factor, self.likely * factor, self.high * factor)
+    def __mul__(self, factor: float) -> Expected:
+        return Expected(self.low * factor, self.likely * factor, self.high * factor)
 
-    def within(self, low: float, likely: float, high: float) -> Span:
+    def within(self, low: float, likely: float, high: float) -> Expected:
         """Each bound by a factor of its own."""
-        return Span(self.low * low, self.likely * likely, self.high * high)
+        return Expected(self.low * low, self.likely * likely, self.high * high)
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Rate:
     """Seconds of a multiply-accumulate where so many new tokens share a pass."""
 
     tokens: int
-    s_per_mac: Span
+    s_per_mac: Expected
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Speeds:
     dtype: str
     rates: tuple[Rate, ...]  # by tokens, rising
 
-    def seconds(self, call: Call, shape: Shape, share: float = 1.0) -> Span:
+    def seconds(self, call: Call, shape: Shape, share: float = 1.0) -> Expected:
         """A call of a model of that shape; `share` of its steps."""
         tokens = max(1, sum(call.lengths))
         return self._s_per_mac(tokens) * (call_macs(call, shape) * share)
@@ -84,7 +84,7 @@ class Speeds:
         read, written = self.seconds(Call("read", (512,), (0,)), shape), self.seconds(_step(256), shape)
         return f"reads {512 / read.likely:,.0f} tokens/s, writes {1 / written.likely:,.1f}"
 
-    def _s_per_mac(self, tokens: int) -> Span:
+    def _s_per_mac(self, tokens: int) -> Expected:
         """Between the sizes that were measured, over the logarithm of tokens; beyond them, as the nearest."""
         below = max((r for r in self.rates if r.tokens <= tokens), key=lambda r: r.tokens, default=self.rates[0])
         above = min((r for r in self.rates if r.tokens >= tokens), key=lambda r: r.tokens, default=self.rates[-1])
@@ -210,8 +210,8 @@ def _s_per_mac(call: Call, shape: Shape) -> float:
     return (call.seconds or 0.0) / call_macs(call, shape)
 
 
-def _span(values: Sequence[float]) -> Span:
-    return Span(min(values), statistics.median(values), max(values))
+def _span(values: Sequence[float]) -> Expected:
+    return Expected(min(values), statistics.median(values), max(values))
 
 
 def _encode_s(encoder: str) -> float:

@@ -17,7 +17,7 @@ import torch
 from ragauge.cost import load
 from ragauge.cost.cold import STATE, Disk, forget
 from ragauge.cost.gpu_load import looked_at, watch
-from ragauge.cost.load import Request, Served, Targets
+from ragauge.cost.load import Request, Targets, TimedRequest
 from ragauge.cost.machine import MAX_LOAD, competing_load
 from ragauge.cost.settings import StreamSettings
 from ragauge.cost.trace import Call
@@ -148,7 +148,7 @@ class _Stream:
         first, again = (one.first_token_s - one.start_s for one in both)
         return first, again
 
-    def _one(self, method: Method, place: int, limits: Limits) -> tuple[Served, float | None]:
+    def _one(self, method: Method, place: int, limits: Limits) -> tuple[TimedRequest, float | None]:
         """Answer a request; its times, and the share of its documents' tokens that was found."""
         prompt = self.asked[place]
         self.lm.synchronize()
@@ -161,7 +161,7 @@ class _Stream:
             raise UserError(f"the model's context of {self.lm.shape.max_context} tokens ends the response too soon")
         assert self.lm.first_token_at is not None
         self.after()
-        return Served(Request(place, place, start), start, self.lm.first_token_at, end, len(written)), found(
+        return TimedRequest(Request(place, place, start), start, self.lm.first_token_at, end, len(written)), found(
             trace, prompt
         )
 

@@ -17,7 +17,7 @@ import torch
 
 from ragauge.cost import load
 from ragauge.cost.gpu_load import watch
-from ragauge.cost.load import Level, OneByOne, Request, Served, Server, Targets, WallClock
+from ragauge.cost.load import Level, OneByOne, Request, SteppingServer, Targets, TimedRequest, WallClock
 from ragauge.cost.settings import LoadSettings
 from ragauge.engines import LM, Limits, SpanEngine, load_lm
 from ragauge.engines.batching import Batch, Seat, Task, fitting
@@ -137,7 +137,7 @@ class _Answering:
             )
         return start, end, len(written)
 
-    def server(self) -> Server:
+    def server(self) -> SteppingServer:
         return OneByOne(self.one, WallClock()) if self.size == 1 else _SideBySide(self)
 
 
@@ -174,13 +174,13 @@ class _SideBySide:
     def admit(self, request: Request) -> None:
         self._requests[self._batch.submit(partial(self._answering.on, request.prompt))] = request
 
-    def step(self) -> Sequence[Served]:
+    def step(self) -> Sequence[TimedRequest]:
         return [self._served(task) for task in self._batch.step()]
 
-    def _served(self, task: Task[tuple[float, float, int]]) -> Served:
+    def _served(self, task: Task[tuple[float, float, int]]) -> TimedRequest:
         start, end, written = task.result()
         assert task.engine.first_token_at is not None
-        return Served(self._requests.pop(task), start, task.engine.first_token_at, end, written)
+        return TimedRequest(self._requests.pop(task), start, task.engine.first_token_at, end, written)
 
 
 def _longest(prompts: Sequence[Prompt]) -> int:

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from http.client import HTTPResponse
 
 from ragauge.errors import UserError
-from ragauge.io.http import LONGEST_REPLY, EndpointError, Server
+from ragauge.io.http import LONGEST_REPLY, EndpointError, JsonServer
 
 __all__ = ["Endpoint", "EndpointError"]
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A model that answers chats; requests are retried as `Server` does."""
+    """A model that answers chats; requests are retried as `JsonServer` does."""
 
     url: str  # up to and without "/chat/completions", such as http://localhost:8000/v1
     model: str
@@ -54,8 +54,8 @@ class Endpoint:
         body = {"model": self.model, "messages": list(messages), "max_tokens": max_tokens, "temperature": temperature}
         return self._server().ask("chat/completions", body, _text, self.model)
 
-    def _server(self) -> Server:
-        return Server(self.url, self.key, self.timeout_s, self.attempts, self.pause_s)
+    def _server(self) -> JsonServer:
+        return JsonServer(self.url, self.key, self.timeout_s, self.attempts, self.pause_s)
 
 
 def _text(response: HTTPResponse) -> str:

@@ -20,7 +20,7 @@ FREE_TOKENS = 8  # of a prefix that nothing constrains (the paper's ablation)
 
 
 @dataclass(frozen=True)
-class Context:
+class EvidenceContext:
     """What has been read before the evidence: all of a cache, and the logits after it."""
 
     cache: KVCache
@@ -74,7 +74,7 @@ class _FreeText:
         return node.depth == FREE_TOKENS
 
 
-def search(engine: SpanEngine, context: Context, trie: Trie, k: int, rule: Rule = "beam") -> Search:
+def search(engine: SpanEngine, context: EvidenceContext, trie: Trie, k: int, rule: Rule = "beam") -> Search:
     """The `k` sentences whose prefixes have the highest mean log-probability.
 
     A candidate that identifies a single sentence grows no further and competes by its score.
@@ -94,7 +94,7 @@ def search(engine: SpanEngine, context: Context, trie: Trie, k: int, rule: Rule 
     return Search(tuple(found[:k]), steps)
 
 
-def search_free(engine: SpanEngine, context: Context, sentences: Sequence[Sequence[int]], k: int) -> Search:
+def search_free(engine: SpanEngine, context: EvidenceContext, sentences: Sequence[Sequence[int]], k: int) -> Search:
     """The paper's ablation without constraint: `k` sequences of 8 tokens, each matched back to a sentence.
 
     A sequence goes to the sentence, not taken yet, that has the longest run of its tokens; to the earlier on a tie.
@@ -119,7 +119,7 @@ def longest_run(wanted: Sequence[int], sentence: Sequence[int]) -> int:
 
 
 def _search(
-    engine: SpanEngine, context: Context, allowed: Trie | _FreeText, k: int, rule: Rule
+    engine: SpanEngine, context: EvidenceContext, allowed: Trie | _FreeText, k: int, rule: Rule
 ) -> tuple[list[_Beam], int]:
     """The candidates, best first, and how many tokens were decoded one after another."""
     families = [_grown(_Beam(allowed.root), context.logits.float().log_softmax(-1), allowed, "beam")]
@@ -150,7 +150,7 @@ def _of_likeliest_tokens(family: Sequence[_Beam], k: int) -> list[_Beam]:
     return [beam for beam in ranked if beam.ids in tokens]
 
 
-def _step(engine: SpanEngine, context: Context, beams: Sequence[_Beam]) -> tuple[list[_Beam], Tensor]:
+def _step(engine: SpanEngine, context: EvidenceContext, beams: Sequence[_Beam]) -> tuple[list[_Beam], Tensor]:
     """Read every beam's last token in one pass: the beams with it read, and (beam, vocab) log-probabilities."""
     rows = [Row([beam.ids[-1]], [context.position + len(beam.ids) - 1], (context.span, *beam.read)) for beam in beams]
     read = engine.extend(context.cache, rows, stage="prefix", parallel=True, last_logits=True, tree=True)

@@ -10,7 +10,7 @@ Wording = Literal["paper", "copy"]
 
 
 @dataclass(frozen=True)
-class Request:
+class EvidenceRequest:
     """The words around a document."""
 
     before: str
@@ -32,15 +32,15 @@ class Request:
         return f"{self.before}{{article}}{self.after.format(question=question)}"
 
 
-REQUESTS: dict[Wording, Request] = {
-    "paper": Request(  # Table 2
+REQUESTS: dict[Wording, EvidenceRequest] = {
+    "paper": EvidenceRequest(  # Table 2
         "Below is an article, read the article and answer my question after the article. Now the article begins:\n\n",
         "\nNow the article ends.\nSelect several sentences from the article to answer my question."
         "\nQuestion: {question}",
     ),
     # Ours, for models that were not trained for it. The cue opens the response, so that a sentence follows it as it
     # follows another sentence in the document: after a space.
-    "copy": Request(
+    "copy": EvidenceRequest(
         "Read the document below. It holds the answer to a question.\n\n",
         "\n\nQuestion: {question}\nCopy the sentences of the document that answer the question.",
         "Evidence:",

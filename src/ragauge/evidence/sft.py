@@ -15,7 +15,7 @@ from typing import Any
 from ragauge.engines.protocol import SpanEngine
 from ragauge.evidence.chat import Chat, EndpointChat, LocalChat
 from ragauge.evidence.endpoint import Endpoint
-from ragauge.evidence.request import Request
+from ragauge.evidence.request import EvidenceRequest
 from ragauge.evidence.sentences import Sentence, tokenize
 from ragauge.prompts import Source
 from ragauge.prompts.templates import turn
@@ -32,7 +32,7 @@ _DEICTIC = re.compile(r"\b(text|passage|paragraph|sentences?|article|excerpt|aut
 
 
 @dataclass(frozen=True)
-class Asked:
+class SpanQuestion:
     """A stretch of a document and a question that it answers."""
 
     start: int  # first character in the document's text
@@ -47,9 +47,9 @@ class TrainingDocument:
     key: str  # corpus and place in it; of a stretch also its first character
     title: str
     text: str
-    spans: tuple[Asked, ...] = ()
+    spans: tuple[SpanQuestion, ...] = ()
 
-    def span_text(self, span: Asked) -> str:
+    def span_text(self, span: SpanQuestion) -> str:
         """A span's text, without white space at its ends."""
         return self.text[span.start : span.stop].strip()
 
@@ -93,7 +93,7 @@ def draw_spans(
     for part in range(count):
         places = sentences[part * len(sentences) // count : (part + 1) * len(sentences) // count]
         fitting = [
-            Asked(first.start, last.stop)
+            SpanQuestion(first.start, last.stop)
             for i, first in enumerate(places)
             for last in places[i : i + drawn.randint(1, most_sentences)]
             if _is_span(document.text, first, last)
@@ -110,7 +110,7 @@ def _is_span(text: str, first: Sentence, last: Sentence) -> bool:
 # --- questions ---
 
 
-class Writer(ABC):
+class QuestionWriter(ABC):
     """Writes a question for each of a batch of spans."""
 
     @abstractmethod
@@ -119,7 +119,7 @@ class Writer(ABC):
 
 
 @dataclass(frozen=True)
-class LocalWriter(Writer):
+class LocalWriter(QuestionWriter):
     """A decoder on this machine, the spans of a batch side by side in every pass, greedily."""
 
     engine: SpanEngine
@@ -130,7 +130,7 @@ class LocalWriter(Writer):
 
 
 @dataclass(frozen=True)
-class EndpointWriter(Writer):
+class EndpointWriter(QuestionWriter):
     """A model behind an endpoint, asked span by span.
 
     A span without a reply has no question; if no span gets a reply, the endpoint's error is raised.
@@ -186,7 +186,7 @@ def _words(text: str) -> list[str]:
 
 
 def encode(
-    document: TrainingDocument, tokenizer: Any, template: str, wording: Request, eos: int, longest: int
+    document: TrainingDocument, tokenizer: Any, template: str, wording: EvidenceRequest, eos: int, longest: int
 ) -> Encoded:
     """The document as the method reads it, with each span as the response to its question.
 

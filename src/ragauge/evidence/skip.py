@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from ragauge.engines.protocol import Row, SpanEngine
-from ragauge.evidence.prefix import Context, Prefix
+from ragauge.evidence.prefix import EvidenceContext, Prefix
 from ragauge.evidence.sentences import Sentence
 from ragauge.evidence.writing import write
 
@@ -34,7 +34,7 @@ def within(prefix: Prefix, sentences: Sequence[Sentence], d: int) -> list[int]:
 
 def decode(
     engine: SpanEngine,
-    context: Context,
+    context: EvidenceContext,
     ids: Sequence[int],
     sentences: Sequence[Sentence],
     prefixes: Sequence[Prefix],
@@ -65,7 +65,7 @@ def decode(
 
 
 def write_on(
-    engine: SpanEngine, context: Context, prefixes: Sequence[Prefix], begun: Sequence[Sequence[int]], d: int
+    engine: SpanEngine, context: EvidenceContext, prefixes: Sequence[Prefix], begun: Sequence[Sequence[int]], d: int
 ) -> list[list[int]]:
     """The ablation without skip decoding: each prefix and what the model writes after it, greedily, side by side.
 
@@ -102,7 +102,7 @@ def merge(ranges: Iterable[Range], sentences: Sequence[Sentence]) -> list[Range]
     return merged
 
 
-def _row(context: Context, prefix: Prefix, ids: Sequence[int], sentences: Sequence[Sentence], last: int) -> Row:
+def _row(context: EvidenceContext, prefix: Prefix, ids: Sequence[int], sentences: Sequence[Sentence], last: int) -> Row:
     """The document from the prefix on, less what of it has been read, up to the end of sentence `last`."""
     done = len(prefix.read)
     new = ids[sentences[prefix.sentence].first + done : sentences[last].end]

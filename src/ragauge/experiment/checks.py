@@ -13,8 +13,8 @@ from ragauge.training.settings import ENDPOINT
 if TYPE_CHECKING:
     from ragauge.experiment.schema import Config, DatasetEntry, Model
     from ragauge.methods import Method
-    from ragauge.retrieval.settings import DatabaseSettings, EvaluationSet
-    from ragauge.training.settings import Training
+    from ragauge.retrieval.settings import DatabaseSettings, EvaluationSetSettings
+    from ragauge.training.settings import TrainingSettings
 
 SOURCE_PREFIXES = ("hf:", "pypi:", "https://", "path:")
 
@@ -70,7 +70,7 @@ def check_engine(method: Method, engine: str, where: str) -> Method:
     return method
 
 
-def check_training(training: Training, where: str) -> None:
+def check_training(training: TrainingSettings, where: str) -> None:
     """Raise UserError if a training's models or corpora are not available."""
     from ragauge.retrieval import corpus
 
@@ -188,7 +188,7 @@ def _check_evaluation_labels(config: Config) -> None:
 
     A set that is stated alike for several databases is one text.
     """
-    texts: dict[str, EvaluationSet] = {}
+    texts: dict[str, EvaluationSetSettings] = {}
     owners = dict.fromkeys(config.databases, "a database")
     for label, database in config.databases.items():
         for name, stated in database.evaluation_sets.items():

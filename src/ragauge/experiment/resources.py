@@ -9,7 +9,7 @@ from ragauge.cost.flop import FLOP_PER_MAC, call_macs, parameters
 from ragauge.cost.gpu import GPU
 from ragauge.cost.roofline import matmul_rate
 from ragauge.cost.trace import Call
-from ragauge.training.settings import Training
+from ragauge.training.settings import TrainingSettings
 
 LIBRARIES_MB = 4000  # of the libraries, the documents and activations of a small model
 LEAST_MB, LEAST_MINUTES = 8000, 720  # asked for any training, and for one whose model's sizes are not known
@@ -18,7 +18,7 @@ TRAINED_BYTES = 20  # of a parameter: weights, gradients, the optimizer's weight
 MARGIN = 2  # hours asked over the floor, which has the matrix products alone at the rate of the GPU's data sheet
 
 
-def gpu_seconds(training: Training) -> float:
+def gpu_seconds(training: TrainingSettings) -> float:
     """A floor of the seconds of all GPUs together, every document at its maximum length.
 
     It is that of the matrix products: forward, backward (twice that), and forward again for gradient checkpointing.
@@ -33,7 +33,7 @@ def gpu_seconds(training: Training) -> float:
     return documents * passes * FLOP_PER_MAC * macs / matmul_rate(GPU, training.dtype)
 
 
-def memory_mb(training: Training) -> int:
+def memory_mb(training: TrainingSettings) -> int:
     """Memory of the machine, all processes together."""
     if training.model not in shapes.names():
         return LEAST_MB
@@ -41,7 +41,7 @@ def memory_mb(training: Training) -> int:
     return max(LEAST_MB, LIBRARIES_MB + ceil(training.processes * each / 1e6))
 
 
-def minutes(training: Training) -> int:
+def minutes(training: TrainingSettings) -> int:
     """Minutes that a job asks for; on a processor, whose rate is not known beforehand, `LEAST_MINUTES`.
 
     A training that is cut off goes on from its last checkpoint.

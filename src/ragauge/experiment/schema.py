@@ -32,8 +32,8 @@ from ragauge.experiment.defaults import NAMED_BY_KEY, completed
 from ragauge.experiment.reading import checked, read
 from ragauge.generation.settings import PipelineSettings
 from ragauge.prompts.templates import Template
-from ragauge.retrieval.settings import DatabaseSettings, EvaluationSet, StalenessSettings
-from ragauge.training.settings import ENDPOINT, Training
+from ragauge.retrieval.settings import DatabaseSettings, EvaluationSetSettings, StalenessSettings
+from ragauge.training.settings import ENDPOINT, TrainingSettings
 
 VERSION = 1  # of the form of configurations; one that states none is of this version
 SERVED = "openai:"  # begins the source of a model behind a server
@@ -277,7 +277,7 @@ Protocols = Annotated[
 ]
 
 
-class Judge(_Section):
+class JudgeSettings(_Section):
     """The judge of whether evidence supports the answers (CFIC, Table 7), or of the answers."""
 
     methods: list[str] = Field(min_length=1, description="names of the variants that are judged")
@@ -319,7 +319,9 @@ class Config(_Section):
     models: dict[Label, Model] = Field(min_length=1, description="the decoders, by label")
     datasets: dict[Label, DatasetEntry] = Field({}, description="the data sets, by label")
     methods: dict[Label, Variant] = Field({}, description="the method variants, one line each, by name")
-    training: dict[Label, Training] = Field({}, description="the fine-tunings whose results are models, by label")
+    training: dict[Label, TrainingSettings] = Field(
+        {}, description="the fine-tunings whose results are models, by label"
+    )
     databases: dict[Label, DatabaseSettings] = Field({}, description="the chunk databases and their indexes, by label")
     pipelines: dict[Label, PipelineSettings] = Field({}, description="runs of generation with retrieval, by label")
     staleness: dict[Label, StalenessSettings] = Field(
@@ -333,7 +335,7 @@ class Config(_Section):
     stream: StreamSettings | None = Field(
         None, description="the measurement on a stream of questions whose documents come back; default: none"
     )
-    judge: Judge | None = Field(None, description="the judge of evidence or answers; default: none")
+    judge: JudgeSettings | None = Field(None, description="the judge of evidence or answers; default: none")
     items: Literal["all"] | list[str] = Field("all", description="the tables and figures that are rendered")
 
     @model_validator(mode="before")
@@ -504,9 +506,9 @@ def parse(data: Mapping[str, Any], place: str) -> Config:
     return checked(Config, data, place)
 
 
-def parse_training(data: Mapping[str, Any], place: str, label: str) -> Training:
+def parse_training(data: Mapping[str, Any], place: str, label: str) -> TrainingSettings:
     """The checked settings of one training; `label` names it in messages."""
-    training = checked(Training, data, f"{place}: training.{label}")
+    training = checked(TrainingSettings, data, f"{place}: training.{label}")
     checks.check_training(training, f"{place}: training.{label}")
     return training
 
@@ -524,7 +526,7 @@ def schema() -> str:
     for section, key in NAMED_BY_KEY.items():
         [entry] = document["properties"][section]["patternProperties"].values()
         document["$defs"][entry["$ref"].rpartition("/")[2]]["required"].remove(key)
-    document["$defs"][EvaluationSet.__name__]["required"].remove("corpus")
+    document["$defs"][EvaluationSetSettings.__name__]["required"].remove("corpus")
     return json.dumps(document, indent=2, sort_keys=True) + "\n"
 
 

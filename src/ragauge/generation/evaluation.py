@@ -12,7 +12,7 @@ from ragauge.retrieval.database import Database, encode
 
 
 @dataclass(frozen=True)
-class Text:
+class EvaluationStretch:
     """A stretch of evaluation text."""
 
     key: str
@@ -20,7 +20,9 @@ class Text:
     ids: tuple[int, ...]
 
 
-def texts(database: Database, tokens: int, limit: int | None = None, evaluation: str | None = None) -> list[Text]:
+def texts(
+    database: Database, tokens: int, limit: int | None = None, evaluation: str | None = None
+) -> list[EvaluationStretch]:
     """Stretches of exactly `tokens` tokens of the database's held-out text, or of one of its evaluation sets.
 
     The first of every document comes before the second of any, so that a limit covers as many documents as possible.
@@ -39,19 +41,21 @@ def texts(database: Database, tokens: int, limit: int | None = None, evaluation:
     return [text for _, text in ranked[:limit]]
 
 
-def _stretches(database: Database, tokens: int, evaluation: str | None) -> Iterator[tuple[tuple[int, int], Text]]:
+def _stretches(
+    database: Database, tokens: int, evaluation: str | None
+) -> Iterator[tuple[tuple[int, int], EvaluationStretch]]:
     for number, held_out in enumerate(database.evaluation(evaluation)):
         [ids] = encode(database.tokenizer, [held_out.text])
         for part in range(len(ids) // tokens):
             stretch = tuple(ids[part * tokens : (part + 1) * tokens])
             yield (
                 (part, number),
-                Text(f"{number}:{held_out.title or held_out.place}#{part}", held_out.document, stretch),
+                EvaluationStretch(f"{number}:{held_out.title or held_out.place}#{part}", held_out.document, stretch),
             )
 
 
 @dataclass(frozen=True)
-class Chunks:
+class DatabaseChunks:
     """The chunks of a database, each with what follows it: `sources.Passages`."""
 
     database: Database

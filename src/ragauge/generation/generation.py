@@ -5,11 +5,11 @@ from __future__ import annotations
 from ragauge.errors import UserError
 from ragauge.generation.reader import Reader, Tokens
 from ragauge.generation.scoring import attach, read_through
-from ragauge.generation.sources import Source
+from ragauge.generation.sources import NeighbourSource
 from ragauge.generation.windows import Windows
 
 
-def generate(reader: Reader, prompt: Tokens, tokens: int, source: Source, windows: Windows) -> list[int]:
+def generate(reader: Reader, prompt: Tokens, tokens: int, source: NeighbourSource, windows: Windows) -> list[int]:
     """The prompt continued greedily until the sequence has `tokens` tokens; returns the new ones.
 
     Raises:

@@ -16,15 +16,15 @@ from typing import Any
 from ragauge.cost.machine import competing_load
 from ragauge.cost.trace import Trace
 from ragauge.engines.memory import MEMORY_ERRORS, allocations_told
-from ragauge.generation.evaluation import Text
+from ragauge.generation.evaluation import EvaluationStretch
 from ragauge.generation.generation import generate
 from ragauge.generation.performance import GenerationModel
-from ragauge.generation.reader import Model, Reader
+from ragauge.generation.reader import NeighbourModel, Reader
 from ragauge.generation.readers import NeighbourReader, reader_of
 from ragauge.generation.schedules import Schedule, SequenceInputs
 from ragauge.generation.scoring import token_nll
 from ragauge.generation.settings import PipelineSettings, check_dtype
-from ragauge.generation.sources import Passages, Source
+from ragauge.generation.sources import NeighbourSource, Passages
 from ragauge.generation.windows import CHUNK, NEIGHBOUR
 from ragauge.io.progress import bar
 from ragauge.io.records import DEATHS, SequenceRecord, Writer, killed
@@ -88,14 +88,14 @@ class PipelineJob:
 class Pipeline:
     """A decoder beside its retriever."""
 
-    lm: Model
+    lm: NeighbourModel
     job: PipelineJob
     searcher: Any = None  # a `retrieval.Searcher`, where the schedule asks
     passages: Passages | None = None  # the database's, where neighbours are random
     network_s: float = 0.0  # of a message to the searcher and back without a search
     generation: GenerationModel | None = field(default=None, init=False)  # fitted once, where searches are to be hidden
 
-    def record(self, text: Text) -> SequenceRecord:
+    def record(self, text: EvaluationStretch) -> SequenceRecord:
         """One sequence's record; one that outgrows the memory fails with its reason.
 
         Raises:
@@ -109,8 +109,8 @@ class Pipeline:
         except MEMORY_ERRORS as error:
             return SequenceRecord(**base, status="failed", reason=" ".join(str(error).split()) or type(error).__name__)
 
-    def _score(self, text: Text) -> dict[str, Any]:
-        def read(reader: Reader, source: Source) -> Any:
+    def _score(self, text: EvaluationStretch) -> dict[str, Any]:
+        def read(reader: Reader, source: NeighbourSource) -> Any:
             return token_nll(reader, text.ids, source, self.job.schedule.windows)
 
         nll, source, trace, seconds = self._run(text, read)
@@ -123,7 +123,7 @@ class Pipeline:
             **_found(source),
         }
 
-    def _generate(self, text: Text) -> dict[str, Any]:
+    def _generate(self, text: EvaluationStretch) -> dict[str, Any]:
         self.warm_up(text)
         with competing_load() as load:
             trials = [self.generate(text) for _ in range(self.job.settings.trials)]
@@ -138,22 +138,24 @@ class Pipeline:
             **_found(source),
         }
 
-    def generate(self, text: Text) -> tuple[list[int], Source, Trace, float]:
+    def generate(self, text: EvaluationStretch) -> tuple[list[int], NeighbourSource, Trace, float]:
         """(new tokens, where neighbours came from, trace, seconds) of continuing a text's first 64 tokens."""
 
-        def write(reader: Reader, source: Source) -> list[int]:
+        def write(reader: Reader, source: NeighbourSource) -> list[int]:
             return generate(reader, text.ids[:PROMPT], self.job.settings.tokens, source, self.job.schedule.windows)
 
         return self._run(text, write)
 
-    def warm_up(self, text: Text) -> None:
+    def warm_up(self, text: EvaluationStretch) -> None:
         """Generate once untimed; the performance model is fitted to the first such trace, searches at nprobe 1."""
         if self.job.settings.hides and self.generation is None:
             self.generation = GenerationModel.of(self.generate(text)[2], self.job.form.in_cache)
         elif self.job.settings.trials > 1:
             self.generate(text)
 
-    def _run(self, text: Text, use: Callable[[Reader, Source], Any]) -> tuple[Any, Source, Trace, float]:
+    def _run(
+        self, text: EvaluationStretch, use: Callable[[Reader, NeighbourSource], Any]
+    ) -> tuple[Any, NeighbourSource, Trace, float]:
         """(what `use` returns, the source, the trace, seconds) of one pass over a sequence with a cache of its own."""
         schedule = self.job.schedule
         room = schedule.settings.neighbours * NEIGHBOUR if schedule.reads_neighbours else 0
@@ -191,7 +193,7 @@ class Pipeline:
 
 def run(
     make: Callable[[], Pipeline],
-    texts: list[Text],
+    texts: list[EvaluationStretch],
     job: PipelineJob,
     out: Path,
     *,
@@ -221,7 +223,7 @@ def run(
     return out
 
 
-def _record(pipeline: Pipeline, text: Text, writer: Writer) -> SequenceRecord:
+def _record(pipeline: Pipeline, text: EvaluationStretch, writer: Writer) -> SequenceRecord:
     """One sequence's record, unless processes died at it: then it is one of a failure."""
     if (died := writer.died.get(text.key, 0)) >= DEATHS:
         return SequenceRecord(
@@ -231,7 +233,7 @@ def _record(pipeline: Pipeline, text: Text, writer: Writer) -> SequenceRecord:
     return pipeline.record(text)
 
 
-def _found(source: Source) -> dict[str, Any]:
+def _found(source: NeighbourSource) -> dict[str, Any]:
     """Which chunks were found, and by how much searching."""
     found = getattr(source, "asked", [])
     return {"neighbours": [[int(i) for i in one.ids] for one in found], "nprobe": [int(one.effort) for one in found]}

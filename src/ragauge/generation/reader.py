@@ -31,7 +31,7 @@ Prepare = Callable[[Sequence[Tokens], int], Prepared]
 """Reads the neighbours of the window that begins after so many tokens, without changing what is attended to now."""
 
 
-class Model(Protocol):
+class NeighbourModel(Protocol):
     """A model that reads neighbours, whatever runs it: it opens sequences and records its calls."""
 
     tokenizer: Any
@@ -50,7 +50,7 @@ class Model(Protocol):
 
 
 class Decoding(ABC):
-    """The `Model` of a decoder of the engine."""
+    """The `NeighbourModel` of a decoder of the engine."""
 
     def __init__(self, lm: LM) -> None:
         self.lm, self.tokenizer = lm, lm.tokenizer
@@ -92,7 +92,7 @@ class Reader(Protocol):
         ...
 
 
-class Kept(Generic[State]):
+class KeptStates(Generic[State]):
     """What a sequence's neighbours were read into: the windows of one text find the same chunks again and again.
 
     A neighbour's state rests on its own tokens, their positions and the sequence's first token alone, so that keeping

@@ -9,11 +9,11 @@ from torch import Tensor
 
 from ragauge.engines import kernels
 from ragauge.generation.reader import Prepared, Reader, Tokens
-from ragauge.generation.sources import Source
+from ragauge.generation.sources import NeighbourSource
 from ragauge.generation.windows import Windows
 
 
-def token_nll(reader: Reader, ids: Tokens, source: Source, windows: Windows) -> Tensor:
+def token_nll(reader: Reader, ids: Tokens, source: NeighbourSource, windows: Windows) -> Tensor:
     """Negative log-likelihood, in nats, of every token but the first: (token - 1,), fp32 on the CPU."""
     parts = [
         -kernels.log_probabilities(logits, torch.tensor(list(ids[start + 1 : stop + 1]), device=logits.device))
@@ -23,7 +23,7 @@ def token_nll(reader: Reader, ids: Tokens, source: Source, windows: Windows) -> 
 
 
 def read_through(
-    reader: Reader, ids: Tokens, stop: int, source: Source, windows: Windows, end: int | None = None
+    reader: Reader, ids: Tokens, stop: int, source: NeighbourSource, windows: Windows, end: int | None = None
 ) -> Iterator[tuple[int, int, Tensor]]:
     """Read the tokens up to `stop`, each window with its own neighbours: (start, stop, logits (token, vocab)).
 
@@ -39,7 +39,7 @@ def read_through(
         yield piece.start, piece.stop, reader.read(ids[piece.start : piece.stop])
 
 
-def attach(reader: Reader, source: Source, window: int, known: Tokens, more: bool) -> None:
+def attach(reader: Reader, source: NeighbourSource, window: int, known: Tokens, more: bool) -> None:
     """Bring a window's neighbours before the reader, unless those of the window before stay."""
     found = source.neighbours(window, known, more)
     if isinstance(found, Prepared):

@@ -30,7 +30,7 @@ Budget = Callable[[int], float]
 """Seconds that a retrieval may take while the window after `length` tokens is decoded."""
 
 
-class Source(Protocol):
+class NeighbourSource(Protocol):
     """Neighbours for the windows of one sequence."""
 
     def neighbours(self, window: int, ids: Tokens, more: bool) -> Sequence[Tokens] | Prepared | None:

@@ -18,7 +18,7 @@ CHUNK = 64  # tokens of a database chunk and of a query
 NEIGHBOUR = 2 * CHUNK  # tokens of a neighbour that are attended to: the chunk and its continuation
 
 
-class Piece(NamedTuple):
+class WindowPiece(NamedTuple):
     """Tokens [start, stop) of a sequence, all of one window; window -1 is before the first retrieval."""
 
     start: int
@@ -51,12 +51,12 @@ class Windows:
         """The first place that attends to a window's neighbours: the last token of its fresh query."""
         return CHUNK - 1 + window * self.interval
 
-    def pieces(self, start: int, stop: int) -> Iterator[Piece]:
+    def pieces(self, start: int, stop: int) -> Iterator[WindowPiece]:
         """The tokens [start, stop) cut where the window changes."""
         while start < stop:
             window = self.of(start)
             end = min(stop, self.first(window + 1))
-            yield Piece(start, end, window)
+            yield WindowPiece(start, end, window)
             start = end
 
     def query(self, window: int) -> slice:

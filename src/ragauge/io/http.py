@@ -34,7 +34,7 @@ class EndpointError(UserError):
 
 
 @dataclass(frozen=True)
-class Server:
+class JsonServer:
     """A server that is sent JSON; requests are retried with growing pauses while it is down, busy or invalid."""
 
     url: str  # such as http://localhost:8000/v1

@@ -26,7 +26,7 @@ DEATHS = 2  # of processes at one question, after which it is not asked again bu
 FORMER = "former"  # the folder beside a file of records that holds what was discarded of it
 
 
-class Evidence(BaseModel):
+class EvidenceRecord(BaseModel):
     """A piece of evidence that an answer was generated from: a stretch of a document, or text said to be one."""
 
     model_config = ConfigDict(extra="forbid")
@@ -38,7 +38,7 @@ class Evidence(BaseModel):
     verbatim: bool | None = Field(None, description="whether `text` is what stands at that place of the document")
 
 
-class Stretch(BaseModel):
+class StretchRecord(BaseModel):
     """A stretch of a document that holds the answer, as the data set says."""
 
     model_config = ConfigDict(extra="forbid")
@@ -48,7 +48,7 @@ class Stretch(BaseModel):
     stop: int = Field(description="after the last character")
 
 
-class Served(BaseModel):
+class ServedResponse(BaseModel):
     """What a server that runs the model told of a request. Times are of its stack, not of this package's decoder."""
 
     model_config = ConfigDict(extra="forbid")
@@ -74,7 +74,7 @@ class Record(BaseModel):
     question: str
     answers: list[str]
     gold: list[int] = Field(description="indices of the gold documents, in the order the method was given them")
-    gold_stretches: list[Stretch] = Field(
+    gold_stretches: list[StretchRecord] = Field(
         default_factory=list, description="where in the gold documents the answer stands, as far as the data set says"
     )
     documents: int = Field(description="how many documents the method was given")
@@ -88,7 +88,7 @@ class Record(BaseModel):
     saliency: list[float | None] = Field(
         default_factory=list, description="one score a document; null where not scored"
     )
-    evidence: list[Evidence] | None = Field(
+    evidence: list[EvidenceRecord] | None = Field(
         None, description="what the answer was generated from; null: the method looks for no evidence"
     )
     request: str = Field("", description="what was asked to find the evidence, `{article}` in the documents' place")
@@ -104,7 +104,7 @@ class Record(BaseModel):
     batch: int = Field(
         1, description="questions that were answered side by side; if several, none has seconds of its own"
     )
-    served: Served | None = Field(
+    served: ServedResponse | None = Field(
         None, description="of a served model, whose seconds are another stack's; null: the model ran here"
     )
 

@@ -9,7 +9,7 @@ from typing import Any
 from ragauge.rendering import style
 from ragauge.rendering.style import Axes
 from ragauge.results import timing
-from ragauge.results.cells import Measure, Source, join
+from ragauge.results.cells import CellSource, Measure, join
 from ragauge.results.measures import REFERENCES, scored
 from ragauge.results.runs import Runs, Variant
 from ragauge.results.stats import frontier_probability
@@ -39,7 +39,7 @@ def answering_latency(variant: Variant, field: str) -> Measure:
     known = [v for v in values if v == v]
     if not known and any(r.get("batch", 1) > 1 for r in variant.records.values()):
         return Measure(reason="answered side by side, so without a latency")
-    return timing.quartiles(known, note, Source.RECORDS) if known else Measure(reason="no clock")
+    return timing.quartiles(known, note, CellSource.RECORDS) if known else Measure(reason="no clock")
 
 
 def on_frontier(

@@ -31,7 +31,7 @@ from ragauge.items._frontier import (
 )
 from ragauge.rendering import panels, style
 from ragauge.rendering.style import Axes, Figure
-from ragauge.results.cells import Cell, Measure, Source, Table, frame, noted
+from ragauge.results.cells import Cell, CellSource, Measure, Table, frame, noted
 from ragauge.results.costs import cost, costs, online_cycles
 from ragauge.results.measures import REFERENCES, quality
 from ragauge.results.reads import Reads, every
@@ -124,7 +124,7 @@ def _panel(ax: Axes, part: Table, quantity: str, guests: Sequence[Table] = ()) -
     placed = [one for guest in guests for one in _drawn(guest, quantity)]
     visiting = [(f"{v} · {up['model']}", up, across) for v, up, across, _ in placed]
     ax.grid(axis="both")
-    run_only = any(c["source"] == Source.RECORDS for _, _, c, _ in drawn)
+    run_only = any(c["source"] == CellSource.RECORDS for _, _, c, _ in drawn)
     mixed = ", hollow: answering run" if visiting and drawn and not run_only else ""
     ax.set_xlabel(COSTS[quantity] + (", answering run" if run_only else mixed))
     draw_steps(ax, [(c["measured"], q["measured"]) for _, q, c, _ in drawn if q["method"] not in REFERENCES])

@@ -17,7 +17,7 @@ from typing import Any
 
 from ragauge.rendering import panels, style
 from ragauge.rendering.style import Axes, Figure
-from ragauge.results.cells import Cell, Measure, Source, Table, frame
+from ragauge.results.cells import Cell, CellSource, Measure, Table, frame
 from ragauge.results.provenance import machine
 from ragauge.results.reads import Reads
 from ragauge.results.runs import Runs
@@ -78,9 +78,11 @@ def _level(keys: Mapping[str, Any], summary: Mapping[str, Any], refused: str, no
     for time in TIMES:
         for percentile, of in (summary.get(time) or {}).items():
             quantity = f"{time.removesuffix('_s')}_{percentile}_s"
-            yield Cell(keys, quantity, Measure(of["value"], of["low"], of["high"], n, note=note, source=Source.LATENCY))
+            yield Cell(
+                keys, quantity, Measure(of["value"], of["low"], of["high"], n, note=note, source=CellSource.LATENCY)
+            )
     for rate in RATES:
-        yield Cell(keys, rate, Measure(summary[rate], n=n, note=note, source=Source.LATENCY))
+        yield Cell(keys, rate, Measure(summary[rate], n=n, note=note, source=CellSource.LATENCY))
 
 
 def _described(found: Mapping[str, Any]) -> str:

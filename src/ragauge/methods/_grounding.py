@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from ragauge.engines.protocol import Capability, Engine, Limits, Row, Span, SpanEngine
 from ragauge.errors import UserError
 from ragauge.evidence import skip
-from ragauge.evidence.prefix import Context
-from ragauge.evidence.request import Request, token_ids
+from ragauge.evidence.prefix import EvidenceContext
+from ragauge.evidence.request import EvidenceRequest, token_ids
 from ragauge.evidence.sentences import Sentence, split, tokenize
 from ragauge.methods._base import Answer, Evidence, read_plain
 from ragauge.prompts import Prompt, Source, cut_middle, unit_steps
@@ -25,7 +25,7 @@ EVIDENCE_ROOM = 576  # and for evidence, at least, of a long context: variants t
 
 
 @dataclass(frozen=True)
-class Text:
+class GroundingText:
     """All documents of a prompt as one text, in sentences."""
 
     ids: list[int]
@@ -55,12 +55,12 @@ class Text:
 class Grounding:
     """A text that a decoder has read, ready for any number of questions."""
 
-    text: Text
+    text: GroundingText
     cache: KVCache
     length: int  # slots of the opening and the text
-    wording: Request
+    wording: EvidenceRequest
 
-    def ask(self, engine: SpanEngine, prompt: Prompt) -> Context:
+    def ask(self, engine: SpanEngine, prompt: Prompt) -> EvidenceContext:
         """Read the request for evidence after the text, in place of the last one."""
         _, task = turn_of(engine, prompt)
         request = self.wording.after_document(engine.tokenizer, prompt.question, task)
@@ -68,7 +68,7 @@ class Grounding:
         row = Row(request, unit_steps(self.length, len(request)), (Span(0, self.length),))
         logits = engine.extend(self.cache, [row], stage="query", last_logits=True).last_logits
         assert logits is not None
-        return Context(self.cache, Span(0, self.cache.length), logits[0], float(self.cache.length))
+        return EvidenceContext(self.cache, Span(0, self.cache.length), logits[0], float(self.cache.length))
 
 
 FINDING = frozenset({Capability.TEXT, Capability.WEIGHTS, Capability.SPANS})
@@ -93,16 +93,16 @@ def why_not(engine: SpanEngine) -> str | None:
     return None if has_end else "the model has no end-of-text token, whose probability ends evidence"
 
 
-def sentences_of(engine: Engine, sources: Sequence[Source], truncated: int = 0) -> Text:
+def sentences_of(engine: Engine, sources: Sequence[Source], truncated: int = 0) -> GroundingText:
     """The sources as one text; raises UserError where it has no sentence."""
     ids, sentences = tokenize(sources, engine.tokenizer)
     if not sentences:
         raise UserError("the document has no sentence")
-    return Text(ids, sentences, tuple(sources), truncated)
+    return GroundingText(ids, sentences, tuple(sources), truncated)
 
 
 def read_documents(
-    engine: SpanEngine, prompt: Prompt, wording: Request, *, positions: int, slots: int, lower: str
+    engine: SpanEngine, prompt: Prompt, wording: EvidenceRequest, *, positions: int, slots: int, lower: str
 ) -> Grounding:
     """Read a prompt's documents as one text, once for all questions; beyond the context it loses its middle.
 

@@ -17,7 +17,7 @@ ROOM = 512  # tokens for the question and the response; the cache grows when the
 
 
 @dataclass(frozen=True)
-class Windows:
+class ReadWindows:
     """The preamble and every window, read; the question goes on at `stop`."""
 
     reading: Reading
@@ -37,7 +37,9 @@ class Windows:
         return Answer(reading.generate(TASK, limits), kept=tuple(range(len(prompt.documents))))
 
 
-def read_windows(engine: SpanEngine, prompt: Prompt, paths: Paths, *, indent: Indent, shared_prefix: bool) -> Windows:
+def read_windows(
+    engine: SpanEngine, prompt: Prompt, paths: Paths, *, indent: Indent, shared_prefix: bool
+) -> ReadWindows:
     """The preamble at 0, then each window (some documents) where the preamble ends, read on its own.
 
     Windows are read one by one, so that a store finds each whatever stands beside it.
@@ -59,7 +61,7 @@ def read_windows(engine: SpanEngine, prompt: Prompt, paths: Paths, *, indent: In
         if name in graph.segments:
             reading.read([name], stage="preamble", offline=True)
     reading.read(names, stage="documents", offline=True, parallel=False)
-    return Windows(reading, names, start + longest)
+    return ReadWindows(reading, names, start + longest)
 
 
 def _preamble(ids: list[int], whole: bool) -> PromptGraph:

@@ -10,7 +10,7 @@ from pydantic import Field
 from ragauge.engines.protocol import Capabilities, Capability, Limits, SpanEngine
 from ragauge.methods._base import Answer, Method
 from ragauge.methods._paths import split_paths
-from ragauge.methods._windows import Windows, read_windows
+from ragauge.methods._windows import ReadWindows, read_windows
 from ragauge.prompts import Prompt
 
 
@@ -30,12 +30,12 @@ class Ape(Method):
     temperature: Annotated[float, Field(gt=0)] = 0.9  # of the scores of documents' keys
     scale: Annotated[float, Field(gt=0)] = 0.9  # of the logarithm of their summed weight
 
-    def prepare(self, engine: SpanEngine, prompt: Prompt) -> Windows:
+    def prepare(self, engine: SpanEngine, prompt: Prompt) -> ReadWindows:
         paths = split_paths(len(prompt.documents), None)
         windows = read_windows(engine, prompt, paths, indent="left", shared_prefix=True)
         for span in windows.spans:
             windows.reading.cache.temper(span, self.temperature, self.scale)
         return windows
 
-    def answer(self, engine: SpanEngine, state: Windows, prompt: Prompt, limits: Limits) -> Answer:
+    def answer(self, engine: SpanEngine, state: ReadWindows, prompt: Prompt, limits: Limits) -> Answer:
         return state.answer(prompt, limits)

@@ -11,14 +11,14 @@ from pydantic import Field
 from ragauge.engines.protocol import Capabilities, Limits, SpanEngine
 from ragauge.evidence import prefix as prefix_search
 from ragauge.evidence import skip
-from ragauge.evidence.prefix import Context, Prefix
+from ragauge.evidence.prefix import EvidenceContext, Prefix
 from ragauge.evidence.request import REQUESTS, Wording
 from ragauge.evidence.trie import LONGEST, Trie
 from ragauge.methods._base import Answer, Evidence, Method, generate
 from ragauge.methods._grounding import (
     FINDING,
     Grounding,
-    Text,
+    GroundingText,
     answer_from,
     finder_of,
     read_documents,
@@ -56,7 +56,7 @@ class CFIC(Method):
     def unsupported(self, engine: SpanEngine) -> str | None:
         return why_not(engine)
 
-    def prepare(self, engine: SpanEngine, prompt: Prompt) -> Prepared:
+    def prepare(self, engine: SpanEngine, prompt: Prompt) -> PreparedDocuments:
         row, finder, wording = (
             LONGEST + self.d,
             finder_of(engine),
@@ -64,14 +64,14 @@ class CFIC(Method):
         )  # a prefix and what follows it
         slots = row + self.top_k * row
         reading = read_documents(finder, prompt, wording, positions=row, slots=slots, lower="d")
-        return Prepared(reading, Trie(reading.text.sentence_ids))
+        return PreparedDocuments(reading, Trie(reading.text.sentence_ids))
 
-    def answer(self, engine: SpanEngine, state: Prepared, prompt: Prompt, limits: Limits) -> Answer:
+    def answer(self, engine: SpanEngine, state: PreparedDocuments, prompt: Prompt, limits: Limits) -> Answer:
         evidence, reading = self.find(engine, state, prompt), state.reading
         request = reading.wording.text(prompt.question)
         return answer_from(engine, prompt, evidence, reading.text.truncated, limits, request)
 
-    def find(self, engine: SpanEngine, state: Prepared, prompt: Prompt) -> tuple[Evidence, ...]:
+    def find(self, engine: SpanEngine, state: PreparedDocuments, prompt: Prompt) -> tuple[Evidence, ...]:
         """The evidence for the prompt's question, in document order."""
         finder, text = finder_of(engine), state.reading.text
         context = state.reading.ask(finder, prompt)
@@ -88,7 +88,7 @@ class CFIC(Method):
         return self._written_on(finder, context, text, found, prompt)
 
     def _written_on(
-        self, finder: SpanEngine, context: Context, text: Text, found: Sequence[Prefix], prompt: Prompt
+        self, finder: SpanEngine, context: EvidenceContext, text: GroundingText, found: Sequence[Prefix], prompt: Prompt
     ) -> tuple[Evidence, ...]:
         """What the decoder writes from each prefix on, in the order of the prefixes in the document."""
         ordered = sorted(found, key=lambda prefix: prefix.sentence)
@@ -99,7 +99,7 @@ class CFIC(Method):
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedDocuments:
     """The documents as they were read, and what may be said of them."""
 
     reading: Grounding

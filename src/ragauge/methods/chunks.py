@@ -15,7 +15,7 @@ from ragauge.engines.protocol import Capabilities, Capability, Engine, Limits
 from ragauge.evidence import chunks
 from ragauge.evidence.skip import Range
 from ragauge.methods._base import Answer, Method
-from ragauge.methods._grounding import Text, answer_from, sentences_of
+from ragauge.methods._grounding import GroundingText, answer_from, sentences_of
 from ragauge.prompts import Prompt
 
 CUTTERS = {"sliding_window": chunks.sliding_windows, "paragraph": chunks.paragraphs}
@@ -91,7 +91,7 @@ class Chunks(Method):
 class Cut:
     """Documents in chunks."""
 
-    text: Text
+    text: GroundingText
     chunks: list[Range]  # first and last sentence of each
     texts: list[str]
     vectors: np.ndarray | None = None  # (chunk, dim), of dense rankers

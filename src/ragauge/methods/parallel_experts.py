@@ -15,7 +15,7 @@ from ragauge.engines.protocol import Capabilities, Capability, Limits, Row, Span
 from ragauge.methods._base import Answer, Method
 from ragauge.methods._embedding import embedded
 from ragauge.methods._paths import split_paths
-from ragauge.methods._windows import Windows, read_windows
+from ragauge.methods._windows import ReadWindows, read_windows
 from ragauge.prompts import PREAMBLE, Prompt, unit_steps
 
 if TYPE_CHECKING:
@@ -102,14 +102,14 @@ class ParallelExperts(Method):
 
 @dataclass(frozen=True)
 class _Experts:
-    windows: Windows
+    windows: ReadWindows
     vectors: np.ndarray | None  # (document, dim)
 
 
 class _Streams:
     """A prompt for each document and, as the last one, one without documents; all go on with the same tokens."""
 
-    def __init__(self, engine: SpanEngine, windows: Windows, prompt: Prompt, amateur: bool) -> None:
+    def __init__(self, engine: SpanEngine, windows: ReadWindows, prompt: Prompt, amateur: bool) -> None:
         reading = windows.reading.again()
         preamble, start = reading.spans[PREAMBLE], len(prompt.preamble)
         self.engine, self.cache = engine, reading.cache

@@ -10,7 +10,7 @@ from pydantic import Field
 from ragauge.engines.protocol import Capabilities, Capability, Limits, SpanEngine
 from ragauge.methods._base import Answer, Method
 from ragauge.methods._paths import split_paths
-from ragauge.methods._windows import Indent, Windows, read_windows
+from ragauge.methods._windows import Indent, ReadWindows, read_windows
 from ragauge.prompts import Prompt
 
 
@@ -30,9 +30,9 @@ class ParallelWindows(Method):
     indent: Indent = "left"  # windows begin together, or end together (the released code's option)
     shared_prefix: bool = False  # windows see the whole preamble
 
-    def prepare(self, engine: SpanEngine, prompt: Prompt) -> Windows:
+    def prepare(self, engine: SpanEngine, prompt: Prompt) -> ReadWindows:
         paths = split_paths(len(prompt.documents), self.windows)
         return read_windows(engine, prompt, paths, indent=self.indent, shared_prefix=self.shared_prefix)
 
-    def answer(self, engine: SpanEngine, state: Windows, prompt: Prompt, limits: Limits) -> Answer:
+    def answer(self, engine: SpanEngine, state: ReadWindows, prompt: Prompt, limits: Limits) -> Answer:
         return state.answer(prompt, limits)

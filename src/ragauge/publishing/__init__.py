@@ -20,7 +20,7 @@ MADE = b'{"published": true}\n'  # what marks a folder that this room wrote
 
 
 @dataclass(frozen=True)
-class Place:
+class RunPlace:
     """Where the files of a run lie, and what is said of them."""
 
     run: str
@@ -31,7 +31,7 @@ class Place:
     license: str | None = None  # an SPDX identifier; None: nobody has stated one
 
 
-def write(form: str, runs: Runs, place: Place) -> None:
+def write(form: str, runs: Runs, place: RunPlace) -> None:
     """Write a run in a form, whole or not at all.
 
     Raises:
@@ -40,7 +40,7 @@ def write(form: str, runs: Runs, place: Place) -> None:
     """
     if not runs.run:
         raise UserError(f"{place.results}: holds no records: no answers/DATASET/MODEL/VARIANT.jsonl")
-    fill: Callable[[Runs, Place, Path], None] = import_module(f"ragauge.publishing.{form}").write
+    fill: Callable[[Runs, RunPlace, Path], None] = import_module(f"ragauge.publishing.{form}").write
     folders.check_replaceable(place.out, _is_ours)
 
     def marked(folder: Path) -> None:

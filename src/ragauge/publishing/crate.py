@@ -18,7 +18,7 @@ from ragauge import __version__
 from ragauge.errors import UserError
 from ragauge.io import folders
 from ragauge.io.files import write_file
-from ragauge.publishing import Place
+from ragauge.publishing import RunPlace
 from ragauge.results.provenance import machine, where_asked
 from ragauge.results.runs import Runs, Variant
 
@@ -35,7 +35,7 @@ WITHOUT_LICENSE = (
 Entity = dict[str, Any]
 
 
-def write(runs: Runs, place: Place, folder: Path) -> None:
+def write(runs: Runs, place: RunPlace, folder: Path) -> None:
     """Fill a folder with the configuration, `results`, `reports` and the crate's description of them.
 
     Raises:
@@ -60,7 +60,7 @@ def _copy(source: Path, target: Path) -> None:
             shutil.copyfile(path, target / inner)
 
 
-def _graph(runs: Runs, place: Place, folder: Path) -> list[Entity]:
+def _graph(runs: Runs, place: RunPlace, folder: Path) -> list[Entity]:
     files = [_file(path, folder) for path in sorted(folder.rglob("*")) if path.is_file()]
     times = sorted(str(where_asked(variant)["time"]) for variant in runs.run if where_asked(variant).get("time"))
     published = times[-1] if times else datetime.now(UTC).isoformat(timespec="seconds")

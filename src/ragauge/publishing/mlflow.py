@@ -16,7 +16,7 @@ import yaml
 
 from ragauge.io import records
 from ragauge.io.files import write_file
-from ragauge.publishing import Place
+from ragauge.publishing import RunPlace
 from ragauge.publishing.tracked import Tracked, tracked
 from ragauge.results.runs import Runs
 
@@ -27,7 +27,7 @@ MOST_CHARACTERS = {"params": 6000, "tags": 8000}  # longer values are refused by
 UNKNOWN_CHARACTERS = re.compile(r"[^/\w.\- :]", re.ASCII)  # of a key
 
 
-def write(runs: Runs, place: Place, folder: Path) -> None:
+def write(runs: Runs, place: RunPlace, folder: Path) -> None:
     """Fill a folder with `mlruns`, which `mlflow server --backend-store-uri` shows."""
     experiment_id = str(int(hashlib.sha256(place.run.encode()).hexdigest()[:15], 16))
     experiment = folder / STORE / experiment_id

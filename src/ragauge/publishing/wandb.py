@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from ragauge.errors import UserError
-from ragauge.publishing import Place
+from ragauge.publishing import RunPlace
 from ragauge.publishing.tracked import Tracked, tracked
 from ragauge.results.runs import Runs
 
 
-def write(runs: Runs, place: Place, folder: Path) -> None:
+def write(runs: Runs, place: RunPlace, folder: Path) -> None:
     """Fill a folder with `wandb/offline-run-*`: parameters and provenance as configuration, metrics as summary.
 
     Raises:

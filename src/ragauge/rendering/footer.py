@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ragauge.rendering.style import counted
-from ragauge.results.cells import Source, Table
+from ragauge.results.cells import CellSource, Table
 from ragauge.results.provenance import commit, machine, where_asked
 from ragauge.results.runs import Runs, Variant
 from ragauge.results.timing import precision
@@ -56,7 +56,7 @@ def _in(table: Table, variant: Variant) -> bool:
 
 def _timed(runs: Runs, table: Table) -> str:
     """Where the measured times of the table were taken, if it holds any."""
-    clocked = table[(table["source"] == Source.LATENCY) & table["measured"].notna()]
+    clocked = table[(table["source"] == CellSource.LATENCY) & table["measured"].notna()]
     told = []
     for latency in (*runs.latencies, *runs.loads, *runs.streams):
         protocol = latency.get("protocol") or {}

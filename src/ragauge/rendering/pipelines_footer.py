@@ -5,7 +5,7 @@ from __future__ import annotations
 from ragauge.rendering.footer import listed, machine_and_versions, sentence
 from ragauge.rendering.style import counted
 from ragauge.results.cells import Table
-from ragauge.results.pipelines import IndexName, Pipeline, pipelines
+from ragauge.results.pipelines import IndexName, PipelineEntry, pipelines
 from ragauge.results.provenance import machine
 from ragauge.results.runs import Runs
 from ragauge.results.sequences import AGAINST_NONE
@@ -55,11 +55,11 @@ def of_comparisons(runs: Runs, table: Table) -> str:
     )
 
 
-def _model(pipeline: Pipeline) -> str:
+def _model(pipeline: PipelineEntry) -> str:
     return f"{pipeline.specification.model} ({pipeline.engine.get('dtype') or 'dtype not recorded'})"
 
 
-def _read(pipeline: Pipeline) -> str:
+def _read(pipeline: PipelineEntry) -> str:
     count, length = len(pipeline.all_records), pipeline.settings.tokens
     source = _source(pipeline.text, pipeline.specification.database)
     return f"perplexity: {counted(count, 'sequence')} of {length} tokens {source}"
@@ -70,7 +70,7 @@ def _source(text: str, database: str) -> str:
     return f"held out of {database}" if text == database else f"of {text}, database {database}"
 
 
-def _generated(pipeline: Pipeline) -> str:
+def _generated(pipeline: PipelineEntry) -> str:
     count, trials = len(pipeline.all_records), pipeline.settings.trials
     cores, threads = pipeline.engine.get("cores"), pipeline.engine.get("threads")
     where = f", decoder on cores {cores}" if cores else ""
@@ -79,7 +79,7 @@ def _generated(pipeline: Pipeline) -> str:
     return f"latency: {sizes}{where}"
 
 
-def _disturbed(used: list[Pipeline]) -> str:
+def _disturbed(used: list[PipelineEntry]) -> str:
     """What others took of the machine while generations were timed."""
     shares = [p.load_share for p in used if p.settings.task == "generate"]
     known = [share for share in shares if share is not None]

@@ -22,7 +22,7 @@ LETTER, LINE = 0.027, 0.065  # of small type in the units of a panel, where a na
 
 
 @dataclass(frozen=True)
-class Point:
+class PanelPoint:
     """A point of a panel, with an interval for each coordinate; NaN if there is none."""
 
     panel: str
@@ -81,7 +81,7 @@ def panels_of(row: Mapping[str, Any], others: Iterable[Mapping[str, Any]]) -> li
 
 def plane_points(
     table: Table, x: str, y: str, label: Callable[[Mapping[str, Any]], str], sources: Iterable[str]
-) -> list[Point]:
+) -> list[PanelPoint]:
     """The rows that have both quantities, measured or published."""
     found = []
     for source in sources:
@@ -91,12 +91,12 @@ def plane_points(
             intervals = (bounds(row, x), bounds(row, y)) if mine else (NONE, NONE)
             at, line = (value(row, x, source), value(row, y, source)), (label(row), str(row["method"]))
             titles = panels_of(row, both) if mine else [panel(row, True)]
-            found += [Point(t, *line, *at, *intervals, published=not mine, text=_named(row)) for t in titles]
+            found += [PanelPoint(t, *line, *at, *intervals, published=not mine, text=_named(row)) for t in titles]
     return found
 
 
 def draw(
-    points: Sequence[Point], x: panels.Axis, y: panels.Axis, *, frontiers: bool = False, nothing: str = ""
+    points: Sequence[PanelPoint], x: panels.Axis, y: panels.Axis, *, frontiers: bool = False, nothing: str = ""
 ) -> Figure:
     """Small multiples, measured first, published shaded; each panel has scales of its own.
 
@@ -107,7 +107,7 @@ def draw(
     """
     if not points:
         return style.empty(nothing or panels.NOTHING)
-    members: dict[str, list[Point]] = {}
+    members: dict[str, list[PanelPoint]] = {}
     for point in sorted(points, key=lambda p: p.published):
         members.setdefault(point.panel, []).append(point)
     looks = _looks(points)
@@ -133,20 +133,20 @@ def draw(
         return figure
 
 
-def by_line(points: Iterable[Point]) -> dict[str, list[Point]]:
+def by_line(points: Iterable[PanelPoint]) -> dict[str, list[PanelPoint]]:
     """The points of each line."""
-    lines: dict[str, list[Point]] = {}
+    lines: dict[str, list[PanelPoint]] = {}
     for point in points:
         lines.setdefault(point.line, []).append(point)
     return lines
 
 
-def swept(points: Iterable[Point]) -> set[str]:
+def swept(points: Iterable[PanelPoint]) -> set[str]:
     """The lines that have points at several x."""
     return {name for name, line in by_line(points).items() if len({p.x for p in line}) > 1}
 
 
-def frontier(points: Sequence[Point]) -> list[Point]:
+def frontier(points: Sequence[PanelPoint]) -> list[PanelPoint]:
     """The points that no other one dominates (lower is better in both coordinates), in order of x."""
     best, kept = math.inf, []
     for point in sorted(points, key=lambda p: (p.x, p.y)):
@@ -182,7 +182,7 @@ def lists(row: Mapping[str, Any]) -> str:
     return S3 if row["nprobe"] == S3 else f"nprobe {row['nprobe']}" if row["nprobe"] else ""
 
 
-def _panel(ax: Axes, points: Sequence[Point], looks: Mapping[str, tuple[str, str]], frontiers: bool) -> None:
+def _panel(ax: Axes, points: Sequence[PanelPoint], looks: Mapping[str, tuple[str, str]], frontiers: bool) -> None:
     ax.grid(axis="both")
     if points[0].published:
         style.as_published(ax)
@@ -198,7 +198,7 @@ def _panel(ax: Axes, points: Sequence[Point], looks: Mapping[str, tuple[str, str
             panels.interval(ax, 0.0, point.y, *point.x_interval, colour)
 
 
-def _scale(ax: Axes, x: panels.Axis, y: panels.Axis, points: Sequence[Point]) -> None:
+def _scale(ax: Axes, x: panels.Axis, y: panels.Axis, points: Sequence[PanelPoint]) -> None:
     """The scales that the axes ask for."""
     ax.margins(0.12)
     across, up = [p.x for p in points], [p.y for p in points]
@@ -214,7 +214,7 @@ def _is_wide(axis: panels.Axis, values: Sequence[float]) -> bool:
     return axis.log_if_wide and min(values) > 0 and max(values) / min(values) > 4
 
 
-def _name(ax: Axes, points: Sequence[Point]) -> None:
+def _name(ax: Axes, points: Sequence[PanelPoint]) -> None:
     """Names beside points, each in the first of four places that is free; left out where none is."""
     ax.get_xlim(), ax.get_ylim()  # settles the limits that the transformation reads
     to_axes = ax.transData + ax.transAxes.inverted()
@@ -242,7 +242,7 @@ def _overlap(a: Sequence[float], b: Sequence[float]) -> bool:
     return all(a[i] < b[i] + b[i + 2] and b[i] < a[i] + a[i + 2] for i in (0, 1))
 
 
-def _looks(points: Sequence[Point]) -> dict[str, tuple[str, str]]:
+def _looks(points: Sequence[PanelPoint]) -> dict[str, tuple[str, str]]:
     """Colour and marker of each line: those of its schedule, paler and with another marker for each further line."""
     names: dict[str, str] = {}
     for point in points:

@@ -127,7 +127,7 @@ def _pipelines(runs: ReadableRuns) -> Iterator[Problem]:
             yield Problem(f"Pipeline {pipeline.name}", str(pipeline.path), why, "pipeline")
 
 
-def _pipeline_doubts(pipeline: pipelines.Pipeline) -> Iterator[str]:
+def _pipeline_doubts(pipeline: pipelines.PipelineEntry) -> Iterator[str]:
     if pipeline.missing:
         yield pipeline.missing
         return

@@ -28,7 +28,7 @@ FILES = ("csv", "md", "tex", "svg", "pdf", "png")
 
 
 @dataclass(frozen=True)
-class Cell:
+class RenderedCell:
     """A cell of a table: its text, and the records that its number comes from."""
 
     text: str
@@ -44,7 +44,7 @@ class Item:
     title: str
     caption: list[str]  # paragraphs
     columns: list[Column] = field(default_factory=list)
-    rows: list[list[Cell]] = field(default_factory=list)
+    rows: list[list[RenderedCell]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     footer: str = ""
     picture: str | None = None  # data URI
@@ -122,7 +122,7 @@ def _read(path: Path) -> Table:
     return table.assign(n=table["n"].fillna(0).astype(int))
 
 
-def _cells(columns: Sequence[Column], row: Sequence[str], known: set[str]) -> list[Cell]:
+def _cells(columns: Sequence[Column], row: Sequence[str], known: set[str]) -> list[RenderedCell]:
     """The cells of a row; its variant's name and measured numbers lead to that variant's records."""
     keys = {column.name: text for column, text in zip(columns, row, strict=True) if column.holds == "key"}
     variant = keys.get("variant", "").partition(" − ")[0]
@@ -131,9 +131,9 @@ def _cells(columns: Sequence[Column], row: Sequence[str], known: set[str]) -> li
     return [_cell(column, text, records) for column, text in zip(columns, row, strict=True)]
 
 
-def _cell(column: Column, text: str, records: str | None) -> Cell:
+def _cell(column: Column, text: str, records: str | None) -> RenderedCell:
     measured = column.holds == "measured" and bool(text)
-    return Cell(text, measured, records if measured or (text and column.name == "variant") else None)
+    return RenderedCell(text, measured, records if measured or (text and column.name == "variant") else None)
 
 
 def problems(sections: dict[str, list[Item]]) -> list[Problem]:

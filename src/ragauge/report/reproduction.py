@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ragauge import registry
-from ragauge.results.cells import VALUES, Source, Status
+from ragauge.results.cells import VALUES, CellSource, Status
 from ragauge.results.publications import GENERATORS, LONGBENCH, PREDICTED, read_csv
 from ragauge.results.runs import Runs, known_names
 
@@ -183,7 +183,7 @@ def _measured_apart(runs: Runs, item: str, line: Row) -> bool:
 def _stated(cell: Shown, planned: Sequence[Row], measured: Sequence[Row], apart: bool) -> Shown:
     if measured:
         state, why = State.REPRODUCED, f"in {measured[0]['report']}"
-    elif any(row["source"] == Source.SHAPE for row in planned):
+    elif any(row["source"] == CellSource.SHAPE for row in planned):
         state, why = State.PREDICTED, ""
     elif any(row["status"] != Status.PUBLISHED_ONLY for row in planned):
         state, why = State.PLANNED, ""

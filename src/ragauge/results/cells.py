@@ -28,7 +28,7 @@ class Status(StrEnum):
     COULD_NOT_RUN = "could_not_run"
 
 
-class Source(StrEnum):
+class CellSource(StrEnum):
     """What a value was computed from."""
 
     RECORDS = "records"  # of a run: scores, traces, seconds of the run itself
@@ -37,7 +37,7 @@ class Source(StrEnum):
     PROJECTION = "projection"  # a measured trace under other speeds: predicted
 
 
-PREDICTIONS = (Source.SHAPE, Source.PROJECTION)
+PREDICTIONS = (CellSource.SHAPE, CellSource.PROJECTION)
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Measure:
     p: float | None = None
     note: str = ""
     reason: str = ""
-    source: Source = Source.RECORDS
+    source: CellSource = CellSource.RECORDS
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Cell:
     def ratio(self) -> float | None:
         """Measured over published; None if either is missing, or where they are times of two machines."""
         value = self.measure.value
-        if value is None or not self.published or self.measure.source is Source.LATENCY:
+        if value is None or not self.published or self.measure.source is CellSource.LATENCY:
             return None
         return value / self.published
 

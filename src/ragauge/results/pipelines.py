@@ -82,7 +82,7 @@ class IndexName:
 
 
 @dataclass(frozen=True, eq=False)
-class Pipeline:
+class PipelineEntry:
     """One entry of the section `pipelines`: what it is and, where it has run, its records."""
 
     name: str
@@ -154,7 +154,7 @@ class Pipeline:
         return [[Call.from_json(call) for call in record.trace] for record in self.records]
 
 
-def pipelines(runs: Runs) -> list[Pipeline]:
+def pipelines(runs: Runs) -> list[PipelineEntry]:
     """The pipelines with records, in the configuration's order, then those of it that have none.
 
     Raises:
@@ -168,13 +168,13 @@ def pipelines(runs: Runs) -> list[Pipeline]:
     found = []
     for name, specification in specifications.of_records(runs, {name: (paths[name], metas[name]) for name in names}):
         settings = specifications.settings(specification.pipeline, paths[name])
-        found.append(Pipeline(name, specification, settings, paths[name], metas[name]))
+        found.append(PipelineEntry(name, specification, settings, paths[name], metas[name]))
     return found + [_without_records(runs, name) for name in entries if name not in paths]
 
 
-def _without_records(runs: Runs, name: str) -> Pipeline:
+def _without_records(runs: Runs, name: str) -> PipelineEntry:
     assert runs.config is not None
     specification = specifications.configured(runs, runs.config.pipelines[name])
     path = runs.folder / "pipelines" / f"{name}.jsonl"
     missing = "unfinished" if path.with_name(f"{path.name}.partial").exists() else "no records"
-    return Pipeline(name, specification, specifications.settings(specification.pipeline, path), path, missing=missing)
+    return PipelineEntry(name, specification, specifications.settings(specification.pipeline, path), path, missing=missing)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ragauge.results import pipelines
-from ragauge.results.pipelines import Pipeline
+from ragauge.results.pipelines import PipelineEntry
 from ragauge.results.runs import Runs, Variant
 
 
@@ -71,7 +71,7 @@ def _answers(variant: Variant, machines: list[dict[str, Any]]) -> dict[str, Any]
     }
 
 
-def _pipeline(pipeline: Pipeline, machines: list[dict[str, Any]]) -> dict[str, Any]:
+def _pipeline(pipeline: PipelineEntry, machines: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "pipeline": pipeline.name,
         "dataset": pipeline.text,

@@ -9,7 +9,7 @@ from importlib.resources import files
 from typing import Any
 
 from ragauge.errors import UserError
-from ragauge.results.cells import Cell, Measure, Source
+from ragauge.results.cells import Cell, Measure, CellSource
 from ragauge.results.runs import Runs, Variant, identities
 
 PREDICTED = "predicted from the model's shape"
@@ -51,7 +51,7 @@ def predicted(runs: Runs, item: str, keys: Sequence[str], dataset: str) -> list[
             Cell(
                 {"dataset": dataset, "model": row["model"]} | {k: _value(row["keys"][k]) for k in keys if k != "model"},
                 quantity,
-                Measure(float(row[quantity]), note=PREDICTED, source=Source.SHAPE),
+                Measure(float(row[quantity]), note=PREDICTED, source=CellSource.SHAPE),
                 paper_model=str(row["model"]),
             )
             for row in runs.predictions

@@ -32,7 +32,7 @@ ANY, SMALLEST, COMPARED = Values.ANY, Values.SMALLEST, Values.COMPARED
 
 
 @dataclass(frozen=True)
-class Asked:
+class AskedVariant:
     """A variant that is asked the questions of a data set with a model: what `Reads.select` chooses from."""
 
     dataset: str  # labels
@@ -47,7 +47,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Answers:
+class AnswersRead:
     """Variants whose answers are read; `every`, `others`, `timed` and `defaults` make them."""
 
     methods: tuple[str, ...] = ()  # none: all methods
@@ -55,7 +55,7 @@ class Answers:
     timed: bool = False  # only variants that the latency protocol times
     options: Mapping[str, Any] | None = None  # None: any options; else values, tuples of values or `Values`
 
-    def select(self, group: Iterable[Asked]) -> list[Asked]:
+    def select(self, group: Iterable[AskedVariant]) -> list[AskedVariant]:
         """Which variants of one data set and model these are."""
         found = [one for one in group if self._matches(one)]
         for name, values in (self.options or {}).items():
@@ -64,7 +64,7 @@ class Answers:
                 found = [one for one in found if one.options[name] in wanted]
         return found
 
-    def _matches(self, asked: Asked) -> bool:
+    def _matches(self, asked: AskedVariant) -> bool:
         if (self.methods and asked.method not in self.methods) or asked.method in self.excluded:
             return False
         if self.timed and not asked.timed:
@@ -77,32 +77,32 @@ class Answers:
         )
 
 
-def every(*methods: str) -> Answers:
+def every(*methods: str) -> AnswersRead:
     """All variants of these methods; of all methods where none is named."""
-    return Answers(methods)
+    return AnswersRead(methods)
 
 
-def others(*excluded: str) -> Answers:
+def others(*excluded: str) -> AnswersRead:
     """All variants of all methods but these."""
-    return Answers(excluded=excluded)
+    return AnswersRead(excluded=excluded)
 
 
-def timed() -> Answers:
+def timed() -> AnswersRead:
     """The variants that the latency protocol of their data set times."""
-    return Answers(timed=True)
+    return AnswersRead(timed=True)
 
 
-def defaults(method: str, **options: Any) -> Answers:
+def defaults(method: str, **options: Any) -> AnswersRead:
     """The variants of a method with every option at its default but these, which have a value, one of a tuple of
     values, or a value among `Values`."""
-    return Answers((method,), options=options)
+    return AnswersRead((method,), options=options)
 
 
 @dataclass(frozen=True)
 class Reads:
     """What an item reads of a run."""
 
-    answers: Sequence[Answers] = ()
+    answers: Sequence[AnswersRead] = ()
     datasets: Datasets = "any"  # whose answers
     trained: bool = True  # whether of models that the experiment fine-tunes, too; of those that it times in any case
     latency: Datasets | None = None  # the times on prompts of these data sets
@@ -115,9 +115,9 @@ class Reads:
     staleness: bool = False  # what stale queries find beside fresh ones
     retrieval: bool = False  # what studies found for their questions
 
-    def select(self, asked: Iterable[Asked]) -> list[Asked]:
+    def select(self, asked: Iterable[AskedVariant]) -> list[AskedVariant]:
         """The variants whose answers are read, in their order."""
-        groups: dict[tuple[str, str], list[Asked]] = {}
+        groups: dict[tuple[str, str], list[AskedVariant]] = {}
         for one in asked:
             if of_kind(one.kind, self.datasets) and (self.trained or not one.trained):
                 groups.setdefault((one.dataset, one.model), []).append(one)

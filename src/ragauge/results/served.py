@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ragauge.results.cells import Measure, Source, mean
+from ragauge.results.cells import Measure, CellSource, mean
 from ragauge.results.runs import Runs, Variant
 from ragauge.results.timing import quartiles
 
@@ -37,7 +37,7 @@ def served(runs: Runs, variant: Variant) -> dict[str, Measure]:
 
 
 def _spread(seconds: Sequence[float], note: str) -> Measure:
-    return quartiles(seconds, note, Source.RECORDS) if seconds else Measure(reason="no clock")
+    return quartiles(seconds, note, CellSource.RECORDS) if seconds else Measure(reason="no clock")
 
 
 def _cost(runs: Runs, variant: Variant, counted: Sequence[Mapping[str, Any]]) -> Measure:

@@ -15,7 +15,7 @@ from ragauge.results.pipelines import IndexName
 from ragauge.results.runs import Runs
 
 
-class Likeness(BaseModel):
+class LikenessRecord(BaseModel):
     """What one query found, fresh and at each staleness."""
 
     cosine: list[float | None]  # of the nearest chunks of the fresh and each stale query
@@ -34,7 +34,7 @@ class Report(BaseModel):
     texts: int
     tokens: int  # of a text
     stale_tokens: list[int]
-    queries: list[Likeness]
+    queries: list[LikenessRecord]
     provenance: dict[str, Any] | None = None
 
     @model_validator(mode="after")
@@ -46,7 +46,7 @@ class Report(BaseModel):
 
 
 @dataclass(frozen=True)
-class Comparison:
+class StalenessEntry:
     """One entry of the section `staleness`, with its report where it has run."""
 
     name: str
@@ -57,7 +57,7 @@ class Comparison:
     report: Report | None
 
 
-def comparisons(runs: Runs) -> list[Comparison]:
+def comparisons(runs: Runs) -> list[StalenessEntry]:
     """The comparisons with a report, then those of the configuration that have none.
 
     Raises:
@@ -66,20 +66,20 @@ def comparisons(runs: Runs) -> list[Comparison]:
     return [*_made(runs), *_asked(runs)]
 
 
-def _made(runs: Runs) -> Iterator[Comparison]:
+def _made(runs: Runs) -> Iterator[StalenessEntry]:
     entries = runs.config.staleness if runs.config else {}
     for path in sorted((runs.folder / "staleness").glob("*.json")):
         report, name = _read(path), path.stem
         database = report.database or (entries[name].database if name in entries else name)
         text = report.evaluation or database
-        yield Comparison(name, report.encoder, database, text, IndexName(report.index, report.filled), report)
+        yield StalenessEntry(name, report.encoder, database, text, IndexName(report.index, report.filled), report)
 
 
-def _asked(runs: Runs) -> Iterator[Comparison]:
+def _asked(runs: Runs) -> Iterator[StalenessEntry]:
     for name, entry in (runs.config.staleness if runs.config else {}).items():
         if not (runs.folder / "staleness" / f"{name}.json").exists():
             text = entry.evaluation or entry.database
-            yield Comparison(name, entry.encoder, entry.database, text, IndexName(entry.index), None)
+            yield StalenessEntry(name, entry.encoder, entry.database, text, IndexName(entry.index), None)
 
 
 def _read(path: Path) -> Report:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ragauge.cost.hardware import Precision
-from ragauge.results.cells import Cell, Measure, Source, join
+from ragauge.results.cells import Cell, Measure, CellSource, join
 from ragauge.results.provenance import machine
 from ragauge.results.publications import named_model
 from ragauge.results.runs import Runs, Variant, known_names
@@ -53,10 +53,10 @@ def speedup(runs: Runs, latency: Mapping[str, Any], name: str) -> Measure:
 def ratio(slow: Sequence[float], fast: Sequence[float], seed: int, n: int, note: str = "") -> Measure:
     """How many times the median of some trials is that of others, in the same interleaved run."""
     low, high = median_ratio_interval(slow, fast, seed)
-    return Measure(statistics.median(slow) / statistics.median(fast), low, high, n, note=note, source=Source.LATENCY)
+    return Measure(statistics.median(slow) / statistics.median(fast), low, high, n, note=note, source=CellSource.LATENCY)
 
 
-def quartiles(values: Sequence[float], note: str = "", source: Source = Source.LATENCY) -> Measure:
+def quartiles(values: Sequence[float], note: str = "", source: CellSource = CellSource.LATENCY) -> Measure:
     """The median with its quartiles, of at least one value."""
     if len(values) == 1:
         return Measure(values[0], values[0], values[0], 1, note=note, source=source)

@@ -16,7 +16,7 @@ from ragauge.errors import UserError
 
 
 @dataclass(frozen=True)
-class Line:
+class SearchTime:
     """Predicted seconds of one search as a function of effort."""
 
     intercept_s: float  # at effort 0
@@ -28,7 +28,7 @@ class Line:
         return self.intercept_s + self.slope_s * effort
 
 
-def fit_line(effort: Sequence[float], seconds: Sequence[float]) -> Line:
+def fit_line(effort: Sequence[float], seconds: Sequence[float]) -> SearchTime:
     """Least squares with neither part below zero: more effort is never faster, and no time is negative.
 
     Args:
@@ -55,10 +55,10 @@ def fit_line(effort: Sequence[float], seconds: Sequence[float]) -> Line:
     elif intercept < 0:
         slope, intercept = float((x @ y) / (x @ x)), 0.0
     errors = np.abs(intercept + slope * x - y) / y
-    return Line(intercept, slope, statistics.median(errors.tolist()))
+    return SearchTime(intercept, slope, statistics.median(errors.tolist()))
 
 
-def largest_effort(budget_s: float, fit: Line, choices: Sequence[int]) -> int:
+def largest_effort(budget_s: float, fit: SearchTime, choices: Sequence[int]) -> int:
     """The largest of the ascending `choices` whose predicted seconds fit the budget; the first if none does.
 
     A search is never skipped for lack of time: a caller that must not exceed the budget compares `fit(effort)` with it.

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import numpy as np
 
 from ragauge.errors import UserError
-from ragauge.retrieval.budget import Line, fit_line, largest_effort
+from ragauge.retrieval.budget import SearchTime, fit_line, largest_effort
 from ragauge.retrieval.indexes._base import Stop, check_wanted, never
 
 if TYPE_CHECKING:
@@ -92,7 +92,9 @@ class Retriever:
     Threads may search at the same time; they encode one after another.
     """
 
-    def __init__(self, database: Database, index: Index, encoder: TextEncoder, latency: Line | None = None) -> None:
+    def __init__(
+        self, database: Database, index: Index, encoder: TextEncoder, latency: SearchTime | None = None
+    ) -> None:
         """
         Args:
             database: whose chunks are found.
@@ -204,7 +206,7 @@ class Retriever:
             check_wanted(stop)
             return self.encoder.encode([self._text(query) for query in request])
 
-    def calibrate(self, efforts: Sequence[int] | None = None, trials: int = 5) -> Line:
+    def calibrate(self, efforts: Sequence[int] | None = None, trials: int = 5) -> SearchTime:
         """Measure calls of one query at several efforts and keep the line that predicts a call's seconds.
 
         Queries are chunks of the database, a new one in each trial, so that no search repeats the lists of the last.

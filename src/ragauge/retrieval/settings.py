@@ -16,7 +16,7 @@ class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-class EvaluationSet(_Section):
+class EvaluationSetSettings(_Section):
     """Text of another corpus that is predicted with a database. The key is its label in file names and tables."""
 
     corpus: str | list[str] = Field(description="as the corpus of a database; default: the key")
@@ -58,7 +58,7 @@ class DatabaseSettings(_Section):
         description="held-out text: the last part of each document (tail), some of the documents, or none",
     )
     evaluation_share: float = Field(0.2, gt=0, lt=1, description="share that is held out")
-    evaluation_sets: dict[Label, EvaluationSet] = Field(
+    evaluation_sets: dict[Label, EvaluationSetSettings] = Field(
         {},
         description=(
             "texts of other corpora that pipelines predict with it, by label; near-duplicates of them are marked as "

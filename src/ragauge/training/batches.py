@@ -13,7 +13,7 @@ from ragauge.evidence.sft import Encoded
 
 
 @dataclass(frozen=True)
-class Batch:
+class TrainingBatch:
     """One forward pass over a document and requests about it."""
 
     ids: Tensor  # (1, token): the document, then each request with its response but for the last token
@@ -22,13 +22,13 @@ class Batch:
     places: Tensor  # (label,): the tokens from which the labels are predicted
     labels: Tensor  # (label,): the responses; source tokens are not in it, which masks them
 
-    def to(self, device: torch.device) -> Batch:
+    def to(self, device: torch.device) -> TrainingBatch:
         """The batch on another device."""
         tensors = {field.name: getattr(self, field.name) for field in fields(self)}
         return replace(self, **{name: t.to(device) for name, t in tensors.items() if t is not None})
 
 
-def pack(encoded: Encoded, dtype: torch.dtype = torch.float32) -> Batch:
+def pack(encoded: Encoded, dtype: torch.dtype = torch.float32) -> TrainingBatch:
     """A document with all its requests in parallel: each attends to the document and to itself alone.
 
     The loss of the batch is therefore the mean over the labels of passes of their own, for a single pass over the
@@ -47,7 +47,9 @@ def pack(encoded: Encoded, dtype: torch.dtype = torch.float32) -> Batch:
         positions += range(len(encoded.document), len(encoded.document) + len(added))
         owner += [number] * len(added)
     mask = _mask(torch.tensor(owner), dtype) if len(encoded.requests) > 1 else None
-    return Batch(torch.tensor([ids]), torch.tensor([positions]), mask, torch.tensor(places), torch.tensor(labels))
+    return TrainingBatch(
+        torch.tensor([ids]), torch.tensor([positions]), mask, torch.tensor(places), torch.tensor(labels)
+    )
 
 
 def apart(encoded: Encoded) -> list[Encoded]:
@@ -73,7 +75,7 @@ class ResponseLoss(nn.Module):
         self.decoder = decoder
         self.picks = "logits_to_keep" in inspect.signature(decoder.forward).parameters
 
-    def forward(self, batch: Batch) -> Tensor:
+    def forward(self, batch: TrainingBatch) -> Tensor:
         picked = {"logits_to_keep": batch.places} if self.picks else {}
         read = self.decoder(
             input_ids=batch.ids, position_ids=batch.positions, attention_mask=batch.mask, use_cache=False, **picked

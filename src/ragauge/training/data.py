@@ -21,7 +21,7 @@ from ragauge.engines import load_lm
 from ragauge.errors import UserError
 from ragauge.evidence import sft
 from ragauge.evidence.endpoint import Endpoint
-from ragauge.evidence.sft import Asked, TrainingDocument, Writer
+from ragauge.evidence.sft import QuestionWriter, SpanQuestion, TrainingDocument
 from ragauge.io.files import replace_atomically
 from ragauge.io.folders import file_sha256
 from ragauge.io.jsonl import field, objects, read_jsonl
@@ -50,7 +50,7 @@ def build(settings: Data, evaluation: Mapping[Path, int | None], out: Path, thre
         UserError: a corpus or model is not available, or the corpora give less than `ENOUGH` of the documents.
     """
     out.mkdir(parents=True, exist_ok=True)
-    source = Source(settings, evaluation)
+    source = Articles(settings, evaluation)
     asker = Asker(settings, out / "questions.partial", source.digest, threads)
     parts = {
         HELD_OUT: asker.take(source.documents(source.held_out, one_each=True), settings.held_out_documents),
@@ -87,7 +87,8 @@ def read(path: Path) -> list[TrainingDocument]:
 def _document(record: Mapping[str, Any], place: str) -> TrainingDocument:
     spans = objects(record, "spans", place)
     asked = tuple(
-        Asked(field(s, "start", int, p), field(s, "stop", int, p), field(s, "question", str, p)) for s, p in spans
+        SpanQuestion(field(s, "start", int, p), field(s, "stop", int, p), field(s, "question", str, p))
+        for s, p in spans
     )
     text = field(record, "text", str, place)
     if not asked or any(not 0 <= span.start < span.stop <= len(text) for span in asked):
@@ -111,7 +112,7 @@ def _sizes(parts: Mapping[str, Sequence[TrainingDocument]]) -> dict[str, int]:
 
 
 @dataclass(frozen=True)
-class Source:
+class Articles:
     """The long articles of the corpora, split by whether the evaluation contains their text."""
 
     settings: Data
@@ -228,7 +229,7 @@ class Asker:
                 spans.append(replace(span, question=question))
         return replace(document, spans=tuple(spans))
 
-    def _problem(self, question: str, document: TrainingDocument, span: Asked) -> str | None:
+    def _problem(self, question: str, document: TrainingDocument, span: SpanQuestion) -> str | None:
         found = sft.problem(question, document.span_text(span), document.title)
         return found or ("was asked before" if question.lower() in self._known else None)
 
@@ -250,7 +251,7 @@ class Asker:
         return dict(json.loads(line) for line in whole[1:])
 
     @cached_property
-    def writer(self) -> Writer:
+    def writer(self) -> QuestionWriter:
         """The model that writes. Raises UserError if it is not available."""
         name = self.settings.writer
         if name == ENDPOINT:

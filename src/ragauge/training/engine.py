@@ -17,23 +17,23 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ragauge.errors import UserError, extras_told
-from ragauge.training.batches import Batch, ResponseLoss
-from ragauge.training.settings import Training
+from ragauge.training.batches import ResponseLoss, TrainingBatch
+from ragauge.training.settings import TrainingSettings
 
 PREFIX = "decoder."  # of the decoder's parameters in a ResponseLoss
 
 
-class Engine(ABC):
+class TrainingEngine(ABC):
     """A model under training with its optimizer, on this process's device."""
 
     rank, processes = 0, 1
 
     @abstractmethod
-    def step(self, batches: Sequence[Batch], lr: float) -> float:
+    def step(self, batches: Sequence[TrainingBatch], lr: float) -> float:
         """Forward, backward and one update over this process's batches; their mean loss, over all processes."""
 
     @abstractmethod
-    def loss(self, batch: Batch) -> float:
+    def loss(self, batch: TrainingBatch) -> float:
         """The loss of a batch, without a gradient."""
 
     @abstractmethod
@@ -60,7 +60,7 @@ class Engine(ABC):
         return  # a single process has no group, and its weights are those under training
 
 
-def start(model: ResponseLoss, settings: Training) -> Engine:
+def start(model: ResponseLoss, settings: TrainingSettings) -> TrainingEngine:
     """The engine that the settings name.
 
     Raises:
@@ -85,7 +85,7 @@ def update(optimizer: torch.optim.Optimizer, losses: Iterable[Tensor], count: in
     return total / count
 
 
-def _adamw(model: ResponseLoss, settings: Training) -> torch.optim.AdamW:
+def _adamw(model: ResponseLoss, settings: TrainingSettings) -> torch.optim.AdamW:
     return torch.optim.AdamW(model.parameters(), lr=settings.lr, eps=settings.eps, weight_decay=settings.weight_decay)
 
 
@@ -94,20 +94,20 @@ def _set_lr(optimizer: Any, lr: float) -> None:
         group["lr"] = lr
 
 
-class Torch(Engine):
+class Torch(TrainingEngine):
     """The reference."""
 
-    def __init__(self, model: ResponseLoss, settings: Training) -> None:
+    def __init__(self, model: ResponseLoss, settings: TrainingSettings) -> None:
         self.model, self.clip = model.to(settings.device), settings.clip
         self.device = torch.device(settings.device)
         self.optimizer = _adamw(model, settings)
 
-    def step(self, batches: Sequence[Batch], lr: float) -> float:
+    def step(self, batches: Sequence[TrainingBatch], lr: float) -> float:
         _set_lr(self.optimizer, lr)
         return update(self.optimizer, (self.model(batch.to(self.device)) for batch in batches), len(batches), self.clip)
 
     @torch.no_grad()
-    def loss(self, batch: Batch) -> float:
+    def loss(self, batch: TrainingBatch) -> float:
         return float(self.model(batch.to(self.device)))
 
     def save(self, folder: Path, tag: str) -> None:
@@ -124,10 +124,10 @@ class Torch(Engine):
         return {name.removeprefix(PREFIX): t.detach().cpu() for name, t in self.model.state_dict().items()}
 
 
-class DeepSpeed(Engine):
+class DeepSpeed(TrainingEngine):
     """ZeRO-2: gradients and optimizer states divided among the processes; bf16 passes over fp32 masters."""
 
-    def __init__(self, model: ResponseLoss, settings: Training) -> None:
+    def __init__(self, model: ResponseLoss, settings: TrainingSettings) -> None:
         self.rank, self.processes = _join_processes(settings.device)
         import deepspeed
 
@@ -138,7 +138,7 @@ class DeepSpeed(Engine):
             model=model, optimizer=_adamw(model, settings), config=_zero_2(settings), dist_init_required=False
         )
 
-    def step(self, batches: Sequence[Batch], lr: float) -> float:
+    def step(self, batches: Sequence[TrainingBatch], lr: float) -> float:
         _set_lr(self.optimizer, lr)
         total = torch.zeros((), device=self.device)
         for batch in batches:
@@ -150,7 +150,7 @@ class DeepSpeed(Engine):
         return float(total) / self.processes
 
     @torch.no_grad()
-    def loss(self, batch: Batch) -> float:
+    def loss(self, batch: TrainingBatch) -> float:
         return float(self.engine.module(batch.to(self.device)))
 
     def save(self, folder: Path, tag: str) -> None:
@@ -208,7 +208,7 @@ def _tensors_only(checkpoint: Path) -> Iterator[None]:
         os.environ.pop(FORCED) if before is None else os.environ.update({FORCED: before})
 
 
-def _zero_2(settings: Training) -> dict[str, Any]:
+def _zero_2(settings: TrainingSettings) -> dict[str, Any]:
     return {
         "train_micro_batch_size_per_gpu": 1,
         "gradient_accumulation_steps": settings.accumulation,

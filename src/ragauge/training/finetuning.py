@@ -30,16 +30,16 @@ from ragauge.io.files import replace_atomically
 from ragauge.io.folders import check_replaceable, file_sha256, locked, replace
 from ragauge.training import data as sft_data
 from ragauge.training import engine as engines
-from ragauge.training.batches import Batch, ResponseLoss, apart, pack
+from ragauge.training.batches import ResponseLoss, TrainingBatch, apart, pack
 from ragauge.training.checkpoints import Checkpoints
 from ragauge.training.loop import Progress, Training
-from ragauge.training.settings import Training as TrainingSettings
+from ragauge.training.settings import TrainingSettings
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Point:
+class CurvePoint:
     """A point of the loss curve."""
 
     step: int  # optimizer steps done
@@ -150,11 +150,11 @@ class Material:
         }
 
 
-class FineTuning(Training[Point]):
+class FineTuning(Training[CurvePoint]):
     """Supervised fine-tuning by steps over documents, on one process or several."""
 
     def __init__(
-        self, settings: TrainingSettings, material: Material, engine: engines.Engine, checkpoints: Checkpoints
+        self, settings: TrainingSettings, material: Material, engine: engines.TrainingEngine, checkpoints: Checkpoints
     ) -> None:
         super().__init__(material.fingerprint)
         self.settings, self.material, self.engine, self.checkpoints = settings, material, engine, checkpoints
@@ -166,7 +166,7 @@ class FineTuning(Training[Point]):
         kept = self.checkpoints.state()
         if kept.get("fingerprint") == self.progress.fingerprint:
             self.engine.load(self.checkpoints.verified(), self.checkpoints.tag(kept["step"]))
-            self.progress = Progress(**{**kept, "curve": [Point(**point) for point in kept["curve"]]})
+            self.progress = Progress(**{**kept, "curve": [CurvePoint(**point) for point in kept["curve"]]})
             logger.info("resuming after step %d", self.progress.step)
         elif kept and self.engine.rank == 0:
             aside = self.checkpoints.move_aside()
@@ -215,7 +215,7 @@ class FineTuning(Training[Point]):
         if self.engine.rank == 0:
             self.checkpoints.keep(tag, asdict(self.progress))
 
-    def _batch(self, place: int) -> Batch:
+    def _batch(self, place: int) -> TrainingBatch:
         """This process's batch at a place of the next step."""
         width = self.engine.processes
         number = (self.progress.step * self.settings.accumulation + place) * width + self.engine.rank
@@ -223,7 +223,7 @@ class FineTuning(Training[Point]):
 
     def _note(self, split: str, loss: float, lr: float) -> None:
         progress = self.progress
-        progress.curve.append(Point(progress.step, split, loss, lr, round(progress.seconds, 3)))
+        progress.curve.append(CurvePoint(progress.step, split, loss, lr, round(progress.seconds, 3)))
         if self.engine.rank == 0:
             step, steps = progress.step, self.settings.steps
             logger.info("step %d of %d: %s loss %.4f, %.0f s", step, steps, split, loss, progress.seconds)
@@ -278,7 +278,7 @@ def _is_trained(folder: Path) -> bool:
         return False
 
 
-def _write_account(settings: TrainingSettings, material: Material, progress: Progress[Point], out: Path) -> Path:
+def _write_account(settings: TrainingSettings, material: Material, progress: Progress[CurvePoint], out: Path) -> Path:
     replace_atomically(out.with_name(f"{out.name}.loss.csv"), _csv(progress.curve))
     account = {
         "settings": settings.model_dump(),
@@ -296,13 +296,13 @@ def _write_account(settings: TrainingSettings, material: Material, progress: Pro
     return path
 
 
-def _csv(curve: Sequence[Point]) -> bytes:
+def _csv(curve: Sequence[CurvePoint]) -> bytes:
     text = io.StringIO()
-    writer = csv.DictWriter(text, fieldnames=list(Point.__dataclass_fields__), lineterminator="\n")
+    writer = csv.DictWriter(text, fieldnames=list(CurvePoint.__dataclass_fields__), lineterminator="\n")
     writer.writeheader()
     writer.writerows(_rows(curve))
     return text.getvalue().encode()
 
 
-def _rows(curve: Sequence[Point]) -> Iterator[dict[str, Any]]:
+def _rows(curve: Sequence[CurvePoint]) -> Iterator[dict[str, Any]]:
     return (asdict(point) for point in curve)

@@ -58,7 +58,7 @@ class Data(BaseModel):
     )
 
 
-class Training(Data):
+class TrainingSettings(Data):
     """Supervised fine-tuning of a decoder to CFIC's request for evidence. The key is its label."""
 
     template: Template | None = Field(

@@ -281,14 +281,14 @@ def _make(
     args: argparse.Namespace, chosen: Chosen, job: PipelineJob, adapters: Path | None, database: Any, opened: ExitStack
 ) -> Pipeline:
     """The decoder, and the retriever that the schedule uses; `opened` stops a server that was started."""
-    from ragauge.generation.evaluation import Chunks
+    from ragauge.generation.evaluation import DatabaseChunks
     from ragauge.generation.pipeline import Pipeline
 
     checkpoint = _checkpoint(args, chosen.model.source, job, adapters, database)
     lm = job.form.load(checkpoint)
     database.check_tokenizer(lm.tokenizer, job.model)
     if not job.settings.asks:
-        return Pipeline(lm, job, passages=Chunks(database))
+        return Pipeline(lm, job, passages=DatabaseChunks(database))
     searcher = _retriever(args, database, opened)
     return Pipeline(lm, job, searcher, network_s=searcher.round_trip_s())
 

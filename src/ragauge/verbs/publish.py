@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> None:
     config = schema.load(args.config)
     results = args.results or Path("results") / config.run
     reports = args.reports or Path("reports") / config.run
-    place = publishing.Place(config.run, args.config, results, reports, args.out, args.license)
+    place = publishing.RunPlace(config.run, args.config, results, reports, args.out, args.license)
     runs = Runs(results, config)
     publishing.write(args.form, runs, place)
     options.tell(args, args.out, form=args.form, out=str(args.out), variants=len(runs.run))

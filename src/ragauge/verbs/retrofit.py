@@ -33,11 +33,11 @@ def run(args: argparse.Namespace) -> None:
     from ragauge.engines import load_lm
     from ragauge.experiment.checks import check_source
     from ragauge.experiment.reading import checked_options
-    from ragauge.generation.evaluation import Chunks
+    from ragauge.generation.evaluation import DatabaseChunks
     from ragauge.retrieval.database import Database
     from ragauge.retrieval.service.client import Client
     from ragauge.retrieval.service.process import running
-    from ragauge.training.retrofit.fit import Material, RetroFit
+    from ragauge.training.retrofit.fit import RetroFit, RetrofitMaterial
     from ragauge.training.settings import RetrofitSettings
 
     settings = checked_options(RetrofitSettings, options.given(args, RetrofitSettings))
@@ -52,5 +52,5 @@ def run(args: argparse.Namespace) -> None:
     with ExitStack() as opened:
         address = args.server or opened.enter_context(running(args.database / "indexes" / args.index)).address
         client = opened.enter_context(Client(address, **options.access(args)))
-        adapters = RetroFit(lm, Material(Chunks(database), client, settings), args.out, about).train()
+        adapters = RetroFit(lm, RetrofitMaterial(DatabaseChunks(database), client, settings), args.out, about).train()
     options.tell(args, adapters, out=adapters)

@@ -17,7 +17,7 @@ from ragauge.verbs import _options as options
 
 if TYPE_CHECKING:
     from ragauge.retrieval.retriever import Retriever
-    from ragauge.retrieval.service.calls import Served
+    from ragauge.retrieval.service.calls import LoadedIndex
     from ragauge.retrieval.service.finished import Observer
     from ragauge.retrieval.service.server import TLS, Server
     from ragauge.retrieval.service.settings import ServerSettings
@@ -95,7 +95,7 @@ def _server(
     """A server of the index by the settings; the log says how much memory requests can take."""
     from ragauge.retrieval.service import quotas, server, wire
 
-    limits = wire.Limits(
+    limits = wire.RequestLimits(
         message_bytes=settings.max_message_bytes,
         queries=settings.max_queries,
         concurrent=settings.max_concurrent,
@@ -124,13 +124,13 @@ def _server(
     )
 
 
-def _served(args: argparse.Namespace, threads: int | None) -> Served:
+def _served(args: argparse.Namespace, threads: int | None) -> LoadedIndex:
     """What stands in the index's folder now."""
-    from ragauge.retrieval.service.calls import Served
+    from ragauge.retrieval.service.calls import LoadedIndex
     from ragauge.retrieval.service.wire import About
 
     retriever = _retriever(args, threads)
-    return Served(retriever, About(**retriever.describe()), retriever.database.tokenizer.batch_decode)
+    return LoadedIndex(retriever, About(**retriever.describe()), retriever.database.tokenizer.batch_decode)
 
 
 def _checked_access(args: argparse.Namespace, host: str) -> str | None:

@@ -13,7 +13,7 @@ from ragauge.verbs import _options as options
 
 if TYPE_CHECKING:
     from ragauge.experiment.schema import Config
-    from ragauge.training.settings import Training
+    from ragauge.training.settings import TrainingSettings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> None:
         raise UserError(f"{error.filename or args.out}: {error.strerror or error}") from error
 
 
-def _data(args: argparse.Namespace, settings: Training, limits: dict[str, int | None]) -> None:
+def _data(args: argparse.Namespace, settings: TrainingSettings, limits: dict[str, int | None]) -> None:
     from ragauge.training import data
 
     evaluation = {path: limits.get(path.stem) for path in args.evaluation}
@@ -71,7 +71,7 @@ def _data(args: argparse.Namespace, settings: Training, limits: dict[str, int | 
     options.tell(args, built, out=built)
 
 
-def _train(args: argparse.Namespace, settings: Training) -> None:
+def _train(args: argparse.Namespace, settings: TrainingSettings) -> None:
     if settings.processes > 1 and "RANK" not in os.environ:
         _start_processes(settings.processes)
     from ragauge.training import finetuning
@@ -87,7 +87,7 @@ def _start_processes(count: int) -> None:
     os.execv(sys.executable, [*launcher, "--module", "ragauge.cli", *sys.argv[1:]])  # argv[0] may be a module's file
 
 
-def _settings(args: argparse.Namespace, experiment: Config | None) -> tuple[str, Training]:
+def _settings(args: argparse.Namespace, experiment: Config | None) -> tuple[str, TrainingSettings]:
     """The training of --entry with the keys of --set."""
     from ragauge.experiment import schema
 

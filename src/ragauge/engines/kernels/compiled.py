@@ -71,7 +71,7 @@ def _panels(weight: Tensor, scale: Tensor, bias: Tensor | None) -> tuple[Tensor 
     return padded.transpose(1, 2).contiguous(), *vectors
 
 
-class Layer(ctypes.Structure):
+class LayerArguments(ctypes.Structure):
     """A layer; see `compiled.c`."""
 
     _fields_ = [
@@ -106,7 +106,7 @@ class Operand(ctypes.Structure):
         return cls(tensor.data_ptr(), *tensor.stride()[:3])
 
 
-class Attention(ctypes.Structure):
+class AttentionArguments(ctypes.Structure):
     """An attention; see `attention.c`."""
 
     _fields_ = [
@@ -195,7 +195,7 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, slots: Tensor | None, mask: Tensor 
     keys = k.shape[2] if slots is None else slots.shape[1]
     sizes = (count, heads, k.shape[1], queries, keys, dim, KINDS[q.dtype], causal and mask is None)
     places = None if slots is None else slots.data_ptr()
-    asked = Attention(*map(Operand.of, (q, k, v)), y.data_ptr(), places, *about, *sizes)
+    asked = AttentionArguments(*map(Operand.of, (q, k, v)), y.data_ptr(), places, *about, *sizes)
     short = found.attention(ctypes.byref(asked), torch.get_num_threads())
     return None if short else y.transpose(1, 2)
 

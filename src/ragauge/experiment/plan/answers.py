@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from ragauge import datasets, methods, registry
-from ragauge.experiment.plan.part import Labels, Part, code_of, manifest
+from ragauge.experiment.plan.part import Labels, PlanPart, code_of, manifest
 from ragauge.experiment.schema import LatencySettings, LoadSettings, StreamSettings
 from ragauge.io.specifications import ACCESS
 from ragauge.training.settings import ENDPOINT
 
 
-class AnswerPlan(Part):
+class AnswerPlan(PlanPart):
     """Labels: dataset, model, variant, and of a part of the questions part and jobs."""
 
     def sources(self) -> Iterator[str]:

@@ -12,15 +12,15 @@ from typing import Any
 import ragauge
 from ragauge import methods, registry
 from ragauge.experiment.plan.answers import AnswerPlan
-from ragauge.experiment.plan.part import Part, code_of
+from ragauge.experiment.plan.part import PlanPart, code_of
 from ragauge.experiment.schema import Answers
-from ragauge.results.reads import Asked, Datasets, Kind, Reads, kind_of, of_kind
+from ragauge.results.reads import AskedVariant, Datasets, Kind, Reads, kind_of, of_kind
 
 FILES = {"table": "csv", "figure": "svg", "pdf": "pdf", "png": "png", "latex": "tex", "markdown": "md"}
 ALL_PAPERS = "All papers"
 
 
-class ItemPlan(Part):
+class ItemPlan(PlanPart):
     """The items have no labels: each is a rule."""
 
     def names(self) -> list[str]:
@@ -108,7 +108,7 @@ class ItemPlan(Part):
                 yield self.paths.recall.format(database=database, index=entry.index)
 
     @cached_property
-    def _asked(self) -> list[Asked]:
+    def _asked(self) -> list[AskedVariant]:
         """Every answer job as an item chooses from it."""
         options = {name: variant.options for name, variant in self.config.methods.items()}
         changed = {name: _changed(self.config.methods[name].method, options[name]) for name in options}
@@ -116,7 +116,7 @@ class ItemPlan(Part):
         timed = {(protocol.dataset, name) for protocol in self.config.protocols for name in protocol.methods}
         models = set(self.config.timed())
         return [
-            Asked(
+            AskedVariant(
                 *job,
                 method=self.config.methods[job.variant].method,
                 options=options[job.variant],

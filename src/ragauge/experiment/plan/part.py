@@ -14,7 +14,7 @@ ASSET = "resources/assets/{asset}.json"  # a manifest: what the asset is, hash b
 ALONE = "--exclusive"  # Slurm's option for a whole node; a run on one machine keeps other jobs away by its cores
 
 
-class Part:
+class PlanPart:
     """The jobs of one file of rules: their inputs, parameters and resources, as functions of a job's labels."""
 
     def __init__(self, config: Config, cores: int) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ragauge import assets, registry
 from ragauge.cost.hardware import AUTO
-from ragauge.experiment.plan.part import ALONE, Labels, Part, code_of
+from ragauge.experiment.plan.part import ALONE, Labels, PlanPart, code_of
 from ragauge.experiment.schema import Model
 from ragauge.generation import readers
 from ragauge.generation.settings import PipelineSettings
@@ -17,7 +17,7 @@ UNTRAINED = "untrained"  # weights of an export
 RANDOM = "random"  # checkpoint of an export of a form's own model
 
 
-class PipelinePlan(Part):
+class PipelinePlan(PlanPart):
     """Labels: pipeline; database, index, model, form and minutes of a training; weights or checkpoint of an export."""
 
     # --- pipelines ---

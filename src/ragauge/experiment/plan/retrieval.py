@@ -7,12 +7,12 @@ from glob import glob
 from typing import Any
 
 from ragauge import assets, registry
-from ragauge.experiment.plan.part import Labels, Part, code_of, manifest
+from ragauge.experiment.plan.part import Labels, PlanPart, code_of, manifest
 from ragauge.retrieval.indexes import IndexRecipe
-from ragauge.retrieval.settings import DatabaseSettings, EvaluationSet, StalenessSettings
+from ragauge.retrieval.settings import DatabaseSettings, EvaluationSetSettings, StalenessSettings
 
 
-class RetrievalPlan(Part):
+class RetrievalPlan(PlanPart):
     """Labels: database, evaluation set, index, shard (five digits); staleness."""
 
     def sources(self) -> Iterator[str]:
@@ -136,7 +136,7 @@ class RetrievalPlan(Part):
     def _database(self, labels: Labels) -> DatabaseSettings:
         return self.config.databases[labels.database]
 
-    def _evaluation_set(self, labels: Labels) -> EvaluationSet:
+    def _evaluation_set(self, labels: Labels) -> EvaluationSetSettings:
         return self._database(labels).evaluation_sets[labels.evaluation]
 
     def _index(self, labels: Labels) -> IndexRecipe:

@@ -8,11 +8,11 @@ from typing import Any
 
 from ragauge import assets
 from ragauge.experiment import resources
-from ragauge.experiment.plan.part import ALONE, Labels, Part, manifest
-from ragauge.training.settings import ENDPOINT, Training
+from ragauge.experiment.plan.part import ALONE, Labels, PlanPart, manifest
+from ragauge.training.settings import ENDPOINT, TrainingSettings
 
 
-class TrainingPlan(Part):
+class TrainingPlan(PlanPart):
     """Labels: training."""
 
     def sources(self) -> Iterator[str]:
@@ -77,5 +77,5 @@ class TrainingPlan(Part):
         """A whole machine for a CPU's training, which takes all of its cores."""
         return ALONE if self._entry(labels).device == "cpu" else ""
 
-    def _entry(self, labels: Labels) -> Training:
+    def _entry(self, labels: Labels) -> TrainingSettings:
         return self.config.training[labels.training]

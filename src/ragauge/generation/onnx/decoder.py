@@ -22,7 +22,7 @@ from ragauge.engines.onnx.graph import OnnxDecoder, export
 from ragauge.engines.onnx.runtime import HIDDEN, Slots, check_origin, write_origin
 from ragauge.errors import UserError
 from ragauge.generation.onnx.model import OnnxModel
-from ragauge.generation.reader import Kept, Prepared, PreparingReader, Tokens
+from ragauge.generation.reader import KeptStates, Prepared, PreparingReader, Tokens
 from ragauge.generation.readers import Checkpoint
 from ragauge.generation.retrofit.placement import Placement
 
@@ -68,7 +68,7 @@ class OnnxReader(PreparingReader):
         self.lm, self.form, self.front, self.length = lm, lm.form, front, 0
         self._slots = lm.decoder.slots(front)
         self._sink: Slots | None = None  # the sequence's first token
-        self._kept: Kept[Tensor] = Kept()
+        self._kept: KeptStates[Tensor] = KeptStates()
 
     def prepare(self, neighbours: Sequence[Tokens], length: int) -> Prepared:
         """See `PreparingReader.prepare`. Raises UserError if they do not fit, or the sequence has no token yet."""

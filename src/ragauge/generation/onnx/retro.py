@@ -28,7 +28,7 @@ from ragauge.engines.onnx.runtime import (
 from ragauge.generation.onnx.model import OnnxModel
 from ragauge.generation.reader import Tokens
 from ragauge.generation.readers import Checkpoint
-from ragauge.generation.retro_model.architecture import Attention, Layer, Retro
+from ragauge.generation.retro_model.architecture import RetroAttention, RetroLayer, RetroNetwork
 from ragauge.generation.retro_model.reader import OwnReader
 from ragauge.generation.windows import CHUNK
 from ragauge.io.graphs import write_graph
@@ -40,12 +40,12 @@ KEYS = torch.export.Dim("keys", min=1, max=1 << 16)
 class _Half(nn.Module):
     """Some of the decoder's layers as functions of tensors alone."""
 
-    def __init__(self, model: Retro) -> None:
+    def __init__(self, model: RetroNetwork) -> None:
         super().__init__()
         self.model, self.first_cross = model, model.sizes.cross[0]
 
     def mixed(
-        self, layer: Layer, x: Tensor, past: Sequence[Tensor], positions: Tensor, mask: Tensor
+        self, layer: RetroLayer, x: Tensor, past: Sequence[Tensor], positions: Tensor, mask: Tensor
     ) -> tuple[Tensor, list[Tensor]]:
         """The states after a layer's self-attention, and its new keys and values."""
         y, bias = layer.attention_norm(x), layer.attention.bias
@@ -104,7 +104,7 @@ class _Upper(_Half):
         return self.model.head(self.model.norm(x)), new
 
 
-def _crossed(attention: Attention, x: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
+def _crossed(attention: RetroAttention, x: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
     """`attention(x, k, v, bias)` of one sequence, in operations that the exporter knows for three dimensions."""
     scores = attention.split(attention.q(x)) @ k.transpose(-1, -2) + bias
     weights = scores.float().softmax(-1).to(v.dtype)
@@ -113,7 +113,7 @@ def _crossed(attention: Attention, x: Tensor, k: Tensor, v: Tensor, bias: Tensor
 
 
 class _Encoder(nn.Module):
-    def __init__(self, model: Retro) -> None:
+    def __init__(self, model: RetroNetwork) -> None:
         super().__init__()
         self.model = model
 
@@ -123,7 +123,7 @@ class _Encoder(nn.Module):
         return [part for layer in self.model.stack if layer.cross is not None for part in layer.cross.keys(encoded)]
 
 
-def export_retro(model: Retro, folder: Path, about: Mapping[str, Any]) -> Path:
+def export_retro(model: RetroNetwork, folder: Path, about: Mapping[str, Any]) -> Path:
     """Write `lower.onnx`, `encoder.onnx` and `upper.onnx`, and `about` what they come from. All lengths are dynamic."""
     sizes = model.sizes
     heads, dim, split = sizes.heads, sizes.width // sizes.heads, sizes.cross[0] + 1

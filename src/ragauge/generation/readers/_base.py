@@ -12,7 +12,7 @@ from ragauge.errors import SettingError, UnsupportedError
 
 if TYPE_CHECKING:
     from ragauge.engines import LM
-    from ragauge.generation.reader import Model
+    from ragauge.generation.reader import NeighbourModel
     from ragauge.generation.settings import PipelineSettings
 
 
@@ -76,7 +76,7 @@ class NeighbourReader(ABC):
             raise SettingError("engine", message)
 
     @abstractmethod
-    def load(self, checkpoint: Checkpoint) -> Model:
+    def load(self, checkpoint: Checkpoint) -> NeighbourModel:
         """The model that opens sequences.
 
         Raises:

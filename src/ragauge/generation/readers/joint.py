@@ -11,7 +11,7 @@ from ragauge.generation.retrofit.placement import Placement
 
 if TYPE_CHECKING:
     from ragauge.engines import LM
-    from ragauge.generation.reader import Model
+    from ragauge.generation.reader import NeighbourModel
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class JointAttention(Placement, NeighbourReader):
     engines: ClassVar[tuple[str, ...]] = ("torch", "onnx")
     in_cache: ClassVar[bool] = True
 
-    def load(self, checkpoint: Checkpoint) -> Model:
+    def load(self, checkpoint: Checkpoint) -> NeighbourModel:
         """See `NeighbourReader.load`."""
         if checkpoint.exported is not None:
             from ragauge.generation.onnx.decoder import open_exported

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from ragauge.generation.readers._base import Checkpoint, NeighbourReader
 
 if TYPE_CHECKING:
-    from ragauge.generation.reader import Model
+    from ragauge.generation.reader import NeighbourModel
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class OwnEncoder(NeighbourReader):
     engines: ClassVar[tuple[str, ...]] = ("torch", "onnx")
     own_model: ClassVar[str] = "retro"
 
-    def load(self, checkpoint: Checkpoint) -> Model:
+    def load(self, checkpoint: Checkpoint) -> NeighbourModel:
         """See `NeighbourReader.load`."""
         checkpoint = _of_own_text(checkpoint)
         if checkpoint.exported is not None:

@@ -40,7 +40,7 @@ class RelativeBias(nn.Module):
         return bias
 
 
-class Attention(nn.Module):
+class RetroAttention(nn.Module):
     """Multi-head attention with a relative bias, without other biases and without 1/sqrt(d)."""
 
     def __init__(
@@ -93,7 +93,7 @@ class FeedForward(nn.Module):
         return self.down(F.gelu(self.gate(x), approximate="tanh") * self.up(x))
 
 
-class Layer(nn.Module):
+class RetroLayer(nn.Module):
     """Self-attention, cross-attention where `source` is a width, feed-forward; norms before each.
 
     Args:
@@ -106,13 +106,13 @@ class Layer(nn.Module):
     ) -> None:
         super().__init__()
         self.attention_norm, self.ffn_norm = RMSNorm(width), RMSNorm(width)
-        self.attention = Attention(width, heads, buckets[0], bidirectional=not causal)
+        self.attention = RetroAttention(width, heads, buckets[0], bidirectional=not causal)
         self.ffn = FeedForward(width, ffn)
         self.cross_norm = RMSNorm(width) if source else None
-        self.cross = Attention(width, heads, buckets[1], source) if source else None
+        self.cross = RetroAttention(width, heads, buckets[1], source) if source else None
 
 
-class Encoder(nn.Module):
+class RetroEncoder(nn.Module):
     """Neighbours to states that the decoder attends to, given the decoder's states of the query's tokens."""
 
     def __init__(self, sizes: Sizes) -> None:
@@ -122,13 +122,13 @@ class Encoder(nn.Module):
         buckets = sizes.encoder_buckets, sizes.encoder_cross_buckets
         sources = [sizes.width if i in sizes.encoder_cross else None for i in range(sizes.encoder_layers)]
         self.layers = nn.ModuleList(
-            Layer(width, heads, sizes.encoder_ffn, source, buckets, causal=False) for source in sources
+            RetroLayer(width, heads, sizes.encoder_ffn, source, buckets, causal=False) for source in sources
         )
 
     @property
-    def stack(self) -> list[Layer]:
+    def stack(self) -> list[RetroLayer]:
         """The layers, typed."""
-        return cast("list[Layer]", list(self.layers))
+        return cast("list[RetroLayer]", list(self.layers))
 
     def forward(self, ids: Tensor, states: Tensor) -> Tensor:
         """(neighbour, token) and the query's states (token, decoder width) -> (neighbour, token, encoder width)."""
@@ -144,7 +144,7 @@ class Encoder(nn.Module):
         return x
 
 
-class Retro(nn.Module):
+class RetroNetwork(nn.Module):
     """The decoder and its encoder."""
 
     def __init__(self, sizes: Sizes = PAPER) -> None:
@@ -154,13 +154,13 @@ class Retro(nn.Module):
         buckets = sizes.buckets, sizes.cross_buckets
         sources = [sizes.encoder_width if i in sizes.cross else None for i in range(sizes.layers)]
         self.layers = nn.ModuleList(
-            Layer(sizes.width, sizes.heads, sizes.ffn, source, buckets, causal=True) for source in sources
+            RetroLayer(sizes.width, sizes.heads, sizes.ffn, source, buckets, causal=True) for source in sources
         )
         self.norm = RMSNorm(sizes.width)
         self.head = nn.Linear(sizes.width, sizes.vocab, bias=False)
-        self.encoder = Encoder(sizes)
+        self.encoder = RetroEncoder(sizes)
 
     @property
-    def stack(self) -> list[Layer]:
+    def stack(self) -> list[RetroLayer]:
         """The layers, typed."""
-        return cast("list[Layer]", list(self.layers))
+        return cast("list[RetroLayer]", list(self.layers))

@@ -17,7 +17,7 @@ from torch import Tensor
 from ragauge.cost.trace import Call
 from ragauge.engines.traced import Traced
 from ragauge.generation.reader import Prepare, Tokens
-from ragauge.generation.retro_model.architecture import Retro
+from ragauge.generation.retro_model.architecture import RetroNetwork
 from ragauge.generation.windows import CHUNK, NEIGHBOUR
 
 
@@ -98,7 +98,7 @@ def _call(stage: str, tokens: int, past: int, steps: int, seconds: float) -> Cal
 class RetroLM(Traced):
     """A RETRO model in torch as generation sees a decoder: it opens sequences and records its calls while `tracing`."""
 
-    def __init__(self, model: Retro, tokenizer: Any = None) -> None:
+    def __init__(self, model: RetroNetwork, tokenizer: Any = None) -> None:
         self.model, self.tokenizer = model, tokenizer
         self.device = model.head.weight.device
 

@@ -14,23 +14,23 @@ from safetensors import SafetensorError
 from ragauge import assets
 from ragauge.errors import UserError
 from ragauge.generation.readers import Checkpoint
-from ragauge.generation.retro_model.architecture import Retro
+from ragauge.generation.retro_model.architecture import RetroNetwork
 from ragauge.generation.sizes import PAPER, Sizes
 from ragauge.io.folders import file_sha256
 
 
-def random_retro(sizes: Sizes = PAPER, seed: int = 0, device: str = "cpu") -> Retro:
+def random_retro(sizes: Sizes = PAPER, seed: int = 0, device: str = "cpu") -> RetroNetwork:
     """RETRO with random weights, for latency; on the meta device without any."""
     with torch.random.fork_rng(devices=[]), torch.device(device):
         torch.manual_seed(seed)
-        model = Retro(sizes).eval()
+        model = RetroNetwork(sizes).eval()
         for name, parameter in model.named_parameters():
             if name.endswith(("q.weight", "k.weight")):  # scores are not scaled: keep them near 1
                 parameter.data.mul_(0.25)
     return model
 
 
-def make_retro(checkpoint: Checkpoint) -> Retro:
+def make_retro(checkpoint: Checkpoint) -> RetroNetwork:
     """RETRO of a checkpoint's own sizes; or at the paper's with a user's weights or random ones.
 
     The vocabulary of the paper's sizes grows to that of the database's tokenizer.
@@ -52,7 +52,7 @@ def released(checkpoint: Checkpoint) -> Path | None:
     return assets.resolve(checkpoint.model) if own else None
 
 
-def read_folder(folder: Path, device: str = "cpu") -> Retro:
+def read_folder(folder: Path, device: str = "cpu") -> RetroNetwork:
     """RETRO of a folder that `ragauge fetch` converted. Raises UserError if it is damaged."""
     try:
         stated = json.loads((folder / "config.json").read_bytes())
@@ -78,7 +78,7 @@ def origin(checkpoint: Checkpoint) -> str:
     return file_sha256(weights)
 
 
-def load_retro(path: Path, sizes: Sizes = PAPER, device: str = "cpu") -> Retro:
+def load_retro(path: Path, sizes: Sizes = PAPER, device: str = "cpu") -> RetroNetwork:
     """RETRO with the weights of a user's file, safetensors or a state dictionary of torch, by our names of tensors.
 
     Raises:

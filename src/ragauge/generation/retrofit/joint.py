@@ -20,7 +20,7 @@ from torch import Tensor
 
 from ragauge.engines import LM, KVCache, Row, Span
 from ragauge.errors import UserError
-from ragauge.generation.reader import CachedReader, Decoding, Kept, Prepared, Tokens
+from ragauge.generation.reader import CachedReader, Decoding, KeptStates, Prepared, Tokens
 from ragauge.generation.retrofit.placement import Placement
 
 
@@ -50,7 +50,7 @@ class JointReader(CachedReader):
         self._reads = adapted or lm  # whose decoder reads neighbours
         self._front = 0  # slots of the neighbours
         self._sink: KVCache | None = None  # the sequence's first token
-        self._kept: Kept[KVCache] = Kept()
+        self._kept: KeptStates[KVCache] = KeptStates()
 
     def prepare(self, neighbours: Sequence[Tokens], length: int) -> Prepared:
         """See `PreparingReader.prepare`. Raises UserError if there is no token yet to read neighbours behind.

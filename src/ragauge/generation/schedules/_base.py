@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ragauge.errors import SettingError
-from ragauge.generation.sources import Ask, Note, Passages, Source
+from ragauge.generation.sources import Ask, NeighbourSource, Note, Passages
 from ragauge.generation.windows import Windows
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Schedule(ABC):
         return cls.reads_neighbours and (window == 0 or cls.every_window)
 
     @abstractmethod
-    def source(self, sequence: SequenceInputs) -> Source:
+    def source(self, sequence: SequenceInputs) -> NeighbourSource:
         """Where the neighbours of one sequence come from."""
 
     @cached_property

@@ -15,18 +15,18 @@ SECTION = "gold_section_recall"
 ENCODERS = {"bge-large": "bge", "llm-embedder": "llm_embedder", "llm_embedder": "llm_embedder", "minilm": "minilm"}
 
 
-class Row(NamedTuple):
+class MethodRow(NamedTuple):
     """A method as Table 3 tells it apart."""
 
     method: str  # who finds the evidence: a ranker, "free_extraction", "cfic", or a way to do without any
     chunking: str = ""
 
 
-def row(variant: Variant) -> Row:
+def row(variant: Variant) -> MethodRow:
     """The row of a variant, from its method and parameters."""
     if variant.method == "chunks":
-        return Row(ranker(variant), str(variant.param("chunking")))
-    return Row("full_article" if variant.method == "naive" else variant.method)
+        return MethodRow(ranker(variant), str(variant.param("chunking")))
+    return MethodRow("full_article" if variant.method == "naive" else variant.method)
 
 
 def ranker(variant: Variant) -> str:

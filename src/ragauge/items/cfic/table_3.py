@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from ragauge.items.cfic import _shared
-from ragauge.items.cfic._shared import Row
+from ragauge.items.cfic._shared import MethodRow
 from ragauge.rendering import panels
 from ragauge.rendering.style import Figure
 from ragauge.results.cells import Cell, Table, frame, merge
@@ -27,8 +27,8 @@ KEYS = ("model", "dataset", "method", "chunking", "finder", "variant")
 ON = ("method", "chunking", "finder")
 CHUNKINGS = ("sliding_window", "paragraph")
 RANKERS = ("bge", "llm_embedder", "minilm", "bm25")  # the last two are ours
-WITHOUT_CHUNKS = (Row("free_extraction"), Row("cfic"), Row("full_article"))
-ROWS = (*(Row(ranker, chunking) for ranker in RANKERS for chunking in CHUNKINGS), *WITHOUT_CHUNKS)
+WITHOUT_CHUNKS = (MethodRow("free_extraction"), MethodRow("cfic"), MethodRow("full_article"))
+ROWS = (*(MethodRow(ranker, chunking) for ranker in RANKERS for chunking in CHUNKINGS), *WITHOUT_CHUNKS)
 OURS = ("minilm", "bm25")
 HUB = "not run: not in this experiment; its encoder comes from a model hub, configs/paper.yaml has it"
 # The paper's extractors, by what the names of their checkpoints begin with.
@@ -58,7 +58,7 @@ def _name(method: str, chunking: str, finder: str, model: str) -> str:
 
 def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
     best = _shared.main(runs, dataset, model)
-    found: dict[Row, list[Variant]] = {}
+    found: dict[MethodRow, list[Variant]] = {}
     for variant in runs.of(dataset, model):
         if variant.method != "cfic" or variant is best:
             found.setdefault(_shared.row(variant), []).append(variant)
@@ -71,7 +71,7 @@ def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
     return cells
 
 
-def _measured(runs: Runs, row: Row, variant: Variant, best: Variant | None) -> list[Cell]:
+def _measured(runs: Runs, row: MethodRow, variant: Variant, best: Variant | None) -> list[Cell]:
     measures = _shared.qualities(runs, variant)
     if best is variant:
         measures = _shared.with_size(variant, measures)
@@ -100,13 +100,13 @@ def _extractor(source: str) -> str | None:
     return next(known, None)
 
 
-def _missing(runs: Runs, dataset: str, model: str, row: Row) -> Cell:
+def _missing(runs: Runs, dataset: str, model: str, row: MethodRow) -> Cell:
     default = HUB if row.chunking else "not run: not in this experiment"
     reason = _shared.not_run(runs, dataset, model, lambda v: _shared.row(v) == row, default)
     return Cell(_keys(dataset, model, row), "f1", reason)
 
 
-def _keys(dataset: str, model: str, row: Row) -> dict[str, Any]:
+def _keys(dataset: str, model: str, row: MethodRow) -> dict[str, Any]:
     finder = model if row.method in ("cfic", "free_extraction") else ""
     return {"model": model, "dataset": dataset, "method": row.method, "chunking": row.chunking, "finder": finder}
 

@@ -19,7 +19,7 @@ from ragauge.items.piperag import _published
 from ragauge.rendering import pipelines_footer, piperag_panels
 from ragauge.rendering.style import Figure
 from ragauge.results import sequences
-from ragauge.results.cells import Cell, Measure, Source, Table, noted
+from ragauge.results.cells import Cell, CellSource, Measure, Table, noted
 from ragauge.results.reads import Reads
 from ragauge.results.runs import Runs
 from ragauge.results.systems import System, grouped
@@ -66,7 +66,9 @@ def _group(runs: Runs, group: Sequence[System]) -> Iterator[Cell]:
         yield Cell(system.keys, "over_ideal", _over_ideal(system))
         for part, times in FASTER:
             projected = sequences.ideal_overlap(system, **{part: times})
-            yield Cell(system.keys, _quantity(part, times), replace(noted(projected, NOTE), source=Source.PROJECTION))
+            yield Cell(
+                system.keys, _quantity(part, times), replace(noted(projected, NOTE), source=CellSource.PROJECTION)
+            )
         yield from _fits(system)
 
 

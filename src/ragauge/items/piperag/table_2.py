@@ -20,7 +20,7 @@ from ragauge.results.cells import Cell, Measure, Table, frame, mean
 from ragauge.results.publications import read_csv
 from ragauge.results.reads import Reads
 from ragauge.results.runs import Runs
-from ragauge.results.staleness import Comparison, Likeness, comparisons
+from ragauge.results.staleness import LikenessRecord, StalenessEntry, comparisons
 
 KEYS = ("model", "dataset", "index", "nprobe", "stale_tokens", "variant")  # model: the encoder that compares
 ENCODER = "msmarco-bert-base-dot-v5"
@@ -51,11 +51,11 @@ def draw(table: Table) -> Figure:
     return piperag_panels.draw(points, panels.Axis("stale tokens", base2=True), panels.Axis("cosine similarity"))
 
 
-def _point(line: Mapping[Any, Any], x: float, y: float, mine: bool) -> piperag_panels.Point:
+def _point(line: Mapping[Any, Any], x: float, y: float, mine: bool) -> piperag_panels.PanelPoint:
     bounds = (line["low"], line["high"]) if mine else (math.nan, math.nan)
     name = f"{line['dataset']}, index {line['index']}" if mine else f"{line['dataset']} (the paper)"
     panel = f"{'' if mine else 'published: '}{line['model']}"
-    return piperag_panels.Point(panel, name, str(line["dataset"]), x, y, y_interval=bounds, published=not mine)
+    return piperag_panels.PanelPoint(panel, name, str(line["dataset"]), x, y, y_interval=bounds, published=not mine)
 
 
 def _paper() -> list[dict[str, str]]:
@@ -71,7 +71,7 @@ def _keys(encoder: str, dataset: str, stale: int, **more: Any) -> dict[str, Any]
     return {"model": encoder, "dataset": dataset, "stale_tokens": stale, **more}
 
 
-def _measured(runs: Runs, comparison: Comparison, printed: Mapping[tuple[str, int], float]) -> Iterator[Cell]:
+def _measured(runs: Runs, comparison: StalenessEntry, printed: Mapping[tuple[str, int], float]) -> Iterator[Cell]:
     report, more = comparison.report, {"index": comparison.index, "variant": comparison.name}
     if report is None:
         keys = {"model": comparison.encoder, "dataset": comparison.text, **more}
@@ -85,7 +85,7 @@ def _measured(runs: Runs, comparison: Comparison, printed: Mapping[tuple[str, in
         yield Cell(keys, SAME, _mean(runs, [_same(query, place) for query in report.queries]))
 
 
-def _same(query: Likeness, place: int) -> float | None:
+def _same(query: LikenessRecord, place: int) -> float | None:
     """1 where the stale query's nearest chunk is the fresh one's; None where either found nothing."""
     fresh, stale = query.chunks[0], query.chunks[1 + place]
     return None if min(fresh, stale) < 0 else float(fresh == stale)

@@ -9,7 +9,7 @@ from typing import Any
 from ragauge.results import timing
 from ragauge.results.cells import Measure
 from ragauge.results.measures import FLOOR, scored
-from ragauge.results.reads import ANY, Answers, defaults, every
+from ragauge.results.reads import ANY, AnswersRead, defaults, every
 from ragauge.results.runs import Runs, Variant
 from ragauge.results.runs import defaults as default_options
 
@@ -31,7 +31,7 @@ KNOBS = {
 }
 
 
-def answers(*more: str) -> tuple[Answers, ...]:
+def answers(*more: str) -> tuple[AnswersRead, ...]:
     """The variants of these methods, of further ones, and of superposition at its defaults but for top_k."""
     return every(*METHODS, *more), defaults("superposition", top_k=ANY)
 
@@ -49,14 +49,14 @@ def floor(runs: Runs, base: Variant | None) -> str:
 
 
 @dataclass(frozen=True)
-class Clock:
+class VariantSeconds:
     """Seconds of variants side by side: the latency protocol's where it timed them all, else the answering run's."""
 
     timed: Mapping[str, Any] | None
     stack: str = ""  # whose seconds a served model's are
 
     @classmethod
-    def of(cls, runs: Runs, dataset: str, model: str, variants: Iterable[Variant]) -> Clock:
+    def of(cls, runs: Runs, dataset: str, model: str, variants: Iterable[Variant]) -> VariantSeconds:
         timed, variants = timing.find(runs, dataset, model), list(variants)
         if timed is None or timed.get("refused") or not all(timing.seconds(timed, v.name) for v in variants):
             return cls(None, next((f"; {v.engine}" for v in variants if v.stack), ""))

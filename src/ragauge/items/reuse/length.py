@@ -17,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from ragauge.items.reuse._family import AT_FLOOR, RANKERS, Clock, answers, belongs, floor
+from ragauge.items.reuse._family import AT_FLOOR, RANKERS, VariantSeconds, answers, belongs, floor
 from ragauge.rendering import panels, style
 from ragauge.rendering.style import Axes, Figure
 from ragauge.results.cells import Cell, Table, frame, noted
@@ -80,7 +80,7 @@ def _family(runs: Runs, model: str, name: str, labels: Sequence[str]) -> Iterato
         keys = {"questions": name, **size._asdict()}
         told = floor(runs, base)
         shown = [v for v in runs.of(label, model) if belongs(v, *REFERENCES, *RANKERS)]
-        clock = Clock.of(runs, label, model, shown)
+        clock = VariantSeconds.of(runs, label, model, shown)
         for variant in shown:
             own = variant.keys | keys
             yield Cell(own, "quality", noted(quality(runs, variant), told))

@@ -19,7 +19,7 @@ from typing import Any
 
 from ragauge.rendering import panels, style
 from ragauge.rendering.style import Axes, Figure
-from ragauge.results.cells import Cell, Measure, Source, Table, frame, mean
+from ragauge.results.cells import Cell, CellSource, Measure, Table, frame, mean
 from ragauge.results.provenance import machine
 from ragauge.results.reads import Reads
 from ragauge.results.reuse import Seconds, break_even_questions
@@ -83,12 +83,12 @@ def _stream(runs: Runs, stream: Mapping[str, Any], naive_s: float | None, note: 
             Measure(first.value, first.low, first.high, first.n, note=note, source=first.source),
         )
     n = stream["summary"]["requests"]
-    yield "questions_per_s", Measure(stream["summary"]["questions_per_s"], n=n, note=note, source=Source.LATENCY)
+    yield "questions_per_s", Measure(stream["summary"]["questions_per_s"], n=n, note=note, source=CellSource.LATENCY)
     shares = [row["found"] for row in stream["requests"] if row["found"] is not None]
     yield "hit_rate", mean(shares, runs.seed, nothing="nothing is kept of documents")
     if shares:
         for end in ENDS:
-            yield end, Measure(stream[end], n=n, source=Source.LATENCY)
+            yield end, Measure(stream[end], n=n, source=CellSource.LATENCY)
         yield "break_even_reuses", _break_even(stream, naive_s)
 
 
@@ -97,7 +97,7 @@ def _first(stream: Mapping[str, Any], percentile: str) -> Measure:
     found = summary.get("first_token_s", {}).get(percentile)
     if not found:
         return Measure(reason="not measured")
-    return Measure(found["value"], found["low"], found["high"], summary["requests"], source=Source.LATENCY)
+    return Measure(found["value"], found["low"], found["high"], summary["requests"], source=CellSource.LATENCY)
 
 
 def _break_even(stream: Mapping[str, Any], naive_s: float | None) -> Measure:
@@ -108,7 +108,7 @@ def _break_even(stream: Mapping[str, Any], naive_s: float | None) -> Measure:
     questions = break_even_questions(Seconds(missed - again, 0.0, 0.0, again), naive_s)
     if questions is None:
         return Measure(reason="never: with everything found the first token takes as long as the plain prompt's")
-    return Measure(float(questions - 1), n=stream["summary"]["requests"], source=Source.LATENCY)
+    return Measure(float(questions - 1), n=stream["summary"]["requests"], source=CellSource.LATENCY)
 
 
 def _described(found: Mapping[str, Any]) -> str:

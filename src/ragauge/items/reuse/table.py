@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ragauge.items.reuse._family import OWN, Clock, answers, belongs, floor
+from ragauge.items.reuse._family import OWN, VariantSeconds, answers, belongs, floor
 from ragauge.rendering import panels
 from ragauge.rendering.style import Figure
 from ragauge.results import timing
@@ -57,12 +57,12 @@ def draw(table: Table) -> Figure:
 def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
     base = naive(runs, dataset, model)
     shown = [v for v in runs.of(dataset, model) if belongs(v)]
-    clock = Clock.of(runs, dataset, model, shown)
+    clock = VariantSeconds.of(runs, dataset, model, shown)
     keys = {v.name: v.keys | {"stored": "yes" if servable(v) else "no"} for v in shown}
     return [Cell(keys[v.name], name, m) for v in shown for name, m in _measures(runs, v, base, clock).items()]
 
 
-def _measures(runs: Runs, variant: Variant, base: Variant | None, clock: Clock) -> dict[str, Measure]:
+def _measures(runs: Runs, variant: Variant, base: Variant | None, clock: VariantSeconds) -> dict[str, Measure]:
     told = floor(runs, base)
     found = {
         "quality": noted(quality(runs, variant), told),

@@ -11,7 +11,7 @@ import grpc
 
 from ragauge.retrieval.indexes._base import CancelledSearchError
 from ragauge.retrieval.retriever import Neighbours
-from ragauge.retrieval.service.lanes import TOGETHER, Job, Lane
+from ragauge.retrieval.service.lanes import TOGETHER, Lane, LaneJob
 from ragauge.retrieval.service.settings import LONG_WORK
 
 LONGEST_WAIT_S = 60.0  # for a turn, of a request without a deadline
@@ -79,7 +79,7 @@ class Admission:
                 self._running -= 1
             self._places.release()
 
-    def searched(self, job: Job, work: int, context: grpc.ServicerContext) -> list[Neighbours]:
+    def searched(self, job: LaneJob, work: int, context: grpc.ServicerContext) -> list[Neighbours]:
         """The answer to a request of this much work; waits for it no longer than its caller does."""
         lane = self._long if work >= self._long_work else self._short
         if not context.add_callback(lambda: lane.drop(job)):

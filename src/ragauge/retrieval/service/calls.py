@@ -16,12 +16,12 @@ from ragauge.retrieval.retriever import Searcher
 from ragauge.retrieval.service import wire
 from ragauge.retrieval.service.admission import Admission, RefusedError
 from ragauge.retrieval.service.finished import Finished, Observer
-from ragauge.retrieval.service.lanes import Job, work_of
+from ragauge.retrieval.service.lanes import LaneJob, work_of
 from ragauge.retrieval.service.outbox import Outbox
 from ragauge.retrieval.service.proto import ragauge_pb2 as pb
 from ragauge.retrieval.service.quotas import Quotas, client_of
 from ragauge.retrieval.service.requests import check_detokenize, check_search, check_work, parsed
-from ragauge.retrieval.service.wire import About, Limits
+from ragauge.retrieval.service.wire import About, RequestLimits
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ Detokenize = Callable[[list[list[int]]], list[str]]
 
 
 @dataclass(frozen=True)
-class Served:
+class LoadedIndex:
     """What answers: exchanged as a whole when an index is reloaded."""
 
     searcher: Searcher
@@ -44,7 +44,12 @@ class Calls:
     """The handlers of the calls. Messages are parsed here, since gRPC logs a malformed one as an internal error."""
 
     def __init__(
-        self, served: Served, limits: Limits, admission: Admission, quotas: Quotas, observers: Sequence[Observer]
+        self,
+        served: LoadedIndex,
+        limits: RequestLimits,
+        admission: Admission,
+        quotas: Quotas,
+        observers: Sequence[Observer],
     ) -> None:
         self.served = served  # a request keeps the one that it began with
         self.outbox = Outbox()
@@ -121,7 +126,7 @@ class Calls:
         told.request_id, told.queries, told.lists = request.request_id, len(queries), work_of(served.searcher, queries)
         check_work(told.lists, self._limits)
         self._quotas.take(told.client, 1, len(queries), told.lists)
-        job = Job(served.searcher, queries)
+        job = LaneJob(served.searcher, queries)
         results = self._admission.searched(job, told.lists, context)
         told.joined, told.seconds = job.joined, {"queue": job.queue_s, **results[0].seconds}
         return wire.reply(request.request_id, results, job.queue_s).SerializeToString()

@@ -22,7 +22,7 @@ TOGETHER = 19  # queries in one call: from 20 on faiss compares centroids by BLA
 
 
 @runtime_checkable
-class Together(Protocol):
+class JointSearcher(Protocol):
     """A searcher that searches several requests in one call, with the answers that each would get by itself."""
 
     def search_together(self, requests: Sequence[Sequence[Query]], stop: Stop) -> list[list[Neighbours]]:
@@ -36,13 +36,13 @@ class Together(Protocol):
 
 def work_of(searcher: Searcher, queries: Sequence[Query]) -> int:
     """The effort of a request's searches, summed over its queries; 1 for a query of unknown effort."""
-    if isinstance(searcher, Together):
+    if isinstance(searcher, JointSearcher):
         return searcher.work(queries)
     return sum(query.effort or 1 for query in queries)
 
 
 @dataclass(eq=False)
-class Job:
+class LaneJob:
     """One request on its way through a lane."""
 
     searcher: Searcher
@@ -70,25 +70,25 @@ class Lane:
             together: the most queries of a call of several requests.
         """
         self._window_s, self._together = window_s, together
-        self._waiting: deque[Job] = deque()
+        self._waiting: deque[LaneJob] = deque()
         self._running: dict[int, float] = {}  # since when, by thread
         self._changed = threading.Condition()
         self._closed = False
         for number in range(workers):
             threading.Thread(target=self._work, name=f"{name}-{number}", daemon=True).start()
 
-    def submit(self, job: Job) -> None:
+    def submit(self, job: LaneJob) -> None:
         """Queue a request."""
         with self._changed:
             self._waiting.append(job)
             self._changed.notify()
 
-    def drop(self, job: Job) -> None:
+    def drop(self, job: LaneJob) -> None:
         """Nobody waits for a request any longer: it leaves the queue, or its search stops at its next check."""
         job.gone = True
         self.withdraw(job)
 
-    def withdraw(self, job: Job) -> None:
+    def withdraw(self, job: LaneJob) -> None:
         """A request leaves the queue; no effect on one that is being searched."""
         if job.answer.cancel():
             with self._changed:
@@ -120,7 +120,7 @@ class Lane:
             finally:
                 del self._running[me]
 
-    def _next(self) -> list[Job]:
+    def _next(self) -> list[LaneJob]:
         """The requests of the next call; none once the lane is closed."""
         with self._changed:
             while True:
@@ -140,9 +140,9 @@ class Lane:
     def _room(self) -> bool:
         return sum(len(job.queries) for job in self._waiting) < self._together
 
-    def _take(self) -> list[Job]:
+    def _take(self) -> list[LaneJob]:
         """The first request and those after it that fit into one call with it; abandoned ones are dropped."""
-        taken: list[Job] = []
+        taken: list[LaneJob] = []
         queries = 0
         while self._waiting:
             job = self._waiting[0]
@@ -155,7 +155,7 @@ class Lane:
         return taken
 
 
-def search(jobs: Sequence[Job]) -> None:
+def search(jobs: Sequence[LaneJob]) -> None:
     """Search requests together and settle each; if the call fails, each by itself: none fails another's."""
     began = time.perf_counter()
     for job in jobs:
@@ -174,8 +174,8 @@ def search(jobs: Sequence[Job]) -> None:
         job.answer.set_result(neighbours)
 
 
-def _found(jobs: Sequence[Job]) -> list[list[Neighbours]]:
+def _found(jobs: Sequence[LaneJob]) -> list[list[Neighbours]]:
     searcher = jobs[0].searcher
-    if isinstance(searcher, Together):
+    if isinstance(searcher, JointSearcher):
         return searcher.search_together([job.queries for job in jobs], lambda: all(job.gone for job in jobs))
     return [searcher.search(job.queries) for job in jobs]

@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError, Message
 
 from ragauge.retrieval.service.admission import RefusedError
 from ragauge.retrieval.service.proto import ragauge_pb2 as pb
-from ragauge.retrieval.service.wire import About, Limits
+from ragauge.retrieval.service.wire import About, RequestLimits
 
 SHOWN = 60  # characters of a refused value in a message
 MAX_BUDGET_S = 3600.0
@@ -29,7 +29,7 @@ def parsed(kind: type[Request], data: bytes) -> Request:
         ) from None
 
 
-def check_search(request: pb.SearchRequest, about: About, limits: Limits) -> None:
+def check_search(request: pb.SearchRequest, about: About, limits: RequestLimits) -> None:
     """Raises RefusedError naming the first field that is out of bounds, its value, and what is allowed."""
     _between("request_id", len(request.request_id), 1, 128, "characters")
     _between("queries", len(request.queries), 1, limits.queries, "queries")
@@ -39,19 +39,19 @@ def check_search(request: pb.SearchRequest, about: About, limits: Limits) -> Non
     _between("queries", chunks, 1, limits.chunks, "chunks (k times 1 + continuation, over all queries)")
 
 
-def check_work(work: int, limits: Limits) -> None:
+def check_work(work: int, limits: RequestLimits) -> None:
     """Raises RefusedError where a request's searches, all together, take more effort than one request may."""
     _between("queries", work, 1, limits.work, "lists to scan (effort, summed over the queries)")
 
 
-def check_detokenize(request: pb.DetokenizeRequest, about: About, limits: Limits) -> None:
+def check_detokenize(request: pb.DetokenizeRequest, about: About, limits: RequestLimits) -> None:
     """Raises RefusedError as `check_search` does."""
     _between("sequences", len(request.sequences), 1, limits.queries)
     for i, sequence in enumerate(request.sequences):
         _check_tokens(f"sequences[{i}]", sequence.ids, about, limits)
 
 
-def _check_query(place: str, query: pb.Query, about: About, limits: Limits) -> None:
+def _check_query(place: str, query: pb.Query, about: About, limits: RequestLimits) -> None:
     content = query.WhichOneof("content")
     if content is None:
         _refuse(place, "neither tokens nor text", "one of the two")
@@ -64,13 +64,13 @@ def _check_query(place: str, query: pb.Query, about: About, limits: Limits) -> N
     _check_effort(place, query, about)
 
 
-def _check_text(place: str, text: str, limits: Limits) -> None:
+def _check_text(place: str, text: str, limits: RequestLimits) -> None:
     _between(place, len(text), 1, limits.characters, "characters")
     if not text.strip():
         _refuse(place, repr(text[:SHOWN]), "text that is not only white space")
 
 
-def _check_tokens(place: str, ids: Sequence[int], about: About, limits: Limits) -> None:
+def _check_tokens(place: str, ids: Sequence[int], about: About, limits: RequestLimits) -> None:
     _between(place, len(ids), 1, limits.tokens, "tokens")
     for i, token in enumerate(ids):
         _between(f"{place}[{i}]", token, 0, about.vocabulary - 1)

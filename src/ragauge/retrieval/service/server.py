@@ -23,13 +23,13 @@ from ragauge.retrieval.retriever import Searcher
 from ragauge.retrieval.service import access, wire
 from ragauge.retrieval.service.access import Guard
 from ragauge.retrieval.service.admission import Admission
-from ragauge.retrieval.service.calls import Calls, Detokenize, Served
+from ragauge.retrieval.service.calls import Calls, Detokenize, LoadedIndex
 from ragauge.retrieval.service.finished import Observer
 from ragauge.retrieval.service.outbox import MOST_BYTES
 from ragauge.retrieval.service.quotas import Quotas, Rates
 from ragauge.retrieval.service.settings import LONG_WORK
 from ragauge.retrieval.service.sockets import listen_on
-from ragauge.retrieval.service.wire import About, Limits
+from ragauge.retrieval.service.wire import About, RequestLimits
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ class Server:
         host: str = LOOPBACK,
         port: int = 0,
         tls: TLS | None = None,
-        limits: Limits = Limits(),  # noqa: B008 (frozen)
+        limits: RequestLimits = RequestLimits(),  # noqa: B008 (frozen)
         workers: int = 1,
         window_s: float = 0.0,
         long_work: int = LONG_WORK,
@@ -105,7 +105,7 @@ class Server:
             UserError: the address or the socket cannot be listened on, or the certificate cannot be used.
         """
         self._admission = Admission(limits.concurrent, workers, window_s, long_work)
-        served = Served(searcher, about, detokenize)
+        served = LoadedIndex(searcher, about, detokenize)
         self._calls = calls = Calls(served, limits, self._admission, Quotas(rates), observers)
         self._hang_s, self._stopped = hang_s, threading.Event()
         self._health = health.HealthServicer()
@@ -149,7 +149,7 @@ class Server:
             "unread_reply_bytes": ("bytes of replies that their callers have not read", lambda: outbox.held_bytes),
         }
 
-    def exchange(self, served: Served) -> None:
+    def exchange(self, served: LoadedIndex) -> None:
         """Answer new requests from another index; those under way end with the one that they began with."""
         self._calls.served = served
 
@@ -189,7 +189,7 @@ class Server:
         self.stop()
 
 
-def most_bytes(limits: Limits) -> dict[str, int]:
+def most_bytes(limits: RequestLimits) -> dict[str, int]:
     """The most memory of requests and of replies, beside that of index and encoder."""
     calls = limits.concurrent + SPARE_THREADS + WAITING_CALLS
     return {"requests": calls * limits.message_bytes, "replies": MOST_BYTES}
@@ -199,7 +199,7 @@ def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host and not host.startswith("[") else host
 
 
-def _options(limits: Limits) -> list[tuple[str, int]]:
+def _options(limits: RequestLimits) -> list[tuple[str, int]]:
     return [
         ("grpc.max_receive_message_length", limits.message_bytes),
         ("grpc.max_send_message_length", -1),  # what is sent is bounded by `chunks`

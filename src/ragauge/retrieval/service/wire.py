@@ -35,7 +35,7 @@ class About:
 
 
 @dataclass(frozen=True)
-class Limits:
+class RequestLimits:
     """The most that one request may ask for, so that none can take the server's memory or time from the others."""
 
     message_bytes: int = 1 << 20
@@ -133,7 +133,7 @@ def _padded(rows: Sequence[Sequence[int]], width: int) -> tuple[np.ndarray, np.n
     return padded, np.array([len(row) for row in rows], dtype=np.int32)
 
 
-def description(about: About, limits: Limits) -> pb.Description:
+def description(about: About, limits: RequestLimits) -> pb.Description:
     """The answer to Describe."""
     return pb.Description(**asdict(about), limits=pb.Limits(**asdict(limits)))
 

@@ -41,7 +41,7 @@ LEAST_RATE = 0.1  # of the learning rate, at the budget's end
 
 
 @dataclass(frozen=True)
-class Example:
+class NeighbourExample:
     """A text with the neighbours of its windows."""
 
     ids: list[int]
@@ -49,7 +49,7 @@ class Example:
 
 
 @dataclass
-class Material:
+class RetrofitMaterial:
     """Texts of a database with the neighbours that its retriever finds."""
 
     passages: Passages
@@ -57,7 +57,7 @@ class Material:
     settings: RetrofitSettings
     windows: Windows = field(default_factory=Windows)
 
-    def example(self, start: int, random: bool = False) -> Example | None:
+    def example(self, start: int, random: bool = False) -> NeighbourExample | None:
         """The text that begins with chunk `start`; None if its document ends first."""
         chunks = self.settings.chunks
         _, ids = self.passages.passage(start, chunks - 1)
@@ -68,19 +68,23 @@ class Material:
             draw = Chance(
                 self.passages, self.windows, np.random.default_rng([self.settings.seed, start]), self.settings.k
             )
-            return Example(ids, [[list(text) for text in draw.neighbours(window, ids, False)] for window in windows])
+            return NeighbourExample(
+                ids, [[list(text) for text in draw.neighbours(window, ids, False)] for window in windows]
+            )
         own = frozenset(range(start - 1, start + chunks))
         ask = Ask(self.searcher, self.settings.k, passed_over=own)
         queries = [ask.query(ids[self.windows.query(window)], 1) for window in windows]
         found = self.searcher.search(queries)
-        return Example(ids, [ask.texts(one, self.windows.kept(w)) for w, one in zip(windows, found, strict=True)])
+        return NeighbourExample(
+            ids, [ask.texts(one, self.windows.kept(w)) for w, one in zip(windows, found, strict=True)]
+        )
 
     def starts(self, held_out: bool) -> list[int]:
         """The chunks that texts start with, in documents that are trained on or in the others."""
         documents = ((chunk, self.passages.passage(chunk, 0)[0]) for chunk in range(len(self.passages)))
         return [chunk for chunk, document in documents if (document % HELD_OUT == 0) == held_out]
 
-    def held_out(self, random: bool) -> list[Example]:
+    def held_out(self, random: bool) -> list[NeighbourExample]:
         """The texts of the curve, spread over the held-out documents. Raises UserError if there is none."""
         starts = self.starts(held_out=True)
         order = np.random.default_rng(self.settings.seed).permutation(len(starts))
@@ -98,7 +102,7 @@ Point = dict[str, float]
 class RetroFit(Training[Point]):
     """Training of one form's weights; the folder's `state.pt` holds all that a killed run needs to resume."""
 
-    def __init__(self, lm: LM, material: Material, folder: Path, about: dict[str, str]) -> None:
+    def __init__(self, lm: LM, material: RetrofitMaterial, folder: Path, about: dict[str, str]) -> None:
         """
         Args:
             about: metadata for the file of weights: the model that they belong to.
@@ -110,7 +114,7 @@ class RetroFit(Training[Point]):
         self.form = self.settings.training
         self.trained = self.form.make(lm, self.settings.seed)
         self.optimizer = torch.optim.AdamW(self.trained.groups(), lr=self.settings.rate, weight_decay=0.0)
-        self._batches: Iterator[list[Example]] | None = None
+        self._batches: Iterator[list[NeighbourExample]] | None = None
         self._measured_s = 0.0  # when the curve got its last point
 
     @property
@@ -134,7 +138,7 @@ class RetroFit(Training[Point]):
         self.save()  # the file of weights may have been removed since the training
         return self.path
 
-    def loss(self, text: Example) -> torch.Tensor:
+    def loss(self, text: NeighbourExample) -> torch.Tensor:
         """Mean negative log-likelihood of the tokens after the first query, in nats."""
         windows = self.material.windows
         return self.form.nll(self.lm.decoder, self.trained, text.ids, text.neighbours, windows).mean()
@@ -145,7 +149,7 @@ class RetroFit(Training[Point]):
             self._batches = self._drawn()
         return self.learn_from(next(self._batches))
 
-    def learn_from(self, batch: Sequence[Example]) -> float:
+    def learn_from(self, batch: Sequence[NeighbourExample]) -> float:
         """Take a step on these texts; returns their mean loss."""
         rate = self.settings.rate * self._schedule()
         for group in self.optimizer.param_groups:
@@ -170,10 +174,10 @@ class RetroFit(Training[Point]):
         cosine = 0.5 * (1 + math.cos(math.pi * spent))
         return min(1.0, (self.progress.step + 1) / self.settings.warmup) * (LEAST_RATE + (1 - LEAST_RATE) * cosine)
 
-    def _drawn(self) -> Iterator[list[Example]]:
+    def _drawn(self) -> Iterator[list[NeighbourExample]]:
         """Endless texts in a random order that depends on the step, so that a resumed training sees new ones."""
         starts = self.material.starts(held_out=False)
-        draw, batch = np.random.default_rng([self.settings.seed, self.progress.step]), list[Example]()
+        draw, batch = np.random.default_rng([self.settings.seed, self.progress.step]), list[NeighbourExample]()
         misses = 0
         while starts:
             text = self.material.example(starts[int(draw.integers(len(starts)))])
@@ -188,7 +192,7 @@ class RetroFit(Training[Point]):
         raise UserError(f"no document has {self.settings.chunks} chunks; use a larger database")
 
     @cached_property
-    def held_out(self) -> dict[str, list[Example]]:
+    def held_out(self) -> dict[str, list[NeighbourExample]]:
         """The texts of the curve, with retrieved and with random neighbours."""
         return {name: self.material.held_out(random=name == "random") for name in ("retrieved", "random")}
 
