@@ -84,7 +84,9 @@ def test_seconds_add_up_to_the_round_trip(client: Client) -> None:
     [found] = client.search([Query(text="a")])
     assert set(found.seconds) == {"encode", "search", "lookup", "queue", "network"}
     assert found.seconds["search"] == 0.001
-    assert sum(found.seconds.values()) <= time.perf_counter() - started
+    elapsed = time.perf_counter() - started
+    of_server = sum(s for stage, s in found.seconds.items() if stage != "network")  # the toy makes up a millisecond
+    assert 0 <= found.seconds["network"] <= max(0.0, elapsed - of_server)
 
 
 def test_describe_and_health_tell_what_is_served(server: Server, client: Client) -> None:
