@@ -224,7 +224,7 @@ def _help(*verb: str) -> str:
 def _configuration(schema: Path) -> str:
     """The sections of a configuration and their keys, from its schema."""
     whole = json.loads(schema.read_bytes())
-    parts = ["# Configuration", "", whole.get("description", ""), *_section("The file", whole)]
+    parts = ["# Configuration", *_section("The file", whole)]
     for name, section in whole["$defs"].items():
         if section.get("properties"):
             parts += _section(name, section)
@@ -238,7 +238,7 @@ def _section(name: str, section: Mapping[str, Any]) -> Iterator[str]:
         "",
         section.get("description", ""),
         "",
-        "| key | type | default | |",
+        "| key | | type | default |",
         "| --- | --- | --- | --- |",
     )
     for key, about in section["properties"].items():
@@ -249,7 +249,7 @@ def _section(name: str, section: Mapping[str, Any]) -> Iterator[str]:
             if key in section.get("required", ())
             else ""
         )
-        cells = (f"`{key}`", _type(about), f"`{default}`" if default else "", about.get("description", ""))
+        cells = (f"`{key}`", about.get("description", ""), _type(about), f"`{default}`" if default else "")
         yield f"| {' | '.join(_cell(str(cell)) for cell in cells)} |"
 
 
