@@ -7,7 +7,7 @@
 # make check  lint, format, types, workflow
 # make docs   build the documentation as a site, site/
 # make lock   resolve requirements.lock and requirements-oldest.txt anew from pyproject.toml (UPGRADE=1: newest versions)
-# make oldest run the tests of engines and scoring with the oldest versions that pyproject.toml allows, in .venv-oldest
+# make oldest run the tests of engines, scoring and plans with the oldest versions that pyproject.toml allows, in .venv-oldest
 # make gpu-kit  pack what a machine with a GPU needs to measure the papers' sizes, dist/gpu-kit.tar.gz
 # make dist   build the wheel and the sdist, dist/, and check them
 # make audit  look the installed packages up in the database of known vulnerabilities (AUDIT_REQUIRED=1: fail where it is away)
@@ -27,7 +27,8 @@ OLDEST := workflow retrieval service study dev
 OLDEST_TESTS ?= $(wildcard tests/unit/test_lm_*.py tests/unit/test_cost_*.py tests/unit/test_prompts_*.py) \
   tests/unit/test_metrics.py tests/unit/test_scoring.py tests/unit/test_stats.py tests/unit/test_rankers.py \
   tests/unit/test_methods.py tests/unit/test_runner.py tests/unit/test_assets_gguf.py tests/unit/test_tokenizer.py \
-  tests/unit/test_engine_onnx.py tests/unit/test_retrieval_index.py tests/equivalence
+  tests/unit/test_engine_onnx.py tests/unit/test_retrieval_index.py tests/equivalence tests/workflow/test_plans.py \
+  tests/workflow/test_module.py
 CORES ?= all
 VENV := .venv
 READY := $(VENV)/.ready

@@ -25,6 +25,7 @@ def checked():
 # whole node, and Snakemake counts the cores there.
 PLAN = Plan(checked(), cores=workflow.resource_settings.cores or 1)
 PATHS = PLAN.paths
+OUTER_ONSTART = workflow._onstart  # of a workflow that uses this one as a module
 # Another workflow may rename the rules.
 ANSWERING = [workflow.modifier.modify_rulename(name) for name in ("answers", "answers_part")]
 ENVIRONMENT = f"../../envs/{'gpu' if PLAN.on_gpu else 'cpu'}.yaml"
@@ -62,10 +63,6 @@ def begin():
     if workflow.local_exec and len(list(workflow.dag.needrun_jobs())) > launch.FEW_JOBS:
         launch.warm_up()
     due.write(Path(PATHS.due), map(due.of_job, answering))
-
-
-if not workflow.modifier.is_main_snakefile():
-    launch.begin_with(workflow, begin)
 
 
 def rendered(item):

@@ -69,21 +69,24 @@ def check_module(paths: Any) -> None:
         raise UserError("module: prefix and replace_prefix are not supported; the configuration's `run` names folders")
 
 
-def begin_with(workflow: Any, begin: Callable[[], None]) -> None:
-    """Have `begin` called when a run of a workflow starts that uses this one as a module.
+def begin_with(workflow: Any, outer: Callable[[Any], None], begin: Callable[[], None]) -> None:
+    """Have `begin` called when a run starts of a workflow that uses this one as a module.
 
-    Of all `onstart` handlers, Snakemake calls that of the main Snakefile alone; `begin` comes after it.
+    Snakemake calls one `onstart` handler: that of the main Snakefile or, in older versions, of whichever is read last.
+
+    Args:
+        outer: the handler before this module was read, which comes first.
     """
-    if not isinstance(workflow._onstart, _Onstart):  # a module's files are read once for each `use rule`
-        workflow._onstart = _Onstart(workflow._onstart, begin)
+    read_before = isinstance(outer, _Onstart)  # a module's files are read once for each `use rule`
+    workflow._onstart = outer if read_before else _Onstart(outer, begin)
 
 
 class _Onstart(NamedTuple):
-    main: Callable[[Any], None]
+    outer: Callable[[Any], None]
     begin: Callable[[], None]
 
     def __call__(self, log: Any) -> None:
-        self.main(log)
+        self.outer(log)
         self.begin()
 
 
