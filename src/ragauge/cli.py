@@ -1,8 +1,8 @@
 """The command line. A verb is a file of `ragauge.verbs`; it imports what it needs when it runs, so that `--help` and
 `list` answer at once.
 
-Exit codes: 0 on success; 2 with one line on a mistake of the user's; 3 where `ragauge run` left questions without an
-answer; 130 when interrupted. Anything else is a defect and keeps its traceback.
+Exit codes: 0 on success; 1 where `ragauge serve` stopped too early; 2 with one line on a mistake of the user's; 3 where
+`ragauge run` left questions without an answer; 130 when interrupted. Anything else is a defect and keeps its traceback.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,11 @@ from typing import Any
 import pytest
 import slurm_runs
 import yaml
-from slurm_runs import PROFILE, Job, jobs, lines, records, run, wait_for
+from slurm_runs import PROFILE, Job, failures, jobs, lines, records, run, wait_for
 
+import served_workflow
 import workflow_folder
+from served_workflow import PIPELINES
 from tiny_checkpoint import write_checkpoint, write_questions
 
 pytest.importorskip("snakemake_executor_plugin_slurm", reason="needs the extra 'cluster'")
@@ -23,17 +26,22 @@ LOCAL_RULES = {"asset", "predictions", "provenance", "report_page", "superpositi
 @pytest.fixture(scope="module")
 def folder(root: Path, cluster: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The workflow with a tiny model, its profile filled in for a cluster of several partitions and kinds of nodes."""
-    made = workflow_folder.copy_workflow(root, tmp_path_factory.mktemp("run"))
+    made = fill_in(workflow_folder.copy_workflow(root, tmp_path_factory.mktemp("run")))
     write_checkpoint(made / "model")
     write_questions(made / "few.jsonl", count=3)
     write_questions(made / "many.jsonl", count=300)
-    profile = made / "profiles" / "slurm" / "config.yaml"
+    return made
+
+
+def fill_in(folder: Path) -> Path:
+    """The folder, its profile filled in."""
+    profile = folder / "profiles" / "slurm" / "config.yaml"
     filled = yaml.safe_load(profile.read_text(encoding="utf-8"))
     filled["default-resources"] |= {"slurm_partition": "spare", "constraint": "tested"}
     filled["set-resources"] = {"data": {"slurm_partition": "main"}}
     filled |= {"slurm-init-seconds-before-status-checks": 1, "latency-wait": 10}
     profile.write_text(yaml.safe_dump(filled), encoding="utf-8")
-    return made
+    return folder
 
 
 def configure(folder: Path, name: str, data: str, **changes: Any) -> tuple[str, str]:
@@ -137,6 +145,31 @@ def test_a_run_goes_on_after_its_snakemake_was_killed(folder: Path, undisturbed:
     assert [job.state for job in of_answers(folder)[earlier:]] == ["CANCELLED", "COMPLETED"]
     assert lines(out)[: len(kept)] == kept
     assert records(out) == undisturbed
+
+
+def test_pipelines_ask_a_server_that_is_a_job_over_the_nodes_own_name(
+    root: Path, cluster: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """The database is made and one pipeline run on this machine; the server and those that ask it are Slurm's jobs."""
+    trustme = pytest.importorskip("trustme", reason="needs trustme")
+    folder = fill_in(served_workflow.write(root, tmp_path_factory.mktemp("served")))
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(folder / "ca.pem")
+    pair = authority.issue_cert(socket.gethostname())
+    pair.private_key_pem.write_to_path(folder / "key.pem")
+    pair.cert_chain_pems[0].write_to_path(folder / "cert.pem")
+    (folder / "token").write_text("a token that all of them know".replace(" ", "-"))
+    secured = {"server_cert": "cert.pem", "server_key": "key.pem", "tls_ca": "ca.pem", "token_file": "token"}
+    pipelines = {
+        label: {**pipeline, **(secured if "server" in pipeline else {})} for label, pipeline in PIPELINES.items()
+    }
+    experiment = served_workflow.configure(folder, pipelines)
+    run(folder, *served_workflow.targets("alone"), "--cores", "1", *experiment)
+    run(folder, *served_workflow.targets(*pipelines), *PROFILE, *experiment)
+    submitted = jobs(folder)
+    assert sorted(job.rule for job in submitted) == ["retrieval_server", "served_pipeline", "served_pipeline"]
+    assert {job.state for job in submitted} == {"COMPLETED"}, "\n\n".join(failures(folder))
+    assert served_workflow.records(folder, "beside") == served_workflow.records(folder, "alone")
 
 
 def first_records(process: subprocess.Popen[str], out: Path) -> list[bytes]:

@@ -231,7 +231,7 @@ def test_another_host_without_credentials_is_refused_before_anything_is_opened(
 ) -> None:
     assert main(["serve", "--database", "/nowhere", "--index", "ivf", "--host", "0.0.0.0"]) == 2
     assert "--host 0.0.0.0: other machines can reach it; give --tls-cert" in capsys.readouterr().err
-    monkeypatch.setattr(process, "serve", lambda *_: None)
+    monkeypatch.setattr(process, "serve", lambda *_, **__: None)
     given = options(folder, "--no-calibrate", "--host", "0.0.0.0", "--port", "0", "--insecure")
     assert main(["serve", "--database", str(folder), "--index", "ivf", *given]) == 0
     assert "other machines can reach it; --insecure" in caplog.text

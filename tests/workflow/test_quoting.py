@@ -46,7 +46,8 @@ def test_values_are_arguments_and_nothing_else(name: str, tmp_path: Path) -> Non
     values = {key: Values() for key in ("input", "output", "params", "wildcards")}
     resources = SimpleNamespace(runtime=1)
     line = format(LINES[name], **values, log=HOSTILE, resources=resources, threads=1)
-    stub = 'ragauge() { printf \'%s\\0\' "$@" >> arguments; }; tee() { cat > /dev/null; printf %s "$1" > log; }\n'
+    stub = 'ragauge() { printf \'%s\\0\' "$@" >> arguments; }; cp() { ragauge "$@"; }\n'
+    stub += 'tee() { cat > /dev/null; printf %s "$1" > log; }\n'
     done = subprocess.run(["bash", "-euc", stub + line], cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["arguments", "log"]

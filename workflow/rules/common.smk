@@ -28,6 +28,7 @@ PATHS = PLAN.paths
 OUTER_ONSTART = workflow._onstart  # of a workflow that uses this one as a module
 # Another workflow may rename the rules.
 ANSWERING = [workflow.modifier.modify_rulename(name) for name in ("answers", "answers_part")]
+SERVED = workflow.modifier.modify_rulename("served_pipeline")
 ENVIRONMENT = f"../../envs/{'gpu' if PLAN.on_gpu else 'cpu'}.yaml"
 TRAINING_ENVIRONMENT = "../../envs/training.yaml"
 
@@ -53,14 +54,20 @@ wildcard_constraints:
 def begin():
     """Hold the folder for as long as this process lives, end what a killed run left, write settings and what is due."""
     global FOLDER_LOCK
+    due_jobs = list(workflow.dag.needrun_jobs())
     try:
         FOLDER_LOCK = launch.hold_folder()
         launch.end_left_jobs()
+        served = [job.wildcards for job in due_jobs if job.rule.name == SERVED]
+        if served:
+            asked = workflow.resource_settings
+            PLAN.servers.check(asked.cores if workflow.local_exec else asked.nodes, cluster=not workflow.local_exec)
+        launch.write_clients(PLAN.servers.clients(served))
     except UserError as error:
         raise WorkflowError(str(error))
     launch.write_settings(PLAN.config, Path(PATHS.settings))
-    answering = (job for job in workflow.dag.needrun_jobs() if job.rule.name in ANSWERING)
-    if workflow.local_exec and len(list(workflow.dag.needrun_jobs())) > launch.FEW_JOBS:
+    answering = (job for job in due_jobs if job.rule.name in ANSWERING)
+    if workflow.local_exec and len(due_jobs) > launch.FEW_JOBS:
         launch.warm_up()
     due.write(Path(PATHS.due), map(due.of_job, answering))
 

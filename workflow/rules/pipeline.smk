@@ -96,6 +96,8 @@ rule pipeline:
         meta=f"{PATHS.pipeline}.meta.json",
     log:
         f"{PATHS.logs}/pipelines/{{pipeline}}.log",
+    wildcard_constraints:
+        pipeline=PLAN.pipelines.labels(job=False),
     conda:
         ENVIRONMENT
     threads: PLAN.pipelines.threads

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,7 @@ def check(config: Config) -> None:
     _check_evaluation_labels(config)
     for label, pipeline in config.pipelines.items():
         _check_pipeline(config, pipeline, f"pipelines.{label}")
+    _check_servers(config)
     _check_staleness(config)
     _check_latency(config)
     _check_load(config)
@@ -172,6 +174,18 @@ def _check_pipeline(config: Config, pipeline: PipelineSettings, where: str) -> N
     if pipeline.asks:
         indexes = config.databases[config.pipeline_database(pipeline)].indexes
         _known("index", pipeline.index, indexes, f"{where}.index")
+
+
+def _check_servers(config: Config) -> None:
+    """Pipelines that ask the same server, which is a job of its own, reach it by the same credentials."""
+    for first, *others in config.servers().values():
+        for label, key in product(others, ("server_cert", "server_key", "tls_ca", "token_file")):
+            here, there = (getattr(config.pipelines[one], key) for one in (label, first))
+            if here != there:
+                raise UserError(
+                    f"pipelines.{label}.{key}: {here!r}, but pipelines.{first}, which asks the same server, "
+                    f"has {there!r}"
+                )
 
 
 def _check_staleness(config: Config) -> None:

@@ -21,6 +21,8 @@ from ragauge.experiment import dtypes, schema
 from ragauge.experiment.schema import Config
 from ragauge.io import safe_yaml
 from ragauge.io.disks import lock_trouble, locks_reach_all, take
+from ragauge.io.files import write_file
+from ragauge.retrieval.service.settings import FORKS
 
 SNAKEFILE = Path("workflow", "Snakefile")
 PROFILE = Path("profiles", "default")
@@ -165,6 +167,7 @@ def warm_up(folder: Path = WARM) -> None:
     process = subprocess.Popen(command, stdin=subprocess.PIPE, env={**os.environ, **threads})
     _STARTED.append(process)  # the pipe stays open for as long as this process lives
     os.environ["PATH"] = f"{folder.resolve()}{os.pathsep}{os.environ.get('PATH', '')}"
+    os.environ[FORKS] = str(folder.resolve() / "ragauge")
 
 
 def write_settings(config: Config, path: Path) -> None:
@@ -176,6 +179,18 @@ def write_settings(config: Config, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     config = dtypes.resolved(config, path)
     path.write_text(yaml.safe_dump(config.model_dump(exclude_none=True), sort_keys=False))
+
+
+def write_clients(clients: Mapping[str, Sequence[str]]) -> None:
+    """Write for each server that is a job which files it is needed for, and remove what is left of them from before.
+
+    Args:
+        clients: the files that are made, by the file that lists them.
+    """
+    for path, made in clients.items():
+        for stale in made:
+            Path(stale).unlink(missing_ok=True)
+        write_file(Path(path), "".join(f"{line}\n" for line in made).encode())
 
 
 def end_left_jobs(patience_s: float = ENDING_S) -> None:

@@ -376,6 +376,22 @@ class Config(_Section):
         """The label of a pipeline's database."""
         return pipeline.database or next(iter(self.databases))
 
+    def server_of(self, pipeline: PipelineSettings) -> tuple[str, str]:
+        """The database and the index of the server that a pipeline asks."""
+        return self.pipeline_database(pipeline), pipeline.index
+
+    def servers(self) -> dict[tuple[str, str], list[str]]:
+        """The servers that are jobs of their own, by database and index, with the labels of the pipelines that ask."""
+        found: dict[tuple[str, str], list[str]] = {}
+        for label, pipeline in self.pipelines.items():
+            if pipeline.has_job:
+                found.setdefault(self.server_of(pipeline), []).append(label)
+        return found
+
+    def server_threads(self, server: tuple[str, str]) -> int:
+        """Of a server that is a job: the most that one of its pipelines names."""
+        return max(self.pipelines[label].server_threads for label in self.servers()[server])
+
     def evaluation_texts(self) -> list[str]:
         """The labels of the texts that pipelines predict: what databases hold out, and their evaluation sets."""
         return [*self.databases, *(name for database in self.databases.values() for name in database.evaluation_sets)]

@@ -101,18 +101,27 @@ class PipelineSettings(BaseModel):
     retrieval_cores: str | None = Field(
         None, description="processor cores of the retrieval server, such as 1 or 1-3; default: all"
     )
-    server: list[str] | None = Field(
+    server: Annotated[list[str], Field(min_length=1)] | Literal["job"] | None = Field(
         None,
-        min_length=1,
         description=(
-            "addresses of running retrieval servers, host:port or unix:/PATH, one for each part of the index; "
-            "default: a server of the index is started for the run"
+            "addresses of running retrieval servers, host:port or unix:/PATH, one for each part of the index; job: the "
+            "workflow serves the index in a job of its own, for all pipelines that say so; default: a server of it "
+            "is started for the run"
         ),
     )
+    server_threads: int = Field(1, ge=1, le=1024, description="threads of the server that is a job of its own")
     tls_ca: str | None = Field(
         None, description="CA certificates that verify the servers', a PEM file; default: no TLS"
     )
     token_file: str | None = Field(None, description="file of the token that the servers require; default: none")
+    server_cert: str | None = Field(
+        None,
+        description=(
+            "certificate chain of the server that is a job of its own, a PEM file; with it other machines may ask it; "
+            "default: it can only be reached from its own machine"
+        ),
+    )
+    server_key: str | None = Field(None, description="private key of that certificate, a PEM file; default: none")
     cores: str | None = Field(None, description="processor cores of the decoder, such as 0 or 0-3; default: all")
     threads: int | None = Field(None, ge=1, description="threads of the decoder; default: torch's own choice")
 
@@ -128,7 +137,7 @@ class PipelineSettings(BaseModel):
     def _check_server(self) -> None:
         from ragauge.retrieval.service.address import check_address
 
-        for address in self.server or ():
+        for address in self.addresses:
             try:
                 check_address(address)
             except UserError as error:
@@ -139,7 +148,20 @@ class PipelineSettings(BaseModel):
             if getattr(self, key) is not None and not self.server:
                 raise SettingError(key, "only valid with server")
         if self.server and self.retrieval_cores is not None:
-            raise SettingError("retrieval_cores", "not valid with server, which already runs")
+            raise SettingError("retrieval_cores", "not valid with server, which is not started beside the decoder")
+        self._check_job()
+
+    def _check_job(self) -> None:
+        given = {key: getattr(self, key) for key in ("server_cert", "server_key", "tls_ca", "token_file")}
+        if not self.has_job:
+            for key in ("server_cert", "server_key"):
+                if given[key] is not None:
+                    raise SettingError(key, "only valid with server: job")
+            if self.server_threads != 1:
+                raise SettingError("server_threads", "only valid with server: job")
+        elif any(given.values()) and not all(given.values()):
+            missing = ", ".join(key for key, value in given.items() if value is None)
+            raise SettingError("server", f"job: a server that other machines may ask requires {missing} as well")
 
     def _check_form(self) -> None:
         if self.retrofit_minutes is not None and self.adapters is not None:
@@ -170,6 +192,16 @@ class PipelineSettings(BaseModel):
     def asks(self) -> bool:
         """Whether it needs an index."""
         return self.kind.asks_index
+
+    @property
+    def addresses(self) -> list[str]:
+        """Of servers that run already."""
+        return self.server if isinstance(self.server, list) else []
+
+    @property
+    def has_job(self) -> bool:
+        """Whether the workflow serves its index in a job of its own."""
+        return self.server == "job"
 
     @property
     def hides(self) -> bool:

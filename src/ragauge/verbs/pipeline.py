@@ -31,6 +31,9 @@ ELSEWHERE = {
     "engine",
     "retrieval_cores",
     "server",
+    "server_threads",
+    "server_cert",
+    "server_key",
     "tls_ca",
     "token_file",
     "retrofit_minutes",
@@ -54,6 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_database(parser, "the chunk database, with its held-out text")
     add("--index", metavar="LABEL", help="start a server of this index of the database for the run")
     options.add_server(parser, "use a running server; repeat for each part of an index", several=True)
+    add("--server-file", type=Path, metavar="FILE", help="use the server whose address is written there; wait for it")
     options.add_access(parser)
     add("--deadline", type=float, default=30.0, metavar="SECONDS", help="time allowed for a retrieval (30)")
     add("--serve-options", default="", metavar="TEXT", help="options of `ragauge serve` for the server of --index")
@@ -75,6 +79,7 @@ class Chosen:
     index: Path | None  # the folder of the index that is served for the run; None: a running server is asked
     serve_options: str
     served: IndexFacts | None = None  # what the running server's index is, as far as the configuration says it
+    beside: Path | None = None  # the folder of the index that a job of the same run serves
 
     @property
     def evaluation(self) -> str | None:
@@ -86,8 +91,8 @@ def run(args: argparse.Namespace) -> None:
     from ragauge.generation.settings import check_weights
     from ragauge.retrieval.service.cores import pin
 
-    if args.index and args.server:
-        raise UserError("give --index or --server, not both")
+    if bool(args.index) + bool(args.server) + bool(args.server_file) > 1:
+        raise UserError("give --index or --server, or --server-file, not several")
     chosen = _configured(args) if args.config else _stated(args)
     try:
         check_weights(chosen.settings, chosen.model.source)
@@ -96,7 +101,8 @@ def run(args: argparse.Namespace) -> None:
     _use_servers(args, chosen.settings)
     asks = chosen.settings.asks
     if asks and not (chosen.index or args.server):
-        raise UserError(f"--schedule: {chosen.settings.schedule!r} requires retrieval; give --index or --server")
+        known = "give --index or --server, or --server-file"
+        raise UserError(f"--schedule: {chosen.settings.schedule!r} requires retrieval; {known}")
     with ExitStack() as opened:
         if asks and chosen.index:  # before this process is pinned to cores, which its children inherit
             args.server = [_serve(chosen, opened)]
@@ -107,10 +113,14 @@ def run(args: argparse.Namespace) -> None:
 
 def _use_servers(args: argparse.Namespace, settings: PipelineSettings) -> None:
     """The servers of the settings, and what they require, where no option says otherwise."""
-    args.server = args.server or settings.server
+    args.server = args.server or settings.addresses
     for key in ("tls_ca", "token_file"):
         if getattr(args, key) is None and getattr(settings, key):
             setattr(args, key, Path(getattr(settings, key)))
+    if args.server_file:
+        from ragauge.retrieval.service.jobs import awaited
+
+        args.server = [awaited(args.server_file, **options.access(args))]
 
 
 def _index(args: argparse.Namespace) -> Path | None:
@@ -159,15 +169,29 @@ def _configured(args: argparse.Namespace) -> Chosen:
             raise UserError(f"--entry {label}: {verb} {option}; its {key} is {getattr(entry, key)}")
     settings = checked_options(type(entry), entry.model_dump() | options.given(args, type(entry), ELSEWHERE))
     model, database = experiment.pipeline_model(entry), experiment.pipeline_database(entry)
-    running = bool(args.server or entry.server)
-    index = args.database / "indexes" / entry.index if entry.asks and not running else None
-    cores = f" --cores {entry.retrieval_cores}" if entry.retrieval_cores else ""
+    running = bool(args.server or args.server_file or entry.server)
+    folder = args.database / "indexes" / entry.index
+    index = folder if entry.asks and not running else None
+    beside = folder if entry.has_job and args.server_file else None
+    vectors = experiment.databases[database]
+    made = ["--encoder", vectors.encoder, "--engine", vectors.engine]
+    made += ["--cores", entry.retrieval_cores] if entry.retrieval_cores else []
     decoder = with_dtype(
         experiment.models[model], recorded_dtype(args.out), ("float32",) if settings.engine == "onnx" else None
     )
     recipe = experiment.databases[database].indexes[entry.index].model_dump() if entry.asks and running else None
     served = facts_of(entry.index, recipe, None) if recipe else None
-    return Chosen(settings, decoder, experiment.seed, model, database, index, args.serve_options + cores, served)
+    return Chosen(
+        settings,
+        decoder,
+        experiment.seed,
+        model,
+        database,
+        index,
+        f"{shlex.join(made)} {args.serve_options}",
+        served,
+        beside,
+    )
 
 
 def _run(args: argparse.Namespace, chosen: Chosen, opened: ExitStack) -> None:
@@ -205,7 +229,8 @@ def _specification(chosen: Chosen, adapters_sha256: str | None) -> PipelineSpeci
 
     settings, model = chosen.settings, chosen.model
     served = chosen.served or IndexFacts(label="server", type="server", settings={})
-    index = index_facts(chosen.index) if chosen.index else served
+    here = chosen.index or chosen.beside
+    index = index_facts(here) if here else served
     engine = {"dtype": model.dtype, "device": model.device, "threads": settings.threads, "cores": settings.cores}
     labels = {"model": chosen.model_label, "database": chosen.database_label}
     return specify(settings, **labels, index=index, engine=engine, adapters_sha256=adapters_sha256)
@@ -246,12 +271,16 @@ def _index_identity(args: argparse.Namespace, chosen: Chosen) -> str:
     from ragauge.retrieval.index import merged_folder
     from ragauge.retrieval.service.client import Client
 
-    if chosen.index:
-        return folders.sha256(merged_folder(chosen.index.parent.parent, chosen.index.name))
+    here = chosen.index or chosen.beside
+    expected = folders.sha256(merged_folder(here.parent.parent, here.name)) if here else None
+    if chosen.index and expected:
+        return expected
     found = []
     for address in args.server:
         with Client(address, deadline_s=args.deadline, **options.access(args)) as client:
             found.append(client.describe().index)
+    if expected and found != [expected]:
+        raise UserError(f"{args.server[0]}: serves another index than {here}")
     return " ".join(found)
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ragauge.retrieval.retriever import Retriever
     from ragauge.retrieval.service.calls import LoadedIndex
     from ragauge.retrieval.service.finished import Observer
+    from ragauge.retrieval.service.jobs import Clients
     from ragauge.retrieval.service.server import TLS, Server
     from ragauge.retrieval.service.settings import ServerSettings
 
@@ -54,9 +55,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--insecure", action="store_true", help="accept calls without TLS and token from other machines")
     options.add_settings(parser, ServerSettings)
     add("--while-stdin-open", action="store_true", help="also stop when standard input ends")
+    add("--address-file", type=Path, metavar="FILE", help="write the address there while the server answers")
+    add(
+        "--until",
+        type=Path,
+        metavar="FILE",
+        help="stop when all files are there whose paths FILE lists, one a line; exit code 1 if stopped before",
+    )
 
 
-def run(args: argparse.Namespace) -> None:
+def run(args: argparse.Namespace) -> int:
     """Serve until told to stop; SIGHUP opens the index again, and the log of requests by its name."""
     from ragauge.experiment.reading import checked_options
     from ragauge.retrieval.service.settings import ServerSettings
@@ -64,13 +72,29 @@ def run(args: argparse.Namespace) -> None:
     settings = checked_options(ServerSettings, options.given(args, ServerSettings))
     token = _checked_access(args, settings.host)
     _keep_to_cores(args.cores, settings.threads)
+    from ragauge.retrieval.service.jobs import Clients
+
+    clients = Clients(args.until) if args.until else None
+    if args.address_file:
+        args.address_file.unlink(missing_ok=True)  # of a server that was killed
+    if clients is None or clients.left:
+        _serve(args, settings, token, clients)
+    if clients and (left := clients.left):
+        logger.error("stopped before %d of %d files were there: %s", len(left), len(clients.files), left[0])
+        return 1
+    return 0
+
+
+def _serve(args: argparse.Namespace, settings: ServerSettings, token: str | None, clients: Clients | None) -> None:
+    """Serve, and tell where, until that is over."""
     from ragauge.retrieval.service import access
     from ragauge.retrieval.service.finished import Metrics, RequestLog
+    from ragauge.retrieval.service.jobs import remove_address, write_address
     from ragauge.retrieval.service.process import serve
 
     tls = _tls(args)
     log = RequestLog(settings.request_log) if settings.request_log else None
-    observers: list[Observer] = [log] if log else []
+    observers: list[Observer] = [*([log] if log else []), *([clients.asked] if clients else [])]
     served = _server(args, settings, tls, token, observers)
     if settings.metrics_port is not None:
         metrics = Metrics(served.gauges)
@@ -86,7 +110,15 @@ def run(args: argparse.Namespace) -> None:
         served.exchange(what)
         logger.info("reloaded: index %s", what.about.index)
 
-    serve(served, settings.grace, args.while_stdin_open, reload)
+    def tell() -> None:
+        if args.address_file:
+            write_address(args.address_file, served.address)
+
+    try:
+        serve(served, settings.grace, args.while_stdin_open, reload, told=tell, over=clients.over if clients else None)
+    finally:
+        if args.address_file:
+            remove_address(args.address_file, served.address)
 
 
 def _server(

@@ -14,6 +14,7 @@ from ragauge.experiment.plan.part import ALONE, ASSET, Labels, code_of, grown, m
 from ragauge.experiment.plan.paths import Paths
 from ragauge.experiment.plan.pipelines import PipelinePlan
 from ragauge.experiment.plan.retrieval import RetrievalPlan
+from ragauge.experiment.plan.servers import ServerPlan
 from ragauge.experiment.plan.training import TrainingPlan
 from ragauge.experiment.schema import Config
 
@@ -31,6 +32,7 @@ class Plan:
         self.training = TrainingPlan(config, cores)
         self.retrieval = RetrievalPlan(config, cores)
         self.pipelines = PipelinePlan(config, cores)
+        self.servers = ServerPlan(config, cores)
         self.items = ItemPlan(config, cores)
 
     @property

@@ -49,3 +49,10 @@ class Paths:
         self.export = f"{results}/onnx/{{form}}/{{model}}/{{weights}}"
         self.export_own = f"{results}/onnx/{{form}}/{{database}}/{{checkpoint}}"
         self.pipeline = f"{results}/pipelines/{{pipeline}}"  # records and .meta.json
+        # Where a server is a job of its own: who asks it, where, and what it and they wait for.
+        self.served = f"{results}/served/{{pipeline}}"  # records and .meta.json, until the server has ended
+        self.server = f"{results}/servers/{{database}}/{{index}}"
+        self.server_needs = f"{self.server}/needs"  # stands once all is made that its pipelines read
+        self.server_clients = f"{self.server}/clients"  # the files that it is needed for, one a line
+        self.server_address = f"{self.server}/address"
+        self.server_ended = f"{self.server}/ended"

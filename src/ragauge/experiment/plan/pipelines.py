@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,11 @@ class PipelinePlan(PlanPart):
         """The records of every pipeline."""
         return [f"{self.paths.pipeline}.jsonl".format(pipeline=label) for label in self.config.pipelines]
 
+    def labels(self, job: bool) -> str:
+        """Those whose server is a job of its own, or the others, as a wildcard's constraint."""
+        found = [re.escape(label) for label, entry in self.config.pipelines.items() if entry.has_job == job]
+        return "|".join(found) or "(?!)"
+
     def folder(self, labels: Labels) -> str:
         return self.paths.database.format(database=self._database(labels))
 
@@ -33,9 +39,9 @@ class PipelinePlan(PlanPart):
         return self.paths.gathered.format(database=self._database(labels))
 
     def index(self, labels: Labels) -> str | list[str]:
-        """The index that is asked; nothing if none is, or one behind a running server."""
+        """The index that is asked; nothing if none is, or one behind a server that runs already."""
         entry = self._pipeline(labels)
-        made_here = entry.asks and not entry.server
+        made_here = entry.asks and not entry.addresses
         return self.paths.merged.format(database=self._database(labels), index=entry.index) if made_here else []
 
     def decoder(self, labels: Labels) -> str:
@@ -81,9 +87,11 @@ class PipelinePlan(PlanPart):
         return {"pipeline": entry.model_dump(), "model": model.model_dump(), "seed": self.config.seed}
 
     def threads(self, labels: Labels) -> int:
-        """All for what is timed; a decoder that scores waits for the server, so that both share a core."""
+        """All for what is timed, but those of servers that are jobs; one that scores shares a core with its server."""
         entry = self._pipeline(labels)
-        return self.cores if entry.task == "generate" else entry.threads or 1
+        if entry.task != "generate":
+            return entry.threads or 1
+        return max(1, self.cores - sum(map(self.config.server_threads, self.config.servers())))
 
     def node(self, labels: Labels) -> str:
         """A machine of its own for what is timed."""

@@ -18,6 +18,7 @@ from typing import IO, TYPE_CHECKING
 
 from ragauge.errors import UserError
 from ragauge.retrieval.service.client import RetrievalError
+from ragauge.retrieval.service.settings import FORKS
 
 if TYPE_CHECKING:
     from ragauge.retrieval.service.server import Server
@@ -30,13 +31,20 @@ STOP_S = 35.0  # for one to finish what runs, a little more than its own grace
 POLL_S = 0.02
 REAPED_S = 0.2
 SIGNALS_S = 0.1  # longest until a signal is heard
+LOOK_S = 0.5  # between looks whether a server is still needed
 
 
 # --- in the server's process ---
 
 
 def serve(
-    server: Server, grace_s: float, while_stdin_open: bool = False, reload: Callable[[], None] | None = None
+    server: Server,
+    grace_s: float,
+    while_stdin_open: bool = False,
+    reload: Callable[[], None] | None = None,
+    *,
+    told: Callable[[], None] | None = None,
+    over: Callable[[], bool] | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT, then finish running requests. Called from the main thread; a second signal exits.
 
@@ -45,8 +53,10 @@ def serve(
         while_stdin_open: also stop when standard input ends, as it does once the process that started this one has
             ended in any way.
         reload: called in a thread on SIGHUP, once for all signals that come while it runs.
+        told: called when it answers.
+        over: asked twice a second; true where it has served its purpose, and stops.
     """
-    told = threading.Event()
+    ended = threading.Event()
     if reload:
         again = threading.Event()
         signal.signal(signal.SIGHUP, lambda *_: again.set())
@@ -54,16 +64,20 @@ def serve(
 
     def tell(number: int, _: object) -> None:
         signal.signal(number, signal.SIG_DFL)
-        told.set()
+        ended.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, tell)
     if while_stdin_open:
-        threading.Thread(target=_wait_for_end_of_input, args=(told,), daemon=True).start()
+        threading.Thread(target=_wait_for_end_of_input, args=(ended,), daemon=True).start()
     server.start()
+    if told:
+        told()
     print(f"{ANNOUNCEMENT}{server.address}", flush=True)
-    while not told.wait(SIGNALS_S):
-        pass  # handlers run in this thread alone, and a wait without end would not notice a signal that another took
+    while not ended.wait(SIGNALS_S if over is None else LOOK_S):
+        # Handlers run in this thread alone, and a wait without end would not notice a signal that another took.
+        if over and over():
+            break
     logger.info("stopping: finishing what runs, for up to %g s", grace_s)
     if not server.stop(grace_s):
         logger.error("abandoned a search that was still running after %g s", grace_s)
@@ -120,9 +134,15 @@ def running(
     """
     index = index.absolute()
     served = ["serve", "--database", str(index.parent.parent), "--index", index.name]
-    command = [sys.executable, "-m", "ragauge.cli", *served, "--port", "0", "--while-stdin-open"]
+    command = [*_program(), *served, "--port", "0", "--while-stdin-open"]
     with running_command([*command, *options], start_s=start_s, stop_s=stop_s) as server:
         yield server
+
+
+def _program() -> list[str]:
+    """`ragauge`: a fork, in the jobs of a run of the workflow that has a process to fork from, else Python anew."""
+    forks = os.environ.get(FORKS, "")
+    return [forks] if os.path.exists(forks) else [sys.executable, "-m", "ragauge.cli"]
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field
 
 LONG_WORK = 1024
+FORKS = "RAGAUGE_FORKS"  # in the environment of a run's jobs: the command `ragauge` that forks (verbs/_warm.py)
 
 
 class ServerSettings(BaseModel):

@@ -1,0 +1,73 @@
+"""A tiny experiment whose pipelines ask a retrieval server that is a job of its own, and one that starts its own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+import tiny_database
+import tiny_models
+import workflow_folder
+from tiny_checkpoint import write_checkpoint, write_questions
+
+NAME = "served"
+SCORED = {"limit": 2, "tokens": 130}
+RETRO = {**SCORED, "schedule": "retro"}
+JOB = {"server": "job"}
+PIPELINES = {
+    "alone": RETRO,
+    "beside": {**RETRO, **JOB},
+    "ahead": {**SCORED, "schedule": "piperag", "interval": 32, **JOB},
+}
+CLOCKS = ("trials_s", "trace")
+
+
+def write(root: Path, folder: Path) -> Path:
+    """The workflow with a tiny model, an encoder and a corpus."""
+    made = workflow_folder.copy_workflow(root, folder)
+    write_checkpoint(made / "model")
+    write_questions(made / "few.jsonl", count=1)
+    tiny_models.encoder(made / "encoder")
+    tiny_database.write_corpus(made / "corpus.jsonl")
+    return made
+
+
+def configure(folder: Path, pipelines: dict[str, Any] | None = None) -> tuple[str, str]:
+    """An experiment of these pipelines; the options that name it."""
+    index = {"nlist": 4, "pq_bytes": 4, "nprobe": 2, "iterations": 2}
+    experiment = {
+        "run": NAME,
+        "models": {"tiny": {"source": f"path:{folder / 'model'}", "dtype": "float32"}},
+        "datasets": {"nq_open": {"data": "few.jsonl"}},
+        "methods": {"naive": {}},
+        "databases": {
+            "words": {
+                "corpus": "corpus.jsonl",
+                "tokenizer": f"path:{folder / 'model'}",
+                "encoder": f"path:{folder / 'encoder'}",
+                "engine": "torch",
+                "evaluation": "documents",
+                "evaluation_share": 0.2,
+                "indexes": {"ivf": index},
+            }
+        },
+        "pipelines": PIPELINES if pipelines is None else pipelines,
+        "items": ["superposition_table_1"],
+    }
+    path = folder / f"{NAME}.yaml"
+    path.write_text(yaml.safe_dump(experiment, sort_keys=False), encoding="utf-8")
+    return "--configfile", path.name
+
+
+def targets(*labels: str) -> list[str]:
+    """The files of pipelines' records, as Snakemake is asked for them."""
+    return [f"results/{NAME}/pipelines/{label}.jsonl" for label in labels]
+
+
+def records(folder: Path, label: str) -> list[dict[str, Any]]:
+    """A pipeline's records without what the clock said."""
+    lines = (folder / targets(label)[0]).read_text(encoding="utf-8").splitlines()
+    return [{k: v for k, v in json.loads(line).items() if k not in CLOCKS} for line in lines]

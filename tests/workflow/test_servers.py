@@ -1,0 +1,78 @@
+"""A retrieval server as a job: planned once, asked by all its pipelines, ended with them, whatever happens."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import served_workflow
+from preloaded import Preloaded
+from served_workflow import JOB, NAME, PIPELINES, RETRO, configure, records, targets
+from workflow_folder import Planned, needs_snakemake, snakemake
+
+pytestmark = [needs_snakemake, pytest.mark.slow]
+SERVER = f"results/{NAME}/servers/words/ivf"
+
+
+@pytest.fixture(scope="module")
+def folder(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return served_workflow.write(root, tmp_path_factory.mktemp("served"))
+
+
+@pytest.fixture(scope="module")
+def finished(folder: Path, preloaded: Preloaded) -> Path:
+    """The folder after a run of all pipelines on two cores, of which the server takes one."""
+    done = snakemake(folder, *targets(*PIPELINES), "--cores", "2", *configure(folder), commands=preloaded)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+def test_a_server_is_planned_once_for_all_pipelines_that_ask_it(folder: Path, preloaded: Preloaded) -> None:
+    done = snakemake(folder, "-n", "-p", "--forceall", *targets(*PIPELINES), *configure(folder), commands=preloaded)
+    assert done.returncode == 0, done.stderr
+    jobs = Planned(done.stdout + done.stderr).counts
+    rules = ("server_needs", "retrieval_server", "served_pipeline", "gathered_pipeline", "pipeline")
+    assert [jobs[rule] for rule in rules] == [1, 1, 2, 2, 1]
+
+
+def test_what_a_job_serves_is_what_a_pipeline_serves_itself(finished: Path) -> None:
+    assert records(finished, "beside") == records(finished, "alone")
+    assert all(record["status"] == "ok" for label in PIPELINES for record in records(finished, label))
+
+
+def test_the_server_ends_and_leaves_nothing_behind(finished: Path) -> None:
+    left = {path.name for path in (finished / SERVER).iterdir()}
+    assert left == {"needs", "clients"}
+    assert "stopping" in (finished / f"logs/{NAME}/servers/words/ivf.log").read_text()
+
+
+def test_another_pipeline_starts_the_server_again_and_no_other_pipeline(finished: Path, preloaded: Preloaded) -> None:
+    before = {
+        label: (finished / f"results/{NAME}/served/{label}.jsonl").stat().st_mtime_ns for label in ("beside", "ahead")
+    }
+    pipelines = {**PIPELINES, "once": {**RETRO, "schedule": "retrieve_once", **JOB}}
+    options = ("--cores", "2", *configure(finished, pipelines))
+    done = snakemake(finished, *targets(*pipelines), *options, commands=preloaded)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert records(finished, "once")
+    assert before == {label: (finished / f"results/{NAME}/served/{label}.jsonl").stat().st_mtime_ns for label in before}
+    again = snakemake(finished, *targets(*pipelines), *options, commands=preloaded)
+    assert "Nothing to be done" in again.stdout + again.stderr
+
+
+def test_a_pipeline_that_fails_does_not_keep_the_server(finished: Path, preloaded: Preloaded) -> None:
+    pipelines = {**PIPELINES, "long": {**RETRO, "tokens": 90000, **JOB}, "more": {**RETRO, "interval": 32, **JOB}}
+    pipelines["more"]["schedule"] = "retro_plus"
+    arguments = (*targets("long", "more"), "--cores", "2", *configure(finished, pipelines))
+    done = snakemake(finished, *arguments, commands=preloaded)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert (finished / f"results/{NAME}/served/more.jsonl").is_file()
+    assert not (finished / SERVER / "address").exists()
+
+
+def test_too_few_cores_are_refused_before_anything_waits(finished: Path, preloaded: Preloaded) -> None:
+    pipelines = {**PIPELINES, "other": {**RETRO, "neighbours": 1, **JOB}}
+    done = snakemake(finished, *targets("other"), "--cores", "1", *configure(finished, pipelines), commands=preloaded)
+    assert done.returncode == 1
+    assert "1 servers that are jobs (server: job) and a pipeline beside them need at least 2 cores" in done.stderr

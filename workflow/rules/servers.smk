@@ -1,0 +1,99 @@
+"""Retrieval servers that are jobs of their own, where pipelines have `server: job`: on a cluster, on nodes of theirs.
+
+A server runs beside its pipelines, so that neither is an input of the other: they find each other by files.
+"""
+
+
+rule server_needs:
+    """Wait until everything is made that the pipelines of a server read."""
+    input:
+        PLAN.servers.needs,
+    output:
+        touch(PATHS.server_needs),
+    localrule: True
+
+
+rule retrieval_server:
+    """Serve an index until the pipelines of the run that ask it have ended."""
+    input:
+        PATHS.server_needs,
+    output:
+        temp(touch(PATHS.server_ended)),  # the next run that needs it begins it again
+    log:
+        f"{PATHS.logs}/servers/{{database}}/{{index}}.log",
+    priority: 100  # a pipeline that began first would wait for it
+    conda:
+        ENVIRONMENT
+    threads: PLAN.servers.threads
+    resources:
+        mem_mb=grown(4000),
+        runtime=PLAN.servers.runtime,
+    params:
+        folder=PLAN.retrieval.folder,
+        options=PLAN.servers.options,
+        clients=PATHS.server_clients,
+        address=PATHS.server_address,
+        failed=f"{PATHS.server_address}.failed",
+        code=PLAN.servers.code,
+    shell:
+        "rm -f {params.failed:q}; (ragauge serve --database {params.folder:q} --index {wildcards.index:q} --port 0"
+        " --threads {threads} {params.options:q} --address-file {params.address:q} --until {params.clients:q}"
+        " || {{ touch {params.failed:q}; exit 1; }}) 2>&1 | tee {log:q}"
+
+
+rule served_pipeline:
+    """As `pipeline`, with the server of a job."""
+    input:
+        needs=ancient(PLAN.servers.of(PATHS.server_needs)),
+        database=PLAN.pipelines.database,
+        index=PLAN.pipelines.index,
+        model=PLAN.pipelines.decoder,
+        adapters=PLAN.pipelines.adapters,
+        export=PLAN.pipelines.export,
+    output:
+        records=f"{PATHS.served}.jsonl",
+        meta=f"{PATHS.served}.meta.json",
+    log:
+        f"{PATHS.logs}/pipelines/{{pipeline}}.log",
+    wildcard_constraints:
+        pipeline=PLAN.pipelines.labels(job=True),
+    priority: 50  # as long as they wait, their server does nothing
+    conda:
+        ENVIRONMENT
+    threads: PLAN.pipelines.threads
+    resources:
+        gpu=PLAN.pipelines.gpus,
+        mem_mb=PLAN.pipelines.mem_mb,
+        runtime=PLAN.pipelines.runtime,
+        slurm_extra=PLAN.servers.begin,
+    params:
+        config=PATHS.settings,
+        settings=PLAN.pipelines.settings,
+        options=PLAN.servers.pipeline_options,
+        folder=PLAN.pipelines.folder,
+        failed=f"{PATHS.served}.jsonl.failed",
+        code=PLAN.pipelines.code,
+    shell:
+        "rm -f {params.failed:q}; (ragauge pipeline --config {params.config:q} --entry {wildcards.pipeline:q}"
+        " --database {params.folder:q} {params.options:q} --out {output.records:q}"
+        " || {{ touch {params.failed:q}; exit 1; }}) 2>&1 | tee {log:q}"
+
+
+rule gathered_pipeline:
+    """Take over a pipeline's records when the server that it asked has ended."""
+    input:
+        records=f"{PATHS.served}.jsonl",
+        meta=f"{PATHS.served}.meta.json",
+        ended=PLAN.servers.of(PATHS.server_ended),
+    output:
+        records=f"{PATHS.pipeline}.jsonl",
+        meta=f"{PATHS.pipeline}.meta.json",
+    log:
+        f"{PATHS.logs}/pipelines/{{pipeline}}-gathered.log",
+    wildcard_constraints:
+        pipeline=PLAN.pipelines.labels(job=True),
+    localrule: True
+    conda:
+        ENVIRONMENT
+    shell:
+        "(cp {input.records:q} {output.records:q} && cp {input.meta:q} {output.meta:q}) 2>&1 | tee {log:q}"
