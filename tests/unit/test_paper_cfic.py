@@ -289,6 +289,44 @@ def test_table_8_and_figure_3_take_one_parameter_each(small: Path) -> None:
     assert "only drawn" in line(three, quantity="best_d", model="the paper's 7B model")["note"]
 
 
+def test_table_5_shows_the_first_question_that_every_system_answered(tmp_path: Path) -> None:
+    write(tmp_path, "cfic", "cfic", [None, True, False])
+    write(tmp_path, "cfic_k1", "cfic", [True, True, True], top_k=1)
+    write(tmp_path, "free", "free_extraction", [True, False, True])
+    write(tmp_path, "bm25", "chunks", [None] * 3, ranker="bm25")
+    found = table("cfic_table_5", tmp_path)
+    assert list(found["system"]) == ["cfic", "free_extraction"]
+    assert set(found["key"]) == {"q1"}
+    mine, free = line(found, system="cfic"), line(found, system="free_extraction")
+    assert (mine["variant"], mine["measured"], mine["answer"]) == ("cfic", 1.0, "1821")
+    assert mine["evidence"] == DOCUMENT[26:54]
+    assert (free["measured"], free["reference"], free["question"]) == (0.0, "1821", "When?")
+    assert registry.module("item", "cfic_table_5").draw(found)
+
+
+def test_table_5_shortens_evidence_in_its_middle_and_says_nothing_of_questions_without_a_common_one(
+    tmp_path: Path,
+) -> None:
+    item = registry.module("item", "cfic_table_5")
+    short = item._short("a " * 400)
+    assert len(short) <= item.SHOWN
+    assert " [...] " in short
+    write(tmp_path, "cfic", "cfic", [None, True])
+    write(tmp_path, "free", "free_extraction", [True, None])
+    assert table("cfic_table_5", tmp_path).empty
+
+
+def test_table_8_gives_a_pair_the_times_of_its_finder(small: Path) -> None:
+    config = CONFIG | {"models": {MODEL: {}, "pair": {"source": MODEL, "finder": MODEL}}}
+    write(small, "cfic", "cfic", RIGHT, model="pair")
+    write_latency(small, STAGES)
+    eight = table("cfic_table_8", small, config)
+    for quantity in ("decoding_latency_ms", "latency_without_strategies_ms"):
+        mine, finders = (line(eight, model=model, quantity=quantity, k=3) for model in ("pair", MODEL))
+        assert mine["measured"] == finders["measured"] > 0
+        assert f"of its finder, {MODEL}" in mine["note"]
+
+
 def test_short_documents_are_no_matter_of_cfics_items(tmp_path: Path) -> None:
     write_variant(tmp_path, "naive", "naive", [True], dataset="nq_open")
     assert all(MODEL not in set(table(item, tmp_path)["model"]) for item in ITEMS)

@@ -1,0 +1,99 @@
+"""CFIC, Table 5: a case study, one question a data set and the evidence that each system answers it from.
+
+Shows the first question of each data set of long documents that every system answered, its reference answers, and for
+CFIC and free extraction with each model the evidence, the answer given from it, and whether the evidence says a
+reference answer. No outcome chooses the question. Texts are shortened in the middle; the records have them whole.
+
+Does not show: the paper's own case, whose texts are the paper's; the models behind an API that it compares, unless the
+experiment has them (`source: openai:NAME`).
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ragauge.items.cfic import _shared
+from ragauge.rendering import style
+from ragauge.rendering.style import Figure
+from ragauge.results.cells import Cell, Table, frame, mean
+from ragauge.results.measures import scored
+from ragauge.results.reads import ANY, Reads, defaults, every
+from ragauge.results.runs import Runs, Variant
+
+KEYS = ("dataset", "key", "question", "reference", "system", "model", "variant", "evidence", "answer")
+SAYS = "answer_in_evidence"
+NAMES = {"cfic": "CFIC", "free_extraction": "free extraction"}
+SHOWN, LINE = 480, 96  # characters of a text in the table, and of a line in the figure
+LINE_IN = 0.125
+
+READS = Reads(answers=(every("free_extraction"), defaults("cfic", top_k=ANY, d=ANY)), datasets="long")
+
+
+def table(runs: Runs) -> Table:
+    """One line for each (data set, system, model): of a single question."""
+    datasets = dict.fromkeys(dataset for dataset, _ in runs.groups(READS.datasets))
+    return frame(KEYS, [cell for dataset in datasets for cell in _case(runs, dataset)])
+
+
+def draw(table: Table) -> Figure:
+    """The first case: question, reference, and each system's evidence, coloured where it says the reference."""
+    if table.empty:
+        return style.empty("Nothing to show yet: no question was answered from evidence.")
+    case = table[table["dataset"] == table["dataset"].iloc[0]].to_dict("records")
+    blocks = [(f"{case[0]['question']}  [{case[0]['reference']}]", style.INK)]
+    blocks += [(_told(row), style.METHODS["cfic"][1] if row["measured"] == 1 else style.MUTED) for row in case]
+    lines = [(line, colour) for text, colour in blocks for line in (*textwrap.wrap(text, LINE), "")]
+    with style.theme():
+        figure = style.figure(style.TEXT_IN, LINE_IN * (len(lines) + 1))
+        for place, (line, colour) in enumerate(lines):
+            figure.text(0.01, 1 - (place + 1) / (len(lines) + 1), line, color=colour, parse_math=False)
+        return figure
+
+
+def _told(row: dict[Any, Any]) -> str:
+    return f"{NAMES[row['system']]}, {row['model']}: {row['evidence']}"
+
+
+def _case(runs: Runs, dataset: str) -> Iterator[Cell]:
+    """The cells of the first question that all systems of a data set answered."""
+    systems = [v for group in runs.groups(READS.datasets) if group[0] == dataset for v in _systems(runs, *group)]
+    key = _shared_key(systems)
+    for variant in systems if key else ():
+        record = variant.records[key]
+        says = scored(runs, variant, SAYS).get(key)
+        keys = {
+            "dataset": dataset,
+            "key": key,
+            "question": record["question"],
+            "reference": "; ".join(record["answers"]),
+            "system": variant.method,
+            "model": variant.model,
+            "variant": variant.name,
+            "evidence": _short(" [...] ".join(piece["text"] for piece in record["evidence"] or ())),
+            "answer": _short(record["prediction"]),
+        }
+        yield Cell(
+            keys, SAYS, mean([] if says is None else [says], runs.seed, nothing="no reference answer has a word")
+        )
+
+
+def _shared_key(systems: Sequence[Variant]) -> str:
+    """The first question that all of them answered; nothing where there is none."""
+    answered = [v.records.keys() - v.failed for v in systems]
+    return next((key for v in systems for key in v.records if all(key in keys for keys in answered)), "")
+
+
+def _systems(runs: Runs, dataset: str, model: str) -> Iterator[Variant]:
+    """CFIC as the paper has it, and free extraction, as far as a model was asked under them."""
+    best = _shared.main(runs, dataset, model)
+    yield from ([best] if best else [])
+    yield from (v for v in runs.of(dataset, model) if v.method == "free_extraction")
+
+
+def _short(text: str) -> str:
+    """A text on one line, its middle left out where it is long."""
+    line = " ".join(text.split())
+    half = (SHOWN - len(" [...] ")) // 2
+    return line if len(line) <= SHOWN else f"{line[:half]} [...] {line[-half:]}"
