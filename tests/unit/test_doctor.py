@@ -115,6 +115,10 @@ def test_speed_is_told_where_it_is_known_and_measured_on_request(monkeypatch: py
     assert one(doctor.speed(True)).found.startswith("float32 reads 2,000, writes 100 tokens/s")
     monkeypatch.setattr(fastest, "known", lambda: seconds)
     assert one(doctor.speed(False)).todo == ""
+    monkeypatch.setattr(fastest, "load_share", lambda: 0.83)
+    *_, busy = doctor.speed(False)
+    assert busy.found == "measured while other work took 83% of the machine"
+    assert busy.todo
 
 
 def test_nothing_is_measured_unasked(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:

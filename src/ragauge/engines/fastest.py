@@ -103,6 +103,14 @@ def known() -> dict[str, dict[str, float]] | None:
     return _read(_path(), _about())
 
 
+def load_share() -> float:
+    """The part of the machine that others took while the kept speeds were measured; 0 where there are none."""
+    try:
+        return float(json.loads(_path().read_bytes())["load_share"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0.0
+
+
 def _path() -> Path:
     return measured.table_path().with_suffix(".dtypes.json")
 

@@ -39,8 +39,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     found = list(findings(args.measure))
-    lines = [f"{one.what:12} {one.found}{f'  -> {one.todo}' if one.todo else ''}" for one in found]
-    options.tell(args, "\n".join(lines), findings=[one._asdict() for one in found])
+    options.tell(args, "\n".join(map(line, found)), findings=[one._asdict() for one in found])
+
+
+def line(one: Finding) -> str:
+    return f"{one.what:12} {one.found}{f'  -> {one.todo}' if one.todo else ''}"
 
 
 def findings(measure: bool = False) -> Iterator[Finding]:
@@ -183,6 +186,7 @@ def store() -> Iterator[Finding]:
 
 def speed(measure: bool) -> Iterator[Finding]:
     """Rates of the small decoder that settles `dtype: auto`, with the kernels chosen for this machine."""
+    from ragauge.cost.machine import MAX_LOAD
     from ragauge.engines import fastest
     from ragauge.engines.kernels import measured
 
@@ -192,3 +196,6 @@ def speed(measure: bool) -> Iterator[Finding]:
         yield Finding("speed", f"{dtype} {rates} ({fastest.LAYERS} layers of {measured.MODEL})")
     if seconds is None:
         yield Finding("speed", "not measured yet", "ragauge doctor --measure, on an idle machine")
+    elif (share := fastest.load_share()) > MAX_LOAD:
+        told = f"measured while other work took {share:.0%} of the machine"
+        yield Finding("speed", told, "ragauge doctor --measure, when it is idle")
