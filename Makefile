@@ -3,6 +3,7 @@
 # make smoke  the same experiment at its smallest
 # make miniature  the papers' own experiments with tiny models: every kind of cell once, in minutes
 # make faults  disturb writers of files at every operation on the disk: kills, full disks, damage, clocks, memory; prints the table
+# make load-test  the retrieval service for five minutes under 64 clients, kills, a slow reader and a flood; prints the table (LOAD=--write)
 # make cluster  the same on a Slurm of one node, which it starts (Debian, as root); jobs and Snakemake are killed
 # make check  lint, format, types, workflow
 # make docs   build the documentation as a site, site/
@@ -40,7 +41,7 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export PYTHONUNBUFFERED := 1
 export PYTHONDONTWRITEBYTECODE := # where the environment has it, every job would compile the package again
 
-.PHONY: default setup test smoke miniature faults cluster docs check audit sbom format schema clean lock oldest dist gpu-kit
+.PHONY: default setup test smoke miniature faults load-test cluster docs check audit sbom format schema clean lock oldest dist gpu-kit
 .DEFAULT_GOAL := default
 
 default: $(READY)
@@ -68,6 +69,9 @@ miniature: $(READY)
 
 faults: $(READY)
 	PYTHONPATH=tests$${PYTHONPATH:+:$$PYTHONPATH} python -m injected $(FAULTS)
+
+load-test: $(READY)
+	python benchmarks/service.py $(LOAD)
 
 cluster: smoke
 	RAGAUGE_CLUSTER=1 python -m pytest -q tests/cluster

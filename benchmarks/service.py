@@ -1,6 +1,6 @@
 """The retrieval service under load and faults: kills of a part, a slow reader, a flood of oversized requests.
 
-    python benchmarks/service.py [--clients 64] [--seconds 300] [--json]
+    python benchmarks/service.py [--clients 64] [--seconds 300] [--out FILE.json] [--write]     or: make load-test
 
 Two servers hold half of the vectors each. Every client asks both at once, one request after another, and repeats what
 is lost within its deadline. Exit code 1 if a request stayed without an answer, had two, or another than on the idle
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import socket
 import sys
 import tempfile
@@ -19,6 +20,7 @@ import time
 from collections import Counter
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
+from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,7 +29,7 @@ import grpc
 import numpy as np
 
 import _vectors
-from ragauge.cost.machine import provenance
+from ragauge.cost.machine import cpu_model, provenance
 from ragauge.retrieval.retriever import Query
 from ragauge.retrieval.service.client import Client, RetrievalError, call_of
 from ragauge.retrieval.service.fanout import Fanout
@@ -37,6 +39,8 @@ from ragauge.retrieval.service.proto import ragauge_pb2 as pb
 PARTS, K, DISTINCT, DIM = 2, 10, 64, 64
 DEADLINE_S, RETRIES = 60.0, 60
 OVERSIZED = 2 << 20  # bytes; servers take one MiB
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "service.md"
+BEGIN, END = "<!-- begin: make load-test -->\n", "<!-- end: make load-test -->"
 
 
 @dataclass
@@ -111,7 +115,12 @@ def main() -> None:
         timer.start()
         _vectors.in_threads([partial(one, tally, stop) for one in [*work, *others]])
         result = _result(tally, args, time.perf_counter() - started)
-    print(json.dumps({"provenance": provenance(), **result}) if args.json else _table(result))
+    told = json.dumps({"provenance": provenance(), **result})
+    print(told if args.json else _table(result))
+    if args.out:
+        args.out.write_text(told + "\n", "utf-8")
+    if args.write:
+        write(PAGE, _table(result))
     sys.exit(bool(result["lost"] or result["answered_twice"] or result["changed"]))
 
 
@@ -227,21 +236,35 @@ def _result(tally: Tally, args: argparse.Namespace, seconds: float) -> dict[str,
 
 
 def _table(result: dict[str, Any]) -> str:
-    latency = ", ".join(f"{name} {value:.1f}" for name, value in result["latency_ms"].items())
+    """As Markdown."""
+    latency = result["latency_ms"]
     rows = {
-        "requests sent": result["sent"],
+        "requests sent": f"{result['sent']:,}",
         "lost": result["lost"],
         "answered twice": result["answered_twice"],
         "answered differently": result["changed"],
-        "kills of a part": result["kills"],
-        "oversized requests, by status": result["oversized"],
-        "bytes read by the slow reader": result["slow_reader_bytes"],
-        "most memory of a server, MiB": f"{result['server_mib']:.0f}",
-        "latency, ms": latency,
+        **{f"latency, {name}": f"{value:,.1f} ms" for name, value in latency.items()},
         "requests a second": f"{result['requests_per_s']:.1f}",
+        "kills of a part": result["kills"],
+        "oversized requests, by status": ", ".join(f"{name} {count:,}" for name, count in result["oversized"].items()),
+        "bytes read by the slow reader": f"{result['slow_reader_bytes']:,}",
+        "most memory of a server": f"{result['server_mib']:.0f} MiB",
         **{f"error, {count} times": error for error, count in result["errors"].items()},
     }
-    return "\n".join(f"{name:32} {value}" for name, value in rows.items())
+    on = f"{date.today():%-d %B %Y}, {cpu_model()}, {os.cpu_count()} logical cores"
+    head = (
+        f"{result['clients']} clients, {PARTS} parts of {result['vectors']:,} vectors, {result['seconds']:.0f} s; {on}."
+    )
+    return "\n".join(
+        [head, "", "| what | result |", "| --- | --: |", *(f"| {name} | {value} |" for name, value in rows.items())]
+    )
+
+
+def write(page: Path, text: str) -> None:
+    """Put the text between the marks of the page."""
+    before, _, rest = page.read_text("utf-8").partition(BEGIN)
+    _, _, after = rest.partition(END)
+    page.write_text(f"{before}{BEGIN}\n{text}\n\n{END}{after}", "utf-8")
 
 
 def _free_port() -> int:
@@ -257,6 +280,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--vectors", type=int, default=20_000)
     parser.add_argument("--kill-every", type=float, default=15.0, metavar="SECONDS")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--out", type=Path, metavar="FILE.json", help="also write the figures here, with the machine")
+    parser.add_argument("--write", action="store_true", help=f"put the table into docs/{PAGE.name}")
     return parser.parse_args()
 
 

@@ -54,7 +54,7 @@ ALLOWED: dict[str, set[str]] = {
     "library": {
         *("cost", "datasets", "engines", "evaluation", "experiment", "io", "methods", "results"),
     },
-    "skeletons": set(),
+    "skeletons": {"io"},
     "testing": set(),
 }
 

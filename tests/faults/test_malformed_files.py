@@ -58,12 +58,17 @@ def reader(make: Make) -> Make:
     return make
 
 
+def at_least(files: int) -> int:
+    """So many, or as many as the environment asks for."""
+    return max(files, int(os.environ.get("RAGAUGE_FUZZ", "0")))
+
+
 def survives(made: Reader) -> None:
     """Read the file in as many malformed states as it says."""
     whole = made.path.read_bytes()
 
     @settings(
-        max_examples=max(made.files, int(os.environ.get("RAGAUGE_FUZZ", "0"))),
+        max_examples=at_least(made.files),
         deadline=None,
         derandomize=True,
         backend="repeatable",

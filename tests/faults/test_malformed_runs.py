@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
-from test_malformed_files import Reader, survives
+from test_malformed_files import Reader, at_least, survives
 
 import service_parts
 from damage import bounded, damaged, damaged_document, damaged_json, damaged_lines
@@ -41,6 +42,7 @@ COMMON: dict[str, Any] = {
 # --- databases ---
 
 PARTS = (
+    *("shards/00000/document_lines.bin", "shards/00000/documents.bin", "shards/00000/lengths.bin"),
     *("database/manifest.json", "shards/00000/manifest.json", "embeddings/00001/manifest.json"),
     *("indexes/ivf/merged/manifest.json", "indexes/ivf/merged/index.faiss", "indexes/ivf/merged/index.ivfdata"),
     *("shards/00001/documents.jsonl", "shards/00001/evaluation.jsonl", "shards/00001/tokens.bin"),
@@ -72,6 +74,8 @@ def test_databases(built: Path, part: str, tmp_path: Path) -> None:
         for shard in database.shards:
             list(shard.evaluation())
             shard.describe(shard.documents - 1)
+        for document in database.documents(np.arange(len(database))):
+            database.describe(int(document))
         vectors = Embeddings.open(folder, 1).vectors[:3].astype("float32")
         Index(database, "ivf").search(vectors, 3, 4)
         database.tokens([0, len(database) - 1])
@@ -102,7 +106,7 @@ def test_requests(server: Server) -> None:
     with grpc.insecure_channel(server.address) as channel:
         calls = [channel.unary_unary(f"/{wire.SERVICE}/{name}") for name in ("Search", "Detokenize", "Describe")]
 
-        @settings(max_examples=150, **COMMON)
+        @settings(max_examples=at_least(150), **COMMON)
         @given(damaged(whole))
         def attempt(content: bytes) -> None:
             for call in calls:
@@ -121,7 +125,7 @@ def test_replies_of_a_server() -> None:
     toy = service_parts.Toy()
     whole = wire.reply("r", toy.search([Query(text="a", k=3, continuation=1)]), 0.1).SerializeToString()
 
-    @settings(max_examples=100, **COMMON)
+    @settings(max_examples=at_least(100), **COMMON)
     @given(damaged(whole))
     def attempt(content: bytes) -> None:
         from google.protobuf.message import DecodeError
@@ -140,7 +144,7 @@ def test_replies_of_an_endpoint() -> None:
     whole = says("Which city has two bridges?").body
     replies: list[Reply] = []
 
-    @settings(max_examples=60, **COMMON)
+    @settings(max_examples=at_least(60), **COMMON)
     @given(damaged_document(whole))
     def draw(content: bytes) -> None:
         replies.append(Reply(content))
@@ -157,7 +161,7 @@ def test_replies_of_an_endpoint() -> None:
 
 
 def test_an_endpoint_that_sends_no_http() -> None:
-    @settings(max_examples=20, **COMMON)
+    @settings(max_examples=at_least(20), **COMMON)
     @given(damaged(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"))
     def attempt(content: bytes) -> None:
         with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -255,7 +259,7 @@ def test_machine_files(machine: Path, tmp_path: Path, capsys: pytest.CaptureFixt
 def test_damage_is_drawn_without_touching_what_it_starts_from() -> None:
     whole = {"a": [1, {"b": 2}]}
 
-    @settings(max_examples=20, **COMMON)
+    @settings(max_examples=at_least(20), **COMMON)
     @given(damaged_json(whole))
     def attempt(found: Any) -> None:
         assert whole == {"a": [1, {"b": 2}]}

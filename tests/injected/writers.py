@@ -6,6 +6,8 @@ Payloads that take seconds to make (weights, graphs, measurements) are stand-ins
 from __future__ import annotations
 
 import functools
+import hashlib
+import io
 import os
 import zipfile
 from collections.abc import Callable, Mapping
@@ -18,24 +20,29 @@ import torch
 
 import tiny_database as tiny
 from injected.children import Say, Work
-from ragauge.assets import archive
+from ragauge import skeletons
+from ragauge.assets import archive, pins, url
 from ragauge.assets.store import Store
 from ragauge.engines import Row, random_lm, store
 from ragauge.engines.kernels import measured
 from ragauge.engines.store import DocumentStore
 from ragauge.evidence.judge import Judge
-from ragauge.experiment import due
+from ragauge.experiment import due, launch, schema
 from ragauge.generation.retrofit.trained import TrainedWeights, read_trained
 from ragauge.io import files, folders, progress, records
 from ragauge.io.pieces import Pieces
 from ragauge.io.records import EvidenceRecord, Record, Writer
 from ragauge.prompts import unit_steps
+from ragauge.rendering import writing
 from ragauge.retrieval import chunking, embed, index
 from ragauge.retrieval.corpus import Corpus
 from ragauge.study import folder as study
-from ragauge.training import finetuning
+from ragauge.study import generation
+from ragauge.training import data, finetuning
 from ragauge.training.checkpoints import Checkpoints
-from ragauge.verbs import export, judge
+from ragauge.training.loop import Progress
+from ragauge.training.retrofit import fit
+from ragauge.verbs import export, init, judge
 from tiny_models import SHAPES
 
 Found = dict[str, Any]  # unit -> what a reader takes it for; a unit that is not there is missing
@@ -540,7 +547,216 @@ DOCUMENTS = [
     Tested("kept documents", _answer, _kept_documents, optional=True, stays=r".*\.partial|kept/\.tmp\w{6}"),
 ]
 
-ALL = [*RECORDS, *FILES, *FOLDERS, *DATABASES, *DOCUMENTS]
+
+# --- downloads ---
+
+BODY = bytes(range(256)) * 600
+URL = "https://host/model.bin"
+SHA256 = hashlib.sha256(BODY).hexdigest()
+
+
+class _Reply(io.BytesIO):
+    """A server's reply to a request, which has the rest of the file if that is asked for."""
+
+    def __init__(self, request: Any, *_: Any, **__: Any) -> None:
+        start = int((request.get_header("Range") or "bytes=0-").removeprefix("bytes=").removesuffix("-"))
+        super().__init__(BODY[start:])
+        self.status = 206 if start else 200
+        self.headers = {"ETag": '"one"', "Content-Length": str(len(BODY) - start)}
+        self.headers |= {"Content-Range": f"bytes {start}-{len(BODY) - 1}/{len(BODY)}"} if start else {}
+
+
+def _download(folder: Path, say: Say) -> None:
+    url.CHUNK = 1 << 16
+    url.urllib.request.urlopen = _Reply  # type: ignore[assignment]
+    url.fetch(Store(folder, progress=False), URL, SHA256)
+
+
+def _cut_download(folder: Path) -> None:
+    """What a download left that was cut off."""
+    target = Store(folder).folder("url", "model.bin", URL, SHA256, [])
+    part = target.parent / f".{target.name}.part" / "model.bin"
+    part.parent.mkdir(parents=True)
+    part.write_bytes(BODY[:70_000])
+    part.with_name("model.bin.validator").write_text('"one"')
+
+
+def _downloaded(folder: Path) -> Found:
+    made = Store(folder, progress=False, verify=True)
+    places = [place for place in (folder / "url").glob("model*") if made.whole(place)]
+    return {place.name: (place / "model.bin").read_bytes() == BODY for place in places}
+
+
+FETCHED = [
+    Tested("a download", _download, _downloaded),
+    Tested("a download that was cut off before", _download, _downloaded, _cut_download),
+]
+
+
+# --- trainings ---
+
+
+class _Asker(data.Asker):
+    """Asks a stand-in, which says what it was asked for once the reply is kept."""
+
+    def __init__(self, path: Path, say: Say) -> None:
+        self.say, self.asked = say, ""
+        super().__init__(SimpleNamespace(), path, "digest", None)  # type: ignore[arg-type]
+
+    @property
+    def writer(self) -> Any:  # type: ignore[override]
+        return self
+
+    def write(self, spans: list[tuple[str, str]]) -> list[str | None]:
+        self.asked = spans[0][0]
+        return [f"What is {title}?" for title, _ in spans]
+
+
+def _ask_for_questions(folder: Path, say: Say) -> None:
+    asker = _Asker(folder / "replies.jsonl", say)
+    for key in KEYS:
+        asker.asked = ""
+        asker._replies_to([SimpleNamespace(key=key, title=key, spans=[1], span_text=lambda span: "text")])  # type: ignore[list-item]
+        if asker.asked:
+            say(key)
+
+
+def _replies(folder: Path) -> Found:
+    path = folder / "replies.jsonl"
+    lines = path.read_bytes().split(b"\n")[1:-1] if path.exists() else []
+    return dict(pair for pair in map(data._reply, lines) if pair)
+
+
+def _fit(folder: Path) -> fit.RetroFit:
+    """A training whose weights are its step."""
+    made: Any = object.__new__(fit.RetroFit)
+    made.folder, made.trained, made.about, made._measured_s = folder / "fit", _Weights(0.0), {"model": "m"}, 0.0
+    made.optimizer = torch.optim.SGD(made.trained.parameters(), lr=0.1)
+    made.lm, made.progress = SimpleNamespace(device="cpu"), Progress("x")
+    made.resume()
+    return made
+
+
+def _fit_on(folder: Path, say: Say, steps: int = 3) -> None:
+    made = _fit(folder)
+    while made.progress.step < steps:
+        made.progress.step += 1
+        made.trained.table.data.fill_(float(made.progress.step))
+        made.progress.curve.append({"step": made.progress.step})
+        made.save()
+        say(str(made.progress.step))
+    made.save()
+
+
+def _fitted(folder: Path) -> Found:
+    """The state is one that a training saved, and so are the weights, which it writes first."""
+    found: Found = {}
+    made = _fit(folder)
+    if made.progress.step:
+        rows = made.trained.table.tolist()
+        found["state"] = "whole" if rows == _Weights(float(made.progress.step)).table.tolist() else "of another step"
+    if made.path.exists():
+        found["weights"] = len(set(map(tuple, read_trained(made.path, "stand-in", None)[1]["table"].tolist())))
+    return found
+
+
+TRAINING = [
+    Tested("a training's questions", _ask_for_questions, _replies, hashed=False),
+    Tested(
+        "the state of a RETRO-fit", _fit_on, _fitted, lambda folder: _fit_on(folder, _silent, steps=1), hashed=False
+    ),
+]
+
+
+# --- what is written for people ---
+
+
+def _render(folder: Path, text: str) -> None:
+    """An item whose table and figure are stand-ins."""
+    writing.csv_text = writing.latex = writing.markdown = lambda *_: text * 999  # type: ignore[assignment]
+    writing._figure_bytes = lambda *_: {kind: text.encode() * 999 for kind in writing.METADATA}
+    writing.write("item", None, None, "", "", folder / "items")  # type: ignore[arg-type]
+
+
+class _Chat(generation.Chat):
+    name, opens = "stand-in", True
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def replies(self, requests: Any, most: int, cue: str = "", otherwise: str = "") -> list[str | None]:
+        self.asked += requests
+        return [f"reply to {request}" for request in requests]
+
+
+def _ask_for_study(folder: Path, say: Say) -> None:
+    chat = _Chat()
+    remembered = generation.Remembered(chat, folder / "replies.jsonl")
+    for key in KEYS:
+        remembered.replies([key], 9)
+        if key in chat.asked:
+            say(key)
+
+
+def _new(folder: Path, say: Say) -> None:
+    if not _begun(folder):
+        skeletons.write("metric", "loud_words", folder / "new")
+
+
+def _init(folder: Path, say: Say) -> None:
+    if not _begun(folder):
+        init.options.tell = lambda *_, **__: None  # type: ignore[assignment]
+        init.run(SimpleNamespace(folder=folder / "new", example=True))  # type: ignore[arg-type]
+
+
+def _begun(folder: Path) -> Found:
+    """A folder of the user's, once it is whole."""
+    new = folder / "new"
+    if not new.is_dir() or not any(new.iterdir()) or (new / folders.UNFINISHED).exists():
+        return {}
+    return {"new": {str(path.relative_to(new)): path.read_bytes() for path in new.rglob("*") if path.is_file()}}
+
+
+@functools.cache
+def _config(tokens: int) -> schema.Config:
+    models = {"smollm2-135m-instruct": {"dtype": "float32"}}
+    given = {"run": "small", "models": models, "generation": {"max_new_tokens": tokens}, "items": []}
+    return schema.parse(given, "small.yaml")
+
+
+def _settle(folder: Path, tokens: int) -> None:
+    pins.write(folder / "small.lock.json", pins.Lock(assets={"m": pins.Pin(revision=str(tokens))}))
+    launch.write_settings(_config(tokens), folder / "results/config.yaml", [str(folder / "small.yaml")])
+
+
+WRITTEN = [
+    Tested(
+        "a rendered item",
+        lambda folder, say: _render(folder, "new"),
+        _bytes_of(*(f"items/item.{kind}" for kind in ("csv", "md", "tex", "svg", "pdf", "png"))),
+        lambda folder: _render(folder, "old"),
+        hashed=False,
+        checked=False,
+    ),
+    Tested(
+        "replies for a study's questions",
+        _ask_for_study,
+        lambda folder: dict(generation._lines(folder / "replies.jsonl")),
+        hashed=False,
+    ),
+    Tested("a package of `ragauge new`", _new, _begun, hashed=False, checked=False),
+    Tested("a folder of `ragauge init`", _init, _begun, hashed=False, checked=False),
+    Tested(
+        "settings of a run, and its lock",
+        lambda folder, say: _settle(folder, 20),
+        _bytes_of("results/config.yaml", "results/config.lock.json"),
+        lambda folder: _settle(folder, 10),
+        hashed=False,
+        checked=False,
+    ),
+]
+
+ALL = [*RECORDS, *FILES, *FOLDERS, *FETCHED, *TRAINING, *WRITTEN, *DATABASES, *DOCUMENTS]
 
 
 def warm_up(folder: Path) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -35,6 +37,7 @@ class Hub(ThreadingHTTPServer):
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
+        self.commit = COMMIT  # of every repository; no other is known
         self.repositories = {"org/model": MODEL, "org/old": OLD, "org/bare": BARE, "org/empty": {"config.json": b"{}"}}
         self.gated: set[str] = set()
         self.lies = False  # about the hashes of large files
@@ -52,7 +55,7 @@ class Handler(BaseHTTPRequestHandler):
         if path.startswith("api/models/"):
             self._api(path.removeprefix("api/models/"))
         else:
-            repository, _, name = path.partition(f"/resolve/{COMMIT}/")
+            repository, _, name = path.partition(f"/resolve/{self.server.commit}/")
             self._file(repository, name)
 
     def do_HEAD(self) -> None:
@@ -65,11 +68,13 @@ class Handler(BaseHTTPRequestHandler):
             self._reply(404, b"{}", {"X-Error-Code": "RepoNotFound"})
         elif repository in self.server.gated:
             self._reply(403, b"{}", {"X-Error-Code": "GatedRepo"})
+        elif (asked := re.search(r"/(?:revision|tree)/(\w+)", path)) and asked[1] not in ("main", self.server.commit):
+            self._reply(404, b"{}", {"X-Error-Code": "RevisionNotFound"})
         elif "/tree/" in path:
             self._reply(200, json.dumps([self._entry(n, b) for n, b in files.items()]).encode())
         else:
             siblings = [{"rfilename": name} for name in files]
-            self._reply(200, json.dumps({"id": repository, "sha": COMMIT, "siblings": siblings}).encode())
+            self._reply(200, json.dumps({"id": repository, "sha": self.server.commit, "siblings": siblings}).encode())
 
     def _entry(self, name: str, body: bytes) -> dict[str, object]:
         entry: dict[str, object] = {"type": "file", "path": name, "size": len(body), "oid": self._oid(body)}
@@ -85,7 +90,7 @@ class Handler(BaseHTTPRequestHandler):
         tag = self.server.sha256(body) if name.endswith(LARGE) else self._oid(body)
         if self.command == "GET":
             self.server.sent.append(f"{repository}/{name}")
-        self._reply(200, body, {"ETag": f'"{tag}"', "X-Repo-Commit": COMMIT})
+        self._reply(200, body, {"ETag": f'"{tag}"', "X-Repo-Commit": self.server.commit})
 
     def _reply(self, code: int, body: bytes, headers: dict[str, str] | None = None) -> None:
         self.send_response(code)
@@ -99,8 +104,9 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
-@pytest.fixture
-def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+@contextmanager
+def served_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    """The hub of this process: with a cache and a home of its own."""
     constants = pytest.importorskip("huggingface_hub.constants")
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
@@ -112,6 +118,12 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
         yield server
         server.shutdown()
         thread.join()
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    with served_hub(tmp_path, monkeypatch) as server:
+        yield server
 
 
 def names(folder: Path) -> set[str]:

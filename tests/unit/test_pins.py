@@ -1,19 +1,70 @@
-"""Which sources give the same files to everybody, and that the others are named."""
+"""Pins: which sources give the same files to everybody, the keys that pin one, and lock files that pin all of them."""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from test_assets_hub import COMMIT, MODEL, Hub, served_hub
+from test_assets_url import Site
 
-from ragauge import assets
+from ragauge import assets, datasets
+from ragauge.assets import pins
 from ragauge.cli import main
+from ragauge.datasets import nq_open
+from ragauge.errors import UserError
+from ragauge.experiment import checks, launch, schema, sources
+from ragauge.experiment.plan import Plan
+from ragauge.retrieval import hub as corpora
+from tiny_checkpoint import write_questions
+
+HASH = "0" * 64
+OTHER = "b" * 40  # another commit
+
+
+@pytest.fixture(autouse=True)
+def no_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever lock a test uses is in use no longer after it."""
+    monkeypatch.setenv(pins.VARIABLE, "")
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    with served_hub(tmp_path, monkeypatch) as server:
+        yield server
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Go to another machine: its home and the hub's cache there are empty."""
+
+    def go() -> None:
+        from huggingface_hub import constants
+
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "there" / "cache"))
+        monkeypatch.setenv("RAGAUGE_HOME", str(tmp_path / "there" / "home"))
+
+    return go
 
 
 @pytest.mark.parametrize(
     ("source", "pinned"),
-    [("minilm", True), ("bloomz-3b", False), ("hf:org/name", False), ("https://host/m.gguf", False), ("retro", False)],
+    [
+        ("minilm", True),
+        ("bloomz-3b", False),
+        ("hf:org/name", False),
+        ("hf:org/name@main", False),
+        (f"hf:org/name@{COMMIT}", True),
+        ("https://host/m.gguf", False),
+        (f"https://host/m.gguf#sha256={HASH}", True),
+        ("retro", False),
+    ],
 )
 def test_what_is_pinned(source: str, pinned: bool) -> None:
     assert assets.is_pinned(source) is pinned
@@ -23,13 +74,292 @@ def test_a_local_file_is_what_it_is(tmp_path: Path) -> None:
     assert assets.is_pinned(f"path:{tmp_path}")
 
 
+def written(path: Path, **sections: Any) -> Path:
+    """A configuration of one model and one data set, with other sections in place of its own."""
+    data = {"models": {"smollm2-135m-instruct": {}}, "datasets": {"wiki_single": {}}, "methods": {"naive": {}}}
+    path.write_text(json.dumps({"run": "small", "items": [], **data, **sections}))
+    return path
+
+
 def test_validate_names_what_is_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "small.yaml"
-    path.write_text(
-        "run: small\nmodels: {smollm2-135m-instruct: {}, bloomz-3b: {}}\n"
-        "datasets: {nq_open: {}}\nmethods: {naive: {}}\n"
-    )
+    databases = {"db": {"corpus": ["wikipedia", f"hf:org/texts@{COMMIT}"]}}
+    models = {"smollm2-135m-instruct": {}, "bloomz-3b": {}}
+    path = written(tmp_path / "small.yaml", models=models, datasets={"nq_open": {}}, databases=databases)
     assert main(["validate", str(path), "--json"]) == 0
     told = capsys.readouterr()
-    assert json.loads(told.out.splitlines()[-1])["unpinned"] == ["bloomz-3b"]
-    assert "not pinned by a hash or a commit: bloomz-3b\n" in told.err
+    expected = ["bloomz-3b", "data set nq_open", "corpus hf:wikimedia/wikipedia:20231101.en"]
+    assert json.loads(told.out.splitlines()[-1])["unpinned"] == expected
+    assert f"not pinned by a hash or a commit: {', '.join(expected)}; to pin them: ragauge fetch" in told.err
+
+
+# --- keys of a configuration ---
+
+
+@pytest.mark.parametrize(
+    ("model", "source"),
+    [
+        ({"source": "hf:org/name", "revision": "v1.0"}, "hf:org/name@v1.0"),
+        ({"source": "hf:org/name", "revision": COMMIT, "sha256": HASH}, f"hf:org/name@{COMMIT}#sha256={HASH}"),
+        ({"source": "https://host/m.gguf", "sha256": HASH}, f"https://host/m.gguf#sha256={HASH}"),
+        ({"source": "pypi:a==1", "sha256": HASH}, f"pypi:a==1#sha256={HASH}"),
+    ],
+)
+def test_the_keys_become_part_of_the_source(model: dict[str, str], source: str, tmp_path: Path) -> None:
+    config = schema.load(written(tmp_path / "small.yaml", models={"m": model}))
+    assert config.models["m"].source == source
+    assert schema.parse(config.model_dump(exclude_none=True), "again") == config
+
+
+@pytest.mark.parametrize(
+    ("model", "told"),
+    [
+        (
+            {"source": "bloomz-3b", "revision": COMMIT},
+            f"models.m.revision: '{COMMIT}': only of a source that is fetched",
+        ),
+        ({"source": "https://host/m.gguf", "revision": "v1"}, "models.m.revision: 'v1': only of a source hf:org/name"),
+        ({"source": "hf:a/b@v1", "revision": "v2"}, "models.m.revision: 'v2': hf:a/b@v1 states a pin of its own"),
+        ({"source": "hf:a/b", "revision": "a b"}, "models.m.revision: hf:a/b@a b: after @ comes a revision"),
+        ({"source": "hf:a/b", "sha256": "12"}, "models.m.sha256: hf:a/b#sha256=12: after #sha256= come 64 digits"),
+        ({"source": "https://host/m#sha256=1"}, "models.m.source: https://host/m#sha256=1: after #sha256= come"),
+        ({"source": "hf:a/b", "revision": 5}, "models.m.revision: must be a valid string, not 5"),
+    ],
+)
+def test_what_pins_nothing_is_refused(model: dict[str, Any], told: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError) as raised:
+        schema.load(written(tmp_path / "small.yaml", models={"m": model}))
+    assert told in str(raised.value)
+
+
+def test_a_revision_of_a_model_is_fetched_and_no_other(hub: Hub) -> None:
+    assert assets.describe(f"hf:org/model@{COMMIT}")["fetched"] is False
+    folder = assets.resolve(f"hf:org/model@{COMMIT}")
+    assert (folder / "model.safetensors").read_bytes() == MODEL["model.safetensors"]
+    assert assets.resolve("hf:org/model@main") != folder
+    with pytest.raises(UserError, match=r"hf:org/model: .*no such revision"):
+        assets.resolve(f"hf:org/model@{OTHER}")
+
+
+def test_files_of_a_hub_with_another_hash_are_refused(hub: Hub) -> None:
+    found = assets.pin("hf:org/model")
+    assert found is not None
+    assert assets.resolve(f"hf:org/model@{COMMIT}#sha256={found.sha256}").is_dir()
+    expected = f"hf:org/model: wrong sha256 of its files together: expected {HASH}, found {found.sha256}"
+    with pytest.raises(UserError, match=expected):
+        assets.resolve(f"hf:org/model@{COMMIT}#sha256={HASH}")
+
+
+def test_a_data_sets_file_is_held_to_its_hash(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    official = write_questions(tmp_path / "nq.jsonl")
+    right = hashlib.sha256(official.read_bytes()).hexdigest()
+    ask = ["--dataset", "nq_open", "--out", str(tmp_path / "out.jsonl")]
+    for sha256, code in ((right, 0), (HASH, 2)):
+        entry = {"data": str(official), "sha256": sha256}
+        path = written(tmp_path / "small.yaml", datasets={"nq_open": entry})
+        assert main(["data", "--config", str(path), *ask]) == code
+    assert f"nq.jsonl: wrong sha256 from disk: expected {HASH}, found {right}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("entry", "told"),
+    [
+        ({"revision": "v1"}, "datasets.nq_open.revision: 'v1': its file comes from no repository of the hub"),
+        ({"sha256": "12"}, "datasets.nq_open.sha256: '12' must be 64 digits of 0-9a-f"),
+    ],
+)
+def test_a_data_sets_pin_is_checked_with_the_configuration(entry: dict[str, str], told: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError) as raised:
+        schema.load(written(tmp_path / "small.yaml", datasets={"nq_open": entry}))
+    assert told in str(raised.value)
+
+
+def test_a_revision_of_a_data_set_is_what_the_hub_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import datasets as library
+
+    asked: list[dict[str, Any]] = []
+
+    class Loaded:
+        def to_json(self, path: Path, **_: Any) -> None:
+            Path(path).write_text('{"id": "a"}\n')
+
+    def load_dataset(**options: Any) -> Loaded:
+        asked.append(options)
+        return Loaded()
+
+    monkeypatch.setenv("RAGAUGE_HOME", str(tmp_path))
+    monkeypatch.setattr(library, "load_dataset", load_dataset)
+    monkeypatch.setattr(assets.hub, "dataset_commit", lambda path, revision: {None: COMMIT, "v1": OTHER}[revision])
+    musique = datasets.make("musique")
+    plain = musique.official()
+    assert musique.official(pins.Pin(revision="v1")) != plain
+    locked = musique.fetched(pins.Pin(), lock=True)
+    assert locked == pins.Pin(revision=COMMIT, sha256=hashlib.sha256(b'{"id": "a"}\n').hexdigest())
+    assert [one.get("revision") for one in asked] == [None, "v1", COMMIT]
+    with pytest.raises(UserError, match="wrong sha256 from the source of data set musique"):
+        musique.official(pins.Pin(sha256=HASH))
+
+
+# --- lock files ---
+
+
+def locked(path: Path, **sections: Any) -> Path:
+    """A configuration with its lock."""
+    written(path, **sections)
+    assert main(["fetch", "--config", str(path), "--lock"]) == 0
+    return path
+
+
+def test_a_lock_holds_what_was_fetched(hub: Hub, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = locked(tmp_path / "small.yaml", models={"m": {"source": "hf:org/model"}}, datasets={})
+    found = pins.read(tmp_path / "small.lock.json")
+    assert found.assets == {"hf:org/model": assets.pin("hf:org/model")}
+    assert found.assets["hf:org/model"].revision == COMMIT
+    assert f"{tmp_path / 'small.lock.json'}: 1 assets" in capsys.readouterr().out
+    assert main(["validate", str(path)]) == 0
+    assert "not pinned" not in capsys.readouterr().err
+
+
+def test_a_lock_gives_its_commit_though_the_hub_moved_on(
+    hub: Hub, tmp_path: Path, elsewhere: Callable[[], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = locked(tmp_path / "small.yaml", models={"m": {"source": "hf:org/model"}}, datasets={})
+    assert main(["fetch", "--config", str(path)]) == 0  # of what was fetched before there was a lock
+    elsewhere()
+    assert main(["fetch", "--config", str(path)]) == 0
+    hub.repositories["org/model"] = {**MODEL, "model.safetensors": b"other" * 10}
+    hub.commit = OTHER
+    assert main(["fetch", "--config", str(path)]) == 0  # it is here
+    assert (assets.resolve("hf:org/model") / "model.safetensors").read_bytes() == MODEL["model.safetensors"]
+    capsys.readouterr()
+
+
+def test_a_commit_that_the_hub_lost_and_files_that_a_mirror_changed_are_refused(
+    hub: Hub, tmp_path: Path, elsewhere: Callable[[], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = locked(tmp_path / "small.yaml", models={"m": {"source": "hf:org/model"}}, datasets={})
+    elsewhere()
+    hub.repositories["org/model"] = {**MODEL, "model.safetensors": b"other" * 10}
+    assert main(["fetch", "--config", str(path)]) == 2
+    assert "hf:org/model: wrong sha256 of its files together" in capsys.readouterr().err
+    hub.commit = OTHER
+    lock = tmp_path / "small.lock.json"
+    lock.write_text(lock.read_text().replace(COMMIT, "c" * 40))
+    assert main(["fetch", "--config", str(path)]) == 2
+    assert "no such revision" in capsys.readouterr().err
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    monkeypatch.setenv("RAGAUGE_HOME", str(tmp_path / "home"))
+    with Site() as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def test_a_file_that_changed_at_its_address_is_refused(
+    site: Site,
+    tmp_path: Path,
+    elsewhere: Callable[[], None],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    source = site.url("model.bin")
+    monkeypatch.setattr(checks, "SOURCE_PREFIXES", ("http://",))
+    path = locked(tmp_path / "small.yaml", models={"m": {"source": source}}, datasets={})
+    assert main(["fetch", "--config", str(path)]) == 0
+    assert len(site.asked) == 1
+    elsewhere()
+    right, site.body = hashlib.sha256(site.body).hexdigest(), b"other"
+    assert main(["fetch", "--config", str(path)]) == 2
+    told = capsys.readouterr().err
+    assert (
+        f"model.bin: wrong sha256 from {source}: expected {right}, found {hashlib.sha256(b'other').hexdigest()}" in told
+    )
+    assert not list((tmp_path / "there").rglob("model.bin"))
+
+
+def test_a_data_sets_file_is_locked(
+    site: Site, tmp_path: Path, elsewhere: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.body = write_questions(tmp_path / "nq.jsonl").read_bytes()
+    monkeypatch.setattr(nq_open, "_SOURCE", site.url("nq.jsonl"))
+    path = locked(tmp_path / "small.yaml", models={"m": {"source": "openai:m"}}, datasets={"nq_open": {}})
+    ask = ["data", "--config", str(path), "--dataset", "nq_open", "--out", str(tmp_path / "out.jsonl")]
+    assert main(ask) == 0
+    elsewhere()
+    site.body += b"\n"
+    assert main(ask) == 2
+
+
+def test_what_a_lock_lacks_or_contradicts_is_refused(tmp_path: Path) -> None:
+    lock = pins.Lock(assets={"hf:a/b": pins.Pin(revision=COMMIT)}, corpora={"hf:a/c": pins.Pin(revision=COMMIT)})
+    path = tmp_path / "small.lock.json"
+    pins.write(path, lock)
+    pins.use(written(tmp_path / "small.yaml"))
+    assert os.environ[pins.VARIABLE] == str(path)
+    with pytest.raises(UserError, match=f"hf:org/other: not in {path}; to lock it anew: ragauge fetch --config"):
+        assets.resolve("hf:org/other")
+    assert assets.is_pinned("minilm")  # which the catalog pins
+    assert corpora.revision("hf:a/c") == COMMIT
+    with pytest.raises(UserError, match=f"revision {OTHER}, not {COMMIT} as in"):
+        pins.pinned("assets", "hf:a/b", pins.Pin(revision=OTHER))
+    assert pins.pinned("assets", "hf:a/b", pins.Pin(revision="main")) == pins.Pin(revision=COMMIT)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("{", "not valid JSON"),
+        ('{"version": 2}', "written by a newer ragauge"),
+        ('{"assets": {"a": {"sha256": "1"}}}', "assets.a.sha256: "),
+        ('{"assets": {"a": {"branch": "1"}}}', "assets.a.branch: "),
+    ],
+)
+def test_a_lock_that_is_none_is_refused_in_one_line(text: str, told: str, tmp_path: Path) -> None:
+    (tmp_path / "small.lock.json").write_text(text)
+    with pytest.raises(UserError) as raised:
+        schema.load(written(tmp_path / "small.yaml"))
+    assert f"{tmp_path / 'small.lock.json'}: {told}" in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_run_copies_the_lock_to_its_settings_and_refuses_what_was_fetched_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = written(tmp_path / "small.yaml", models={"bloomz-3b": {"dtype": "float32"}}, datasets={})
+    plan, settled = Plan(schema.load(path)), tmp_path / "results" / "small" / "config.yaml"
+    pins.write(pins.beside(path), pins.Lock(assets={"bloomz-3b": pins.Pin(revision=COMMIT)}))
+    launch.write_settings(plan.config, settled, [str(path)])
+    assert os.environ[pins.VARIABLE] == str(settled.with_name("config.lock.json"))
+    manifest = tmp_path / "resources" / "assets" / "bloomz-3b.json"
+    manifest.parent.mkdir(parents=True)
+    for commit in (COMMIT, OTHER):
+        manifest.write_text(json.dumps({"pin": {"revision": commit}}))
+        if commit == COMMIT:
+            sources.check_fetched(plan)
+        else:
+            with pytest.raises(UserError, match=f"bloomz-3b.json: the lock has revision {COMMIT}, not {OTHER}"):
+                sources.check_fetched(plan)
+    pins.beside(path).unlink()
+    launch.write_settings(plan.config, settled, [str(path)])
+    assert not settled.with_name("config.lock.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ([], "give either an asset or --config"),
+        (["minilm", "--config", "x.yaml"], "give either an asset or --config"),
+        (["minilm", "--lock"], "--lock: only valid with --config"),
+        (["--config", "x.yaml", "--out", "x.json"], "--out: only valid with one asset"),
+    ],
+)
+def test_fetch_takes_an_asset_or_a_configuration(
+    arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["fetch", *arguments]) == 2
+    assert told in capsys.readouterr().err

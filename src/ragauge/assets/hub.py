@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from ragauge.assets.store import Store, check_sha256
+from ragauge.assets.store import Store, check_sha256, contents, digest
 from ragauge.errors import UserError
 from ragauge.io.redaction import redacted
 
@@ -17,13 +17,20 @@ OTHER_RUNTIMES = ["onnx/*", "openvino/*", "coreml/*", "original/*"]  # the same 
 REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 
 
-def fetch(store: Store, repository: str, revision: str | None = None, tokenizer: str | None = None) -> Path:
+def fetch(
+    store: Store,
+    repository: str,
+    revision: str | None = None,
+    tokenizer: str | None = None,
+    sha256: str | None = None,
+) -> Path:
     """A folder with the repository's settings, tokenizer and safetensors (`pytorch_model*.bin` where it has none).
 
     The files stay in the hub's own cache, which other programs share; the folder links to them. No code is fetched.
 
     Args:
         tokenizer: another repository, whose tokenizer completes a checkpoint that ships none.
+        sha256: what all files together must hash to (`store.digest`).
 
     Raises:
         UserError: the hub cannot be reached or refuses, the repository has no weights, or a file has a wrong hash.
@@ -41,7 +48,10 @@ def fetch(store: Store, repository: str, revision: str | None = None, tokenizer:
             _link(_snapshot(tokenizer, None, TOKENIZER), folder)
         return {"source": f"hf:{repository}", "revision": snapshot.name}
 
-    return store.build(target, make)
+    folder = store.build(target, make)
+    if sha256 is not None and (found := digest(contents(folder))) != sha256:
+        raise UserError(f"hf:{repository}: wrong sha256 of its files together: expected {sha256}, found {found}")
+    return folder
 
 
 def file(repository: str, name: str) -> Path:
@@ -50,6 +60,13 @@ def file(repository: str, name: str) -> Path:
     if not path.is_file():
         raise UserError(f"hf:{repository}: holds no {name}")
     return path
+
+
+def dataset_commit(repository: str, revision: str | None = None) -> str:
+    """The commit of a revision of a data set, by default what the hub has now; raises what the hub's library does."""
+    from huggingface_hub import HfApi
+
+    return str(HfApi().dataset_info(repository, revision=revision).sha)
 
 
 def _model(repository: str, revision: str | None) -> Path:

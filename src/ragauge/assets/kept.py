@@ -80,8 +80,8 @@ def damage(kept: Kept) -> str:
         return f"{store.MANIFEST} cannot be read"
     for name, facts in manifest["files"].items():
         path = kept.path / name
-        if not path.is_file():
-            return f"{name} is missing"
+        if not os.path.isfile(path):
+            return f"{name[:200]} is missing"
         if path.stat().st_size != facts["bytes"] or file_sha256(path) != facts["sha256"]:
             return f"{name} is not as it was fetched or made"
     return ""

@@ -90,7 +90,7 @@ def is_converted(folder: Path) -> bool:
     """Whether a folder is what `converted` makes."""
     try:
         settings = json.loads((folder / "config.json").read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return False
     return isinstance(settings, dict) and settings.get("model_type") == KIND
 
@@ -141,7 +141,7 @@ def read_sizes(path: Path) -> dict[str, Any]:
         others = {key: (stated[key], value) for key, value in fixed.items() if stated[key] != value}
     except KeyError as error:
         raise UserError(f"{path}: has no key {error}") from None
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         raise UserError(f"{path}: not the settings of a RETRO ({type(error).__name__})") from None
     for key, (found, read) in others.items():
         raise UserError(f"{path}: {key} is {found!r}; read is {read}")

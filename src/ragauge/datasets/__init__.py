@@ -60,7 +60,7 @@ def load(
     if limit is not None and limit < 1:
         raise UserError(f"dataset {name}: limit must be at least 1, not {limit}")
     dataset = make(name, seed=seed, **options)
-    path = dataset.default_path() if data is None else Path(data)
+    path = dataset.official() if data is None else Path(data)
     examples = list(islice(dataset.read(path), limit))
     if not examples:
         raise UserError(f"{path}: holds no records")

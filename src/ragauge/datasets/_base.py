@@ -9,11 +9,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ragauge.errors import UserError
 from ragauge.io.jsonl import read_jsonl
 from ragauge.io.redaction import redacted
+
+if TYPE_CHECKING:
+    from ragauge.assets.pins import Pin
 
 Fold = Literal["all", "tuning", "test"]
 
@@ -92,6 +95,60 @@ class Dataset(ABC):
     def default_path(self) -> Path:
         """A local file in the official format, fetched on first use. Raises UserError if it cannot be fetched."""
         return _from_hub(self.name, self.hub)
+
+    def official(self, pin: Pin | None = None) -> Path:
+        """`default_path`, as a pin and the lock in use have it.
+
+        Args:
+            pin: a revision of the repository on the hub, and the hash of the file.
+
+        Raises:
+            UserError: it cannot be fetched, gives another file, or the lock lacks it.
+        """
+        from ragauge.assets import pins
+        from ragauge.assets.store import check_sha256
+
+        pin = pin or pins.Pin()
+        if self.downloads():
+            pin = pins.pinned("datasets", self.name, pin)
+        at_revision = {**self.hub, "revision": pin.revision}
+        path = _from_hub(self.name, at_revision) if pin.revision else self.default_path()
+        if pin.sha256 is not None:
+            check_sha256(path, pin.sha256, f"the source of data set {self.name}")
+        return path
+
+    def fetched(self, pin: Pin, lock: bool) -> Pin:
+        """Fetch the official file, and say what it is: its hash, and the commit of its repository on the hub.
+
+        Args:
+            lock: ask the hub for the commit that the repository, or the pin's revision of it, is now.
+
+        Raises:
+            UserError: as `official`.
+        """
+        from ragauge.assets import hub, pins
+        from ragauge.io.folders import file_sha256
+
+        pin, repository = pins.pinned("datasets", self.name, pin), self.repository()
+        commit = pin.revision
+        if lock and repository and not pins.COMMIT.fullmatch(commit or ""):
+            try:
+                commit = hub.dataset_commit(repository, commit)
+            except Exception as error:  # of the hub, of two generations of its HTTP library
+                raise out_of_reach(self.name, repository, _reason(error)) from error
+        sha256 = file_sha256(self.official(pins.Pin(revision=commit, sha256=pin.sha256)))
+        return pins.Pin(revision=commit, sha256=sha256)
+
+    @classmethod
+    def repository(cls) -> str | None:
+        """The repository of the hub that it is loaded from; None where it has another source."""
+        path = cls.hub.get("path", "")
+        return path if "/" in path else None
+
+    @classmethod
+    def downloads(cls) -> bool:
+        """Whether `default_path` downloads a file of its own; what it makes of assets is pinned with these."""
+        return bool(cls.hub) or cls.archive is not None
 
     def read(self, path: Path) -> Iterator[Example]:
         """The examples of a file in the official format, in its order, each checked."""
@@ -210,9 +267,14 @@ def _load_from_hub(name: str, arguments: Mapping[str, Any], path: Path) -> None:
     unfinished = path.with_name(f"{path.name}.{os.getpid()}.unfinished")
     try:
         load_dataset(**arguments).to_json(unfinished, force_ascii=False)
+        with unfinished.open("rb") as file:
+            os.fsync(file.fileno())
         os.replace(unfinished, path)
     except Exception as error:  # the library raises some thirty kinds: of the network, the hub, the disk, the parser
-        reason = redacted(" ".join(str(error).split()))[:200]
-        raise out_of_reach(name, arguments["path"], f"{type(error).__name__}: {reason}") from error
+        raise out_of_reach(name, arguments["path"], _reason(error)) from error
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+def _reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {redacted(' '.join(str(error).split()))[:200]}"

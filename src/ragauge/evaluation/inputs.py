@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from ragauge import assets, datasets
+from ragauge.assets.pins import Pin
+from ragauge.assets.store import check_sha256
 from ragauge.assets.tokenizer import load_tokenizer
 from ragauge.datasets import Dataset, Example, read_examples
 from ragauge.errors import UserError
@@ -31,6 +33,7 @@ class Questions:
     options: dict[str, Any]  # of the data set, its seed included
     official: Path | None = None  # a file in the official format; None: the data set's own source
     written: Path | None = None  # file written by `ragauge data`; takes precedence over the official records
+    pin: Pin | None = None  # what the official file must be, where a configuration says
 
     @cached_property
     def dataset(self) -> Dataset:
@@ -39,8 +42,17 @@ class Questions:
 
     @cached_property
     def path(self) -> Path:
-        """The file that the questions are read from; built or downloaded if the data set has its own source."""
-        return self.written or self.official or self.dataset.default_path()
+        """The file that the questions are read from; built or downloaded if the data set has its own source.
+
+        Raises UserError if it is not what its pin says.
+        """
+        if self.written:
+            return self.written
+        if self.official:
+            if self.pin and self.official.is_file():
+                check_sha256(self.official, self.pin.sha256, "disk")
+            return self.official
+        return self.dataset.official(self.pin)
 
     def examples(self, limit: int | None = None) -> list[Example]:
         """The first `limit` questions (None: all). Raises UserError naming the line of an invalid record."""
@@ -121,6 +133,6 @@ def _trained_in(folder: Path) -> str | None:
     """The template of a fine-tuned model, as the account beside its folder has it; None where there is no account."""
     try:
         template = json.loads(folder.with_name(f"{folder.name}.json").read_bytes())["template"]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
-    return template if template in TEMPLATES else None
+    return template if isinstance(template, str) and template in TEMPLATES else None

@@ -15,7 +15,7 @@ from functools import cache
 from typing import cast
 
 from ragauge import methods, registry
-from ragauge.assets import entries
+from ragauge.assets import entries, pins
 from ragauge.cost import shapes, tokens
 from ragauge.cost.cycles import kv_bytes
 from ragauge.cost.flop import parameters
@@ -369,7 +369,7 @@ def _encoders(config: Config) -> set[str]:
 
 
 def _source(source: str) -> str:
-    return entries()[source].source if source in entries() else source
+    return entries()[source].source if source in entries() else pins.bare(source)
 
 
 def _hours(seconds: Iterable[float | None]) -> str:

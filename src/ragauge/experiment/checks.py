@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from itertools import product
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ragauge import engines, registry
+from ragauge.assets import pins
 from ragauge.errors import SettingError, UserError, unknown
 from ragauge.generation.settings import PipelineSettings, check_dtype, check_weights
 from ragauge.training.settings import ENDPOINT
@@ -56,10 +57,19 @@ def check_source(source: str, where: str, kind: str = "model") -> str:
     from ragauge.assets import catalog, check_kept
 
     check_kept(source, where)
+    check_pin(source, where)
     known = [name for name, entry in catalog.entries().items() if entry.kind == kind]
-    if not (catalog.spelled(source) in known or source.startswith(SOURCE_PREFIXES) or Path(source).exists()):
+    if not (catalog.spelled(source) in known or source.startswith(SOURCE_PREFIXES) or os.path.exists(source)):
         raise unknown(kind, source, [*known, *(f"{prefix}..." for prefix in SOURCE_PREFIXES)], where)
     return catalog.spelled(source)
+
+
+def check_pin(source: str, where: str) -> None:
+    """Raise UserError if a source states a pin in a way that is none."""
+    try:
+        pins.parted(source)
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from None
 
 
 def check_engine(method: Method, engine: str, where: str) -> Method:
@@ -120,10 +130,13 @@ def _check_dataset(config: Config, label: str, entry: DatasetEntry, where: str) 
 
     _known("dataset", entry.dataset, registry.names("dataset"), f"{where}.dataset")
     try:
-        datasets.make(entry.dataset, seed=config.dataset_seed(label), **entry.options)
+        dataset = datasets.make(entry.dataset, seed=config.dataset_seed(label), **entry.options)
     except UserError as error:
         raise UserError(f"{where}.options: {error}") from error
-    if entry.data is not None and not Path(entry.data).is_file():
+    if entry.revision is not None and (entry.data or not dataset.repository()):
+        told = f"{entry.revision!r}: its file comes from no repository of the hub; pin it by sha256"
+        raise UserError(f"{where}.revision: {told}")
+    if entry.data is not None and not os.path.isfile(entry.data):
         raise UserError(f"{where}.data: no such file: {entry.data}")
 
 

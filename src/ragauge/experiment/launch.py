@@ -16,6 +16,7 @@ from typing import IO, Any, NamedTuple
 
 import yaml
 
+from ragauge.assets import pins
 from ragauge.errors import UserError
 from ragauge.experiment import dtypes, schema
 from ragauge.experiment.schema import Config
@@ -170,15 +171,22 @@ def warm_up(folder: Path = WARM) -> None:
     os.environ[FORKS] = str(folder.resolve() / "ragauge")
 
 
-def write_settings(config: Config, path: Path) -> None:
+def write_settings(config: Config, path: Path, files: Sequence[str] = ()) -> None:
     """Write the experiment with what the command line changed, for the commands to read; `dtype: auto` is resolved.
+
+    The lock of the configuration, the last of its `files`, is copied to beside it, and is in use from here on.
 
     Not a rule's output: Snakemake does not look at the parameters of jobs below one that runs. The rules have what
     they use of it as parameters.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     config = dtypes.resolved(config, path)
-    path.write_text(yaml.safe_dump(config.model_dump(exclude_none=True), sort_keys=False))
+    write_file(path, yaml.safe_dump(config.model_dump(exclude_none=True), sort_keys=False).encode())
+    found = [lock for lock in (pins.beside(Path(file)) for file in files[-1:]) if lock.is_file()]
+    if found:
+        pins.write(pins.beside(path), pins.read(found[0]))
+        pins.use(path)
+    else:
+        pins.beside(path).unlink(missing_ok=True)
 
 
 def write_clients(clients: Mapping[str, Sequence[str]]) -> None:

@@ -15,6 +15,7 @@ from ragauge.errors import SettingError, UserError, unknown
 from ragauge.io import safe_yaml
 
 Settings = TypeVar("Settings", bound=BaseModel)
+LONGEST_LABEL = 100  # characters: several stand in one name of a file
 # What pydantic puts into the path of a mistake besides the keys of the file.
 _NOT_KEYS = ("[key]", "list[str]", "literal['all']", "one protocol", "several protocols")
 
@@ -68,7 +69,9 @@ def mistake(error: ValidationError, model: type[BaseModel]) -> tuple[list[str], 
     if first["type"] == "missing":
         return path, "is missing"
     if first["type"] == "string_pattern_mismatch":
-        return path, f"{first['input']!r} must be made of letters, digits, '.', '_' and '-'"
+        if len(given := str(first["input"])) > LONGEST_LABEL:
+            return path, f"{given[:40]!r}... must have at most {LONGEST_LABEL} characters"
+        return path, f"{given!r} must be made of letters, digits, '.', '_' and '-'"
     wanted = first["msg"].removeprefix("Input should ").removeprefix("be ")
     return path, f"must be {wanted}, not {first['input']!r}".replace("be have", "have")
 

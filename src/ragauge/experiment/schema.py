@@ -23,10 +23,11 @@ from pydantic import (
 )
 
 from ragauge import assets, registry
+from ragauge.assets import pins
 from ragauge.cost.hardware import AnyDtype, CacheType, Device, Dtype, Precision, Weights
 from ragauge.cost.settings import LatencySettings, LoadSettings, StreamSettings
 from ragauge.datasets.study import RETRIEVAL
-from ragauge.errors import SettingError
+from ragauge.errors import SettingError, UserError
 from ragauge.experiment import checks
 from ragauge.experiment.defaults import NAMED_BY_KEY, completed
 from ragauge.experiment.reading import checked, read
@@ -39,7 +40,7 @@ VERSION = 1  # of the form of configurations; one that states none is of this ve
 SERVED = "openai:"  # begins the source of a model behind a server
 
 # A label becomes the name of a file or folder.
-Label = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+Label = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 
 
 class _Section(BaseModel):
@@ -98,6 +99,16 @@ class Model(_Section):
             "a name in the catalog, hf:org/name, pypi:name==version, https://... or path:/folder, or openai:NAME, a "
             "model behind an OpenAI-compatible server; default: the key"
         )
+    )
+    revision: str | None = Field(
+        None, description="commit, tag or branch of a source hf:org/name, which then reads hf:org/name@revision"
+    )
+    sha256: str | None = Field(
+        None,
+        description=(
+            "hash of what is downloaded from a source hf:, pypi: or https:, of a hub repository that of all its files "
+            "together; the source then ends in #sha256=..."
+        ),
     )
     engine: str = Field(
         "torch",
@@ -168,6 +179,17 @@ class Model(_Section):
 
     @model_validator(mode="before")
     @classmethod
+    def _pinned(cls, data: Any) -> Any:
+        """The keys `revision` and `sha256` become part of the source, which is what everything else knows it by."""
+        if not isinstance(data, dict) or not isinstance(data.get("source"), str):
+            return data
+        pin = {key: data.get(key) for key in ("revision", "sha256")}
+        if not any(pin.values()) or not all(isinstance(value, str | None) for value in pin.values()):
+            return data
+        return {**data, "source": pins.stated(data["source"], **pin), **dict.fromkeys(pin)}
+
+    @model_validator(mode="before")
+    @classmethod
     def _by_source(cls, data: Any) -> Any:
         """A source openai:NAME implies its engine."""
         if isinstance(data, dict) and str(data.get("source")).startswith(SERVED):
@@ -214,6 +236,8 @@ class DatasetEntry(_Section):
             "a file in the data set's official format, .jsonl or .jsonl.gz; default: the data set's own source"
         ),
     )
+    revision: str | None = Field(None, description="commit, tag or branch of the data set's repository on the hub")
+    sha256: str | None = Field(None, description="hash of the official file, downloaded or named by `data`")
     limit: int | None = Field(None, ge=1, description="number of questions, from the first; default: all")
     seed: int | None = Field(None, description="seed of the order of the documents; default: the experiment's seed")
     max_new_tokens: int | None = Field(
@@ -223,6 +247,13 @@ class DatasetEntry(_Section):
     jobs: int = Field(
         1, ge=1, description="jobs that a variant's questions are split into; their records are gathered in order"
     )
+
+    @field_validator("sha256")
+    @classmethod
+    def _is_a_hash(cls, sha256: str | None) -> str | None:
+        if sha256 is not None and not pins.HASH.fullmatch(sha256):
+            raise UserError(f"{sha256!r} must be 64 digits of 0-9a-f")
+        return sha256
 
 
 class Variant(BaseModel):
@@ -513,8 +544,13 @@ class Config(_Section):
 
 
 def load(path: Path) -> Config:
-    """The checked configuration of a file. Raises UserError on the first mistake, with the key's path."""
-    return parse(read(path), str(path))
+    """The checked configuration of a file, whose lock is then in use (`assets.pins`).
+
+    Raises UserError on the first mistake, with the key's path.
+    """
+    config = parse(read(path), str(path))
+    pins.use(path)
+    return config
 
 
 def parse(data: Mapping[str, Any], place: str) -> Config:

@@ -71,5 +71,5 @@ def index_facts(folder: Path) -> IndexFacts:
         whole = len(list(folder.parent.parent.glob("embeddings/*/manifest.json")))  # shards of the database
         settings["shards"] = None if settings["shards"] == whole else settings["shards"]
         return facts_of(folder.name, settings, manifest["vectors"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UserError(f"{path}: cannot be read as the manifest of an index ({type(error).__name__})") from None

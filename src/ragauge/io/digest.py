@@ -35,8 +35,9 @@ NO_PART = frozenset(
     f"{PACKAGE}.{name}"
     for name in (
         *("cli", "errors", "lazy", "plugins", "registry", "training.checkpoints", "cost.gpu_load"),
-        *("io.digest", "io.disks", "io.files", "io.folders", "io.pieces", "io.progress", "io.redaction"),
-        *("assets.archive", "assets.hub", "assets.store", "assets.url", "assets.wheel"),
+        *("io.digest", "io.disks", "io.files", "io.folders", "io.home", "io.pieces", "io.progress", "io.redaction"),
+        "io.trials",
+        *("assets.archive", "assets.hub", "assets.pins", "assets.store", "assets.url", "assets.wheel"),
         *(f"experiment{name}" for name in ("", ".checks", ".defaults", ".dtypes", ".reading", ".schema", ".sweeps")),
         "engines.fastest",
         "verbs._options",
@@ -144,7 +145,7 @@ def _kept(root: Path) -> dict[str, _Text]:
     """What earlier processes found in sources, by their hash: parsing the package takes longer than planning a run."""
     try:
         kept = json.loads(_place(root).read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         kept = {}
     known = kept if isinstance(kept, dict) and len(kept) < MOST_KEPT else {}
     atexit.register(_keep, _place(root), known, len(known))

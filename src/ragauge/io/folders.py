@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import fcntl
 import glob
 import hashlib
 import json
@@ -31,6 +32,7 @@ from ragauge.io.files import is_unfinished, node, replace_atomically, sync_folde
 
 MANIFEST = "manifest.json"
 MARK = ".ragauge"  # beside the manifest, which Snakemake removes before it makes a folder again
+UNFINISHED = ".ragauge-unfinished"  # in a folder that `begin` fills
 FORMAT = 2  # of all folders that `build` makes; those of format 1 have no seal and are read as well
 
 
@@ -296,9 +298,18 @@ def _manifest(folder: Path, wanted: str | None) -> dict[str, Any]:
         raise NewerError(f"{path}: {kind} of format {version}, and this ragauge reads up to {FORMAT}; use a newer one")
     if type(version) is not int or version < 1 or not isinstance(manifest.get("files"), dict):
         raise UserError(f"{path}: {kind} of format {version!r}; this version reads 1 to {FORMAT}: rebuild it")
+    if not all(_is_facts(name, facts) for name, facts in manifest["files"].items()):
+        raise UserError(f"{path}: not a manifest of a {kind}: sizes and hashes of files are missing; rebuild it")
     if version > 1 and manifest.pop("seal", None) != text_sha256(manifest):
         raise UserError(f"{path}: damaged: not as it was written with its {kind}; rebuild it")
     return manifest
+
+
+def _is_facts(name: str, facts: Any) -> bool:
+    """Whether a manifest says size and hash of a file inside its folder."""
+    inside = not Path(name).is_absolute() and ".." not in Path(name).parts
+    told = isinstance(facts, dict) and type(facts.get("bytes")) is int and isinstance(facts.get("sha256"), str)
+    return inside and told
 
 
 def _is_built(folder: Path) -> bool:
@@ -311,7 +322,7 @@ def _is_built(folder: Path) -> bool:
 
 
 def _check_file(path: Path, facts: Mapping[str, Any], kind: str, verify: bool) -> None:
-    found = path.stat().st_size if path.is_file() else None
+    found = path.stat().st_size if os.path.isfile(path) else None  # False for what no name of a file can be
     if found is None:
         raise UserError(f"{path}: missing from its {kind}; rebuild it")
     if found != facts["bytes"]:
@@ -329,3 +340,43 @@ def _is_made(target: Path, kind: str, origin: Mapping[str, Any]) -> bool:
         raise
     except (UserError, KeyError):
         return False
+
+
+# --- folders that are the user's ---
+
+
+def begin(target: Path, fill: Callable[[Path], None]) -> None:
+    """Fill a new folder, or an empty one, which is the user's from then on.
+
+    Until all of it is there, it bears a mark, by which the same command goes on in it after a kill or a full disk.
+
+    Args:
+        fill: writes the files, over those that an attempt before left.
+
+    Raises:
+        UserError: something else stands there, or another process is filling it.
+        OSError: it cannot be written.
+    """
+    if target.exists() and not target.is_dir():
+        check_replaceable(target, lambda _: False)
+    target.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(target, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # a file system without locks on folders
+            _lock_folder(descriptor, target)
+        if not (target / UNFINISHED).exists():
+            check_replaceable(target, lambda _: False)
+        (target / UNFINISHED).touch()
+        fill(target)
+        sync(target)
+        (target / UNFINISHED).unlink()
+        sync_folder(target)
+    finally:
+        os.close(descriptor)
+
+
+def _lock_folder(descriptor: int, target: Path) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise UserError(f"{target}: another process is writing it") from None

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ragauge.errors import UserError
-from ragauge.io.jsonl import read_jsonl
+from ragauge.io.jsonl import field, objects, read_jsonl
 from ragauge.results.runs import Runs, Variant
 
 OF_ANSWERS = ("correct", "incorrect")  # labels of a judge of answers; others are of evidence
@@ -18,7 +18,12 @@ def documents(runs: Runs, dataset: str) -> dict[str, list[str]] | None:
     path = runs.folder / "data" / f"{dataset}.jsonl"
     if not path.is_file():
         return None
-    return {line["key"]: [document["text"] for document in line["documents"]] for _, line in read_jsonl(path)}
+    found = {}
+    for number, line in read_jsonl(path):
+        place = f"{path}:{number}"
+        texts = [field(document, "text", str, at) for document, at in objects(line, "documents", place)]
+        found[field(line, "key", str, place)] = texts
+    return found
 
 
 def training_spans(runs: Runs, training: str) -> list[tuple[int, str]] | None:
@@ -26,7 +31,9 @@ def training_spans(runs: Runs, training: str) -> list[tuple[int, str]] | None:
     path = runs.folder / "training" / training / "data" / "train.jsonl"
     if not path.is_file():
         return None
-    return [(len(line.get("spans") or ()), str(line.get("text", ""))) for _, line in read_jsonl(path)]
+    lines = (line for _, line in read_jsonl(path))
+    spans = ((line.get("spans"), line.get("text", "")) for line in lines)
+    return [(len(some) if isinstance(some, list) else 0, str(text)) for some, text in spans]
 
 
 def judgements(runs: Runs, variant: Variant) -> dict[str, Mapping[str, Any]]:

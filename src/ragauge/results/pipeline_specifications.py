@@ -6,6 +6,7 @@ from the configuration and the report of their index.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -68,6 +69,8 @@ def converted(runs: Runs, name: str, path: Path, meta: Mapping[str, Any], databa
     """
     told = meta["fingerprint"]
     schedule, form, trained = told["schedule"], told.get("form") or {}, told.get("adapters_sha256")
+    if not isinstance(form, dict):
+        raise UserError(f"{records.meta_path(path)}: not the settings of a pipeline: form: must be an object")
     entry = runs.config.pipelines.get(name) if runs.config else None
     minutes = entry.retrofit_minutes if entry and trained else None
     options = {
@@ -83,7 +86,7 @@ def converted(runs: Runs, name: str, path: Path, meta: Mapping[str, Any], databa
         **{key: told.get(key) for key in ("task", "engine", "tokens", "trials", "threads")},
     }
     made = settings({key: value for key, value in options.items() if value is not None}, path)
-    database = _database(runs, name, told) or databases.get(told.get("database_sha256"), UNNAMED)
+    database = _database(runs, name, told) or databases.get(str(told.get("database_sha256")), UNNAMED)
     place = _index_folder(told)
     index = index_facts(runs, database, place.name) if place else IndexFacts(label="server", type="server", settings={})
     model = runs.config.pipeline_model(entry) if runs.config and entry else _label(str(told.get("model") or ""))
@@ -114,7 +117,7 @@ def index_facts(runs: Runs, database: str, label: str) -> IndexFacts:
         UserError: the file cannot be read.
     """
     path = runs.folder / "databases" / database / "indexes" / label / "recall.json"
-    report = read_object(path) if path.exists() else {}
+    report = read_object(path) if os.path.exists(path) else {}
     recipe = report.get("settings")
     if not isinstance(recipe, dict):
         entry = runs.config.databases.get(database) if runs.config else None

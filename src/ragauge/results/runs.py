@@ -261,7 +261,10 @@ class Runs:
     def predictions(self) -> tuple[Mapping[str, Any], ...]:
         """The rows of predictions.json (`ragauge predict`); none if there is no such file."""
         path = self.folder / "predictions.json"
-        return tuple(read_object(path).get("rows") or ()) if path.exists() else ()
+        rows = read_object(path).get("rows") or [] if path.exists() else []
+        if not (isinstance(rows, list) and all(isinstance(row, dict) for row in rows)):
+            raise UserError(f"{path}: it has no list of predictions under `rows`")
+        return tuple(rows)
 
     def source(self, model: str) -> str:
         """The source of the model of a label, as records or the configuration have it; else the label."""
@@ -333,9 +336,11 @@ def identities(variant: Variant) -> list[str]:
 @cache
 def known_names(source: str) -> list[str]:
     """What catalog and hub call the model of a source, in lower case; none for a folder, whatever its name is."""
+    from ragauge.assets import pins
     from ragauge.assets.catalog import entries
 
-    alike = {n: e.source.rpartition("/")[2] for n, e in entries().items() if source in (n, e.source)}
+    named = pins.bare(source)
+    alike = {n: e.source.rpartition("/")[2] for n, e in entries().items() if named in (n, e.source)}
     return list(dict.fromkeys(name.lower() for pair in alike.items() for name in pair))
 
 

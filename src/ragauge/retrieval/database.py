@@ -33,6 +33,7 @@ from ragauge.retrieval.near_duplicates import PERMUTATIONS
 
 SHARD, DATABASE, EVALUATION = "shard of a chunk database", "chunk database", "evaluation set"
 MARKED = "list of a shard's near-duplicates"
+TOKEN_DTYPES = ("uint16", "int32")
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,9 @@ class Shard:
     @classmethod
     def open(cls, folder: Path, verify: bool = False) -> Shard:
         """Raises UserError if a file is missing, truncated or (with `verify`) changed."""
-        return cls(folder, folders.read(folder, SHARD, verify))
+        manifest = folders.read(folder, SHARD, verify)
+        _check_stated(folder, manifest, OF_SHARD)
+        return cls(folder, manifest)
 
     def check_like(self, other: Shard) -> None:
         """Raise UserError unless both shards are parts of one database."""
@@ -126,10 +129,20 @@ class Shard:
 
     def describe(self, document: int) -> dict[str, str]:
         """Place and title of a document, counted within the shard."""
-        start = int(self._map("document_lines.bin", "int64", (self.documents,))[document])
-        with open(self.folder / "documents.jsonl", "rb") as file:
-            file.seek(start)
-            return json_object(file.readline(), f"{self.folder / 'documents.jsonl'}: document {document}")
+        path = self.folder / "documents.jsonl"
+        try:
+            start = int(self._map("document_lines.bin", "int64", (self.documents,))[document])
+            with open(path, "rb") as file:
+                file.seek(start)
+                found = json_object(file.readline(), f"{path}: document {document}")
+        except (IndexError, OSError, ValueError, OverflowError) as error:
+            if isinstance(error, UserError):
+                raise
+            raise UserError(f"{path}: has no document {document} ({type(error).__name__}); rebuild it") from None
+        for key in ("place", "title"):
+            if not isinstance(found.get(key), str):
+                raise UserError(f"{path}: document {document}: field {key!r} must be text; rebuild it")
+        return found
 
     def evaluation(self) -> Iterator[Evaluation]:
         """The evaluation text, its documents counted within the shard."""
@@ -150,7 +163,9 @@ class EvaluationSet:
     def open(cls, database: Path, label: str, verify: bool = False) -> EvaluationSet:
         """Raises UserError if it was not cut, or a file is missing, truncated or (with `verify`) changed."""
         folder = evaluation_folder(database, label)
-        return cls(folder, folders.read(folder, EVALUATION, verify))
+        manifest = folders.read(folder, EVALUATION, verify)
+        _check_stated(folder, manifest, {"counts.evaluation": int})
+        return cls(folder, manifest)
 
     @cached_property
     def sha256(self) -> str:
@@ -173,9 +188,42 @@ def _evaluation(folder: Path) -> Iterator[Evaluation]:
     path = folder / "evaluation.jsonl"
     for number, line in read_lines(path):
         try:
-            yield Evaluation(**json_object(line, f"{path}:{number}"))
+            found = Evaluation(**json_object(line, f"{path}:{number}"))
+            texts = (found.place, found.title, found.text)
+            if type(found.document) is not int or not all(isinstance(text, str) for text in texts):
+                raise TypeError("a field of another type")
         except TypeError as error:
             raise UserError(f"{path}:{number}: no evaluation text ({error}); rebuild it") from error
+        yield found
+
+
+OF_SHARD: dict[str, Any] = {
+    "counts.chunks": int,
+    "counts.documents": int,
+    "counts.evaluation": int,
+    "made_from.chunk_tokens": int,
+    "made_from.tokenizer": str,
+    "made_from.split": object,
+    "token_dtype": TOKEN_DTYPES,
+}
+OF_DATABASE: dict[str, Any] = {
+    "made_from.shards": list,
+    "chunk_tokens": int,
+    "counts": dict,
+    "tokenizer": str,
+    "tokenizer_source": str,
+}
+
+
+def _check_stated(folder: Path, manifest: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+    """Raise UserError unless a manifest has these keys, each of its type, not negative, or one of its values."""
+    for key, kind in expected.items():
+        found: Any = manifest
+        for part in key.split("."):
+            found = found.get(part) if isinstance(found, Mapping) else None
+        fits = found in kind if isinstance(kind, tuple) else isinstance(found, kind) and found is not None
+        if not fits or (kind is int and (isinstance(found, bool) or found < 0)):
+            raise UserError(f"{folder}: its manifest has {str(found)[:40]!r} for {key}; rebuild it")
 
 
 def _mapped(path: Path, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
@@ -183,7 +231,7 @@ def _mapped(path: Path, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
         return np.empty(shape, dtype=dtype)
     try:
         return np.memmap(path, dtype=dtype, mode="r", shape=shape)
-    except ValueError as error:
+    except (ValueError, OSError, OverflowError) as error:
         raise UserError(f"{path}: differs from its manifest ({error}); rebuild it") from error
 
 
@@ -201,6 +249,7 @@ class Database:
         """
         self.folder = folder
         self.manifest = folders.read(folder / "database", DATABASE, verify)
+        _check_stated(folder / "database", self.manifest, OF_DATABASE)
         names = self.manifest["made_from"]["shards"]
         self.shards = [Shard.open(shard_folder(folder, number), verify) for number in range(len(names))]
         for shard, name in zip(self.shards, names, strict=True):
@@ -273,7 +322,9 @@ class Database:
         return np.where(self.documents(following) == self.documents(ids), following, -1)
 
     def describe(self, document: int) -> dict[str, str]:
-        """Place and title of a document."""
+        """Place and title of a document. Raises UserError if there is none of that number, as damaged files may say."""
+        if not 0 <= document < self.document_starts[-1]:
+            raise UserError(f"{self.folder}: has no document {document}; rebuild it")
         shard = int(np.searchsorted(self.document_starts, document, side="right")) - 1
         return self.shards[shard].describe(document - int(self.document_starts[shard]))
 

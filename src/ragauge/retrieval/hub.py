@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from ragauge.assets import pins
+from ragauge.assets.hub import dataset_commit
+from ragauge.assets.pins import Pin
 from ragauge.errors import UserError
 from ragauge.io.redaction import redacted
 from ragauge.retrieval.documents import CorpusDocument, Deal, Share, document_of
@@ -38,15 +41,25 @@ def fields(source: str) -> dict[str, str | None]:
     return found.groupdict()
 
 
-def revision(source: str) -> str:
-    """The commit that the source names, else the hub's current one."""
-    named = fields(source)
-    if named["revision"]:
-        return named["revision"]
-    from huggingface_hub import HfApi
+def stated(source: str) -> Pin:
+    """The revision that the source names."""
+    return Pin(revision=fields(source)["revision"])
 
+
+def revision(source: str) -> str:
+    """The commit that the source names or the lock in use has, else the hub's current one."""
+    return pins.pinned("corpora", source, stated(source)).revision or _commit(source)
+
+
+def pinned(source: str, commit: bool) -> Pin:
+    """What the source names or the lock in use has; with `commit`, the one that this is on the hub now."""
+    pin = pins.pinned("corpora", source, stated(source))
+    return Pin(revision=_commit(source, pin.revision)) if commit and not pin.exact else pin
+
+
+def _commit(source: str, revision: str | None = None) -> str:
     try:
-        return str(HfApi().dataset_info(str(named["path"])).sha)
+        return dataset_commit(str(fields(source)["path"]), revision)
     except Exception as error:  # of the hub, of two generations of its HTTP library
         raise _unreachable(source, error) from error
 
@@ -60,9 +73,9 @@ def read(source: str, text_field: str, deal: Deal) -> Iterator[CorpusDocument]:
     """The shard's documents, as a stream. Raises UserError if the hub cannot be reached."""
     from datasets import load_dataset
 
-    named = fields(source)
+    named, commit = fields(source), pins.pinned("corpora", source, stated(source)).revision
     try:
-        stream = load_dataset(named["path"], named["name"], revision=named["revision"], split="train", streaming=True)
+        stream = load_dataset(named["path"], named["name"], revision=commit, split="train", streaming=True)
         stream, deal = _own_files(stream, deal)
         for number, record in enumerate(stream):
             if deal.over:

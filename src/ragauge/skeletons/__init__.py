@@ -10,6 +10,8 @@ from string import Template
 import ragauge
 from ragauge import registry
 from ragauge.errors import UserError
+from ragauge.io import folders
+from ragauge.io.files import write_file
 
 # kind -> the kinds that the package has a module of: a ranker is used by a method
 MODULES = {
@@ -30,10 +32,10 @@ def write(kind: str, name: str, folder: Path) -> list[Path]:
         name: of the component.
 
     Raises:
-        UserError: the name is none of a Python module or taken, or the folder exists.
+        UserError: the name is none of a Python module or taken, or the folder holds something.
     """
     _check(kind, name)
-    if folder.exists():
+    if folder.exists() and not (folder / folders.UNFINISHED).exists() and (folder.is_file() or any(folder.iterdir())):
         raise UserError(f"{folder}: exists already; name another folder with --out")
     words = {
         "kind": kind,
@@ -43,11 +45,14 @@ def write(kind: str, name: str, folder: Path) -> list[Path]:
         "module": package(name).replace("-", "_"),
         "version": ragauge.__version__,
     }
-    files = {folder / place: text for place, text in _files(kind, words).items()}
-    for path, text in files.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    return list(files)
+    texts = _files(kind, words)
+
+    def fill(unfinished: Path) -> None:
+        for place, text in texts.items():
+            write_file(unfinished / place, text.encode())
+
+    folders.begin(folder, fill)
+    return [folder / place for place in texts]
 
 
 def package(name: str) -> str:

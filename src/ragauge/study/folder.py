@@ -58,7 +58,7 @@ def _mark(folder: Path, written: Mapping[str, list[str]]) -> None:
 
 def _written(folder: Path) -> dict[str, list[str]] | None:
     """Hashes of the files that a study wrote into a folder; None for another folder."""
-    with suppress(OSError, ValueError, KeyError, TypeError):
+    with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
         found: dict[str, list[str]] = json.loads((folder / folders.MARK).read_bytes())["study"]
         return found
     return None

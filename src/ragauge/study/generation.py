@@ -173,9 +173,10 @@ def _lines(path: Path) -> Iterator[tuple[str, str | None]]:
     for line in path.read_bytes().split(b"\n") if path.is_file() else ():
         try:
             key, reply = json.loads(line)
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, RecursionError):
             continue
-        yield str(key), reply
+        if isinstance(reply, str | None):
+            yield str(key), reply
 
 
 def _digest(asked: Sequence[object]) -> str:

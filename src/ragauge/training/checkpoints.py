@@ -10,6 +10,7 @@ Nothing is ever removed but folders with that mark, and the one that a state of 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -65,7 +66,7 @@ class Checkpoints:
         checkpoint = self.folder / self.tag(state["step"])
         for name, facts in state.get("files", {}).items():  # older versions kept none
             path = checkpoint / name
-            if not path.is_file() or folders.file_facts(path) != facts:
+            if not os.path.isfile(path) or folders.file_facts(path) != facts:
                 raise UserError(f"{path}: missing or damaged; remove {self.folder} to train anew")
         if not checkpoint.is_dir():
             raise UserError(f"{checkpoint}: missing; remove {self.folder} to train anew")
@@ -131,7 +132,7 @@ class Checkpoints:
         if isinstance(state, dict) and type(state.get("version")) is int and state["version"] > VERSION:
             told = f"a state of version {state['version']}, and this ragauge reads up to {VERSION}"
             raise UserError(f"{path}: {told}; use a newer one, or another folder for checkpoints")
-        if not isinstance(state, dict) or any(name not in state for name in _OF_STATE):
+        if not isinstance(state, dict) or any(name not in state for name in _OF_STATE) or not _is_placed(state):
             raise UserError(f"{path}: not of a training; choose another folder for checkpoints")
         return state
 
@@ -147,3 +148,10 @@ class Checkpoints:
             folders.remove(folder, MARK)
         else:
             shutil.rmtree(folder)
+
+
+def _is_placed(state: Mapping[str, Any]) -> bool:
+    """Whether a state names a step and files below its checkpoint."""
+    step, files = state["step"], state.get("files", {})
+    named = isinstance(files, dict) and not any(Path(name).is_absolute() or ".." in Path(name).parts for name in files)
+    return named and type(step) is int and 0 <= step < 1 << 60

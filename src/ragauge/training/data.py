@@ -248,7 +248,7 @@ class Asker:
         lines = self.path.read_bytes().split(b"\n")[:-1] if self.path.exists() else []
         whole = lines if lines and lines[0] == digest.encode() else [digest.encode()]
         replace_atomically(self.path, b"".join(line + b"\n" for line in whole))
-        return dict(json.loads(line) for line in whole[1:])
+        return dict(pair for pair in map(_reply, whole[1:]) if pair)
 
     @cached_property
     def writer(self) -> QuestionWriter:
@@ -263,3 +263,13 @@ class Asker:
         return sft.LocalWriter(
             lm, assets.describe(name)["template"] or ("chat" if lm.tokenizer.chat_template else "plain")
         )
+
+
+def _reply(line: bytes) -> tuple[str, list[str | None]] | None:
+    """A line of the file of replies; None for a damaged one, whose documents are asked again."""
+    try:
+        key, replies = json.loads(line)
+    except (ValueError, TypeError, RecursionError):
+        return None
+    sound = isinstance(key, str) and isinstance(replies, list) and all(isinstance(one, str | None) for one in replies)
+    return (key, replies) if sound else None

@@ -274,7 +274,7 @@ def _is_trained(folder: Path) -> bool:
     try:
         account = json.loads(folder.with_name(f"{folder.name}.json").read_bytes())
         return bool(account["sha256"]["weights"] == store.digest(store.contents(folder)))
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return False
 
 

@@ -381,6 +381,7 @@ def check_timed(args: argparse.Namespace, model: Model) -> None:
 
 def questions(args: argparse.Namespace, config: Config | None) -> Questions:
     """The questions of --dataset: a label of the configuration, or a registered name."""
+    from ragauge.assets.pins import Pin
     from ragauge.evaluation.inputs import Questions
 
     written, options = getattr(args, "examples", None), settings(keys_of("dataset", args.set), "--set dataset.")
@@ -390,7 +391,8 @@ def questions(args: argparse.Namespace, config: Config | None) -> Questions:
     entry: DatasetEntry = pick(config.datasets, args.dataset, "data set", f"{args.config}: datasets")
     seed = first(args.seed, config.dataset_seed(args.dataset))
     official = args.data or (Path(entry.data) if entry.data else None)
-    return Questions(entry.dataset, {"seed": seed, **entry.options, **options}, official, written)
+    pin = None if args.data else Pin(revision=entry.revision, sha256=entry.sha256)
+    return Questions(entry.dataset, {"seed": seed, **entry.options, **options}, official, written, pin)
 
 
 def protocol(dataset: str, config: Config | None) -> LatencySettings | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 from ragauge.errors import UserError
@@ -28,15 +29,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     from ragauge.experiment.launch import workflow_files
-    from ragauge.io.folders import check_replaceable
+    from ragauge.io.folders import begin
     from ragauge.study import EXAMPLE
 
     folder: Path = args.folder
     source, written = (EXAMPLE, EXAMPLES) if args.example else (workflow_files(), WRITTEN)
-    check_replaceable(folder, lambda _: False)  # whatever stands there is the user's
     try:
-        for name in written:
-            _copy(source / name, folder / name)
+        begin(folder, lambda unfinished: _copy_all(source, written, unfinished))
     except OSError as error:
         raise UserError(f"{error.filename or folder}: cannot be written: {error.strerror or error}") from error
     told = "edit its config.yaml, and run it there: snakemake --cores all"
@@ -45,9 +44,12 @@ def run(args: argparse.Namespace) -> None:
     options.tell(args, f"wrote {folder}; {told}", folder=str(folder), files=sorted(written))
 
 
-def _copy(source: Path, target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    if source.is_dir():
-        shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__", "*.def"))
-    else:
-        shutil.copy(source, target)
+def _copy_all(source: Path, names: Sequence[str], folder: Path) -> None:
+    for name in names:
+        target = folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if (source / name).is_dir():
+            ignored = shutil.ignore_patterns("__pycache__", "*.def")
+            shutil.copytree(source / name, target, ignore=ignored, dirs_exist_ok=True)
+        else:
+            shutil.copy(source / name, target)

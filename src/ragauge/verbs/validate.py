@@ -13,12 +13,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from ragauge import assets
-    from ragauge.experiment.plan import Plan
+    from ragauge.experiment import sources
     from ragauge.io import progress
 
     config = options.its_config(args)
-    unpinned = [source for source in Plan(config).assets if not assets.is_pinned(source)]
+    unpinned = sources.unpinned(config)
     if unpinned:
-        progress.line(f"not pinned by a hash or a commit: {', '.join(unpinned)}")
+        to_pin = "to pin them: ragauge fetch --config FILE --lock"
+        progress.line(f"not pinned by a hash or a commit: {', '.join(unpinned)}; {to_pin}")
     options.tell(args, config.plan(), run=config.run, plan=config.plan(), unpinned=unpinned)

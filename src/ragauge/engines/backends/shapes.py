@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,5 +20,5 @@ def load(source: str, *, dtype: str, device: str, threads: int | None, max_conte
     from ragauge.engines.checkpoint import read_shape
     from ragauge.engines.shape_lm import ShapeLM
 
-    shape = read_shape(Path(source), max_context) if Path(source).is_dir() else shapes.named(source)
+    shape = read_shape(Path(source), max_context) if os.path.isdir(source) else shapes.named(source)
     return ShapeLM(shape if max_context is None else shapes.with_context(shape, max_context))

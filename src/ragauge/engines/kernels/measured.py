@@ -128,7 +128,7 @@ def check(table: Any, place: str) -> None:
                 raise unknown("class", what, ALL, f"{place}: {dtype}")
             names = valid(what, getattr(torch, dtype))
             named = row.get("kernel") if isinstance(row, Mapping) else row
-            if named not in names:
+            if not isinstance(named, str) or named not in names:
                 raise unknown("kernel", str(named), names, f"{place}: {dtype}: {what}")
 
 
@@ -316,7 +316,10 @@ def _read(path: Path) -> dict[str, Any]:
         return {}
     if found.get("machine") != machine():
         return {}
-    return {dtype: table for dtype, table in found["kernels"].items() if not outdated(path, _load(table))}
+    try:
+        return {dtype: table for dtype, table in found["kernels"].items() if not outdated(path, _load(table))}
+    except (OSError, ValueError, TypeError, AttributeError):
+        return {}
 
 
 def outdated(path: Path, load_share: float) -> bool:
@@ -325,4 +328,5 @@ def outdated(path: Path, load_share: float) -> bool:
 
 
 def _load(table: Mapping[str, Any]) -> float:
-    return max((row.get("load_share", 0.0) for row in table.values()), default=0.0)
+    rows = [row for row in table.values() if isinstance(row, Mapping)]
+    return max((float(row.get("load_share", 0.0)) for row in rows), default=0.0)

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from ragauge.errors import UserError
 from ragauge.io.files import replace_atomically
+from ragauge.io.folders import file_sha256
 
 BLOCK = 256  # slots by which a cache grows, so that attention does not cover a cache that is mostly empty
 HIDDEN = float(np.finfo(np.float32).min)  # added to scores of slots that hold nothing; -inf would make rows of NaN
@@ -67,20 +68,28 @@ def attend(
 
 
 def write_origin(folder: Path, origin: Mapping[str, Any]) -> None:
-    """Record what a folder's graphs come from; written last, it also marks the folder as complete."""
-    replace_atomically(folder / "about.json", (json.dumps(dict(origin), indent=1) + "\n").encode())
+    """Record what a folder's graphs come from, and their hashes; written last, it also marks the folder as complete."""
+    graphs = {path.name: file_sha256(path) for path in sorted(folder.glob("*.onnx"))}
+    replace_atomically(folder / "about.json", (json.dumps({**origin, "graphs": graphs}, indent=1) + "\n").encode())
 
 
 def check_origin(folder: Path, origin: Mapping[str, Any]) -> dict[str, Any]:
-    """What `write_origin` wrote. Raises UserError if it is missing or differs from `origin`."""
+    """What `write_origin` wrote. Raises UserError if it is missing, differs from `origin`, or a graph has changed."""
     path = folder / "about.json"
     try:
         found: dict[str, Any] = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path}: cannot be read; `ragauge export` writes it ({type(error).__name__})") from None
+    if not isinstance(found, dict):
+        raise UserError(f"{path}: must be a JSON object; `ragauge export` writes it")
     for key, value in origin.items():
         if found.get(key) != value:
             raise UserError(f"{path}: {key} is {found.get(key)}, not {value}: exported from something else")
+    told = found.get("graphs")
+    known: dict[str, Any] = told if isinstance(told, dict) else {}  # older exports have none
+    for graph in sorted(folder.glob("*.onnx")):
+        if graph.name in known and file_sha256(graph) != known[graph.name]:
+            raise UserError(f"{graph}: not the graph that was exported here (sha256 differs); export it again")
     return found
 
 

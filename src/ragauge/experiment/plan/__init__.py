@@ -42,15 +42,15 @@ class Plan:
 
     def asset_source(self, labels: Labels) -> str:
         """Where the asset of a manifest comes from."""
-        return self._sources[ASSET.format(asset=labels.asset)]
+        return self.manifests[ASSET.format(asset=labels.asset)]
 
     @property
     def assets(self) -> list[str]:
         """The source of every asset: a name of the catalog, or a source."""
-        return sorted(self._sources.values())
+        return sorted(self.manifests.values())
 
     @cached_property
-    def _sources(self) -> dict[str, str]:
+    def manifests(self) -> dict[str, str]:
         """The source of every asset, by its manifest."""
         parts = (self.answers, self.training, self.retrieval)
         return {manifest(source): source for part in parts for source in part.sources()}

@@ -48,8 +48,10 @@ class AnswerPlan(PlanPart):
 
     def dataset_settings(self, labels: Labels) -> dict[str, Any]:
         """What the questions depend on."""
-        entry = self.config.datasets[labels.dataset].model_dump(exclude={"limit", "max_new_tokens", "jobs"})
-        return {**entry, "seed": self.config.dataset_seed(labels.dataset)}
+        entry = self.config.datasets[labels.dataset]
+        unset = {key for key in ("revision", "sha256") if getattr(entry, key) is None}
+        kept = entry.model_dump(exclude={"limit", "max_new_tokens", "jobs"} | unset)
+        return {**kept, "seed": self.config.dataset_seed(labels.dataset)}
 
     def dataset_code(self, labels: Labels) -> str:
         """The code that reads the official file and turns a record into a question."""
@@ -73,7 +75,7 @@ class AnswerPlan(PlanPart):
         entry = self.config.models[model]
         unset = {key for key in ("max_context", "finder") if getattr(entry, key) is None}
         unset |= {"engine"} if entry.engine == "torch" else set()
-        unset.add("served")
+        unset |= {"served", "revision", "sha256"}  # the last two are part of the source
         settings = entry.model_dump(exclude={"training", "methods", "datasets", "resources"} | unset)
         finder = self.config.models.get(entry.finder or "")
         asked = {"served": entry.served.model_dump(exclude=ACCESS | {"price"})} if entry.served else {}

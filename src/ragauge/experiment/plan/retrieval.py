@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from glob import glob
 from typing import Any
 
-from ragauge import assets, registry
+from ragauge import registry
 from ragauge.experiment.plan.part import Labels, PlanPart, code_of, manifest
+from ragauge.retrieval.corpus import is_asset
 from ragauge.retrieval.indexes import IndexRecipe
 from ragauge.retrieval.settings import DatabaseSettings, EvaluationSetSettings, StalenessSettings
 
@@ -20,7 +21,7 @@ class RetrievalPlan(PlanPart):
         for database in self.config.databases.values():
             yield database.tokenizer
             sources = [*database.sources, *(s for one in database.evaluation_sets.values() for s in one.sources)]
-            yield from (source for source in sources if source in assets.entries())
+            yield from (source for source in sources if is_asset(source))
         yield from self.encoders()
 
     def encoders(self) -> set[str]:
@@ -156,5 +157,5 @@ class RetrievalPlan(PlanPart):
 
 def _files(sources: Sequence[str]) -> list[str]:
     """The manifests of catalogued corpora, then local files; a data set of the hub is read as it streams."""
-    named = [manifest(source) for source in sources if source in assets.entries()]
+    named = [manifest(source) for source in sources if is_asset(source)]
     return named + [path for source in sources for path in sorted(glob(source))]

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from glob import glob
 from typing import Any
 
-from ragauge import assets
 from ragauge.experiment import resources
 from ragauge.experiment.plan.part import ALONE, Labels, PlanPart, manifest
+from ragauge.retrieval.corpus import is_asset
 from ragauge.training.settings import ENDPOINT, TrainingSettings
 
 
@@ -19,7 +19,7 @@ class TrainingPlan(PlanPart):
         """The assets that these jobs read."""
         for entry in self.config.training.values():
             yield entry.model
-            yield from (corpus for corpus in entry.corpora if corpus in assets.entries())
+            yield from (corpus for corpus in entry.corpora if is_asset(corpus))
             yield from (writer for writer in [entry.writer] if writer != ENDPOINT)
 
     def settings(self, labels: Labels) -> dict[str, Any]:
@@ -40,7 +40,7 @@ class TrainingPlan(PlanPart):
         """The files that articles are read from, of catalogued corpora the manifests; the hub's are streams."""
         found = []
         for corpus in self._entry(labels).corpora:
-            found += [manifest(corpus)] if corpus in assets.entries() else sorted(glob(corpus))
+            found += [manifest(corpus)] if is_asset(corpus) else sorted(glob(corpus))
         return found
 
     def writer(self, labels: Labels) -> str | list[str]:

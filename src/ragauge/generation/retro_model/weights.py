@@ -57,7 +57,7 @@ def read_folder(folder: Path, device: str = "cpu") -> RetroNetwork:
     try:
         stated = json.loads((folder / "config.json").read_bytes())
         sizes = Sizes(**{f.name: _frozen(stated[f.name]) for f in fields(Sizes)})
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UserError(f"{folder}/config.json: not the sizes of a RETRO ({type(error).__name__})") from None
     return load_retro(folder / "model.safetensors", sizes, device)
 

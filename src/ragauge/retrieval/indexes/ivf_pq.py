@@ -119,6 +119,26 @@ class IvfPq(IndexRecipe):
         lists.prefetch_nthread = 0  # no read-ahead by 32 threads, whatever cores a search was given
         return _Lists(index, -1 if self.largest_is_nearest else 1)
 
+    def prove(self, folder: Path, dim: int) -> None:
+        """The index is what the recipe makes, and every list lies within its file."""
+        import faiss
+
+        index = self.open(folder).index
+        lists: Any = faiss.downcast_InvertedLists(index.invlists)
+        counts = {index.nlist, index.quantizer.ntotal, lists.nlist}
+        widths = {index.pq.M, index.pq.code_size, index.code_size, lists.code_size}
+        dims = {index.d, index.quantizer.d, index.pq.d, dim}
+        on_disk = isinstance(lists, faiss.OnDiskInvertedLists) and index.pq.nbits == 8
+        if not (on_disk and counts == {self.nlist} and widths == {self.pq_bytes} and len(dims) == 1):
+            told = f"not an IVF-PQ index of {self.nlist} lists and {self.pq_bytes} bytes a code"
+            raise UserError(f"{folder / MERGED}: {told}")
+        size, each = (folder / LISTS).stat().st_size, self.pq_bytes + ID_BYTES
+        for number in range(self.nlist):
+            one = lists.lists.at(number)
+            if one.size > one.capacity or (one.capacity and one.offset + one.capacity * each > size):
+                raise UserError(f"{folder / MERGED}: list {number} lies beyond {LISTS}")
+        super().prove(folder, dim)
+
     def _check_enough(self, vectors: Vectors) -> None:
         have = min(self.train_vectors, vectors.total)
         need = max(self.nlist * POINTS_PER_LIST, PQ_CENTROIDS)
@@ -135,13 +155,13 @@ class _Lists:
     """An opened index; effort is the number of lists that are scanned."""
 
     def __init__(self, index: Any, sign: int) -> None:
-        self._index, self._sign = index, sign
+        self.index, self._sign = index, sign
 
     def search(self, vectors: np.ndarray, k: int, effort: int) -> tuple[np.ndarray, np.ndarray]:
         import faiss
 
         scan: Any = faiss.SearchParametersIVF  # whose keywords the library's types do not know
-        distances, ids = self._index.search(vectors, k, params=scan(nprobe=effort))
+        distances, ids = self.index.search(vectors, k, params=scan(nprobe=effort))
         return distances, ids
 
     def search_until(self, vectors: np.ndarray, k: int, effort: int, stop: Stop) -> tuple[np.ndarray, np.ndarray]:
@@ -149,7 +169,7 @@ class _Lists:
         at_once = max(1, UNCHECKED // max(1, len(vectors)))
         if effort <= at_once:
             return self.search(vectors, k, effort)
-        to_lists, lists = self._index.quantizer.search(vectors, effort)
+        to_lists, lists = self.index.quantizer.search(vectors, effort)
         found = []
         for start in range(0, effort, at_once):
             check_wanted(stop)
@@ -169,7 +189,7 @@ class _Lists:
         scan: Any = faiss.SearchParametersIVF
         distances, ids = np.empty((len(vectors), k), np.float32), np.empty((len(vectors), k), np.int64)
         lists, to_lists = np.ascontiguousarray(lists), np.ascontiguousarray(to_lists)
-        self._index.search_preassigned_c(
+        self.index.search_preassigned_c(
             len(vectors), *map(faiss.swig_ptr, (vectors,)), k, *map(faiss.swig_ptr, (lists, to_lists, distances, ids)),
             False, scan(nprobe=n),
         )  # fmt: skip
