@@ -112,8 +112,9 @@ def _items() -> list[str]:
     return [name for name in registry.names("item") if name.split("_")[0] in PAPERS]
 
 
+@cache
 def _rows(runs: Runs, item: str) -> list[Row]:
-    """The lines of an item's table."""
+    """The lines of an item's table, which no folder of reports changes."""
     return list(registry.module("item", item).table(runs).to_dict("records"))
 
 
