@@ -57,5 +57,7 @@ def _csv(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             for row in reader:
                 answers = [answer.strip() for answer in (row.get("answers") or "").split(BETWEEN_ANSWERS)]
                 yield f"{path}:{reader.line_num}", {**row, "answers": [answer for answer in answers if answer]}
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except (UnicodeDecodeError, csv.Error) as error:
         raise UserError(f"{path}: cannot be read as CSV: {error}") from None
