@@ -155,13 +155,21 @@ def test_documents_are_named_by_their_paths_and_by_suffix_where_two_share_one(
 ) -> None:
     (tmp_path / "guide").mkdir()
     (tmp_path / ".git").mkdir()
-    for name in ("guide/start.md", "guide/start.txt", "other.TXT", ".git/HEAD.txt", "~$other.md", "table.xlsx"):
+    for name in (
+        "guide/start.md",
+        "guide/start.txt",
+        "other.TXT",
+        ".git/HEAD.txt",
+        "~$other.md",
+        "table.xlsx",
+        "old.txt.gz",
+    ):
         (tmp_path / name).write_text("Here.", encoding="utf-8")
     (tmp_path / "more.jsonl").write_text('{"title": "More", "text": "There."}\n', encoding="utf-8")
     found = documents.read(tmp_path)
     assert [d.title for d in found.documents] == ["guide/start.md", "guide/start.txt", "More", "other"]
-    assert found.others == {".xlsx": 1}
-    assert caplog.messages == ["not read, being of other kinds: 1 .xlsx"]
+    assert found.others == {".txt.gz": 1, ".xlsx": 1}
+    assert caplog.messages == ["not read, being of other kinds: 1 .txt.gz, 1 .xlsx"]
 
 
 def test_a_folder_without_documents_is_refused(tmp_path: Path) -> None:

@@ -82,8 +82,14 @@ def _files(folder: Path) -> tuple[list[Path], dict[str, int]]:
         if path.is_file() and not any(part.startswith((".", "~$")) for part in path.relative_to(folder).parts)
     ]
     known = [path for path in visible if _is_read(path)]
-    others = Counter(path.suffix.lower() or path.name for path in sorted({*visible} - {*known}))
+    others = Counter(_kind(path) for path in sorted({*visible} - {*known}))
     return known, dict(others)
+
+
+def _kind(path: Path) -> str:
+    """How a file's name ends: `.xlsx`, `.txt.gz`; the name where it has no suffix."""
+    ends = path.suffixes[-2:] if path.suffix.lower() == ".gz" else path.suffixes[-1:]
+    return "".join(ends).lower() or path.name
 
 
 def _is_read(path: Path) -> bool:

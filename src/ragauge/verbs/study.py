@@ -220,7 +220,8 @@ def _prepare(args: argparse.Namespace, name: str, deadline: Deadline) -> Prepare
     unlabelled = sum(not question.answers for question in asked)
     if unlabelled:
         print(f"{unlabelled} of {len(asked)} questions have no known answer (`answers`)")
-    print(f"{len(asked)} questions with {min(args.top, len(made.passages))} passages each, found by {how.chosen}")
+    each = f"{min(args.top, len(made.passages))} passages each, found by {how.chosen}"
+    print(f"{len(asked)} question{'s' * (len(asked) > 1)} with {each}")
     return Prepared(settings, {**files, writing.DATA: lines, writing.FOUND: _json(account)}, len(asked), account)
 
 
