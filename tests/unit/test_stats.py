@@ -47,8 +47,6 @@ def test_the_interval_covers_the_truth_as_often_as_it_says() -> None:
 def test_intervals_of_little() -> None:
     assert bootstrap_interval([0.5]) == (0.5, 0.5)
     assert bootstrap_interval([1, 1, 1]) == (1.0, 1.0)
-    wide, narrow = (bootstrap_interval([0, 1] * 20, level=level) for level in (0.99, 0.5))
-    assert wide[0] < narrow[0] < 0.5 < narrow[1] < wide[1]
 
 
 @pytest.mark.parametrize("values", [[], [np.nan], [1, np.inf], [[1]]])

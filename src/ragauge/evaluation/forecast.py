@@ -49,8 +49,6 @@ LAUNCH, JOB, ITEM, PAGE = 2.0, 0.3, 0.5, 1.0
 AROUND = (0.5, 1.0, 2.0)  # how far these may be off
 TRAINED = 3  # forward, and backward, which is twice that
 
-SECTIONS = ("start", "answers", "times", "retrieval", "pipelines", "training", "items")
-
 
 @dataclass(frozen=True)
 class ForecastSection:

@@ -72,15 +72,15 @@ def token_macs(sizes: Sizes, new: int, past: int, attended: int = 0, steps: int 
     return new * steps * weights + 2 * pairs * sizes.width * sizes.layers + across
 
 
-def neighbour_macs(sizes: Sizes, lengths: tuple[int, ...], query: int = CHUNK) -> int:
-    """MACs of encoding neighbours of these lengths, given `query` tokens' states, and of their keys in the decoder."""
+def neighbour_macs(sizes: Sizes, lengths: tuple[int, ...]) -> int:
+    """MACs of encoding neighbours of these lengths, given a query's states, and of their keys in the decoder."""
     width, cross = sizes.encoder_width, len(sizes.encoder_cross)
     tokens = sum(lengths)
     own = sizes.encoder_layers * (
         tokens * _layer(width, sizes.encoder_ffn) + 2 * width * sum(length**2 for length in lengths)
     )
     batches = len(set(lengths))  # neighbours of one length share the keys of the query's states
-    states = cross * (batches * 2 * query * sizes.width * width + tokens * (2 * width**2 + 2 * query * width))
+    states = cross * (batches * 2 * CHUNK * sizes.width * width + tokens * (2 * width**2 + 2 * CHUNK * width))
     return own + states + len(sizes.cross) * 2 * tokens * width * sizes.width
 
 

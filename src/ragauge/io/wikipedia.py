@@ -60,9 +60,9 @@ class Passage:
         return f"{self.article}: {self.heading}" if self.heading else self.article
 
 
-def read_passages(path: Path, words: int = PASSAGE_WORDS) -> list[Passage]:
+def read_passages(path: Path) -> list[Passage]:
     """All passages of the export's long articles, in the order of the file."""
-    return [passage for article in read_articles(path) for passage in cut_article(article, words)]
+    return [passage for article in read_articles(path) for passage in cut_article(article)]
 
 
 def read_articles(path: Path) -> Iterator[Article]:

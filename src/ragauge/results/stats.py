@@ -8,38 +8,35 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 RESAMPLES = 10_000
+LEVEL = 0.95  # the share of resampled values inside an interval
 _DRAWS_AT_ONCE = 4_000_000  # bounds memory: 32 MB of indices
 
 
 def bootstrap_interval(
-    values: ArrayLike, seed: int = 0, level: float = 0.95, n: int = RESAMPLES
+    values: ArrayLike, seed: int = 0, n: int = RESAMPLES
 ) -> tuple[float, float]:
     """Percentile bootstrap interval of the mean (Efron and Tibshirani, 1993, chapter 13).
 
     Args:
         values: (question,) one score a question.
         seed: of the resampling.
-        level: the share of resampled means inside the interval.
         n: resamples.
 
     Raises:
-        ValueError: there is no value, one is not finite, or the level is not between 0 and 1.
+        ValueError: there is no value or one is not finite.
     """
     scores = _checked(values, "values")
-    if not 0 < level < 1:
-        raise ValueError(f"level must be between 0 and 1, not {level}")
     rng = np.random.default_rng(seed)
     means = np.concatenate([scores[rows].mean(axis=1) for rows in _resamples(rng, len(scores), n)])
-    return _interval(means, level)
+    return _interval(means)
 
 
-def paired_test(a: ArrayLike, b: ArrayLike, seed: int = 0, level: float = 0.95, n: int = RESAMPLES) -> dict[str, float]:
+def paired_test(a: ArrayLike, b: ArrayLike, seed: int = 0, n: int = RESAMPLES) -> dict[str, float]:
     """The difference of two methods on the same questions, and whether it is significant.
 
     Args:
         a, b: (question,) scores of the two methods, question by question.
         seed: of the resampling.
-        level: of the interval.
         n: resamples, and sign flips.
 
     Returns:
@@ -53,44 +50,44 @@ def paired_test(a: ArrayLike, b: ArrayLike, seed: int = 0, level: float = 0.95, 
     if len(first) != len(second):
         raise ValueError(f"a has {len(first)} questions, b {len(second)}; a paired test needs the same ones")
     differences = first - second
-    low, high = bootstrap_interval(differences, seed, level, n)
+    low, high = bootstrap_interval(differences, seed, n)
     p = _sign_flip_p(differences, np.random.default_rng(seed), n)
     return {"difference": float(differences.mean()), "low": low, "high": high, "p": p, "n": len(differences)}
 
 
 def mean_ratio_interval(
-    a: ArrayLike, b: ArrayLike, seed: int = 0, level: float = 0.95, n: int = RESAMPLES
+    a: ArrayLike, b: ArrayLike, seed: int = 0
 ) -> tuple[float, float]:
     """Percentile bootstrap interval of mean(a) / mean(b), resampling questions in pairs.
 
     Args:
         a, b: (question,) of the same questions.
-        seed, level, n: those of `bootstrap_interval`.
+        seed: of the resampling.
     """
     pairs = np.column_stack([_checked(a, "a"), _checked(b, "b")])
     rng = np.random.default_rng(seed)
-    sums = np.concatenate([pairs[rows].sum(axis=1) for rows in _resamples(rng, len(pairs), n, width=2)])
-    return _interval(sums[:, 0] / sums[:, 1], level)
+    sums = np.concatenate([pairs[rows].sum(axis=1) for rows in _resamples(rng, len(pairs), RESAMPLES, width=2)])
+    return _interval(sums[:, 0] / sums[:, 1])
 
 
 def median_ratio_interval(
-    a: ArrayLike, b: ArrayLike, seed: int = 0, level: float = 0.95, n: int = RESAMPLES
+    a: ArrayLike, b: ArrayLike, seed: int = 0
 ) -> tuple[float, float]:
     """Percentile bootstrap interval of median(a) / median(b); the trials of the two are resampled apart.
 
     Args:
         a, b: (trial,) each.
-        seed, level, n: those of `bootstrap_interval`.
+        seed: of the resampling.
     """
     rng = np.random.default_rng(seed)
     tops, bottoms = (
-        np.concatenate([np.median(trials[rows], axis=1) for rows in _resamples(rng, len(trials), n)])
+        np.concatenate([np.median(trials[rows], axis=1) for rows in _resamples(rng, len(trials), RESAMPLES)])
         for trials in (_checked(a, "a"), _checked(b, "b"))
     )
-    return _interval(tops / bottoms, level)
+    return _interval(tops / bottoms)
 
 
-def frontier_probability(costs: ArrayLike, values: ArrayLike, seed: int = 0, n: int = RESAMPLES) -> np.ndarray:
+def frontier_probability(costs: ArrayLike, values: ArrayLike, seed: int = 0) -> np.ndarray:
     """The probability that each method is on the frontier of cost and quality, over resampled questions.
 
     A method is on the frontier unless another one is at least as cheap and at least as good, and better in one of
@@ -100,7 +97,6 @@ def frontier_probability(costs: ArrayLike, values: ArrayLike, seed: int = 0, n: 
         costs: (method,) known costs, lower is better; or (method, question), resampled along with the scores.
         values: (method, question) scores of all methods on the same questions, higher is better.
         seed: of the resampling.
-        n: resamples.
 
     Returns:
         (method,) probabilities. They need not sum to 1.
@@ -111,9 +107,9 @@ def frontier_probability(costs: ArrayLike, values: ArrayLike, seed: int = 0, n: 
     price, quality = _frontier_points(costs, values)
     rng = np.random.default_rng(seed)
     on = np.zeros(len(quality))
-    for rows in _resamples(rng, quality.shape[1], n, width=2 * len(quality)):
+    for rows in _resamples(rng, quality.shape[1], RESAMPLES, width=2 * len(quality)):
         on += _on_frontier(price[:, rows].mean(axis=2), quality[:, rows].mean(axis=2)).sum(axis=1)
-    return on / n
+    return on / RESAMPLES
 
 
 def hypervolume(costs: ArrayLike, qualities: ArrayLike, limits: tuple[float, float]) -> float:
@@ -139,7 +135,6 @@ def hypervolume_interval(
     values: ArrayLike,
     limits: tuple[float, float],
     seed: int = 0,
-    level: float = 0.95,
     n: int = RESAMPLES,
 ) -> tuple[float, float]:
     """Percentile bootstrap interval of `hypervolume` over resampled questions.
@@ -150,14 +145,14 @@ def hypervolume_interval(
         costs: (method,) known costs, positive.
         values: (method, question) scores of the family's methods on the same questions.
         limits: those of `hypervolume`.
-        seed, level, n: those of `bootstrap_interval`.
+        seed, n: those of `bootstrap_interval`.
 
     Raises:
         ValueError: those of `hypervolume`, or there is no question.
     """
     prices, quality = np.asarray(costs, dtype=float), np.asarray(values, dtype=float)
     means = resampled_means(quality, seed, n)
-    return _interval(_hypervolumes(prices, means, limits), level)
+    return _interval(_hypervolumes(prices, means, limits))
 
 
 def resampled_means(values: ArrayLike, seed: int = 0, n: int = RESAMPLES) -> np.ndarray:
@@ -228,9 +223,9 @@ def _sign_flip_p(differences: np.ndarray, rng: np.random.Generator, n: int) -> f
     return (1 + extreme) / (1 + n)
 
 
-def _interval(resampled: np.ndarray, level: float) -> tuple[float, float]:
-    """The percentiles that hold `level` of the resampled values."""
-    tail = 50 * (1 - level)
+def _interval(resampled: np.ndarray) -> tuple[float, float]:
+    """The percentiles that hold `LEVEL` of the resampled values."""
+    tail = 50 * (1 - LEVEL)
     low, high = np.percentile(resampled, [tail, 100 - tail])
     return float(low), float(high)
 
