@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -14,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from preloaded import Preloaded
 from ragauge.cli import main
 from ragauge.errors import UserError
 from ragauge.evaluation import runner
@@ -60,6 +58,12 @@ class Folder:
         labels = ["--dataset", "nq_open", "--model", "tiny", "--method", variant]
         out = ["--out", str(self.out(variant, folder))]
         return ["run", "--config", str(self.config), *labels, "--threads", "1", "--overwrite", *out, *more]
+
+    def start(self, commands: Preloaded) -> subprocess.Popen[bytes]:
+        """The job of `naive`, which answers for the others that are due, in a process of its own."""
+        command = [str(commands.folder / "ragauge"), *self.command("naive", "answers", "--ahead", str(self.due))]
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        return subprocess.Popen(command, cwd=self.path, env=commands.environment(), **quiet)
 
     def job(self, variant: str) -> int:
         return main(self.command(variant, "answers", "--ahead", str(self.due), "--minutes", "60"))
@@ -155,18 +159,17 @@ def test_the_mistake_of_another_job_is_left_to_it(
         folder.job("bm25_k1")
 
 
-def test_a_job_killed_while_it_answers_for_another_has_lost_nothing(folder: Folder, tmp_path: Path) -> None:
+def test_a_job_killed_while_it_answers_for_another_has_lost_nothing(tmp_path: Path, preloaded: Preloaded) -> None:
     many = Folder(tmp_path, questions=30)
     many.write_due("naive", "bm25_k1")
-    ahead = ["--ahead", str(many.due)]
-    command = [sys.executable, "-m", "ragauge.cli", *many.command("naive", "answers", *ahead)]
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    process = many.start(preloaded)
     partial, deadline = many.partial("bm25_k1"), time.monotonic() + 120
     while not (partial.exists() and partial.read_bytes().count(b"\n") > 3):
         assert process.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.002)
-    os.kill(process.pid, signal.SIGKILL)
+    [answering] = preloaded.working(many.path)
+    answering.kill()
     process.wait()
     kept = {
         name: many.partial(name).read_bytes().rpartition(b"\n")[0].split(b"\n")[1:] for name in ("naive", "bm25_k1")
@@ -177,7 +180,7 @@ def test_a_job_killed_while_it_answers_for_another_has_lost_nothing(folder: Fold
         assert many.out(variant).read_bytes().splitlines()[: len(lines)] == lines
 
 
-def test_a_job_waits_for_one_of_its_run_alone_and_helps_meanwhile(folder: Folder) -> None:
+def test_a_job_waits_for_one_of_its_run_alone_and_helps_meanwhile(folder: Folder, preloaded: Preloaded) -> None:
     folder.write_due("naive", "bm25_k1")
     workflow, _ = due.read(folder.due)
     naive = folder.out("naive")
@@ -190,8 +193,7 @@ def test_a_job_waits_for_one_of_its_run_alone_and_helps_meanwhile(folder: Folder
     naive.unlink()
     folder.partial("bm25_k1").unlink()
     with Writer(naive, {}, [], workflow=workflow):
-        command = [sys.executable, "-m", "ragauge.cli", *folder.command("naive", "answers", "--ahead", str(folder.due))]
-        process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        process = folder.start(preloaded)
         deadline = time.monotonic() + 120
         while not folder.partial("bm25_k1").exists():
             assert process.poll() is None
