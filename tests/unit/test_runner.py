@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -15,6 +12,7 @@ from typing import Any, cast
 import pytest
 import torch
 
+from preloaded import Preloaded
 from ragauge import methods
 from ragauge.cli import main
 from ragauge.cost.shape import Shape
@@ -476,19 +474,12 @@ def test_a_longer_run_asks_the_new_questions_alone(
 
 
 def test_killed_at_any_write_and_run_again_is_the_undisturbed_file(
-    model: Path, data: Path, tmp_path: Path, root: Path
+    model: Path, data: Path, tmp_path: Path, root: Path, preloaded: Preloaded
 ) -> None:
     command = arguments(model, data, "superposition", "--set", "top_k=2", "--limit", "2", "--max-new-tokens", "4")
-    environment = {**os.environ, "PYTHONPATH": str(root / "src"), "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "0"}
-    done = subprocess.run(
-        [sys.executable, str(root / "tests" / "killed_runs.py"), str(tmp_path), *command],
-        capture_output=True,
-        text=True,
-        env=environment,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    points = int(done.stdout.split()[-1])
+    script, source = str(root / "tests" / "killed_runs.py"), str(root / "src")
+    told = preloaded.run("python", script, str(tmp_path), *command, PYTHONPATH=source, TOKENIZERS_PARALLELISM="0")
+    points = int(told.split()[-1])
     assert points >= 15
     expected = [untimed(r) for r in records.read(tmp_path / "undisturbed.jsonl")]
     assert len(expected) == 2
