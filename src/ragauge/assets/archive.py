@@ -43,7 +43,9 @@ def unpack(archive: Path, folder: Path, members: Sequence[str] = (), max_bytes: 
                 raise UserError(f"{archive.name}: unpacks to more than {bound:,} bytes; refused")
             _write(source, folder / checked(name, archive))
             names.append(name)
-    except BROKEN as error:
+    except UserError:
+        raise
+    except (*BROKEN, ValueError) as error:  # a name that is not in its encoding, or none that a file can have
         raise UserError(f"{archive.name}: cannot be unpacked: {error}") from error
     if not names:
         raise UserError(f"{archive.name}: no member matches {', '.join(members) or 'anything but code'}")
