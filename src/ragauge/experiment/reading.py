@@ -41,6 +41,8 @@ def checked(model: type[Settings], data: Mapping[str, Any], place: str) -> Setti
     """The settings of a mapping. Raises UserError on the first mistake: `<place>: <path of the key>: what is wrong`."""
     try:
         return model.model_validate(dict(data))
+    except UnicodeError:  # half of a surrogate pair, as an escape can write it; pydantic cannot tell where
+        raise UserError(f"{place}: holds an escape that is no character (\\ud800 to \\udfff)") from None
     except ValidationError as error:
         path, message = mistake(error, model)
         raise UserError(": ".join(filter(None, (place, ".".join(path), message)))) from error

@@ -1,0 +1,127 @@
+"""Names and values from files and configurations that nothing can be called by: one line, wherever they turn up."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import foreign_files
+from ragauge.assets import kept, store
+from ragauge.engines.kernels import measured
+from ragauge.errors import UserError
+from ragauge.evaluation import inputs
+from ragauge.experiment import schema
+from ragauge.io import folders
+from ragauge.study import generation
+from ragauge.training import data
+from ragauge.training.checkpoints import Checkpoints
+
+LONG, NUL, HALF = "x" * 5000, "a\0b", "\ud800"
+NOBODY = "~no-such-user/model"
+EXPERIMENT: dict[str, Any] = {
+    "run": "small",
+    "models": {"m": {"source": "smollm2-135m-instruct"}},
+    "datasets": {"nq_open": {}},
+    "methods": {"naive": {}},
+    "items": [],
+}
+
+
+@pytest.mark.parametrize("name", [LONG, NUL, HALF, NOBODY])
+@pytest.mark.parametrize(
+    "sections",
+    [
+        lambda name: {"models": {"m": {"source": name}}},
+        lambda name: {"models": {"m": {"source": f"path:{name}"}}, "pipelines": {"p": {"task": "perplexity"}}},
+        lambda name: {"datasets": {"nq_open": {"data": name}}},
+        lambda name: {"models": {name: {"source": "smollm2-135m-instruct"}}},
+        lambda name: {"databases": {"d": {"corpus": name}}},
+        lambda name: {"databases": {"d": {"corpus": "wikipedia", "encoder": name}}},
+        lambda name: {"methods": {"dense_k1": {"method": "dense", "top_k": 1, "datasets": [name]}}},
+    ],
+)
+def test_a_configuration(sections: Any, name: str) -> None:
+    with pytest.raises(UserError) as raised:
+        schema.parse({**EXPERIMENT, **sections(name)}, "small.yaml")
+    assert str(raised.value).startswith("small.yaml: ")
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("name", [LONG, NUL, "../outside", "/etc/passwd"])
+def test_a_manifest(name: str, tmp_path: Path) -> None:
+    folder = tmp_path / "a"
+    folders.build(folder, "thing", {}, lambda made: {})
+    path = folder / folders.MANIFEST
+    manifest = json.loads(path.read_bytes())
+    manifest.pop("seal")
+    manifest["files"] = {name: {"bytes": 1, "sha256": "0" * 64}}
+    path.write_text(json.dumps({**manifest, "seal": folders.text_sha256(manifest)}))
+    with pytest.raises(UserError, match=r"missing from its thing|not a manifest of a thing"):
+        folders.read(folder, "thing")
+
+
+@pytest.mark.parametrize("name", [LONG, NUL])
+def test_an_assets_manifest(name: str, tmp_path: Path) -> None:
+    folder = tmp_path / "url" / "a"
+    folder.mkdir(parents=True)
+    (folder / store.MANIFEST).write_text(json.dumps({"files": {name: {"bytes": 1, "sha256": "0" * 64}}}))
+    assert not store.Store(tmp_path, progress=False).whole(folder)
+    assert "is missing" in kept.damage(kept.of("url", folder))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"step": "x"}, {"step": -5}, {"step": 1 << 80}, {"files": []}, {"files": {"../x": {}}}, {"files": {LONG: {}}}],
+)
+def test_the_state_of_a_training(changes: dict[str, Any], tmp_path: Path) -> None:
+    state = {"version": 1, "fingerprint": "x", "step": 1, "seconds": 1.0, "curve": [], "files": {}}
+    checkpoints = Checkpoints(tmp_path)
+    (tmp_path / checkpoints.tag(1)).mkdir()
+    (tmp_path / "state.json").write_text(json.dumps({**state, **changes}))
+    with pytest.raises(UserError) as raised:
+        checkpoints.verified()
+    assert "\n" not in str(raised.value)
+
+
+def test_what_counts_was_not_a_number_in_the_state_of_a_database(tmp_path: Path) -> None:
+    from ragauge.retrieval.database import SHARD, Shard
+
+    for number, stated in enumerate(({}, {"counts": {"chunks": "9"}}, {"counts": [1], "token_dtype": "O"})):
+        folder = tmp_path / str(number)
+        folders.build(folder, SHARD, {}, lambda made, stated=stated: stated)
+        with pytest.raises(UserError, match=r"its manifest has .* for counts\.chunks; rebuild it"):
+            Shard.open(folder)
+
+
+@pytest.mark.parametrize("line", ["{", "[]", '["key", 5]', '[5, ["a"]]', '["key", [5]]', "[" * 100_000])
+def test_replies_that_were_kept(line: str, tmp_path: Path) -> None:
+    assert data._reply(line.encode()) is None
+    (tmp_path / "replies").write_text(f'{line}\n["key", "reply"]\n')
+    assert dict(generation._lines(tmp_path / "replies"))["key"] == "reply"
+
+
+@pytest.mark.parametrize("kernel", [[], {}, ["torch"], {"kernel": []}, {"kernel": {"a": 1}}])
+def test_a_table_of_kernels(kernel: Any, tmp_path: Path) -> None:
+    path = tmp_path / "kernels.json"
+    path.write_text(json.dumps({"kernels": {"float32": {measured.ALL[0]: kernel}}}))
+    with pytest.raises(UserError, match="unknown kernel"):
+        measured.read(path)
+
+
+@pytest.mark.parametrize("template", [[], {}, 5, "unknown"])
+def test_the_template_of_a_trained_model(template: Any, tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model.json").write_text(json.dumps({"template": template}))
+    assert inputs._trained_in(tmp_path / "model") is None
+
+
+def test_a_sealed_index_with_the_manifest_of_something_else(tmp_path: Path) -> None:
+    from ragauge.retrieval import index
+
+    folders.build(tmp_path / "i", index.MERGED, {"database": "x"}, lambda made: {"dim": 4})
+    foreign_files.sealed(tmp_path / "i")
+    with pytest.raises(UserError, match="its manifest is not that of an index"):
+        index.trial(tmp_path / "i")
