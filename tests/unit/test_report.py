@@ -315,6 +315,11 @@ def test_every_measured_number_leads_to_its_records(small: Path, out: Path) -> N
     assert table.files == ["csv", "md", "tex", "svg", "pdf", "png"]
 
 
+def test_where_there_is_no_paper_the_items_stand_under_no_papers_name(small: Path, out: Path) -> None:
+    assert [*by_paper(ReadableRuns(small, settings(items=["frontier"])), out)] == ["Tables and figures"]
+    assert "All papers" not in made(small, out, items=["frontier"])
+
+
 def test_the_page_is_the_same_every_time(small: Path, out: Path) -> None:
     assert made(small, out) == made(small, out)
 

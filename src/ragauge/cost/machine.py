@@ -53,7 +53,8 @@ class Load:
     def share(self) -> float:
         """The part of the whole machine's CPU time that others took, less what the clock ticks cannot resolve."""
         available = self.seconds * (psutil.cpu_count() or 1)
-        return max(0.0, self.others_cpu_s - 2 * TICK_S) / available if available else 0.0
+        taken = max(0.0, self.others_cpu_s - 2 * TICK_S) / available if available else 0.0
+        return min(1.0, taken)  # two clocks count: their sum may be a little more than all
 
     def __add__(self, other: Load) -> Load:
         return Load(self.seconds + other.seconds, self.others_cpu_s + other.others_cpu_s)

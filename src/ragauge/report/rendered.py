@@ -23,6 +23,7 @@ PAPERS = {
     "reuse_": "Reuse of keys and values",
     "": "All papers",
 }
+TABLES = "Tables and figures"
 PIXELS_PER_POINT = 1.75  # 1.33 is the size in print
 FILES = ("csv", "md", "tex", "svg", "pdf", "png")
 
@@ -54,13 +55,14 @@ class Item:
 
 
 def by_paper(runs: ReadableRuns, folder: Path) -> dict[str, list[Item]]:
-    """The items of the run by paper; papers without any are left out."""
+    """The items of the run by paper; papers without any are left out, and so is the heading where there is no paper."""
     names = runs.config.item_names() if runs.config else registry.usable("item")
     sections: dict[str, list[Item]] = {title: [] for title in PAPERS.values()}
     for name in names:
         prefix = next(p for p in PAPERS if name.startswith(p))
         sections[PAPERS[prefix]].append(_item(name, runs, folder))
-    return {title: items for title, items in sections.items() if items}
+    found = {title: items for title, items in sections.items() if items}
+    return {TABLES: found[PAPERS[""]]} if [*found] == [PAPERS[""]] else found  # of a study, which is about no paper
 
 
 def _item(name: str, runs: ReadableRuns, folder: Path) -> Item:
