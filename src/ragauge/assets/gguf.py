@@ -40,14 +40,7 @@ def converted(store: Store, path: Path, sha256: str) -> Path:
 
     Raises UserError for a file that is no GGUF, is cut short, or holds what transformers cannot read.
     """
-    target = store.folder("converted", path.stem, sha256, CONVERSION)
-
-    def make(folder: Path) -> dict[str, Any]:
-        store.say(f"converting {path.name} to safetensors")
-        convert(path, folder)
-        return {"source": path.name, "source_sha256": sha256, "conversion": CONVERSION}
-
-    return store.build(target, make)
+    return store.converted(path, path.stem, sha256, CONVERSION, convert)
 
 
 def convert(path: Path, folder: Path) -> None:

@@ -104,14 +104,7 @@ def converted(store: Store, path: Path) -> Path:
     """
     sources = [path, path.parent / SETTINGS, path.parent / TOKENIZER]
     sha256 = digest({source.name: contents(source)[source.name] for source in sources if source.is_file()})
-    target = store.folder("converted", f"{KIND}-{path.stem}", sha256, CONVERSION)
-
-    def make(folder: Path) -> dict[str, Any]:
-        store.say(f"converting {path.name} to safetensors")
-        convert(path, folder)
-        return {"source": path.name, "source_sha256": sha256, "conversion": CONVERSION}
-
-    return store.build(target, make)
+    return store.converted(path, f"{KIND}-{path.stem}", sha256, CONVERSION, convert)
 
 
 def convert(path: Path, folder: Path) -> None:

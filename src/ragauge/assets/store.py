@@ -65,6 +65,24 @@ class Store:
             raise UserError(f"{target}: cannot be written: {error}") from error
         return target
 
+    def converted(
+        self, path: Path, name: str, sha256: str, version: int, convert: Callable[[Path, Path], object]
+    ) -> Path:
+        """The folder, made once, that `convert(path, folder)` fills with a checkpoint of the hub's layout.
+
+        Args:
+            name: what the folder's begins with.
+            sha256: of what is converted.
+            version: of the conversion.
+        """
+
+        def make(folder: Path) -> dict[str, Any]:
+            self.say(f"converting {path.name} to safetensors")
+            convert(path, folder)
+            return {"source": path.name, "source_sha256": sha256, "conversion": version}
+
+        return self.build(self.folder("converted", name, sha256, version), make)
+
     def whole(self, folder: Path) -> bool:
         """Whether every file of the manifest is there, at its size (a graph, and with `verify` all: at its hash)."""
         found = manifest(folder)

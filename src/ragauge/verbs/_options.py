@@ -260,22 +260,20 @@ def duration(text: str) -> float:
 
 
 def size(text: str) -> float:
-    try:
-        size = float(text)
-    except ValueError:
-        size = math.nan
-    if not 0 <= size < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} must be a number of gigabytes")
-    return size
+    return _amount(text, "gigabytes")
 
 
 def days(text: str) -> float:
+    return _amount(text, "days")
+
+
+def _amount(text: str, unit: str) -> float:
     try:
         found = float(text)
     except ValueError:
         found = math.nan
     if not 0 <= found < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} must be a number of days")
+        raise argparse.ArgumentTypeError(f"{text!r} must be a number of {unit}")
     return found
 
 
