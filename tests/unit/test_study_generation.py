@@ -151,7 +151,11 @@ def test_no_batch_is_begun_when_time_is_up() -> None:
     with pytest.raises(UserError, match="by then time was up"):
         made(writer, Scripted(reads), until=0.0, at_last=0.0)
     assert not writer.asked
-    assert 0 < len(made(writer, Scripted(reads), wanted=12, until=0.0).kept) <= generation.AT_ONCE
+    found = made(writer, Scripted(reads), wanted=12, until=0.0)
+    assert found.ended_by in ("time", "questions")
+    assert generation.ENOUGH <= len(found.kept) < generation.ENOUGH + generation.AT_ONCE
+    fewer = made(Scripted(asks), Scripted(reads), wanted=4, until=0.0)
+    assert (len(fewer.kept), fewer.attempts) == (4, generation.AT_ONCE)
 
 
 def test_a_stopped_run_asks_nothing_twice(tmp_path: Path) -> None:

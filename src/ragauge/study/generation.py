@@ -32,6 +32,7 @@ from ragauge.study.questions import Question
 from ragauge.study.retrieval import Bm25
 
 ATTEMPTS = 25  # for each question that is asked for, at most
+ENOUGH = 10  # questions: with fewer, a report recommends nothing
 AT_ONCE = 8  # spots whose questions are written side by side
 ROUNDS = 4  # spots of one passage at most, one in each round over all passages
 NEIGHBOURS = 10  # first passages by BM25 among which no other one may hold the answer
@@ -198,7 +199,7 @@ def generate(
 
     Args:
         most: attempts.
-        until: of the monotonic clock: no batch is begun after it, if any question was kept.
+        until: of the monotonic clock: no batch is begun after it, if enough questions were kept.
         at_last: none at all is begun after it.
 
     Raises:
@@ -209,7 +210,7 @@ def generate(
     spots = drawn(passages, seed)
     with bar("writing questions", "question", wanted) as shown:
         while batch := list(islice(spots, min(AT_ONCE, most - found.attempts))):
-            if time.monotonic() > (until if found.kept else at_last):
+            if time.monotonic() > (until if len(found.kept) >= min(wanted, ENOUGH) else at_last):
                 found.ended_by = "time"
                 break
             before = len(found.kept)

@@ -28,7 +28,7 @@ WRITER = "RAGAUGE_WRITER"  # begins the environment variables that name an endpo
 JUDGE = "RAGAUGE_JUDGE"  # as in `ragauge judge`
 ENDPOINT = "endpoint"
 GENERATED, REPLIES = "generated.jsonl", "replies.jsonl"  # of the study's folder
-WRITING_SHARE, WRITING_AT_LAST = 0.35, 0.5  # of a budget, after which no question is begun; if there is none yet
+WRITING_SHARE, WRITING_AT_LAST = 0.35, 0.5  # of a budget, after which no question is begun; while there are too few
 LOOK_S = 1.0  # at what else the machine does
 RESERVE_S, RESERVE_STARTS, RESERVE_SHARE = 20, 6, 0.25  # kept for a report where time runs out: at most this part
 
