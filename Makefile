@@ -1,7 +1,7 @@
 # make        set everything up in .venv, run the whole default experiment, render reports/default/
 # make test   set everything up, run the tests
 # make smoke  the same experiment at its smallest
-# make miniature  the papers' own experiments with tiny models: every kind of cell once, in minutes
+# make miniature  the papers' own experiments with tiny models: every kind of cell once, in minutes (PART=cfic: of one paper)
 # make faults  disturb writers of files at every operation on the disk: kills, full disks, damage, clocks, memory; prints the table
 # make load-test  the retrieval service for five minutes under 64 clients, kills, a slow reader and a flood; prints the table (LOAD=--write)
 # make cluster  the same on a Slurm of one node, which it starts (Debian, as root); jobs and Snakemake are killed
@@ -65,7 +65,7 @@ smoke: $(READY)
 	snakemake --cores $(CORES) --configfile configs/smoke.yaml
 
 miniature: $(READY)
-	PYTHONPATH=tests$${PYTHONPATH:+:$$PYTHONPATH} python -m miniature.run --cores $(CORES)
+	PYTHONPATH=$(CURDIR)/tests$${PYTHONPATH:+:$$PYTHONPATH} python -m miniature.run $(addprefix --part ,$(PART)) --cores $(CORES)
 
 faults: $(READY)
 	PYTHONPATH=tests$${PYTHONPATH:+:$$PYTHONPATH} python -m injected $(FAULTS)
@@ -119,4 +119,4 @@ schema: $(READY)
 	python -m ragauge.experiment.schema workflow/schemas/config.schema.json
 
 clean:
-	rm -rf results/{default,smoke,miniature} reports/{default,smoke,miniature} logs resources .snakemake
+	rm -rf results/{default,smoke} reports/{default,smoke} logs resources .snakemake

@@ -1,11 +1,13 @@
 """What a run of the miniature must not have: a failed question, a text that is cut where the paper cuts none, an empty
-cell whose inputs are planned, a cell that shows another quantity than the one that was planned."""
+cell whose inputs are planned, a cell that shows another quantity than the one that was planned.
+
+Nothing is excused for a busy machine: the overlay allows other load, so that every time is there.
+"""
 
 from __future__ import annotations
 
 import csv
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -13,10 +15,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from ragauge.experiment.plan import Plan
 from ragauge.experiment.plan.paths import Paths
 from ragauge.experiment.schema import Answers, Config
 from ragauge.generation.settings import PipelineSettings
-from ragauge.io.jsonl import read_object
 from ragauge.results.cells import Status
 
 ANSWERING = "of the answering run"  # what the frontier shows where nothing was timed
@@ -31,6 +33,18 @@ class Run:
 
     config: Config
     folder: Path
+    part: bool = False  # of the experiment: what its items read is made, and nothing else
+
+    @cached_property
+    def made(self) -> set[str] | None:
+        """The files of records that its items read; None: all are made."""
+        items = Plan(self.config).items
+        read = (paths for item in self.config.item_names() for paths in items.inputs(item).values())
+        return {path for paths in read for path in paths} if self.part else None
+
+    def makes(self, place: str) -> bool:
+        """Whether a file of records is made."""
+        return self.made is None or place in self.made
 
     @cached_property
     def timed(self) -> set[tuple[str, str]]:
@@ -40,19 +54,6 @@ class Run:
     @cached_property
     def judged(self) -> set[Answers]:
         return set(self.config.judged())
-
-    @cached_property
-    def busy(self) -> dict[tuple[str, str], str]:
-        """The pairs of data set and model whose times the protocol refused, or a trial of which it left out, as other
-        processes took the machine; and its words for it."""
-        found = {}
-        for dataset, model in sorted(self.timed):
-            path = self.folder / Paths(self.config.run).latency.format(dataset=dataset, model=model)
-            latency = read_object(path) if path.is_file() else {}
-            disturbed = sum(row["disturbed"] for row in latency.get("rows") or ())
-            if latency.get("refused") or disturbed:
-                found[dataset, model] = latency.get("refused") or f"other processes disturbed {disturbed} trials"
-        return found
 
     def records(self, place: str) -> list[dict[str, Any] | None]:
         """The records of a file; [None] where there is none."""
@@ -133,9 +134,13 @@ EMPTY = (
 )
 
 
-def faults(config: Config, folder: Path) -> list[str]:
-    """One line a fault of the run of `config` in a folder; none where all is well."""
-    run = Run(config, folder)
+def faults(config: Config, folder: Path, part: bool = False) -> list[str]:
+    """One line a fault of the run of `config` in a folder; none where all is well.
+
+    Args:
+        part: only what the items of `config` read was made.
+    """
+    run = Run(config, folder, part)
     return [*_answer_faults(run), *_pipeline_faults(run), *_item_faults(run)]
 
 
@@ -150,6 +155,8 @@ def _answer_faults(run: Run) -> Iterator[str]:
     pattern = Paths(run.config.run).answers
     for job in run.config.answers():
         place = pattern.format(dataset=job.dataset, model=job.model, variant=job.variant) + ".jsonl"
+        if not run.makes(place):
+            continue
         whole = "max_length" not in run.config.datasets[job.dataset].options  # else LongBench's own protocol cuts it
         for record in run.records(place):
             if record is None or record["status"] != "ok":
@@ -161,7 +168,7 @@ def _answer_faults(run: Run) -> Iterator[str]:
 def _pipeline_faults(run: Run) -> Iterator[str]:
     for label in run.config.pipelines:
         place = Paths(run.config.run).pipeline.format(pipeline=label) + ".jsonl"
-        for record in run.records(place):
+        for record in run.records(place) if run.makes(place) else ():
             if record is None or record["status"] != "ok":
                 yield f"{place}: {record['reason'] if record else 'no record'}"
 
@@ -177,15 +184,9 @@ def _item_faults(run: Run) -> Iterator[str]:
 
 
 def _problem(run: Run, item: str, row: Row) -> str:
-    """What is wrong with a cell; nothing of one that is empty for a reason of the papers' own plan.
-
-    Nor of a time that the protocol refused as the machine was busy: that is no fault of what was run.
-    """
-    place = row.get("dataset", ""), row.get("model", "")
+    """What is wrong with a cell; nothing of one that is empty for a reason of the papers' own plan."""
     lost = row["status"] == Status.COULD_NOT_RUN and not _excuse(run, item, row)
     replaced = ANSWERING in row["note"] and _has_protocol(run, item, row)
-    if place in run.busy and (replaced or re.match("timing refused|no undisturbed trial|not timed", row["note"])):
-        return ""
     keys = ", ".join(row[key] for key in ("model", "dataset", "method", "variant", "quantity") if row.get(key))
     return f"{keys}: {row['note'] or 'empty'}" if lost or replaced else ""
 

@@ -84,7 +84,10 @@ def test_a_busy_machine_is_refused_and_its_rows_kept(lm, prompt, monkeypatch):
     assert result["summary"] == {}
     assert len(result["rows"]) == 8
     assert result["load"]["retried"] == 8  # bounded by one retry a trial over the whole run
-    assert _run(lm, [prompt])["summary"]["naive"]["total_s"]["n"] == 4
+    allowed = _run(lm, [prompt])
+    assert allowed["summary"]["naive"]["total_s"]["n"] == 4
+    assert (allowed["load"]["retried"], allowed["protocol"]["allow_load"]) == (0, True)
+    assert result["protocol"]["allow_load"] is False
 
 
 @pytest.mark.parametrize(

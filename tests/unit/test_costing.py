@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from ragauge import methods
-from ragauge.cli import main
+from ragauge.cli import main, parser_of
 from ragauge.cost.settings import LatencySettings
 from ragauge.errors import UserError
 from ragauge.evaluation import costing
-from ragauge.experiment.schema import Model
+from ragauge.experiment.schema import Model, parse
+from ragauge.verbs import time as time_verb
 from tiny_checkpoint import write_checkpoint
 
 MACHINE = {"bandwidth_bytes_per_s": {"high": 1e10}, "matmul_flop_per_s": {"float32": {"high": 1e11}}, "load_share": 0.0}
@@ -108,3 +109,21 @@ def test_the_published_numbers_here_are_those_of_the_files(shared_data: Path) ->
         rows = list(csv.DictReader(file))
     cycles = {row["method"]: float(row["compute_cycles"]) for row in rows if row["model"] == "mpt-7b-instruct"}
     assert (cycles["naive"], cycles["superposition"], cycles["tfidf"]) == (2.16e13, 2.31e11, 1.18e12)
+
+
+@pytest.mark.parametrize(
+    ("option", "configured", "allowed"), [([], False, False), ([], True, True), (["--allow-load"], False, True)]
+)
+def test_other_load_is_allowed_by_the_protocol_or_by_the_option(
+    option: list[str], configured: bool, allowed: bool
+) -> None:
+    common = ["--dataset", "nq_open", "--model", "m", "--out", "o.json"]
+    config = {
+        "run": "t",
+        "models": {"m": {"source": "smollm2-135m-instruct"}},
+        "datasets": {"nq_open": {}},
+        "methods": {"naive": {}},
+        "latency": {"methods": ["naive"], "dataset": "nq_open", "allow_load": configured},
+    }
+    args = parser_of("time").parse_args([*common, *option])
+    assert time_verb._protocol(args, parse(config, "t.yaml")).allow_load is allowed

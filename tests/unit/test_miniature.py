@@ -13,6 +13,7 @@ import yaml
 from miniature import check, hub, run
 from miniature.kinds import kinds, planned
 from ragauge.assets.tokenizer import load_tokenizer
+from ragauge.experiment.plan import Plan
 from ragauge.experiment.schema import Config, parse
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -23,7 +24,7 @@ PAPER, OVERLAY = CONFIGS / "paper.yaml", CONFIGS / "miniature.yaml"
 def corpora(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """The miniature's texts, where its overlay says."""
     folder = tmp_path_factory.mktemp("texts")
-    run.write_local(folder / run.FOLDER / "data")
+    run.write_local(folder / "data")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         yield
@@ -154,15 +155,33 @@ def test_a_cell_may_stay_empty_where_the_plan_has_nothing_for_it(tmp_path: Path)
     assert excused == {("frontier", 1)}
 
 
-@pytest.mark.parametrize("latency", [{"refused": "busy"}, {"refused": None, "rows": [{"disturbed": True}]}])
-def test_a_time_that_a_busy_machine_spoilt_is_no_fault(tmp_path: Path, latency: dict[str, Any]) -> None:
-    folder = a_run(tmp_path, note="latency of the answering run")
-    path = folder / "results/t/latency/nq_open/m.json"
-    path.parent.mkdir(parents=True)
-    path.write_text(json.dumps({"refused": None, "rows": [{"disturbed": False}]}))
+def test_a_part_is_checked_for_what_its_items_read(tmp_path: Path) -> None:
+    config = run.of_part(small(), "superposition")
+    assert config.item_names() == ["superposition_table_1"]
+    folder = a_run(tmp_path, status="failed")
+    place = "results/t/answers/{}/m/naive.jsonl: no memory"
+    assert check.faults(config, folder, part=True) == [place.format("nq_open")]
+    assert check.faults(config, folder) == [place.format("nq_open"), place.format("cut")]
+
+
+def test_the_parts_are_the_papers_items_and_read_all_pipelines_and_trainings() -> None:
+    whole = planned(PAPER, OVERLAY)
+    parts = {part: run.of_part(whole, part) for part in run.PARTS}
+    ours = {"frontier", "documents_reuse", "load_curve"}
+    left = set(whole.item_names()) - {name for part in parts.values() for name in part.item_names()}
+    assert {name for name in left if not name.startswith("reuse_")} == ours
+    made = {name: check.Run(part, Path(), part=True) for name, part in parts.items()}
+    pipelines = Plan(whole).pipelines.files()
+    assert all(made["piperag"].makes(path) for path in pipelines)
+    assert made["cfic"].makes("results/miniature/training/cfic/data/train.jsonl")
+
+
+def test_times_are_never_refused_and_a_refused_one_would_be_a_fault(tmp_path: Path) -> None:
+    """A check that let busy machines off could not fail on one: the overlay allows other load instead."""
+    assert all(protocol.allow_load for protocol in planned(PAPER, OVERLAY).protocols)
+    assert not any(protocol.allow_load for protocol in planned(PAPER).protocols)
+    folder = a_run(tmp_path, cell="could_not_run", note="timing refused: other processes disturbed 2 of 8 trials")
     assert len(check.faults(small(), folder)) == 2
-    path.write_text(json.dumps(latency))
-    assert not check.faults(small(), folder)
 
 
 @pytest.mark.parametrize(

@@ -110,7 +110,7 @@ def run(
             machine,
             warmup=max(warmup, 1),
             order=random.Random(seed),
-            retries_left=len(able) * trials,
+            retries_left=0 if allow_load else len(able) * trials,
             disk=disk,
             documents_cold=documents_cold,
             progress=progress,
@@ -125,7 +125,10 @@ def run(
     stages = _timed_stages(bench.stages, bench.rows, allow_load)
     return {
         "provenance": provenance(),
-        "protocol": _protocol(prompts, engine, limits, trials, max(warmup, 1), seed, dataset),
+        "protocol": {
+            **_protocol(prompts, engine, limits, trials, max(warmup, 1), seed, dataset),
+            "allow_load": allow_load,
+        },
         "machine": dict(machine),
         "load": _load_json(bench),
         "refused": refused,

@@ -47,6 +47,12 @@ class LatencySettings(BaseModel):
             "reading them back is timed as well (docs/document-store.md)"
         ),
     )
+    allow_load: bool = Field(
+        False,
+        description=(
+            "report times although other processes kept the machine busy; tables say so, and such times measure nothing"
+        ),
+    )
 
     @field_validator("tokens")
     @classmethod

@@ -65,7 +65,7 @@ def _protocol(runs: Runs, latency: Mapping[str, Any]) -> Iterator[Cell]:
     naive = _naive_s(runs, latency)
     for name in timing.variants(latency):
         keys = {**row, "method": runs.named(latency["model"], name).row, "variant": name}
-        mine = timing.trials(trials, name)
+        mine = timing.counted(latency, trials, name)
         online = timing.seconds(latency, name)
         if latency.get("refused"):
             yield Cell(keys, LATENCY, Measure(reason=f"timing refused: {latency['refused']}"))

@@ -76,14 +76,27 @@ def variants(latency: Mapping[str, Any]) -> list[str]:
     return list(dict.fromkeys(str(row.get("variant")) for row in latency.get("rows") or ()))
 
 
-def trials(rows: Iterable[Mapping[str, Any]] | None, name: str) -> list[Mapping[str, Any]]:
-    """A variant's undisturbed trials among the rows of a latency file."""
-    return [row for row in rows or () if row.get("variant") == name and not row.get("disturbed")]
+def trials(latency: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+    """The trials of a variant: the undisturbed ones, or all where the protocol allowed other load."""
+    return counted(latency, latency.get("rows"), name)
+
+
+def counted(
+    latency: Mapping[str, Any], rows: Iterable[Mapping[str, Any]] | None, name: str
+) -> list[Mapping[str, Any]]:
+    """Those of a variant among some rows of a latency file that count: as `trials`."""
+    mine = [row for row in rows or () if row.get("variant") == name]
+    return [row for row in mine if load_allowed(latency) or not row.get("disturbed")]
+
+
+def load_allowed(latency: Mapping[str, Any]) -> bool:
+    """Whether times were reported whatever else the machine did."""
+    return bool((latency.get("protocol") or {}).get("allow_load"))
 
 
 def seconds(latency: Mapping[str, Any], name: str, key: str = "total_s") -> list[float]:
-    """The times of a variant's undisturbed trials."""
-    given = [row.get(key) for row in trials(latency.get("rows"), name)]
+    """The times of the trials of a variant that count."""
+    given = [row.get(key) for row in trials(latency, name)]
     return [float(s) for s in given if s is not None and math.isfinite(s)]
 
 
@@ -94,6 +107,7 @@ def described(latency: Mapping[str, Any]) -> str:
     return join(
         f"medians of {protocol.get('trials', '?')} trials, {protocol.get('new_tokens', '?')} generated tokens",
         f"{precision(protocol)} on {place}",
+        "other load was allowed" if load_allowed(latency) else "",
     )
 
 

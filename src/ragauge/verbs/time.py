@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> None:
         "warmup": protocol.warmup,
         "threads": protocol.threads,
         "machine": machine.read(args.machine) if args.machine else None,
-        "allow_load": args.allow_load,
+        "allow_load": protocol.allow_load,
         "folder": args.out.parent,
         "documents_cold": protocol.documents == "cold",
     }
@@ -80,7 +80,7 @@ def _protocol(args: argparse.Namespace, config: Config | None) -> LatencySetting
 
     configured = options.protocol(args.dataset, config)
     made = configured.model_dump() if configured else {"dataset": args.dataset}
-    stated = {"methods": args.methods, "threads": args.threads}
+    stated = {"methods": args.methods, "threads": args.threads, "allow_load": args.allow_load}
     apart = {*stated, "new_tokens"}
     made |= {key: value for key, value in stated.items() if value} | options.given(args, LatencySettings, apart)
     if args.new_tokens:

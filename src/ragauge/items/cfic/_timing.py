@@ -54,7 +54,7 @@ def finding(runs: Runs, dataset: str, variant: Variant, stage: str | None = None
 
 def milliseconds(latency: Mapping[str, Any], name: str, stage: str | None = None) -> list[float]:
     """Each undisturbed trial's milliseconds until the evidence was known, or of one stage."""
-    trials = [trial for trial in timing.trials(latency.get("rows"), name) if trial.get("stages")]
+    trials = [trial for trial in timing.trials(latency, name) if trial.get("stages")]
     return [1000 * _seconds(trial, stage) for trial in trials]
 
 
