@@ -55,9 +55,16 @@ def read_lines(path: Path, max_bytes: int = -1) -> Iterator[tuple[int, bytes]]:
 def read_object(path: Path) -> dict[str, Any]:
     """The JSON object that a whole file holds; raises UserError if it cannot be read or holds something else."""
     try:
-        return json_object(path.read_bytes(), str(path))
+        text = path.read_bytes()
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror or error}") from error
+    found = json_object(text, str(path))
+    if b"\\ud" in text.lower():  # an escape of one half of a pair, or of both
+        try:
+            json.dumps(found, ensure_ascii=False).encode()
+        except (UnicodeEncodeError, RecursionError):
+            raise UserError(f"{path}: contains an unpaired surrogate, which is not valid text") from None
+    return found
 
 
 def json_object(text: bytes, place: str) -> dict[str, Any]:

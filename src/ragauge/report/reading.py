@@ -153,6 +153,10 @@ def _latency(path: Path) -> Mapping[str, Any] | str:
         return f"{UNREADABLE}it has no list of trials under `rows`"
     if not all(isinstance(found.get(key) or {}, dict) for key in ("protocol", "provenance")):
         return f"{UNREADABLE}`protocol` and `provenance` must be objects"
-    if not all(isinstance(row.get(key) or 0.0, int | float) for row in rows for key in ("total_s", "first_token_s")):
+    if not all(_is_seconds(row.get(key)) for row in rows for key in ("total_s", "first_token_s")):
         return f"{UNREADABLE}a trial's seconds are not a number"
     return found
+
+
+def _is_seconds(value: Any) -> bool:
+    return value is None or isinstance(value, float) or (isinstance(value, int) and abs(value) < 1 << 60)

@@ -113,5 +113,5 @@ def described(latency: Mapping[str, Any]) -> str:
 
 def precision(protocol: Mapping[str, Any]) -> str:
     """How the numbers of the decoder of a protocol were computed and kept, in words."""
-    stated = {key: protocol[key] for key in ("dtype", "weights", "kv") if protocol.get(key)}
+    stated = {key: str(protocol[key]) for key in ("dtype", "weights", "kv") if protocol.get(key)}
     return str(Precision(**stated)) if "dtype" in stated else "dtype not recorded"
