@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from functools import cached_property
 from itertools import zip_longest
 from pathlib import Path
@@ -84,7 +85,7 @@ def in_turns(orders: Iterable[Sequence[int]], barred: set[int], count: int) -> l
 
 def digest(questions: Sequence[WikiQuestion], passages: Sequence[Passage]) -> str:
     """Hex digest of all that a choice depends on but the code: questions and passages, in order."""
-    parts = [repr(question) for question in questions] + _texts(passages)
+    parts = [json.dumps(asdict(question)) for question in questions] + _texts(passages)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
