@@ -8,6 +8,13 @@ from matplotlib.figure import Figure
 from ragauge.rendering import panels
 
 
+def test_large_and_small_numbers_have_a_digit_before_their_exponent() -> None:
+    ax = Figure().subplots()
+    panels.log_axis(ax, [1e9, 5e10])
+    said = ax.xaxis.get_major_formatter()
+    assert [said(value, 0) for value in (1e10, 2e10, 5e10, 5e-5)] == ["$10^{10}$", "2e10", "5e10", "5e-5"]
+
+
 @pytest.mark.parametrize("values", [[0.15], [0.12, 0.19], [0.3, 0.9], [0.08, 2.0], [0.001, 50.0]], ids=str)
 def test_a_logarithmic_axis_has_more_than_one_number(values: list[float]) -> None:
     ax = Figure().subplots()

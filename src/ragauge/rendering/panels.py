@@ -263,7 +263,7 @@ def base2_axis(ax: Axes, values: Sequence[float]) -> None:
 
 def _plain(value: float) -> str:
     if value >= 1e5 or (0 < value < 1e-3):
-        exponent = round(math.log10(value))
+        exponent = math.floor(math.log10(value) + 1e-9)
         lead = value / 10**exponent
         return f"$10^{{{exponent}}}$" if abs(lead - 1) < 1e-6 else f"{lead:g}e{exponent}"
     return f"{value:g}"
