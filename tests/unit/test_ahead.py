@@ -203,3 +203,10 @@ def test_a_job_waits_for_one_of_its_run_alone_and_helps_meanwhile(folder: Folder
         assert process.poll() is None
     assert process.wait(120) == 0
     assert folder.answers("naive") == folder.answers("naive", "alone")
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"null", b'{"workflow": "w", "answers": [["nq"]]}'])
+def test_a_damaged_file_of_what_is_due_says_nothing_is(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "due.json"
+    path.write_bytes(content)
+    assert due.read(path) == ("", [])

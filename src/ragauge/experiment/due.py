@@ -45,12 +45,13 @@ def write(path: Path, jobs: Iterable[DueAnswers]) -> None:
 
 
 def read(path: Path) -> tuple[str, list[DueAnswers]]:
-    """The name of the run, and what is due; nothing if no run wrote it."""
-    if not path.is_file():
+    """The name of the run, and what is due; nothing if no run wrote it, or a damaged file: jobs then answer alone."""
+    try:
+        content = json.loads(path.read_bytes())
+        answers = [
+            DueAnswers(dataset, model, variant, tuple(part) if part else None, out, tuple(inputs))
+            for dataset, model, variant, part, out, inputs in content["answers"]
+        ]
+        return str(content["workflow"]), answers
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return "", []
-    content = json.loads(path.read_bytes())
-    answers = [
-        DueAnswers(dataset, model, variant, tuple(part) if part else None, out, tuple(inputs))
-        for dataset, model, variant, part, out, inputs in content["answers"]
-    ]
-    return content["workflow"], answers
