@@ -11,7 +11,7 @@ import torch
 
 from lm_references import VOCAB, all_logits, row, tokens
 from ragauge.cost.shape import Shape
-from ragauge.engines import LM, Extension, Limits, Row, ShapeLM, Span, passes, random_lm
+from ragauge.engines import LM, Extension, Limits, Row, ShapeLM, Span, decoder, passes, random_lm
 from ragauge.engines.steps import StepsByCapacity
 from ragauge.errors import UserError
 
@@ -224,3 +224,17 @@ def test_generation_behind_joined_spans(shape: Shape, dtype: str) -> None:
 def test_a_row_knows_how_much_it_attends_to() -> None:
     assert Row([1], [0.0]).past_length == 0
     assert row([1], 0, [Span(0, 3), Span(7, 9)]).past_length == 5
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("weights", ["full", "int8"])
+@pytest.mark.parametrize("words", [1, 10, 96, 97])
+def test_log_probabilities_by_parts_of_the_vocabulary(
+    words: int, weights: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of the whole softmax, wherever a word lies in its part."""
+    monkeypatch.setattr(decoder, "WORDS", words)
+    lm = random_lm(ROPE, weights=weights)
+    hidden, asked = torch.randn(VOCAB, ROPE.d_model), torch.randperm(VOCAB)
+    exact = lm.decoder.logits(hidden).double().log_softmax(-1).gather(1, asked[:, None])[:, 0]
+    torch.testing.assert_close(lm.decoder.log_probabilities(hidden, asked).double(), exact, atol=1e-5, rtol=1e-5)

@@ -208,6 +208,8 @@ class Decoder:
         On a CPU some words at a time, so that logits are read again before they leave the processor's cache.
         """
         parts = self.weights.head.in_parts(WORDS) if hidden.device.type == "cpu" else [self.weights.head]
+        if len(parts) == 1:
+            return kernels.log_probabilities(self.logits(hidden), words)
         first, found, total = 0, torch.zeros(words.shape), torch.full(words.shape, float("-inf"))
         for part in parts:
             logits = part(hidden)
@@ -215,8 +217,6 @@ class Decoder:
             inside = (at >= 0) & (at < logits.shape[1])
             at = at.where(inside, 0)
             value, logp = logits.gather(1, at[:, None])[:, 0].float(), kernels.log_probabilities(logits, at)
-            if len(parts) == 1:
-                return logp
             found, total = value.where(inside, found), total.logaddexp(value - logp)
             first += logits.shape[1]
         return found - total
@@ -252,7 +252,7 @@ class Decoder:
         common = cache.head_positions is None  # else every layer keeps other slots
         bias = self._bias(positions, cache, layout) if common else None
         watched = observe is not None or cache.watch is not None
-        plain = common and bias is None and not watched and cache.tempered is None and layout.key_slots is not None
+        plain = common and bias is None and not watched and cache.tempered is None
 
         def mix(index: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             layout.put(k.transpose(0, 1), cache.k[index], 1)
