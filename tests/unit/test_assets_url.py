@@ -7,6 +7,7 @@ import io
 import tarfile
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -71,15 +72,21 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
-@pytest.fixture
-def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
-    monkeypatch.setattr(url, "PAUSE_S", 0.001)
+@contextmanager
+def served_site() -> Iterator[Site]:
     with Site() as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         yield server
         server.shutdown()
         thread.join()
+
+
+@pytest.fixture
+def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    monkeypatch.setattr(url, "PAUSE_S", 0.001)
+    with served_site() as server:
+        yield server
 
 
 def test_a_file_is_fetched_once(site: Site, tmp_path: Path) -> None:

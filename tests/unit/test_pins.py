@@ -5,14 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from test_assets_hub import COMMIT, MODEL, Hub, served_hub
-from test_assets_url import Site
+from test_assets_url import Site, served_site
 
 from ragauge import assets, datasets
 from ragauge.assets import pins
@@ -251,12 +250,8 @@ def test_a_commit_that_the_hub_lost_and_files_that_a_mirror_changed_are_refused(
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     monkeypatch.setenv("RAGAUGE_HOME", str(tmp_path / "home"))
-    with Site() as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+    with served_site() as server:
         yield server
-        server.shutdown()
-        thread.join()
 
 
 def test_a_file_that_changed_at_its_address_is_refused(
