@@ -56,6 +56,9 @@ class Coder:
                     np.matmul(extended[part], self._turned[part], out=distances)
                     found[start : start + len(rows), part] = distances[: len(rows)].argmin(1)
 
+        if self._threads == 1:  # starting a thread where memory is short can hang for ever: CPython issue 140746
+            fill(0)
+            return found
         with ThreadPoolExecutor(self._threads) as pool:
             list(pool.map(fill, range(0, len(residuals), each)))
         return found
