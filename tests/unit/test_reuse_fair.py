@@ -10,11 +10,12 @@ import pytest
 from ragauge import datasets, methods
 from ragauge.engines import Span
 from ragauge.errors import UserError
-from ragauge.experiment.schema import load
+from ragauge.experiment.schema import Config, load
 from ragauge.items.reuse._family import KNOBS
 from ragauge.methods._base import plain_row
 from ragauge.methods._compression import Press
 from ragauge.methods._compressors import COMPRESSORS, Context
+from ragauge.results.runs import defaults as default_options
 from tiny_checkpoint import write_questions
 from tiny_models import LLAMA, tiny_lm, tiny_prompt
 
@@ -46,9 +47,22 @@ def test_knobs_that_are_compared_are_run_on_both_folds(name: str, root: Path, mo
     folds = {label: entry.options.get("fold") for label, entry in config.datasets.items() if "nq_open" in label}
     assert folds.pop("nq_open_tuning") == "tuning"
     assert set(folds.values()) == {"test"}
-    swept = {job.variant for job in config.answers() if job.dataset == "nq_open_tuning"}
-    ours = {variant.method for variant in map(config.methods.__getitem__, swept)}
-    assert {"superposition", "epic", "cache_blend", "prophet_kv", "compressed", "long_llmlingua"} <= ours & set(KNOBS)
+    test, tuning = (_knobs(config, dataset) for dataset in ("nq_open", "nq_open_tuning"))
+    swept = {curve: values for curve, values in test.items() if len(values) > 1}
+    assert {"superposition", "dense", "epic", "cache_blend", "prophet_kv"} <= {method for method, _ in swept}
+    assert {curve: values - tuning.get(curve, set()) for curve, values in swept.items()} == dict.fromkeys(swept, set())
+
+
+def _knobs(config: Config, dataset: str) -> dict[tuple[str, str], set[object]]:
+    """The values of its knob at which each method, at its other options, answers a data set."""
+    found: dict[tuple[str, str], set[object]] = {}
+    for job in config.answers():
+        variant = config.methods[job.variant]
+        if job.dataset == dataset and (knob := KNOBS.get(variant.method)):
+            options = {**default_options(variant.method), **variant.options}
+            value = options.pop(knob)
+            found.setdefault((variant.method, repr(options)), set()).add(value)
+    return found
 
 
 @pytest.mark.parametrize(
