@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,6 @@ import pytest
 from ragauge import registry
 from ragauge.errors import UserError
 from ragauge.experiment.schema import parse
-from ragauge.items.cfic import _shared
 from ragauge.rendering.render import render
 from ragauge.results.publications import read_csv
 from ragauge.results.runs import Runs
@@ -307,10 +307,17 @@ def test_table_5_shows_the_first_question_that_every_system_answered(tmp_path: P
 def test_table_5_shortens_evidence_in_its_middle_and_says_nothing_of_questions_without_a_common_one(
     tmp_path: Path,
 ) -> None:
-    item = registry.module("item", "cfic_table_5")
-    short = item._short("a " * 400)
-    assert len(short) <= item.SHOWN
-    assert " [...] " in short
+    long = tmp_path / "long"
+    for name, method in (("cfic", "cfic"), ("free", "free_extraction")):
+        path = write(long, name, method, [True])
+        record = json.loads(path.read_text())
+        record["evidence"][0]["text"] = "begins " + "a " * 400 + "ends"
+        path.write_text(json.dumps(record) + "\n")
+    for shown in table("cfic_table_5", long)["evidence"]:
+        assert len(shown) <= registry.module("item", "cfic_table_5").SHOWN
+        assert shown.startswith("begins a a")
+        assert shown.endswith("a a ends")
+        assert " [...] " in shown
     write(tmp_path, "cfic", "cfic", [None, True])
     write(tmp_path, "free", "free_extraction", [True, None])
     assert table("cfic_table_5", tmp_path).empty
@@ -355,4 +362,6 @@ def test_every_item_shows_what_was_measured(item: str, small: Path, tmp_path: Pa
 def test_rankers_have_the_papers_names(tmp_path: Path) -> None:
     for name, encoder in {"a": "BAAI/bge-large-en-v1.5", "b": "llm-embedder", "c": "minilm"}.items():
         write(tmp_path, name, "chunks", [True], encoder=encoder)
-    assert [_shared.ranker(v) for v in Runs(tmp_path).run] == ["bge", "llm_embedder", "minilm"]
+    found = table("cfic_table_3", tmp_path)
+    mine = found[(found["model"] == MODEL) & (found["quantity"] == "f1")].set_index("variant")["method"]
+    assert {name: mine[name] for name in "abc"} == {"a": "bge", "b": "llm_embedder", "c": "minilm"}

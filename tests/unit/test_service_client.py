@@ -52,13 +52,21 @@ def served(slow: int) -> Iterator[tuple[Slow, Server]]:
 @contextmanager
 def distant(address: str) -> Iterator[str]:
     """The address of a relay to a server, which holds everything back for a while in each direction."""
+    with relayed(address, DELAY_S) as (relay, _):
+        yield relay
+
+
+@contextmanager
+def relayed(address: str, delay_s: float = 0.0) -> Iterator[tuple[str, list[socket.socket]]]:
+    """The address of a relay to a server, and the connections to it as they are made."""
     host, port = address.rsplit(":", 1)
     ends: list[socket.socket] = []
+    connected: list[socket.socket] = []
 
     def forward(source: socket.socket, target: socket.socket) -> None:
         with suppress(OSError):
             while data := source.recv(65536):
-                time.sleep(DELAY_S)
+                time.sleep(delay_s)
                 target.sendall(data)
 
     def accept(listening: socket.socket) -> None:
@@ -66,13 +74,14 @@ def distant(address: str) -> Iterator[str]:
             while True:
                 near, far = listening.accept()[0], socket.create_connection((host, int(port)))
                 ends.extend((near, far))
+                connected.append(near)
                 for pair in ((near, far), (far, near)):
                     threading.Thread(target=forward, args=pair, daemon=True).start()
 
     with socket.create_server(("127.0.0.1", 0)) as listening:
         threading.Thread(target=accept, args=(listening,), daemon=True).start()
         try:
-            yield f"127.0.0.1:{listening.getsockname()[1]}"
+            yield f"127.0.0.1:{listening.getsockname()[1]}", connected
         finally:
             for end in ends:
                 end.close()
@@ -119,19 +128,15 @@ def test_the_deadline_is_one_for_all_attempts_and_leaves_time_for_the_next() -> 
 
 
 def test_calls_use_the_connections_in_turn() -> None:
-    peers: set[str] = set()
-
-    with Server(parts.Toy(), parts.ABOUT) as server, Client(server.address, channels=3) as client:
-        observed = server._calls._observed
-
-        def noted(call: str, answer: object, data: bytes, context: object) -> bytes:
-            peers.add(context.peer())  # type: ignore[attr-defined]
-            return observed(call, answer, data, context)  # type: ignore[arg-type]
-
-        server._calls._observed = noted  # type: ignore[assignment,method-assign]
-        for _ in range(6):
+    """Seen by a relay, which the first, second and third search reach on a connection each, and no further one."""
+    with (
+        Server(parts.Toy(), parts.ABOUT) as server,
+        relayed(server.address) as (address, connected),
+        Client(address, channels=3) as client,
+    ):
+        for expected in (1, 2, 3, 3, 3, 3):
             client.search([PLAIN])
-    assert len(peers) == 3
+            assert len(connected) == expected
 
 
 @pytest.mark.parametrize("wrong", [{"channels": 0}, {"hedge_s": 0.0}, {"hedge_s": 20.0}])

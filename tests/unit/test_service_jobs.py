@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import socket
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -193,9 +195,23 @@ def test_servers_need_room_beside_a_pipeline_and_on_a_cluster_credentials() -> N
 def test_a_server_of_a_job_is_a_fork_where_the_run_has_a_process_to_fork(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    started: list[list[str]] = []
+
+    @contextmanager
+    def noted(command: Sequence[str], **_: float) -> Iterator[None]:
+        started.append(list(command))
+        yield
+
+    monkeypatch.setattr(process, "running_command", noted)
+
+    def program() -> list[str]:
+        """What is started, up to the verb."""
+        with process.running(tmp_path / "db" / "indexes" / "ivf"):
+            return started[-1][: started[-1].index("serve")]
+
     monkeypatch.setenv(FORKS, str(tmp_path / "ragauge"))
-    assert process._program() == [sys.executable, "-m", "ragauge.cli"], "the process has not come up yet"
+    assert program() == [sys.executable, "-m", "ragauge.cli"], "the process has not come up yet"
     (tmp_path / "ragauge").touch()
-    assert process._program() == [str(tmp_path / "ragauge")]
+    assert program() == [str(tmp_path / "ragauge")]
     monkeypatch.delenv(FORKS)
-    assert process._program() == [sys.executable, "-m", "ragauge.cli"]
+    assert program() == [sys.executable, "-m", "ragauge.cli"]

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ragauge.results import stats
 from ragauge.results.stats import (
     bootstrap_interval,
     frontier_probability,
@@ -21,20 +20,14 @@ from ragauge.results.stats import (
 )
 
 
-def test_the_interval_is_scipys() -> None:
+@pytest.mark.parametrize("questions", [120, 900])  # 10,000 resamples of 900 questions are drawn in portions
+def test_the_interval_is_scipys(questions: int) -> None:
     scipy_stats = pytest.importorskip("scipy.stats")
-    values = np.random.default_rng(1).beta(0.5, 0.7, 120)
+    values = np.random.default_rng(1).beta(0.5, 0.7, questions)
     expected = scipy_stats.bootstrap(
         (values,), np.mean, n_resamples=10_000, method="percentile", rng=np.random.default_rng(0)
     ).confidence_interval
     assert bootstrap_interval(values) == pytest.approx((expected.low, expected.high), abs=1e-12)
-
-
-def test_portions_do_not_change_the_interval(monkeypatch: pytest.MonkeyPatch) -> None:
-    values = np.arange(50) % 2
-    whole = bootstrap_interval(values, n=4000)
-    monkeypatch.setattr(stats, "_DRAWS_AT_ONCE", 50 * 1000)
-    assert bootstrap_interval(values, n=4000) == whole
 
 
 def test_the_interval_covers_the_truth_as_often_as_it_says() -> None:
@@ -170,12 +163,13 @@ def test_no_hypervolume_of_misfits(costs: Any, qualities: Any, limits: tuple[flo
         hypervolume(costs, qualities, limits)
 
 
-def test_resampled_means_are_paired(monkeypatch: pytest.MonkeyPatch) -> None:
-    values = np.random.default_rng(0).random(30)
-    means = resampled_means([values, values + 0.25], n=500)
+@pytest.mark.parametrize(("questions", "n"), [(30, 500), (900, 5000)])  # the latter in portions
+def test_resampled_means_are_paired(questions: int, n: int) -> None:
+    values = np.random.default_rng(0).random(questions)
+    means = resampled_means([values, values + 0.25], n=n)
     np.testing.assert_allclose(means[1] - means[0], 0.25)
-    monkeypatch.setattr(stats, "_DRAWS_AT_ONCE", 30 * 2 * 100)
-    np.testing.assert_array_equal(resampled_means([values, values + 0.25], n=500), means)
+    drawn = np.random.default_rng(0).integers(0, questions, (n, questions))
+    np.testing.assert_allclose(means[0], values[drawn].mean(axis=1))
     with pytest.raises(ValueError, match="must be"):
         resampled_means([[]])
 

@@ -14,7 +14,7 @@ from ragauge.errors import UserError
 from ragauge.evidence.chat import Chat, EndpointChat, LocalChat
 from ragauge.evidence.endpoint import Endpoint
 from ragauge.study import generation
-from ragauge.study.generation import Remembered, Spot, Written, generate
+from ragauge.study.generation import Remembered, generate
 from ragauge.study.passages import Passage
 from ragauge.study.questions import read_questions
 
@@ -83,18 +83,18 @@ def test_a_question_begins_as_the_kind_of_its_answer_wants_where_a_model_lets_it
 
         def replies(self, requests: Sequence[str], most: int, cue: str = "", otherwise: str = "") -> list[str | None]:
             cues.append(cue)
-            return [f" {cue[-1]} leaf of the region is finest?" for _ in requests]
+            return super().replies(requests, most, cue, otherwise)
 
     cues: list[str] = []
     texts = {"19 May 1921": "When", "1921": "When", "77 people": "How many", "Ada Byron": ""}
     for answer_, begin in texts.items():
-        text = f"The leaf is of {answer_}."
-        spot = Spot(Passage("t", text), text, 15, 15 + len(answer_))
-        assert (spot.answer, spot.begin) == (answer_, begin)
-        [said] = generation._written([spot], Opened(asks))
-        assert str(said).startswith(begin)
+        passages = [Passage("t", f"the finest leaf of the whole region is that of {answer_} in early spring.")]
+        goes_on = "is the best plant of this region picked?"
+        whole = f"{begin} {goes_on}".strip()
+        for writer in (Opened(lambda _, said=goes_on: said), Scripted(lambda _, said=whole: said)):
+            [written] = generate(1, passages, writer, Scripted(reads), most=1).kept
+            assert (written.spot.answer, written.question) == (answer_, whole)
         assert cues[-1] == f"Question: {begin}".strip()
-        assert generation._written([spot], Scripted(lambda r: "When was it?")) == [" When was it?"]
 
 
 def test_near_duplicates_are_not_asked_about() -> None:
@@ -118,23 +118,24 @@ def test_near_duplicates_are_not_asked_about() -> None:
 def test_what_is_left_out_is_counted_with_its_reason(
     says_: Callable[[str], str | None], reads_: Callable[[str], str], reason: str, detail: str
 ) -> None:
-    found = generation.Generated(9, 8)
-    texts = [f"{p.document} {p.text}" for p in corpus()]
-    judge = generation._Filter(texts, Scripted(reads_))
-    spots = list(generation.drawn(corpus(), 0))[:8]
-    generation._take(spots, Scripted(says_), judge, found)
-    assert found.left_out[reason] >= 6
+    """Of eight passages; the question of the first is a good one, as a run that keeps none ends with an error."""
+    writer = Scripted(lambda request: asks(request) if "leaf 0" in request else says_(request))
+    reader = Scripted(lambda request: reads(request) if "leaf 0" in request else reads_(request))
+    found = made(writer, reader, wanted=50, most=8)
+    assert found.left_out[reason] >= 5
     assert sum(found.left_out.values()) + len(found.kept) == found.attempts == 8
+    assert found.kept
     assert not detail or set(found.malformed) == {detail}
 
 
 def test_an_answer_in_another_passage_is_left_out_but_not_one_in_a_copy() -> None:
     own = "The finest leaf of the whole region comes from Assam in early spring."
-    spot = Spot(Passage("a", own), own, own.index("Assam"), own.index("Assam") + 5)
-    asked = Written("From where comes the finest leaf?", spot)
-    copy, other = f"A longer text. {own}", "Rain falls in Assam, and the finest leaf is wet."
-    assert generation._Filter([own, copy], Scripted(reads)).found_in_texts(asked) is None
-    assert generation._Filter([own, copy, other], Scripted(reads)).found_in_texts(asked) == "several_passages"
+    passages = [Passage("leaf", own), Passage("copy", f"A longer text. {own}", near_duplicate=True)]
+    [written] = generate(1, passages, Scripted(asks), Scripted(reads), most=1).kept
+    assert written.spot.answer == "Assam"
+    other = Passage("rain", "Rain falls in Assam, and the finest leaf of the region is wet.", near_duplicate=True)
+    with pytest.raises(UserError, match="left out: 1 another passage holds the answer"):
+        generate(1, [*passages, other], Scripted(asks), Scripted(reads), most=1)
 
 
 def test_fewer_than_asked_for_are_said_and_none_is_an_error() -> None:
