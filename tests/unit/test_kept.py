@@ -126,15 +126,14 @@ def test_a_folder_that_lost_its_mark_meanwhile_is_left_alone(home: Path) -> None
 
 
 def test_entries_of_a_document_store(home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    import torch
-    from safetensors.torch import save_file
+    from ragauge.engines import Row
+    from ragauge.engines.store import DocumentStore
+    from tiny_models import tiny_lm
 
-    from ragauge.engines.store import _checksum
-
-    folder, tensors = tmp_path / "documents", {"keys": torch.ones(4)}
-    folder.mkdir()
-    entry = folder / f"{'a' * 64}.safetensors"
-    save_file(tensors, entry, metadata={"about": json.dumps({"checksum": _checksum(tensors)})})
+    folder, lm = tmp_path / "documents", tiny_lm()
+    lm.documents = DocumentStore(folder, "tiny", 10**9)
+    lm.extend(lm.new_cache(3), [Row([5, 6, 7], [0.0, 1.0, 2.0])], stage="documents", offline=True)
+    [entry] = folder.iterdir()
     (folder / "thesis.safetensors").write_bytes(b"mine")
     named = ("--document-store", str(folder))
     assert entry.name in names(asked(capsys, "list", *named))

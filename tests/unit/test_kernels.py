@@ -32,6 +32,7 @@ def every(kinds: dict[str, candidates.Kernel], *rows: int) -> list[tuple[str, to
 
 @pytest.fixture(autouse=True)
 def restored() -> Any:
+    torch.manual_seed(0)
     yield
     kernels.use(DEFAULT)
 

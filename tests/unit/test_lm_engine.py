@@ -235,6 +235,7 @@ def test_log_probabilities_by_parts_of_the_vocabulary(
     """Those of the whole softmax, wherever a word lies in its part."""
     monkeypatch.setattr(decoder, "WORDS", words)
     lm = random_lm(ROPE, weights=weights)
-    hidden, asked = torch.randn(VOCAB, ROPE.d_model), torch.randperm(VOCAB)
+    draw = torch.Generator().manual_seed(0)
+    hidden, asked = torch.randn(VOCAB, ROPE.d_model, generator=draw), torch.randperm(VOCAB, generator=draw)
     exact = lm.decoder.logits(hidden).double().log_softmax(-1).gather(1, asked[:, None])[:, 0]
     torch.testing.assert_close(lm.decoder.log_probabilities(hidden, asked).double(), exact, atol=1e-5, rtol=1e-5)

@@ -11,7 +11,7 @@ from lm_references import VOCAB, row, tokens
 from ragauge.cost import latency
 from ragauge.cost.shape import Shape
 from ragauge.engines import LM, Decoder, KVCache, Limits, random_lm, steps
-from ragauge.engines.steps import StepsByCapacity
+from ragauge.engines.steps import FixedSteps, StepsByCapacity
 from tiny_models import LLAMA
 
 ALIBI = Shape("mpt", VOCAB, 32, (4,), (4,), 8, (48,), False, 300, "alibi", "layer", alibi_slopes=(0.5, 0.2, 0.1, 0.01))
@@ -31,6 +31,20 @@ def read(lm: LM, length: int, seed: int = 0) -> tuple[KVCache, torch.Tensor]:
 def respond(lm: LM, length: int, seed: int = 0) -> tuple[list[int], KVCache]:
     cache, logits = read(lm, length, seed)
     return lm.generate(cache, logits, length, LIMITS), cache
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[FixedSteps]:
+    """The steps of a capacity, as they are made."""
+    found: list[FixedSteps] = []
+
+    class Noted(FixedSteps):
+        def __init__(self, decoder: Decoder, capacity: int) -> None:
+            super().__init__(decoder, capacity)
+            found.append(self)
+
+    monkeypatch.setattr(steps, "FixedSteps", Noted)
+    return found
 
 
 def with_steps(lm: LM) -> StepsByCapacity:
@@ -58,41 +72,41 @@ def test_what_was_read_is_in_the_cache_as_it_would_have_been(shape: Shape, dtype
 
 
 @SHAPES
-def test_a_shorter_prompt_after_a_longer_one_sees_nothing_of_it(shape: Shape) -> None:
+def test_a_shorter_prompt_after_a_longer_one_sees_nothing_of_it(shape: Shape, made: list[FixedSteps]) -> None:
     lm = random_lm(shape)
     alone = respond(lm, 12, seed=5)[0]
-    kept = with_steps(lm)
+    with_steps(lm)
     respond(lm, 200)
-    [arena] = [each.cache for each in kept._kept.values()]
     with torch.inference_mode():
-        for values in arena.k + arena.v:
+        for values in made[0].cache.k + made[0].cache.v:
             values[:, 100:] = 1e4  # would be seen
     assert respond(lm, 12, seed=5)[0] == alone
+    assert len(made) == 1
 
 
-def test_few_capacities_are_kept_and_those_used_last(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_capacities_are_kept_and_those_used_last(monkeypatch: pytest.MonkeyPatch, made: list[FixedSteps]) -> None:
     monkeypatch.setattr(steps, "GRANULE", 16)
     monkeypatch.setattr(steps, "KEPT", 2)
     lm = random_lm(LLAMA)
     expected = {length: respond(lm, length)[0] for length in (10, 30, 50)}
     kept = with_steps(lm)
-    for length in (10, 30, 10, 50):
+    for length in (10, 30, 10, 50, 10, 30):  # and nine new tokens: 32, 48, 32, 64, 32 and 48 slots
         assert respond(lm, length)[0] == expected[length]
-    assert sorted(kept._kept) == [32, 64]
+    assert [one.capacity for one in made] == [32, 48, 64, 48]
     assert kept.bytes > 0
     assert lm.cache_bytes >= kept.bytes
 
 
-def test_scores_with_a_bias_and_layers_with_additions_take_the_other_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scores_with_a_bias_and_layers_with_additions_take_the_other_way(made: list[FixedSteps]) -> None:
     class Adding(Decoder):
         pass
 
     lm = random_lm(LLAMA)
-    kept = with_steps(lm)
+    with_steps(lm)
     cache, logits = read(lm, 12)
     cache.add_bias(steps.Span(0, 3), -1.0)
     lm.generate(cache, logits, 12, LIMITS)
-    assert not kept._kept
+    assert not made
     assert LM(Adding(LLAMA, lm.decoder.weights)).steps is None
 
 

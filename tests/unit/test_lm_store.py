@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.torch import load
 
 from ragauge import methods
 from ragauge.cost.trace import elapsed, seconds
@@ -139,19 +141,22 @@ def test_names_go_with_the_slots_that_are_forgotten(lm: LM) -> None:
 
 
 def test_an_entry_that_another_process_removes_while_it_is_read_counts_as_read(
-    lm: LM, monkeypatch: pytest.MonkeyPatch
+    lm: LM, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    computed, append = read(lm), store._append
+    computed = read(lm)
 
-    def removed_meanwhile(*arguments):  # type: ignore[no-untyped-def]
-        spans = append(*arguments)
-        for path in entries(lm):
-            path.unlink()
-        return spans
+    def removed_meanwhile(path, **options):  # type: ignore[no-untyped-def]
+        opened = safe_open(path, **options)
+        path.unlink()
+        return opened
 
-    monkeypatch.setattr(store, "_append", removed_meanwhile)
-    lm_cache, got, _ = read(lm)
-    assert (lm_cache.length, got.spans) == (computed[0].length, computed[1].spans)
+    monkeypatch.setattr(store, "is_shared", lambda folder: False)
+    lm.documents = DocumentStore(tmp_path / "kept", "this decoder", 10**9)
+    monkeypatch.setattr(store, "safe_open", removed_meanwhile)
+    loaded = read(lm)
+    same(lm, computed, loaded)
+    assert all(c.loading_s is not None for c in loaded[2])
+    assert not entries(lm)
 
 
 @pytest.mark.parametrize("damage", ["truncated", "garbage", "empty", "foreign"])
@@ -170,10 +175,12 @@ def test_a_damaged_entry_is_made_anew(lm: LM, damage: str, caplog: pytest.LogCap
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_a_flipped_bit_is_told_and_made_anew(lm: LM, caplog: pytest.LogCaptureFixture, shared: bool) -> None:
+def test_a_flipped_bit_is_told_and_made_anew(
+    lm: LM, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, shared: bool
+) -> None:
     computed = read(lm)
-    assert lm.documents
-    lm.documents._shared = shared
+    monkeypatch.setattr(store, "is_shared", lambda folder: shared)
+    lm.documents = DocumentStore(tmp_path / "kept", "this decoder", 10**9)
     for path in entries(lm):
         content = bytearray(path.read_bytes())
         content[-5] ^= 1
@@ -185,17 +192,26 @@ def test_a_flipped_bit_is_told_and_made_anew(lm: LM, caplog: pytest.LogCaptureFi
     assert all(c.loading_s is not None for c in loaded[2])
 
 
-def test_on_a_shared_file_system_an_entry_that_is_removed_or_cut_ends_no_reader(lm: LM) -> None:
+def test_on_a_shared_file_system_an_entry_that_is_removed_or_cut_ends_no_reader(
+    lm: LM, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """There a page of a mapped file that another node removed is a SIGBUS, and one that it cut is another's bytes."""
-    read(lm)
-    assert lm.documents
-    lm.documents._shared = True
-    for path in entries(lm):
-        before = lm.documents._read(path)[1]
-        copies = {name: tensor.clone() for name, tensor in before.items()}
+    computed = read(lm)
+
+    def cut_meanwhile(data: bytes) -> Any:
+        found = load(data)
+        [path] = [path for path in entries(lm) if path.read_bytes() == data]
         os.truncate(path, 0)
         path.unlink()
-        assert all(torch.equal(before[name], copies[name]) for name in copies)
+        return found
+
+    monkeypatch.setattr(store, "is_shared", lambda folder: True)
+    monkeypatch.setattr(store, "load", cut_meanwhile)
+    lm.documents = DocumentStore(tmp_path / "kept", "this decoder", 10**9)
+    loaded = read(lm)
+    same(lm, computed, loaded)
+    assert all(c.loading_s is not None for c in loaded[2])
+    assert not entries(lm)
 
 
 def test_an_entry_without_a_checksum_is_read(lm: LM, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,8 +230,8 @@ def without(about: Any) -> Any:
 
 def test_a_save_looks_at_the_folder_only_when_it_may_be_full(lm: LM, monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[None] = []
-    evict = DocumentStore._evict
-    monkeypatch.setattr(DocumentStore, "_evict", lambda self: (looked.append(None), evict(self)))
+    listed = store.files_of
+    monkeypatch.setattr(store, "files_of", lambda folder: looked.append(None) or listed(folder))
     for token in range(6):
         read(lm, [Row([token + 10, 6, 7], unit_steps(4, 3), (Span(0, 4),))])
     assert len(looked) == 1

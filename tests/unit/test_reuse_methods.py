@@ -598,12 +598,13 @@ def test_leaves_of_least_worth_leave_a_full_store(llama: LM, policy: str, stay: 
     prompt = tiny_prompt([10, 10, 10, 10])
     token = llama.new_cache(1)
     token.length = 1
-    method = methods.make("prefix_tree", policy=policy, store_gb=25 * token.bytes / 1e9)
-    for i in (0, 0, 0, 1, 3):
-        read_online(llama, method, of(prompt, i))
-    [tree] = method._trees.values()
-    assert {prompt.documents.index(list(node.ids)) for node in tree.nodes()} == stay
-    assert tree.bytes <= tree.max_bytes
+    found = set()
+    for asked in (0, 1, 3):
+        method = methods.make("prefix_tree", policy=policy, store_gb=25 * token.bytes / 1e9)
+        for i in (0, 0, 0, 1, 3):
+            read_online(llama, method, of(prompt, i))
+        found |= set() if read_online(llama, method, of(prompt, asked)) else {asked}
+    assert found == stay
 
 
 def test_a_path_longer_than_the_store_is_kept_as_far_as_it_fits(llama: LM) -> None:
