@@ -21,7 +21,8 @@ from ragauge.errors import UserError
 from ragauge.io import graphs, trials
 from ragauge.io.folders import file_sha256
 from ragauge.retrieval import index as indexes
-from ragauge.retrieval.indexes import IndexRecipe, _faiss
+from ragauge.retrieval.database import Database
+from ragauge.retrieval.indexes import IndexRecipe
 from ragauge.retrieval.indexes.hnsw import Hnsw
 
 faiss = pytest.importorskip("faiss")
@@ -88,13 +89,14 @@ def test_an_index_of_a_stranger_is_tried_once_and_refused_where_the_trial_dies(
     built: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RAGAUGE_HOME", str(tmp_path / "home"))  # of another machine
-    folder = Path(shutil.copytree(built["ivf"], tmp_path / "ivf"))
-    indexes._read(folder, indexes.MERGED)
+    database = Database(Path(shutil.copytree(built["ivf"].parents[2], tmp_path / "db")))
+    folder = indexes.merged_folder(database.folder, "ivf")
+    indexes.Index(database, "ivf")
     with monkeypatch.context() as patch:
         patch.setattr(trials, "outcome", lambda *_: pytest.fail("tried again"))
-        indexes._read(folder, indexes.MERGED)
+        indexes.Index(database, "ivf")
     flags = faiss.IO_FLAG_READ_ONLY | faiss.IO_FLAG_ONDISK_SAME_DIR
-    index = _faiss.read(folder / "index.faiss", flags)
+    index = faiss.read_index(str(folder / "index.faiss"), flags)
     one = faiss.downcast_InvertedLists(index.invlists).lists.at(3)
     true, lie = (struct.pack("<QQQ", one.size, one.capacity, offset) for offset in (one.offset, 1 << 40))
     content = (folder / "index.faiss").read_bytes()
@@ -102,7 +104,7 @@ def test_an_index_of_a_stranger_is_tried_once_and_refused_where_the_trial_dies(
     (folder / "index.faiss").write_bytes(content.replace(true, lie))  # a search reads memory that is not its own
     foreign_files.sealed(folder)
     with pytest.raises(UserError, match=r"not a merged index that can be read: .*list 3 lies beyond index.ivfdata"):
-        indexes._read(folder, indexes.MERGED)
+        indexes.Index(database, "ivf")
 
 
 def test_a_process_that_dies_or_takes_all_memory_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,16 +94,18 @@ def survives(made: Reader) -> None:
 KEYS = ("q0", "q1", "q2")
 
 
-def answered(key: str) -> Record:
+def answered(key: str, **more: Any) -> Record:
     fields = {"status": "ok", "question": "who", "answers": ["me"], "gold": [0], "documents": 2, "prompt_sha256": "0"}
     call = {"stage": "prompt", "lengths": [9], "past": [0], "seconds": 0.5}
-    return Record.model_validate({"key": key, "text": "x\u2028é", "saliency": [0.1, None], "trace": [call], **fields})
+    return Record.model_validate(
+        {"key": key, "text": "x\u2028é", "saliency": [0.1, None], "trace": [call], **fields, **more}
+    )
 
 
-def write_records(path: Path) -> Path:
+def write_records(path: Path, **more: Any) -> Path:
     with Writer(path, {"method": "bm25"}, KEYS) as writer:
         for key in KEYS:
-            writer.append(answered(key))
+            writer.append(answered(key, **more))
         writer.finish({})
     return path
 
@@ -165,11 +167,22 @@ def compared_records(folder: Path) -> Reader:
 
 @reader
 def judgements(folder: Path) -> Reader:
-    from ragauge.verbs.judge import _known
+    """Of answers whose evidence is empty, which no judge is asked about: the verb reads the file and writes it anew."""
+    from ragauge.cli import parser_of
+    from ragauge.verbs import judge
 
-    path = folder / "judged.jsonl"
+    path, asked = folder / "judged.jsonl", write_records(folder / "x.jsonl", evidence=[])
     path.write_text('{"key": "q0", "judge": "j", "asked_sha256": "0", "label": "supported"}\n')
-    return Reader(path, partial(_known, path), damaged_lines)
+    arguments = parser_of("judge").parse_args([str(asked), "--out", str(path), "--quiet"])
+
+    def read() -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("RAGAUGE_JUDGE_URL", "http://127.0.0.1:9")
+            patch.setenv("RAGAUGE_JUDGE_MODEL", "m")
+            judge.run(arguments)
+        assert [json.loads(line)["key"] for line in path.read_text().splitlines()] == list(KEYS)
+
+    return Reader(path, read, damaged_lines)
 
 
 # --- data sets and corpora ---

@@ -13,6 +13,8 @@ from ragauge.training import data
 from ragauge.training.settings import TrainingSettings
 from tiny_checkpoint import write_checkpoint
 
+# Lines of a file of replies that are none.
+DAMAGED_REPLIES = ["{", "[]", '["key", 5]', '[5, ["a"]]', '["key", [5]]', "[" * 100_000]
 THINGS = ("river", "bridge", "stone", "castle", "market", "garden", "winter", "engine", "planet", "copper", "island")
 
 

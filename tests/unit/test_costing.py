@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 
 from ragauge import methods
-from ragauge.cli import main, parser_of
+from ragauge.cli import main
 from ragauge.cost.settings import LatencySettings
 from ragauge.errors import UserError
 from ragauge.evaluation import costing
-from ragauge.experiment.schema import Model, parse
-from ragauge.verbs import time as time_verb
+from ragauge.experiment.schema import Model
 from tiny_checkpoint import write_checkpoint
 
 MACHINE = {"bandwidth_bytes_per_s": {"high": 1e10}, "matmul_flop_per_s": {"float32": {"high": 1e11}}, "load_share": 0.0}
@@ -115,9 +114,15 @@ def test_the_published_numbers_here_are_those_of_the_files(shared_data: Path) ->
     ("option", "configured", "allowed"), [([], False, False), ([], True, True), (["--allow-load"], False, True)]
 )
 def test_other_load_is_allowed_by_the_protocol_or_by_the_option(
-    option: list[str], configured: bool, allowed: bool
+    option: list[str], configured: bool, allowed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    common = ["--dataset", "nq_open", "--model", "m", "--out", "o.json"]
+    timed: list[bool] = []
+
+    def noted(*_: Any, allow_load: bool, **__: Any) -> None:
+        timed.append(allow_load)
+        raise UserError("nothing is timed here")
+
+    monkeypatch.setattr(costing, "time_model", noted)
     config = {
         "run": "t",
         "models": {"m": {"source": "smollm2-135m-instruct"}},
@@ -125,5 +130,7 @@ def test_other_load_is_allowed_by_the_protocol_or_by_the_option(
         "methods": {"naive": {}},
         "latency": {"methods": ["naive"], "dataset": "nq_open", "allow_load": configured},
     }
-    args = parser_of("time").parse_args([*common, *option])
-    assert time_verb._protocol(args, parse(config, "t.yaml")).allow_load is allowed
+    (tmp_path / "t.yaml").write_text(json.dumps(config))
+    common = ["--config", str(tmp_path / "t.yaml"), "--dataset", "nq_open", "--model", "m"]
+    assert main(["time", *common, *option, "--out", str(tmp_path / "o.json")]) == 2
+    assert timed == [allowed]

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -27,7 +31,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def forget() -> None:
-    for cached in (module.imports, module._path, module._text, module._kept):
+    for cached in (module.imports, module._path, module._text):  # what was parsed is kept by the hash of its source
         cached.cache_clear()
 
 
@@ -59,13 +63,31 @@ def test_help_texts_do_not_count(package: Path) -> None:
     assert digests[0] == digests[1] != digests[2]
 
 
-def test_what_was_read_once_is_kept_for_other_processes(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = module.digest("ragauge.a")
-    monkeypatch.setattr(module.sys, "dont_write_bytecode", False)
-    module._keep(module._place(module.ROOT), module._kept(module.ROOT), 0)
-    forget()
-    monkeypatch.setattr(module.ast, "parse", None)  # nothing is parsed again
-    assert module.digest("ragauge.a") == first
+# A process that prints a digest, and how many sources it parsed for it.
+READS = """
+import ast, sys
+from pathlib import Path
+from ragauge.io import digest
+
+parsed, parse = [], ast.parse
+ast.parse = lambda *given, **options: parsed.append(given) or parse(*given, **options)
+digest.ROOT = Path(sys.argv[1])
+print(digest.digest("ragauge.a"), len(parsed))
+"""
+
+
+def test_what_was_read_once_is_kept_for_other_processes(package: Path) -> None:
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+
+    def read() -> list[str]:
+        command = [sys.executable, "-c", READS, str(package.parent)]
+        return subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout.split()
+
+    expected = module.digest("ragauge.a")
+    assert read() == [expected, "4"]
+    assert read() == [expected, "0"]
+    (package / "c.py").write_text("VALUE = 2\n")
+    assert read()[1] == "1"
 
 
 def test_what_cannot_change_a_result_does_not_count_unless_it_is_named(package: Path) -> None:
@@ -76,16 +98,26 @@ def test_what_cannot_change_a_result_does_not_count_unless_it_is_named(package: 
     assert module.digest("ragauge.c", without={"ragauge.c"}) != named
 
 
-@pytest.mark.parametrize("changed", sorted(module.NO_PART))
-def test_a_fix_to_what_cannot_change_a_result_discards_none(changed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fix_to_what_cannot_change_a_result_discards_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not to the downloader, the progress bar or a message: partial answers, trainings and pipelines go on."""
     results = ("evaluation.runner", "methods.naive", "training.finetuning", "generation.pipeline", "retrieval.embed")
-    before = [module.digest(f"ragauge.{name}") for name in results]
-    known = module._text
-    assert known(changed)
-    edited = {changed: known(changed)._replace(code="another")}
-    monkeypatch.setattr(module, "_text", lambda name: edited.get(name) or known(name))
-    assert [module.digest(f"ragauge.{name}") for name in results] == before
+    left_out = shutil.ignore_patterns("__pycache__", "*.csv")
+    copy = Path(shutil.copytree(module.ROOT / "ragauge", tmp_path / "ragauge", ignore=left_out))
+    monkeypatch.setattr(module, "ROOT", tmp_path)
+    forget()
+    before = {name: module.digest(f"ragauge.{name}") for name in results}
+    for changed in module.NO_PART:
+        stem = copy.joinpath(*changed.split(".")[1:])
+        path = stem / "__init__.py" if stem.is_dir() else stem.with_suffix(".py")
+        path.write_text(path.read_text(encoding="utf-8") + "\nCHANGED = True\n", encoding="utf-8")
+    forget()
+    assert {name: module.digest(f"ragauge.{name}") for name in results} == before
+    with (copy / "io" / "records.py").open("a") as file:
+        file.write("\nCHANGED = True\n")
+    forget()
+    assert module.digest("ragauge.evaluation.runner") != before["evaluation.runner"]
+    monkeypatch.undo()
+    forget()
 
 
 def test_answers_rest_on_the_decoder_prompts_and_converted_weights() -> None:

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sft_material import DAMAGED_REPLIES
 
 import foreign_files
 from ragauge.assets import kept, store
 from ragauge.engines.kernels import measured
 from ragauge.errors import UserError
 from ragauge.evaluation import inputs
+from ragauge.evidence.chat import Chat
 from ragauge.experiment import schema
 from ragauge.io import folders
-from ragauge.study import generation
-from ragauge.training import data
+from ragauge.study.generation import Remembered
 from ragauge.training.checkpoints import Checkpoints
+from tiny_checkpoint import write_checkpoint
 
 LONG, NUL, HALF = "x" * 5000, "a\0b", "\ud800"
 NOBODY = "~no-such-user/model"
@@ -96,11 +99,25 @@ def test_what_counts_was_not_a_number_in_the_state_of_a_database(tmp_path: Path)
             Shard.open(folder)
 
 
-@pytest.mark.parametrize("line", ["{", "[]", '["key", 5]', '[5, ["a"]]', '["key", [5]]', "[" * 100_000])
+class Asked(Chat):
+    """Replies by counting what it was asked."""
+
+    def __init__(self) -> None:
+        self.name, self.count = "asked", 0
+
+    def replies(self, requests: Sequence[str], most: int, cue: str = "", otherwise: str = "") -> list[str | None]:
+        first, self.count = self.count + 1, self.count + len(requests)
+        return [f"reply {number}" for number in range(first, self.count + 1)]
+
+
+@pytest.mark.parametrize("line", DAMAGED_REPLIES)
 def test_replies_that_were_kept(line: str, tmp_path: Path) -> None:
-    assert data._reply(line.encode()) is None
-    (tmp_path / "replies").write_text(f'{line}\n["key", "reply"]\n')
-    assert dict(generation._lines(tmp_path / "replies"))["key"] == "reply"
+    """Those of a study; those of a training's data are in `test_sft_data`."""
+    path, chat = tmp_path / "replies", Asked()
+    assert Remembered(chat, path).replies(["Who?"], 9) == ["reply 1"]
+    path.write_bytes(f"{line}\n".encode() + path.read_bytes() + f"\n{line}".encode())
+    assert Remembered(chat, path).replies(["Who?", "Why?"], 9) == ["reply 1", "reply 2"]
+    assert chat.count == 2
 
 
 @pytest.mark.parametrize("kernel", [[], {}, ["torch"], {"kernel": []}, {"kernel": {"a": 1}}])
@@ -113,9 +130,9 @@ def test_a_table_of_kernels(kernel: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("template", [[], {}, 5, "unknown"])
 def test_the_template_of_a_trained_model(template: Any, tmp_path: Path) -> None:
-    (tmp_path / "model").mkdir()
+    folder = write_checkpoint(tmp_path / "model")
     (tmp_path / "model.json").write_text(json.dumps({"template": template}))
-    assert inputs._trained_in(tmp_path / "model") is None
+    assert inputs.template_of(f"path:{folder}") == "chat", "its tokenizer's, as without the account"
 
 
 def test_a_sealed_index_with_the_manifest_of_something_else(tmp_path: Path) -> None:

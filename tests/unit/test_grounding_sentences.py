@@ -94,14 +94,14 @@ def test_real_documents_are_their_sentences(shared_data: Any) -> None:
         for name in ("hotpotqa", "narrativeqa", "qasper", "multifieldqa_en")
         for _, record in read_jsonl(shared_data / "longbench" / f"{name}.jsonl.gz")
     ]
-    started = time.perf_counter()
+    started = time.process_time()
     for context in contexts:
         spans = split(context)
         assert spans[0][0] == 0
         assert spans[-1][1] == len(context)
         assert all(a[1] == b[0] for a, b in pairwise(spans))
         assert all(context[start:stop].strip() for start, stop in spans)
-    seconds = time.perf_counter() - started
+    seconds = time.process_time() - started
     assert seconds < sum(map(len, contexts)) / 100_000  # a second for 100,000 characters at the very most
 
 
@@ -138,9 +138,9 @@ def test_a_last_sentence_without_a_token_is_joined_to_the_one_before() -> None:
 
 
 def _located(text: str, offsets: list[tuple[int, int]]) -> list[Sentence]:
-    from ragauge.evidence.sentences import _Tokens
-
-    return list(_Tokens(text, offsets).sentences(0, 0, split(text)))
+    """The sentences of a text under a tokenizer whose tokens have these spans."""
+    found = {"input_ids": list(range(len(offsets))), "offset_mapping": offsets}
+    return tokenize([Source(0, "", text)], lambda *_, **__: found)[1]
 
 
 def test_sources_keep_their_sentences_apart_and_their_titles_out() -> None:

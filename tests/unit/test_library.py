@@ -61,10 +61,10 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 # --- import ---
 
 
-def test_importing_takes_little_time() -> None:
-    code = "import time; t = time.perf_counter(); import ragauge; dir(ragauge); print(time.perf_counter() - t)"
-    took = [float(subprocess.check_output([sys.executable, "-c", code])) for _ in range(3)]
-    assert min(took) < 0.3
+def test_importing_and_looking_at_its_names_loads_nothing_that_takes_time() -> None:
+    heavy = "{'torch', 'transformers', 'numpy', 'pandas', 'matplotlib', 'pydantic', 'yaml'}"
+    code = f"import sys, ragauge; dir(ragauge); print(*({heavy} & sys.modules.keys()))"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).split() == []
 
 
 def test_the_names_are_there_and_no_others() -> None:

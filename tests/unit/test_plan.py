@@ -183,7 +183,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def forget() -> None:
-    for cached in (digest.imports, digest._path, digest._text, digest._kept):
+    for cached in (digest.imports, digest._path, digest._text):  # what was parsed is kept by the hash of its source
         cached.cache_clear()
 
 

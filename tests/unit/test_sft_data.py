@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sft_material import Parrot, article, settings
+from sft_material import DAMAGED_REPLIES, Parrot, article, settings
 
 import tiny_models
 from ragauge.cli import main
@@ -225,7 +225,7 @@ def test_a_cut_off_run_goes_on_and_ends_the_same(tmp_path: Path, monkeypatch: py
         again += writer.calls
         partial = tmp_path / "cut/questions.partial"
         if after == 1:
-            partial.write_bytes(partial.read_bytes() + b'["torn')
+            partial.write_bytes(partial.read_bytes() + "\n".join([*DAMAGED_REPLIES, '["torn']).encode())
         if again == whole.calls - 1:
             break
     monkeypatch.setattr(data.Asker, "writer", Parrot())

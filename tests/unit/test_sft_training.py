@@ -420,8 +420,17 @@ def test_processes_are_started_however_this_one_was(monkeypatch: pytest.MonkeyPa
     from ragauge.verbs import sft
 
     started = list[str]()
-    monkeypatch.setattr(sft.os, "execv", lambda _, command: started.extend(command))
-    monkeypatch.setattr(sys, "argv", ["/nowhere/ragauge/cli.py", "sft", "train", "--out", "model"])
-    sft._start_processes(2)
+
+    def execute(_: str, command: list[str]) -> None:
+        started.extend(command)
+        raise SystemExit(0)  # this process is that command from then on
+
+    given = ["--set", "model=smollm2-135m-instruct", "--set", "engine=deepspeed", "--set", "processes=2"]
+    command = ["sft", "train", *given, "--data", "d", "--checkpoints", "c", "--out", "model"]
+    monkeypatch.setattr(sft.os, "execv", execute)
+    monkeypatch.setattr(sys, "argv", ["/nowhere/ragauge/cli.py", *command])
+    with pytest.raises(SystemExit):
+        main(command)
     assert "/nowhere/ragauge/cli.py" not in started
-    assert started[-6:] == ["--module", "ragauge.cli", "sft", "train", "--out", "model"]
+    assert "--nproc-per-node=2" in started
+    assert started[-len(command) - 2 :] == ["--module", "ragauge.cli", *command]

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from ragauge.cli import main, parser_of
 from ragauge.errors import UserError
 from ragauge.experiment import schema
 from ragauge.study import budget, writing
-from ragauge.verbs import _options
 from ragauge.verbs._deadline import Deadline
 
 QUESTIONS = 100
@@ -85,13 +85,17 @@ def test_what_cannot_fit_is_one_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("text", "expected"), [("90s", 90), ("30m", 1800), ("1h30m", 5400), ("2h", 7200)])
 def test_a_budget_is_a_time(text: str, expected: float) -> None:
-    assert _options.duration(text) == expected
+    asked = ["--documents", "d", "--questions", "q.csv", "--model", "m", "--out", "o", "--budget", text]
+    assert parser_of("study").parse_args(asked).budget == expected
 
 
 @pytest.mark.parametrize("text", ["", "10", "m", "0m", "1.5h", "10m x"])
-def test_other_texts_are_no_times(text: str) -> None:
-    with pytest.raises(Exception, match="must be a time such as 90s, 30m or 1h30m"):
-        _options.duration(text)
+def test_other_texts_are_no_times(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["study", "--documents", "d", "--model", "m", "--out", "o", f"--budget={text}"])
+    told = capsys.readouterr().err
+    assert (left.value.code, told.count("\n")) == (2, 1)
+    assert f"--budget: {text!r} must be a time such as 90s, 30m or 1h30m" in told
 
 
 def test_a_command_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
