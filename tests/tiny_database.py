@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from ragauge.retrieval import chunking, database, embed, index
 from ragauge.retrieval.chunking import DatabaseRecipe, Split
@@ -40,6 +41,12 @@ class Choice(embed.EncoderChoice):
 
     def load(self) -> CountEncoder:
         return CountEncoder()
+
+
+def stand_in(patch: pytest.MonkeyPatch) -> None:
+    """Have every encoder be this one, whatever its name."""
+    patch.setattr(embed.EncoderChoice, "sha256", Choice.sha256)
+    patch.setattr(embed.EncoderChoice, "load", Choice.load)
 
 
 def write_corpus(path: Path, documents: int = 80, seed: int = 0) -> Path:

@@ -138,7 +138,8 @@ def test_a_finder_is_asked_in_its_own_template() -> None:
 def test_without_skip_decoding_the_decoder_writes(lm: LM, options: dict[str, Any]) -> None:
     prompt = prompt_of()
     answer = answered(lm, prompt, **options)
-    for piece in answer.evidence or ():
+    assert answer.evidence
+    for piece in answer.evidence:
         placed = piece.document is not None
         assert not placed or prompt.sources[piece.document].text[piece.start : piece.stop] == piece.text
         assert placed or piece.text not in ARTICLE

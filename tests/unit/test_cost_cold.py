@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -130,6 +131,12 @@ def test_the_item_is_rendered(results: Path, tmp_path: Path) -> None:
     settings = schema.parse({**data, "items": ["documents_reuse"]}, "small.yaml")
     paths = render("documents_reuse", settings, results, tmp_path / "out")
     assert {path.suffix for path in paths} == {".csv", ".md", ".tex", ".svg", ".pdf", ".png"}
+    [written] = [path for path in paths if path.suffix == ".csv"]
+    with open(written, encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if (row["variant"], row["quantity"]) == ("k1", "mean_latency_s")]
+    found = {float(row["hit_rate"]): float(row["measured"]) for row in rows}
+    assert found[0.0] == 6.5  # 1 s of answering, and each miss 5.5 s of computing and writing
+    assert found[1.0] == 1.5  # and each hit 0.5 s of reading
 
 
 def test_without_times_of_documents_the_reason_is_told(tmp_path: Path) -> None:

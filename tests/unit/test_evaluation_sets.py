@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import tiny_database
@@ -22,10 +22,12 @@ from ragauge.retrieval.chunking import DatabaseRecipe, Split, build_evaluation_s
 from ragauge.retrieval.corpus import Corpus
 from ragauge.retrieval.database import Database, EvaluationSet
 from ragauge.retrieval.documents import Share
+from ragauge.retrieval.embed import EncoderChoice, build_embeddings
+from ragauge.retrieval.indexes.hnsw import Hnsw
 from ragauge.retrieval.indexes.ivf_pq import IvfPq
-from ragauge.retrieval.retriever import Retriever
+from ragauge.retrieval.service.server import Server
 from ragauge.retrieval.vectors import Vectors
-from retro_parts import ExactRetriever, tokens
+from retro_parts import EXACT, ExactRetriever, tokens
 from synthetic_piperag import DATABASE, write, write_staleness
 from synthetic_run import MODEL
 from tiny_checkpoint import write_checkpoint
@@ -156,24 +158,23 @@ def pipeline(folder: Path, out: Path, *options: str) -> int:
     return cli.main(["pipeline", *common, "--limit", "3", "--threads", "1", "--out", str(out), *options])
 
 
-def test_a_pipeline_reads_another_corpus(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_pipeline_reads_another_corpus(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    database = Database(folder / "db")
     exact = ExactRetriever([tokens(300, 2), tokens(400, 4)])
-    monkeypatch.setattr("ragauge.verbs.pipeline._retriever", lambda *_: exact)
-    monkeypatch.setattr("ragauge.verbs.pipeline._index_identity", lambda *_: "exact")
-    for label, count in ((NEWS, 2), (WEB, 3)):
-        out = tmp_path / f"{label}.jsonl"
-        assert pipeline(folder, out, "--schedule", "retro", "--server", "exact", "--evaluation", label) == 0
-        records = list(read_kind(out, SequenceRecord))
-        assert [(record.status, record.document) for record in records[:count]] == [("ok", -1)] * count
-        told = json.loads(out.with_suffix(".meta.json").read_text())
-        assert told["specification"]["pipeline"]["evaluation"] == label
-        assert told["fingerprint"]["evaluation_sha256"] == Database(folder / "db").evaluation_set(label).sha256
-    assert exact.queries, "the database was asked"
-    capsys.readouterr()
-    assert pipeline(folder, tmp_path / "news.jsonl", "--schedule", "retro", "--server", "e", "--evaluation", WEB) == 2
-    assert "evaluation_sha256" in capsys.readouterr().err, "records of another text are not gone on with"
+    with Server(exact, replace(EXACT, tokenizer=database.manifest["tokenizer"])) as server:
+        asked = ["--schedule", "retro", "--server", server.address]
+        for label, count in ((NEWS, 2), (WEB, 3)):
+            out = tmp_path / f"{label}.jsonl"
+            assert pipeline(folder, out, *asked, "--evaluation", label) == 0
+            records = list(read_kind(out, SequenceRecord))
+            assert [(record.status, record.document) for record in records[:count]] == [("ok", -1)] * count
+            told = json.loads(out.with_suffix(".meta.json").read_text())
+            assert told["specification"]["pipeline"]["evaluation"] == label
+            assert told["fingerprint"]["evaluation_sha256"] == database.evaluation_set(label).sha256
+        assert exact.queries, "the database was asked"
+        capsys.readouterr()
+        assert pipeline(folder, tmp_path / "news.jsonl", *asked, "--evaluation", WEB) == 2
+        assert "evaluation_sha256" in capsys.readouterr().err, "records of another text are not gone on with"
     assert pipeline(folder, tmp_path / "x.jsonl", "--schedule", "no_retrieval", "--evaluation", "newz") == 2
     assert "unknown evaluation set 'newz'; did you mean 'news'? known: news, web" in capsys.readouterr().err
 
@@ -181,11 +182,9 @@ def test_a_pipeline_reads_another_corpus(
 def test_staleness_is_measured_on_another_corpus(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    database = Database(folder / "db")
-    vectors = tiny_database.CountEncoder()
-    index = OfChunks(database, vectors)
-    monkeypatch.setattr("ragauge.verbs.staleness._retriever", lambda _: Retriever(database, index, vectors))  # type: ignore[arg-type]
-    monkeypatch.setattr("ragauge.retrieval.embed.EncoderChoice", lambda *_: tiny_database.Choice())
+    tiny_database.stand_in(monkeypatch)
+    build_embeddings(folder / "db", 0, EncoderChoice())
+    tiny_database.build_index(folder / "db", "ivf", Hnsw(m=8, ef_construction=40, shards=1))
     common = ["staleness", "--database", str(folder / "db"), "--tokens", "256", "--limit", "1"]
     assert cli.main([*common, "--evaluation", WEB, "--out", str(tmp_path / "s.json")]) == 0
     report = json.loads((tmp_path / "s.json").read_text())
@@ -193,21 +192,6 @@ def test_staleness_is_measured_on_another_corpus(
     assert report["queries"][0]["key"].startswith("0:Lima")
     assert cli.main([*common, "--evaluation", "newz", "--out", str(tmp_path / "t.json")]) == 2
     assert "unknown evaluation set 'newz'; did you mean 'news'? known: news, web" in capsys.readouterr().err
-
-
-class OfChunks:
-    """Every chunk of a database, searched one by one."""
-
-    def __init__(self, database: Database, encoder: tiny_database.CountEncoder) -> None:
-        rows = database.tokens(np.arange(len(database))).tolist()
-        self.vectors = encoder.encode([database.tokenizer.decode(row) for row in rows])
-        self.recipe, self.folder = IvfPq(), database.folder
-        self.manifest = {"dim": self.vectors.shape[1]}
-
-    def search(self, vectors: np.ndarray, k: int, effort: int, stop: object) -> tuple[np.ndarray, np.ndarray]:
-        distances = ((vectors[:, None] - self.vectors[None]) ** 2).sum(-1)
-        ids = np.argsort(distances, axis=1)[:, :k]
-        return np.take_along_axis(distances, ids, 1).astype(np.float32), ids
 
 
 # --- configurations ---

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -84,14 +86,18 @@ def test_a_second_workflow_on_another_node_never_cancels_the_firsts_jobs(
 ) -> None:
     """Its lock is not seen there, but its name is; a run that ended has taken it out, a killed one has not."""
     mounted(monkeypatch, tmp_path, "lustre", "rw,localflock")
-    first = launch.hold_folder(tmp_path / "lock")
+    at_exit: list[Callable[[], None]] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(launch.atexit, "register", lambda call, *given: at_exit.append(partial(call, *given)))
+        first = launch.hold_folder(tmp_path / "lock")
     assert "keeps locks for each node alone" in capsys.readouterr().err
     with monkeypatch.context() as patch:  # the other node's locks are its own
         patch.setattr(disks.fcntl, "flock", lambda *_: None)
         patch.setattr(launch.socket, "gethostname", lambda: "other")
         with pytest.raises(UserError, match=r"may be active in this folder on node .*; if none is, remove .*lock$"):
             launch.hold_folder(tmp_path / "lock")
-        launch._let_go(first)
+        for call in at_exit:  # the first run ends
+            call()
         launch.hold_folder(tmp_path / "lock").close()
     first.close()
 

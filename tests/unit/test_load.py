@@ -111,4 +111,5 @@ def test_a_refused_level_says_why(tmp_path: Path) -> None:
     write_load(tmp_path, {}, levels=[refused])
     table = load_curve.table(Runs(tmp_path))
     assert list(table["note"]) == ["refused: others kept it busy"]
-    assert load_curve.draw(table).axes  # says that there is nothing
+    [said] = load_curve.draw(table).axes[0].texts
+    assert "no model was measured under Poisson arrivals" in " ".join(said.get_text().split())

@@ -80,19 +80,33 @@ def bound(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     return found
 
 
+@pytest.fixture
+def slots(monkeypatch: pytest.MonkeyPatch) -> list[Slots]:
+    """Those that are made, a reader's own last."""
+    made: list[Slots] = []
+    make = Slots.__init__
+
+    def noted(self: Slots, *given: Any, **more: Any) -> None:
+        made.append(self)
+        make(self, *given, **more)
+
+    monkeypatch.setattr(Slots, "__init__", noted)
+    return made
+
+
 @pytest.mark.parametrize("name", ["decoder", "retro"])
 def test_every_step_binds_the_cache_where_it_lies(
-    models: dict[str, NeighbourModel], name: str, bound: list[tuple[str, int]]
+    models: dict[str, NeighbourModel], name: str, bound: list[tuple[str, int]], slots: list[Slots]
 ) -> None:
     reader: Any = models[name].open(80, 256)
+    held = slots[-1]
     reader.read(IDS)
     bound.clear()
     steps = 5
     reader.decode(torch.zeros(260), steps + 1)
-    slots: Slots = reader._slots
-    first, last = slots.states.data_ptr(), slots.states.data_ptr() + slots.states.nbytes
+    first, last = held.states.data_ptr(), held.states.data_ptr() + held.states.nbytes
     past = [at for given, at in bound if given.startswith("past_")]
-    assert len(past) == steps * len(slots.feeds()) - steps  # all but the mask, at each step
+    assert len(past) == steps * len(held.feeds()) - steps  # all but the mask, at each step
     assert all(first <= at < last for at in past)
     assert sum(given.startswith("new_") for given, _ in bound) == len(past)
 
@@ -117,7 +131,7 @@ def test_slots_keep_what_was_put_when_they_grow() -> None:
 
 
 @pytest.mark.parametrize("name", ["decoder", "retro"])
-def test_half_precision_is_exported(lm: LM, name: str, tmp_path: Path) -> None:
+def test_half_precision_is_exported(lm: LM, name: str, slots: list[Slots], tmp_path: Path) -> None:
     """Graphs in float16, which a CPU runs slowly, give the logits of the same weights in torch."""
     exact: Any = JointDecoding(lm) if name == "decoder" else RetroLM(random_retro(TINY))
     model: Any
@@ -133,7 +147,8 @@ def test_half_precision_is_exported(lm: LM, name: str, tmp_path: Path) -> None:
         reader.read(IDS[:64])
         reader.attach([DOCUMENTS[0][:128]])
         logits.append(reader.read(IDS[64:70]))
-    assert model.open(1, 0)._slots.states.dtype == torch.float16
+    model.open(1, 0)
+    assert slots[-1].states.dtype == torch.float16
     torch.testing.assert_close(*logits, atol=3e-2, rtol=3e-2)
 
 
@@ -159,7 +174,9 @@ def test_a_gpu_without_its_build_is_told_in_one_line(tmp_path: Path) -> None:
 @pytest.mark.skipif(bool(NO_GPU), reason=NO_GPU)
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("name", ["decoder", "retro"])
-def test_a_gpu_keeps_the_cache_and_gives_the_tokens_of_torch(lm: LM, name: str, dtype: Any, tmp_path: Path) -> None:
+def test_a_gpu_keeps_the_cache_and_gives_the_tokens_of_torch(
+    lm: LM, name: str, dtype: Any, slots: list[Slots], tmp_path: Path
+) -> None:
     checkpoint = Checkpoint(dtype=dtype, device="cuda")
     exact: Any
     model: Any
@@ -175,7 +192,8 @@ def test_a_gpu_keeps_the_cache_and_gives_the_tokens_of_torch(lm: LM, name: str, 
         reader = one.open(160, 256)
         source = Fresh(Ask(ExactRetriever(DOCUMENTS)), Windows(16), reader.note)
         found.append(generate(reader, IDS, 160, source, Windows(16)))
-    assert model.open(1, 0)._slots.states.is_cuda
+    model.open(1, 0)
+    assert slots[-1].states.is_cuda
     assert dtype == "float16" or found[0] == found[1]
     assert len(found[0]) == 90
 

@@ -94,9 +94,7 @@ def test_staleness_begins_at_one_token(comparison: Comparison) -> None:
 def test_the_command_tells_a_mistake_in_one_line(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, options, message: str
 ) -> None:
-    """The index's encoder is a stand-in, which no name leads to."""
-    monkeypatch.setattr("ragauge.verbs.staleness._retriever", lambda _: _small(folder))
-    monkeypatch.setattr("ragauge.retrieval.embed.EncoderChoice", lambda *_: tiny_database.Choice())
+    tiny_database.stand_in(monkeypatch)
     out = tmp_path / "s.json"
     assert cli.main(["staleness", "--database", str(folder), *options, "--out", str(out)]) == 2
     assert message in capsys.readouterr().err
@@ -120,18 +118,14 @@ def test_a_wrong_entry_is_told_in_one_line(entry: dict, message: str) -> None:
         parse({**CONFIG, "databases": {"wikipedia": {}}, "staleness": entry}, "c.yaml")
 
 
-def test_an_unknown_label_is_told(tmp_path: Path) -> None:
+def test_an_unknown_label_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = tmp_path / "c.yaml"
     config.write_text(json.dumps({**CONFIG, "databases": {"wikipedia": {}}, "staleness": {"wikipedia": {}}}))
     command = ["staleness", "--config", str(config), "--entry", "wiki", "--database", str(tmp_path)]
     assert cli.main([*command, "--out", str(tmp_path / "s.json")]) == 2
+    assert "unknown comparison 'wiki'; did you mean 'wikipedia'?" in capsys.readouterr().err
 
 
 def _tokens(comparison: Comparison, chunk: int) -> list[int]:
     row, length = comparison.database.tokens(np.array([chunk]))[0], comparison.database.lengths(np.array([chunk]))[0]
     return [int(t) for t in row[:length]]
-
-
-def _small(folder: Path) -> Retriever:
-    database = Database(folder)
-    return Retriever(database, tiny_database.index.Index(database, "ivf"), CountEncoder())

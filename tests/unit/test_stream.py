@@ -132,4 +132,5 @@ def test_a_refused_stream_says_why(tmp_path: Path) -> None:
     write_stream(tmp_path, {}, streams=[{"variant": "naive", "refused": "others kept it busy", "summary": {}}])
     table = stream.table(Runs(tmp_path))
     assert list(table["note"]) == ["refused: others kept it busy"]
-    assert stream.draw(table).axes  # says that there is nothing
+    bars, waits, reuse = stream.draw(table).axes
+    assert (len(bars.patches), len(waits.get_lines()), len(reuse.get_lines())) == (0, 0, 0)
