@@ -18,6 +18,76 @@ STREAM = ["stream", "--methods", "naive", *RUN[3:-2], "--out", "x.json"]
 LOAD = ["load", "--methods", "bm25", *RUN[3:-2], "--out", "x.json"]
 
 
+# A mistake for every verb, each told in one line that says this; where a verb takes no value, of its usage.
+MISTAKES = {
+    "cache": ("prune --keep-gb -1", "argument --keep-gb: '-1' must be a number of gigabytes"),
+    "capacity": ("--measured none.json --chunks 5", "none.json: cannot be read: No such file or directory"),
+    "compare": ("a.jsonl b.jsonl", "a.jsonl: No such file or directory"),
+    "completion": ("zhs", "argument shell: unknown value 'zhs'; did you mean 'zsh'? known: bash, zsh"),
+    "cost": ("--model mpt-7b --method naive", "unknown model shape 'mpt-7b'; known: "),
+    "data": ("--dataset nq_opn --out x.jsonl", "--dataset: unknown dataset 'nq_opn'; did you mean 'nq_open'?"),
+    "doctor": ("now", "unrecognized arguments: now"),
+    "export": ("--model mpt --out x", "--model: unknown model 'mpt'; known: "),
+    "fetch": ("minilmm", "unknown asset 'minilmm'; did you mean 'minilm'? known: "),
+    "forecast": ("none.yaml", "none.yaml: cannot be read: No such file or directory"),
+    "gather": (
+        "none.jsonl --out x.jsonl",
+        "none.jsonl: none.meta.json is missing or not valid JSON",
+    ),
+    "index": ("build --database db --config none.yaml", "none.yaml: cannot be read: No such file or directory"),
+    "init": (".", ".: holds files that ragauge did not make there; move it or choose another folder"),
+    "judge": ("none.jsonl --out x.jsonl", "none.jsonl: No such file or directory"),
+    "kernels": ("--dtypes float31", "--dtypes: unknown dtype 'float31'; did you mean 'float32'?"),
+    "list": ("method", "unknown value 'method'; did you mean 'methods'?"),
+    "load": (
+        "--methods bm25 --dataset nq_open --model smollm2-135m-instruct --out x.json",
+        "--rates: neither rates nor clients are given",
+    ),
+    "machine": ("--threads 0 --out x.json", "argument --threads: '0' must be a whole number from 1"),
+    "needs": ("none.yaml", "none.yaml: cannot be read: No such file or directory"),
+    "new": ("method 5x", "NAME: '5x' must be words of small letters and digits joined by '_', as in last_first"),
+    "perplexity": ("none.jsonl", "none.jsonl: No such file or directory"),
+    "pipeline": ("--database none --model m --out x.jsonl", "--model: unknown model 'm'; known: "),
+    "predict": ("", "the following arguments are required: --out"),
+    "provenance": ("--config none.yaml", "none.yaml: cannot be read: No such file or directory"),
+    "publish": ("crate --config none.yaml --out x", "none.yaml: cannot be read: No such file or directory"),
+    "query": ("--server nowhere --text who", "retrieval address 'nowhere': must be host:port, as in 127.0.0.1:50051"),
+    "render": ("frontier --config none.yaml", "none.yaml: cannot be read: No such file or directory"),
+    "report": ("--config none.yaml", "none.yaml: cannot be read: No such file or directory"),
+    "reproduction": ("--config none.yaml", "none.yaml: cannot be read: No such file or directory"),
+    "retrofit": ("--database none --out x", "training requires retrieval: give --index or --server"),
+    "run": (
+        "--method naiv --dataset nq_open --model smollm2-135m-instruct --out x.jsonl",
+        "--method: unknown method 'naiv'; did you mean 'naive'?",
+    ),
+    "score": ("--metric f1 none.jsonl", "none.jsonl: cannot be read: No such file or directory"),
+    "serve": ("--database none --index ivf", "no chunk database (manifest.json: No such file or directory)"),
+    "sft": ("data --out x", "--set: training.sft: model: is missing"),
+    "staleness": ("--database none --out x.json", "none/embeddings/00000: no embeddings of a shard"),
+    "stream": (
+        "--methods naif --dataset nq_open --model smollm2-135m-instruct --out x.json",
+        "--method: unknown method 'naif'; did you mean 'naive'?",
+    ),
+    "study": (
+        "--documents none --questions none.csv --model smollm2-135m-instruct --out x",
+        "none.csv: cannot",
+    ),
+    "time": (
+        "--methods naif --dataset nq_open --model smollm2-135m-instruct --out x.json",
+        "--method: unknown method 'naif'; did you mean 'naive'?",
+    ),
+    "validate": ("none.yaml", "none.yaml: cannot be read: No such file or directory"),
+}
+
+
+def code_of(arguments: list[str]) -> int:
+    """The exit code, whether the parser leaves with it or the verb returns it."""
+    try:
+        return main(arguments)
+    except SystemExit as left:
+        return left.code if isinstance(left.code, int) else 1
+
+
 def replaced(arguments: list[str], option: str, value: str) -> list[str]:
     place = arguments.index(option) + 1
     return [*arguments[:place], value, *arguments[place + 1 :]]
@@ -29,6 +99,35 @@ def test_every_verb_has_help(verb: str, capsys: pytest.CaptureFixture[str]) -> N
         main([verb, "--help"])
     assert caught.value.code == 0
     assert f"usage: ragauge {verb}" in capsys.readouterr().out
+
+
+def test_every_verb_has_a_mistake_here() -> None:
+    assert sorted(MISTAKES) == registry.names("verb")
+
+
+@pytest.mark.parametrize("verb", MISTAKES)
+def test_a_mistake_of_every_verb_is_one_line_and_exit_2(
+    verb: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written, message = MISTAKES[verb]
+    (tmp_path / "here").write_text("")
+    monkeypatch.chdir(tmp_path)
+    assert code_of([verb, *written.split()]) == 2
+    told = capsys.readouterr()
+    assert told.err.startswith("ragauge")
+    assert told.err.count("\n") == 1
+    assert message in told.err
+    assert told.out == ""
+    assert [path.name for path in tmp_path.iterdir()] == ["here"], "nothing is written"
+
+
+@pytest.mark.parametrize("verb", registry.names("verb"))
+def test_an_unknown_option_of_every_verb_is_one_line_and_exit_2(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert code_of([verb, "--no-such-option"]) == 2
+    told = capsys.readouterr()
+    assert told.err.startswith(f"ragauge {verb}: error: unknown option '--no-such-option'")
+    assert told.err.endswith(f"(see ragauge {verb} --help)\n")
+    assert (told.err.count("\n"), told.out) == (1, "")
 
 
 @pytest.mark.parametrize("kind", ["methods", "datasets", "metrics", "items", "schedules", "forms", "engines"])

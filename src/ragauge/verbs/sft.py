@@ -99,4 +99,5 @@ def _settings(args: argparse.Namespace, experiment: Config | None) -> tuple[str,
     if experiment:
         label = options.label(trainings, args.entry, "training", f"{args.config}: training")
     given: dict[str, Any] = trainings[label].model_dump() if experiment else {}
-    return label, schema.parse_training({**given, **changes}, "--set" if changes else str(args.config), label)
+    place = str(args.config) if experiment and not changes else "--set"
+    return label, schema.parse_training({**given, **changes}, place, label)
