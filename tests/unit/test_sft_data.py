@@ -225,7 +225,11 @@ def test_a_cut_off_run_goes_on_and_ends_the_same(tmp_path: Path, monkeypatch: py
         again += writer.calls
         partial = tmp_path / "cut/questions.partial"
         if after == 1:
-            partial.write_bytes(partial.read_bytes() + "\n".join([*DAMAGED_REPLIES, '["torn']).encode())
+            kept = partial.read_bytes()
+            keys = [json.dumps(json.loads(line)[0]) for line in kept.splitlines()[1:]]
+            damaged = [line.replace('"key"', key) for key in keys for line in DAMAGED_REPLIES]
+            assert damaged
+            partial.write_bytes(kept + "\n".join([*damaged, '["torn']).encode())
         if again == whole.calls - 1:
             break
     monkeypatch.setattr(data.Asker, "writer", Parrot())
