@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -54,8 +55,11 @@ class Toy:
                 raise ZeroDivisionError("a defect")
             if query.text == "mistake":
                 raise UserError("query: a mistake that only the searcher sees")
-            time.sleep({SLEEP: 0.5, HANG: 60.0}.get(query.text or "", 0.0))
+            self.linger(query.text)
         return [self._search(query) for query in queries]
+
+    def linger(self, text: str | None) -> None:
+        time.sleep({SLEEP: 0.5, HANG: 60.0}.get(text or "", 0.0))
 
     def _search(self, query: Query) -> Neighbours:
         content = list(query.tokens) if query.tokens is not None else list((query.text or "").encode())
@@ -86,6 +90,17 @@ class Toy:
         """The tokens of a chunk, where it belongs to the document of another."""
         same = chunk < len(self.documents) and self.documents[chunk] == self.documents[of]
         return self.tokens[chunk, : self.lengths[chunk]].tolist() if same else []
+
+
+class Held(Toy):
+    """The toy, whose searches of SLEEP go on until they are released, however slow the machine is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.release = threading.Event()
+
+    def linger(self, text: str | None) -> None:
+        assert text != SLEEP or self.release.wait(60)
 
 
 def spelled(sequences: list[list[int]]) -> list[str]:

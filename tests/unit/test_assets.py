@@ -169,19 +169,19 @@ def test_fetch_named_returns_the_manifest(index: Path, tmp_path: Path) -> None:
 # --- the store
 
 
-def make_once(marks: Path) -> Any:
+def make_once(marks: Path, seconds: float = 0.3) -> Any:
     def make(folder: Path) -> dict[str, Any]:
         with (marks / "made").open("a") as file:
             file.write("x")
-        time.sleep(0.3)
+        time.sleep(seconds)
         (folder / "weights").write_bytes(b"w" * 100)
         return {"source": "test"}
 
     return make
 
 
-def build_in_process(target: Path, marks: Path) -> None:
-    Store(marks, progress=False).build(target, make_once(marks))
+def build_in_process(target: Path, marks: Path, seconds: float = 0.3) -> None:
+    Store(marks, progress=False).build(target, make_once(marks, seconds))
 
 
 def test_processes_at_the_same_time_make_an_asset_once(tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_processes_at_the_same_time_make_an_asset_once(tmp_path: Path) -> None:
 
 def test_a_killed_process_leaves_nothing_in_the_way(tmp_path: Path) -> None:
     target = tmp_path / "a" / "asset"
-    worker = multiprocessing.get_context("fork").Process(target=build_in_process, args=(target, tmp_path))
+    worker = multiprocessing.get_context("fork").Process(target=build_in_process, args=(target, tmp_path, 60.0))
     worker.start()
     while not (tmp_path / "made").exists():
         time.sleep(0.01)
