@@ -36,7 +36,6 @@ from ragauge.io.disks import is_shared
 
 log = logging.getLogger(__name__)
 
-ENTRY = re.compile(r"[0-9a-f]{64}\.(safetensors|[0-9]+\.partial)")  # the latter as killed processes leave it
 ENTRY = re.compile(r"[0-9a-f]{64}(\.safetensors|\.[0-9a-f]+\.partial)")  # names of files that a store made
 SHARES = 4  # of the room left that a process fills before it looks at the folder again: others fill it too
 
