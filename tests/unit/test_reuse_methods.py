@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +17,7 @@ import tiny_models
 from ragauge import methods
 from ragauge.engines import LM, KVCache, Limits, ShapeLM, Span
 from ragauge.errors import UserError
+from ragauge.items.reuse import _family as reuse_family
 from ragauge.items.reuse import table as reuse_table
 from ragauge.methods import long_llmlingua
 from ragauge.methods._base import plain_row
@@ -55,6 +56,39 @@ def test_anchors(lm: LM, one: Variant, other: Variant, part: str) -> None:
     assert mine == theirs
     if logits is not None and expected is not None:
         torch.testing.assert_close(logits, expected, **TOLERANCE)
+
+
+@pytest.fixture
+def memory_of_nan() -> Iterator[None]:
+    """torch fills memory that nothing was written to with NaN, where else it holds what was there before."""
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+SPANS = [
+    *(variant(name) for name in (*reuse_family.STORED, "naive", "prompt_cache", "superposition", "prefix_tree")),
+    *(variant(name, recompute=0.5) for name in ("cache_blend", "prophet_kv")),
+    *(compressed(inner, ratio=0.5, compressor="kvzip") for inner in INNER[:3]),
+    compressed("naive", ratio=0.5, compressor="snapkv"),
+]
+
+
+@pytest.mark.parametrize("asked", [v for v in SPANS if v[0] != "kv_link"], ids=str)
+def test_what_memory_held_before_is_never_read(
+    asked: Variant, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    """Masked or not: 0 times what is no number is no number. Long rows are read in chunks, here very short ones."""
+    lm = tiny_models.tiny_lm(replace(tiny_models.LLAMA, heads=(4,) * 4, kv_heads=(2,) * 4, ffn=(48,) * 4))
+    monkeypatch.setattr("ragauge.engines.passes.MASK_CHUNK", 7)
+    prompt = tiny_prompt()
+    ids, logits = answered(lm, asked, prompt)
+    request.getfixturevalue("memory_of_nan")
+    again, found = answered(lm, asked, prompt)
+    assert again == ids
+    assert (logits is None) == (found is None)
+    if logits is not None and found is not None:
+        torch.testing.assert_close(found, logits, atol=0, rtol=0)
 
 
 # ---- parallel windows

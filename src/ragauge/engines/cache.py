@@ -54,19 +54,29 @@ class KVCache:
     """Keys and values of every layer for up to `capacity` tokens; grows when more are reserved."""
 
     def __init__(
-        self, shape: Shape, capacity: int, dtype: torch.dtype, device: torch.device, kept: str = "full"
+        self,
+        shape: Shape,
+        capacity: int,
+        dtype: torch.dtype,
+        device: torch.device,
+        kept: str = "full",
+        filled: int = 0,
     ) -> None:
         """
         Args:
             dtype: in which keys and values are read.
             kept: how they are kept, one of `cost.hardware.CACHE_TYPES`.
+            filled: slots that are written before anything is read. The others are zero: what memory happens to hold may
+                be no number, and a key that a mask hides still counts, as 0 times its value.
         """
         self.shape, self.dtype, self.kept = shape, dtype, kept
         self.length = 0  # slots in use
         empty = Int8Slots if kept == "int8" else _floats
         self.k: list[Slots] = [empty(heads, capacity, shape.head_dim, dtype, device) for heads in shape.kv_heads]
         self.v: list[Slots] = [empty(heads, capacity, shape.head_dim, dtype, device) for heads in shape.kv_heads]
-        self.positions = torch.empty(capacity, dtype=torch.float32, device=device)  # (token,), real-valued
+        for _, part in self.parts():
+            part[:, filled:].zero_()
+        self.positions = torch.zeros(capacity, dtype=torch.float32, device=device)  # (token,), real-valued
         self.bias: Tensor | None = None  # (token,), fp32, added to every attention score of a key; None: all zero
         self.tempered: Tempered | None = None  # None: no key is
         self.watch: Watch | None = None  # is shown each layer's queries and keys; not copied with the cache
@@ -111,7 +121,7 @@ class KVCache:
         needed = self.length + tokens
         if needed <= self.capacity:
             return
-        grown = self._like(max(needed, self.capacity + self.capacity // 2))
+        grown = self._like(max(needed, self.capacity + self.capacity // 2), self.length)
         grown._fill(self, slice(0, self.length))
         self.k, self.v, self.positions, self.bias = grown.k, grown.v, grown.positions, grown.bias
         self.head_positions, self.tempered = grown.head_positions, grown.tempered
@@ -186,7 +196,7 @@ class KVCache:
         counts = [len(kept) for heads in slots for kept in heads]
         if not max(counts, default=0) or self.bias is not None:
             raise ValueError("keep_by_head requires at least one kept token and a cache without score biases")
-        kept_cache = self._like(max(counts) + extra)
+        kept_cache = self._like(max(counts) + extra, 0)
         kept_cache.length, kept_cache.ragged = max(counts), len(set(counts)) > 1 or self.ragged
         kept_cache.positions.zero_()
         kept_cache.head_positions = [
@@ -196,9 +206,7 @@ class KVCache:
             mine = self.positions.expand(len(heads), -1) if self.head_positions is None else self.head_positions[layer]
             pairs = [(mine, kept_cache.head_positions[layer])]
             for of, to in ((self.k[layer], kept_cache.k[layer]), (self.v[layer], kept_cache.v[layer])):
-                for source, target in zip(parts(of), parts(to), strict=True):
-                    target.zero_()  # a hidden slot has the weight 0, and 0 x NaN is NaN
-                    pairs.append((source, target))
+                pairs += zip(parts(of), parts(to), strict=True)
             for head, kept in enumerate(heads):
                 for source, target in pairs:
                     target[head, : len(kept)] = source[head, list(kept)]
@@ -257,7 +265,8 @@ class KVCache:
     def select(self, spans: Sequence[Span], extra: int = 0) -> KVCache:
         """A new cache that holds the spans' tokens side by side, with room for `extra` more."""
         spans = merge(spans)
-        joined = self._like(sum(map(len, spans)) + extra)
+        filled = sum(map(len, spans))
+        joined = self._like(filled + extra, filled)
         for span in spans:
             joined._fill(self, slice(span.start, span.stop))
         return joined
@@ -273,8 +282,8 @@ class KVCache:
             mine[:, self.length : stop] = theirs[:, slots]
         self.ragged = self.ragged or source.ragged
 
-    def _like(self, capacity: int) -> KVCache:
-        return KVCache(self.shape, capacity, self.dtype, self.positions.device, self.kept)
+    def _like(self, capacity: int, filled: int) -> KVCache:
+        return KVCache(self.shape, capacity, self.dtype, self.positions.device, self.kept, filled)
 
     def _fill(self, source: KVCache, slots: slice) -> None:
         """Append the source's slots."""
