@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,36 @@ def test_length_and_number_of_documents_are_those_of_the_records(sized: Path) ->
     figure = length.draw(table)
     drawn = [sorted({float(x) for line in ax.get_lines()[:1] for x in line.get_xdata()}) for ax in figure.axes[2:]]
     assert drawn == [[150, 300], [5, 20]]  # over length the same text, over number the same length
+
+
+def test_times_are_those_of_the_very_documents(sized: Path) -> None:
+    """The same questions with fewer documents, or longer ones, do not take what the protocol timed."""
+    write_latency(sized, {"naive": [20.0] * 3, "epic": [2.0] * 3})
+    table = length.table(Runs(sized))
+    epic = table[(table["variant"] == "epic") & (table["quantity"] == "first_token_speedup")]
+    found = {c["dataset"]: (c["measured"], c["source"]) for c in epic.to_dict("records")}
+    assert found["nq_open"] == (10, "latency")
+    assert {label: value for label, (value, _) in found.items() if label != "nq_open"} == pytest.approx(
+        {"of_2": 6, "fewer": 3}
+    )
+
+
+def test_length_shows_the_same_questions_alone(sized: Path) -> None:
+    path = write_variant(sized, "naive", "naive", RIGHT, dataset="tuning")
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    path.write_text("".join(json.dumps(record | {"key": f"other {record['key']}"}) + "\n" for record in records))
+    meta = path.with_suffix(".meta.json")
+    meta.write_text(meta.read_text().replace('"dataset": "tuning"', '"dataset": "nq_open"'))
+    write_variant(sized, "naive", "naive", RIGHT, dataset="musique")
+    table = length.table(Runs(sized))
+    assert set(table["dataset"]) == {"nq_open", "of_2", "fewer", "musique"}
+    assert len(length.draw(table).axes) == 4  # of one length there is nothing to draw beside
+
+
+def test_the_frontier_says_whose_seconds_it_has(small: Path) -> None:
+    assert frontier.draw(frontier.table(Runs(small))).axes[0].get_xlabel() == "first token (s), answering run"
+    write_latency(small, {name: [6.0, 6.0] for name in ("naive", "r0.16", "r0.5", "sp", "oracle")})
+    assert frontier.draw(frontier.table(Runs(small))).axes[0].get_xlabel() == "first token (s), latency protocol"
 
 
 @pytest.mark.parametrize("item", sorted(ITEMS))

@@ -65,8 +65,14 @@ def quartiles(values: Sequence[float], note: str = "", source: CellSource = Cell
 
 
 def find(runs: Runs, dataset: str, model: str) -> Mapping[str, Any] | None:
-    """The latency file of a model on prompts of a data set, one that was not refused where there are several."""
-    names = (dataset, runs.registered(dataset))
+    """The latency file of a model on prompts of a data set, one that was not refused where there are several.
+
+    A file may name the registered data set in place of the label, unless that is the label of another one here: other
+    documents of the same questions take another time.
+    """
+    registered = runs.registered(dataset)
+    others = {label for label, _ in runs.groups()}
+    names = (dataset,) if registered in others else (dataset, registered)
     found = [t for t in runs.latencies if t["model"] == model and t["dataset"] in names]
     return min(found, key=lambda latency: bool(latency.get("refused")), default=None)
 

@@ -28,7 +28,7 @@ from ragauge.items._frontier import (
 from ragauge.items.reuse._family import AT_FLOOR, KNOBS, RANKERS, answers, belongs, curve, floor, knob
 from ragauge.rendering import panels, style
 from ragauge.rendering.style import Axes, Figure
-from ragauge.results.cells import Cell, Table, frame, noted
+from ragauge.results.cells import Cell, CellSource, Table, frame, noted
 from ragauge.results.measures import REFERENCES, naive, quality
 from ragauge.results.reads import Reads
 from ragauge.results.reuse import servable
@@ -109,9 +109,8 @@ def _panel(ax: Axes, part: Table) -> None:
     for points in lines.values():
         _curve(ax, points, likely)
     panels.log_axis(ax, [across["measured"] for _, across in drawn])
-    ax.set_xlabel(
-        "first token (s), " + ("answering run" if (part["source"] == "records").any() else "latency protocol")
-    )
+    own = (part["source"] == CellSource.RECORDS) & (part["quantity"] == FIRST)
+    ax.set_xlabel("first token (s), " + ("answering run" if own.any() else "latency protocol"))
     ax.set_ylabel(str(part["metric"].iloc[0]))
     ax.set_ylim(0, max(ax.get_ylim()[1], 0.05))
 

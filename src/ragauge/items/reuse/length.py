@@ -50,6 +50,7 @@ def draw(table: Table) -> Figure:
     groups = list(table.groupby(["model", "questions"], sort=False))
     if not groups:
         return style.empty("Nothing to draw yet: no method was run beside the plain prompt.")
+    groups = [group for group in groups if _sizes(group[1]) > 1] or groups
     with style.theme():
         figure = style.figure(style.TEXT_IN, 4.4 * len(groups) + 0.5)
         grid = figure.subplots(2 * len(groups), 2, squeeze=False)
@@ -64,12 +65,20 @@ def draw(table: Table) -> Figure:
         return figure
 
 
+def _sizes(part: Table) -> int:
+    """In how many lengths and numbers of documents the questions were asked."""
+    return len(part[["documents", "document_tokens"]].drop_duplicates())
+
+
 def _families(runs: Runs) -> Iterator[tuple[str, str, list[str]]]:
     """(model, registered data set, labels) of what asks the same questions, with documents of several sizes or one."""
     found: dict[tuple[str, str], list[str]] = defaultdict(list)
     for label, model in runs.groups():
         found[model, runs.registered(label)].append(label)
-    yield from ((model, name, labels) for (model, name), labels in found.items())
+    for (model, name), labels in found.items():
+        asked = {label: set(base.records) if (base := naive(runs, label, model)) else set() for label in labels}
+        most = max(asked.values(), key=len)
+        yield model, name, [label for label in labels if asked[label] & most]
 
 
 def _family(runs: Runs, model: str, name: str, labels: Sequence[str]) -> Iterator[Cell]:
