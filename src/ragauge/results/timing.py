@@ -71,8 +71,8 @@ def find(runs: Runs, dataset: str, model: str) -> Mapping[str, Any] | None:
     documents of the same questions take another time.
     """
     registered = runs.registered(dataset)
-    others = {label for label, _ in runs.groups()}
-    names = (dataset,) if registered in others else (dataset, registered)
+    labels = {label for label, _ in runs.groups()}
+    names = (dataset,) if registered in labels else (dataset, registered)
     found = [t for t in runs.latencies if t["model"] == model and t["dataset"] in names]
     return min(found, key=lambda latency: bool(latency.get("refused")), default=None)
 
