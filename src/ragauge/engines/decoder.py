@@ -344,7 +344,7 @@ def biased_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
     """
     if q.dtype == torch.float32:
         return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, enable_gqa=bool(q.shape[1] != k.shape[1]))
-    return (scores(q, k, bias).softmax(-1).to(v.dtype)) @ _repeat(v, q.shape[1])
+    return _by_group(scores(q, k, bias).softmax(-1).to(v.dtype), v)
 
 
 def tempered_attention(
@@ -361,15 +361,22 @@ def tempered_attention(
     total = cooled.masked_fill(~chosen, float("-inf")).logsumexp(-1, keepdim=True)
     total = total.masked_fill(total.isinf(), 0.0)  # of a query that sees none of them
     added = (tempered.scale * tempered.temperature - 1) * total
-    return torch.where(chosen, cooled + added, raw).softmax(-1).to(v.dtype) @ _repeat(v, q.shape[1])
+    return _by_group(torch.where(chosen, cooled + added, raw).softmax(-1).to(v.dtype), v)
 
 
 def scores(q: Tensor, k: Tensor, bias: Tensor | None) -> Tensor:
     """Attention scores (row, head, query, key) in fp32, before the softmax."""
-    raw = (q @ _repeat(k, q.shape[1]).transpose(-1, -2)).float() * q.shape[-1] ** -0.5
+    if q.shape[2] == 1:  # keys first: oneDNN takes three times as long for few rows times a transposed matrix in bf16
+        by_kv_head = q.reshape(q.shape[0], k.shape[1], -1, q.shape[3])
+        raw = (k @ by_kv_head.transpose(-1, -2)).transpose(-1, -2).reshape(*q.shape[:3], -1)
+    else:
+        raw = _by_group(q, k.transpose(-1, -2))
+    raw = raw.float() * q.shape[-1] ** -0.5
     return raw if bias is None else raw + bias
 
 
-def _repeat(x: Tensor, heads: int) -> Tensor:
-    """(row, kv_head, key, dim) -> (row, head, key, dim)."""
-    return x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], 1)
+def _by_group(x: Tensor, y: Tensor) -> Tensor:
+    """Product of x (row, head, m, n) and y (row, kv_head, n, p), each KV head read once by its group of heads."""
+    rows, heads, count, _ = x.shape
+    grouped = x.reshape(rows, y.shape[1], heads // y.shape[1] * count, x.shape[3])
+    return (grouped @ y).view(rows, heads, count, y.shape[3])
