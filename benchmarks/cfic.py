@@ -30,7 +30,7 @@ from ragauge.evaluation.inputs import Questions, specification
 from ragauge.evaluation.runner import prompt_of
 from ragauge.evidence import prefix, skip
 from ragauge.evidence.prefix import EvidenceContext, Prefix
-from ragauge.experiment.schema import Model
+from ragauge.experiment.schema import ModelEntry
 from ragauge.methods import make
 from ragauge.methods._grounding import GroundingText
 from ragauge.methods.cfic import CFIC, PreparedDocuments
@@ -130,7 +130,7 @@ def _write(lm: LM, state: PreparedDocuments, prompt: Prompt) -> None:
 
 def _prompts(lm: LM, args: argparse.Namespace) -> list[Prompt]:
     questions = Questions(args.dataset, {}, args.data)
-    common = specification("naive", make("naive"), questions, Model(source=args.model, dtype=args.dtype), VOLUME)
+    common = specification("naive", make("naive"), questions, ModelEntry(source=args.model, dtype=args.dtype), VOLUME)
     return [prompt_of(e, common, lm.tokenizer, lm.shape.max_context) for e in questions.examples(args.questions)]
 
 

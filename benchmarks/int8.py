@@ -25,7 +25,7 @@ from ragauge.cost.machine import provenance
 from ragauge.engines import LM, Row, load_lm
 from ragauge.evaluation.inputs import Questions, specification
 from ragauge.evaluation.runner import ask
-from ragauge.experiment.schema import Model
+from ragauge.experiment.schema import ModelEntry
 from ragauge.metrics import best_subspan_em
 from ragauge.results.stats import paired_test
 
@@ -110,7 +110,7 @@ def _answers(lms: Mapping[str, LM], args: argparse.Namespace) -> dict[str, dict[
     scores: dict[str, Scores] = {name: {method: [] for method in args.methods} for name in lms}
     for method_name in args.methods:
         method = methods.make(method_name)
-        told = specification(method_name, method, questions, Model(source=args.model), args.max_new_tokens)
+        told = specification(method_name, method, questions, ModelEntry(source=args.model), args.max_new_tokens)
         for example in examples:
             for name, lm in lms.items():
                 record = ask(lm, method, example, told)

@@ -19,7 +19,7 @@ from typing import Any
 from _common import finish
 from ragauge.cost import machine
 from ragauge.evaluation.costing import time_shape
-from ragauge.experiment.schema import Model
+from ragauge.experiment.schema import ModelEntry
 from ragauge.methods import make
 from targets import Verdicts
 
@@ -34,7 +34,7 @@ def main() -> None:
         results[dtype] = result = time_shape(
             {BASE: make(BASE), FAST: make(FAST, top_k=1), **{name: make(name) for name in args.methods}},
             args.tokens,
-            Model(source=args.model, dtype=dtype),
+            ModelEntry(source=args.model, dtype=dtype),
             threads=args.threads,
             new_tokens=[5],
             trials=args.trials,

@@ -192,11 +192,11 @@ def test_a_misspelled_name_says_what_was_meant(
 
 def test_a_model_and_a_shape_are_known_in_any_case(capsys: pytest.CaptureFixture[str]) -> None:
     from ragauge.experiment.checks import check_source
-    from ragauge.experiment.schema import Model
+    from ragauge.experiment.schema import ModelEntry
 
     assert check_source("SmolLM2-135M-Instruct", "--model") == "smollm2-135m-instruct"
-    assert Model(source="SMOLLM2-135M-INSTRUCT").source == "smollm2-135m-instruct"
-    assert Model(source="hf:HuggingFaceTB/SmolLM2").source == "hf:HuggingFaceTB/SmolLM2"
+    assert ModelEntry(source="SMOLLM2-135M-INSTRUCT").source == "smollm2-135m-instruct"
+    assert ModelEntry(source="hf:HuggingFaceTB/SmolLM2").source == "hf:HuggingFaceTB/SmolLM2"
     said = []
     for name in ("mpt-7b-instruct", "MPT-7B-Instruct"):
         assert cli.main(["cost", "--model", name, "--method", "naive"]) == 0

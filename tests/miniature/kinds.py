@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from ragauge.experiment.schema import Config, Variant, parse
+from ragauge.experiment.schema import Config, VariantEntry, parse
 
 Kind = tuple[Any, ...]
 
@@ -48,7 +48,7 @@ def _answers(config: Config) -> Iterator[Kind]:
             yield "judged", job.model, job.dataset, _method(variant)
 
 
-def _method(variant: Variant) -> Kind:
+def _method(variant: VariantEntry) -> Kind:
     """A method and its options; of those that are swept as numbers, that they are set."""
     options = {key: None if type(value) in (int, float) else value for key, value in variant.params.items()}
     return variant.method, *sorted((key, str(value)) for key, value in options.items())

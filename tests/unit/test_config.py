@@ -225,7 +225,7 @@ def test_missing_file(tmp_path: Path) -> None:
 
 def test_schema_is_the_committed_one_and_describes_every_key(root: Path) -> None:
     assert (root / "workflow/schemas/config.schema.json").read_text() == schema.schema(), "run `make schema`"
-    for section in (schema.Config, schema.Model, schema.DatasetEntry, schema.Variant, schema.LatencySettings):
+    for section in (schema.Config, schema.ModelEntry, schema.DatasetEntry, schema.VariantEntry, schema.LatencySettings):
         undescribed = [k for k, f in section.model_fields.items() if not f.description and k != "generation"]
         assert not undescribed, section
 

@@ -14,7 +14,7 @@ from ragauge.cli import main
 from ragauge.cost.settings import LatencySettings
 from ragauge.errors import UserError
 from ragauge.evaluation import costing
-from ragauge.experiment.schema import Model
+from ragauge.experiment.schema import ModelEntry
 from tiny_checkpoint import write_checkpoint
 
 MACHINE = {"bandwidth_bytes_per_s": {"high": 1e10}, "matmul_flop_per_s": {"float32": {"high": 1e11}}, "load_share": 0.0}
@@ -72,7 +72,7 @@ def test_random_weights_are_timed_beyond_the_context(tmp_path: Path) -> None:
     result = costing.time_shape(
         variants,
         str(counts),
-        Model(source=str(folder)),
+        ModelEntry(source=str(folder)),
         threads=1,
         new_tokens=[3],
         trials=2,

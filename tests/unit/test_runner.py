@@ -21,7 +21,7 @@ from ragauge.engines import LM, load_lm
 from ragauge.engines.checkpoint import read_shape
 from ragauge.errors import UserError
 from ragauge.evaluation import inputs, runner
-from ragauge.experiment.schema import Model
+from ragauge.experiment.schema import ModelEntry
 from ragauge.io import records
 from ragauge.io.records import Record
 from ragauge.io.specifications import AnswerSpecification, FinderFacts
@@ -57,7 +57,7 @@ def arguments(model: Path, data: Path, method: str = "superposition", *more: str
 def setting_of(model: Path, data: Path, method: str = "superposition", **options: Any) -> AnswerSpecification:
     questions = inputs.Questions("nq_open", {"seed": 0}, official=data)
     made = methods.make(method, **options)
-    return inputs.specification(method, made, questions, Model(source=str(model)), NEW_TOKENS)
+    return inputs.specification(method, made, questions, ModelEntry(source=str(model)), NEW_TOKENS)
 
 
 def examples_of(data: Path) -> list[Any]:

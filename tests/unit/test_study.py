@@ -18,7 +18,7 @@ from ragauge.experiment import schema
 from ragauge.io.files import write_file
 from ragauge.study import folder, passages, questions, retrieval, writing
 from ragauge.study.passages import Passage
-from ragauge.study.questions import Question
+from ragauge.study.questions import StudyQuestion
 from ragauge.study.relevance import Gold
 from tiny_checkpoint import write_checkpoint
 
@@ -52,7 +52,7 @@ def test_questions_of_csv_and_json_lines_are_the_same(tmp_path: Path) -> None:
         '{"question": "Who, then?", "answers": ["Ada", "Ada Byron"], "gold": "engine"}\n', encoding="utf-8"
     )
     assert questions.read_questions(table) == questions.read_questions(lines)
-    assert questions.read_questions(table) == [Question("Who, then?", ("Ada", "Ada Byron"), "engine")]
+    assert questions.read_questions(table) == [StudyQuestion("Who, then?", ("Ada", "Ada Byron"), "engine")]
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_a_file_of_questions_that_is_not_there_is_told(tmp_path: Path) -> None:
 
 def test_what_is_written_is_read_as_a_data_set(tmp_path: Path) -> None:
     corpus = [Passage("a", "Tea is grown in Assam."), Passage("b", "Coffee grows in Kenya."), Passage("c", "Assam.")]
-    asked = [Question("Where is tea grown?", ("Assam",), "a")]
+    asked = [StudyQuestion("Where is tea grown?", ("Assam",), "a")]
     gold = [Gold(corpus, {title: title for title in "abc"}).of(question) for question in asked]
     found = retrieval.bm25([question.question for question in asked], [p.text for p in corpus], 3)
     (tmp_path / "q.jsonl").write_bytes(writing.encoded(writing.records(asked, corpus, found, gold)))

@@ -22,7 +22,7 @@ from ragauge.items import study_answers
 from ragauge.results.measures import quality, scored
 from ragauge.results.runs import Runs
 from ragauge.study import writing
-from ragauge.study.questions import Question, read_questions
+from ragauge.study.questions import StudyQuestion, read_questions
 from synthetic_run import MODEL, specification, write_meta, write_variant
 
 COUNT = 20
@@ -87,8 +87,8 @@ def test_a_judge_of_answers_sees_the_passages_and_no_label() -> None:
 def test_questions_need_no_answers(tmp_path: Path) -> None:
     (tmp_path / "q.csv").write_text("question,gold\nWho?,a\n", encoding="utf-8")
     (tmp_path / "q.jsonl").write_text('{"question": "Who?"}\n', encoding="utf-8")
-    assert read_questions(tmp_path / "q.csv") == [Question("Who?", (), "a")]
-    assert read_questions(tmp_path / "q.jsonl") == [Question("Who?", ())]
+    assert read_questions(tmp_path / "q.csv") == [StudyQuestion("Who?", (), "a")]
+    assert read_questions(tmp_path / "q.jsonl") == [StudyQuestion("Who?", ())]
 
 
 def test_only_a_study_may_have_unlabelled_questions(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from ragauge.retrieval.embed import normalised
 from ragauge.study import indexed, retrieval
 from ragauge.study.indexed import Place
 from ragauge.study.passages import Passage
-from ragauge.study.questions import Question
+from ragauge.study.questions import StudyQuestion
 from ragauge.study.relevance import Gold
 from ragauge.study.retrieval import Retrieval
 from tiny_checkpoint import write_checkpoint
@@ -34,7 +34,7 @@ from tiny_models import VOCAB, byte_tokenizer, encoder
 TEXTS = ["Tea is grown in Assam.", "Coffee grows in Kenya.", "Assam is a state.", "Nothing of that kind."]
 PASSAGES = [Passage(title, text) for title, text in zip("abcd", TEXTS, strict=True)]
 SAME = {title: title for title in "abcd"}
-ASKED = [Question("Where is tea grown?", ("Assam",)), Question("Where does coffee grow?", ("Kenya",), "b")]
+ASKED = [StudyQuestion("Where is tea grown?", ("Assam",)), StudyQuestion("Where does coffee grow?", ("Kenya",), "b")]
 NOWHERE = Place(Path("absent"), "none")  # few passages need no database
 
 
@@ -118,18 +118,18 @@ def test_every_ranking_on_the_way_is_kept(tmp_path: Path, kind: str, expected: l
 
 def test_gold_are_passages_that_hold_an_answer_in_the_gold_document() -> None:
     gold = Gold(PASSAGES, SAME)
-    assert gold.of(Question("?", ("assam!",))) == [0, 2]
-    assert gold.of(Question("?", ("Assam",), "c")) == [2]
-    assert gold.of(Question("?", ("in other words",), "c")) == [2]  # the document is trusted
-    assert gold.of(Question("?", ("in other words",))) == []
-    assert gold.of(Question("?", ("the",))) == []  # nothing is left of it
+    assert gold.of(StudyQuestion("?", ("assam!",))) == [0, 2]
+    assert gold.of(StudyQuestion("?", ("Assam",), "c")) == [2]
+    assert gold.of(StudyQuestion("?", ("in other words",), "c")) == [2]  # the document is trusted
+    assert gold.of(StudyQuestion("?", ("in other words",))) == []
+    assert gold.of(StudyQuestion("?", ("the",))) == []  # nothing is left of it
     with pytest.raises(UserError, match="gold 'z' is not a document of the corpus"):
-        gold.of(Question("?", ("Assam",), "z"))
+        gold.of(StudyQuestion("?", ("Assam",), "z"))
 
 
 def test_a_document_that_repeats_the_gold_one_is_gold_too() -> None:
-    assert Gold(PASSAGES, {**SAME, "c": "a"}).of(Question("?", ("Assam",), "c")) == [0, 2]
-    assert Gold(PASSAGES[:2], {**SAME, "c": "a"}).of(Question("?", ("Assam",), "c")) == [0]  # c was dropped
+    assert Gold(PASSAGES, {**SAME, "c": "a"}).of(StudyQuestion("?", ("Assam",), "c")) == [0, 2]
+    assert Gold(PASSAGES[:2], {**SAME, "c": "a"}).of(StudyQuestion("?", ("Assam",), "c")) == [0]  # c was dropped
 
 
 def test_measures_are_those_of_the_books() -> None:

@@ -25,7 +25,7 @@ from ragauge.datasets._wiki_corpus import (
 )
 from ragauge.datasets._wiki_questions import records
 from ragauge.errors import UserError
-from ragauge.io.wikipedia import Passage, read_passages
+from ragauge.io.wikipedia import ArticlePassage, read_passages
 from ragauge.metrics._text import normalise
 from ragauge.rankers.dense import load_encoder
 
@@ -174,7 +174,7 @@ def test_a_record_without_documents_is_named(tmp_path: Path) -> None:
 
 
 def test_a_place_must_name_one_passage() -> None:
-    passages = [Passage("Town", "Days", f"The mayor was Ann in year {n}.") for n in (1, 2)]
+    passages = [ArticlePassage("Town", "Days", f"The mayor was Ann in year {n}.") for n in (1, 2)]
     corpus = WikiCorpus(passages)
     with pytest.raises(UserError, match="question q: 2 passages fit hop 1"):
         corpus.gold(WikiQuestion("q", "who was mayor", ("Ann",), (GoldPlace("Town", "Days"),)))

@@ -24,7 +24,7 @@ import numpy as np
 from ragauge.datasets._wiki_corpus import DOCUMENTS, QUESTIONS, SAMPLE, WikiCorpus, WikiQuestion, read_questions
 from ragauge.io import wikipedia
 from ragauge.io.progress import bar
-from ragauge.io.wikipedia import Passage
+from ragauge.io.wikipedia import ArticlePassage
 
 ENCODER = "minilm"  # its name in the catalog of assets
 EMBEDDED_AT_ONCE = 256  # passages between two updates of the progress bar
@@ -83,7 +83,7 @@ def in_turns(orders: Iterable[Sequence[int]], barred: set[int], count: int) -> l
     return list(dict.fromkeys(turns))[:count]
 
 
-def digest(questions: Sequence[WikiQuestion], passages: Sequence[Passage]) -> str:
+def digest(questions: Sequence[WikiQuestion], passages: Sequence[ArticlePassage]) -> str:
     """Hex digest of all that a choice depends on but the code: questions and passages, in order."""
     parts = [json.dumps(asdict(question)) for question in questions] + _texts(passages)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
@@ -92,7 +92,7 @@ def digest(questions: Sequence[WikiQuestion], passages: Sequence[Passage]) -> st
 class NearPassages:
     """Passages near to a query, by words and by meaning."""
 
-    def __init__(self, passages: Sequence[Passage], embeddings: np.ndarray) -> None:
+    def __init__(self, passages: Sequence[ArticlePassage], embeddings: np.ndarray) -> None:
         """Take the passages and their embeddings (passage, dim) float32, of length 1."""
         self.passages, self.embeddings = passages, embeddings
 
@@ -127,11 +127,11 @@ def _words(texts: list[str]) -> list[list[str]]:
     return words
 
 
-def _texts(passages: Sequence[Passage]) -> list[str]:
+def _texts(passages: Sequence[ArticlePassage]) -> list[str]:
     return [f"{passage.title}\n{passage.text}" for passage in passages]
 
 
-def _embedded(passages: Sequence[Passage]) -> np.ndarray:
+def _embedded(passages: Sequence[ArticlePassage]) -> np.ndarray:
     """Embeddings of all passages (passage, dim), made once and shared by the data sets."""
     from ragauge.assets import store
 

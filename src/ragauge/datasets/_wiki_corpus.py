@@ -13,7 +13,7 @@ from typing import Any
 
 from ragauge.errors import UserError
 from ragauge.io.jsonl import field, objects, read_jsonl, strings
-from ragauge.io.wikipedia import Passage
+from ragauge.io.wikipedia import ArticlePassage
 from ragauge.metrics import normalise
 
 SAMPLE = "wikipedia-sample"  # its name in the catalog of assets
@@ -66,7 +66,7 @@ def holds_one(text: str, answers: Iterable[str]) -> bool:
 class WikiCorpus:
     """The passages that questions are asked over."""
 
-    passages: Sequence[Passage]
+    passages: Sequence[ArticlePassage]
 
     @cached_property
     def normalised(self) -> list[str]:

@@ -23,7 +23,7 @@ from ragauge.errors import UserError
 from ragauge.evaluation.inputs import Questions, specification
 from ragauge.evaluation.runner import prompt_of
 from ragauge.experiment.dtypes import with_dtype
-from ragauge.experiment.schema import Model
+from ragauge.experiment.schema import ModelEntry
 from ragauge.methods import Method, make
 from ragauge.methods.dense import Dense
 from ragauge.methods.naive import Naive
@@ -36,7 +36,7 @@ def time_model(
     variants: Mapping[str, Method],
     questions: Questions,
     count: int,
-    model: Model,
+    model: ModelEntry,
     *,
     threads: int | None,
     new_tokens: Sequence[int],
@@ -66,7 +66,7 @@ def time_model(
 def time_shape(
     variants: Mapping[str, Method],
     counts: str,
-    model: Model,
+    model: ModelEntry,
     *,
     threads: int | None,
     new_tokens: Sequence[int],

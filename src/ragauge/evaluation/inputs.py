@@ -16,7 +16,7 @@ from ragauge.assets.tokenizer import load_tokenizer
 from ragauge.datasets import Dataset, Example, read_examples
 from ragauge.errors import UserError
 from ragauge.experiment.dtypes import with_dtype
-from ragauge.experiment.schema import Model
+from ragauge.experiment.schema import ModelEntry
 from ragauge.io.folders import file_sha256
 from ragauge.io.specifications import AnswerSpecification, EngineFacts, FinderFacts, ServedFacts
 from ragauge.methods import Method
@@ -62,7 +62,12 @@ class Questions:
 
 
 def specification(
-    name: str, method: Method, questions: Questions, model: Model, max_new_tokens: int, finder: Model | None = None
+    name: str,
+    method: Method,
+    questions: Questions,
+    model: ModelEntry,
+    max_new_tokens: int,
+    finder: ModelEntry | None = None,
 ) -> AnswerSpecification:
     """Everything that the answers of `method`, registered as `name`, depend on.
 
@@ -85,7 +90,7 @@ def specification(
     )
 
 
-def facts(model: Model) -> dict[str, Any]:
+def facts(model: ModelEntry) -> dict[str, Any]:
     """What a specification says of the model that answers: its weights, its template and its engine."""
     model = with_dtype(model)
     engine = EngineFacts(
@@ -100,15 +105,15 @@ def facts(model: Model) -> dict[str, Any]:
     return {**_weights(model), "template": _template(model), "engine": engine}
 
 
-def _finder(model: Model) -> FinderFacts:
+def _finder(model: ModelEntry) -> FinderFacts:
     return FinderFacts(**_weights(model), max_context=model.max_context, template=_template(model))
 
 
-def _template(model: Model) -> str:
+def _template(model: ModelEntry) -> str:
     return model.template or ("chat" if model.served else template_of(model.source))
 
 
-def _weights(model: Model) -> dict[str, Any]:
+def _weights(model: ModelEntry) -> dict[str, Any]:
     """A model's source and the hash of its weights, which a server does not tell."""
     if model.served:
         return {"model": model.source}

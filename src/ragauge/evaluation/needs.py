@@ -31,7 +31,7 @@ from ragauge.evaluation.costing import without_encoder
 from ragauge.experiment import resources
 from ragauge.experiment.dtypes import planned
 from ragauge.experiment.plan import Plan
-from ragauge.experiment.schema import Answers, Config, Model
+from ragauge.experiment.schema import Answers, Config, ModelEntry
 from ragauge.generation.windows import NEIGHBOUR
 from ragauge.methods import Method
 from ragauge.prompts import Prompt
@@ -155,7 +155,7 @@ def _generation(config: Config, label: str) -> PipelineFloor:
     return PipelineFloor(entry.schedule, entry.task, text, model, entry.limit, seconds, kv)
 
 
-def precision_of(model: Model) -> Precision:
+def precision_of(model: ModelEntry) -> Precision:
     """How a model's numbers are computed and kept, `auto` as plans assume it."""
     return replace(model.precision, dtype=planned(model))
 

@@ -26,7 +26,7 @@ from ragauge.engines.store import DocumentStore, MemoryStore
 from ragauge.errors import UserError
 from ragauge.evaluation.inputs import Questions
 from ragauge.evaluation.under_load import opened, sorted_out
-from ragauge.experiment.schema import Model
+from ragauge.experiment.schema import ModelEntry
 from ragauge.io.progress import bar
 from ragauge.methods import Method
 from ragauge.methods.prefix_tree import PrefixTree
@@ -39,7 +39,7 @@ CACHE_STATES = {"disk": f"documents are read from disk: {STATE}", "memory": "doc
 def stream_model(
     variants: Mapping[str, Method],
     questions: Questions,
-    model: Model,
+    model: ModelEntry,
     settings: StreamSettings,
     *,
     folder: Path,

@@ -24,7 +24,7 @@ from ragauge.engines.batching import Batch, Seat, Task, fitting
 from ragauge.errors import UserError
 from ragauge.evaluation.inputs import Questions, specification
 from ragauge.evaluation.runner import prompt_of
-from ragauge.experiment.schema import Model
+from ragauge.experiment.schema import ModelEntry
 from ragauge.io.progress import bar
 from ragauge.methods import Method, make
 from ragauge.prompts import Prompt
@@ -38,7 +38,7 @@ CACHE_STATES = {
 def load_model(
     variants: Mapping[str, Method],
     questions: Questions,
-    model: Model,
+    model: ModelEntry,
     settings: LoadSettings,
     *,
     seed: int = 0,
@@ -73,7 +73,7 @@ def load_model(
 
 
 def opened(
-    questions: Questions, model: Model, count: int, new_tokens: int, threads: int | None
+    questions: Questions, model: ModelEntry, count: int, new_tokens: int, threads: int | None
 ) -> tuple[LM, list[Prompt]]:
     """The decoder, and the prompts of the first `count` questions, which all methods read."""
     plain = specification("naive", make("naive"), questions, model, new_tokens)

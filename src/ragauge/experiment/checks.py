@@ -13,7 +13,7 @@ from ragauge.generation.settings import PipelineSettings, check_dtype, check_wei
 from ragauge.training.settings import ENDPOINT
 
 if TYPE_CHECKING:
-    from ragauge.experiment.schema import Config, DatasetEntry, Model
+    from ragauge.experiment.schema import Config, DatasetEntry, ModelEntry
     from ragauge.methods import Method
     from ragauge.retrieval.settings import DatabaseSettings, EvaluationSetSettings
     from ragauge.training.settings import TrainingSettings
@@ -106,7 +106,7 @@ def check_database(database: DatabaseSettings, where: str) -> None:
             corpus.check_source(source, f"{where}.evaluation_sets.{label}.corpus")
 
 
-def _check_model(config: Config, model: Model, where: str) -> None:
+def _check_model(config: Config, model: ModelEntry, where: str) -> None:
     if model.training is not None:
         _known("training", model.training, config.training, f"{where}.training")
     if model.finder is not None:
@@ -243,7 +243,7 @@ def _check_latency(config: Config) -> None:
             raise UserError(f"{where}.dataset: there is already a protocol for {protocol.dataset!r}")
 
 
-def _check_timed(label: str, model: Model, dataset: str, where: str) -> None:
+def _check_timed(label: str, model: ModelEntry, dataset: str, where: str) -> None:
     """Raise UserError if the latency protocol cannot time a model that it names."""
     if model.finder is not None:
         raise UserError(

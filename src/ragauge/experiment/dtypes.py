@@ -12,7 +12,7 @@ from ragauge import registry
 from ragauge.cost.hardware import AUTO, DTYPES
 
 if TYPE_CHECKING:
-    from ragauge.experiment.schema import Config, Model
+    from ragauge.experiment.schema import Config, ModelEntry
 
 
 def resolved(config: Config, former: Path) -> Config:
@@ -35,8 +35,8 @@ def resolved(config: Config, former: Path) -> Config:
 
 
 def with_dtype(
-    model: Model, dtype: str | None = None, allowed: Sequence[str] | None = None, threads: int | None = None
-) -> Model:
+    model: ModelEntry, dtype: str | None = None, allowed: Sequence[str] | None = None, threads: int | None = None
+) -> ModelEntry:
     """The model with a data type in the place of `auto`: this one or, where it is None, the fastest on this machine.
 
     Args:
@@ -53,7 +53,7 @@ def with_dtype(
     return model.model_copy(update={"dtype": dtype})
 
 
-def planned(model: Model) -> str:
+def planned(model: ModelEntry) -> str:
     """The data type that plans of memory and time assume: for `auto` on a CPU, the larger one."""
     return model.dtype if model.dtype != AUTO else "bfloat16" if model.device == "cuda" else "float32"
 

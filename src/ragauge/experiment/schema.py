@@ -91,7 +91,7 @@ class Served(_Section):
     price: Price | None = Field(None, description="what tokens cost; default: tables show no costs")
 
 
-class Model(_Section):
+class ModelEntry(_Section):
     """A decoder. The key is its label in file names and tables."""
 
     source: str = Field(
@@ -207,7 +207,7 @@ class Model(_Section):
         if self.engine != "openai":
             raise SettingError("served", "only valid for models behind a server (source openai:NAME)")
         for key in ("dtype", "weights", "kv", "device", "kernels", "training", "finder"):
-            if getattr(self, key) != Model.model_fields[key].default:
+            if getattr(self, key) != ModelEntry.model_fields[key].default:
                 raise SettingError(key, f"{getattr(self, key)!r}: a served model runs as its server decides")
         if self.source == SERVED:
             raise SettingError("source", "openai: must be followed by the model's name, as its server knows it")
@@ -256,7 +256,7 @@ class DatasetEntry(_Section):
         return sha256
 
 
-class Variant(BaseModel):
+class VariantEntry(BaseModel):
     """A method with its parameters. The key is the variant's name; keys not listed here are the method's parameters."""
 
     model_config = ConfigDict(extra="allow", strict=True, frozen=True)
@@ -347,9 +347,9 @@ class Config(_Section):
     run: Label = Field(description="name of the experiment: results/<run>/ and reports/<run>/")
     version: int = Field(VERSION, ge=1, description="of the form of this file; a newer one is refused")
     seed: int = Field(0, description="seed of everything random: document orders, bootstrap samples")
-    models: dict[Label, Model] = Field(min_length=1, description="the decoders, by label")
+    models: dict[Label, ModelEntry] = Field(min_length=1, description="the decoders, by label")
     datasets: dict[Label, DatasetEntry] = Field({}, description="the data sets, by label")
-    methods: dict[Label, Variant] = Field({}, description="the method variants, one line each, by name")
+    methods: dict[Label, VariantEntry] = Field({}, description="the method variants, one line each, by name")
     training: dict[Label, TrainingSettings] = Field(
         {}, description="the fine-tunings whose results are models, by label"
     )

@@ -47,7 +47,7 @@ class Article:
 
 
 @dataclass(frozen=True)
-class Passage:
+class ArticlePassage:
     """About `PASSAGE_WORDS` words of one section."""
 
     article: str
@@ -60,7 +60,7 @@ class Passage:
         return f"{self.article}: {self.heading}" if self.heading else self.article
 
 
-def read_passages(path: Path) -> list[Passage]:
+def read_passages(path: Path) -> list[ArticlePassage]:
     """All passages of the export's long articles, in the order of the file."""
     return [passage for article in read_articles(path) for passage in cut_article(article)]
 
@@ -267,12 +267,12 @@ _SENTENCE_END = re.compile(
 )
 
 
-def cut_article(article: Article, words: int = PASSAGE_WORDS) -> Iterator[Passage]:
+def cut_article(article: Article, words: int = PASSAGE_WORDS) -> Iterator[ArticlePassage]:
     """The passages of an article, section by section."""
     for section in article.sections:
         for text in cut_text(section.text, words):
             if len(text.split()) >= SHORTEST_WORDS:
-                yield Passage(article.title, section.heading, text)
+                yield ArticlePassage(article.title, section.heading, text)
 
 
 def cut_text(text: str, words: int = PASSAGE_WORDS) -> list[str]:

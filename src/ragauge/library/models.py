@@ -28,7 +28,7 @@ class Model:
     """A model that is loaded; `load_model` makes it."""
 
     name: str  # in tables and names of files
-    settings: schema.Model  # as a configuration has them, `auto` settled
+    settings: schema.ModelEntry  # as a configuration has them, `auto` settled
     engines: runner.Engines
 
     @cached_property
@@ -93,7 +93,7 @@ def load_model(
     if not served or (engine, device) != ("torch", AUTO):  # a server decides by itself; anything stated is refused
         stated |= {"engine": engine, "device": device_here(device)}
     asked = {"source": known, "template": template, "max_context": max_context, **stated}
-    settings = checked(schema.Model, asked, "load_model")
+    settings = checked(schema.ModelEntry, asked, "load_model")
     if settings.kernels:
         os.environ["RAGAUGE_KERNELS"] = settings.kernels
     model = Model(_label(known), with_dtype(settings, threads=threads), runner.Engines(threads))

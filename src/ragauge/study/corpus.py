@@ -15,7 +15,7 @@ from ragauge.study.passages import Passage
 
 
 @dataclass(frozen=True)
-class Corpus:
+class PassageCorpus:
     """What retrieval searches.
 
     Near-duplicates are marked as those of a chunk database are: 0.8 of their word 13-grams are shared (MinHash).
@@ -26,7 +26,7 @@ class Corpus:
     titles: Mapping[str, str]  # of every document -> of the one that it repeats, else its own
 
 
-def build(found: Found, tokenizer: Any, tokens: int, overlap: int, *, drop: bool = False) -> Corpus:
+def build(found: Found, tokenizer: Any, tokens: int, overlap: int, *, drop: bool = False) -> PassageCorpus:
     """The passages of the documents, near-duplicates marked.
 
     Args:
@@ -56,10 +56,10 @@ def build(found: Found, tokenizer: Any, tokens: int, overlap: int, *, drop: bool
     }
     pairs = zip(found.documents, earliest, strict=True)
     titles = {document.title: found.documents[first].title for document, first in pairs}
-    return Corpus(tuple(kept), counts, titles)
+    return PassageCorpus(tuple(kept), counts, titles)
 
 
-def described(corpus: Corpus) -> str:
+def described(corpus: PassageCorpus) -> str:
     """The corpus in a line."""
     counts = corpus.counts
     repeated = f"{counts['near_duplicate_documents']:,} and {counts['near_duplicate_passages']:,}"

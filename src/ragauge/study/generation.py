@@ -28,7 +28,7 @@ from ragauge.io.progress import bar
 from ragauge.metrics import normalise, score
 from ragauge.prompts.templates import document_text, query_text
 from ragauge.study.passages import Passage
-from ragauge.study.questions import Question
+from ragauge.study.questions import StudyQuestion
 from ragauge.study.retrieval import Bm25
 
 ATTEMPTS = 25  # for each question that is asked for, at most
@@ -115,8 +115,8 @@ class Written:
     spot: Spot
 
     @property
-    def asked(self) -> Question:
-        return Question(self.question, (self.spot.answer,), self.spot.passage.document)
+    def asked(self) -> StudyQuestion:
+        return StudyQuestion(self.question, (self.spot.answer,), self.spot.passage.document)
 
     def to_json(self) -> dict[str, Any]:
         """As a file of questions has it, with the passage and the answer's place in it."""

@@ -16,7 +16,7 @@ BETWEEN_ANSWERS = "|"  # in a cell of a CSV file
 
 
 @dataclass(frozen=True)
-class Question:
+class StudyQuestion:
     """A question, its answer with aliases and the title of the document that holds it, both where known."""
 
     question: str
@@ -29,10 +29,10 @@ class Question:
         return hashlib.sha256(self.question.encode()).hexdigest()[:16]
 
 
-def read_questions(path: Path) -> list[Question]:
+def read_questions(path: Path) -> list[StudyQuestion]:
     """The questions of a file. Raises UserError: no such file, a missing field, the same question twice, none."""
     rows = _csv(path) if path.suffix == ".csv" else ((f"{path}:{n}", record) for n, record in read_jsonl(path))
-    found: dict[str, Question] = {}
+    found: dict[str, StudyQuestion] = {}
     for place, row in rows:
         question = _question(row, place)
         if question.key in found:
@@ -43,10 +43,10 @@ def read_questions(path: Path) -> list[Question]:
     return list(found.values())
 
 
-def _question(row: Mapping[str, Any], place: str) -> Question:
+def _question(row: Mapping[str, Any], place: str) -> StudyQuestion:
     answers = strings(row, "answers", place) if row.get("answers") else ()
     gold = field(row, "gold", str, place) if row.get("gold") else None
-    return Question(field(row, "question", str, place), answers, gold)
+    return StudyQuestion(field(row, "question", str, place), answers, gold)
 
 
 def _csv(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -8,7 +8,7 @@ from functools import cached_property
 from ragauge.errors import UserError
 from ragauge.metrics import normalise
 from ragauge.study.passages import Passage
-from ragauge.study.questions import Question
+from ragauge.study.questions import StudyQuestion
 
 
 class Gold:
@@ -22,7 +22,7 @@ class Gold:
         """
         self._passages, self._titles = passages, titles
 
-    def of(self, question: Question) -> list[int]:
+    def of(self, question: StudyQuestion) -> list[int]:
         """The passages that hold an answer, in the gold document where it is known; all passages of that document
         where it holds no answer word for word.
 
@@ -36,7 +36,7 @@ class Gold:
             return self._holding(question, range(len(self._passages)))
         return self._holding(question, within) or list(within)
 
-    def _holding(self, question: Question, places: Sequence[int]) -> list[int]:
+    def _holding(self, question: StudyQuestion, places: Sequence[int]) -> list[int]:
         answers = [answer for answer in map(normalise, question.answers) if answer]
         return [i for i in places if any(answer in self._texts[i] for answer in answers)]
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ragauge.io.progress import bar
 from ragauge.study.passages import Passage
-from ragauge.study.questions import Question
+from ragauge.study.questions import StudyQuestion
 
 if TYPE_CHECKING:
     from ragauge.study.indexed import Place
@@ -39,7 +39,7 @@ class Retrieval:
 
 
 def rankings(
-    retrieval: Retrieval, questions: Sequence[Question], passages: Sequence[Passage], count: int, place: Place
+    retrieval: Retrieval, questions: Sequence[StudyQuestion], passages: Sequence[Passage], count: int, place: Place
 ) -> dict[str, Ranking]:
     """Every ranking that was made on the way to the chosen one, which is the last.
 
@@ -144,7 +144,7 @@ def _words(texts: Sequence[str]) -> list[list[str]]:
 def report(
     retrieval: Retrieval,
     rankings: Mapping[str, Ranking],
-    questions: Sequence[Question],
+    questions: Sequence[StudyQuestion],
     gold: Sequence[Sequence[int]],
     count: int,
 ) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from ragauge.datasets.study import RETRIEVAL
 from ragauge.study.passages import Passage
-from ragauge.study.questions import Question
+from ragauge.study.questions import StudyQuestion
 
 METHODS: dict[str, dict[str, Any]] = {
     "closed_book": {},
@@ -31,7 +31,7 @@ NEW_TOKENS = 32  # of an answer
 
 
 def records(
-    questions: Sequence[Question],
+    questions: Sequence[StudyQuestion],
     passages: Sequence[Passage],
     found: Sequence[Sequence[int]],
     gold: Sequence[Sequence[int]],

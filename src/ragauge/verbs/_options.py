@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from ragauge.cost.settings import LatencySettings
     from ragauge.evaluation.inputs import Questions
-    from ragauge.experiment.schema import Config, DatasetEntry, Model, Variant
+    from ragauge.experiment.schema import Config, DatasetEntry, ModelEntry, VariantEntry
     from ragauge.methods import Method
 
 MODEL_OPTIONS = {"engine", "dtype", "weights", "kv", "device", "template", "max_context", "kernels"}  # keys of a model
@@ -175,9 +175,11 @@ def add_model(parser: argparse.ArgumentParser, exclude: Collection[str] = ()) ->
         required=True,
         help=("a name in the catalog, a source such as hf:org/name, or a folder; with --config, one of its labels"),
     )
-    from ragauge.experiment.schema import Model
+    from ragauge.experiment.schema import ModelEntry
 
-    add_settings(parser, Model, set(Model.model_fields) - MODEL_OPTIONS | set(exclude), engine=registry.names("engine"))
+    add_settings(
+        parser, ModelEntry, set(ModelEntry.model_fields) - MODEL_OPTIONS | set(exclude), engine=registry.names("engine")
+    )
     parser.add_argument("--threads", type=count, metavar="N", help="threads of the decoder; default: all cores")
 
 
@@ -345,29 +347,29 @@ def rendered_run(args: argparse.Namespace) -> tuple[Config, Path, Path]:
     return settings, results, args.out or Path("reports") / settings.run
 
 
-def model(args: argparse.Namespace, config: Config | None, known: bool = True) -> Model:
+def model(args: argparse.Namespace, config: Config | None, known: bool = True) -> ModelEntry:
     """The model of --model: a label of the configuration, or a name or source; options override both."""
     from ragauge.experiment.checks import check_source
     from ragauge.experiment.dtypes import with_dtype
     from ragauge.experiment.reading import checked_options
-    from ragauge.experiment.schema import SERVED, Model
+    from ragauge.experiment.schema import SERVED, ModelEntry
     from ragauge.io.records import recorded_dtype
 
     stated = {key: value for key, value in vars(args).items() if key in MODEL_OPTIONS}
     if config:
-        labelled: Model = pick(config.models, args.model, "model", f"{args.config}: models")
-        chosen: Model = checked_options(Model, labelled.model_dump() | stated)
+        labelled: ModelEntry = pick(config.models, args.model, "model", f"{args.config}: models")
+        chosen: ModelEntry = checked_options(ModelEntry, labelled.model_dump() | stated)
     else:
         served = args.model.startswith(SERVED)
         source = check_source(args.model, "--model") if known and not served else args.model
-        chosen = checked_options(Model, {"source": source, **stated})
+        chosen = checked_options(ModelEntry, {"source": source, **stated})
     if chosen.kernels:
         os.environ["RAGAUGE_KERNELS"] = chosen.kernels  # for this process and those that it starts
     recorded = recorded_dtype(args.out) if getattr(args, "out", None) else None
     return with_dtype(chosen, recorded, threads=getattr(args, "threads", None))
 
 
-def check_timed(args: argparse.Namespace, model: Model) -> None:
+def check_timed(args: argparse.Namespace, model: ModelEntry) -> None:
     """Raise UserError if --model names a model whose answers cannot be timed."""
     if model.finder:
         raise UserError(
@@ -405,19 +407,19 @@ def limit(args: argparse.Namespace, config: Config | None) -> int | None:
     return config.limit(Answers(args.dataset, args.model, args.method)) if config else None
 
 
-def variant(args: argparse.Namespace, name: str, config: Config | None) -> Variant:
+def variant(args: argparse.Namespace, name: str, config: Config | None) -> VariantEntry:
     """The variant of that name in the configuration, or the method of that name with the parameters of --set."""
-    from ragauge.experiment.schema import Variant
+    from ragauge.experiment.schema import VariantEntry
 
     params = settings(keys_of("", args.set), "--set")
     if config:
-        chosen: Variant = pick(config.methods, name, "variant", f"{args.config}: methods")
+        chosen: VariantEntry = pick(config.methods, name, "variant", f"{args.config}: methods")
         return chosen.model_copy(update=params)
     check_name("method", name)
-    return Variant(method=name, **params)
+    return VariantEntry(method=name, **params)
 
 
-def method(variant: Variant, name: str, config: Config | None, args: argparse.Namespace) -> Method:
+def method(variant: VariantEntry, name: str, config: Config | None, args: argparse.Namespace) -> Method:
     from ragauge import methods
 
     where = f"{args.config}: methods.{name}" if config else f"--method {name}"

@@ -15,7 +15,7 @@ from ragauge.errors import SettingError, UserError
 from ragauge.verbs import _options as options
 
 if TYPE_CHECKING:
-    from ragauge.experiment.schema import Model
+    from ragauge.experiment.schema import ModelEntry
     from ragauge.generation.pipeline import Pipeline, PipelineJob
     from ragauge.generation.readers import Checkpoint
     from ragauge.generation.settings import PipelineSettings
@@ -72,7 +72,7 @@ class Chosen:
     """A pipeline as the configuration or the command line states it."""
 
     settings: PipelineSettings
-    model: Model
+    model: ModelEntry
     seed: int
     model_label: str
     database_label: str
@@ -133,7 +133,7 @@ def _stated(args: argparse.Namespace) -> Chosen:
     from ragauge.experiment.checks import check_source
     from ragauge.experiment.dtypes import with_dtype
     from ragauge.experiment.reading import checked_options
-    from ragauge.experiment.schema import Model
+    from ragauge.experiment.schema import ModelEntry
     from ragauge.generation.settings import PipelineSettings
     from ragauge.io.records import recorded_dtype
 
@@ -143,7 +143,7 @@ def _stated(args: argparse.Namespace) -> Chosen:
     made = {"schedule": "retro", **asked, **files}
     settings = checked_options(PipelineSettings, made | options.given(args, PipelineSettings, ELSEWHERE))
     check_source(args.model, "--model")
-    stated = Model(source=args.model, dtype=args.dtype, device=args.device)
+    stated = ModelEntry(source=args.model, dtype=args.dtype, device=args.device)
     model = with_dtype(stated, recorded_dtype(args.out), ("float32",) if args.onnx else None)
     return Chosen(settings, model, args.seed, args.model, args.database.name, index, args.serve_options)
 

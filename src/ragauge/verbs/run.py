@@ -16,7 +16,7 @@ from ragauge.verbs import _options as options
 if TYPE_CHECKING:
     from ragauge.datasets import Example
     from ragauge.evaluation.ahead import Job, Other
-    from ragauge.experiment.schema import Config, Model
+    from ragauge.experiment.schema import Config, ModelEntry
 
 
 FAILED = 3  # the exit code if questions have no answer
@@ -156,16 +156,16 @@ def _others(args: argparse.Namespace, config: Config | None) -> tuple[str, list[
     return workflow, others
 
 
-def _finder(name: str | None, model: Model, config: Config | None) -> Model | None:
+def _finder(name: str | None, model: ModelEntry, config: Config | None) -> ModelEntry | None:
     """The model of --finder, which overrides the configuration's."""
     from ragauge.experiment.checks import check_source
-    from ragauge.experiment.schema import Model
+    from ragauge.experiment.schema import ModelEntry
 
     if name is None:
         return config.models[model.finder] if config and model.finder else None
     if config and name in config.models:
         return config.models[name]
-    return Model(source=check_source(name, "--finder"))
+    return ModelEntry(source=check_source(name, "--finder"))
 
 
 def _part(examples: list[Example], part: tuple[int, int] | None) -> list[Example]:

@@ -21,8 +21,8 @@ from ragauge.verbs._deadline import Deadline
 if TYPE_CHECKING:
     from ragauge.evaluation.forecast import Forecast
     from ragauge.evidence.chat import Chat
-    from ragauge.study.corpus import Corpus
-    from ragauge.study.questions import Question
+    from ragauge.study.corpus import PassageCorpus
+    from ragauge.study.questions import StudyQuestion
 
 WRITER = "RAGAUGE_WRITER"  # begins the environment variables that name an endpoint, as in `ragauge sft data`
 JUDGE = "RAGAUGE_JUDGE"  # as in `ragauge judge`
@@ -34,7 +34,7 @@ RESERVE_S, RESERVE_STARTS, RESERVE_SHARE = 20, 6, 0.25  # kept for a report wher
 
 
 @dataclass(frozen=True)
-class Prepared:
+class Draft:
     """A study before its configuration is settled."""
 
     settings: dict[str, Any]
@@ -151,7 +151,7 @@ def _write(args: argparse.Namespace, name: str, deadline: Deadline) -> float:
     return reserve_s
 
 
-def _settled(made: Prepared, place: str, deadline: Deadline) -> tuple[dict[str, Any], tuple[str, ...], float]:
+def _settled(made: Draft, place: str, deadline: Deadline) -> tuple[dict[str, Any], tuple[str, ...], float]:
     """(a configuration that fits the budget, what it leaves out, seconds to keep for a report); tells the forecast."""
     from ragauge.cost.machine import MAX_LOAD
     from ragauge.evaluation.forecast import forecast, measured
@@ -184,7 +184,7 @@ def _settled(made: Prepared, place: str, deadline: Deadline) -> tuple[dict[str, 
     return settings, cuts, reserve_s
 
 
-def _prepare(args: argparse.Namespace, name: str, deadline: Deadline) -> Prepared:
+def _prepare(args: argparse.Namespace, name: str, deadline: Deadline) -> Draft:
     """Passages, questions, and what retrieval finds for them."""
     from ragauge import assets
     from ragauge.assets.tokenizer import load_tokenizer
@@ -222,12 +222,12 @@ def _prepare(args: argparse.Namespace, name: str, deadline: Deadline) -> Prepare
         print(f"{unlabelled} of {len(asked)} questions have no known answer (`answers`)")
     each = f"{min(args.top, len(made.passages))} passages each, found by {how.chosen}"
     print(f"{len(asked)} question{'s' * (len(asked) > 1)} with {each}")
-    return Prepared(settings, {**files, writing.DATA: lines, writing.FOUND: _json(account)}, len(asked), account)
+    return Draft(settings, {**files, writing.DATA: lines, writing.FOUND: _json(account)}, len(asked), account)
 
 
 def _generated(
-    args: argparse.Namespace, made: Corpus, deadline: Deadline
-) -> tuple[list[Question], dict[str, bytes], dict[str, Any]]:
+    args: argparse.Namespace, made: PassageCorpus, deadline: Deadline
+) -> tuple[list[StudyQuestion], dict[str, bytes], dict[str, Any]]:
     """(questions that a model wrote, the file that holds them, what is said of them)."""
     from ragauge.study import generation, writing
 
@@ -276,12 +276,12 @@ def _local(source: str) -> Chat:
     from ragauge.evaluation.inputs import template_of
     from ragauge.evidence.chat import LocalChat
     from ragauge.experiment.dtypes import with_dtype
-    from ragauge.experiment.schema import Model
+    from ragauge.experiment.schema import ModelEntry
 
     with machine.competing_load() as load:
         time.sleep(LOOK_S)
     threads = 1 if load.share > machine.MAX_LOAD else None
-    model = with_dtype(Model(source=source))
+    model = with_dtype(ModelEntry(source=source))
     return LocalChat(load_lm(source, dtype=model.dtype, threads=threads), template_of(source), source)
 
 

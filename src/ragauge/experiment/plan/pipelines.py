@@ -9,7 +9,7 @@ from typing import Any
 from ragauge import assets, registry
 from ragauge.cost.hardware import AUTO
 from ragauge.experiment.plan.part import ALONE, Labels, PlanPart, code_of
-from ragauge.experiment.schema import Model
+from ragauge.experiment.schema import ModelEntry
 from ragauge.generation import readers
 from ragauge.generation.settings import PipelineSettings
 from ragauge.io.folders import text_sha256
@@ -195,7 +195,7 @@ class PipelinePlan(PlanPart):
     def _database(self, labels: Labels) -> str:
         return self.config.pipeline_database(self._pipeline(labels))
 
-    def _model(self, labels: Labels) -> Model:
+    def _model(self, labels: Labels) -> ModelEntry:
         return self.config.models[self.config.pipeline_model(self._pipeline(labels))]
 
 
