@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -103,12 +103,22 @@ def run(args: argparse.Namespace) -> None:
     if asks and not (chosen.index or args.server):
         known = "give --index or --server, or --server-file"
         raise UserError(f"--schedule: {chosen.settings.schedule!r} requires retrieval; {known}")
+    chosen = _with_dtype(chosen, args.out)
     with ExitStack() as opened:
         if asks and chosen.index:  # before this process is pinned to cores, which its children inherit
             args.server = [_serve(chosen, opened)]
         if chosen.settings.cores:
             pin(chosen.settings.cores)
         _run(args, chosen, opened)
+
+
+def _with_dtype(chosen: Chosen, out: Path) -> Chosen:
+    """With the decoder's dtype settled, which may take a measurement: after all that is refused without one."""
+    from ragauge.experiment.dtypes import with_dtype
+    from ragauge.io.records import recorded_dtype
+
+    allowed = ("float32",) if chosen.settings.engine == "onnx" else None
+    return replace(chosen, model=with_dtype(chosen.model, recorded_dtype(out), allowed))
 
 
 def _use_servers(args: argparse.Namespace, settings: PipelineSettings) -> None:
@@ -131,11 +141,9 @@ def _index(args: argparse.Namespace) -> Path | None:
 def _stated(args: argparse.Namespace) -> Chosen:
     """The pipeline of the options; labels are names of folders and sources."""
     from ragauge.experiment.checks import check_source
-    from ragauge.experiment.dtypes import with_dtype
     from ragauge.experiment.reading import checked_options
     from ragauge.experiment.schema import ModelEntry
     from ragauge.generation.settings import PipelineSettings
-    from ragauge.io.records import recorded_dtype
 
     index = _index(args)
     files = {key: str(getattr(args, key)) for key in ("adapters", "weights") if getattr(args, key)}
@@ -143,18 +151,15 @@ def _stated(args: argparse.Namespace) -> Chosen:
     made = {"schedule": "retro", **asked, **files}
     settings = checked_options(PipelineSettings, made | options.given(args, PipelineSettings, ELSEWHERE))
     check_source(args.model, "--model")
-    stated = ModelEntry(source=args.model, dtype=args.dtype, device=args.device)
-    model = with_dtype(stated, recorded_dtype(args.out), ("float32",) if args.onnx else None)
+    model = ModelEntry(source=args.model, dtype=args.dtype, device=args.device)
     return Chosen(settings, model, args.seed, args.model, args.database.name, index, args.serve_options)
 
 
 def _configured(args: argparse.Namespace) -> Chosen:
     """The pipeline of a configuration, overridden by the options."""
     from ragauge.experiment import schema
-    from ragauge.experiment.dtypes import with_dtype
     from ragauge.experiment.reading import checked_options
     from ragauge.generation.specification import facts_of
-    from ragauge.io.records import recorded_dtype
 
     experiment = schema.load(args.config)
     label = options.label(experiment.pipelines, args.entry, "pipeline", f"{args.config}: pipelines")
@@ -176,14 +181,11 @@ def _configured(args: argparse.Namespace) -> Chosen:
     vectors = experiment.databases[database]
     made = ["--encoder", vectors.encoder, "--engine", vectors.engine]
     made += ["--cores", entry.retrieval_cores] if entry.retrieval_cores else []
-    decoder = with_dtype(
-        experiment.models[model], recorded_dtype(args.out), ("float32",) if settings.engine == "onnx" else None
-    )
     recipe = experiment.databases[database].indexes[entry.index].model_dump() if entry.asks and running else None
     served = facts_of(entry.index, recipe, None) if recipe else None
     return Chosen(
         settings,
-        decoder,
+        experiment.models[model],
         experiment.seed,
         model,
         database,
