@@ -101,6 +101,17 @@ def test_every_verb_has_help(verb: str, capsys: pytest.CaptureFixture[str]) -> N
     assert f"usage: ragauge {verb}" in capsys.readouterr().out
 
 
+def test_a_pipeline_without_an_index_is_refused_before_a_dtype_is_measured(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measured(*arguments: object) -> None:
+        pytest.fail("a dtype was measured")
+
+    monkeypatch.setattr("ragauge.experiment.dtypes.with_dtype", measured)
+    assert code_of(["pipeline", "--schedule", "piperag", "--database", "none", "--out", "x.jsonl"]) == 2
+    assert "--schedule: 'piperag' requires retrieval; give --index or --server" in capsys.readouterr().err
+
+
 def test_every_verb_has_a_mistake_here() -> None:
     assert sorted(MISTAKES) == registry.names("verb")
 

@@ -16,6 +16,7 @@ import lm_references
 import tiny_models
 from ragauge import methods
 from ragauge.engines import LM, KVCache, Limits, ShapeLM, Span
+from ragauge.engines.decoder import scores
 from ragauge.errors import UserError
 from ragauge.items.reuse import _family as reuse_family
 from ragauge.items.reuse import table as reuse_table
@@ -158,6 +159,18 @@ def test_ape_merges_two_attentions(lm: LM) -> None:
         )  # fmt: skip
         torch.testing.assert_close(mine[0], merged, **TOLERANCE)
     assert len(seen) == 2 * lm.shape.layers
+
+
+@pytest.mark.parametrize("kv_heads", [1, 3, 9])
+@pytest.mark.parametrize("count", [1, 4])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_kv_head_is_read_once_by_its_group(kv_heads: int, count: int, dtype: torch.dtype) -> None:
+    made = torch.Generator().manual_seed(0)
+    q = torch.randn(2, 9, count, 16, generator=made).to(dtype)
+    k = torch.randn(2, kv_heads, 20, 16, generator=made).to(dtype)
+    repeated = k.repeat_interleave(9 // kv_heads, 1).transpose(-1, -2).float()
+    error = 1e-5 if dtype == torch.float32 else 0.03  # the products are rounded to bfloat16
+    torch.testing.assert_close(scores(q, k, None), q.float() @ repeated / 4, atol=error, rtol=error)
 
 
 def recorded(outputs: list[Tensor]) -> Callable[..., Tensor]:

@@ -366,7 +366,7 @@ def tempered_attention(
 
 def scores(q: Tensor, k: Tensor, bias: Tensor | None) -> Tensor:
     """Attention scores (row, head, query, key) in fp32, before the softmax."""
-    if q.shape[2] == 1:  # keys first: oneDNN takes three times as long for few rows times a transposed matrix in bf16
+    if q.shape[2] == 1:  # keys first: in bf16 on AVX-512, oneDNN is slower at few rows times a transposed matrix
         by_kv_head = q.reshape(q.shape[0], k.shape[1], -1, q.shape[3])
         raw = (k @ by_kv_head.transpose(-1, -2)).transpose(-1, -2).reshape(*q.shape[:3], -1)
     else:
