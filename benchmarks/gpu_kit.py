@@ -3,10 +3,11 @@
     python benchmarks/gpu_kit.py pack dist/gpu-kit.tar.gz          # or: make gpu-kit
     tar xzf gpu-kit.tar.gz && cd gpu-kit && python benchmarks/gpu_kit.py run OUT [--part NAME] [--step NAME]
 
-The machine needs torch, transformers and the light packages of pyproject.toml: no hub, no Snakemake, no faiss. Weights
-are random and made there. Every step is a command of at most ten minutes that writes OUT/<step>.json; a step that fails
-or is killed keeps no other from running. OUT/summary.json has, of each step, how it ended, and of each stage that was
-timed its seconds over its roofline. A step that lacks something (pytest, faiss, a database) says so there.
+The machine needs torch, transformers and the light packages of pyproject.toml: no hub, no Snakemake, no faiss.
+Weights are random and made there. Every step is a command of at most ten minutes that writes OUT/<step>.json; a step
+that fails or is killed keeps no other from running. The machine's rates are measured once, before the first step that
+is timed. OUT/summary.json has, of each step, how it ended, and of each stage that was timed its seconds over its
+roofline. A step that lacks something (pytest, faiss, a database) says so there.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ MOST_BYTES = 64 << 20
 STEP_S = 590.0
 NEEDS_CUDA = "torch.cuda.is_available()"  # stands in the files of tests that run on a GPU
 TAIL = 2000  # characters of a failed step's output
+MACHINE = "machine"  # the step that measures its rates
 MODELS = ("mpt-7b-instruct", "bloomz-7b1", "bloomz-3b", "openelm-3b-instruct")  # Superposition, Tables 5 and 7
 CFIC_MODEL, CFIC_METHODS = "llama-2-7b", "cfic,free_extraction"
 CFIC_LENGTHS = ("longbench_qasper", "longbench_musique")  # CFIC, Tables 6 and 8
@@ -52,6 +54,11 @@ class Step:
     name: str
     command: tuple[str, ...] = ()
     lacks: str | None = None
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether its times are put over what the machine could do."""
+        return "--machine" in self.command
 
 
 # --- packing ---
@@ -90,6 +97,7 @@ def _git(*arguments: str) -> str:
 def steps(args: argparse.Namespace) -> Iterator[Step]:
     """All steps, in the order of what is wanted most."""
     yield _tests()
+    yield _machine(args)
     models = args.models.split(",") if args.models else MODELS
     for model in models:
         yield _timed("latency", model, "naive,superposition", args.lengths or "paper", args)
@@ -103,6 +111,11 @@ def _tests() -> Step:
         return Step("tests", "tests", lacks="pytest is not installed")
     files = [path for path in sorted((ROOT / "tests/unit").glob("test_*.py")) if NEEDS_CUDA in path.read_text("utf-8")]
     return Step("tests", "tests", (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *map(str, files)))
+
+
+def _machine(args: argparse.Namespace) -> Step:
+    measured = ["--device", args.device, *_load(args), "--out", str(_rates(args))]
+    return Step(MACHINE, MACHINE, (*_ragauge("machine"), *measured))
 
 
 def _timed(part: str, model: str, methods: str, lengths: str, args: argparse.Namespace) -> Step:
@@ -123,8 +136,16 @@ def _cfic(model: str, lengths: str, args: argparse.Namespace) -> Iterator[Step]:
 
 def _time(part: str, name: str, asked: Sequence[str], args: argparse.Namespace) -> Step:
     engine = ["--device", args.device, "--dtype", args.dtype, "--trials", str(args.trials)]
-    loaded = ["--allow-load"] if args.allow_load else []
-    return Step(part, name, (*_ragauge("time"), *asked, *engine, *loaded, "--out", str(args.out / f"{name}.json")))
+    measured = ["--machine", str(args.machine or _rates(args)), *_load(args)]
+    return Step(part, name, (*_ragauge("time"), *asked, *engine, *measured, "--out", str(args.out / f"{name}.json")))
+
+
+def _rates(args: argparse.Namespace) -> Path:
+    return args.out / f"{MACHINE}.json"
+
+
+def _load(args: argparse.Namespace) -> list[str]:
+    return ["--allow-load"] if args.allow_load else []
 
 
 def _retro(name: str, options: Sequence[str], args: argparse.Namespace) -> Step:
@@ -191,11 +212,10 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     args.out.mkdir(parents=True, exist_ok=True)
     kit = ROOT / KIT
     summary: dict[str, Any] = {"kit": json.loads(kit.read_text()) if kit.is_file() else None, "steps": {}}
-    chosen = [s for s in steps(args) if args.part in (None, s.part) and args.step in (None, s.name)]
-    for step in chosen:
+    for step in _chosen(args):
         told = run(step, args.limit)
         result = args.out / f"{step.name}.json"
-        if told["status"] == "ok" and result.is_file():
+        if step.is_timed and told["status"] == "ok" and result.is_file():
             told["over_roofline"] = over_roofline(result)
             told |= {} if told["over_roofline"] else {"status": "failed", "reason": "nothing was timed"}
         summary["steps"][step.name] = told
@@ -204,12 +224,21 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     return summary
 
 
+def _chosen(args: argparse.Namespace) -> list[Step]:
+    """The steps that are asked for, and what they need to have been measured before."""
+    every = list(steps(args))
+    asked = [step for step in every if args.part in (None, step.part) and args.step in (None, step.name)]
+    timed = args.machine is None and any(step.is_timed for step in asked)
+    return [step for step in every if step in asked or (timed and step.part == MACHINE)]
+
+
 def main() -> None:
     args = _arguments()
     if args.verb == "pack":
         print(f"{args.out}: {pack(args.out) / 2**20:.1f} MiB")
         return
     args.out = args.out.absolute()
+    args.machine = args.machine and args.machine.absolute()
     summary = measure(args)
     if not summary["steps"]:
         sys.exit("no such part or step; known: " + ", ".join(f"{s.part}: {s.name}" for s in steps(args)))
@@ -223,7 +252,7 @@ def _arguments() -> argparse.Namespace:
     runs = verbs.add_parser("run")
     add = runs.add_argument
     add("out", type=Path, metavar="FOLDER")
-    add("--part", help="tests, latency, retro or cfic; default: all")
+    add("--part", help="tests, machine, latency, retro or cfic; default: all")
     add("--step", help="one step by its name; default: all")
     add("--device", default="cuda", help="cpu shows that the kit runs")
     add("--dtype", default="bfloat16")
@@ -234,6 +263,7 @@ def _arguments() -> argparse.Namespace:
     add("--cfic-lengths", help="token counts of CFIC's; default: Qasper's and MuSiQue's")
     add("--database", type=Path, metavar="FOLDER", help="a chunk database for RETRO's sizes, in the tokens of T5")
     add("--index", default="ivf", metavar="LABEL", help="its index")
+    add("--machine", type=Path, metavar="FILE.json", help="rates of `ragauge machine`; default: measured first")
     add("--allow-load", action="store_true", help="keep times though other processes ran")
     return parser.parse_args()
 

@@ -8,6 +8,7 @@ import shutil
 import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from injected.children import Child, Disturbance, Ended, How, one_line, run
@@ -50,12 +51,12 @@ class Prepared:
         expect(bool(made.wanted), "undisturbed: nothing is found")
         return made
 
-    @property
+    @cached_property
     def was(self) -> Found:
         """What a reader finds before."""
         return self.tested.found(self.before)
 
-    @property
+    @cached_property
     def wanted(self) -> Found:
         """What a reader finds after an undisturbed run."""
         return self.tested.found(self.after)

@@ -15,6 +15,13 @@ import pytest
 from tiny_checkpoint import write_checkpoint
 
 pytestmark = pytest.mark.slow
+RATE = {"median": 1e11, "low": 1e11, "high": 1e11, "n": 1}
+RATES = {
+    "bandwidth_bytes_per_s": RATE,
+    "matvec_bytes_per_s": {"float32": RATE},
+    "matmul_flop_per_s": {"float32": RATE},
+    "load_share": 0.0,
+}
 COUNTS = {"preamble": 4, "documents": [30, 30], "query": 5, "task": 4}
 
 
@@ -51,23 +58,29 @@ def measured(unpacked: Path, tmp_path: Path, *options: str) -> tuple[int, dict[s
 
 
 @pytest.mark.parametrize(
-    ("part", "step", "variants"),
+    ("part", "step", "variants", "known"),
     [
-        ("latency", "latency_model_few", {"naive", "superposition"}),
-        ("cfic", "cfic_model_few", {"cfic", "free_extraction"}),
+        ("latency", "latency_model_few", {"naive", "superposition"}, False),
+        ("cfic", "cfic_model_few", {"cfic", "free_extraction"}, True),
     ],
 )
 def test_what_is_timed_is_put_over_its_roofline(
-    unpacked: Path, tmp_path: Path, part: str, step: str, variants: set[str]
+    unpacked: Path, tmp_path: Path, part: str, step: str, variants: set[str], known: bool
 ) -> None:
-    code, summary = measured(unpacked, tmp_path, "--part", part)
+    (tmp_path / "rates.json").write_text(json.dumps(RATES))
+    rates = ["--machine", str(tmp_path / "rates.json")] if known else []
+    code, summary = measured(unpacked, tmp_path, "--part", part, *rates)
     assert code == 0, summary
+    assert ("machine" in summary["steps"]) is not known
     assert len(summary["kit"]["commit"]) == 40
     assert {one["status"] for one in summary["steps"].values()} == {"ok"}
     ratios = summary["steps"][step]["over_roofline"]
     assert ratios.keys() == variants
     assert all(stages["decode"] > 0 for stages in ratios.values())
-    assert json.loads((tmp_path / f"out/{step}.json").read_text())["provenance"]
+    timed = json.loads((tmp_path / f"out/{step}.json").read_text())
+    assert timed["provenance"]
+    used = json.loads((tmp_path / ("rates.json" if known else "out/machine.json")).read_text())
+    assert timed["machine"]["bandwidth_bytes_per_s"] == used["bandwidth_bytes_per_s"]
 
 
 def test_a_step_without_its_materials_says_so_and_one_that_takes_too_long_is_ended(
@@ -77,7 +90,7 @@ def test_a_step_without_its_materials_says_so_and_one_that_takes_too_long_is_end
     assert code == 0
     assert list(summary["steps"]) == ["retro_no_retrieval", "retro_retro", "retro_s1", "retro_s2", "retro_s3"]
     assert all("no --database" in one["reason"] for one in summary["steps"].values())
-    code, summary = measured(unpacked, tmp_path, "--part", "latency", "--limit", "0.1")
+    code, summary = measured(unpacked, tmp_path, "--part", "machine", "--limit", "0.1")
     assert code == 1
     [told] = summary["steps"].values()
     assert (told["status"], told["output"]) == ("failed", "ended after 0.1 s")

@@ -30,7 +30,7 @@ from ragauge.io.graphs import CUDA, open_session
 from retro_parts import ExactRetriever, tokens
 from tiny_checkpoint import write_checkpoint
 
-TINY = Sizes(260, 4, 32, 4, 48, (1, 3), 2, 24, 2, 40, (1,))
+TINY = Sizes(260, 2, 32, 4, 48, (0,), 2, 24, 2, 40, (1,))
 IDS, DOCUMENTS = tokens(70, 1), [tokens(300, 2), tokens(70, 3), tokens(400, 4)]
 NO_GPU = (
     "torch finds no CUDA device"

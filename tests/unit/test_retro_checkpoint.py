@@ -76,9 +76,17 @@ def test_without_neighbours_it_is_the_decoder_alone(lm: RetroLM) -> None:
     torch.testing.assert_close(lm.open(len(IDS)).read(IDS), expected, **TOLERANCE)
 
 
+@pytest.fixture(scope="module")
+def exported(root: Path) -> Path:
+    """The checkpoint as `ragauge export` writes it for ONNX Runtime."""
+    given = ["--form", "retro", "--model", f"path:{root / 'released'}", "--database", str(root / "own")]
+    assert main(["export", *given, "--out", str(root / "onnx")]) == 0
+    return root / "onnx"
+
+
 @pytest.mark.parametrize("engine", ["torch", "onnx"])
-def test_what_it_writes_is_what_the_architecture_would(lm: RetroLM, root: Path, engine: str) -> None:
-    model: Any = lm if engine == "torch" else exported(root)
+def test_what_it_writes_is_what_the_architecture_would(lm: RetroLM, root: Path, exported: Path, engine: str) -> None:
+    model: Any = lm if engine == "torch" else in_onnx(root, exported)
     windows, reader = Windows(16), model.open(160)
     source = Fresh(Ask(ExactRetriever(DOCUMENTS)), windows, reader.note)
     ids = IDS[:64] + generate(reader, IDS[:64], 160, source, windows)
@@ -86,13 +94,14 @@ def test_what_it_writes_is_what_the_architecture_would(lm: RetroLM, root: Path, 
     assert logits.argmax(-1)[63:].tolist() == ids[64:]
 
 
-def exported(root: Path) -> Any:
+def in_onnx(root: Path, exported: Path) -> Any:
     """The checkpoint in ONNX Runtime."""
     form, source = reader_of("retro"), f"path:{root / 'released'}"
-    made = Checkpoint(source, sha256=form.origin(Checkpoint(source))[1], exported=root / "onnx", threads=1)
-    if not (root / "onnx").is_dir():
-        form.export(made, root / "onnx")
-    return form.load(made)
+    known: dict[str, Any] = {
+        "sha256": form.origin(Checkpoint(source))[1],
+        "vocabulary": Database(root / "own").vocabulary,
+    }
+    return form.load(Checkpoint(source, exported=exported, threads=1, **known))
 
 
 def test_a_conversion_is_whole_and_has_its_digest(root: Path) -> None:
@@ -181,15 +190,13 @@ def scored(root: Path, out: Path, *options: str) -> list[float]:
     return [record.nll or math.nan for record in read_kind(out, SequenceRecord)]
 
 
-def test_a_pipeline_scores_with_it_in_either_engine(root: Path, tmp_path: Path) -> None:
+def test_a_pipeline_scores_with_it_in_either_engine(root: Path, exported: Path, tmp_path: Path) -> None:
     model, database, expected = Released(released_state()), Database(root / "own"), []
     for text in texts(database, 100, 2):
         logp = model.logits(text.ids, [], 64).log_softmax(-1)[63:-1]
         expected.append(-float(logp.gather(1, torch.tensor(text.ids[64:])[:, None]).mean()))
     assert scored(root, tmp_path / "torch.jsonl") == pytest.approx(expected, abs=1e-4)
-    given = ["--form", "retro", "--model", f"path:{root / 'released'}", "--database", str(root / "own")]
-    assert main(["export", *given, "--out", str(tmp_path / "onnx")]) == 0
-    found = scored(root, tmp_path / "onnx.jsonl", "--onnx", str(tmp_path / "onnx"))
+    found = scored(root, tmp_path / "onnx.jsonl", "--onnx", str(exported))
     assert found == pytest.approx(expected, abs=1e-4)
 
 

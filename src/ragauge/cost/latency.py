@@ -98,7 +98,7 @@ def run(
     _check(prompts, limits, trials)
     if documents_cold and disk is None:
         raise UserError("documents: cold requires a disk to read them from")
-    machine = machine or measure(device=engine.device.type)
+    machine = machine or measure(device=engine.device.type, allow_load=allow_load)
     unsupported = {name: reason for name, method in variants.items() if (reason := method.refusal(engine))}
     able = {name: method for name, method in variants.items() if name not in unsupported}
     shares = [trials // len(prompts) + (i < trials % len(prompts)) for i in range(len(prompts))]

@@ -94,7 +94,8 @@ def _timed(
     **protocol: Any,
 ) -> dict[str, Any]:
     """The result for the first response length; it holds those for the other lengths."""
-    machine = protocol.pop("machine", None) or measure(device=engine.device.type)
+    allow_load = protocol.get("allow_load", False)
+    machine = protocol.pop("machine", None) or measure(device=engine.device.type, allow_load=allow_load)
     on_disk = documents_cold or engine.device.type == "cpu"  # a GPU computes documents faster than a disk stores them
     disk = Disk(folder, lambda place: DocumentStore(place, "timed", UNBOUNDED)) if folder and on_disk else None
     naive = next((name for name, method in variants.items() if isinstance(method, Naive)), None)
