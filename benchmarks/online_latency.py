@@ -28,7 +28,7 @@ BASE, FAST = "naive", "superposition"
 
 def main() -> None:
     args = _arguments()
-    rates = machine.measure(threads=args.threads)
+    rates = machine.measure(threads=args.threads, allow_load=args.allow_load)
     verdicts, results = Verdicts(), {}
     for dtype in args.dtypes:
         results[dtype] = result = time_shape(

@@ -174,7 +174,7 @@ def main() -> None:
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = str(args.threads)
     setting = Setting(args.model, _gguf(args), args.threads, max(args.prompt, args.context) + 64, args.side)
-    rates = machine.measure(threads=args.threads)
+    rates = machine.measure(threads=args.threads, allow_load=args.small)
     print(f"{args.model} on {cpu_model()}, {args.threads} threads, {args.trials} interleaved trials")
     skipped: dict[str, str] = {}
     found: dict[str, Any] = {}

@@ -81,6 +81,6 @@ def forget() -> None:
     """Look for packages anew, as a new process would."""
     for cached in (
         *(plugins.installed, plugins.path_of, plugins._by_top, registry._modules),
-        *(digest.imports, digest._path, digest._text, digest._package),
+        *(digest.imports, digest._digest, digest._path, digest._text, digest._package),
     ):
         cached.cache_clear()

@@ -31,7 +31,8 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def forget() -> None:
-    for cached in (module.imports, module._path, module._text):  # what was parsed is kept by the hash of its source
+    # what was parsed is kept by the hash of its source
+    for cached in (module.imports, module._digest, module._path, module._text):
         cached.cache_clear()
 
 

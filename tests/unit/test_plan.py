@@ -183,7 +183,8 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def forget() -> None:
-    for cached in (digest.imports, digest._path, digest._text):  # what was parsed is kept by the hash of its source
+    # what was parsed is kept by the hash of its source
+    for cached in (digest.imports, digest._digest, digest._path, digest._text):
         cached.cache_clear()
 
 

@@ -64,8 +64,13 @@ def digest(*modules: str, without: Collection[str] = ()) -> str:
     Args:
         without: further modules that cannot change the result, beside `NO_PART`.
     """
+    return _digest(frozenset(modules), NO_PART | frozenset(without))
+
+
+@cache
+def _digest(modules: frozenset[str], without: frozenset[str]) -> str:
     total = hashlib.sha256()
-    found = reachable(*modules, without=NO_PART | set(without))
+    found = reachable(*modules, without=without)
     for name in sorted(found):
         total.update(f"{name} {_text(name).code}\n".encode())
     for top in sorted({name.partition(".")[0] for name in found} - {PACKAGE}):
