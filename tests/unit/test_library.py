@@ -256,7 +256,7 @@ def test_mistakes_are_told_in_one_line(model: ragauge.Model, questions: ragauge.
     naive, example = ragauge.method("naive"), questions[0]
     wrong: list[tuple[Any, str]] = [
         (lambda: ragauge.load_model("smollm"), "load_model: unknown model 'smollm'"),
-        (lambda: ragauge.load_model(tmp_path / "none"), "load_model: unknown model"),
+        (lambda: ragauge.load_model(tmp_path / "none"), f"load_model: '{tmp_path / 'none'}': no such path"),
         (lambda: ragauge.load_model("smollm2-135m-instruct", device="gpu"), "unknown device 'gpu'"),
         (lambda: ragauge.load_model("smollm2-135m-instruct", dtype="int4"), "load_model: dtype: must be"),
         (lambda: ragauge.load_dataset("nq_opn"), "load_dataset: unknown dataset 'nq_opn'; did you mean 'nq_open'?"),

@@ -168,7 +168,8 @@ class Slots:
 
     def feeds(self, names: Iterable[str] | None = None) -> dict[str, Tensor]:
         """The graph's inputs of these names; default: all."""
-        return {f"past_{name}": self.states[self._rows[name]] for name in names or self._rows} | {"mask": self.mask}
+        asked = self._rows if names is None else names
+        return {f"past_{name}": self.states[self._rows[name]] for name in asked} | {"mask": self.mask}
 
     def room(self, tokens: int) -> Tensor:
         """Room for the keys and values of new tokens: (heads of all names, token, dim)."""
@@ -176,7 +177,7 @@ class Slots:
 
     def outputs(self, new: Tensor, names: Iterable[str] | None = None) -> dict[str, Tensor]:
         """The graph's outputs of these names, as parts of `room`; default: all."""
-        return {f"new_{name}": new[self._rows[name]] for name in names or self._rows}
+        return {f"new_{name}": new[self._rows[name]] for name in (self._rows if names is None else names)}
 
     def put(self, new: Tensor, slot: int, first: float = 0.0, bias: float = 0.0) -> None:
         """Write new keys and values, filled `room`, to the slots from `slot` on, and let them be seen.
