@@ -47,8 +47,8 @@ MISTAKES = [
     ("run", "a/b", "c.yaml: run: 'a/b' must be made of letters, digits, '.', '_' and '-'"),
     ("models", {}, "c.yaml: models: "),
     ("models/x", {"source": "smollm"}, "c.yaml: models.x.source: unknown model 'smollm'; "),
-    ("models/x", {"source": "x.gguf"}, "c.yaml: models.x.source: 'x.gguf': no such path"),
-    ("models/x", {"source": "../x"}, "c.yaml: models.x.source: '../x': no such path"),
+    ("models/x", {"source": "no-model.gguf"}, "models.x.source: 'no-model.gguf': no such path"),
+    ("models/x", {"source": "../no-model"}, "c.yaml: models.x.source: '../no-model': no such path"),
     ("models/x", {"source": "a/b-1"}, "models.x.source: 'a/b-1': no such path; a hub repository is written hf:a/b-1"),
     (
         "models/smollm2-135m-instruct",
