@@ -54,11 +54,7 @@ class Step:
     name: str
     command: tuple[str, ...] = ()
     lacks: str | None = None
-
-    @property
-    def is_timed(self) -> bool:
-        """Whether its times are put over what the machine could do."""
-        return "--machine" in self.command
+    timed: bool = False  # its times are put over what the machine could do
 
 
 # --- packing ---
@@ -136,8 +132,8 @@ def _cfic(model: str, lengths: str, args: argparse.Namespace) -> Iterator[Step]:
 
 def _time(part: str, name: str, asked: Sequence[str], args: argparse.Namespace) -> Step:
     engine = ["--device", args.device, "--dtype", args.dtype, "--trials", str(args.trials)]
-    measured = ["--machine", str(args.machine or _rates(args)), *_load(args)]
-    return Step(part, name, (*_ragauge("time"), *asked, *engine, *measured, "--out", str(args.out / f"{name}.json")))
+    out = ["--out", str(args.out / f"{name}.json")]
+    return Step(part, name, (*_ragauge("time"), *asked, *engine, *_load(args), *out), timed=True)
 
 
 def _rates(args: argparse.Namespace) -> Path:
@@ -165,9 +161,10 @@ def _ragauge(verb: str) -> tuple[str, ...]:
     return sys.executable, "-m", "ragauge.cli", verb
 
 
-def run(step: Step, limit_s: float) -> dict[str, Any]:
-    """How a step ended, and what it was."""
-    told: dict[str, Any] = {"part": step.part, "command": step.command[1:]}
+def run(step: Step, limit_s: float, more: Sequence[str] = ()) -> dict[str, Any]:
+    """How a step ended, and what it was; its command takes `more` options."""
+    command = (*step.command, *more)
+    told: dict[str, Any] = {"part": step.part, "command": command[1:]}
     if step.lacks:
         return {**told, "status": "not run", "reason": step.lacks}
     paths = [
@@ -180,7 +177,7 @@ def run(step: Step, limit_s: float) -> dict[str, Any]:
     started = time.monotonic()
     try:
         done = subprocess.run(
-            step.command, cwd=ROOT, env=environment, timeout=limit_s, text=True,
+            command, cwd=ROOT, env=environment, timeout=limit_s, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
         code, output = done.returncode, done.stdout
@@ -213,9 +210,11 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     kit = ROOT / KIT
     summary: dict[str, Any] = {"kit": json.loads(kit.read_text()) if kit.is_file() else None, "steps": {}}
     for step in _chosen(args):
-        told = run(step, args.limit)
+        measured = _rates(args) if summary["steps"].get(MACHINE, {}).get("status") == "ok" else None
+        rates = args.machine or measured  # of neither: the step measures them itself
+        told = run(step, args.limit, ("--machine", str(rates)) if step.timed and rates else ())
         result = args.out / f"{step.name}.json"
-        if step.is_timed and told["status"] == "ok" and result.is_file():
+        if step.timed and told["status"] == "ok" and result.is_file():
             told["over_roofline"] = over_roofline(result)
             told |= {} if told["over_roofline"] else {"status": "failed", "reason": "nothing was timed"}
         summary["steps"][step.name] = told
@@ -228,7 +227,7 @@ def _chosen(args: argparse.Namespace) -> list[Step]:
     """The steps that are asked for, and what they need to have been measured before."""
     every = list(steps(args))
     asked = [step for step in every if args.part in (None, step.part) and args.step in (None, step.name)]
-    timed = args.machine is None and any(step.is_timed for step in asked)
+    timed = args.machine is None and any(step.timed for step in asked)
     return [step for step in every if step in asked or (timed and step.part == MACHINE)]
 
 
@@ -238,6 +237,8 @@ def main() -> None:
         print(f"{args.out}: {pack(args.out) / 2**20:.1f} MiB")
         return
     args.out = args.out.absolute()
+    if args.machine and not args.machine.is_file():
+        sys.exit(f"--machine: {args.machine}: no such file")
     args.machine = args.machine and args.machine.absolute()
     summary = measure(args)
     if not summary["steps"]:

@@ -4,8 +4,10 @@ import json
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass
 
+import psutil
 import pytest
 import torch
 
@@ -201,6 +203,19 @@ def test_measured_machine(measured_quickly):
     assert torch.get_num_threads() == threads
     for rate in (found["bandwidth_bytes_per_s"], *found["matmul_flop_per_s"].values()):
         assert 0 < rate["low"] <= rate["median"] <= rate["high"]
+
+
+@pytest.mark.parametrize(("allow_load", "counts"), [(False, 0.3), (True, 0.8)])
+def test_a_busy_machine_is_measured_again_unless_that_is_allowed(
+    allow_load: bool, counts: float, measured_quickly, monkeypatch: pytest.MonkeyPatch
+):
+    shares = iter([0.8, 0.3, 0.6])
+    monkeypatch.setattr(machine, "ATTEMPTS", 3)
+    cores = psutil.cpu_count()
+    monkeypatch.setattr(machine, "competing_load", lambda: nullcontext(Load(100.0, 100 * next(shares) * cores)))
+    found = machine.measure(threads=1, allow_load=allow_load)
+    assert found["load_share"] == pytest.approx(counts, abs=1e-3)
+    assert len(list(shares)) == (2 if allow_load else 0)
 
 
 def test_provenance_names_no_host_user_or_path():
