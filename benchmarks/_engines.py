@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -35,14 +36,15 @@ class Setting:
     side: int  # prompts read together
 
 
-class Engine:
+class Engine(ABC):
     computes = ""
 
     def __init__(self, setting: Setting) -> None:
         self.setting = setting
 
+    @abstractmethod
     def answer(self, ids: Ids, new: int) -> Times:
-        raise NotImplementedError
+        """Seconds until the first and the last of `new` tokens."""
 
     def answer_many(self, prompts: Sequence[Ids], new: int) -> float:
         """Seconds until the last token of the last response."""

@@ -78,7 +78,7 @@ def write(
 
 
 def forget() -> None:
-    """Look for packages anew, as a new process would."""
+    """Look for packages and read their code anew, as a new process would."""
     for cached in (
         *(plugins.installed, plugins.path_of, plugins._by_top, registry._modules),
         *(digest.imports, digest._digest, digest._path, digest._text, digest._package),

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-MEMORY = Path("/dev/shm")  # where a file system is held in memory, what waits for a disk takes half as long
+MEMORY = Path("/dev/shm")  # a file system in memory, where there is one: nothing waits for a disk
 ROOM_BYTES = 1 << 30
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from plugin_packages import forget
 from ragauge.io import digest as module
 
 
@@ -28,12 +29,6 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     forget()
     yield folder
     forget()
-
-
-def forget() -> None:
-    # what was parsed is kept by the hash of its source
-    for cached in (module.imports, module._digest, module._path, module._text):
-        cached.cache_clear()
 
 
 def test_reaches_imports_in_functions_and_packages_of_modules(package: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from plugin_packages import forget
 from ragauge import registry
 from ragauge.errors import UserError
 from ragauge.experiment import dtypes, launch
@@ -180,12 +181,6 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     forget()
     yield folder
     forget()
-
-
-def forget() -> None:
-    # what was parsed is kept by the hash of its source
-    for cached in (digest.imports, digest._digest, digest._path, digest._text):
-        cached.cache_clear()
 
 
 def codes(plan: Plan) -> dict[str, str]:
