@@ -206,16 +206,16 @@ def _entry(name: str, where: str = "") -> Entry:
         return Entry(kind="file", source=f"path:{name}")
     if re.match(r"\w+:", name):
         raise UserError(f"{place}{name!r}: unknown kind of source; the forms are {FORMS}")
-    check_path(name, where)
+    refuse_path(name, place)
     raise UserError(f"{unknown('asset', name, entries(), where)}; or a source: {FORMS}")
 
 
-def check_path(name: str, where: str) -> None:
-    """Raises UserError where a name that the catalog lacks can only be a path, at which nothing lies."""
+def refuse_path(name: str, place: str) -> None:
+    """Raises UserError if a name that neither the catalog nor the disk has can only be a path; `place` begins it."""
     if "/" not in name and Path(name).suffix not in WEIGHTS:
         return
     repository = f"; a hub repository is written hf:{name}" if re.fullmatch(r"\w[\w.-]*/[\w.-]+", name) else ""
-    raise UserError(f"{f'{where}: ' if where else ''}{name!r}: no such path{repository}")
+    raise UserError(f"{place}{name!r}: no such path{repository}")
 
 
 def _exists(path: str) -> bool:

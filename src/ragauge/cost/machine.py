@@ -76,7 +76,7 @@ def measure(threads: int | None = None, device: str = "cpu", *, allow_load: bool
     """Read bandwidth and matrix rates of the machine, each as {"median", "low", "high", "n"}, in a few seconds.
 
     Repeated up to ATTEMPTS times while other processes keep the machine busy; the least disturbed attempt counts.
-    With `allow_load` the first one does.
+    With `allow_load` there is one attempt.
 
     Returns:
         `bandwidth_bytes_per_s`: streaming read of a buffer much larger than the caches;

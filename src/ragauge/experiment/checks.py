@@ -54,13 +54,13 @@ def check_source(source: str, where: str, kind: str = "model") -> str:
     Args:
         kind: of the asset in the catalog, `model` or `encoder`.
     """
-    from ragauge.assets import catalog, check_kept, check_path
+    from ragauge.assets import catalog, check_kept, refuse_path
 
     check_kept(source, where)
     check_pin(source, where)
     known = [name for name, entry in catalog.entries().items() if entry.kind == kind]
     if not (catalog.spelled(source) in known or source.startswith(SOURCE_PREFIXES) or os.path.exists(source)):
-        check_path(source, where)
+        refuse_path(source, f"{where}: ")
         raise unknown(kind, source, [*known, *(f"{prefix}..." for prefix in SOURCE_PREFIXES)], where)
     return catalog.spelled(source)
 
