@@ -177,4 +177,6 @@ def _without_records(runs: Runs, name: str) -> PipelineEntry:
     specification = specifications.configured(runs, runs.config.pipelines[name])
     path = runs.folder / "pipelines" / f"{name}.jsonl"
     missing = "unfinished" if path.with_name(f"{path.name}.partial").exists() else "no records"
-    return PipelineEntry(name, specification, specifications.settings(specification.pipeline, path), path, missing=missing)
+    return PipelineEntry(
+        name, specification, specifications.settings(specification.pipeline, path), path, missing=missing
+    )

@@ -1,4 +1,4 @@
-"""A run as its configuration plans it: every variant is there and has no record. Tables then say what will be filled."""
+"""A planned run: every variant of a configuration, without records. Tables then say what will be filled."""
 
 from __future__ import annotations
 

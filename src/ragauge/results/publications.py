@@ -9,7 +9,7 @@ from importlib.resources import files
 from typing import Any
 
 from ragauge.errors import UserError
-from ragauge.results.cells import Cell, Measure, CellSource
+from ragauge.results.cells import Cell, CellSource, Measure
 from ragauge.results.runs import Runs, Variant, identities
 
 PREDICTED = "predicted from the model's shape"

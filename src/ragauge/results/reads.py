@@ -2,7 +2,8 @@
 
 Every item states it in its own file:
 
-    READS = Reads(answers=(every("naive"), defaults("superposition", top_k=ANY)), datasets="single_hop", predictions=True)
+    READS = Reads(answers=(every("naive"), defaults("superposition", top_k=ANY)), datasets="single_hop",
+                  predictions=True)
 """
 
 from __future__ import annotations

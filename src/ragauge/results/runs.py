@@ -6,7 +6,6 @@ configuration for variants that left no records; never from a variant's name.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cache, cached_property

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from ragauge import metrics, registry
+from ragauge.errors import UserError
 from ragauge.io import records
 from ragauge.io.jsonl import read_jsonl
-from ragauge.errors import UserError
 from ragauge.io.records import Record
 from ragauge.results.stats import bootstrap_interval, paired_test
 
@@ -80,8 +80,8 @@ def compare_files(a: Path, b: Path, metric_names: Sequence[str] | None = None, *
 
     Returns:
         `a`, `b` (the files), `questions` in both, `only_a`, `only_b` (questions left out), and `metrics`: for each
-        name the means `a` and `b` and `ragauge.results.stats.paired_test`'s numbers over the questions that it applies to in
-        both files (a failed question has no score).
+        name the means `a` and `b` and the numbers of `ragauge.results.stats.paired_test` over the questions that have a
+        score in both files (a failed question has none).
 
     Raises:
         UserError: an unreadable file, no shared question, or one key that stands for two questions.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ragauge.results.cells import Measure, CellSource, mean
+from ragauge.results.cells import CellSource, Measure, mean
 from ragauge.results.runs import Runs, Variant
 from ragauge.results.timing import quartiles
 

@@ -12,9 +12,7 @@ LEVEL = 0.95  # the share of resampled values inside an interval
 _DRAWS_AT_ONCE = 4_000_000  # bounds memory: 32 MB of indices
 
 
-def bootstrap_interval(
-    values: ArrayLike, seed: int = 0, n: int = RESAMPLES
-) -> tuple[float, float]:
+def bootstrap_interval(values: ArrayLike, seed: int = 0, n: int = RESAMPLES) -> tuple[float, float]:
     """Percentile bootstrap interval of the mean (Efron and Tibshirani, 1993, chapter 13).
 
     Args:
@@ -55,9 +53,7 @@ def paired_test(a: ArrayLike, b: ArrayLike, seed: int = 0, n: int = RESAMPLES) -
     return {"difference": float(differences.mean()), "low": low, "high": high, "p": p, "n": len(differences)}
 
 
-def mean_ratio_interval(
-    a: ArrayLike, b: ArrayLike, seed: int = 0
-) -> tuple[float, float]:
+def mean_ratio_interval(a: ArrayLike, b: ArrayLike, seed: int = 0) -> tuple[float, float]:
     """Percentile bootstrap interval of mean(a) / mean(b), resampling questions in pairs.
 
     Args:
@@ -70,9 +66,7 @@ def mean_ratio_interval(
     return _interval(sums[:, 0] / sums[:, 1])
 
 
-def median_ratio_interval(
-    a: ArrayLike, b: ArrayLike, seed: int = 0
-) -> tuple[float, float]:
+def median_ratio_interval(a: ArrayLike, b: ArrayLike, seed: int = 0) -> tuple[float, float]:
     """Percentile bootstrap interval of median(a) / median(b); the trials of the two are resampled apart.
 
     Args:

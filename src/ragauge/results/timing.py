@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ragauge.cost.hardware import Precision
-from ragauge.results.cells import Cell, Measure, CellSource, join
+from ragauge.results.cells import Cell, CellSource, Measure, join
 from ragauge.results.provenance import machine
 from ragauge.results.publications import named_model
 from ragauge.results.runs import Runs, Variant, known_names
@@ -53,7 +53,9 @@ def speedup(runs: Runs, latency: Mapping[str, Any], name: str) -> Measure:
 def ratio(slow: Sequence[float], fast: Sequence[float], seed: int, n: int, note: str = "") -> Measure:
     """How many times the median of some trials is that of others, in the same interleaved run."""
     low, high = median_ratio_interval(slow, fast, seed)
-    return Measure(statistics.median(slow) / statistics.median(fast), low, high, n, note=note, source=CellSource.LATENCY)
+    return Measure(
+        statistics.median(slow) / statistics.median(fast), low, high, n, note=note, source=CellSource.LATENCY
+    )
 
 
 def quartiles(values: Sequence[float], note: str = "", source: CellSource = CellSource.LATENCY) -> Measure:
@@ -87,9 +89,7 @@ def trials(latency: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
     return counted(latency, latency.get("rows"), name)
 
 
-def counted(
-    latency: Mapping[str, Any], rows: Iterable[Mapping[str, Any]] | None, name: str
-) -> list[Mapping[str, Any]]:
+def counted(latency: Mapping[str, Any], rows: Iterable[Mapping[str, Any]] | None, name: str) -> list[Mapping[str, Any]]:
     """Those of a variant among some rows of a latency file that count: as `trials`."""
     mine = [row for row in rows or () if row.get("variant") == name]
     return [row for row in mine if load_allowed(latency) or not row.get("disturbed")]
