@@ -62,7 +62,7 @@ test: $(READY)
 	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 python -m pytest -q -n auto --dist loadfile --no-loadscope-reorder $(TESTS)
 
 smoke: $(READY)
-	snakemake --cores $(CORES) --configfile configs/smoke.yaml
+	snakemake --cores $(CORES) --configfile configs/ci/smoke.yaml
 
 miniature: $(READY)
 	PYTHONPATH=$(CURDIR)/tests$${PYTHONPATH:+:$$PYTHONPATH} python -m miniature.run $(addprefix --part ,$(PART)) --cores $(CORES)
@@ -80,7 +80,7 @@ check: $(READY)
 	ruff check .
 	ruff format --check .
 	mypy
-	snakefmt --check workflow
+	snakefmt --check Snakefile workflow
 	snakemake --lint
 
 docs: $(READY)
@@ -113,7 +113,7 @@ sbom:
 format: $(READY)
 	ruff check --fix-only --quiet .
 	ruff format .
-	snakefmt workflow
+	snakefmt Snakefile workflow
 
 schema: $(READY)
 	python -m ragauge.experiment.schema workflow/schemas/config.schema.json

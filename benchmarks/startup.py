@@ -25,10 +25,10 @@ from ragauge.cost.machine import competing_load, cpu_model
 from targets import Verdicts
 
 ROOT = Path(__file__).resolve().parent.parent
-WORKFLOW = ("config.yaml", "configs", "workflow", "profiles", "envs")
+WORKFLOW = ("Snakefile", "config.yaml", "configs", "workflow", "profiles", "envs")
 WATCHED_S = 3
 INSTALLED = Path(sys.executable).parent
-CONFIGURATIONS = {"smoke": ROOT / "configs" / "smoke.yaml", "default": ROOT / "config.yaml"}
+CONFIGURATIONS = {"smoke": ROOT / "configs" / "ci" / "smoke.yaml", "default": ROOT / "config.yaml"}
 _BEGUN = re.compile(r"^\[(.+)\]\n(?:local)?rule (\w+):\n(?: .*\n)*? +jobid: (\d+)$", re.MULTILINE)
 _ENDED = re.compile(r"^\[(.+)\]\nFinished jobid: (\d+) ", re.MULTILINE)
 

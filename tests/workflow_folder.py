@@ -43,7 +43,7 @@ class Planned:
 
 def copy_workflow(root: Path, folder: Path) -> Path:
     """The workflow's files in `folder`, where nothing has been run."""
-    for name in ("config.yaml", "configs", "workflow", "profiles", "envs"):
+    for name in ("Snakefile", "config.yaml", "configs", "workflow", "profiles", "envs"):
         source = root / name
         shutil.copytree(source, folder / name) if source.is_dir() else shutil.copy(source, folder / name)
     return folder

@@ -35,7 +35,7 @@ def on_slurm(root: Path, local: Path, cluster: Path, tmp_path_factory: pytest.Te
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAGAUGE_DTYPE", dtype(local))  # the fastest one on one thread may be another
         patch.delenv("RAGAUGE_KERNELS")  # which the tests set for themselves
-        run(made, *PROFILE, *OFTEN, "--configfile", "configs/smoke.yaml")
+        run(made, *PROFILE, *OFTEN, "--configfile", "configs/ci/smoke.yaml")
     return made
 
 

@@ -119,9 +119,9 @@ def test_a_command_line_imports_no_verb_but_its_own() -> None:
     ("command", "key"),
     [
         ("list metrics", "metrics"),
-        ("validate configs/smoke.yaml", "plan"),
-        ("validate --config configs/smoke.yaml", "plan"),
-        ("needs configs/smoke.yaml", "Data sets"),
+        ("validate configs/ci/smoke.yaml", "plan"),
+        ("validate --config configs/ci/smoke.yaml", "plan"),
+        ("needs configs/ci/smoke.yaml", "Data sets"),
         ("cost --model mpt-7b-instruct --method naive", "model"),
         ("fetch path:README.md", "path"),
     ],

@@ -208,10 +208,10 @@ import ragauge.cli, ragauge.evaluation.runner, ragauge.results.scoring
 @pytest.mark.parametrize(
     ("command", "extra"),
     [
-        ("report --config {root}/configs/smoke.yaml", "report"),
-        ("render superposition_table_1 --config {root}/configs/smoke.yaml", "report"),
+        ("report --config {root}/configs/ci/smoke.yaml", "report"),
+        ("render superposition_table_1 --config {root}/configs/ci/smoke.yaml", "report"),
         ("data --dataset musique --out x.jsonl", "workflow"),
-        ("needs {root}/configs/smoke.yaml", "retrieval"),
+        ("needs {root}/configs/ci/smoke.yaml", "retrieval"),
         ("serve --database db --index ivf", "service"),
         ("query --server localhost:1 --text tea", "service"),
     ],

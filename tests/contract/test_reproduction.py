@@ -1,4 +1,4 @@
-"""reports/index.md, the state of reproduction: the committed page is what the code writes of configs/paper.yaml."""
+"""The committed reports/index.md is the page that the code writes for configs/papers/paper.yaml."""
 
 import subprocess
 from collections import Counter
@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def runs() -> Runs:
-    return planned(schema.load(ROOT / "configs/paper.yaml"), predict()["rows"])
+    return planned(schema.load(ROOT / "configs/papers/paper.yaml"), predict()["rows"])
 
 
 def test_the_committed_page_is_what_the_code_writes(runs: Runs) -> None:

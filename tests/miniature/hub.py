@@ -1,4 +1,4 @@
-"""Every model and encoder of configs/paper.yaml as its hub has it, but small and random.
+"""Every model and encoder of configs/papers/paper.yaml as its hub has it, but small and random.
 
 Same configuration class and keys, same names and number types of tensors, same files (safetensors, or shards of
 `pytorch_model.bin`), tokenizers of the same class with the same special tokens. Thinned are layers, widths, heads, and

@@ -1,10 +1,10 @@
-"""The very configs/paper.yaml at its smallest, as `make miniature` runs it.
+"""The very configs/papers/paper.yaml at its smallest, as `make miniature` runs it.
 
     python -m miniature.run [--part superposition|cfic|piperag] [arguments of Snakemake]
 
-Writes the papers' models and data in small, runs the workflow on them with configs/miniature.yaml laid over
-configs/paper.yaml, and checks what came of it. All that it reads and writes stands in resources/miniature, so that it
-shares no file with other runs of the checkout. No network is needed. `--part` makes the items of one paper and what
+Writes small copies of the papers' models and data, runs the workflow on them with configs/ci/miniature.yaml laid over
+configs/papers/paper.yaml, and checks the results. Everything it reads and writes is in resources/miniature, so it shares
+no file with other runs of the checkout. No network is needed. `--part` makes the items of one paper and what
 they read. Arguments are handed to Snakemake; where they name targets, what came of it is not checked.
 """
 
@@ -27,7 +27,7 @@ from ragauge.experiment.schema import Config
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "resources" / "miniature"
-CONFIGURATIONS = [ROOT / "configs" / "paper.yaml", ROOT / "configs" / "miniature.yaml"]
+CONFIGURATIONS = [ROOT / "configs/papers/paper.yaml", ROOT / "configs/ci/miniature.yaml"]
 PARTS = ("superposition", "cfic", "piperag")  # what the names of a paper's items begin with
 # Numbers that mean nothing need no machine of their own: what is timed runs beside other jobs, as a fork, on a thread.
 # The greedy scheduler: the other one solves a linear program for every job that ends.

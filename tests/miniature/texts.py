@@ -41,7 +41,7 @@ def prose(draw: random.Random, words: int, paragraph: int = 90) -> str:
 
 
 def write_all(folder: Path) -> None:
-    """The data sets that configs/paper.yaml names, and the corpora of its databases and its training."""
+    """The data sets that configs/papers/paper.yaml names, and the corpora of its databases and its training."""
     folder.mkdir(parents=True, exist_ok=True)
     _lines(folder / "nq_open.jsonl.gz", _nq_open(3))
     _lines(folder / "musique.jsonl", _musique(3))

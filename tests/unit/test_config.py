@@ -233,21 +233,23 @@ def test_schema_is_the_committed_one_and_describes_every_key(root: Path) -> None
         assert not undescribed, section
 
 
-@pytest.mark.parametrize("name", ["reference_retrofit", "reference_piperag_bf16"])
+@pytest.mark.parametrize("name", ["retrofit", "piperag_bf16"])
 def test_reference_runs_of_pipelines_ask_no_question(root: Path, name: str) -> None:
-    checked = schema.load(root / "configs" / f"{name}.yaml")
+    checked = schema.load(root / "configs/reference" / f"{name}.yaml")
     assert checked.pipelines
     assert (checked.datasets, checked.methods) == ({}, {})
 
 
-@pytest.mark.parametrize("name", ["config.yaml", "configs/smoke.yaml", "configs/paper.yaml", "configs/gpu.yaml"])
+@pytest.mark.parametrize(
+    "name", ["config.yaml", "configs/ci/smoke.yaml", "configs/papers/paper.yaml", "configs/papers/gpu.yaml"]
+)
 def test_shipped_configurations_are_valid(root: Path, name: str) -> None:
     checked = schema.load(root / name)
     assert set(checked.item_names()) == set(registry.names("item")) - {"study_retrieval", "study_answers"}  # no study
 
 
 def test_the_configuration_of_reuse_has_every_method_of_it(root: Path) -> None:
-    checked = schema.load(root / "configs/reuse.yaml")
+    checked = schema.load(root / "configs/papers/reuse.yaml")
     reuse = {"parallel_windows", "ape", "naive_reuse", "epic", "cache_blend", "prophet_kv", "parallel_experts"}
     reuse |= {"compressed", "long_llmlingua", "prefix_tree"}
     assert reuse <= {variant.method for variant in checked.methods.values()}

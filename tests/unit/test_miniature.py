@@ -17,7 +17,7 @@ from ragauge.experiment.plan import Plan
 from ragauge.experiment.schema import Config, parse
 
 CONFIGS = Path(__file__).parents[2] / "configs"
-PAPER, OVERLAY = CONFIGS / "paper.yaml", CONFIGS / "miniature.yaml"
+PAPER, OVERLAY = CONFIGS / "papers/paper.yaml", CONFIGS / "ci/miniature.yaml"
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -30,10 +30,10 @@ def experiment(**changes: Any) -> Any:
 
 @pytest.mark.parametrize("name", ["paper", "gpu"])
 def test_the_page_holds_what_the_command_prints(name: str, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["needs", str(root / "configs" / f"{name}.yaml")]) == 0
+    assert main(["needs", str(root / "configs/papers" / f"{name}.yaml")]) == 0
     printed = capsys.readouterr().out
     page = (root / "docs" / "paper-configuration.md").read_text(encoding="utf-8")
-    assert f"## configs/{name}.yaml\n\n{printed}" in page, f"run `ragauge needs configs/{name}.yaml`"
+    assert f"## configs/papers/{name}.yaml\n\n{printed}" in page, f"run `ragauge needs configs/papers/{name}.yaml`"
 
 
 def test_a_job_is_bound_by_compute_first_and_by_memory_later() -> None:
@@ -76,8 +76,8 @@ def test_a_data_set_of_unknown_size_is_one_line(monkeypatch: pytest.MonkeyPatch)
         needs.markdown(experiment())
 
 
-@pytest.mark.parametrize("name", ["config.yaml", "configs/smoke.yaml", "configs/reference.yaml"])
+@pytest.mark.parametrize("name", ["config.yaml", "configs/ci/smoke.yaml", "configs/reference/superposition.yaml"])
 def test_other_experiments_can_be_asked(name: str, root: Path) -> None:
-    if name.endswith("reference.yaml") and not (root.parent / "shared").exists():
+    if name.endswith("superposition.yaml") and not (root.parent / "shared").exists():
         pytest.skip("the samples are not there")
     assert "at the least" in needs.markdown(load(root / name))

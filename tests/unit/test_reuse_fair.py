@@ -38,7 +38,7 @@ def test_an_unknown_fold_is_refused() -> None:
         datasets.make("nq_open", fold="tests")
 
 
-@pytest.mark.parametrize("name", ["reuse", "reference_reuse"])
+@pytest.mark.parametrize("name", ["papers/reuse", "reference/reuse"])
 def test_knobs_that_are_compared_are_run_on_both_folds(name: str, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(root)
     if not Path("../shared/data/nq_open").exists():

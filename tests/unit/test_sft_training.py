@@ -310,7 +310,7 @@ def test_what_cannot_be_trained_is_told(folder: Path, changes: dict[str, Any], m
         (["--set", "model=nobody"], "unknown model 'nobody'"),
         (["--set", "steps=0"], "must be greater than or equal to 1, not 0"),
         ([], "train.jsonl: no such file; `ragauge sft data` writes it"),
-        (["--config", "configs/gpu.yaml"], "has no section `training`"),
+        (["--config", "configs/papers/gpu.yaml"], "has no section `training`"),
     ],
 )
 def test_the_command_line_names_mistakes(

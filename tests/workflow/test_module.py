@@ -39,13 +39,15 @@ use rule * from ragauge{named}
 def deploy(root: Path, tmp_path: Path) -> Callable[..., Path]:
     """Writes a folder as snakedeploy leaves it: a copy of `config`, and a Snakefile with the declaration."""
 
-    def deployed(*, experiment: Any = None, config: str = "config", **parts: str) -> Path:
+    def deployed(
+        *, experiment: Any = None, config: str = "config", snakefile: str = "workflow/Snakefile", **parts: str
+    ) -> Path:
         shutil.copytree(root / "config", tmp_path / "config")
         if experiment:
             (tmp_path / "config/config.yaml").write_text(yaml.safe_dump(experiment, sort_keys=False))
         parts = {"before": "", "paths": "", "named": "", "after": "", **parts}
         (tmp_path / "workflow").mkdir()
-        told = DEPLOYED.format(snakefile=root / "workflow/Snakefile", config=config, **parts)
+        told = DEPLOYED.format(snakefile=root / snakefile, config=config, **parts)
         (tmp_path / "workflow/Snakefile").write_text(told)
         return tmp_path
 
@@ -59,19 +61,25 @@ def planned(folder: Path, commands: Preloaded, *arguments: str) -> Planned:
 
 
 def test_the_layout_is_that_of_the_catalogue(root: Path) -> None:
-    for name in ("workflow/Snakefile", "workflow/schemas/config.schema.json", "config/README.md"):
+    for name in ("Snakefile", "workflow/Snakefile", "workflow/schemas/config.schema.json", "config/README.md"):
         assert (root / name).is_file(), name
     assert (root / "config/config.yaml").resolve() == root / "config.yaml"
     usage = yaml.safe_load((root / ".snakemake-workflow-catalog.yml").read_text(encoding="utf-8"))["usage"]
     assert set(usage) == {"mandatory-flags", "software-stack-deployment", "report"}
 
 
+@pytest.mark.parametrize("snakefile", ["Snakefile", "workflow/Snakefile"])
 def test_the_declaration_plans_what_the_clone_plans(
-    deploy: Callable[..., Path], plan: Callable[..., Planned], preloaded: Preloaded
+    deploy: Callable[..., Path], plan: Callable[..., Planned], preloaded: Preloaded, snakefile: str
 ) -> None:
-    folder = deploy()
+    folder = deploy(snakefile=snakefile)
     assert not (folder / "config/config.yaml").is_symlink()
     assert planned(folder, preloaded).counts == plan().counts
+
+
+@pytest.mark.parametrize("option", [(), ("--snakefile", "Snakefile"), ("--snakefile", "workflow/Snakefile")])
+def test_either_snakefile_plans_the_default_experiment(plan: Callable[..., Planned], option: tuple[str, ...]) -> None:
+    assert plan(*option).counts["all"] == 1
 
 
 def test_rules_are_renamed_changed_and_left_out(
@@ -104,7 +112,7 @@ def test_a_mistake_is_one_line(
     changed: dict[str, Any],
     message: str,
 ) -> None:
-    experiment = yaml.safe_load((root / "configs/smoke.yaml").read_text(encoding="utf-8")) | changed
+    experiment = yaml.safe_load((root / "configs/ci/smoke.yaml").read_text(encoding="utf-8")) | changed
     done = snakemake(deploy(experiment=experiment, **parts), "-n", commands=preloaded)
     assert done.returncode == 2
     assert [line for line in done.stderr.splitlines() if message in line]

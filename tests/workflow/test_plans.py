@@ -17,10 +17,12 @@ pytestmark = needs_snakemake
 
 
 Plan = Callable[..., Planned]
-SMOKE = ("--configfile", "configs/smoke.yaml")
+SMOKE = ("--configfile", "configs/ci/smoke.yaml")
 
 
-@pytest.mark.parametrize("name", ["config.yaml", "configs/smoke.yaml", "configs/paper.yaml", "configs/gpu.yaml"])
+@pytest.mark.parametrize(
+    "name", ["config.yaml", "configs/ci/smoke.yaml", "configs/papers/paper.yaml", "configs/papers/gpu.yaml"]
+)
 def test_an_experiment_plans_every_job_once(plan: Plan, checkout: Path, name: str) -> None:
     jobs = plan("--configfile", name).counts
     experiment = load(checkout / name)
@@ -36,7 +38,7 @@ def test_an_experiment_plans_every_job_once(plan: Plan, checkout: Path, name: st
 
 def test_the_papers_three_texts_are_predicted_from_one_database(plan: Plan) -> None:
     """Of C4, in the tokens of SmolLM2 and of RETRO; of the other two corpora sets of evaluation text alone are cut."""
-    planned = plan("piperag_figure_6", "piperag_table_2", "--configfile", "configs/paper.yaml")
+    planned = plan("piperag_figure_6", "piperag_table_2", "--configfile", "configs/papers/paper.yaml")
     jobs, output = planned.counts, planned.output
     assert (jobs["database"], jobs["evaluation_set"], jobs["staleness"]) == (2, 4, 3)
     assert jobs["chunks"] == jobs["embeddings"] == jobs["near_duplicates"] == 2 * 256
@@ -73,7 +75,7 @@ def test_a_judge_that_is_named_judges_before_its_table_is_made(plan: Plan, check
     judge = "judge={methods: [cfic, free_extraction], model: smollm2-135m-instruct}"
     planned = plan(*SMOKE, "--config", judge)
     output = planned.output
-    jobs = load(checkout / "configs/smoke.yaml").answers()
+    jobs = load(checkout / "configs/ci/smoke.yaml").answers()
     assert planned.counts["judgements"] == sum(job.variant in ("cfic", "free_extraction") for job in jobs)
     assert "--model=smollm2-135m-instruct --dtype=float32 --device=cpu" in output
 
@@ -111,7 +113,7 @@ def test_the_smoke_run_has_every_rule_but_those_that_its_head_names(plan: Plan, 
         for path in (checkout / "workflow/rules").glob("*.smk")
         for name in re.findall(r"^rule (\w+):", path.read_text(encoding="utf-8"), re.MULTILINE)
     }
-    head = (checkout / "configs/smoke.yaml").read_text(encoding="utf-8").partition("\nrun:")[0]
+    head = (checkout / "configs/ci/smoke.yaml").read_text(encoding="utf-8").partition("\nrun:")[0]
     assert rules - plan(*SMOKE).counts.keys() - {"asset"} == set(re.findall(r"`(\w+)`", head))
 
 

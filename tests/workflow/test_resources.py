@@ -15,7 +15,7 @@ from workflow_folder import Planned
 
 Plan = Callable[..., Planned]
 LOCAL = ("all", "shards_cut")  # they run beside Snakemake itself, on no cluster
-SMOKE = ("--configfile", "configs/smoke.yaml")
+SMOKE = ("--configfile", "configs/ci/smoke.yaml")
 JUDGE = "judge={methods: [cfic], model: smollm2-135m-instruct, device: cuda}"
 TRAINING = "training={cfic: {device: cuda}}"
 RETROFIT = "pipelines={trained: {schedule: retro, task: generate, retrofit_minutes: 1.0}}"
@@ -63,7 +63,7 @@ def test_what_a_profile_fills_in_reaches_the_jobs(root: Path, tmp_path: Path, pr
     )
     assert filled.count("\n  slurm_") == 2
     profile.write_text(filled, encoding="utf-8")
-    arguments = ["-n", "--profile", "profiles/slurm", "--configfile", "configs/smoke.yaml"]
+    arguments = ["-n", "--profile", "profiles/slurm", "--configfile", "configs/ci/smoke.yaml"]
     done = workflow_folder.snakemake(folder, *arguments, commands=preloaded)
     assert done.returncode == 0, done.stderr
     planned = re.findall(r"^ +resources: .*$", done.stdout + done.stderr, re.MULTILINE)

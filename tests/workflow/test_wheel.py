@@ -61,7 +61,7 @@ def test_the_wheel_has_the_workflow_and_nothing_beside_the_package(wheel: Path, 
     assert {top.partition("-")[0] for top in tops} == {"ragauge"}
     packed = {name.removeprefix("ragauge/_workflow/") for name in names if name.startswith("ragauge/_workflow/")}
     rules = {f"workflow/rules/{path.name}" for path in (root / "workflow" / "rules").glob("*.smk")}
-    assert {"workflow/Snakefile", "config.yaml", "configs/smoke.yaml", "profiles/default/config.yaml"} | rules <= packed
+    assert {"Snakefile", "workflow/Snakefile", "config.yaml", "configs/ci/smoke.yaml"} | rules <= packed
     example = {path.relative_to(EXAMPLE.parents[2]).as_posix() for path in EXAMPLE.rglob("*") if path.is_file()}
     assert "ragauge/study/example/questions.csv" in example
     assert example <= set(names)
@@ -74,7 +74,7 @@ def test_an_installed_wheel_plans_the_experiment(installed: Path, tmp_path: Path
     assert Path(place).is_relative_to(installed)
     begun = run(installed, tmp_path, "ragauge", "init", "mine")
     assert begun.returncode == 0, begun.stderr
-    for arguments in ([], ["--configfile", "configs/smoke.yaml"]):
+    for arguments in ([], ["--configfile", "configs/ci/smoke.yaml"]):
         planned = run(installed, tmp_path / "mine", "python", "-m", "snakemake", "-n", *arguments)
         assert planned.returncode == 0, planned.stderr + planned.stdout
         assert "superposition_table_1" in planned.stdout + planned.stderr
@@ -83,7 +83,12 @@ def test_an_installed_wheel_plans_the_experiment(installed: Path, tmp_path: Path
 def test_init_writes_what_the_checkout_has(root: Path, tmp_path: Path) -> None:
     assert cli.main(["init", str(tmp_path / "mine"), "--quiet"]) == 0
     written = {path.relative_to(tmp_path / "mine") for path in (tmp_path / "mine").rglob("*") if path.is_file()}
-    assert {Path("workflow/Snakefile"), Path("config.yaml"), Path("workflow/rules/common.smk")} <= written
+    assert {
+        Path("Snakefile"),
+        Path("workflow/Snakefile"),
+        Path("config.yaml"),
+        Path("workflow/rules/common.smk"),
+    } <= written
     assert all((tmp_path / "mine" / path).read_bytes() == (root / path).read_bytes() for path in written)
 
 

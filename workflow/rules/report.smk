@@ -32,7 +32,7 @@ rule report_page:
 rule reproduction:
     """Write what became of every number that the papers print, from committed tables and the papers' configuration."""
     input:
-        "configs/paper.yaml",
+        "configs/papers/paper.yaml",
     output:
         "reports/index.md",
     log:

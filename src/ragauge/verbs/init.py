@@ -11,7 +11,7 @@ from pathlib import Path
 from ragauge.errors import UserError
 from ragauge.verbs import _options as options
 
-WRITTEN = ("workflow", "profiles", "envs", "config.yaml", "configs/smoke.yaml")
+WRITTEN = ("Snakefile", "workflow", "profiles", "envs", "config.yaml", "configs/ci/smoke.yaml")
 EXAMPLES = ("documents", "questions.csv")
 STUDY = (
     "ragauge study --documents {folder}/documents --questions {folder}/questions.csv "

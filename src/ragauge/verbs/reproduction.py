@@ -13,7 +13,11 @@ from ragauge.verbs import _options as options
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--config", type=Path, default=Path("configs/paper.yaml"), metavar="FILE.yaml", help="the papers' experiments"
+        "--config",
+        type=Path,
+        default=Path("configs/papers/paper.yaml"),
+        metavar="FILE.yaml",
+        help="the papers' experiments",
     )
     parser.add_argument("--reports", type=Path, default=Path("reports"), metavar="FOLDER", help="rendered tables")
     parser.add_argument("--out", type=Path, metavar="FILE.md", help="default: index.md in the folder of reports")

@@ -30,7 +30,7 @@ RANKERS = ("bge", "llm_embedder", "minilm", "bm25")  # the last two are ours
 WITHOUT_CHUNKS = (MethodRow("free_extraction"), MethodRow("cfic"), MethodRow("full_article"))
 ROWS = (*(MethodRow(ranker, chunking) for ranker in RANKERS for chunking in CHUNKINGS), *WITHOUT_CHUNKS)
 OURS = ("minilm", "bm25")
-HUB = "not run: not in this experiment; its encoder comes from a model hub, configs/paper.yaml has it"
+HUB = "not run: not in this experiment; its encoder comes from a model hub, configs/papers/paper.yaml has it"
 # The paper's extractors, by what the names of their checkpoints begin with.
 EXTRACTORS = {"vicuna-7b": "vicuna_7b", "longchat-7b": "longchat_7b", "longalpaca-7b": "longalpaca_7b"}
 SHORT = {"sliding_window": "windows", "paragraph": "paragraphs", "": ""}
