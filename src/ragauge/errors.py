@@ -68,6 +68,7 @@ EXTRAS = {  # the extra of pyproject.toml that installs a package, by the name t
     "onnxscript": "retrieval",
     "prometheus_client": "service",
     "pypdf": "study",
+    "rocrate": "report",
     "sklearn": "workflow",
     "snakemake": "workflow",
 }

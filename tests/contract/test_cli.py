@@ -50,7 +50,7 @@ MISTAKES = {
     "pipeline": ("--database none --model m --out x.jsonl", "--model: unknown model 'm'; known: "),
     "predict": ("", "the following arguments are required: --out"),
     "provenance": ("--config none.yaml", "none.yaml: cannot be read: No such file or directory"),
-    "publish": ("crate --config none.yaml --out x", "none.yaml: cannot be read: No such file or directory"),
+    "publish": ("--config none.yaml --out x", "none.yaml: cannot be read: No such file or directory"),
     "query": ("--server nowhere --text who", "retrieval address 'nowhere': must be host:port, as in 127.0.0.1:50051"),
     "render": ("frontier --config none.yaml", "none.yaml: cannot be read: No such file or directory"),
     "report": ("--config none.yaml", "none.yaml: cannot be read: No such file or directory"),

@@ -50,7 +50,6 @@ ALLOWED: dict[str, set[str]] = {
     "items": {"results", "rendering"},
     "report": {"io", "items", "rendering", "results"},
     "study": {"datasets", "evidence", "io", "metrics", "prompts", "rankers", "retrieval"},
-    "publishing": {"io", "results"},
     "library": {
         *("cost", "datasets", "engines", "evaluation", "experiment", "io", "methods", "results"),
     },

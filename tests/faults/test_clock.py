@@ -18,7 +18,6 @@ from tiny_checkpoint import write_checkpoint, write_questions
 STAMPS = {
     "cost/machine.py",  # the date of a result, from which nothing is taken
     "engines/kernels/measured.py",  # the age of a table that was measured under load, and is measured again
-    "publishing/crate.py",  # the date of an archive of results
     "retrieval/service/finished.py",  # the date of a line of the request log
     "verbs/cache.py",  # the age of what is kept, told and pruned on request
 }

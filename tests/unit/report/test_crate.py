@@ -1,0 +1,167 @@
+"""A run as an RO-Crate, read back by the package rocrate and checked by the validator where it is installed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from urllib.parse import unquote
+
+import pytest
+import yaml
+from rocrate.rocrate import ROCrate
+
+from ragauge import cli
+from synthetic_run import MODEL, write_variant
+
+CONFIG = {
+    "run": "small",
+    "models": {MODEL: {"source": MODEL}},
+    "datasets": {"nq_open": {"dataset": "nq_open"}},
+    "methods": {"naive": {"method": "naive"}, "sp": {"method": "superposition", "top_k": 2}},
+}
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a run's configuration, results and reports."""
+    monkeypatch.chdir(tmp_path)
+    results = tmp_path / "results" / "small"
+    write_variant(results, "naive", "naive", [True, True, False, None])
+    write_variant(results, "sp", "superposition", [True, False, False, False], params={"top_k": 2})
+    (results / "answers" / "x.jsonl.partial").write_text("unfinished")
+    reports = tmp_path / "reports" / "small"
+    reports.mkdir(parents=True)
+    (reports / "a table.csv").write_text("a,b\n")
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(CONFIG))
+    return tmp_path
+
+
+def published(*more: str) -> Path:
+    assert cli.main(["publish", "--config", "config.yaml", "--out", "out/crate", "--quiet", *more]) == 0
+    return Path("out/crate")
+
+
+def graph(folder: Path) -> dict[str, dict[str, Any]]:
+    described = json.loads((folder / "ro-crate-metadata.json").read_text())
+    assert described["@context"][0] == "https://w3id.org/ro/crate/1.1/context"
+    entities: list[dict[str, Any]] = described["@graph"]
+    found = {entity["@id"]: entity for entity in entities}
+    assert len(found) == len(entities), "an entity is described once"
+    return found
+
+
+def test_a_crate_has_what_the_specification_requires(run: Path) -> None:
+    folder = published()
+    found = graph(folder)
+    descriptor, root = found["ro-crate-metadata.json"], found["./"]
+    assert descriptor["@type"] == "CreativeWork"
+    assert descriptor["conformsTo"] == {"@id": "https://w3id.org/ro/crate/1.1"}
+    assert descriptor["about"] == {"@id": "./"}
+    assert root["@type"] == "Dataset"
+    assert {"name", "description", "datePublished", "license"} <= set(root)
+    for entity in found.values():
+        for value in entity.values():
+            for one in value if isinstance(value, list) else [value]:
+                if isinstance(one, dict) and not one["@id"].startswith("https://w3id.org/"):
+                    assert one["@id"] in found, one
+
+
+def test_every_file_of_a_crate_is_described_with_its_hash(run: Path) -> None:
+    folder = published()
+    found = graph(folder)
+    parts = {part["@id"] for part in found["./"]["hasPart"]}
+    assert "reports/a%20table.csv" in parts
+    there = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    assert {unquote(part) for part in parts} == there - {"ro-crate-metadata.json", ".ragauge"}
+    assert not [name for name in there if name.endswith(".partial")]
+    for part in parts:
+        content = (folder / unquote(part)).read_bytes()
+        assert found[part]["contentSize"] == str(len(content))
+        assert found[part]["sha256"] == hashlib.sha256(content).hexdigest()
+    actions = [entity for entity in found.values() if entity["@type"] == "CreateAction"]
+    assert {action["result"]["@id"] for action in actions} <= parts
+    assert len(actions) == 2
+
+
+def test_a_licence_is_the_users_to_state(run: Path) -> None:
+    stated = graph(published("--license", "CC-BY-4.0"))
+    assert stated["./"]["license"] == {"@id": "https://spdx.org/licenses/CC-BY-4.0"}
+    assert graph(published())["#license"]["name"] == "Not stated"
+
+
+def test_the_package_rocrate_reads_it(run: Path) -> None:
+    crate = ROCrate(published())
+    assert crate.root_dataset["name"] == "ragauge run small"
+    assert {entity.type for entity in crate.data_entities} == {"File"}
+    assert len(crate.get_by_type("CreateAction")) == 2
+
+
+def test_a_crate_is_written_over_a_former_one(run: Path) -> None:
+    published()
+    (run / "reports/small/a table.csv").unlink()
+    assert "reports/a%20table.csv" not in graph(published())
+
+
+# Terms of the context of RO-Crate 1.1, which the validator would take from the network.
+SCHEMA = (
+    *("about", "contentSize", "datePublished", "description", "encodingFormat", "endTime", "hasPart", "instrument"),
+    *("license", "mentions", "name", "object", "result", "softwareVersion"),
+    *("CreateAction", "CreativeWork", "Dataset", "SoftwareApplication"),
+)
+TERMS = {
+    "conformsTo": "http://purl.org/dc/terms/conformsTo",
+    "File": "http://schema.org/MediaObject",
+    **{term: f"http://schema.org/{term}" for term in SCHEMA},
+}
+
+
+def test_the_validator_of_ro_crate_finds_nothing_wrong(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    services = pytest.importorskip(
+        "rocrate_validator.services",
+        reason="not among the packages of `dev`, whose rich is newer than it takes: pip install roc-validator",
+    )
+    from rocrate_validator.models import Severity
+    from rocrate_validator.utils.http import HttpRequester
+
+    context = {"@context": TERMS}
+    answer = SimpleNamespace(status_code=200, headers={"Content-Type": "application/ld+json"}, json=lambda: context)
+    monkeypatch.setattr(HttpRequester, "get", lambda *_, **__: answer, raising=False)
+    monkeypatch.setattr("rdflib.plugins.shared.jsonld.context.source_to_json", lambda *_, **__: (context, None))
+    folder = published()
+
+    def issues() -> list[str]:
+        settings = services.ValidationSettings(
+            rocrate_uri=str(folder.resolve()),
+            profile_identifier="ro-crate-1.1",
+            requirement_severity=Severity.REQUIRED,
+            abort_on_first=False,
+        )
+        return [issue.message for issue in services.validate(settings).get_issues()]
+
+    assert not issues()
+    described = folder / "ro-crate-metadata.json"
+    described.write_text(described.read_text().replace('"datePublished"', '"dateGuessed"'))
+    assert issues(), "the validator looks at nothing"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--out", "o", "--results", "none"], "none: holds no records"),
+        (["--out", "o", "--reports", "none"], "none: no such folder"),
+        (["--out", "results"], "holds files that ragauge did not make there"),
+        (["--out", "config.yaml"], "is a file where a folder is made"),
+    ],
+)
+def test_a_mistake_is_one_line(
+    run: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["publish", "--config", "config.yaml", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert message in error
+    assert not Path("o").exists()
+    assert (run / "results/small/answers").is_dir()
