@@ -27,7 +27,7 @@ from ragauge.engines import Row, random_lm, store
 from ragauge.engines.kernels import measured
 from ragauge.engines.store import DocumentStore
 from ragauge.evidence.judge import Judge
-from ragauge.experiment import due, launch, schema
+from ragauge.experiment import launch, schema
 from ragauge.generation.retrofit.trained import TrainedWeights, read_trained
 from ragauge.io import files, folders, progress, records
 from ragauge.io.pieces import Pieces
@@ -176,15 +176,6 @@ def _judgements(folder: Path) -> Found:
     return {key: asdict(value) for key, value in judge._known(folder / "judged.jsonl").items()}
 
 
-def _due(folder: Path) -> Found:
-    workflow, answers = due.read(folder / "due.json")
-    return {"due": answers} if workflow else {}
-
-
-def _due_jobs(variant: str) -> list[due.DueAnswers]:
-    return [due.DueAnswers("nq", "model", variant, (0, 2), "x.jsonl", ("a", "b"))]
-
-
 def _kernels(folder: Path, say: Say) -> None:
     os.environ["RAGAUGE_HOME"] = str(folder / "home")
     measured.measure = lambda dtype: {}
@@ -235,13 +226,6 @@ FILES = [
         checked=False,
     ),
     Tested("judgements", _judge, _judgements, hashed=False),
-    Tested(
-        "what is due",
-        lambda folder, say: due.write(folder / "due.json", _due_jobs("new")),
-        _due,
-        lambda folder: due.write(folder / "due.json", _due_jobs("old")),
-        hashed=False,
-    ),
     Tested("table of kernels", _kernels, _kernel_tables, hashed=False),
     Tested(
         "files of a study",

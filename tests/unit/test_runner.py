@@ -234,15 +234,9 @@ def test_a_model_that_the_method_cannot_run_on_is_said_before_any_question(
 ) -> None:
     method = methods.make("naive")
     monkeypatch.setattr(type(method), "unsupported", lambda self, lm: "needs a crystal ball")
+    job = runner.Job(setting_of(model, data, "naive"), method, examples_of(data), "naive", tmp_path / "x.jsonl")
     with pytest.raises(UserError, match=r"naive on .*: needs a crystal ball"):
-        runner.run(
-            setting_of(model, data, "naive"),
-            method,
-            examples_of(data),
-            variant="naive",
-            out=tmp_path / "x.jsonl",
-            loaded=runner.Engines(),
-        )
+        runner.run(job, runner.Engines())
     assert not (tmp_path / "x.jsonl").exists()
 
 

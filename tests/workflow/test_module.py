@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -145,7 +144,5 @@ def test_it_runs_with_the_settings_of_the_other_workflow(
     assert yaml.safe_load((folder / "results/within/config.yaml").read_text(encoding="utf-8"))["run"] == "within"
     answers = folder / "results/within/answers/nq_open/tiny"
     assert [path.name for path in sorted(answers.glob("*.jsonl"))] == ["bm25_k1.jsonl", "naive.jsonl"]
-    due = json.loads((folder / "results/within/due.json").read_bytes())["answers"]
-    assert [variant for _, _, variant, *_ in due] == ["bm25_k1", "naive"]
     assert (folder / "reports/within/index.html").is_file()
     assert "Nothing to be done" in planned(folder, preloaded).output

@@ -1,6 +1,5 @@
 """The answers: one job a data set, model and method variant. A job that was cut off goes on where it was.
 
-A job that has loaded the model answers for the jobs of the run that wait for it; they then find their answers done.
 Where a data set has `jobs`, its questions are dealt to so many, and their records are gathered in order.
 """
 
@@ -31,12 +30,10 @@ rule answers:
         code=PLAN.answers.code,
         part=PLAN.answers.part_option,
         documents=PATHS.documents,
-        due=PATHS.due,
     shell:
         "ragauge run --config {params.config:q} --method {wildcards.variant:q} --dataset {wildcards.dataset:q}"
         " --examples {input.examples:q} --model {wildcards.model:q} --threads {threads}"
-        " --document-store {params.documents:q} {params.part:q} --ahead {params.due:q}"
-        " --minutes {resources.runtime} --overwrite --allow-failed --out {output.records:q}"
+        " --document-store {params.documents:q} {params.part:q} --overwrite --allow-failed --out {output.records:q}"
         " 2>&1 | tee {log:q}"
 
 

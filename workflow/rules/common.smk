@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ragauge import registry
 from ragauge.errors import UserError
-from ragauge.experiment import due, launch, sources
+from ragauge.experiment import launch, sources
 from ragauge.experiment.plan import ALONE, ASSET, Plan, code_of, grown
 from snakemake.exceptions import WorkflowError
 
@@ -26,9 +26,7 @@ def checked():
 PLAN = Plan(checked(), cores=workflow.resource_settings.cores or 1)
 PATHS = PLAN.paths
 OUTER_ONSTART = workflow._onstart  # of a workflow that uses this one as a module
-# Another workflow may rename the rules.
-ANSWERING = [workflow.modifier.modify_rulename(name) for name in ("answers", "answers_part")]
-SERVED = workflow.modifier.modify_rulename("served_pipeline")
+SERVED = workflow.modifier.modify_rulename("served_pipeline")  # another workflow may rename the rules
 ENVIRONMENT = f"../../envs/{'gpu' if PLAN.on_gpu else 'cpu'}.yaml"
 TRAINING_ENVIRONMENT = "../../envs/training.yaml"
 
@@ -52,13 +50,13 @@ wildcard_constraints:
 
 
 def begin():
-    """Hold the folder for as long as this process lives, end what a killed run left, write settings and what is due."""
+    """Hold the folder for as long as this process lives, end what a killed run left, and write the settings."""
     global FOLDER_LOCK
-    due_jobs = list(workflow.dag.needrun_jobs())
+    needed_jobs = list(workflow.dag.needrun_jobs())
     try:
         FOLDER_LOCK = launch.hold_folder()
         launch.end_left_jobs()
-        served = [job.wildcards for job in due_jobs if job.rule.name == SERVED]
+        served = [job.wildcards for job in needed_jobs if job.rule.name == SERVED]
         if served:
             asked = workflow.resource_settings
             PLAN.servers.check(asked.cores if workflow.local_exec else asked.nodes, cluster=not workflow.local_exec)
@@ -67,10 +65,8 @@ def begin():
         sources.check_fetched(PLAN)
     except UserError as error:
         raise WorkflowError(str(error))
-    answering = (job for job in due_jobs if job.rule.name in ANSWERING)
-    if workflow.local_exec and len(due_jobs) > launch.FEW_JOBS:
+    if workflow.local_exec and len(needed_jobs) > launch.FEW_JOBS:
         launch.warm_up()
-    due.write(Path(PATHS.due), map(due.of_job, answering))
 
 
 def rendered(item):

@@ -115,62 +115,50 @@ class DocumentFolder:
         return DocumentStore(self.path, decoder, self.max_bytes)
 
 
-def run(
-    specification: AnswerSpecification,
-    method: Method,
-    examples: Sequence[Example],
-    *,
-    variant: str,
-    out: Path,
-    loaded: Engines,
-    overwrite: bool = False,
-    workflow: str = "",
-    meanwhile: Callable[[], None] | None = None,
-    ahead: bool = False,
-    retry_failed: bool = False,
-) -> Path:
-    """Answer every example that `out` does not hold yet; a killed run resumes where it stopped.
+@dataclass(frozen=True)
+class Job:
+    """A method variant and the questions that it answers."""
+
+    specification: AnswerSpecification
+    method: Method
+    examples: Sequence[Example]
+    variant: str  # its label
+    out: Path  # the file of records
+
+
+def run(job: Job, loaded: Engines, *, overwrite: bool = False, retry_failed: bool = False) -> None:
+    """Answer every example that the job's file does not hold yet; a killed run resumes where it stopped.
 
     A question that cannot be answered is recorded as failed with the reason, and the run continues.
 
     Args:
         loaded: the engines of this process, which other variants may share; nothing is loaded if all questions are
             answered.
-        workflow: the run of the workflow that this job is of.
-        meanwhile: work for other jobs once all questions are answered, before `out` is written; if it fails, no answer
-            is lost.
-        ahead: leave the records in the partial file, for the job whose output `out` is.
+        overwrite: replace the records of another run.
         retry_failed: ask the questions again whose records say that they failed.
 
     Raises:
-        BusyError: another job of the same run of the workflow is writing `out`.
-        UserError: the model cannot be loaded or run the method; `out` holds records of another run or is not writable.
+        UserError: the model cannot be loaded or run the method; the file holds records of another run or is not
+            writable.
     """
+    specification, out, total = job.specification, job.out, len(job.examples)
     if retry_failed and not (out.exists() or out.with_name(f"{out.name}.partial").exists()):
         raise UserError(f"--retry-failed: {out}: no such file of records")
-    keys = [e.key for e in examples]
-    with Writer(out, fingerprint(specification), keys, overwrite, workflow=workflow) as writer:
+    with Writer(out, fingerprint(specification), [e.key for e in job.examples], overwrite) as writer:
         if retry_failed:
             writer.forget_failed()
-        todo = [e for e in examples if e.key not in writer.done]
+        todo = [e for e in job.examples if e.key not in writer.done]
         if todo:
-            engine = loaded.ready(specification, method)
-            asked = f"{specification.dataset} {variant}"
-            records = _todo_answers(writer, engine, method, todo, specification, loaded.batch)
+            engine = loaded.ready(specification, job.method)
+            records = _todo_answers(writer, engine, job.method, todo, specification, loaded.batch)
             try:
-                for record in bar(asked, "question", len(examples), len(writer.done), iterable=records):
+                title = f"{specification.dataset} {job.variant}"
+                for record in bar(title, "question", total, len(writer.done), iterable=records):
                     writer.append(record)
             except EngineLostError as error:
-                kept = f"{len(writer.done)} of {len(examples)} questions are answered; run it again for the others"
-                raise UserError(f"{error}; {kept}") from None
-        meta = writer.left or _meta(specification, variant, loaded.threads)
-        if ahead:
-            writer.leave(meta)
-            return out
-        if meanwhile:
-            meanwhile()
-        writer.finish(meta)
-    return out
+                answered = f"{len(writer.done)} of {total} questions are answered"
+                raise UserError(f"{error}; {answered}; run it again for the others") from None
+        writer.finish(_meta(specification, job.variant, loaded.threads))
 
 
 def _todo_answers(

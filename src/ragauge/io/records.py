@@ -169,10 +169,6 @@ class _Meta(BaseModel):
 AnyRecord = TypeVar("AnyRecord", bound=BaseModel)  # a record of any kind; it has a `key`
 
 
-class BusyError(UserError):
-    """Another job of the same run of the workflow is writing a file, and leaves it soon."""
-
-
 class Writer:
     """Collects the records of one run in a file, so that a killed run goes on where it was.
 
@@ -200,7 +196,6 @@ class Writer:
         keys: Sequence[str],
         overwrite: bool = False,
         kind: type[BaseModel] = Record,
-        workflow: str = "",
         derived: bool = False,
     ) -> None:
         """
@@ -210,19 +205,17 @@ class Writer:
             keys: the questions that make the run complete, in the order they are asked.
             overwrite: replace what the finished file holds where it is of another run; it is refused otherwise.
             kind: of the records; each has a `key`.
-            workflow: the run of the workflow that this job is of, whose jobs work ahead for each other.
             derived: the records are copies, so that what is discarded need not be kept.
         """
         self.out = out
         self.partial = out.with_name(out.name + ".partial")
         self.done: set[str] = set()  # the keys that need no asking
-        self.left: dict[str, Any] = {}  # the metadata that another job left with all records
         self.died: dict[str, int] = {}  # unanswered question -> processes that died while they answered it
         self._fingerprint: dict[str, Any] = json.loads(json.dumps(fingerprint))  # as it reads back
         self._keys = list(keys)
         self._overwrite = overwrite
         self._kind = kind
-        self._workflow, self._derived = workflow, derived
+        self._derived = derived
         self._begun: set[str] = set()  # by this process
         self._left_at: list[str] = []  # what the last process had begun, if it died
         self._discards = ""  # why the finished file is not of this run
@@ -234,13 +227,12 @@ class Writer:
         """Take the file for this process and learn what is done.
 
         Raises:
-            BusyError: another job of the same run of the workflow writes it.
             UserError: another process writes it, it holds records of another run or of a newer version, or it cannot
                 be written.
         """
         with _told(self.out):
             self.out.parent.mkdir(parents=True, exist_ok=True)
-            self._lock, self._left_at = _locked(self.out, self._workflow)
+            self._lock, self._left_at = _locked(self.out)
             try:
                 self._records = {**self._finished_records(), **self._partial_records()}
                 self._start_partial()
@@ -260,8 +252,6 @@ class Writer:
         failed = {key for key, line in self._records.items() if json.loads(line)["status"] == "failed"}
         self._records = {key: line for key, line in self._records.items() if key not in failed}
         self.done -= failed
-        if failed & set(self._keys):
-            self.left = {}  # describes records of which some are made anew
 
     def begin(self, key: str) -> None:
         """Note that a question is about to be asked, so that the next process knows of a death at it.
@@ -291,21 +281,6 @@ class Writer:
             _write_line(self._file, line)
         self._records[record.key] = line
         self.done.add(record.key)
-
-    def leave(self, meta: Mapping[str, Any]) -> None:
-        """Leave all records in the partial file, with their metadata, for the job whose output they are.
-
-        Raises:
-            UserError: the disk is full or the file cannot be written.
-        """
-        assert self._file is not None, "leave needs the with block"
-        self.left = dict(meta)
-        self._file.close()
-        with _told(self.partial):
-            if self._is_finished(self._finished_lines()):  # by that job, before this process had the file
-                self.partial.unlink(missing_ok=True)
-            else:
-                self._start_partial()
 
     def finish(self, meta: Mapping[str, Any]) -> None:
         """Write the finished file, its `.meta.json` (meta, fingerprint and counts) first; the partial file goes.
@@ -366,8 +341,6 @@ class Writer:
             return {}
         records = _lines_by_key(whole[1:], self.partial, 2, self._kind)
         self.died = _died(header, self._left_at, records)
-        if set(self._keys) <= set(records):
-            self.left = header.get("meta") or {}
         return records
 
     def _finished_lines(self) -> list[str]:
@@ -396,7 +369,7 @@ class Writer:
 
     def _start_partial(self) -> None:
         """Put what is known into a partial file that ends with a whole line, and keep it open for more."""
-        header = {"version": VERSION, "fingerprint": self._fingerprint} | ({"meta": self.left} if self.left else {})
+        header = {"version": VERSION, "fingerprint": self._fingerprint}
         header |= {"died": self.died} if self.died else {}
         lines = [json.dumps(header, ensure_ascii=False), *self._records.values()]
         replace_atomically(self.partial, _joined(lines))
@@ -580,10 +553,10 @@ def _joined(lines: Sequence[str]) -> bytes:
 
 
 def _header(lines: Sequence[bytes]) -> dict[str, Any]:
-    """The first line of a partial file: a fingerprint, empty where there is none, and what `leave` was given."""
+    """The first line of a partial file; its fingerprint is empty where there is none."""
     try:
         header = json.loads(lines[0])
-        known = all(isinstance(header.get(name, {}), dict) for name in ("fingerprint", "meta", "died"))
+        known = all(isinstance(header.get(name, {}), dict) for name in ("fingerprint", "died"))
     except (IndexError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         known = False
     return {"fingerprint": {}, **header} if known else {"fingerprint": {}}
@@ -619,42 +592,25 @@ def _shown(settings: Mapping[str, Any], key: str) -> str:
     return json.dumps(settings[key], ensure_ascii=False) if key in settings else "not set"
 
 
-def _locked(out: Path, workflow: str) -> tuple[IO[bytes], list[str]]:
+def _locked(out: Path) -> tuple[IO[bytes], list[str]]:
     """The lock of an output file, held until `_unlock` or the process's end; raises UserError where it is taken.
 
-    Its first line names its holder's run of the workflow: a job of that run waits for it, one of another run is
-    refused. Then come the questions that the holder has begun. Returned are also those of a holder that died.
+    Its lines are the questions that the holder has begun. Returned are also those of a holder that died.
     """
     path = out.with_name(f".{out.name}.lock")
     while True:
         lock = open(path, "ab+")  # noqa: SIM115 (held as long as the writer)
         try:
-            _take(lock, out, workflow)
-        except UserError:
+            take(lock, wait=False)
+        except BlockingIOError:
             lock.close()
-            raise
+            raise UserError(f"{out}: another process is writing this file") from None
         if _is_at(lock, path):
-            _, left_at = _told_by(lock)
+            lock.seek(0)
+            *begun, _torn = lock.read().decode(errors="replace").split("\n")
             lock.truncate(0)
-            lock.write(f"{workflow}\n".encode())
-            lock.flush()
-            return lock, left_at
+            return lock, begun
         lock.close()  # its last holder removed it between our two calls
-
-
-def _take(lock: IO[bytes], out: Path, workflow: str) -> None:
-    try:
-        take(lock, wait=False)
-    except BlockingIOError:
-        kind = BusyError if workflow and _told_by(lock)[0] == workflow else UserError
-        raise kind(f"{out}: another process is writing this file") from None
-
-
-def _told_by(lock: IO[bytes]) -> tuple[str, list[str]]:
-    """The run of the workflow that a lock names, and the questions that were begun, without one that was cut off."""
-    lock.seek(0)
-    workflow, *begun = lock.read().decode(errors="replace").split("\n")
-    return workflow, begun[:-1]
 
 
 def _unlock(lock: IO[bytes]) -> None:

@@ -9,8 +9,7 @@ from copy import copy
 from pathlib import Path
 
 from ragauge.errors import UserError, extras_told
-from ragauge.evaluation import inputs
-from ragauge.evaluation.ahead import Job, Workers
+from ragauge.evaluation import inputs, runner
 from ragauge.evaluation.runner import Batch
 from ragauge.library.methods import NEW_TOKENS, Method, method
 from ragauge.library.models import Model, load_model
@@ -64,7 +63,7 @@ def evaluate(
     loaded.batch = batch
     for job in jobs:
         again = retry_failed and (job.out.exists() or job.out.with_name(f"{job.out.name}.partial").exists())
-        Workers(loaded, overwrite=overwrite, retry_failed=again).run(job, [])
+        runner.run(job, loaded, overwrite=overwrite, retry_failed=again)
     return results
 
 
@@ -76,7 +75,7 @@ def _job(
     limit: int | None,
     max_new_tokens: int | None,
     folder: Path,
-) -> Job:
+) -> runner.Job:
     if limit is not None and limit < 1:
         raise UserError(f"evaluate: limit must be at least 1, not {limit}")
     fitted = chosen.on(model)
@@ -84,7 +83,7 @@ def _job(
     asked = inputs.specification(chosen.name, fitted, questions.source, model.settings, tokens)
     model.engines.ready(asked, fitted)  # refused before any other method has answered
     out = folder / "answers" / questions.name / model.name / f"{label}.jsonl"
-    return Job(asked, fitted, questions.examples[:limit], label, out)
+    return runner.Job(asked, fitted, questions.examples[:limit], label, out)
 
 
 def _variants(given: Methods) -> dict[str, Method]:

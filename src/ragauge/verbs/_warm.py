@@ -34,7 +34,7 @@ from ragauge import cli
 MODULES = (
     "ragauge.experiment.schema",
     "torch",
-    "ragauge.evaluation.ahead",
+    "ragauge.evaluation.runner",
     "ragauge.engines.backends.torch",
     "transformers.models.auto.tokenization_auto",
     "transformers.tokenization_utils_fast",

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import math
 import re
-import time
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +12,7 @@ from ragauge.verbs import _options as options
 
 if TYPE_CHECKING:
     from ragauge.datasets import Example
-    from ragauge.evaluation.ahead import Job, Other
+    from ragauge.evaluation.runner import Job
     from ragauge.experiment.schema import Config, ModelEntry
 
 
@@ -55,18 +52,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--document-store-gb", type=options.size, metavar="X", help="size limit of that folder in GB (default: 4)"
     )
     parser.add_argument(
-        "--ahead",
-        type=Path,
-        metavar="FILE.json",
-        help="jobs of the same workflow run; those with this data set and model are answered as well",
-    )
-    parser.add_argument(
-        "--minutes",
-        type=options.count,
-        metavar="N",
-        help="the job's minutes; other jobs are answered in the first half of them",
-    )
-    parser.add_argument(
         "--retry-failed", action="store_true", help="ask the questions again that failed, and keep the other records"
     )
     parser.add_argument("--allow-failed", action="store_true", help="exit code 0, not 3, if questions failed")
@@ -75,19 +60,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    started, config = time.monotonic(), options.configuration(args)
+    config = options.configuration(args)
     job = _job(args, config)
-    from ragauge.evaluation import ahead, runner
+    from ragauge.evaluation import runner
 
     gigabytes = options.first(args.document_store_gb, config.generation.documents_gb if config else None, 4.0)
     store = args.document_store
     folder = runner.DocumentFolder(store, int(gigabytes * 1e9)) if store and gigabytes else None
     batch = options.first(args.batch, config.generation.batch if config else None, 1)
-    loaded = runner.Engines(args.threads, folder, batch)
-    workflow, others = _others(args, config)
-    until = math.inf if args.minutes is None else started + 30 * args.minutes
     with options.ended_in_order():
-        ahead.Workers(loaded, workflow, args.overwrite, until, args.retry_failed).run(job, others)
+        loaded = runner.Engines(args.threads, folder, batch)
+        runner.run(job, loaded, overwrite=args.overwrite, retry_failed=args.retry_failed)
     return _summary(args)
 
 
@@ -133,27 +116,13 @@ def _job(args: argparse.Namespace, config: Config | None) -> Job:
     method = check_engine(method, model.engine, f"{args.method} on {args.model}")
     examples = _part(questions.examples(limit), args.part)
     from ragauge.evaluation import inputs
-    from ragauge.evaluation.ahead import Job
+    from ragauge.evaluation.runner import Job
 
     configured = config.max_new_tokens(args.dataset) if config else questions.dataset.max_new_tokens
     new_tokens = options.first(args.max_new_tokens, configured, 100)
     finder = _finder(args.finder, model, config)
     specification = inputs.specification(variant.method, method, questions, model, new_tokens, finder)
     return Job(specification, method, examples, args.method, args.out)
-
-
-def _others(args: argparse.Namespace, config: Config | None) -> tuple[str, list[Other]]:
-    """The name of the workflow's run, and its other jobs of this data set and model."""
-    from ragauge.evaluation.ahead import Other
-    from ragauge.experiment import due
-
-    workflow, answers = due.read(args.ahead) if args.ahead else ("", [])
-    others = []
-    for one in answers:
-        if (one.dataset, one.model) == (args.dataset, args.model) and Path(one.out) != args.out:
-            given = {**vars(args), "method": one.variant, "part": one.part, "out": Path(one.out)}
-            others.append(Other(one, partial(_job, argparse.Namespace(**given), config)))
-    return workflow, others
 
 
 def _finder(name: str | None, model: ModelEntry, config: Config | None) -> ModelEntry | None:

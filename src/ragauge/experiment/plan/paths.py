@@ -11,7 +11,6 @@ class Paths:
         self.reports = reports = f"reports/{run}"
         self.logs = f"logs/{run}"
         self.settings = f"{results}/config.yaml"
-        self.due = f"{results}/due.json"  # what the jobs of a run do for each other
         self.machine = f"{results}/machine.json"
         self.predictions = f"{results}/predictions.json"
         self.provenance = f"{reports}/provenance.json"
