@@ -102,7 +102,7 @@ def command_parser(arguments: Sequence[str] | None = None) -> argparse.ArgumentP
         texts[name] = (module.__doc__ or "").partition("\n")[0]
         verb = verbs.add_parser(name, description=texts[name])
         if name == stated:
-            _complete(verb, name, module)
+            _complete(verb, module)
     parser.epilog = grouped(texts)
     return parser
 
@@ -110,13 +110,12 @@ def command_parser(arguments: Sequence[str] | None = None) -> argparse.ArgumentP
 def parser_of(verb: str) -> Parser:
     """The parser of one verb, with all of its options."""
     parser = Parser(prog=f"ragauge {verb}")
-    _complete(parser, verb, registry.module("verb", verb))
+    _complete(parser, registry.module("verb", verb))
     return parser
 
 
-def _complete(parser: Parser, verb: str, module: ModuleType) -> None:
+def _complete(parser: Parser, module: ModuleType) -> None:
     """Give a verb's parser its arguments, and what is said of every verb."""
-    parser.verb = verb
     module.add_arguments(parser)
     parser.set_defaults(verb=module.run, quiet=False)
     for one in leaves(parser):

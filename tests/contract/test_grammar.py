@@ -13,9 +13,8 @@ from pathlib import Path
 
 import pytest
 
-import ragauge
 from ragauge import cli, registry
-from ragauge.verbs import _old, _parser
+from ragauge.verbs import _parser
 
 VERBS = registry.names("verb")
 # What a spelling stands for: how its value is written, in every verb that has it.
@@ -213,94 +212,7 @@ def test_a_folder_of_that_spelling_is_not_the_catalogs(tmp_path: Path, monkeypat
     assert spelled("MINILM") == "minilm"
 
 
-# --- the spellings of the version before ---
-
-OLD_AND_NEW = [
-    ("render frontier --run-config c.yaml --out-dir r", "render frontier --config c.yaml --out r"),
-    ("report --run-config=c.yaml --out-dir=r", "report --config=c.yaml --out=r"),
-    ("provenance --run-config c.yaml --out-dir r", "provenance --config c.yaml --out r"),
-    (
-        "run --method m --dataset d --model m --option a=1 --documents k --documents-gb 2 --out x",
-        "run --method m --dataset d --model m --set dataset.a=1 --document-store k --document-store-gb 2 --out x",
-    ),
-    (
-        "data --dataset d --option a=1 --option=b=2 --out x",
-        "data --dataset d --set dataset.a=1 --set dataset.b=2 --out x",
-    ),
-    ("time --dataset d --model m --option a=1 --out x", "time --dataset d --model m --set dataset.a=1 --out x"),
-    ("load --dataset d --model m --option a=1 --out x", "load --dataset d --model m --set dataset.a=1 --out x"),
-    ("stream --dataset d --model m --option a=1 --out x", "stream --dataset d --model m --set dataset.a=1 --out x"),
-    ("index build --out db --set-index nlist=8", "index build --database db --set index.nlist=8"),
-    (
-        "index train --config c.yaml --database wiki --index ivf --out db",
-        "index train --config c.yaml --entry wiki --index ivf --database db",
-    ),
-    ("index recall --out db --report r.json", "index recall --database db --out r.json"),
-    ("serve --index db/indexes/ivf --part 0/2", "serve --database {here}/db --index ivf --part 0/2"),
-    ("pipeline --database db --index db/indexes/ivf --out x", "pipeline --database db --index ivf --out x"),
-    ("retrofit --database db --index=db/indexes/ivf --out x", "retrofit --database db --index=ivf --out x"),
-    (
-        "pipeline --config c.yaml --pipeline p --database db --out x",
-        "pipeline --config c.yaml --entry p --database db --out x",
-    ),
-    ("staleness --config c --label p --database db --out x", "staleness --config c --entry p --database db --out x"),
-    ("sft data --config c --training t --out x", "sft data --config c --entry t --out x"),
-    ("fetch minilm --manifest m.json", "fetch minilm --out m.json"),
-    ("query --server h:1 --text a --nprobe 4", "query --server h:1 --text a --effort 4"),
-    ("query --server h:1 --tokens 5,6", "query --server h:1 --token-ids 5,6"),
-]
-
-
-def parsed(command: str) -> dict[str, object]:
-    arguments = command.format(here=Path.cwd()).split()
-    return vars(cli.command_parser(arguments).parse_args(arguments))
-
-
-@pytest.mark.parametrize(("old", "new"), OLD_AND_NEW, ids=[old[:40] for old, _ in OLD_AND_NEW])
-def test_an_old_spelling_works_and_warns_in_one_line(old: str, new: str, capsys: pytest.CaptureFixture[str]) -> None:
-    wanted = parsed(new)
-    assert capsys.readouterr().err == ""
-    assert parsed(old) == wanted
-    warned = capsys.readouterr().err
-    assert warned.startswith(f"ragauge {old.split()[0]}: warning: old spelling")
-    assert warned.count("\n") == 1
-
-
-def test_an_index_of_another_database_is_still_asked(capsys: pytest.CaptureFixture[str]) -> None:
-    """What the old spelling could say and the new one leaves to `ragauge serve`."""
-    folder = Path("other/indexes/ivf").absolute()
-    found = parsed("pipeline --database db --index other/indexes/ivf --out x")
-    assert Path("db") / "indexes" / str(found["index"]) == folder
-    assert "warning: old spelling" in capsys.readouterr().err
-
-
-def test_every_old_spelling_is_tested() -> None:
-    told = {(old.split()[0], word.partition("=")[0]) for old, _ in OLD_AND_NEW for word in old.split()}
-    assert {(verb, option) for verb, options in _old.RENAMED.items() for option in options} <= told
-
-
-@pytest.mark.parametrize(
-    ("old", "near"),
-    [
-        ("render frontier --run-config c.yaml", "--config"),
-        ("data --dataset d --option a=1 --out x", "--set"),
-        ("index build --database d --set-index nlist=8", "--set"),
-        ("pipeline --pipeline p --database db --out x", "--entry"),
-    ],
-)
-def test_the_next_version_knows_them_no_longer(
-    old: str, near: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(ragauge, "__version__", _old.REMOVED_IN)
-    with pytest.raises(SystemExit) as left:
-        parsed(old)
-    told = capsys.readouterr().err
-    assert (left.value.code, told.count("\n")) == (2, 1)
-    assert f"did you mean '{near}'?" in told
-
-
-def test_their_code_goes_with_them() -> None:
-    assert _old.understood(), "this version does not take the old spellings: remove verbs/_old.py and its tests"
+# --- spellings in pages and rules ---
 
 
 @pytest.mark.parametrize("place", ["README.md", "docs", "workflow"])
@@ -310,7 +222,6 @@ def test_pages_and_rules_use_todays_spelling(place: str, root: Path) -> None:
     found = [(path, command) for path in files for command in commands(path)]
     assert found
     for path, command in found:
-        assert _old.today(command[0], command[1:])[1] == [], (path.name, command)
         known = known_options(command)
         for word in command:
             option = word.partition("=")[0]

@@ -374,68 +374,12 @@ def test_a_specification_of_another_version_is_refused(tmp_path: Path, change: d
         table("piperag_figure_6", tmp_path)
 
 
-# --- records made before a specification was written beside them ---
-
-SCHEDULE = {"kind": "retro", "interval": 64, "k": 2, "nprobe": None, "hide": False, "exclude": "none"}
-SCHEDULE |= {"characters": None, "seed": 0, "read_ahead": True}
-FORM = {"reach": None, "sink": True, "bias": 0.0, "name": "joint"}
-
-
-def older(folder: Path, name: str, schedule: dict[str, Any], values: list[float], **more: Any) -> None:
-    """Write a pipeline's records with the metadata of that time."""
-    fingerprint = {"task": "perplexity", "schedule": SCHEDULE | schedule, "form": FORM, "model": f"hf:org/{MODEL}"}
-    fingerprint |= {"tokens": TOKENS, "trials": 3, "engine": "torch", "dtype": "bfloat16", "device": "cpu"}
-    fingerprint |= {"threads": None, "adapters_sha256": None, "database_sha256": "d" * 64}
-    asks = fingerprint["schedule"]["kind"] not in ("no_retrieval", "random")
-    fingerprint["index"] = f"results/t/databases/{DATABASE}/indexes/{INDEX}" if asks else None
-    fingerprint |= more
-    settings = PipelineSettings(schedule="retro", task=fingerprint["task"], tokens=TOKENS)
-    path = write_records(folder, name, settings, values).with_suffix(".meta.json")
-    path.write_text(json.dumps({"provenance": {}, "cores": "0-1", "fingerprint": fingerprint}))
-
-
-def test_older_records_are_read_from_fingerprint_configuration_and_report(tmp_path: Path) -> None:
-    write_recall(tmp_path, vectors=700, nprobe=4, filled=10**6)
-    older(tmp_path, "pipe", {"kind": "piperag", "interval": 32, "k": 3, "exclude": "article"}, NATS)
-    older(tmp_path, "none", {"kind": "no_retrieval"}, NATS)
-    older(tmp_path, "asked", {"kind": "retro_plus"}, NATS, index="127.0.0.1:4000")
-    older(tmp_path, "trained", {}, NATS, adapters_sha256="a" * 64, form={"name": "cross_attention"})
-    older(tmp_path, "hide", {"kind": "piperag", "hide": True}, [2.0], task="generate", engine="onnx", threads=2)
-    found = {p.name: p for p in pipelines(runs(tmp_path))}
-    pipe = found["pipe"]
-    assert pipe.specification.schedule.stale
-    assert (pipe.specification.model, pipe.specification.database, pipe.nprobe) == (MODEL, DATABASE, 4)
-    assert pipe.engine == {"name": "torch", "dtype": "bfloat16", "device": "cpu", "threads": None, "cores": "0-1"}
-    index = pipe.specification.index
-    assert index is not None
-    assert (str(pipe.index), index.vectors) == ("ivf (filled: 1,000,000)", 700)
-    assert str(pipe.options) == "3 neighbours, own article passed over"
-    assert found["none"].specification.database == DATABASE, "it has the database's hash in common with others"
-    assert (str(found["asked"].index), found["asked"].nprobe) == ("server", None)
-    assert str(found["trained"].options) == "cross-attention, trained"
-    assert (found["hide"].nprobe, str(found["hide"].options)) == ("hide", "ONNX Runtime")
-
-
-def test_older_records_have_the_labels_of_the_configuration(tmp_path: Path) -> None:
-    config = {**CONFIG, "pipelines": {"trained": {"schedule": "retro", "retrofit_minutes": 2.5}}}
-    older(tmp_path, "trained", {}, NATS, adapters_sha256="a" * 64, model="path:/somewhere/else")
-    (found,) = pipelines(runs(tmp_path, config))
-    assert (found.specification.model, str(found.options)) == (MODEL, "trained 2.5 minutes")
-    assert found.nprobe == 8, "of the recipe, where there is no report of the index"
-
-
-def test_an_older_record_of_no_known_schedule_is_refused(tmp_path: Path) -> None:
-    older(tmp_path, "odd", {"kind": "sometimes"}, NATS)
-    with pytest.raises(UserError, match=r"odd\.meta\.json: not the settings of a pipeline: schedule"):
-        pipelines(runs(tmp_path))
-
-
 def test_a_damaged_report_of_an_index_is_named(tmp_path: Path) -> None:
-    older(tmp_path, "retro", {}, NATS)
+    write(tmp_path, "pipe", "retro", NATS).with_suffix(".meta.json").unlink()
     write_recall(tmp_path)
     (tmp_path / "databases" / DATABASE / "indexes" / INDEX / "recall.json").write_text("{")
     with pytest.raises(UserError, match=r"recall\.json: not valid JSON"):
-        pipelines(runs(tmp_path))
+        table("piperag_figure_6", tmp_path, CONFIG)
 
 
 @pytest.mark.parametrize("text", ["", "[1]", '{"encoder": "minilm"}', '{"queries": 1, "stale_tokens": [1]}'])

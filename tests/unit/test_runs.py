@@ -1,4 +1,4 @@
-"""What a run left behind: methods and options from specifications, older metadata and the configuration."""
+"""What a run left behind: methods and options from specifications and the configuration."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ragauge.errors import UserError
 from ragauge.experiment.schema import parse
 from ragauge.io import records
 from ragauge.results.runs import Runs, Variant, known_names
-from synthetic_run import MODEL, PROVENANCE, write_variant
+from synthetic_run import MODEL, write_variant
 
 
 def the_variant(folder: Path, **config: object) -> Variant:
@@ -36,37 +36,6 @@ def test_options_precision_and_data_set_come_from_the_specification(tmp_path: Pa
     assert (found.dtype, found.device, found.is_multi_hop) == ("bfloat16", "cpu", True)
     assert found.is_superposition()
     assert not found.is_superposition(positions="left_aligned")
-
-
-def test_records_made_before_there_was_a_specification_are_read(tmp_path: Path) -> None:
-    """Their fingerprint names everything; an option that a method has had since is at its default."""
-    path = write_variant(tmp_path, "x", "superposition", [True])
-    fingerprint = {
-        "method": "superposition",
-        "options": {"top_k": 2, "positions": "left_aligned"},
-        "dataset": "nq_open",
-        "model": "hf:org/some-model",
-        "template": "chat",
-        "instruction": "",
-        "dtype": "float16",
-        "device": "cuda",
-        "max_new_tokens": 7,
-        "max_context": None,
-        "dataset_options": {"seed": 1},
-        "data_sha256": None,
-        "model_sha256": "0" * 64,
-        "finder": {"model": "hf:org/finder", "model_sha256": "1" * 64, "max_context": 4096},
-        "code": "0123456789ab",
-    }
-    records.meta_path(path).write_text(json.dumps({"fingerprint": fingerprint, "provenance": PROVENANCE}))
-    found = the_variant(tmp_path)
-    assert found.specification is not None
-    assert (found.param("top_k"), found.param("iterations")) == (2, 1)
-    assert found.is_superposition(positions="left_aligned")
-    assert (found.dtype, found.device) == ("float16", "cuda")
-    assert (found.specification.model, found.specification.max_new_tokens) == ("hf:org/some-model", 7)
-    assert found.specification.finder is not None
-    assert found.specification.finder.max_context == 4096
 
 
 def test_records_that_nothing_describes_are_of_the_configured_variant(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from ragauge.datasets import Dataset
 from ragauge.errors import UserError, unknown
 from ragauge.io import records
 from ragauge.io.jsonl import read_object
-from ragauge.io.specifications import AnswerSpecification, EngineFacts, newer_specification
+from ragauge.io.specifications import AnswerSpecification, newer_specification
 from ragauge.results.reads import Datasets, Kind, kind_of, of_kind
 
 if TYPE_CHECKING:
@@ -360,19 +360,7 @@ def specification(meta: Mapping[str, Any]) -> AnswerSpecification | None:
     Raises:
         ValidationError: what they say is no specification.
     """
-    if "specification" in meta:
-        return AnswerSpecification.model_validate(meta["specification"])
-    return _converted(_mapping(meta, "fingerprint"))
-
-
-def _converted(fingerprint: Mapping[str, Any]) -> AnswerSpecification | None:
-    """The specification of records that were made before there was one; options it lacks are at their defaults."""
-    if "method" not in fingerprint or "options" not in fingerprint:
-        return None
-    known = {k: v for k, v in fingerprint.items() if k in AnswerSpecification.model_fields and v is not None}
-    engine = {k: fingerprint[k] for k in EngineFacts.model_fields if k in fingerprint}
-    options = {**defaults(str(fingerprint["method"])), **_mapping(fingerprint, "options")}
-    return AnswerSpecification.model_validate(known | {"engine": engine, "options": options})
+    return AnswerSpecification.model_validate(meta["specification"]) if "specification" in meta else None
 
 
 def _mapping(data: Mapping[str, Any], key: str) -> Mapping[str, Any]:

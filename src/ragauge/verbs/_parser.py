@@ -1,4 +1,4 @@
-"""The parser of every verb: mistakes in one line with what was meant, old spellings, verbs in groups."""
+"""The argument parser of every verb: errors in one line that suggest the right spelling, and help by group."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
 from ragauge.errors import meant, unknown
-from ragauge.verbs import _old
 
 # What a person does with it. A verb of no group is shown at the end.
 GROUPS = {
@@ -25,9 +24,7 @@ GROUPS = {
 
 
 class Parser(argparse.ArgumentParser):
-    """Mistakes are told in one line, and an unknown option before one that is missing."""
-
-    verb: str | None = None  # set where arguments are those of a verb: old spellings are written as today's
+    """Reports a mistake in one line, and an unknown option before a missing one."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **{**kwargs, "allow_abbrev": False})
@@ -36,11 +33,6 @@ class Parser(argparse.ArgumentParser):
         self, args: Any = None, namespace: Any = None
     ) -> tuple[argparse.Namespace, list[str]]:
         arguments = list(sys.argv[1:] if args is None else args)
-        if self.verb:
-            arguments, told = _old.today(self.verb, arguments)
-            if told:
-                spelled = f"old spelling, unknown from {_old.REMOVED_IN} on: {'; '.join(told)}"
-                print(f"{self.prog}: warning: {spelled}", file=sys.stderr)
         for option in self._stated(arguments):
             if option not in self._option_string_actions:
                 self.error(self._unknown(option))
@@ -56,8 +48,7 @@ class Parser(argparse.ArgumentParser):
 
     def _unknown(self, option: str) -> str:
         known = [one for one in self._option_string_actions if one.startswith("--")]
-        verb = self.prog.split()[1:2]
-        near = (_old.now_called(verb[0], option) if verb else None) or meant(option, known)
+        near = meant(option, known)
         return f"unknown option {option!r}" + (f"; did you mean {near!r}?" if near else "")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
