@@ -3,8 +3,8 @@
     python -m miniature.run [--part superposition|cfic|piperag] [arguments of Snakemake]
 
 Writes small copies of the papers' models and data, runs the workflow on them with configs/ci/miniature.yaml laid over
-configs/papers/paper.yaml, and checks the results. Everything it reads and writes is in resources/miniature, so it shares
-no file with other runs of the checkout. No network is needed. `--part` makes the items of one paper and what
+configs/papers/paper.yaml, and checks the results. Everything it reads and writes is in resources/miniature, so it
+shares no file with other runs of the checkout. No network is needed. `--part` makes the items of one paper and what
 they read. Arguments are handed to Snakemake; where they name targets, what came of it is not checked.
 """
 
