@@ -78,38 +78,38 @@ class Rows:
 
     def about(self) -> About:
         """As the service describes itself; numbers of queries are its tokens."""
-        return About("vectors", "rows", "rows", "l2", self._vectors, RECIPE.most_effort, len(self._queries), TOKENS)
+        return About("vectors", "rows", "rows", "l2", self._vectors, RECIPE.max_nprobe, len(self._queries), TOKENS)
 
     def work(self, queries: Sequence[Query]) -> int:
         """The candidates of a request's searches."""
-        return sum(query.effort or RECIPE.effort for query in queries)
+        return sum(query.nprobe or RECIPE.default_nprobe for query in queries)
 
     def search(self, queries: Sequence[Query]) -> list[Neighbours]:
         """As `Searcher`."""
         return self.search_together([queries], lambda: False)[0]
 
     def search_together(self, requests: Sequence[Sequence[Query]], stop: Stop) -> list[list[Neighbours]]:
-        """One call of the index for each k and effort."""
+        """One call of the index for each k and nprobe."""
         started = time.perf_counter()
         queries = [query for request in requests for query in request]
         groups: dict[tuple[int, int], list[int]] = {}
         for place, query in enumerate(queries):
-            groups.setdefault((query.k, query.effort or RECIPE.effort), []).append(place)
+            groups.setdefault((query.k, query.nprobe or RECIPE.default_nprobe), []).append(place)
         found: dict[int, Neighbours] = {}
-        for (k, effort), places in groups.items():
+        for (k, nprobe), places in groups.items():
             rows = self._queries[[next(iter(queries[place].tokens or [0])) for place in places]]
-            distances, ids = self._index.search_until(rows, k, effort, stop)
+            distances, ids = self._index.search_until(rows, k, nprobe, stop)
             seconds = {"encode": 0.0, "search": time.perf_counter() - started, "lookup": 0.0}
             for i, place in enumerate(places):
-                found[place] = self._neighbours(ids[i], distances[i], effort, seconds)
+                found[place] = self._neighbours(ids[i], distances[i], nprobe, seconds)
         answers = iter(found[place] for place in range(len(queries)))
         return [[next(answers) for _ in request] for request in requests]
 
-    def _neighbours(self, ids: np.ndarray, distances: np.ndarray, effort: int, seconds: dict[str, float]) -> Neighbours:
+    def _neighbours(self, ids: np.ndarray, distances: np.ndarray, nprobe: int, seconds: dict[str, float]) -> Neighbours:
         none, k = np.zeros((len(ids), 0), np.int32), len(ids)
         tokens = self._tokens[ids % len(self._tokens)]
         lengths = np.full(k, TOKENS, np.int32)
-        return Neighbours(ids, distances, ids, tokens, lengths, none, np.zeros(k, np.int32), effort, seconds)
+        return Neighbours(ids, distances, ids, tokens, lengths, none, np.zeros(k, np.int32), nprobe, seconds)
 
 
 def in_threads(work: Sequence[Callable[[], None]]) -> None:

@@ -132,7 +132,7 @@ def _answers(addresses: list[str]) -> list[list[int]]:
 
 
 def _query(number: int) -> Query:
-    return Query(tokens=[number], k=K, effort=64, continuation=0)
+    return Query(tokens=[number], k=K, nprobe=64, continuation=0)
 
 
 def _drive(client: int, addresses: list[str], expected: list[list[int]], tally: Tally, stop: threading.Event) -> None:
@@ -186,7 +186,7 @@ def _read_slowly(port: int, tally: Tally, stop: threading.Event) -> None:
         link.start()
         with Client(address, deadline_s=30.0) as client:
             while not stop.is_set():
-                pending = [client.start([Query(tokens=[0], k=250, effort=256, continuation=0)] * 8) for _ in range(4)]
+                pending = [client.start([Query(tokens=[0], k=250, nprobe=256, continuation=0)] * 8) for _ in range(4)]
                 stop.wait(5.0)
                 for one in pending:
                     one.cancel()

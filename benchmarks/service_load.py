@@ -85,7 +85,7 @@ def _queries(client: Client, args: argparse.Namespace) -> list[Query]:
     about, draw = client.describe(), random.Random(args.seed)
     return [
         Query(
-            tokens=[draw.randrange(about.vocabulary) for _ in range(about.chunk_tokens)], k=args.k, effort=args.nprobe
+            tokens=[draw.randrange(about.vocabulary) for _ in range(about.chunk_tokens)], k=args.k, nprobe=args.nprobe
         )
         for _ in range(DISTINCT)
     ]

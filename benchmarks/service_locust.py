@@ -35,7 +35,7 @@ class Asker(User):
     def search(self) -> None:
         """One query of one of the first vectors."""
         number = next(NUMBERS)
-        query = pb.Query(tokens=pb.Tokens(ids=[number % DISTINCT]), k=10, effort=64)
+        query = pb.Query(tokens=pb.Tokens(ids=[number % DISTINCT]), k=10, nprobe=64)
         request = pb.SearchRequest(request_id=str(number), queries=[query])
         told: dict[str, Any] = {"request_type": "grpc", "name": "Search", "exception": None, "response_length": 0}
         started = time.perf_counter()

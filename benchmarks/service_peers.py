@@ -2,7 +2,7 @@
 
     python benchmarks/service_peers.py --folder FOLDER [--vectors 50000] [--clients 16] [--seconds 20] [--json]
 
-Each system gets the least effort whose recall@10 reaches the target on the queries, then its clients ask one query
+Each system gets the least nprobe whose recall@10 reaches the target on the queries, then its clients ask one query
 after another. LanceDB runs in the process of its clients, as it is used; pgvector is PostgreSQL (the wheel `pgserver`),
 asked over its Unix socket. Peers that are not installed are left out. Indexes are built once in FOLDER: a second call
 measures alone. Peers: `pip install lancedb pgserver "psycopg[binary]"`.
@@ -32,8 +32,8 @@ from ragauge.retrieval.service.client import Client
 from ragauge.retrieval.service.process import running_command
 
 K, QUERIES, WARM_UP_S = 10, 500, 1.0
-EFFORTS = (10, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
-Ask = Callable[[int, int], np.ndarray]  # (number of a query, effort) -> ids (K,)
+NPROBES = (10, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
+Ask = Callable[[int, int], np.ndarray]  # (number of a query, nprobe) -> ids (K,)
 Opened = Callable[[ExitStack], Ask]  # what a client of its own asks with
 
 
@@ -53,8 +53,8 @@ def service(folder: Path, window_ms: float = 0.0) -> Iterator[Opened]:
 
         def opened(stack: ExitStack) -> Ask:
             client = stack.enter_context(Client(server.address, deadline_s=60.0))
-            return lambda number, effort: (
-                client.search([Query(tokens=[number], k=K, effort=effort, continuation=0)])[0].ids
+            return lambda number, nprobe: (
+                client.search([Query(tokens=[number], k=K, nprobe=nprobe, continuation=0)])[0].ids
             )
 
         yield opened
@@ -65,8 +65,8 @@ def in_process(folder: Path) -> Iterator[Opened]:
     """The same index without a service."""
     queries, index = np.load(folder / "queries.npy"), _vectors.RECIPE.open(_vectors.build(folder))
 
-    def ask(number: int, effort: int) -> np.ndarray:
-        return index.search(queries[number : number + 1], K, effort)[1][0]
+    def ask(number: int, nprobe: int) -> np.ndarray:
+        return index.search(queries[number : number + 1], K, nprobe)[1][0]
 
     yield lambda stack: ask
 
@@ -92,9 +92,9 @@ def lancedb(folder: Path) -> Iterator[Opened]:
             ef_construction=_vectors.RECIPE.ef_construction,
         )
 
-    def ask(number: int, effort: int) -> np.ndarray:
+    def ask(number: int, nprobe: int) -> np.ndarray:
         search = (
-            table.search(queries[number]).limit(K).nprobes(1).ef(max(effort, 2 * K)).refine_factor(2).select(["id"])
+            table.search(queries[number]).limit(K).nprobes(1).ef(max(nprobe, 2 * K)).refine_factor(2).select(["id"])
         )
         found: np.ndarray = search.select(["id"]).to_arrow()["id"].to_numpy()
         return found
@@ -118,12 +118,12 @@ def pgvector(folder: Path) -> Iterator[Opened]:
     def opened(stack: ExitStack) -> Ask:
         connection = stack.enter_context(psycopg.connect(server.get_uri(), autocommit=True))
         connection.prepare_threshold = 0
-        state = {"effort": 0}
+        state = {"nprobe": 0}
 
-        def ask(number: int, effort: int) -> np.ndarray:
-            if state["effort"] != effort:
-                connection.execute(f"SET hnsw.ef_search = {effort}")
-                state["effort"] = effort
+        def ask(number: int, nprobe: int) -> np.ndarray:
+            if state["nprobe"] != nprobe:
+                connection.execute(f"SET hnsw.ef_search = {nprobe}")
+                state["nprobe"] = nprobe
             found = connection.execute(
                 f"SELECT id FROM base ORDER BY vector <-> %s::vector LIMIT {K}", (texts[number],)
             ).fetchall()
@@ -161,32 +161,32 @@ SYSTEMS: Mapping[str, tuple[str | None, Callable[[Path], Any]]] = {
 
 
 def measure(opened: Opened, expected: np.ndarray, args: argparse.Namespace) -> dict[str, Any]:
-    """The least effort that reaches the recall, and what it takes with many clients."""
+    """The least nprobe that reaches the recall, and what it takes with many clients."""
     with ExitStack() as stack:
         ask = opened(stack)
-        for effort in EFFORTS:
-            reached = _vectors.recall(np.stack([ask(number, effort) for number in range(QUERIES)]), expected)
+        for nprobe in NPROBES:
+            reached = _vectors.recall(np.stack([ask(number, nprobe) for number in range(QUERIES)]), expected)
             if reached >= args.recall:
                 break
     latency: list[float] = []
     began = time.perf_counter() + WARM_UP_S
-    work = [partial(_drive, opened, number, effort, began, args.seconds, latency) for number in range(args.clients)]
+    work = [partial(_drive, opened, number, nprobe, began, args.seconds, latency) for number in range(args.clients)]
     with competing_load() as load:
         _vectors.in_threads(work)
     p50, p99 = np.percentile(1e3 * np.array(latency), [50, 99])
     rate = len(latency) / args.seconds
     return {
-        "effort": effort, "recall": reached, "queries_per_s": rate, "p50_ms": float(p50), "p99_ms": float(p99),
+        "nprobe": nprobe, "recall": reached, "queries_per_s": rate, "p50_ms": float(p50), "p99_ms": float(p99),
         "competing_load": load.share,
     }  # fmt: skip
 
 
-def _drive(opened: Opened, client: int, effort: int, began: float, seconds: float, latency: list[float]) -> None:
+def _drive(opened: Opened, client: int, nprobe: int, began: float, seconds: float, latency: list[float]) -> None:
     """One client's queries; those that end within the measured time count."""
     with ExitStack() as stack:
         ask, number = opened(stack), client
         while (start := time.perf_counter()) < began + seconds:
-            ask(number % QUERIES, effort)
+            ask(number % QUERIES, nprobe)
             end = time.perf_counter()
             if began <= start and end <= began + seconds:
                 latency.append(end - start)
@@ -222,11 +222,11 @@ def main() -> None:
 
 
 def _table(found: Mapping[str, Mapping[str, Any]]) -> str:
-    lines = [f"{'system':20} {'effort':>6} {'recall':>7} {'queries/s':>10} {'p50 ms':>8} {'p99 ms':>8}"]
+    lines = [f"{'system':20} {'nprobe':>6} {'recall':>7} {'queries/s':>10} {'p50 ms':>8} {'p99 ms':>8}"]
     for name, one in found.items():
         if one:
             lines.append(
-                f"{name:20} {one['effort']:>6} {one['recall']:>7.3f} {one['queries_per_s']:>10.0f} "
+                f"{name:20} {one['nprobe']:>6} {one['recall']:>7.3f} {one['queries_per_s']:>10.0f} "
                 f"{one['p50_ms']:>8.2f} {one['p99_ms']:>8.2f}"
             )
     return "\n".join(lines)

@@ -84,8 +84,8 @@ def searched(folder: Path) -> None:
     recipe = recipe_of(manifest)
     opened = recipe.open(folder)
     drawn = np.random.default_rng(0).standard_normal((4, int(manifest["dim"]))).astype(np.float32)
-    for effort in {1, recipe.effort, min(recipe.most_effort, 64)}:
-        opened.search(drawn, 5, effort)
+    for nprobe in {1, recipe.default_nprobe, min(recipe.max_nprobe, 64)}:
+        opened.search(drawn, 5, nprobe)
 
 
 def opened_graph(path: Path) -> None:

@@ -108,6 +108,6 @@ class ExactRetriever:
             lengths=np.minimum(lengths, CHUNK),
             continuations=after,
             continuation_lengths=np.maximum(lengths - CHUNK, 0),
-            effort=query.effort or 0,
+            nprobe=query.nprobe or 0,
             seconds={"search": self.delay_s},
         )

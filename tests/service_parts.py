@@ -32,7 +32,7 @@ ABOUT = About("toy", "tokenizer", "encoder", "l2", 400, LISTS, VOCABULARY, CHUNK
 
 
 class Toy:
-    """Random chunks in 16 lists, of which a search scans the `effort` nearest; a part holds every n-th chunk."""
+    """Random chunks in 16 lists, of which a search scans the `nprobe` nearest; a part holds every n-th chunk."""
 
     def __init__(self, chunks: int = 400, part: int = 0, of: int = 1, delay_s: float = 0.0) -> None:
         self.delay_s = delay_s  # of every search
@@ -64,20 +64,20 @@ class Toy:
     def _search(self, query: Query) -> Neighbours:
         content = list(query.tokens) if query.tokens is not None else list((query.text or "").encode())
         vector = np.random.default_rng(content).integers(0, 4, 3).astype(np.float32)
-        effort = query.effort or (4 if query.budget_s is None else min(LISTS, max(1, int(query.budget_s * 100))))
-        scanned = ((self.centroids - vector) ** 2).sum(-1).argsort(kind="stable")[:effort]
+        nprobe = query.nprobe or (4 if query.budget_s is None else min(LISTS, max(1, int(query.budget_s * 100))))
+        scanned = ((self.centroids - vector) ** 2).sum(-1).argsort(kind="stable")[:nprobe]
         candidates = np.flatnonzero(self.held & np.isin(self.lists, scanned))
         distances = ((self.vectors[candidates] - vector) ** 2).sum(-1)
         nearest = np.lexsort((candidates, distances))[: query.k]
-        return self._neighbours(query, candidates[nearest], distances[nearest], effort)
+        return self._neighbours(query, candidates[nearest], distances[nearest], nprobe)
 
-    def _neighbours(self, query: Query, found: np.ndarray, distances: np.ndarray, effort: int) -> Neighbours:
+    def _neighbours(self, query: Query, found: np.ndarray, distances: np.ndarray, nprobe: int) -> Neighbours:
         k, width = query.k, query.continuation * CHUNK
         made = Neighbours(
             np.full(k, -1, np.int64), np.full(k, np.inf, np.float32), np.full(k, -1, np.int64),
             np.zeros((k, CHUNK), np.int32), np.zeros(k, np.int32),
             np.zeros((k, width), np.int32), np.zeros(k, np.int32),
-            effort, {"encode": 0.0, "search": 0.001, "lookup": 0.0},
+            nprobe, {"encode": 0.0, "search": 0.001, "lookup": 0.0},
         )  # fmt: skip
         for i, chunk in enumerate(found):
             made.ids[i], made.distances[i], made.documents[i] = chunk, distances[i], self.documents[chunk]
@@ -116,8 +116,8 @@ def queries(count: int = 12) -> list[Query]:
         content: dict[str, Any] = (
             {"text": f"question {i}"} if i % 3 == 0 else {"tokens": draw.integers(1, 250, 9).tolist()}
         )
-        effort: dict[str, Any] = [{}, {"effort": 1 + i % LISTS}, {"budget_s": 0.02 * (1 + i)}][i % 3]
-        made.append(Query(**content, **effort, k=1 + i % 5, continuation=i % 3))
+        nprobe: dict[str, Any] = [{}, {"nprobe": 1 + i % LISTS}, {"budget_s": 0.02 * (1 + i)}][i % 3]
+        made.append(Query(**content, **nprobe, k=1 + i % 5, continuation=i % 3))
     return made
 
 

@@ -102,7 +102,7 @@ def server() -> Iterator[Server]:
 
 def test_requests(server: Server) -> None:
     """Whatever bytes are sent: an answer, or a refusal that is the sender's fault; never a defect, never silence."""
-    whole = wire.request("r", [Query(text="a", k=3), Query(tokens=[5, 6], effort=2)]).SerializeToString()
+    whole = wire.request("r", [Query(text="a", k=3), Query(tokens=[5, 6], nprobe=2)]).SerializeToString()
     with grpc.insecure_channel(server.address) as channel:
         calls = [channel.unary_unary(f"/{wire.SERVICE}/{name}") for name in ("Search", "Detokenize", "Describe")]
 

@@ -80,8 +80,8 @@ def _retrieved(config: Config) -> Iterator[Kind]:
 
 def _pipelines(config: Config) -> Iterator[Kind]:
     for pipeline in config.pipelines.values():
-        effort = "hide" if pipeline.hides else pipeline.nprobe is not None
+        nprobe = "hide" if pipeline.chooses_nprobe else pipeline.nprobe is not None
         database = config.pipeline_database(pipeline), pipeline.index
-        yield "text", pipeline.evaluation, pipeline.task, pipeline.schedule, effort
+        yield "text", pipeline.evaluation, pipeline.task, pipeline.schedule, nprobe
         reading = pipeline.form, pipeline.engine, pipeline.exclude, pipeline.retrofit_minutes is not None
-        yield "pipeline", *database, pipeline.task, pipeline.schedule, effort, pipeline.interval < 64, *reading
+        yield "pipeline", *database, pipeline.task, pipeline.schedule, nprobe, pipeline.interval < 64, *reading

@@ -73,8 +73,8 @@ def queries(count: int = 40) -> np.ndarray:
 def test_recall_rises_with_effort_to_what_is_stored(database: Database, label: str) -> None:
     opened, vectors = Index(database, label), Vectors.open(database.folder, RECIPES[label])
     rows = [row for row in recall(opened, vectors, queries()) if row["k"] == 10]
-    name = opened.recipe.EFFORT
-    assert [row[name] for row in rows] == opened.efforts
+    name = opened.recipe.NPROBE_KEY
+    assert [row[name] for row in rows] == opened.nprobes
     found = [row["recall"] + row["drawn"] for row in rows]
     assert found[-1] > found[0] - 0.02
     assert found[-1] > {"ivf": 0.5, "filled": 0.9}.get(label, 0.95)
@@ -82,7 +82,7 @@ def test_recall_rises_with_effort_to_what_is_stored(database: Database, label: s
 
 def test_a_graph_at_full_effort_is_exact_search(database: Database) -> None:
     vectors = Vectors.open(database.folder, GRAPH)
-    distances, ids = Index(database, "graph").search(queries(), 10, GRAPH.most_effort)
+    distances, ids = Index(database, "graph").search(queries(), 10, GRAPH.max_nprobe)
     exact = exact_search(vectors, queries(), 10)
     np.testing.assert_allclose(distances, exact[0], rtol=1e-4)
     assert (ids == exact[1]).mean() > 0.99  # but for ties
@@ -117,15 +117,17 @@ def test_parts_merge_to_the_whole(database: Database, label: str) -> None:
             self.search = part.search_raw
 
     assert sum(map(len, pieces)) == len(Index(database, label))
-    merged = Together([Raw(piece) for piece in pieces], recipe.largest_is_nearest).search(queries(), 4, recipe.effort)
-    whole = Index(database, label).search_raw(queries(), 4, recipe.effort)
+    merged = Together([Raw(piece) for piece in pieces], recipe.largest_is_nearest).search(
+        queries(), 4, recipe.default_nprobe
+    )
+    whole = Index(database, label).search_raw(queries(), 4, recipe.default_nprobe)
     np.testing.assert_array_equal(merged[0], whole[0])
     np.testing.assert_array_equal(np.sort(merged[1]), np.sort(whole[1]))
 
 
 def test_served_parts_answer_as_the_index_of_this_process(database: Database) -> None:
     whole = Retriever(database, Index(database, "graph"), CountEncoder())
-    asked = [Query(text=text, k=3, effort=effort) for text in ("some words", "others") for effort in (None, 3, 64)]
+    asked = [Query(text=text, k=3, nprobe=nprobe) for text in ("some words", "others") for nprobe in (None, 3, 64)]
     with ExitStack() as opened:
         clients = []
         for number in range(SHARDS):
@@ -133,7 +135,7 @@ def test_served_parts_answer_as_the_index_of_this_process(database: Database) ->
             server = opened.enter_context(Server(part, About(**part.describe())))
             clients.append(opened.enter_context(Client(server.address)))
         found = Fanout(clients).search(asked)
-    assert [one.effort for one in found] == [32, 3, 64] * 2
+    assert [one.nprobe for one in found] == [32, 3, 64] * 2
     service_parts.assert_same(found, whole.search(asked))
 
 
@@ -141,7 +143,7 @@ def test_a_budget_chooses_the_candidates_of_a_graph(database: Database) -> None:
     retriever = Retriever(database, Index(database, "graph"), CountEncoder())
     retriever.calibrate([16, 256], trials=2)
     [little, much] = [retriever.search([Query(text="a", budget_s=budget)])[0] for budget in (1e-9, 1000.0)]
-    assert (little.effort, much.effort) == (1, GRAPH.most_effort)
+    assert (little.nprobe, much.nprobe) == (1, GRAPH.max_nprobe)
 
 
 def test_what_is_stored_smaller_takes_less(folder: Path) -> None:
@@ -162,7 +164,7 @@ def test_bytes_of_a_vector_are_what_the_files_have(folder: Path, database: Datab
 
 def test_nothing_is_made_twice_and_effort_is_no_identity(folder: Path, label: str) -> None:
     recipe = RECIPES[label]
-    other = recipe.model_copy(update={recipe.EFFORT or "": 7})
+    other = recipe.model_copy(update={recipe.NPROBE_KEY or "": 7})
     assert not index.train(folder, label, other)
     assert not index.add(folder, label, other, 1)
     assert not index.merge(folder, label, other)
@@ -247,5 +249,5 @@ def test_every_type_says_what_its_jobs_need(name: str) -> None:
     recipe = settings(type=name)
     assert recipe.train_mb() >= 1000
     assert recipe.add_mb(10**7) > recipe.add_mb(0) >= 1000
-    assert 1 <= recipe.effort <= recipe.most_effort
-    assert recipe.origin().keys().isdisjoint({"parts", recipe.EFFORT})
+    assert 1 <= recipe.default_nprobe <= recipe.max_nprobe
+    assert recipe.origin().keys().isdisjoint({"parts", recipe.NPROBE_KEY})

@@ -284,7 +284,7 @@ def same(a: Neighbours, b: Neighbours) -> None:
 def test_a_chunk_finds_itself_its_document_and_what_follows(retriever: Retriever) -> None:
     database = retriever.database
     chunk = np.flatnonzero(database.continuations(np.arange(40)) >= 0)[3]
-    [found] = retriever.search([Query(tokens=database.tokens(np.array([chunk]))[0].tolist(), k=3, effort=8)])
+    [found] = retriever.search([Query(tokens=database.tokens(np.array([chunk]))[0].tolist(), k=3, nprobe=8)])
     place = found.ids.tolist().index(chunk)  # product codes may confuse it with a chunk that is as near
     assert found.documents[place] == database.documents(np.array([chunk]))[0]
     assert found.tokens[place].tolist() == database.tokens(np.array([chunk]))[0].tolist()
@@ -297,9 +297,9 @@ def test_a_chunk_finds_itself_its_document_and_what_follows(retriever: Retriever
 def test_tokens_and_their_text_are_one_query_and_a_batch_is_its_queries(retriever: Retriever) -> None:
     tokens = retriever.database.tokens(np.array([4]))[0].tolist()
     asked = [
-        Query(tokens=tokens, k=2, effort=2),
-        Query(text=retriever.database.tokenizer.decode(tokens), k=2, effort=2),
-        Query(text="other words", k=5, effort=1, continuation=3),
+        Query(tokens=tokens, k=2, nprobe=2),
+        Query(text=retriever.database.tokenizer.decode(tokens), k=2, nprobe=2),
+        Query(text="other words", k=5, nprobe=1, continuation=3),
         Query(text="other words", k=5, continuation=0),
     ]
     batch = retriever.search(asked)
@@ -308,12 +308,12 @@ def test_tokens_and_their_text_are_one_query_and_a_batch_is_its_queries(retrieve
         same(found, retriever.search([query])[0])
         assert found.tokens.shape == (query.k, CHUNK)
         assert found.continuations.shape == (query.k, query.continuation * CHUNK)
-    assert batch[3].effort == INDEX.nprobe
+    assert batch[3].nprobe == INDEX.nprobe
     assert retriever.search([]) == []
 
 
 def test_fewer_neighbours_than_asked_for_are_marked(retriever: Retriever) -> None:
-    [found] = retriever.search([Query(text="some words", k=2000, effort=1)])
+    [found] = retriever.search([Query(text="some words", k=2000, nprobe=1)])
     none = found.ids < 0
     assert none.any()
     assert np.isinf(found.distances[none]).all()
@@ -327,8 +327,8 @@ def test_a_budget_takes_the_largest_nprobe_that_fits(retriever: Retriever) -> No
         retriever.search([Query(text="a", budget_s=1.0)])
     retriever.latency = SearchTime(intercept_s=0.1, slope_s=0.1)
     budgets = {0.05: 1, 0.35: 2, 0.5001: 4, 9.0: 8}
-    assert {b: retriever.search([Query(text="a", budget_s=b)])[0].effort for b in budgets} == budgets
-    assert [n.effort for n in retriever.search([Query(text="a", budget_s=1.0002)] * 2)] == [4, 4]
+    assert {b: retriever.search([Query(text="a", budget_s=b)])[0].nprobe for b in budgets} == budgets
+    assert [n.nprobe for n in retriever.search([Query(text="a", budget_s=1.0002)] * 2)] == [4, 4]
 
 
 def test_the_latency_is_measured_over_all_nprobe(retriever: Retriever) -> None:
@@ -341,7 +341,7 @@ def test_the_latency_is_measured_over_all_nprobe(retriever: Retriever) -> None:
     ("query", "message"),
     [
         ({"tokens": [10**6]}, "token 1000000 is beyond the vocabulary"),
-        ({"text": "a", "effort": 9}, "nprobe 9: must be from 1 to 8"),
+        ({"text": "a", "nprobe": 9}, "nprobe 9: must be from 1 to 8"),
     ],
 )
 def test_a_query_that_cannot_be_asked_is_told(retriever: Retriever, query: dict[str, Any], message: str) -> None:
@@ -357,8 +357,8 @@ def test_a_query_that_cannot_be_asked_is_told(retriever: Retriever, query: dict[
         {"text": " "},
         {"tokens": []},
         {"text": "a", "k": 0},
-        {"text": "a", "effort": 0},
-        {"text": "a", "effort": 1, "budget_s": 1.0},
+        {"text": "a", "nprobe": 0},
+        {"text": "a", "nprobe": 1, "budget_s": 1.0},
         {"text": "a", "budget_s": 0.0},
         {"text": "a", "budget_s": float("nan")},
         {"text": "a", "continuation": -1},
@@ -381,7 +381,7 @@ def test_an_encoder_of_another_width_is_refused(folder: Path) -> None:
 def test_what_is_searched_is_described(retriever: Retriever) -> None:
     about = retriever.describe()
     assert about["vectors"] == len(retriever.database)
-    assert (about["most_effort"], about["metric"], about["chunk_tokens"]) == (8, "l2", CHUNK)
+    assert (about["max_nprobe"], about["metric"], about["chunk_tokens"]) == (8, "l2", CHUNK)
 
 
 # --- killed, damaged

@@ -34,7 +34,7 @@ def comparison(folder: Path) -> Comparison:
     database = Database(folder)
     index = tiny_database.index.Index(database, "ivf")
     retriever = Retriever(database, index, CountEncoder())
-    return Comparison(retriever, database, CountEncoder(), effort=8, stale_tokens=STALE)
+    return Comparison(retriever, database, CountEncoder(), nprobe=8, stale_tokens=STALE)
 
 
 def tokens(comparison: Comparison, count: int) -> list[int]:
@@ -67,8 +67,8 @@ def test_what_finds_nothing_has_no_cosine(comparison: Comparison, monkeypatch: p
     nothing = (np.full((1, 1), np.inf, np.float32), np.full((1, 1), -1))
     search = comparison.searcher.index.search  # type: ignore[attr-defined]
 
-    def empty(vectors: np.ndarray, k: int, effort: int, stop: object) -> tuple[np.ndarray, np.ndarray]:
-        distances, ids = search(vectors, k, effort)
+    def empty(vectors: np.ndarray, k: int, nprobe: int, stop: object) -> tuple[np.ndarray, np.ndarray]:
+        distances, ids = search(vectors, k, nprobe)
         ids[0], distances[0] = nothing[1][0], nothing[0][0]
         return distances, ids
 

@@ -186,7 +186,7 @@ def test_a_generation_ends_with_a_failed_retrieval(stale: bool, fails_at: int) -
 def test_a_budget_takes_the_place_of_nprobe_ahead_of_time_alone() -> None:
     searcher = ExactRetriever(DOCUMENTS)
     run(searcher, Windows(32, stale=True), nprobe=16, budget=lambda length: length / 1000)
-    assert [(q.effort, q.budget_s) for q in searcher.queries] == [(16, None), (None, 0.064), (None, 0.096)]
+    assert [(q.nprobe, q.budget_s) for q in searcher.queries] == [(16, None), (None, 0.064), (None, 0.096)]
 
 
 def test_the_released_code_asks_with_characters() -> None:

@@ -130,7 +130,7 @@ def test_hidden_searches_get_a_budget_from_the_first_generation() -> None:
     generation.record(TEXTS[0])
     assert generation.generation is not None
     first, *ahead = searcher.queries[3:]
-    assert (first.effort, first.budget_s) == (None, None)
+    assert (first.nprobe, first.budget_s) == (None, None)
     assert [q.budget_s for q in ahead] == pytest.approx(
         [generation.generation.budget_s(length, Windows(32, True), 2) for length in (64, 96)]
     )

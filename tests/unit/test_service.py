@@ -80,7 +80,7 @@ def test_served_answers_are_those_of_the_searcher(client: Client) -> None:
 
 
 def test_places_without_a_neighbour_stay_empty(client: Client) -> None:
-    query = Query(text="rare", k=200, effort=1)
+    query = Query(text="rare", k=200, nprobe=1)
     [found] = client.search([query])
     assert (found.ids < 0).any()
     parts.assert_same([found], parts.Toy().search([query]))
@@ -147,14 +147,14 @@ def tokens(*ids: int) -> dict[str, Any]:
         ([GOOD | {"k": 0}], "queries[0].k: 0; must be from 1 to 8"),
         ([GOOD | {"k": 2**32 - 1}], "queries[0].k: 4294967295; must be from 1 to 8"),
         ([GOOD | {"continuation": 4}], "queries[0].continuation: 4; must be from 0 to 3"),
-        ([GOOD | {"effort": 0}], "queries[0].effort: 0; must be from 1 to 16"),
-        ([GOOD | {"effort": 17}], "queries[0].effort: 17; must be from 1 to 16"),
+        ([GOOD | {"nprobe": 0}], "queries[0].nprobe: 0; must be from 1 to 16"),
+        ([GOOD | {"nprobe": 17}], "queries[0].nprobe: 17; must be from 1 to 16"),
         ([GOOD | {"budget_s": 0}], "queries[0].budget_s: 0.0; must be seconds above 0, to 3600"),
         ([GOOD | {"budget_s": float("nan")}], "queries[0].budget_s: nan; must be seconds above 0"),
         ([GOOD | {"budget_s": float("inf")}], "queries[0].budget_s: inf; must be seconds above 0"),
         (
-            [GOOD | {"effort": 1, "budget_s": 1}],
-            "queries[0]: effort 1 and budget_s 1.0; must be at most one of the two",
+            [GOOD | {"nprobe": 1, "budget_s": 1}],
+            "queries[0]: nprobe 1 and budget_s 1.0; must be at most one of the two",
         ),
         ([GOOD | {"k": 8, "continuation": 3}], "queries: 32 chunks (k times 1 + continuation, over all queries)"),
     ],

@@ -1,4 +1,4 @@
-"""The line of latency on effort, and what a budget chooses by it."""
+"""The line of latency on nprobe, and what a budget chooses by it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragauge.errors import UserError
-from ragauge.retrieval.budget import SearchTime, fit_line, largest_effort
+from ragauge.retrieval.budget import SearchTime, fit_line, largest_nprobe
 
 CHOICES = (1, 2, 4, 8, 16, 32, 64)
 
@@ -30,8 +30,8 @@ def test_the_error_is_the_median_of_the_relative_ones() -> None:
     )
 )
 def test_neither_part_is_below_zero_and_the_fit_beats_every_constant(points: list[tuple[int, float]]) -> None:
-    effort, seconds = [n for n, _ in points], [s for _, s in points]
-    fit = fit_line(effort, seconds)
+    nprobe, seconds = [n for n, _ in points], [s for _, s in points]
+    fit = fit_line(nprobe, seconds)
     assert min(fit.intercept_s, fit.slope_s) >= 0
     mean = sum(seconds) / len(seconds)
     squares = sum((fit(n) - s) ** 2 for n, s in points)
@@ -43,27 +43,27 @@ def test_measured_times_that_fall_give_a_constant() -> None:
 
 
 @pytest.mark.parametrize(
-    ("budget_s", "effort"), [(0.0, 1), (0.0034, 1), (0.0035, 1), (0.0071, 8), (0.011, 16), (0.035, 64), (99.0, 64)]
+    ("budget_s", "nprobe"), [(0.0, 1), (0.0034, 1), (0.0035, 1), (0.0071, 8), (0.011, 16), (0.035, 64), (99.0, 64)]
 )
-def test_a_budget_chooses_the_largest_that_fits_or_the_smallest(budget_s: float, effort: int) -> None:
-    assert largest_effort(budget_s, SearchTime(0.003, 0.0005), CHOICES) == effort
+def test_a_budget_chooses_the_largest_that_fits_or_the_smallest(budget_s: float, nprobe: int) -> None:
+    assert largest_nprobe(budget_s, SearchTime(0.003, 0.0005), CHOICES) == nprobe
 
 
 @pytest.mark.parametrize(
-    ("effort", "seconds", "message"),
+    ("nprobe", "seconds", "message"),
     [
         ([1, 2], [0.1], "got 2 and 1"),
-        ([4, 4], [0.1, 0.2], "needs two different efforts; got [4]"),
+        ([4, 4], [0.1, 0.2], "needs two different nprobes; got [4]"),
         ([1, 2], [0.1, 0.0], "times above zero"),
         ([1, 2], [0.1, float("nan")], "times above zero"),
     ],
 )
-def test_what_cannot_be_fitted_is_refused(effort: list[int], seconds: list[float], message: str) -> None:
+def test_what_cannot_be_fitted_is_refused(nprobe: list[int], seconds: list[float], message: str) -> None:
     with pytest.raises(UserError) as caught:
-        fit_line(effort, seconds)
+        fit_line(nprobe, seconds)
     assert message in str(caught.value)
 
 
 def test_no_choices_are_refused() -> None:
-    with pytest.raises(UserError, match="no effort"):
-        largest_effort(1.0, SearchTime(0, 0), [])
+    with pytest.raises(UserError, match="no nprobe"):
+        largest_nprobe(1.0, SearchTime(0, 0), [])

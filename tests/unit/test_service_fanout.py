@@ -32,7 +32,7 @@ def clients() -> Iterator[list[Client]]:
 
 
 def test_the_answer_of_the_parts_is_that_of_one_index(clients: list[Client]) -> None:
-    queries = [*parts.queries(24), Query(text="rare", k=100, effort=1)]
+    queries = [*parts.queries(24), Query(text="rare", k=100, nprobe=1)]
     expected = parts.Toy().search(queries)
     assert any(len(set(found.distances.tolist())) < len(found.distances) for found in expected), "needs ties"
     parts.assert_same(Fanout(clients).search(queries), expected)
@@ -71,8 +71,8 @@ def test_a_part_may_name_a_chunk_twice_but_two_parts_may_not() -> None:
 
 def test_seconds_are_the_longest_of_the_parts_and_nprobe_the_smallest() -> None:
     one, other = answer([(1, 5)], 1), answer([(2, 4)], 1)
-    merged = merge([one, replace(other, effort=2, seconds={"search": 0.3, "queue": 0.2})], 1)
-    assert (merged.effort, merged.seconds) == (2, {"search": 0.3, "queue": 0.2})
+    merged = merge([one, replace(other, nprobe=2, seconds={"search": 0.3, "queue": 0.2})], 1)
+    assert (merged.nprobe, merged.seconds) == (2, {"search": 0.3, "queue": 0.2})
 
 
 def test_a_lost_part_is_an_error(clients: list[Client]) -> None:
@@ -99,8 +99,8 @@ def test_no_part_at_all_is_an_error_in_any_case() -> None:
 
 
 def test_a_refused_query_is_an_error_in_any_case(clients: list[Client]) -> None:
-    with pytest.raises(RetrievalError, match=r"effort: 99; must be from 1 to 16"):
-        Fanout(clients, partial=True).search([Query(text="a", effort=99)])
+    with pytest.raises(RetrievalError, match=r"nprobe: 99; must be from 1 to 16"):
+        Fanout(clients, partial=True).search([Query(text="a", nprobe=99)])
 
 
 def test_parts_of_different_databases_are_refused(clients: list[Client]) -> None:
@@ -118,7 +118,7 @@ def test_a_part_that_is_served_twice_is_refused(clients: list[Client]) -> None:
         Client(again.address) as client,
         pytest.raises(RetrievalError, match="is held by two retrieval servers"),
     ):
-        Fanout([clients[0], client], partial=True).search([Query(text="a", k=3, effort=16)])
+        Fanout([clients[0], client], partial=True).search([Query(text="a", k=3, nprobe=16)])
 
 
 def test_parts_that_are_no_set_are_refused(clients: list[Client]) -> None:

@@ -20,7 +20,7 @@ from ragauge.retrieval.service.quotas import MOST_CLIENTS, Quotas, Rates, client
 from ragauge.retrieval.service.server import Server
 from ragauge.retrieval.service.wire import RequestLimits
 
-LONG = Query(text="long", effort=16)
+LONG = Query(text="long", nprobe=16)
 
 
 class Joined(parts.Toy):
@@ -33,7 +33,7 @@ class Joined(parts.Toy):
         self.began = threading.Event()
 
     def work(self, queries: Sequence[Query]) -> int:
-        return sum(query.effort or 4 for query in queries)
+        return sum(query.nprobe or 4 for query in queries)
 
     def search_together(self, requests: Sequence[Sequence[Query]], stop: Callable[[], bool]) -> list[list[Neighbours]]:
         if requests[0][0] == LONG:
@@ -114,9 +114,9 @@ def test_an_abandoned_request_leaves_the_queue() -> None:
 
 def test_the_work_of_one_request_is_limited() -> None:
     with served(Joined(), limits=RequestLimits(work=20)) as server, Client(server.address) as client:
-        assert len(client.search([Query(text="a", effort=10)] * 2)) == 2
+        assert len(client.search([Query(text="a", nprobe=10)] * 2)) == 2
         with pytest.raises(RetrievalError, match=r"refused: queries: 24 lists to scan .*must be from 1 to 20"):
-            client.search([Query(text="a", effort=10), Query(text="b", effort=14)])
+            client.search([Query(text="a", nprobe=10), Query(text="b", nprobe=14)])
 
 
 def test_a_client_over_its_rate_is_turned_away_until_its_bucket_fills() -> None:

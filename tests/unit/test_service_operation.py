@@ -36,7 +36,7 @@ def test_metrics_are_prometheus_text() -> None:
     with Server(parts.Toy(), parts.ABOUT, observers=observers) as server, Client(server.address) as client:
         metrics = Metrics(server.gauges)
         observers.append(metrics)
-        client.search([Query(text="a", effort=3)] * 2)
+        client.search([Query(text="a", nprobe=3)] * 2)
         with pytest.raises(RetrievalError):
             client.search([Query(text="a", k=9999)])
         with urllib.request.urlopen(f"http://{metrics.serve('127.0.0.1', 0)}/metrics") as answer:
@@ -59,7 +59,7 @@ def test_metrics_are_prometheus_text() -> None:
 def test_the_log_has_a_line_a_request_and_no_query(tmp_path: Path) -> None:
     log = RequestLog(tmp_path / "requests.jsonl")
     with Server(parts.Toy(), parts.ABOUT, observers=[log]) as server, Client(server.address) as client:
-        client.search([Query(text=SECRET, effort=3)])
+        client.search([Query(text=SECRET, nprobe=3)])
         with pytest.raises(RetrievalError):
             client.search([Query(text=SECRET, k=9999)])
         (tmp_path / "requests.jsonl").rename(tmp_path / "requests.1.jsonl")
@@ -100,7 +100,7 @@ def health(server: Server) -> str:
 
 def test_a_reload_loses_no_request() -> None:
     whole, half = parts.Toy(), parts.Toy(part=1, of=2)
-    query = Query(text="a", k=5, effort=16)
+    query = Query(text="a", k=5, nprobe=16)
     known = [whole.search([query])[0].ids.tolist(), half.search([query])[0].ids.tolist()]
     answers: list[list[int]] = []
     stop = threading.Event()

@@ -31,15 +31,15 @@ def asked(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 
 def test_json_holds_the_answer_of_the_searcher(addresses: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    output = asked(capsys, "--server", addresses[0], "--text", "a", "--k", "3", "--effort", "9", "--json")
+    output = asked(capsys, "--server", addresses[0], "--text", "a", "--k", "3", "--nprobe", "9", "--json")
     result = json.loads(output.splitlines()[-1])
-    [expected] = parts.Toy().search([Query(text="a", k=3, effort=9)])
+    [expected] = parts.Toy().search([Query(text="a", k=3, nprobe=9)])
     assert [one["id"] for one in result["neighbours"]] == expected.ids.tolist()
     assert [one["distance"] for one in result["neighbours"]] == expected.distances.tolist()
     first = result["neighbours"][0]
     assert first["text"] == parts.spelled([first["tokens"]])[0]
     assert first["continuation"] == parts.spelled([first["continuation_tokens"]])[0]
-    assert (result["effort"], result["missing_servers"]) == (9, [])
+    assert (result["nprobe"], result["missing_servers"]) == (9, [])
     assert result["seconds"]["search"] == 0.001
 
 
@@ -59,7 +59,7 @@ def test_readable_text_has_a_paragraph_a_neighbour(addresses: list[str], capsys:
     document, distance = found.documents[0], found.distances[0]
     assert lines[0] == f"1. chunk {found.ids[0]} of document {document}, distance {distance:.4f}"
     assert lines[1] == "   " + parts.spelled([found.tokens[0, : found.lengths[0]].tolist()])[0]
-    assert lines[-1].startswith("2 found; effort 4; ")
+    assert lines[-1].startswith("2 found; nprobe 4; ")
 
 
 def test_parts_answer_as_the_whole(addresses: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -82,7 +82,7 @@ def test_a_partial_answer_says_what_is_missing(addresses: list[str], capsys: pyt
         (["--token-ids", "1,x"], "--token-ids '1,x': must be token ids separated by commas"),
         (["--text", " "], "query: the text is empty"),
         (["--text", "a", "--k", "0"], "query: k must be at least 1, not 0"),
-        (["--text", "a", "--effort", "17"], "refused: queries[0].effort: 17; must be from 1 to 16"),
+        (["--text", "a", "--nprobe", "17"], "refused: queries[0].nprobe: 17; must be from 1 to 16"),
         (["--text", "a", "--budget", "-1"], "query: budget_s must be positive, not -1.0"),
         (["--text", "a", "--deadline", "0"], "retrieval deadline: 0.0; must be seconds above 0"),
         (["--text", "a", "--tls-ca", "none.pem"], "none.pem: cannot be read"),

@@ -30,17 +30,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root / "db"
 
 
-@pytest.mark.parametrize(("label", "kind", "effort"), [("ivf", "ivf_pq", 4), ("graph", "hnsw", 32)])
-def test_an_index_stands_with_its_type_its_recipe_and_its_own_effort(
-    folder: Path, label: str, kind: str, effort: int
+@pytest.mark.parametrize(("label", "kind", "nprobe"), [("ivf", "ivf_pq", 4), ("graph", "hnsw", 32)])
+def test_an_index_stands_with_its_type_its_recipe_and_its_own_nprobe(
+    folder: Path, label: str, kind: str, nprobe: int
 ) -> None:
     facts = index_facts(index_folder(folder, label))
-    assert (facts.label, facts.type, facts.effort, facts.filled) == (label, kind, effort, None)
+    assert (facts.label, facts.type, facts.nprobe, facts.filled) == (label, kind, nprobe, None)
     assert facts.settings.items() >= {k: v for k, v in INDEXES[label].items() if k != "type"}.items()
     assert facts.settings["metric"] == "l2"
     assert facts.vectors
     told = specify(PipelineSettings(schedule="retro"), model="m", database="d", index=facts, engine=ENGINE)
-    assert (told.pipeline["nprobe"], told.pipeline["model"], told.pipeline["neighbours"]) == (effort, "m", 2)
+    assert (told.pipeline["nprobe"], told.pipeline["model"], told.pipeline["neighbours"]) == (nprobe, "m", 2)
     stated = PipelineSettings(schedule="piperag", nprobe="hide")
     told = specify(stated, model="m", database="d", index=facts, engine=ENGINE)
     assert (told.pipeline["nprobe"], told.schedule.stale) == ("hide", True)

@@ -151,7 +151,7 @@ class Pipeline:
 
     def warm_up(self, text: EvaluationStretch) -> None:
         """Generate once untimed; the performance model is fitted to the first such trace, searches at nprobe 1."""
-        if self.job.settings.hides and self.generation is None:
+        if self.job.settings.chooses_nprobe and self.generation is None:
             self.generation = GenerationModel.of(self.generate(text)[2], self.job.form.in_cache)
         elif self.job.settings.trials > 1:
             self.generate(text)
@@ -239,4 +239,4 @@ def _record(pipeline: Pipeline, text: EvaluationStretch, writer: Writer) -> Sequ
 def _found(source: NeighbourSource) -> dict[str, Any]:
     """Which chunks were found, and by how much searching."""
     found = getattr(source, "asked", [])
-    return {"neighbours": [[int(i) for i in one.ids] for one in found], "nprobe": [int(one.effort) for one in found]}
+    return {"neighbours": [[int(i) for i in one.ids] for one in found], "nprobe": [int(one.nprobe) for one in found]}

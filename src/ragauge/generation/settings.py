@@ -204,7 +204,7 @@ class PipelineSettings(BaseModel):
         return self.server == "job"
 
     @property
-    def hides(self) -> bool:
+    def chooses_nprobe(self) -> bool:
         """Whether nprobe is chosen so that decoding hides the search (PipeRAG's S3)."""
         return self.nprobe == "hide"
 

@@ -69,7 +69,7 @@ class Ask:
         """The query for a window's tokens."""
         nprobe = self.nprobe if budget_s is None else None
         k = self.k + (self.spare if self.exclude or self.passed_over else 0)
-        query = Query(tokens=list(ids), k=k, effort=nprobe, budget_s=budget_s, continuation=continuation)
+        query = Query(tokens=list(ids), k=k, nprobe=nprobe, budget_s=budget_s, continuation=continuation)
         if self.as_text is None:
             return query
         text = self.as_text(ids)

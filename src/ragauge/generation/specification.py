@@ -26,13 +26,13 @@ def specify(
 
     Args:
         model, database: their labels.
-        index: the index that is asked; its own effort stands for an nprobe that the pipeline does not name.
+        index: the index that is asked; its default nprobe is used where the pipeline states none.
         engine: dtype, device, threads and cores; the engine's name is the pipeline's.
         adapters_sha256: hash of weights that were trained to read neighbours.
     """
     asked, found = index if settings.asks else None, {}
     if asked and settings.nprobe is None:
-        found = {"nprobe": asked.effort}
+        found = {"nprobe": asked.nprobe}
     return PipelineSpecification(
         pipeline=settings.model_dump() | {"model": model, "database": database} | found,
         schedule=ScheduleFacts(**{fact: getattr(settings.kind, fact) for fact in ScheduleFacts.model_fields}),
@@ -47,14 +47,14 @@ def specify(
 def facts_of(label: str, recipe: Mapping[str, Any], vectors: int | None) -> IndexFacts:
     """What an index is by its recipe, as far as that is known; a recipe without a type is of IVF-PQ."""
     kind = recipe.get("type", DEFAULT_TYPE)
-    effort = recipe_class(kind).EFFORT
+    key = recipe_class(kind).NPROBE_KEY
     return IndexFacts(
         label=label,
         type=kind,
         settings={key: value for key, value in recipe.items() if key != "type"},
         vectors=vectors,
         filled=recipe.get("filled"),
-        effort=recipe.get(effort) if effort else None,
+        nprobe=recipe.get(key) if key else None,
     )
 
 

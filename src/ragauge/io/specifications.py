@@ -88,7 +88,7 @@ class IndexFacts(_Section):
     type: str = Field(description="registered name of the index type")
     settings: dict[str, Any] = Field(description="every key of its recipe, defaults included")
     vectors: int | None = Field(None, description="vectors that it holds; null: not known before it is made")
-    effort: int | None = Field(None, description="effort of a search that names none, as nprobe of IVF-PQ")
+    nprobe: int | None = Field(None, description="nprobe of a search that states none")
     filled: int | None = Field(None, description="vectors in all where some were drawn; null: all are of chunks")
 
 

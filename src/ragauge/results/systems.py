@@ -65,25 +65,25 @@ class System:
             "dataset": self.dataset,
             "method": self.kind,
             "interval": self.interval if self.members[0].specification.schedule.every_window else "",
-            "nprobe": S3 if self.hides else "" if self.nprobe is None else self.nprobe,
+            "nprobe": S3 if self.chooses_nprobe else "" if self.nprobe is None else self.nprobe,
             "index": self.index or "",
             "options": self.options,
             "variant": " + ".join(p.name for p in self.used),
         }
 
     @property
-    def hides(self) -> bool:
-        """S3: whether nprobe is chosen so that decoding hides the search."""
+    def chooses_nprobe(self) -> bool:
+        """Whether S3 chooses nprobe so that decoding hides the search."""
         return self.nprobe == "hide"
 
     @property
-    def lists(self) -> int | None:
-        """The inverted lists that every search scans; None if there are none or S3 chooses them."""
+    def fixed_nprobe(self) -> int | None:
+        """nprobe of every search; None without an index, or where S3 chooses it."""
         return self.nprobe if isinstance(self.nprobe, int) else None
 
     @property
-    def chosen(self) -> list[int]:
-        """Lists that were scanned at each retrieval of the timed sequences."""
+    def chosen_nprobes(self) -> list[int]:
+        """nprobe of each retrieval of the timed sequences."""
         return [n for record in (self.timed.records if self.timed else []) for n in record.nprobe]
 
     def asked(self, task: Task) -> PipelineEntry | None:
@@ -146,13 +146,13 @@ def _proxy(system: System, found: Sequence[System]) -> System | None:
         return None
     alike = [s for s in found if s.scored is not None and _schedule(s) == _schedule(system)]
     alike.sort(key=lambda s: (s.index != system.index, bool(s.index and s.index.filled)))
-    if not system.hides:
+    if not system.chooses_nprobe:
         return next((s for s in alike if s.nprobe == system.nprobe), None)
-    if not system.chosen:
+    if not system.chosen_nprobes:
         return None
-    lists = {s: s.lists for s in alike if s.lists is not None}
-    below = [s for s in lists if lists[s] <= median(system.chosen)]
-    return max(below, key=lists.__getitem__) if below else min(lists, key=lists.__getitem__, default=None)
+    nprobes = {s: s.fixed_nprobe for s in alike if s.fixed_nprobe is not None}
+    below = [s for s in nprobes if nprobes[s] <= median(system.chosen_nprobes)]
+    return max(below, key=nprobes.__getitem__) if below else min(nprobes, key=nprobes.__getitem__, default=None)
 
 
 def _schedule(system: System) -> tuple[Any, ...]:
@@ -162,5 +162,5 @@ def _schedule(system: System) -> tuple[Any, ...]:
 def _order(system: System) -> tuple[Any, ...]:
     place = KINDS.index(system.kind) if system.kind in KINDS else len(KINDS)
     index = (system.index.label, system.index.filled or 0) if system.index else ("", 0)
-    lists = MANY if system.lists is None else system.lists
-    return system.model, system.dataset, place, str(system.options), index, system.interval, lists
+    nprobe = MANY if system.fixed_nprobe is None else system.fixed_nprobe
+    return system.model, system.dataset, place, str(system.options), index, system.interval, nprobe

@@ -91,8 +91,8 @@ def merge(folder: Path, label: str, recipe: IndexRecipe, part: tuple[int, int] |
 
     def make(unfinished: Path) -> Mapping[str, Any]:
         recipe.merge(trained, shards, unfinished)
-        effort = {recipe.EFFORT: getattr(recipe, recipe.EFFORT)} if recipe.EFFORT else {}
-        return {"vectors": sum(counts), **effort, "dim": vectors.dim, "filled": recipe.filled}
+        nprobe = {recipe.NPROBE_KEY: getattr(recipe, recipe.NPROBE_KEY)} if recipe.NPROBE_KEY else {}
+        return {"vectors": sum(counts), **nprobe, "dim": vectors.dim, "filled": recipe.filled}
 
     return _build(merged_folder(folder, label, part), MERGED, made_from, make)
 
@@ -195,33 +195,33 @@ class Index:
         return str(self.manifest["made_from"]["encoder"])
 
     @property
-    def efforts(self) -> list[int]:
-        """Powers of two below the largest effort, and the largest."""
-        return sorted({*(1 << power for power in range(self.recipe.most_effort.bit_length())), self.recipe.most_effort})
+    def nprobes(self) -> list[int]:
+        """Powers of two below the largest nprobe, and the largest."""
+        return sorted({*(1 << power for power in range(self.recipe.max_nprobe.bit_length())), self.recipe.max_nprobe})
 
     def search(
-        self, vectors: np.ndarray, k: int, effort: int, stop: Stop | None = None
+        self, vectors: np.ndarray, k: int, nprobe: int, stop: Stop | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
         """Nearest chunks of vectors (q, dim): distances (q, k) float32 and chunk ids (q, k) int64, -1 for none.
 
         Distances are squared L2 (smaller is nearer) or inner products (larger is nearer), as the recipe's metric says.
-        Raises UserError if the effort is not between 1 and the largest, and CancelledSearchError once `stop` says so,
+        Raises UserError if the nprobe is not between 1 and the largest, and CancelledSearchError once `stop` says so,
         which a long search asks between lists and shards.
         """
-        distances, ids = self.search_raw(vectors, k, effort, stop)
+        distances, ids = self.search_raw(vectors, k, nprobe, stop)
         return distances, np.where(ids < 0, -1, ids % len(self.database))
 
     def search_raw(
-        self, vectors: np.ndarray, k: int, effort: int, stop: Stop | None = None
+        self, vectors: np.ndarray, k: int, nprobe: int, stop: Stop | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
         """As `search`, with the ids of the index: those from the number of chunks on are of drawn vectors."""
-        if not 1 <= effort <= self.recipe.most_effort:
-            name = self.recipe.EFFORT or "effort"
-            raise UserError(f"{name} {effort}: must be from 1 to {self.recipe.most_effort}, the largest of this index")
+        if not 1 <= nprobe <= self.recipe.max_nprobe:
+            name = self.recipe.NPROBE_KEY or "nprobe"
+            raise UserError(f"{name} {nprobe}: must be from 1 to {self.recipe.max_nprobe}, the largest of this index")
         rows = np.ascontiguousarray(vectors, dtype=np.float32)
         if stop is not None and isinstance(self._opened, Stoppable):
-            distances, ids = self._opened.search_until(rows, k, effort, stop)
+            distances, ids = self._opened.search_until(rows, k, nprobe, stop)
         else:
-            distances, ids = self._opened.search(rows, k, effort)
+            distances, ids = self._opened.search(rows, k, nprobe)
         worst = -np.inf if self.recipe.largest_is_nearest else np.inf
         return np.where(ids < 0, worst, distances).astype(np.float32), ids

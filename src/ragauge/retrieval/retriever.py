@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import numpy as np
 
 from ragauge.errors import UserError
-from ragauge.retrieval.budget import SearchTime, fit_line, largest_effort
+from ragauge.retrieval.budget import SearchTime, fit_line, largest_nprobe
 from ragauge.retrieval.indexes._base import Stop, check_wanted, never
 
 if TYPE_CHECKING:
@@ -32,14 +32,14 @@ STAGES = ("encode", "search", "lookup")  # keys of Neighbours.seconds; a service
 class Query:
     """One query: either tokens of the database's tokenizer, or text.
 
-    At most one of `effort` and `budget_s` is given; with neither, the index's default applies.
+    At most one of `nprobe` and `budget_s` is given; with neither, the index's default applies.
     """
 
     tokens: Sequence[int] | None = None  # detokenised by the database's tokenizer before they are encoded
     text: str | None = None
     k: int = 2  # neighbours
-    effort: int | None = None  # of the search: nprobe of IVF, efSearch of HNSW
-    budget_s: float | None = None  # seconds for the whole call: the largest effort predicted to fit is taken
+    nprobe: int | None = None  # of the search: nprobe of IVF, efSearch of HNSW
+    budget_s: float | None = None  # seconds for the whole call: the largest nprobe predicted to fit is taken
     continuation: int = 1  # chunks after each neighbour, of the same document; stale queries need 2 (PipeRAG, 4.1)
 
     def __post_init__(self) -> None:
@@ -52,10 +52,10 @@ class Query:
             raise UserError(f"query: k must be at least 1, not {self.k}")
         if self.continuation < 0:
             raise UserError(f"query: continuation must be a number of chunks, not {self.continuation}")
-        if self.effort is not None and self.budget_s is not None:
-            raise UserError("query: give effort or budget_s, not both")
-        if self.effort is not None and self.effort < 1:
-            raise UserError(f"query: effort must be at least 1, not {self.effort}")
+        if self.nprobe is not None and self.budget_s is not None:
+            raise UserError("query: give nprobe or budget_s, not both")
+        if self.nprobe is not None and self.nprobe < 1:
+            raise UserError(f"query: nprobe must be at least 1, not {self.nprobe}")
         if self.budget_s is not None and not self.budget_s > 0:
             raise UserError(f"query: budget_s must be positive, not {self.budget_s}")
 
@@ -74,7 +74,7 @@ class Neighbours:
     lengths: np.ndarray  # (k,) int32: tokens of each chunk; a document's last may be short
     continuations: np.ndarray  # (k, continuation * chunk) int32: the next chunks of the same document
     continuation_lengths: np.ndarray  # (k,) int32: 0 if the document ends
-    effort: int  # of the search that found them
+    nprobe: int  # of the search that found them
     seconds: dict[str, float]  # by stage, of the whole call that the query was part of
 
 
@@ -100,7 +100,7 @@ class Retriever:
             database: whose chunks are found.
             index: over that database.
             encoder: the one that the index's vectors were made with; `open` checks it.
-            latency: seconds of a call by effort, which a query with a budget needs; see `calibrate`.
+            latency: seconds of a call by nprobe, which a query with a budget needs; see `calibrate`.
 
         Raises:
             UserError: the encoder's vectors have another width than the index's.
@@ -162,15 +162,15 @@ class Retriever:
             "encoder": self.index.encoder_sha256,
             "metric": self.index.recipe.metric,
             "vectors": len(self.index),
-            "most_effort": self.index.recipe.most_effort,
+            "max_nprobe": self.index.recipe.max_nprobe,
             "vocabulary": self.database.vocabulary,
             "chunk_tokens": self.database.chunk_tokens,
         }
 
     def search(self, queries: Sequence[Query]) -> list[Neighbours]:
-        """The neighbours of each query, in order; queries with the same k and effort are searched together.
+        """The neighbours of each query, in order; queries with the same k and nprobe are searched together.
 
-        Raises UserError on a token beyond the vocabulary, too large an effort, or a budget without `calibrate`.
+        Raises UserError on a token beyond the vocabulary, too large an nprobe, or a budget without `calibrate`.
         """
         return self.search_together([queries])[0] if queries else []
 
@@ -183,53 +183,53 @@ class Retriever:
         stages, and between the lists of a long search.
         """
         queries = [query for request in requests for query in request]
-        efforts = [self._effort(query, len(request)) for request in requests for query in request]
+        nprobes = [self._nprobe(query, len(request)) for request in requests for query in request]
         watch = _Stopwatch()
         with watch.on("encode"):
             vectors = np.concatenate([self._encode(request, stop) for request in requests])
         with watch.on("search"):
-            found = self._search(queries, efforts, vectors, stop)
+            found = self._search(queries, nprobes, vectors, stop)
         with watch.on("lookup"):
             looked_up = [self._look_up(query, ids) for query, (_, ids) in zip(queries, found, strict=True)]
         answers = iter(
-            Neighbours(ids, distances, *content, effort=effort, seconds=dict(watch.seconds))
-            for (distances, ids), content, effort in zip(found, looked_up, efforts, strict=True)
+            Neighbours(ids, distances, *content, nprobe=nprobe, seconds=dict(watch.seconds))
+            for (distances, ids), content, nprobe in zip(found, looked_up, nprobes, strict=True)
         )
         return [[next(answers) for _ in request] for request in requests]
 
     def work(self, queries: Sequence[Query]) -> int:
-        """The effort of a request's searches, summed over its queries."""
-        return sum(self._effort(query, len(queries)) for query in queries)
+        """The nprobe of a request's searches, summed over its queries."""
+        return sum(self._nprobe(query, len(queries)) for query in queries)
 
     def _encode(self, request: Sequence[Query], stop: Stop) -> np.ndarray:
         with self._encoding:
             check_wanted(stop)
             return self.encoder.encode([self._text(query) for query in request])
 
-    def calibrate(self, efforts: Sequence[int] | None = None, trials: int = 5) -> SearchTime:
-        """Measure calls of one query at several efforts and keep the line that predicts a call's seconds.
+    def calibrate(self, nprobes: Sequence[int] | None = None, trials: int = 5) -> SearchTime:
+        """Measure calls of one query at several nprobes and keep the line that predicts a call's seconds.
 
         Queries are chunks of the database, a new one in each trial, so that no search repeats the lists of the last.
         """
-        choices = list(efforts or self.index.efforts)
+        choices = list(nprobes or self.index.nprobes)
         ids = np.linspace(0, len(self.database) - 1, trials + 1, dtype=np.int64)
         texts = [self.database.tokenizer.decode(row) for row in self.database.tokens(ids).tolist()]
         points = []
         for trial, text in enumerate(texts):
-            for effort in choices:
+            for nprobe in choices:
                 start = time.perf_counter()
-                self.search([Query(text=text or "?", effort=effort)])
+                self.search([Query(text=text or "?", nprobe=nprobe)])
                 if trial:  # the first warms up
-                    points.append((effort, time.perf_counter() - start))
-        self.latency = fit_line([effort for effort, _ in points], [seconds for _, seconds in points])
+                    points.append((nprobe, time.perf_counter() - start))
+        self.latency = fit_line([nprobe for nprobe, _ in points], [seconds for _, seconds in points])
         return self.latency
 
-    def _effort(self, query: Query, queries: int) -> int:
+    def _nprobe(self, query: Query, queries: int) -> int:
         if query.budget_s is None:
-            return query.effort or self.index.recipe.effort
+            return query.nprobe or self.index.recipe.default_nprobe
         if self.latency is None:
             raise UserError("query: budget_s requires a retriever whose latency was measured (calibrate)")
-        return largest_effort(query.budget_s / queries, self.latency, range(1, self.index.recipe.most_effort + 1))
+        return largest_nprobe(query.budget_s / queries, self.latency, range(1, self.index.recipe.max_nprobe + 1))
 
     def _text(self, query: Query) -> str:
         if query.text is not None:
@@ -241,16 +241,16 @@ class Retriever:
         return str(self.database.tokenizer.decode(tokens))
 
     def _search(
-        self, queries: Sequence[Query], efforts: Sequence[int], vectors: np.ndarray, stop: Stop
+        self, queries: Sequence[Query], nprobes: Sequence[int], vectors: np.ndarray, stop: Stop
     ) -> list[tuple[np.ndarray, np.ndarray]]:
         """Distances (k,) and ids (k,) of each query."""
         groups: dict[tuple[int, int], list[int]] = {}
-        for place, (query, effort) in enumerate(zip(queries, efforts, strict=True)):
-            groups.setdefault((query.k, effort), []).append(place)
+        for place, (query, nprobe) in enumerate(zip(queries, nprobes, strict=True)):
+            groups.setdefault((query.k, nprobe), []).append(place)
         found: dict[int, tuple[np.ndarray, np.ndarray]] = {}
-        for (k, effort), places in groups.items():
+        for (k, nprobe), places in groups.items():
             check_wanted(stop)
-            distances, ids = self.index.search(vectors[places], k, effort, stop)
+            distances, ids = self.index.search(vectors[places], k, nprobe, stop)
             found.update({place: (distances[row], ids[row]) for row, place in enumerate(places)})
         return [found[place] for place in range(len(queries))]
 

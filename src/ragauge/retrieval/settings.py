@@ -119,6 +119,8 @@ class StalenessSettings(_Section):
         "minilm", description="encoder that compares the chunks found: a name in the catalog, or a source"
     )
     engine: Literal["onnx", "torch"] = Field("onnx", description="what runs the encoder")
-    nprobe: int | None = Field(None, ge=1, description="effort of a search, as nprobe of IVF; default: the index's own")
+    nprobe: int | None = Field(
+        None, ge=1, description="inverted lists searched (IVF), or candidates kept (HNSW); default: the index's own"
+    )
     tokens: int = Field(1024, ge=128, description="tokens per held-out text")
     limit: int | None = Field(None, ge=1, description="number of texts; default: all held-out text")

@@ -37,7 +37,7 @@ class Comparison:
     searcher: Searcher
     database: Database
     encoder: TextEncoder
-    effort: int | None = None  # of a search; None: the index's own
+    nprobe: int | None = None  # of a search; None: the index's own
     stale_tokens: tuple[int, ...] = STALE_TOKENS
 
     def __post_init__(self) -> None:
@@ -59,7 +59,7 @@ class Comparison:
         places, late = self.places(ids), (0, *self.stale_tokens)
         size = self.database.chunk_tokens
         queries = [
-            Query(tokens=tuple(ids[start - stale : start - stale + size]), k=1, effort=self.effort, continuation=0)
+            Query(tokens=tuple(ids[start - stale : start - stale + size]), k=1, nprobe=self.nprobe, continuation=0)
             for start in places
             for stale in late
         ]

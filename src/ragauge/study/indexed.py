@@ -44,8 +44,8 @@ def search(place: Place, questions: Sequence[str], texts: Sequence[str], depth: 
     """
     database = _built(place, texts, encoder)
     vectors = embed.normalised(load_encoder(encoder).encode(questions, query=True))
-    effort = min(CANDIDATES * depth, Hnsw().most_effort)
-    _, ids = index.Index(database, LABEL).search(vectors, min(2 * depth, effort), effort)
+    nprobe = min(CANDIDATES * depth, Hnsw().max_nprobe)
+    _, ids = index.Index(database, LABEL).search(vectors, min(2 * depth, nprobe), nprobe)
     return [_passages(database, row[row >= 0])[:depth] for row in ids]
 
 

@@ -26,12 +26,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     content.add_argument("--text", help="the query as text")
     content.add_argument("--token-ids", metavar="ID,...", help="the query as token ids of the database's tokenizer")
     add("--k", type=int, default=2, help="neighbours (2)")
-    effort = parser.add_mutually_exclusive_group()
-    effort.add_argument(
-        "--effort", type=int, metavar="N", help="nprobe of IVF, efSearch of HNSW; default: the index's own"
+    nprobe = parser.add_mutually_exclusive_group()
+    nprobe.add_argument(
+        "--nprobe",
+        type=int,
+        metavar="N",
+        help="inverted lists searched (IVF), or candidates kept (HNSW); default: the index's own",
     )
-    effort.add_argument(
-        "--budget", type=float, metavar="SECONDS", help="use the largest effort predicted to fit this time"
+    nprobe.add_argument(
+        "--budget", type=float, metavar="SECONDS", help="use the largest nprobe predicted to fit this time"
     )
     add("--continuation", type=int, default=1, metavar="N", help="chunks after each neighbour (1)")
     add("--deadline", type=float, default=10.0, metavar="SECONDS", help="for the whole call (10)")
@@ -74,11 +77,11 @@ def run(args: argparse.Namespace) -> None:
 def _query(args: argparse.Namespace) -> Query:
     from ragauge.retrieval.retriever import Query
 
-    effort = {"k": args.k, "effort": args.effort, "budget_s": args.budget, "continuation": args.continuation}
+    nprobe = {"k": args.k, "nprobe": args.nprobe, "budget_s": args.budget, "continuation": args.continuation}
     if args.text is not None:
-        return Query(text=args.text, **effort)
+        return Query(text=args.text, **nprobe)
     try:
-        return Query(tokens=[int(token) for token in args.token_ids.split(",")], **effort)
+        return Query(tokens=[int(token) for token in args.token_ids.split(",")], **nprobe)
     except ValueError as error:
         if isinstance(error, UserError):
             raise
@@ -156,7 +159,7 @@ def _result(found: Neighbours, texts: Sequence[str]) -> dict[str, Any]:
         if found.ids[i] >= 0
     ]
     missing = list(getattr(found, "missing", ()))
-    return {"neighbours": neighbours, "effort": found.effort, "seconds": found.seconds, "missing_servers": missing}
+    return {"neighbours": neighbours, "nprobe": found.nprobe, "seconds": found.seconds, "missing_servers": missing}
 
 
 def _readable(result: dict[str, Any]) -> str:
@@ -166,7 +169,7 @@ def _readable(result: dict[str, Any]) -> str:
         lines.append(f"{place}. chunk {one['id']} of document {one['document']}, distance {one['distance']:.4f}")
         lines += [f"   {_one_line(text)}" for text in (one["text"], one["continuation"]) if text]
     stages = ", ".join(f"{stage} {1e3 * seconds:.2f} ms" for stage, seconds in result["seconds"].items())
-    lines.append(f"{len(result['neighbours'])} found; effort {result['effort']}; {stages}")
+    lines.append(f"{len(result['neighbours'])} found; nprobe {result['nprobe']}; {stages}")
     if (latency := result["latency_ms"])["calls"] > 1:
         shown = ", ".join(f"{name} {latency[name]:.2f} ms" for name in ("p50", "p95", "p99", "longest"))
         lines.append(f"latency of {latency['calls']} calls: {shown}")

@@ -218,18 +218,18 @@ def _retriever(args: argparse.Namespace, threads: int | None) -> Retriever:
         )
     if args.verify:
         logger.info("verified: %s", read)
-    if args.calibrate and retriever.index.recipe.most_effort > 1:
+    if args.calibrate and retriever.index.recipe.max_nprobe > 1:
         _calibrate(retriever)
     return retriever
 
 
 def _calibrate(retriever: Retriever) -> None:
     index = retriever.index
-    line = retriever.calibrate([effort for effort in index.recipe.MEASURED if effort <= index.recipe.most_effort])
+    line = retriever.calibrate([nprobe for nprobe in index.recipe.MEASURED if nprobe <= index.recipe.max_nprobe])
     logger.info(
         "a call of one query takes %.2f ms and %.3f ms for each unit of %s, to within %.0f%%",
         1e3 * line.intercept_s,
         1e3 * line.slope_s,
-        index.recipe.EFFORT,
+        index.recipe.NPROBE_KEY,
         100 * line.error,
     )

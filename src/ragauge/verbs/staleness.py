@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> None:
     report = {
         "encoder": settings.encoder,
         "encoder_sha256": choice.sha256,
-        "nprobe": settings.nprobe or recipe.effort,
+        "nprobe": settings.nprobe or recipe.default_nprobe,
         "database": settings.database,
         "index": settings.index,
         "evaluation": settings.evaluation,

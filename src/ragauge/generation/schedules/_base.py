@@ -46,7 +46,7 @@ class Schedule(ABC):
     @classmethod
     def check(cls, settings: PipelineSettings) -> None:
         """Raise SettingError if a setting does not go with this schedule."""
-        if settings.hides and not cls.stale:
+        if settings.chooses_nprobe and not cls.stale:
             message = f"'hide' requires a schedule that searches ahead, such as 'piperag', not {settings.schedule!r}"
             raise SettingError("nprobe", message)
 
@@ -71,7 +71,7 @@ class Schedule(ABC):
             sequence.searcher,
             settings.neighbours,
             None if settings.nprobe == "hide" else settings.nprobe,
-            sequence.budget if settings.hides else None,
+            sequence.budget if settings.chooses_nprobe else None,
             sequence.tokenizer.decode if settings.characters else None,
             settings.characters,
             self.passed_over(sequence),

@@ -53,12 +53,12 @@ def _line(table: Table) -> Callable[[Mapping[str, Any]], str]:
 
 def _swept(group: Sequence[System]) -> list[System]:
     """What was scored, or is to be, over the indexes on which nprobe was varied; over all if on none."""
-    searched = [s for s in group if s.kind in KINDS and s.lists is not None and s.index and not s.index.filled]
+    searched = [s for s in group if s.kind in KINDS and s.fixed_nprobe is not None and s.index and not s.index.filled]
     scored = [s for s in searched if s.scored is not None or s.asked("perplexity")]
-    lists: dict[IndexName | None, set[int | None]] = {}
+    nprobes: dict[IndexName | None, set[int | None]] = {}
     for system in scored:
-        lists.setdefault(system.index, set()).add(system.lists)
-    varied = {index for index, found in lists.items() if len(found) > 1} or set(lists)
+        nprobes.setdefault(system.index, set()).add(system.fixed_nprobe)
+    varied = {index for index, found in nprobes.items() if len(found) > 1} or set(nprobes)
     return [s for s in scored if s.index in varied]
 
 
@@ -67,7 +67,7 @@ def _group(runs: Runs, group: Sequence[System]) -> Iterator[Cell]:
     shared = sequences.shared_keys(swept)
     for system in swept:
         yield from sequences.quality(runs, group, system, shared)
-        yield Cell(system.keys, LISTS, Measure(float(system.lists or 0), n=1))
+        yield Cell(system.keys, LISTS, Measure(float(system.fixed_nprobe or 0), n=1))
 
 
 def _published_cells() -> list[Cell]:

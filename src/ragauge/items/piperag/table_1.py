@@ -69,16 +69,16 @@ def _group(runs: Runs, group: Sequence[System]) -> list[Cell]:
     timed = {s.index for s in group if s.timed is not None or s.asked("generate")}
     compared = [s for s in plain(group) if s.index in timed or not timed]
     chosen = [s for s in compared if s.kind in ("no_retrieval", "retrieve_once")]
-    chosen += _most_lists([s for s in compared if s.kind == "retro"])
-    chosen += [s for s in compared if s.kind == "piperag" and s.hides]
+    chosen += _largest_nprobe([s for s in compared if s.kind == "retro"])
+    chosen += [s for s in compared if s.kind == "piperag" and s.chooses_nprobe]
     base = next((s for s in chosen if s.kind == "no_retrieval"), None)
     shared = sequences.shared_keys(chosen)
     return [cell for system in chosen for cell in _row(runs, base, system, shared)]
 
 
-def _most_lists(retro: Sequence[System]) -> list[System]:
-    """For each index the one that scans most lists."""
-    ranked = sorted(retro, key=lambda s: s.lists or 0)
+def _largest_nprobe(retro: Sequence[System]) -> list[System]:
+    """Of each index the system with the largest nprobe."""
+    ranked = sorted(retro, key=lambda s: s.fixed_nprobe or 0)
     return list({s.index: s for s in ranked}.values())
 
 
@@ -90,8 +90,8 @@ def _row(runs: Runs, base: System | None, system: System, shared: set[Text]) -> 
         "waited_s": sequences.waited(system),
     }
     cells = [Cell(system.keys, quantity, measure) for quantity, measure in measures.items()]
-    scanned = system.chosen
-    if scanned and system.hides:
+    scanned = system.chosen_nprobes
+    if scanned and system.chooses_nprobe:
         low, high = float(min(scanned)), float(max(scanned))
         note = "median, least and most of its retrievals"
         cells.append(Cell(system.keys, "nprobe_chosen", Measure(median(scanned), low, high, len(scanned), note=note)))

@@ -26,8 +26,8 @@ def recipe_of(manifest: Mapping[str, Any]) -> IndexRecipe:
     found = recipe_class(made_from.get("type", DEFAULT_TYPE))
     known = {key: made_from[key] for key in found.model_fields if key in made_from}
     known["shards"] = len(made_from["embeddings"])  # the key itself holds the shards' identities
-    if found.EFFORT:
-        known[found.EFFORT] = manifest[found.EFFORT]
+    if found.NPROBE_KEY:
+        known[found.NPROBE_KEY] = manifest[found.NPROBE_KEY]
     return found.model_validate(known)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
 
@@ -14,16 +14,36 @@ from pydantic import BaseModel, ConfigDict, Field
 if TYPE_CHECKING:
     import numpy as np
 
-    from ragauge.retrieval.vectors import Vectors
-
 DEFAULT_TYPE = "ivf_pq"
 ID_BYTES = 8  # of a vector's number
+
+
+class VectorSource(Protocol):
+    """The vectors that an index is made of."""
+
+    @property
+    def dim(self) -> int:
+        """Width of a vector."""
+        ...
+
+    @property
+    def total(self) -> int:
+        """Vectors in the index."""
+        ...
+
+    def blocks(self, shard: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield (vectors (n, dim) float32, ids (n,) int64) of a shard."""
+        ...
+
+    def sample(self, count: int) -> np.ndarray:
+        """About `count` vectors (n, dim) float32, spread evenly."""
+        ...
 
 
 class Searchable(Protocol):
     """An opened index."""
 
-    def search(self, vectors: np.ndarray, k: int, effort: int) -> tuple[np.ndarray, np.ndarray]:
+    def search(self, vectors: np.ndarray, k: int, nprobe: int) -> tuple[np.ndarray, np.ndarray]:
         """Nearest of vectors (q, dim) float32: distances (q, k) float32 and ids (q, k) int64, -1 for none."""
         ...
 
@@ -45,7 +65,7 @@ def check_wanted(stop: Stop) -> None:
 class Stoppable(Protocol):
     """An opened index whose long searches can be stopped."""
 
-    def search_until(self, vectors: np.ndarray, k: int, effort: int, stop: Stop) -> tuple[np.ndarray, np.ndarray]:
+    def search_until(self, vectors: np.ndarray, k: int, nprobe: int, stop: Stop) -> tuple[np.ndarray, np.ndarray]:
         """As `search` of `Searchable`. Raises CancelledSearchError once `stop` says so."""
         ...
 
@@ -54,13 +74,13 @@ class IndexRecipe(BaseModel):
     """How an index is made from the embeddings of its database. A type is a file with one subclass.
 
     The steps of a type work on folders that are made whole or not at all: `train` once, `add` once a shard, `merge`
-    over all shards or those of one server. All keys but `parts` and the effort are part of the index's identity.
+    over all shards or those of one server. All keys but `parts` and the nprobe are part of the index's identity.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
-    EFFORT: ClassVar[str | None] = None  # key of the default effort of a search; None: the search is exact
-    MEASURED: ClassVar[tuple[int, ...]] = (1, 2, 4, 8, 16, 32, 64)  # efforts that a server measures for budgets
+    NPROBE_KEY: ClassVar[str | None] = None  # key of the default nprobe of a search; None: the search is exact
+    MEASURED: ClassVar[tuple[int, ...]] = (1, 2, 4, 8, 16, 32, 64)  # nprobes that a server measures for budgets
 
     type: str = Field(DEFAULT_TYPE, description="index type")
     metric: Literal["l2", "inner_product"] = Field("l2", description="distance: squared L2, or inner product")
@@ -82,18 +102,20 @@ class IndexRecipe(BaseModel):
         return self.metric == "inner_product"
 
     @property
-    def effort(self) -> int:
-        """The effort of a search whose query states none."""
-        return int(getattr(self, self.EFFORT)) if self.EFFORT else 1
+    def default_nprobe(self) -> int:
+        """The nprobe of a search whose query states none."""
+        return int(getattr(self, self.NPROBE_KEY)) if self.NPROBE_KEY else 1
 
     @property
-    def most_effort(self) -> int:
-        """The largest effort of a search; the same for all parts of an index."""
+    def max_nprobe(self) -> int:
+        """The largest nprobe of a search; the same for all parts of an index."""
         return 1
 
     def origin(self) -> dict[str, Any]:
         """What the content of the index depends on."""
-        apart = {"parts", self.EFFORT or ""} | ({"type"} if self.type == DEFAULT_TYPE else set())  # as ever for IVF-PQ
+        apart = {"parts", self.NPROBE_KEY or ""} | (
+            {"type"} if self.type == DEFAULT_TYPE else set()
+        )  # as ever for IVF-PQ
         return self.model_dump(exclude=apart)
 
     # --- needs, for the workflow ---
@@ -112,15 +134,15 @@ class IndexRecipe(BaseModel):
 
     # --- steps ---
 
-    def check(self, vectors: Vectors) -> None:
+    def check(self, vectors: VectorSource) -> None:
         """Raise UserError if the recipe does not fit the vectors; called before every step."""
 
-    def train(self, vectors: Vectors, folder: Path) -> Mapping[str, Any]:
+    def train(self, vectors: VectorSource, folder: Path) -> Mapping[str, Any]:
         """Write what all shards share to `folder`; returns entries for its manifest. Default: nothing."""
         return {}
 
     @abstractmethod
-    def add(self, vectors: Vectors, shard: int, trained: Path, folder: Path) -> int:
+    def add(self, vectors: VectorSource, shard: int, trained: Path, folder: Path) -> int:
         """Write the vectors of one shard, `vectors.blocks(shard)`, into `folder`; return how many there are."""
 
     def merge(self, trained: Path, shards: Sequence[Path], folder: Path) -> None:
@@ -141,7 +163,7 @@ class IndexRecipe(BaseModel):
         """
         import numpy as np
 
-        self.open(folder).search(np.zeros((1, dim), np.float32), 1, self.effort)
+        self.open(folder).search(np.zeros((1, dim), np.float32), 1, self.default_nprobe)
 
 
 def _link(source: Path, target: Path) -> None:
@@ -158,16 +180,16 @@ class Together:
     def __init__(self, parts: Sequence[Searchable], largest_is_nearest: bool) -> None:
         self._parts, self._sign = parts, -1 if largest_is_nearest else 1
 
-    def search(self, vectors: np.ndarray, k: int, effort: int) -> tuple[np.ndarray, np.ndarray]:
-        """As `Searchable` says, with that effort in each part."""
-        return self.search_until(vectors, k, effort, never)
+    def search(self, vectors: np.ndarray, k: int, nprobe: int) -> tuple[np.ndarray, np.ndarray]:
+        """As `Searchable` says, with that nprobe in each part."""
+        return self.search_until(vectors, k, nprobe, never)
 
-    def search_until(self, vectors: np.ndarray, k: int, effort: int, stop: Stop) -> tuple[np.ndarray, np.ndarray]:
+    def search_until(self, vectors: np.ndarray, k: int, nprobe: int, stop: Stop) -> tuple[np.ndarray, np.ndarray]:
         """As `search`; stops between parts."""
         found = []
         for part in self._parts:
             check_wanted(stop)
-            found.append(part.search(vectors, k, effort))
+            found.append(part.search(vectors, k, nprobe))
         return nearest(found, k, self._sign)
 
 

@@ -9,29 +9,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
 
 from ragauge.errors import UserError
 from ragauge.retrieval.indexes import _faiss
-from ragauge.retrieval.indexes._base import ID_BYTES, IndexRecipe, Together
-
-if TYPE_CHECKING:
-    from ragauge.retrieval.vectors import Vectors
+from ragauge.retrieval.indexes._base import ID_BYTES, IndexRecipe, Together, VectorSource
 
 EMPTY, GRAPH, IDS = "trained.faiss", "graph.faiss", "ids.bin"
 STORED = {"float32": ("Flat", 4), "float16": ("SQfp16", 2), "int8": ("SQ8", 1)}  # faiss's name, bytes a dimension
 LINK_BYTES = 4
-MOST_EFFORT = 1 << 12
+MAX_NPROBE = 1 << 12
 SAMPLE = 20_000  # vectors; the ranges of int8 need no more
 
 
 class Hnsw(IndexRecipe):
     """A graph with `m` links a vector (2m on its lowest level); a search keeps `ef_search` candidates."""
 
-    EFFORT: ClassVar[str] = "ef_search"
+    NPROBE_KEY: ClassVar[str] = "ef_search"
     MEASURED: ClassVar[tuple[int, ...]] = (16, 32, 64, 128, 256, 512)
 
     type: Literal["hnsw"] = Field("hnsw", description="index type")
@@ -41,15 +38,15 @@ class Hnsw(IndexRecipe):
     stored: Literal["float32", "float16", "int8"] = Field("float32", description="how vectors are stored")
 
     @property
-    def most_effort(self) -> int:
+    def max_nprobe(self) -> int:
         """The most candidates that a search can be asked for, whatever the size of a part."""
-        return MOST_EFFORT
+        return MAX_NPROBE
 
     def vector_bytes(self, dim: int) -> float:
         """The vector, its links on the lowest level (the others add about one in m), and its id."""
         return STORED[self.stored][1] * dim + 2 * (self.m + 1) * LINK_BYTES + ID_BYTES
 
-    def train(self, vectors: Vectors, folder: Path) -> Mapping[str, Any]:
+    def train(self, vectors: VectorSource, folder: Path) -> Mapping[str, Any]:
         """Write an empty graph; only int8 has anything to train, the range of each dimension."""
         import faiss
 
@@ -62,7 +59,7 @@ class Hnsw(IndexRecipe):
         _faiss.write(index, folder / EMPTY)
         return {"trained_on": len(sample)}
 
-    def add(self, vectors: Vectors, shard: int, trained: Path, folder: Path) -> int:
+    def add(self, vectors: VectorSource, shard: int, trained: Path, folder: Path) -> int:
         """Build the graph of one shard. Memory: the graph, drawn vectors included.
 
         On one thread the graph is reproducible; with several it depends on their order.
@@ -91,7 +88,7 @@ class Hnsw(IndexRecipe):
 
 
 class _Graph:
-    """The opened graph of one shard; effort is the number of candidates."""
+    """The opened graph of one shard; nprobe is the number of candidates."""
 
     def __init__(self, graph: Path, ids: Path) -> None:
         import faiss
@@ -101,11 +98,11 @@ class _Graph:
         if len(self._ids) != self._index.ntotal:
             raise UserError(f"{ids}: {len(self._ids):,} ids of {self._index.ntotal:,} vectors")
 
-    def search(self, vectors: np.ndarray, k: int, effort: int) -> tuple[np.ndarray, np.ndarray]:
+    def search(self, vectors: np.ndarray, k: int, nprobe: int) -> tuple[np.ndarray, np.ndarray]:
         import faiss
 
         walk: Any = faiss.SearchParametersHNSW  # type: ignore[attr-defined]
-        distances, rows = self._index.search(vectors, k, params=walk(efSearch=effort))
+        distances, rows = self._index.search(vectors, k, params=walk(efSearch=nprobe))
         return distances, np.where(rows < 0, -1, self._ids[rows])
 
 

@@ -10,12 +10,10 @@ from pydantic import Field
 
 from ragauge.errors import UserError
 from ragauge.retrieval.indexes import _faiss
-from ragauge.retrieval.indexes._base import ID_BYTES, IndexRecipe, Stop, check_wanted, nearest
+from ragauge.retrieval.indexes._base import ID_BYTES, IndexRecipe, Stop, VectorSource, check_wanted, nearest
 
 if TYPE_CHECKING:
     import numpy as np
-
-    from ragauge.retrieval.vectors import Vectors
 
 POINTS_PER_LIST = 39  # training vectors a centroid that faiss asks for
 UNCHECKED = 4096  # lists that a search scans, over all of its queries, before it looks whether it is still wanted
@@ -26,7 +24,7 @@ TRAINED, CODES, MERGED, LISTS = "trained.faiss", "codes.faiss", "index.faiss", "
 class IvfPq(IndexRecipe):
     """An inverted file of `nlist` lists whose vectors are codes of `pq_bytes` bytes; a search scans `nprobe` lists."""
 
-    EFFORT: ClassVar[str] = "nprobe"
+    NPROBE_KEY: ClassVar[str] = "nprobe"
 
     type: Literal["ivf_pq"] = Field("ivf_pq", description="index type")
     nlist: int = Field(64, ge=1, le=1 << 24, description="inverted lists (coarse centroids)")
@@ -36,12 +34,12 @@ class IvfPq(IndexRecipe):
     iterations: int = Field(10, ge=1, description="k-means iterations")
 
     @property
-    def effort(self) -> int:
+    def default_nprobe(self) -> int:
         """Lists scanned by a search whose query states none; at most all."""
         return min(self.nprobe, self.nlist)
 
     @property
-    def most_effort(self) -> int:
+    def max_nprobe(self) -> int:
         """All lists."""
         return self.nlist
 
@@ -53,13 +51,13 @@ class IvfPq(IndexRecipe):
         """The sample in float32, twice while it is gathered, and what k-means takes."""
         return 2000 + self.train_vectors * 768 * 4 * 3 // 10**6
 
-    def check(self, vectors: Vectors) -> None:
+    def check(self, vectors: VectorSource) -> None:
         """Raise UserError unless the bytes of a code divide the vectors' width."""
         if vectors.dim % self.pq_bytes:
             fitting = [n for n in range(1, vectors.dim + 1) if vectors.dim % n == 0]
             raise UserError(f"index: pq_bytes {self.pq_bytes} must divide {vectors.dim}: one of {fitting}")
 
-    def train(self, vectors: Vectors, folder: Path) -> Mapping[str, Any]:
+    def train(self, vectors: VectorSource, folder: Path) -> Mapping[str, Any]:
         """Train coarse centroids and product quantiser. Memory: the sample, at most `train_vectors` in float32.
 
         Raises UserError if there are too few vectors for the lists.
@@ -80,7 +78,7 @@ class IvfPq(IndexRecipe):
         _faiss.write(index, folder / TRAINED)
         return {"trained_on": len(sample)}
 
-    def add(self, vectors: Vectors, shard: int, trained: Path, folder: Path) -> int:
+    def add(self, vectors: VectorSource, shard: int, trained: Path, folder: Path) -> int:
         """Encode one shard. Memory: a block of vectors, and the shard's codes, drawn ones included."""
         from ragauge.retrieval.coder import Coder
 
@@ -139,7 +137,7 @@ class IvfPq(IndexRecipe):
                 raise UserError(f"{folder / MERGED}: list {number} lies beyond {LISTS}")
         super().prove(folder, dim)
 
-    def _check_enough(self, vectors: Vectors) -> None:
+    def _check_enough(self, vectors: VectorSource) -> None:
         have = min(self.train_vectors, vectors.total)
         need = max(self.nlist * POINTS_PER_LIST, PQ_CENTROIDS)
         if have < need:
@@ -152,26 +150,26 @@ class IvfPq(IndexRecipe):
 
 
 class _Lists:
-    """An opened index; effort is the number of lists that are scanned."""
+    """An opened index; nprobe is the number of lists that are scanned."""
 
     def __init__(self, index: Any, sign: int) -> None:
         self.index, self._sign = index, sign
 
-    def search(self, vectors: np.ndarray, k: int, effort: int) -> tuple[np.ndarray, np.ndarray]:
+    def search(self, vectors: np.ndarray, k: int, nprobe: int) -> tuple[np.ndarray, np.ndarray]:
         import faiss
 
         scan: Any = faiss.SearchParametersIVF  # whose keywords the library's types do not know
-        distances, ids = self.index.search(vectors, k, params=scan(nprobe=effort))
+        distances, ids = self.index.search(vectors, k, params=scan(nprobe=nprobe))
         return distances, ids
 
-    def search_until(self, vectors: np.ndarray, k: int, effort: int, stop: Stop) -> tuple[np.ndarray, np.ndarray]:
+    def search_until(self, vectors: np.ndarray, k: int, nprobe: int, stop: Stop) -> tuple[np.ndarray, np.ndarray]:
         """As `search`; stops between every `UNCHECKED` lists. Ties of a long search go to the smaller id."""
         at_once = max(1, UNCHECKED // max(1, len(vectors)))
-        if effort <= at_once:
-            return self.search(vectors, k, effort)
-        to_lists, lists = self.index.quantizer.search(vectors, effort)
+        if nprobe <= at_once:
+            return self.search(vectors, k, nprobe)
+        to_lists, lists = self.index.quantizer.search(vectors, nprobe)
         found = []
-        for start in range(0, effort, at_once):
+        for start in range(0, nprobe, at_once):
             check_wanted(stop)
             found.append(
                 self._scan(vectors, k, lists[:, start : start + at_once], to_lists[:, start : start + at_once])

@@ -34,7 +34,7 @@ class Admission:
             concurrent: requests in progress at the same time; one more is refused.
             workers: calls of short requests at the same time; long ones have one worker of their own.
             window_s: how long a short request waits for others to be searched with.
-            long_work: effort, summed over its queries, from which a request is a long one.
+            long_work: nprobe, summed over its queries, from which a request is a long one.
         """
         self._concurrent, self._long_work = concurrent, long_work
         self._places = threading.BoundedSemaphore(concurrent)

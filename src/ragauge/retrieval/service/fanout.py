@@ -1,7 +1,7 @@
 """A database in parts: every server holds one, all are asked at once, and the nearest of all answers are kept.
 
 The merged answer is that of one index over all parts, provided the parts share what was trained, search with the same
-effort, and number chunks and documents as the whole does.
+nprobe, and number chunks and documents as the whole does.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Fanout:
     def search(self, queries: Sequence[Query]) -> list[Neighbours]:
         """The neighbours of each query over all parts; ties go to the smaller id.
 
-        `effort` is the smallest of the parts', `seconds` the longest of each stage: the parts work at the same time.
+        `nprobe` is the smallest of the parts', `seconds` the longest of each stage: the parts work at the same time.
 
         Raises:
             RetrievalError: a part, or with `partial` every part, gave no answer; parts that do not belong together.
@@ -127,11 +127,11 @@ def merge(parts: Sequence[Neighbours], k: int, larger_is_nearer: bool = False) -
     rows = {
         field.name: np.concatenate([getattr(part, field.name) for part in parts])[nearest]
         for field in fields(Neighbours)
-        if field.name not in ("effort", "seconds")
+        if field.name not in ("nprobe", "seconds")
     }
     stages = dict.fromkeys(stage for part in parts for stage in part.seconds)
     seconds = {stage: max(part.seconds.get(stage, 0.0) for part in parts) for stage in stages}
-    return Neighbours(**rows, effort=min(part.effort for part in parts), seconds=seconds)
+    return Neighbours(**rows, nprobe=min(part.nprobe for part in parts), seconds=seconds)
 
 
 def _check_disjoint(parts: Sequence[np.ndarray]) -> None:

@@ -33,7 +33,7 @@ class Finished:
     request_id: str = ""  # as the client chose it
     code: str = "OK"  # gRPC's name of the status
     queries: int = 0
-    lists: int = 0  # effort of its searches, summed over the queries
+    lists: int = 0  # nprobe of its searches, summed over the queries
     joined: int = 0  # requests in the call of the index that searched it
     bytes: int = 0  # of the reply
     seconds: dict[str, float] = field(default_factory=dict)  # by stage, and `total` in the server
@@ -97,7 +97,7 @@ class Metrics:
             "stage_seconds", "seconds of an answered request by stage", ["stage"], buckets=SECONDS, **made
         )
         self._lists = prometheus.Histogram(
-            "lists", "effort (lists scanned) of a request, over its queries", buckets=LISTS, **made
+            "lists", "nprobe (lists scanned) of a request, over its queries", buckets=LISTS, **made
         )
         self._joined = prometheus.Histogram(
             "joined_requests", "requests in the call of the index that searched a request", buckets=JOINED, **made

@@ -30,15 +30,15 @@ class JointSearcher(Protocol):
         ...
 
     def work(self, queries: Sequence[Query]) -> int:
-        """What a request costs: the effort of its searches, summed over its queries."""
+        """What a request costs: the nprobe of its searches, summed over its queries."""
         ...
 
 
 def work_of(searcher: Searcher, queries: Sequence[Query]) -> int:
-    """The effort of a request's searches, summed over its queries; 1 for a query of unknown effort."""
+    """The nprobe of a request's searches, summed over its queries; 1 for a query of unknown nprobe."""
     if isinstance(searcher, JointSearcher):
         return searcher.work(queries)
-    return sum(query.effort or 1 for query in queries)
+    return sum(query.nprobe or 1 for query in queries)
 
 
 @dataclass(eq=False)

@@ -22,7 +22,7 @@ class Rates:
 
     requests: float | None = None
     queries: float | None = None
-    lists: float | None = None  # effort of the searches, summed over the queries
+    lists: float | None = None  # nprobe of the searches, summed over the queries
 
 
 class Quotas:

@@ -40,8 +40,8 @@ def check_search(request: pb.SearchRequest, about: About, limits: RequestLimits)
 
 
 def check_work(work: int, limits: RequestLimits) -> None:
-    """Raises RefusedError where a request's searches, all together, take more effort than one request may."""
-    _between("queries", work, 1, limits.work, "lists to scan (effort, summed over the queries)")
+    """Raises RefusedError where a request's searches, all together, take more nprobe than one request may."""
+    _between("queries", work, 1, limits.work, "lists to scan (nprobe, summed over the queries)")
 
 
 def check_detokenize(request: pb.DetokenizeRequest, about: About, limits: RequestLimits) -> None:
@@ -61,7 +61,7 @@ def _check_query(place: str, query: pb.Query, about: About, limits: RequestLimit
         _check_tokens(f"{place}.tokens", query.tokens.ids, about, limits)
     _between(f"{place}.k", query.k, 1, limits.k)
     _between(f"{place}.continuation", query.continuation, 0, limits.continuation)
-    _check_effort(place, query, about)
+    _check_nprobe(place, query, about)
 
 
 def _check_text(place: str, text: str, limits: RequestLimits) -> None:
@@ -76,12 +76,12 @@ def _check_tokens(place: str, ids: Sequence[int], about: About, limits: RequestL
         _between(f"{place}[{i}]", token, 0, about.vocabulary - 1)
 
 
-def _check_effort(place: str, query: pb.Query, about: About) -> None:
-    """Effort or a budget, each within its range, and not both."""
-    if query.HasField("effort") and query.HasField("budget_s"):
-        _refuse(place, f"effort {query.effort} and budget_s {query.budget_s}", "at most one of the two")
-    if query.HasField("effort"):
-        _between(f"{place}.effort", query.effort, 1, about.most_effort or 1)
+def _check_nprobe(place: str, query: pb.Query, about: About) -> None:
+    """nprobe or a budget, each within its range, and not both."""
+    if query.HasField("nprobe") and query.HasField("budget_s"):
+        _refuse(place, f"nprobe {query.nprobe} and budget_s {query.budget_s}", "at most one of the two")
+    if query.HasField("nprobe"):
+        _between(f"{place}.nprobe", query.nprobe, 1, about.max_nprobe or 1)
     if query.HasField("budget_s") and not (math.isfinite(query.budget_s) and 0 < query.budget_s <= MAX_BUDGET_S):
         _refuse(f"{place}.budget_s", query.budget_s, f"seconds above 0, to {MAX_BUDGET_S:g}")
 

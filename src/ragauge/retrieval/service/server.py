@@ -92,7 +92,7 @@ class Server:
             tls: without it, nothing is encrypted and no server is authenticated.
             workers: calls of short requests at the same time.
             window_s: how long a short request waits for others, to be searched in one call with them.
-            long_work: effort, summed over its queries, from which a request is a long one.
+            long_work: nprobe, summed over its queries, from which a request is a long one.
             rates: the most that one client may ask for in a second.
             detokenize: token sequences to texts, by the database's tokenizer; without it that call is not offered.
             token: what every call must carry; None: anyone who reaches the address may ask.

@@ -43,14 +43,14 @@ class ServerSettings(BaseModel):
         0.0, ge=0, le=1000, description="how long a request waits for others to be searched in one call with"
     )
     long_work: int = Field(
-        LONG_WORK, ge=1, description="effort (lists scanned), summed over its queries, from which a request is long"
+        LONG_WORK, ge=1, description="nprobe (lists scanned), summed over its queries, from which a request is long"
     )
     max_work: int = Field(
-        1 << 18, ge=1, le=(1 << 32) - 1, description="maximum effort of one request, summed over its queries"
+        1 << 18, ge=1, le=(1 << 32) - 1, description="maximum nprobe of one request, summed over its queries"
     )
     client_requests: float | None = Field(None, gt=0, description="requests a second of one client; default: no limit")
     client_queries: float | None = Field(None, gt=0, description="queries a second of one client; default: no limit")
     client_lists: float | None = Field(
-        None, gt=0, description="effort (lists scanned) a second of one client; default: no limit"
+        None, gt=0, description="nprobe (lists scanned) a second of one client; default: no limit"
     )
     max_message_bytes: int = Field(1 << 20, ge=1024, le=1 << 30, description="maximum bytes of a request")

@@ -24,7 +24,7 @@ class About:
     encoder: str  # digest
     metric: str  # "l2" or "inner_product"
     vectors: int
-    most_effort: int  # the largest effort of a search; 0 if it has none
+    max_nprobe: int  # the largest nprobe of a search; 0 if it has none
     vocabulary: int  # token ids are below it
     chunk_tokens: int
 
@@ -46,7 +46,7 @@ class RequestLimits:
     characters: int = 32768
     chunks: int = 16384  # in one reply: sum of k * (1 + continuation)
     concurrent: int = 64  # requests under way
-    work: int = 1 << 18  # effort of one request's searches, summed over its queries
+    work: int = 1 << 18  # nprobe of one request's searches, summed over its queries
 
 
 def request(request_id: str, queries: Sequence[Query]) -> pb.SearchRequest:
@@ -58,7 +58,7 @@ def request(request_id: str, queries: Sequence[Query]) -> pb.SearchRequest:
 
 
 def _query_message(query: Query) -> pb.Query:
-    message = pb.Query(k=query.k, effort=query.effort, budget_s=query.budget_s, continuation=query.continuation)
+    message = pb.Query(k=query.k, nprobe=query.nprobe, budget_s=query.budget_s, continuation=query.continuation)
     if query.text is not None:
         message.text = query.text
     else:
@@ -73,7 +73,7 @@ def query(message: pb.Query) -> Query:
         tokens=None if is_text else list(message.tokens.ids),
         text=message.text if is_text else None,
         k=message.k,
-        effort=message.effort if message.HasField("effort") else None,
+        nprobe=message.nprobe if message.HasField("nprobe") else None,
         budget_s=message.budget_s if message.HasField("budget_s") else None,
         continuation=message.continuation,
     )
@@ -96,7 +96,7 @@ def _neighbours_message(found: Neighbours, queue_s: float) -> pb.Neighbours:
             )
             for i in range(len(found.ids))
         ],
-        effort=found.effort,
+        nprobe=found.nprobe,
         chunk_tokens=found.tokens.shape[1],
         continuation_tokens=found.continuations.shape[1],
         seconds={"queue": queue_s, **found.seconds},
@@ -116,7 +116,7 @@ def neighbours(message: pb.Neighbours) -> Neighbours:
         lengths=lengths,
         continuations=continuations,
         continuation_lengths=continuation_lengths,
-        effort=message.effort,
+        nprobe=message.nprobe,
         seconds=dict(message.seconds),
     )
 

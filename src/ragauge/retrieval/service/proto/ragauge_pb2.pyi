@@ -15,20 +15,20 @@ class SearchRequest(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., queries: _Optional[_Iterable[_Union[Query, _Mapping]]] = ...) -> None: ...
 
 class Query(_message.Message):
-    __slots__ = ("tokens", "text", "k", "effort", "budget_s", "continuation")
+    __slots__ = ("tokens", "text", "k", "nprobe", "budget_s", "continuation")
     TOKENS_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     K_FIELD_NUMBER: _ClassVar[int]
-    EFFORT_FIELD_NUMBER: _ClassVar[int]
+    NPROBE_FIELD_NUMBER: _ClassVar[int]
     BUDGET_S_FIELD_NUMBER: _ClassVar[int]
     CONTINUATION_FIELD_NUMBER: _ClassVar[int]
     tokens: Tokens
     text: str
     k: int
-    effort: int
+    nprobe: int
     budget_s: float
     continuation: int
-    def __init__(self, tokens: _Optional[_Union[Tokens, _Mapping]] = ..., text: _Optional[str] = ..., k: _Optional[int] = ..., effort: _Optional[int] = ..., budget_s: _Optional[float] = ..., continuation: _Optional[int] = ...) -> None: ...
+    def __init__(self, tokens: _Optional[_Union[Tokens, _Mapping]] = ..., text: _Optional[str] = ..., k: _Optional[int] = ..., nprobe: _Optional[int] = ..., budget_s: _Optional[float] = ..., continuation: _Optional[int] = ...) -> None: ...
 
 class Tokens(_message.Message):
     __slots__ = ("ids",)
@@ -45,7 +45,7 @@ class SearchReply(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., results: _Optional[_Iterable[_Union[Neighbours, _Mapping]]] = ...) -> None: ...
 
 class Neighbours(_message.Message):
-    __slots__ = ("neighbours", "effort", "chunk_tokens", "continuation_tokens", "seconds")
+    __slots__ = ("neighbours", "nprobe", "chunk_tokens", "continuation_tokens", "seconds")
     class SecondsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -54,16 +54,16 @@ class Neighbours(_message.Message):
         value: float
         def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
     NEIGHBOURS_FIELD_NUMBER: _ClassVar[int]
-    EFFORT_FIELD_NUMBER: _ClassVar[int]
+    NPROBE_FIELD_NUMBER: _ClassVar[int]
     CHUNK_TOKENS_FIELD_NUMBER: _ClassVar[int]
     CONTINUATION_TOKENS_FIELD_NUMBER: _ClassVar[int]
     SECONDS_FIELD_NUMBER: _ClassVar[int]
     neighbours: _containers.RepeatedCompositeFieldContainer[Neighbour]
-    effort: int
+    nprobe: int
     chunk_tokens: int
     continuation_tokens: int
     seconds: _containers.ScalarMap[str, float]
-    def __init__(self, neighbours: _Optional[_Iterable[_Union[Neighbour, _Mapping]]] = ..., effort: _Optional[int] = ..., chunk_tokens: _Optional[int] = ..., continuation_tokens: _Optional[int] = ..., seconds: _Optional[_Mapping[str, float]] = ...) -> None: ...
+    def __init__(self, neighbours: _Optional[_Iterable[_Union[Neighbour, _Mapping]]] = ..., nprobe: _Optional[int] = ..., chunk_tokens: _Optional[int] = ..., continuation_tokens: _Optional[int] = ..., seconds: _Optional[_Mapping[str, float]] = ...) -> None: ...
 
 class Neighbour(_message.Message):
     __slots__ = ("id", "distance", "document", "tokens", "continuation")
@@ -96,13 +96,13 @@ class DescribeRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class Description(_message.Message):
-    __slots__ = ("index", "tokenizer", "encoder", "metric", "vectors", "most_effort", "vocabulary", "chunk_tokens", "limits")
+    __slots__ = ("index", "tokenizer", "encoder", "metric", "vectors", "max_nprobe", "vocabulary", "chunk_tokens", "limits")
     INDEX_FIELD_NUMBER: _ClassVar[int]
     TOKENIZER_FIELD_NUMBER: _ClassVar[int]
     ENCODER_FIELD_NUMBER: _ClassVar[int]
     METRIC_FIELD_NUMBER: _ClassVar[int]
     VECTORS_FIELD_NUMBER: _ClassVar[int]
-    MOST_EFFORT_FIELD_NUMBER: _ClassVar[int]
+    MAX_NPROBE_FIELD_NUMBER: _ClassVar[int]
     VOCABULARY_FIELD_NUMBER: _ClassVar[int]
     CHUNK_TOKENS_FIELD_NUMBER: _ClassVar[int]
     LIMITS_FIELD_NUMBER: _ClassVar[int]
@@ -111,11 +111,11 @@ class Description(_message.Message):
     encoder: str
     metric: str
     vectors: int
-    most_effort: int
+    max_nprobe: int
     vocabulary: int
     chunk_tokens: int
     limits: Limits
-    def __init__(self, index: _Optional[str] = ..., tokenizer: _Optional[str] = ..., encoder: _Optional[str] = ..., metric: _Optional[str] = ..., vectors: _Optional[int] = ..., most_effort: _Optional[int] = ..., vocabulary: _Optional[int] = ..., chunk_tokens: _Optional[int] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ...) -> None: ...
+    def __init__(self, index: _Optional[str] = ..., tokenizer: _Optional[str] = ..., encoder: _Optional[str] = ..., metric: _Optional[str] = ..., vectors: _Optional[int] = ..., max_nprobe: _Optional[int] = ..., vocabulary: _Optional[int] = ..., chunk_tokens: _Optional[int] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ...) -> None: ...
 
 class Limits(_message.Message):
     __slots__ = ("message_bytes", "queries", "k", "continuation", "tokens", "characters", "chunks", "concurrent", "work")
