@@ -1,24 +1,7 @@
-# make        set everything up in .venv, run the whole default experiment, render reports/default/
-# make test   set everything up, run the tests
-# make smoke  the same experiment at its smallest
-# make miniature  the papers' own experiments with tiny models: every kind of cell once, in minutes (PART=cfic: of one paper)
-# make faults  disturb writers of files at every operation on the disk: kills, full disks, damage, clocks, memory; prints the table
-# make load-test  the retrieval service for five minutes under 64 clients, kills, a slow reader and a flood; prints the table (LOAD=--write)
-# make cluster  the same on a Slurm of one node, which it starts (Debian, as root); jobs and Snakemake are killed
-# make check  lint, format, types, workflow
-# make docs   build the documentation as a site, site/
-# make lock   resolve requirements.lock and requirements-oldest.txt anew from pyproject.toml (UPGRADE=1: newest versions)
-# make oldest run the tests of engines, scoring and plans with the oldest versions that pyproject.toml allows, in .venv-oldest
-# make gpu-kit  pack what a machine with a GPU needs to measure the papers' sizes, dist/gpu-kit.tar.gz
-# make dist   build the wheel and the sdist, dist/, and check them
-# make audit  look the installed packages up in the database of known vulnerabilities (AUDIT_REQUIRED=1: fail where it is away)
-# make sbom   write what the lock files pin as a bill of materials, dist/ragauge.cdx.json (CycloneDX)
-# make clean  remove what the default and smoke experiments made (downloaded assets and .venv stay)
-#
-# `make` installs the exact versions of requirements.lock, each file checked against its hash: the committed numbers belong
-# to them. torch alone has no hash there: which build it is (with CUDA from the package index on Linux, a CPU build where one
-# can be reached) is for pip's own settings to say: PIP_INDEX_URL, PIP_EXTRA_INDEX_URL, PIP_FIND_LINKS. Its version is
-# requirements-torch.txt's, which 2.13.0+cpu satisfies and sorts above.
+# `make` installs the exact versions of requirements.lock, each file checked against its hash: the committed numbers
+# belong to them. Only torch has no hash there: whether it is a build with CUDA or without depends on pip's own settings
+# (PIP_INDEX_URL, PIP_EXTRA_INDEX_URL, PIP_FIND_LINKS). Its version is that of requirements-torch.txt.
+# A target with `##` is shown by `make help`, one with `#-` by `make help-dev`.
 
 SHELL := bash
 PYTHON ?= python3
@@ -41,13 +24,20 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export PYTHONUNBUFFERED := 1
 export PYTHONDONTWRITEBYTECODE := # where the environment has it, every job would compile the package again
 
-.PHONY: default setup test smoke miniature faults load-test cluster docs check audit sbom format schema clean lock oldest dist gpu-kit
+.PHONY: help help-dev default setup test smoke miniature faults load-test cluster docs check audit sbom format schema clean lock oldest dist gpu-kit
 .DEFAULT_GOAL := default
 
-default: $(READY)
+help: ## make help: show these targets
+	@sed -n 's/^[a-z].*## make/make/p' $(MAKEFILE_LIST)
+	@echo "make help-dev shows the targets for developers."
+
+help-dev: #- make help-dev: show the targets for developers
+	@sed -n 's/^[a-z].*#- make/make/p' $(MAKEFILE_LIST)
+
+default: $(READY) ## make: set everything up in .venv, run the default experiment, render reports/default/
 	snakemake --cores $(CORES)
 
-setup: $(READY)
+setup: $(READY) ## make setup: create .venv with the locked packages
 
 $(READY): pyproject.toml requirements.lock requirements-torch.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -58,65 +48,65 @@ $(READY): pyproject.toml requirements.lock requirements-torch.txt
 	$(PIP) --no-deps --editable .
 	touch $@
 
-test: $(READY)
+test: $(READY) ## make test: set everything up, run the tests (TESTS=tests/unit/engines: some of them)
 	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 python -m pytest -q -n auto --dist loadfile --no-loadscope-reorder $(TESTS)
 
-smoke: $(READY)
+smoke: $(READY) ## make smoke: run the default experiment at its smallest, in minutes
 	snakemake --cores $(CORES) --configfile configs/ci/smoke.yaml
 
-miniature: $(READY)
+miniature: $(READY) #- make miniature: run the papers' experiments with tiny models (PART=cfic: one paper)
 	PYTHONPATH=$(CURDIR)/tests$${PYTHONPATH:+:$$PYTHONPATH} python -m miniature.run $(addprefix --part ,$(PART)) --cores $(CORES)
 
-faults: $(READY)
+faults: $(READY) #- make faults: disturb every write to disk (kills, full disks, damage) and print the table
 	PYTHONPATH=tests$${PYTHONPATH:+:$$PYTHONPATH} python -m injected $(FAULTS)
 
-load-test: $(READY)
+load-test: $(READY) #- make load-test: load the retrieval service for five minutes (LOAD=--write: record it)
 	python benchmarks/service.py $(LOAD)
 
-cluster: smoke
+cluster: smoke #- make cluster: run the workflow on a one-node Slurm that it starts (Debian, as root)
 	RAGAUGE_CLUSTER=1 python -m pytest -q tests/cluster
 
-check: $(READY)
+check: $(READY) #- make check: lint, format, types, workflow
 	ruff check .
 	ruff format --check .
 	mypy
 	snakefmt --check Snakefile workflow
 	snakemake --lint
 
-docs: $(READY)
+docs: $(READY) #- make docs: build the documentation, site/
 	NO_MKDOCS_2_WARNING=1 mkdocs build --strict
 
-lock: $(READY)
+lock: $(READY) #- make lock: resolve the lock files anew (UPGRADE=1: to the newest versions)
 	$(RESOLVE) $(call extras,$(LOCKED)) --generate-hashes --universal --fork-strategy fewest --output-file requirements.lock
 	$(RESOLVE) $(call extras,$(OLDEST)) --resolution lowest-direct --output-file requirements-oldest.txt
 
-oldest:
+oldest: #- make oldest: test with the oldest versions that pyproject.toml allows, in .venv-oldest
 	test -x .venv-oldest/bin/python || $(PYTHON) -m venv .venv-oldest
 	PATH=$(CURDIR)/.venv-oldest/bin:$$PATH && $(PIP) --no-deps --requirement requirements-oldest.txt \
 	  && $(PIP) --requirement requirements-torch.txt && $(PIP) --no-deps --editable . \
 	  && OMP_NUM_THREADS=1 python -m pytest -q $(OLDEST_TESTS)
 
-gpu-kit:
+gpu-kit: #- make gpu-kit: pack what a GPU machine needs to measure the papers' sizes, dist/gpu-kit.tar.gz
 	$(PYTHON) benchmarks/gpu_kit.py pack dist/gpu-kit.tar.gz
 
-dist: $(READY)
+dist: $(READY) #- make dist: build and check the wheel and the sdist, dist/
 	rm -rf dist
 	python -m build
 	python -m twine check --strict dist/*
 
-audit: $(READY)
+audit: $(READY) #- make audit: check installed packages for known vulnerabilities (AUDIT_REQUIRED=1: must)
 	python .ci/audit.py
 
-sbom:
+sbom: #- make sbom: write the locked packages as a bill of materials, dist/ragauge.cdx.json
 	$(PYTHON) .ci/sbom.py
 
-format: $(READY)
+format: $(READY) #- make format: format the code and fix what the linter can
 	ruff check --fix-only --quiet .
 	ruff format .
 	snakefmt Snakefile workflow
 
-schema: $(READY)
+schema: $(READY) #- make schema: write the JSON schema of configurations
 	python -m ragauge.experiment.schema workflow/schemas/config.schema.json
 
-clean:
+clean: #- make clean: remove results of the default and smoke runs (.venv and downloads stay)
 	rm -rf results/{default,smoke} reports/{default,smoke} logs resources .snakemake
