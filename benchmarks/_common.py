@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ragauge.cost.latency import spread
 from ragauge.cost.machine import MAX_LOAD, Load, competing_load, provenance
+from ragauge.evaluation.latency import spread
 from targets import Verdicts
 
 Task = Callable[[], object]

@@ -24,7 +24,7 @@ from ragauge.cost.flop import flop
 from ragauge.cost.roofline import matmul_rate
 from ragauge.engines import LM, Limits, random_lm
 from ragauge.engines.batching import Batch
-from ragauge.evaluation import costing
+from ragauge.evaluation.timing import shape_of
 from targets import Verdicts
 
 
@@ -38,7 +38,7 @@ def main() -> None:
         return
     rates = machine.measure(device=args.device)
     room = max(args.prompt, args.context) + args.new_tokens + 1
-    shape = shapes.with_context(costing.shape_of(args.model), room)
+    shape = shapes.with_context(shape_of(args.model), room)
     lm = random_lm(shape, dtype=args.dtype, device=args.device)
     draw = random.Random(0)
     ids = [draw.randrange(lm.shape.vocab) for _ in range(room)]

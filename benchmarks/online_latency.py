@@ -5,7 +5,7 @@
 
 Random tokens of the published lengths (a preamble of 39, 20 documents of 137, a question of 11, a task of 13) on random
 weights of the model's shape; 5 tokens are generated. What superposition prepares before the question is ready; the
-protocol is `ragauge.cost.latency`.
+protocol is `ragauge.evaluation.latency`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from typing import Any
 
 from _common import finish
 from ragauge.cost import machine
-from ragauge.evaluation.costing import time_shape
+from ragauge.cost.settings import LatencySettings
+from ragauge.evaluation.latency import measure_latency
+from ragauge.evaluation.timing import bench_of_shape
 from ragauge.experiment.schema import ModelEntry
 from ragauge.methods import make
 from targets import Verdicts
@@ -31,16 +33,14 @@ def main() -> None:
     rates = machine.measure(threads=args.threads, allow_load=args.allow_load)
     verdicts, results = Verdicts(), {}
     for dtype in args.dtypes:
-        results[dtype] = result = time_shape(
-            {BASE: make(BASE), FAST: make(FAST, top_k=1), **{name: make(name) for name in args.methods}},
-            args.tokens,
-            ModelEntry(source=args.model, dtype=dtype),
-            threads=args.threads,
-            new_tokens=[5],
-            trials=args.trials,
-            machine=rates,
-            allow_load=args.allow_load,
+        variants = {BASE: make(BASE), FAST: make(FAST, top_k=1), **{name: make(name) for name in args.methods}}
+        settings = LatencySettings(
+            methods=list(variants), dataset=args.tokens, trials=args.trials, allow_load=args.allow_load
         )
+        bench = bench_of_shape(
+            args.tokens, ModelEntry(source=args.model, dtype=dtype), settings.new_tokens, args.threads
+        )
+        results[dtype] = result = measure_latency(variants, bench, settings, machine=rates)
         if result["refused"]:
             sys.exit(f"{dtype}: {result['refused']}")
         _report(f"{args.model} {dtype}", result)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ragauge import methods
-from ragauge.cost.load import Request, Targets, TimedRequest, rows, summarise
+from ragauge.cost.arrivals import Request, Targets, TimedRequest, rows, summarise
 from ragauge.cost.trace import Call
 from ragauge.io.records import Record
 from ragauge.io.specifications import AnswerSpecification, EngineFacts

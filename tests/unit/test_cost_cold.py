@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 
 from ragauge import registry
-from ragauge.cost import cold, latency
+from ragauge.cost import cold
 from ragauge.cost.trace import Call
 from ragauge.engines.store import DocumentStore
 from ragauge.errors import UserError
+from ragauge.evaluation import latency
+from ragauge.evaluation.timing import Bench
 from ragauge.experiment import schema
 from ragauge.methods import make
 from ragauge.rendering.render import render
@@ -30,38 +32,34 @@ def disk(folder: Path, max_bytes: int = 10**9) -> cold.Disk:
 
 
 def test_the_protocol_times_what_is_computed_kept_and_read(tmp_path: Path) -> None:
-    from ragauge.engines import Limits
-
     variants = {"naive": make("naive"), "k1": make("superposition", top_k=1)}
     lm = tiny_lm()
-    limits = Limits(max_new_tokens=3, ignore_stop=True)
-    options: dict[str, Any] = {"limits": limits, "trials": 2, "machine": MACHINE, "allow_load": True}
-    result = latency.run(variants, [tiny_prompt()], lm, disk=disk(tmp_path / "kept"), documents_cold=True, **options)
+    options: dict[str, Any] = {"new_tokens": 3, "trials": 2, "machine": MACHINE, "allow_load": True}
+    result = latency.run(
+        variants, Bench(lm, [tiny_prompt()]), disk=disk(tmp_path / "kept"), documents_cold=True, **options
+    )
     rows = result["documents"]["rows"]
     assert [(row["variant"], row["prompt"]) for row in rows] == [("k1", 0)]  # naive prepares nothing
     assert all(row[key] > 0 for row in rows for key in ("computing_s", "missed_s", "loading_s", "bytes"))
     assert not list((tmp_path / "kept").iterdir())
     assert lm.documents is None
     assert json.loads(json.dumps(result))["documents"]["state"] == cold.STATE
-    assert latency.run(variants, [tiny_prompt()], lm, **options)["documents"] is None
+    assert latency.run(variants, Bench(lm, [tiny_prompt()]), **options)["documents"] is None
 
 
 def test_variants_with_the_same_documents_compute_them_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ragauge.engines import Limits
-
     made: list[int] = []
     save = DocumentStore.save
     monkeypatch.setattr(DocumentStore, "save", lambda self, *kept: (made.append(1), save(self, *kept)))
     variants = {name: make("superposition", top_k=k) for name, k in (("k1", 1), ("k2", 2), ("k3", 3))}
-    options: dict[str, Any] = {"trials": 1, "machine": MACHINE, "allow_load": True}
-    options["limits"] = Limits(max_new_tokens=3, ignore_stop=True)
-    latency.run({"k1": variants["k1"]}, [tiny_prompt()], tiny_lm(), disk=disk(tmp_path), **options)
+    options: dict[str, Any] = {"new_tokens": 3, "trials": 1, "machine": MACHINE, "allow_load": True}
+    latency.run({"k1": variants["k1"]}, Bench(tiny_lm(), [tiny_prompt()]), disk=disk(tmp_path), **options)
     alone = len(made)
-    shared = latency.run(variants, [tiny_prompt()], tiny_lm(), disk=disk(tmp_path), **options)
+    shared = latency.run(variants, Bench(tiny_lm(), [tiny_prompt()]), disk=disk(tmp_path), **options)
     assert alone > 0
     assert len(made) == 2 * alone  # of these, one half for one variant, the other for three
     assert not list(tmp_path.iterdir())
-    plain = latency.run(variants, [tiny_prompt()], tiny_lm(), **options)
+    plain = latency.run(variants, Bench(tiny_lm(), [tiny_prompt()]), **options)
     untimed = ("variant", "flop", "compute_cycles")
     assert [[row[key] for key in untimed] for row in shared["rows"]] == [
         [row[key] for key in untimed] for row in plain["rows"]
@@ -78,11 +76,8 @@ def test_vectors_of_an_encoder_are_not_looked_for_on_disk(tmp_path: Path) -> Non
 
 
 def test_cold_documents_need_a_disk(tmp_path: Path) -> None:
-    from ragauge.engines import Limits
-
     with pytest.raises(UserError, match="requires a disk"):
-        latency.run({}, [tiny_prompt()], tiny_lm(), limits=Limits(max_new_tokens=3, ignore_stop=True), trials=1,
-                    machine=MACHINE, documents_cold=True)  # fmt: skip
+        latency.run({}, Bench(tiny_lm(), [tiny_prompt()]), new_tokens=3, trials=1, machine=MACHINE, documents_cold=True)
 
 
 def test_a_disk_that_keeps_nothing_is_told(tmp_path: Path) -> None:

@@ -283,11 +283,10 @@ def questions_side_by_side(engine: Engine, examples: Sequence[Example], specific
         return 1
     longest = max(examples, key=lambda e: sum(len(d.title) + len(d.text) for d in e.documents))
     try:
-        counts = prompt_of(longest, specification, engine.tokenizer, engine.max_context).token_counts()
+        prompt = prompt_of(longest, specification, engine.tokenizer, engine.max_context)
     except FAILURES:
         return 1
-    tokens = sum(sum(n) if isinstance(n, list) else n for n in counts.values())
-    return fitting(cast(LM, engine), tokens + limits(specification).max_new_tokens)
+    return fitting(cast(LM, engine), prompt.total_tokens + limits(specification).max_new_tokens)
 
 
 def _ask_beside(

@@ -46,6 +46,11 @@ class Prompt:
             "task": len(self.task),
         }
 
+    @property
+    def total_tokens(self) -> int:
+        """Tokens of all segments."""
+        return len(self.preamble) + sum(map(len, self.documents)) + len(self.query) + len(self.task)
+
 
 def build_prompt(
     question: str,

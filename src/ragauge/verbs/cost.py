@@ -45,14 +45,14 @@ def run(args: argparse.Namespace) -> None:
 
 def _schedule(args: argparse.Namespace, params: dict[str, Any]) -> dict[str, Any]:
     """A pipeline's cost: RETRO with the sizes of its paper, any other decoder as one that reads neighbours itself."""
-    from ragauge.evaluation import costing
+    from ragauge.evaluation.timing import shape_of
     from ragauge.experiment.reading import checked
     from ragauge.generation import cost
     from ragauge.generation.settings import PipelineSettings
     from ragauge.generation.sizes import PAPER
 
     entry = checked(PipelineSettings, {**params, "schedule": args.schedule}, "--set")
-    return {"model": args.model, **cost.report(entry, PAPER if args.model == "retro" else costing.shape_of(args.model))}
+    return {"model": args.model, **cost.report(entry, PAPER if args.model == "retro" else shape_of(args.model))}
 
 
 def _method(args: argparse.Namespace, params: dict[str, Any]) -> dict[str, Any]:

@@ -154,7 +154,7 @@ class AnswerPlan(PlanPart):
 
     def latency_code(self, labels: Labels) -> str:
         """What times, and what is timed."""
-        return code_of("evaluation.costing", components=self._modules_of(self._protocol(labels).methods))
+        return code_of("evaluation.latency", components=self._modules_of(self._protocol(labels).methods))
 
     # --- load ---
 
@@ -172,7 +172,7 @@ class AnswerPlan(PlanPart):
 
     def load_code(self, labels: Labels) -> str:
         """What sends requests, and what answers them."""
-        return code_of("evaluation.under_load", components=self._modules_of(self._load.methods))
+        return code_of("evaluation.load", components=self._modules_of(self._load.methods))
 
     # --- a stream ---
 
@@ -190,7 +190,7 @@ class AnswerPlan(PlanPart):
 
     def stream_code(self, labels: Labels) -> str:
         """What asks the questions, and what answers them."""
-        return code_of("evaluation.streaming", components=self._modules_of(self._stream.methods))
+        return code_of("evaluation.stream", components=self._modules_of(self._stream.methods))
 
     # --- judgements ---
 

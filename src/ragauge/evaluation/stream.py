@@ -6,27 +6,25 @@ import gc
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import numpy as np
-import torch
 
-from ragauge.cost import load
+from ragauge.cost import arrivals
+from ragauge.cost.arrivals import Request, Targets, TimedRequest
 from ragauge.cost.cold import STATE, Disk, forget
 from ragauge.cost.gpu_load import looked_at, watch
-from ragauge.cost.load import Request, Targets, TimedRequest
-from ragauge.cost.machine import MAX_LOAD, competing_load
+from ragauge.cost.machine import MAX_LOAD, competing_load, provenance
 from ragauge.cost.settings import StreamSettings
 from ragauge.cost.trace import Call
-from ragauge.engines import LM, Limits
+from ragauge.engines import LM
 from ragauge.engines.store import DocumentStore, MemoryStore
 from ragauge.errors import UserError
-from ragauge.evaluation.inputs import Questions
-from ragauge.evaluation.under_load import opened, sorted_out
-from ragauge.experiment.schema import ModelEntry
+from ragauge.evaluation import timing
+from ragauge.evaluation.timing import Bench
 from ragauge.io.progress import bar
 from ragauge.methods import Method
 from ragauge.methods.prefix_tree import PrefixTree
@@ -36,10 +34,9 @@ PROBES = 2  # requests that are answered with an empty store and again, before t
 CACHE_STATES = {"disk": f"documents are read from disk: {STATE}", "memory": "documents are read from memory"}
 
 
-def stream_model(
+def measure_stream(
     variants: Mapping[str, Method],
-    questions: Questions,
-    model: ModelEntry,
+    bench: Bench,
     settings: StreamSettings,
     *,
     folder: Path,
@@ -57,24 +54,26 @@ def stream_model(
         allow_load: report although other processes kept the machine busy.
 
     Returns: {"provenance", "protocol", "unsupported", "streams"}; a stream has its `variant`, `hit_rate` by tokens,
-        `summary` as `cost.load.summarise` has it, `missed_s` and `found_s` (the median first token of a request whose
-        documents are all not in the store, and all in it), and `requests`.
+        `summary` as `cost.arrivals.summarise` has it, `missed_s` and `found_s` (the median first token of a request
+        whose documents are all not in the store, and all in it), and `requests`.
 
     Raises:
         UserError: fewer documents than a request has; a prompt that the context does not hold.
     """
-    lm, prompts = opened(questions, model, settings.questions, settings.new_tokens, settings.threads)
-    asked = requests(prompts, settings, seed)
-    able, unsupported = sorted_out(variants, lm)
+    prompts = requests(bench.prompts, settings, seed)
+    able, unsupported = bench.supported(variants)
     streams = []
-    with bar(f"stream on {questions.name}", "variant", len(able)) as progress:
+    with bar(f"stream on {bench.dataset}", "variant", len(able)) as progress:
         for name, method in able.items():
             progress.set_postfix_str(name)
-            streams.append({"variant": name, **_Stream(method, lm, asked, settings, folder).run(seed, allow_load)})
+            stream = _Stream(name, method, bench.lm, prompts, settings, folder)
+            streams.append({"variant": name, **stream.run(seed, allow_load)})
             progress.update()
-    made = load.result(_protocol(questions, lm, prompts, settings, seed), unsupported, ())
-    del made["levels"], made["protocol"]["counted"]
-    return {**made, "streams": streams}
+    corpus = {tuple(ids) for prompt in bench.prompts for ids in prompt.documents}
+    sizes = {"corpus_documents": len(corpus), "corpus_tokens": sum(map(len, corpus))}
+    stated = {**settings.model_dump(exclude={"methods"}), **bench.protocol(seed), **sizes}
+    stated |= {"cache_state": CACHE_STATES[settings.store], "allowed_load": MAX_LOAD}
+    return {"provenance": provenance(), "protocol": stated, "unsupported": unsupported, "streams": streams}
 
 
 def requests(prompts: Sequence[Prompt], settings: StreamSettings, seed: int) -> list[Prompt]:
@@ -108,62 +107,58 @@ def requests(prompts: Sequence[Prompt], settings: StreamSettings, seed: int) -> 
 class _Stream:
     """One variant's stream."""
 
+    name: str
     method: Method
     lm: LM
-    asked: Sequence[Prompt]
+    prompts: Sequence[Prompt]  # one a request
     settings: StreamSettings
     folder: Path
-    after: Callable[[], object] = field(default=lambda: None)  # between requests, off the clock
+    after_request: Callable[[], object] = field(default=lambda: None)  # between requests, off the clock
 
     def run(self, seed: int, allow_load: bool) -> dict[str, Any]:
-        limits = Limits(max_new_tokens=self.settings.new_tokens, ignore_stop=True)
-        self._one(self._fresh(), 0, limits)  # warm up, without a store
-        ends = [self._ends(place % len(self.asked), limits) for place in range(PROBES)]
+        self._answer(self._fresh(), 0)  # warm up, without a store
+        probes = [self._probe(place % len(self.prompts)) for place in range(PROBES)]
         gc.collect()
         gpu = watch(str(self.lm.device))
         with self._store(), competing_load() as busy, looked_at(gpu):
             method = self._fresh()
-            served = [self._one(method, place, limits) for place in range(len(self.asked))]
-        refused = None if allow_load or gpu is None else gpu.refusal()
-        if busy.share > MAX_LOAD and not allow_load:
-            refused = f"other processes took {busy.share:.0%} of the machine's CPU time (allowed: {MAX_LOAD:.0%})"
-        found = [share for _, share in served]
-        rows = load.rows([one for one, _ in served], warmup=0)
+            served = [self._answer(method, place) for place in range(len(self.prompts))]
+        refused = None if allow_load else timing.refusal(busy, gpu)
+        shares = [share for _, share in served]
+        rows = arrivals.rows([request for request, _ in served], warmup=0)
         return {
             "load_share": busy.share,
             "gpu": gpu.to_json() if gpu else None,
             "refused": refused,
-            "hit_rate": None if None in found else sum(filter(None, found)) / len(found),
-            "missed_s": statistics.median(missed for missed, _ in ends),
-            "found_s": statistics.median(again for _, again in ends),
+            "hit_rate": None if None in shares else sum(filter(None, shares)) / len(shares),
+            "missed_s": statistics.median(missed for missed, _ in probes),
+            "found_s": statistics.median(again for _, again in probes),
             "summary": {} if refused else _summary(rows, seed),
-            "requests": [{**row, "found": share} for row, share in zip(rows, found, strict=True)],
+            "requests": [{**row, "found": share} for row, share in zip(rows, shares, strict=True)],
         }
 
-    def _ends(self, place: int, limits: Limits) -> tuple[float, float]:
+    def _probe(self, place: int) -> tuple[float, float]:
         """Seconds to the first token of a request with an empty store, and of the same again."""
         with self._store():
             method = self._fresh()
-            both = [self._one(method, place, limits)[0] for _ in range(2)]
-        first, again = (one.first_token_s - one.start_s for one in both)
+            both = [self._answer(method, place)[0] for _ in range(2)]
+        first, again = (request.first_token_s - request.start_s for request in both)
         return first, again
 
-    def _one(self, method: Method, place: int, limits: Limits) -> tuple[TimedRequest, float | None]:
+    def _answer(self, method: Method, place: int) -> tuple[TimedRequest, float | None]:
         """Answer a request; its times, and the share of its documents' tokens that was found."""
-        prompt = self.asked[place]
+        prompt, limits = self.prompts[place], timing.fixed_length(self.settings.new_tokens)
         self.lm.synchronize()
         start = perf_counter()
         with self.lm.tracing() as trace:
-            written = method.answer(self.lm, method.prepare(self.lm, prompt), prompt, limits).ids
+            answer = method.answer(self.lm, method.prepare(self.lm, prompt), prompt, limits)
         self.lm.synchronize()
         end = perf_counter()
-        if len(written) != limits.max_new_tokens:
-            raise UserError(f"the model's context of {self.lm.shape.max_context} tokens ends the response too soon")
+        timing.check_length(answer, limits, self.lm, self.name)
         assert self.lm.first_token_at is not None
-        self.after()
-        return TimedRequest(Request(place, place, start), start, self.lm.first_token_at, end, len(written)), found(
-            trace, prompt
-        )
+        self.after_request()
+        request = TimedRequest(Request(place, place, start), start, self.lm.first_token_at, end, len(answer.ids))
+        return request, found(trace, prompt)
 
     def _fresh(self) -> Method:
         """The method without anything that it has kept of other questions."""
@@ -183,11 +178,11 @@ class _Stream:
                 self.lm.documents = None
             return
         with Disk(self.folder, lambda place: DocumentStore(place, "stream", size)).keep(self.lm) as place:
-            self.after = lambda: forget(place)
+            self.after_request = lambda: forget(place)
             try:
                 yield
             finally:
-                self.after = lambda: None
+                self.after_request = lambda: None
 
 
 def found(trace: Sequence[Call], prompt: Prompt) -> float | None:
@@ -199,29 +194,23 @@ def found(trace: Sequence[Call], prompt: Prompt) -> float | None:
     return max(0.0, 1 - anew / sum(map(len, prompt.documents)))
 
 
+def line(stream: Mapping[str, Any]) -> str:
+    """One line about a variant's stream."""
+    summary, share = stream["summary"], stream["hit_rate"]
+    if not summary:
+        return f"{stream['variant']}: refused"
+    first = summary["first_token_s"]
+    hits = "keeps nothing" if share is None else f"found {share:.0%}"
+    wait = f"first token p50 {first['p50']['value']:.3g} s, p95 {first['p95']['value']:.3g} s"
+    return f"{stream['variant']}: {hits}, {wait}, {summary['questions_per_s']:.3g} questions/s"
+
+
 def _summary(rows: Sequence[Mapping[str, Any]], seed: int) -> dict[str, Any]:
     """As of load; requests came one after another, so the rates are over the time of answering."""
-    made = load.summarise(rows, Targets(), seed)
+    made = arrivals.summarise(rows, Targets(), seed)
     seconds = sum(row["total_s"] for row in rows)
     rates = {"questions_per_s": len(rows), "tokens_per_s": sum(row["new_tokens"] for row in rows)}
     kept: dict[str, Any] = {
         key: made[key] for key in ("first_token_s", "per_token_s", "total_s", "requests") if key in made
     }
     return kept | {"seconds": seconds} | {key: count / seconds for key, count in rates.items()}
-
-
-def _protocol(
-    questions: Questions, lm: LM, prompts: Sequence[Prompt], settings: StreamSettings, seed: int
-) -> dict[str, Any]:
-    corpus = {tuple(ids) for prompt in prompts for ids in prompt.documents}
-    return {
-        **settings.model_dump(exclude={"methods"}),
-        "dataset": questions.name,
-        "corpus_documents": len(corpus),
-        "corpus_tokens": sum(map(len, corpus)),
-        "seed": seed,
-        "threads": torch.get_num_threads(),
-        **asdict(lm.precision),
-        "device": lm.device.type,
-        "cache_state": CACHE_STATES[settings.store],
-    }

@@ -13,7 +13,9 @@ from ragauge import methods
 from ragauge.cli import main
 from ragauge.cost.settings import LatencySettings
 from ragauge.errors import UserError
-from ragauge.evaluation import costing
+from ragauge.evaluation import costing, latency, timing
+from ragauge.evaluation.latency import measure_latency
+from ragauge.evaluation.timing import bench_of_shape
 from ragauge.experiment.schema import ModelEntry
 from tiny_checkpoint import write_checkpoint
 
@@ -68,18 +70,12 @@ def test_random_weights_are_timed_beyond_the_context(tmp_path: Path) -> None:
     counts = tmp_path / "counts.json"
     counts.write_text(json.dumps({"preamble": 5, "documents": [30, 30, 30], "query": 5, "task": 3}))
     folder = write_checkpoint(tmp_path / "model", max_position_embeddings=64)
-    variants = {"naive": methods.make("naive"), "superposition": methods.make("superposition")}
-    result = costing.time_shape(
-        variants,
-        str(counts),
-        ModelEntry(source=str(folder)),
-        threads=1,
-        new_tokens=[3],
-        trials=2,
-        warmup=1,
-        machine=MACHINE,
-        allow_load=True,
+    settings = LatencySettings(
+        methods=["naive", "superposition"], dataset="x", trials=2, warmup=1, new_tokens=3, allow_load=True
     )
+    variants = {name: methods.make(name) for name in settings.methods}
+    bench = bench_of_shape(str(counts), ModelEntry(source=str(folder), dtype="float32"), 3, threads=1)
+    result = measure_latency(variants, bench, settings, machine=MACHINE)
     assert [row["variant"] for row in result["rows"]].count("naive") == 2
     assert result["protocol"]["tokens"]["documents"] == [30, 30, 30]
 
@@ -118,11 +114,12 @@ def test_other_load_is_allowed_by_the_protocol_or_by_the_option(
 ) -> None:
     timed: list[bool] = []
 
-    def noted(*_: Any, allow_load: bool, **__: Any) -> None:
-        timed.append(allow_load)
+    def noted(variants: Any, bench: Any, settings: LatencySettings, **_: Any) -> None:
+        timed.append(settings.allow_load)
         raise UserError("nothing is timed here")
 
-    monkeypatch.setattr(costing, "time_model", noted)
+    monkeypatch.setattr(latency, "measure_latency", noted)
+    monkeypatch.setattr(timing, "bench_of_questions", lambda *_: None)
     config = {
         "run": "t",
         "models": {"m": {"source": "smollm2-135m-instruct"}},

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from ragauge.cli import main
+from ragauge.cost.machine import Load
 from ragauge.items import load_curve
 from ragauge.results.runs import Runs
 from synthetic_run import MODEL, write_load
@@ -23,8 +24,9 @@ def material(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return ["--dataset", "nq_open", "--data", str(data), "--model", str(model), "--threads", "1"]
 
 
-def measured(out: Path, material: list[str], *options: str) -> dict[str, Any]:
-    sizes = ["--requests", "3", "--warmup", "1", "--new-tokens", "2", "--prompts", "2", "--allow-load"]
+def measured(out: Path, material: list[str], *options: str, allow_load: bool = True) -> dict[str, Any]:
+    sizes = ["--requests", "3", "--warmup", "1", "--new-tokens", "2", "--prompts", "2"]
+    sizes += ["--allow-load"] if allow_load else []
     assert main(["load", *material, *sizes, *options, "--out", str(out)]) == 0
     found: dict[str, Any] = json.loads(out.read_text())
     return found
@@ -88,6 +90,17 @@ def test_documents_may_be_computed_within_each_request(
     assert len(prepared) == 2  # prompts
     measured(tmp_path / "x.json", material, *options, "computed")
     assert len(prepared) == 2 + 2 + 4  # prompts when warming up, then requests
+
+
+def test_a_busy_machine_is_refused(material: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Load, "share", 0.5)
+    options = ["--methods", "naive", "--clients", "1"]
+    [allowed] = measured(tmp_path / "x.json", material, *options)["levels"]
+    assert allowed["summary"]["requests"] == 3
+    [refused] = measured(tmp_path / "x.json", material, *options, allow_load=False)["levels"]
+    assert "other processes took 50%" in refused["refused"]
+    assert not refused["summary"]
+    assert len(refused["requests"]) == 4
 
 
 def test_the_item_has_percentiles_rates_and_reasons(tmp_path: Path) -> None:

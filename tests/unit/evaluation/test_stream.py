@@ -14,7 +14,7 @@ from ragauge.cli import main
 from ragauge.cost.settings import StreamSettings
 from ragauge.engines.store import DocumentStore, MemoryStore
 from ragauge.errors import UserError
-from ragauge.evaluation.streaming import requests
+from ragauge.evaluation.stream import requests
 from ragauge.items.reuse import stream
 from ragauge.methods._stored import read_apart
 from ragauge.results.runs import Runs

@@ -13,24 +13,36 @@ import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
+
+import psutil
+import torch
 
 from ragauge.cost import cold, gap
 from ragauge.cost.cycles import critical_path
 from ragauge.cost.flop import flop
 from ragauge.cost.gpu_load import GpuWatch, watch
 from ragauge.cost.machine import MAX_LOAD, PAUSE_S, Load, competing_load, measure, provenance
-from ragauge.cost.settings import TRIALS, WARMUP
+from ragauge.cost.settings import TRIALS, WARMUP, LatencySettings
 from ragauge.cost.trace import Trace, online, stage_seconds
+from ragauge.engines import LM, Limits
+from ragauge.engines.store import DocumentStore
 from ragauge.errors import UserError
+from ragauge.evaluation import timing
+from ragauge.evaluation.timing import Bench
 from ragauge.io.progress import bar
+from ragauge.methods import Method
+from ragauge.methods.naive import Naive
+from ragauge.prompts import Prompt
 
 CACHE_STATE = "what a method prepares before the question is known is ready; question, task and response are timed"
 MAX_DISTURBED = 0.1  # part of the trials that may stay disturbed after their retries
 RETRIES = 3  # of one disturbed trial
 TIMES = ("first_token_s", "per_token_s", "total_s")
+UNBOUNDED = 1 << 62  # bytes of a store that is temporary
 
 
 @dataclass(frozen=True)
@@ -53,18 +65,48 @@ class Trial:
         return self.load.share > MAX_LOAD
 
 
-def run(
-    variants: Mapping[str, Any],
-    prompts: Sequence[Any],
-    engine: Any,
+def measure_latency(
+    variants: Mapping[str, Method],
+    bench: Bench,
+    settings: LatencySettings,
     *,
-    limits: Any,
+    machine: Mapping[str, Any] | None = None,
+    folder: Path | None = None,
+) -> dict[str, Any]:
+    """Time the variants with every response length of the protocol.
+
+    Args:
+        machine: what `cost.machine.measure` returned; None: measured here.
+        folder: on whose disk documents are stored during the measurement; None: they are not.
+
+    Returns: the result of `run` for the first response length; `other_lengths` holds those for the others.
+    """
+    device = bench.lm.device.type
+    cold_documents = settings.documents == "cold"
+    on_disk = cold_documents or device == "cpu"  # a GPU computes documents faster than a disk stores them
+    common: dict[str, Any] = {
+        "trials": settings.trials,
+        "warmup": settings.warmup,
+        "machine": machine or measure(device=device, allow_load=settings.allow_load),
+        "allow_load": settings.allow_load,
+        "disk": cold.Disk(folder, lambda place: DocumentStore(place, "timed", UNBOUNDED))
+        if folder and on_disk
+        else None,
+    }
+    first, *others = settings.all_new_tokens
+    result = run(variants, bench, new_tokens=first, documents_cold=cold_documents, **common)
+    return {**result, "other_lengths": [run(variants, bench, new_tokens=n, **common) for n in others]}
+
+
+def run(
+    variants: Mapping[str, Method],
+    bench: Bench,
+    *,
+    new_tokens: int,
+    machine: Mapping[str, Any],
     trials: int = TRIALS,
     warmup: int = WARMUP,
     seed: int = 0,
-    dataset: str = "random tokens",
-    naive: str | None = None,
-    machine: Mapping[str, Any] | None = None,
     allow_load: bool = False,
     disk: cold.Disk | None = None,
     documents_cold: bool = False,
@@ -72,72 +114,66 @@ def run(
     """Time every method variant on the prompts.
 
     Args:
-        variants: `ragauge.methods.Method` by name.
-        prompts: `ragauge.prompts.Prompt`s; the trials are divided over them, and one prompt's prepared states are held
-            at a time.
-        engine: `ragauge.engines.LM`.
-        limits: `ragauge.engines.Limits(max_new_tokens=n, ignore_stop=True)`.
+        bench: the trials are divided over its prompts, and one prompt's prepared states are in memory at a time.
+        new_tokens: tokens of every response.
+        machine: what `cost.machine.measure` returned.
         trials: of each variant.
         warmup: untimed answers of each variant on each prompt, at least one; the last one's calls are traced.
-        dataset: where the prompts are from, for the protocol.
-        naive: the variant that reads one plain prompt, against which the others' gaps between theory and clock are
-            given.
-        machine: what `cost.machine.measure` returned; measured here by default.
         allow_load: report although other processes kept the machine busy.
         disk: where given, variants that read the same documents compute them once between them; their keys and values
             are the same bits.
         documents_cold: what a method prepares is also timed as it comes from that disk (`cost.cold`).
 
     Returns: {"provenance", "protocol", "machine", "load", "refused", "unsupported", "stages", "gap", "summary",
-        "rows", "documents" (the trials of cold documents; None without)}. Where the machine was too busy, `refused`
-        says so, `summary` and `gap` are empty; the rows are kept.
+        "rows", "documents" (the trials of cold documents; None without)}. `gap` explains why measured speedups over the
+        first variant of the method naive are not the theoretical ones. Where the machine was too busy, `refused` says
+        so, `summary` and `gap` are empty; the rows are kept.
 
     Raises:
         UserError: no prompts, no trials, more threads than cores, or a response that the context cuts short.
     """
-    _check(prompts, limits, trials)
+    _check(bench, trials)
     if documents_cold and disk is None:
         raise UserError("documents: cold requires a disk to read them from")
-    machine = machine or measure(device=engine.device.type, allow_load=allow_load)
-    unsupported = {name: reason for name, method in variants.items() if (reason := method.refusal(engine))}
-    able = {name: method for name, method in variants.items() if name not in unsupported}
-    shares = [trials // len(prompts) + (i < trials % len(prompts)) for i in range(len(prompts))]
-    with bar(f"timing on {dataset}", "trial", len(able) * trials) as progress, _quiet_collector():
-        bench = _Bench(
+    able, unsupported = bench.supported(variants)
+    warmup, count = max(warmup, 1), len(bench.prompts)
+    shares = [trials // count + (i < trials % count) for i in range(count)]
+    with bar(f"timing on {bench.dataset}", "trial", len(able) * trials) as progress, _quiet_collector():
+        trialled = _Trials(
             able,
-            engine,
-            limits,
+            bench.lm,
+            timing.fixed_length(new_tokens),
             machine,
-            warmup=max(warmup, 1),
+            warmup=warmup,
             order=random.Random(seed),
             retries_left=0 if allow_load else len(able) * trials,
             disk=disk,
             documents_cold=documents_cold,
             progress=progress,
-            gpu=watch(str(engine.device)),
+            gpu=watch(str(bench.lm.device)),
         )
-        for index, (prompt, share) in enumerate(zip(prompts, shares, strict=True)):
+        for index, (prompt, share) in enumerate(zip(bench.prompts, shares, strict=True)):
             if share:
-                bench.time_prompt(index, prompt, share)
-    refused = (
-        None if allow_load else refusal_for_load(bench.rows, bench.load, machine.get("load_share", 0.0), bench.gpu)
-    )
-    stages = _timed_stages(bench.stages, bench.rows, allow_load)
+                trialled.time_prompt(index, prompt, share)
+    rows = trialled.rows
+    load_share = machine.get("load_share", 0.0)
+    refused = None if allow_load else refusal_for_load(rows, trialled.load, load_share, trialled.gpu)
+    stages = _timed_stages(trialled.stages, rows, allow_load)
+    naive = next((name for name, method in variants.items() if isinstance(method, Naive)), None)
+    sizes = {"new_tokens": new_tokens, "trials": trials, "warmup": warmup, "allow_load": allow_load}
+    state = {"cuda_graphs": cuda_graphs(bench.lm), "cache_state": CACHE_STATE}
     return {
         "provenance": provenance(),
-        "protocol": {
-            **_protocol(prompts, engine, limits, trials, max(warmup, 1), seed, dataset),
-            "allow_load": allow_load,
-        },
+        "protocol": {**bench.protocol(seed), **bench.prompt_sizes, **sizes, **state},
         "machine": dict(machine),
-        "load": _load_json(bench),
+        "load": trialled.load_json(),
         "refused": refused,
         "unsupported": unsupported,
         "stages": stages,
-        "gap": {} if refused else gaps(stages, bench.rows, naive, allow_load),
-        "summary": {} if refused else summarise(bench.rows, allow_load),
-        "rows": bench.rows,
-        "documents": {"state": cold.STATE, "rows": bench.documents} if documents_cold else None,
+        "gap": {} if refused else gaps(stages, rows, naive, allow_load),
+        "summary": {} if refused else summarise(rows, allow_load),
+        "rows": rows,
+        "documents": {"state": cold.STATE, "rows": trialled.documents} if documents_cold else None,
     }
 
 
@@ -188,12 +224,12 @@ def spread(values: Sequence[float | None]) -> dict[str, float]:
 
 
 @dataclass
-class _Bench:
+class _Trials:
     """The trials of one run, as they come in."""
 
-    variants: Mapping[str, Any]
-    engine: Any
-    limits: Any
+    variants: Mapping[str, Method]
+    engine: LM
+    limits: Limits
     machine: Mapping[str, Any]
     warmup: int
     order: random.Random
@@ -208,7 +244,7 @@ class _Bench:
     stages: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
     documents: list[dict[str, Any]] = field(default_factory=list)  # trials of what is prepared
 
-    def time_prompt(self, index: int, prompt: Any, trials: int) -> None:
+    def time_prompt(self, index: int, prompt: Prompt, trials: int) -> None:
         """Prepare every variant on a prompt, warm it up, and time it `trials` times in seeded random orders."""
         self.progress.set_postfix_str("preparing documents")
         with self.disk.keep(self.engine) if self.disk else nullcontext():
@@ -235,7 +271,7 @@ class _Bench:
         if self.gpu:
             self.gpu.look()
 
-    def _time_documents(self, disk: cold.Disk, index: int, prompt: Any) -> None:
+    def _time_documents(self, disk: cold.Disk, index: int, prompt: Prompt) -> None:
         """What each variant prepares: computed, written and read, once a prompt, since computing takes seconds."""
         for name, method in self.variants.items():
             gc.collect()
@@ -243,7 +279,7 @@ class _Bench:
             if found:
                 self.documents.append({"variant": name, "prompt": index, **found})
 
-    def _warm(self, name: str, state: Any, prompt: Any) -> Trace:
+    def _warm(self, name: str, state: Any, prompt: Prompt) -> Trace:
         """Answer untimed; the trace of the last answer, whose shapes the timed ones share."""
         for _ in range(self.warmup - 1):
             self._answer(name, state, prompt)
@@ -251,15 +287,11 @@ class _Bench:
             self._answer(name, state, prompt)
         return list(trace)
 
-    def _answer(self, name: str, state: Any, prompt: Any) -> None:
+    def _answer(self, name: str, state: Any, prompt: Prompt) -> None:
         answer = self.variants[name].answer(self.engine, state, prompt, self.limits)
-        if len(answer.ids) != self.limits.max_new_tokens:
-            raise UserError(
-                f"{name}: the model's context of {self.engine.shape.max_context} tokens ends the response after "
-                f"{len(answer.ids)} of {self.limits.max_new_tokens} tokens"
-            )
+        timing.check_length(answer, self.limits, self.engine, name)
 
-    def _undisturbed(self, name: str, state: Any, prompt: Any) -> Trial:
+    def _undisturbed(self, name: str, state: Any, prompt: Prompt) -> Trial:
         """A trial; repeated, up to RETRIES times, while other processes keep the machine busy."""
         trial = self._trial(name, state, prompt)
         for _ in range(RETRIES):
@@ -271,15 +303,21 @@ class _Bench:
             trial = self._trial(name, state, prompt)
         return trial
 
-    def _trial(self, name: str, state: Any, prompt: Any) -> Trial:
+    def _trial(self, name: str, state: Any, prompt: Prompt) -> Trial:
         self.engine.synchronize()
         with competing_load() as load, self.engine.tracing() as trace:
             started = time.perf_counter()
             self._answer(name, state, prompt)
             self.engine.synchronize()
             finished = time.perf_counter()
-        first_token_s = self.engine.first_token_at - started
-        return Trial(first_token_s, finished - started, self.limits.max_new_tokens, load, stage_seconds(trace))
+        assert self.engine.first_token_at is not None
+        return Trial(
+            self.engine.first_token_at - started,
+            finished - started,
+            self.limits.max_new_tokens,
+            load,
+            stage_seconds(trace),
+        )
 
     def _row(self, name: str, prompt: int, trial: Trial) -> dict[str, Any]:
         return {
@@ -303,17 +341,24 @@ class _Bench:
             "roofline_s": sum(stage["roofline_s"] for stage in stages.values()),
         }
 
+    def load_json(self) -> dict[str, Any]:
+        """What other processes did during the trials."""
+        return {
+            "share": self.load.share,
+            "others_cpu_s": self.load.others_cpu_s,
+            "seconds": self.load.seconds,
+            "disturbed": sum(row["disturbed"] for row in self.rows),
+            "retried": self.retried,
+            "allowed_share": MAX_LOAD,
+            "gpu": self.gpu.to_json() if self.gpu else None,
+        }
 
-def _check(prompts: Sequence[Any], limits: Any, trials: int) -> None:
-    import psutil
-    import torch
 
-    if not prompts:
+def _check(bench: Bench, trials: int) -> None:
+    if not bench.prompts:
         raise UserError("the latency protocol needs at least one prompt")
     if trials < 1:
         raise UserError(f"trials: at least 1 is needed; got {trials}")
-    if not limits.ignore_stop:
-        raise ValueError("the latency protocol needs limits that ignore stops")
     cores = psutil.cpu_count() or 1
     if torch.get_num_threads() > cores:
         raise UserError(f"threads: torch has {torch.get_num_threads()} threads on {cores} cores; use {cores} or fewer")
@@ -325,57 +370,18 @@ def refusal_for_load(
     """Why the times must not be reported; None if the machine was quiet enough."""
     disturbed = sum(row["disturbed"] for row in rows)
     if disturbed > MAX_DISTURBED * len(rows):
-        found = f"disturbed {disturbed} of {len(rows)} trials (allowed: {MAX_DISTURBED:.0%})"
-    elif load.share > MAX_LOAD:
-        found = f"took {load.share:.0%} of the machine's CPU time (allowed: {MAX_LOAD:.0%})"
-    elif machine_share > MAX_LOAD:
-        found = f"took {machine_share:.0%} of its CPU time while the machine's rates were measured"
-    elif gpu and (on_gpu := gpu.refusal()):
-        return f"{on_gpu}; run it on an idle GPU, or allow the load"
-    else:
-        return None
-    return f"other processes {found}; run it on an idle machine, or allow the load"
+        return timing.refused(f"disturbed {disturbed} of {len(rows)} trials (allowed: {MAX_DISTURBED:.0%})")
+    if load.share <= MAX_LOAD < machine_share:
+        return timing.refused(f"took {machine_share:.0%} of its CPU time while the machine's rates were measured")
+    return timing.refusal(load, gpu)
 
 
-def _protocol(
-    prompts: Sequence[Any], engine: Any, limits: Any, trials: int, warmup: int, seed: int, dataset: str
-) -> dict[str, Any]:
-    import torch
-
-    return {
-        "dataset": dataset,
-        "tokens": prompts[0].token_counts(),  # of the first prompt
-        "prompts": len(prompts),
-        "new_tokens": limits.max_new_tokens,
-        "trials": trials,
-        "warmup": warmup,
-        "seed": seed,
-        "threads": torch.get_num_threads(),
-        **asdict(engine.precision),
-        "device": engine.device.type,
-        "cuda_graphs": cuda_graphs(engine),
-        "cache_state": CACHE_STATE,
-    }
-
-
-def cuda_graphs(engine: Any) -> str | None:
+def cuda_graphs(engine: LM) -> str | None:
     """Whether tokens were decoded by CUDA graphs: "on", or "off" with the reason; None on a device without them."""
     steps = getattr(engine, "steps", None)
     if steps is None:
         return None
     return f"off: {steps.fallback}" if steps.fallback else "on"
-
-
-def _load_json(bench: _Bench) -> dict[str, Any]:
-    return {
-        "share": bench.load.share,
-        "others_cpu_s": bench.load.others_cpu_s,
-        "seconds": bench.load.seconds,
-        "disturbed": sum(row["disturbed"] for row in bench.rows),
-        "retried": bench.retried,
-        "allowed_share": MAX_LOAD,
-        "gpu": bench.gpu.to_json() if bench.gpu else None,
-    }
 
 
 @contextmanager

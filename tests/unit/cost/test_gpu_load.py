@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from ragauge.cost import gpu_load, latency, load
+from ragauge.cost import gpu_load
 from ragauge.cost.gpu_load import GpuWatch, watch
 from ragauge.cost.machine import Load
+from ragauge.evaluation import latency, timing
 
 FAKE = """#!/bin/sh
 echo "$@" >> {folder}/asked
@@ -111,7 +112,7 @@ def test_both_protocols_refuse_times_of_a_gpu_that_others_used(smi: Path) -> Non
     rows: list[dict[str, Any]] = [{"disturbed": False}]
     told = "1 other process used the GPU; run it on an idle GPU, or allow the load"
     assert latency.refusal_for_load(rows, Load(), 0.0, found) == told
-    assert load.refusal_for_load(Load(), found) == told
+    assert timing.refusal(Load(), found) == told
     assert latency.refusal_for_load(rows, Load(), 0.0, looked(smi, QUIET, processes="")) is None
 
 

@@ -1,4 +1,4 @@
-"""The load protocol against queueing theory, on a clock that the server moves."""
+"""Arrivals against queueing theory, on a clock that the server moves."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from ragauge.cost import load
-from ragauge.cost.load import Level, OneByOne, Request, Targets, TimedRequest, drive, percentiles, rows, summarise
+from ragauge.cost.arrivals import Level, OneByOne, Request, Targets, TimedRequest, drive, percentiles, rows, summarise
 
 
 class Simulated:
@@ -120,17 +119,3 @@ def test_intervals_are_wider_where_neighbours_are_alike() -> None:
     width = {name: interval["high"] - interval["low"] for name, interval in found.items()}
     alike = percentiles(sorted(values))
     assert all(alike[name]["high"] - alike[name]["low"] > width[name] for name in ("p50", "p95"))
-
-
-def test_a_busy_machine_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(load.Load, "share", 0.5)
-    wall = load.WallClock()
-    answer = lambda prompt: (wall.now(), wall.now(), 1)  # noqa: E731
-    common = {"prompts": 1, "requests": 2, "warmup": 0, "targets": Targets()}
-    found = load.run_level(OneByOne(answer, wall), Level(clients=1), **common)
-    assert "50%" in found["refused"]
-    assert not found["summary"]
-    assert len(found["requests"]) == 2
-    allowed = load.run_level(OneByOne(answer, wall), Level(clients=1), allow_load=True, **common)
-    assert allowed["summary"]["requests"] == 2
-    assert "per_token_s" not in allowed["summary"]  # of one token there is none

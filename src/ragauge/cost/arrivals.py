@@ -1,4 +1,4 @@
-"""The load protocol: requests arrive by a clock of their own, and a user's wait counts from the arrival.
+"""Requests that arrive by a clock of their own, and what their users wait for, counted from the arrival.
 
 Poisson arrivals at a rate do not wait for the server: a request that finds it busy queues, and the queue is part of its
 time to first token (no coordinated omission). With a number of clients, each sends its next request when it was
@@ -17,13 +17,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ragauge.cost.gpu_load import GpuWatch, looked_at
-from ragauge.cost.machine import MAX_LOAD, Load, competing_load, provenance
-
 PERCENTILES = (50, 95, 99)
 RESAMPLES = 1000
 TIMES = ("first_token_s", "per_token_s", "total_s", "queued_s")
-COUNTED = "first_token_s and total_s count from a request's arrival, its time in the queue included"
 
 
 @dataclass(frozen=True)
@@ -226,91 +222,6 @@ def percentiles(values: Sequence[float], seed: int = 0) -> dict[str, dict[str, f
     }
 
 
-def run_level(
-    server: SteppingServer,
-    level: Level,
-    *,
-    prompts: int,
-    requests: int,
-    warmup: int,
-    targets: Targets,
-    seed: int = 0,
-    allow_load: bool = False,
-    gpu: GpuWatch | None = None,
-) -> dict[str, Any]:
-    """One level of load on one server, by the wall clock.
-
-    Args:
-        requests: after the first `warmup`, which find the server emptier than later ones do and are left out.
-        gpu: looked at before and after the level.
-
-    Returns: {"rate", "clients", "load_share", "gpu", "refused", "summary", "requests"}. Where other processes kept the
-        machine busy, `refused` says so and `summary` is empty.
-    """
-    with looked_at(gpu), competing_load() as load:
-        served = drive(server, level, prompts, warmup + requests, WallClock(), seed)
-    records = rows(served, warmup)
-    refused = None if allow_load else refusal_for_load(load, gpu)
-    return {
-        "rate": level.rate,
-        "clients": level.clients,
-        "load_share": load.share,
-        "gpu": gpu.to_json() if gpu else None,
-        "refused": refused,
-        "summary": {} if refused else summarise(records, targets, seed),
-        "requests": records,
-    }
-
-
 def levels(rates: Sequence[float], clients: Sequence[int]) -> list[Level]:
     """The levels of both kinds."""
     return [*(Level(rate=rate) for rate in rates), *(Level(clients=number) for number in clients)]
-
-
-def result(
-    protocol: Mapping[str, Any], unsupported: Mapping[str, str], runs: Sequence[Mapping[str, Any]]
-) -> dict[str, Any]:
-    """What `ragauge load` writes: {"provenance", "protocol", "unsupported", "levels"}; a level has its `variant`."""
-    return {
-        "provenance": provenance(),
-        "protocol": {**protocol, "counted": COUNTED, "allowed_load": MAX_LOAD},
-        "unsupported": dict(unsupported),
-        "levels": list(runs),
-    }
-
-
-def table(found: Mapping[str, Any]) -> str:
-    """A line a variant and level: the percentiles and what was served."""
-    head = ["variant", "arrivals", "first token p50", "p95", "p99 s", "token p95 s", "questions/s", "good"]
-    lines = [head, *(_line(level) for level in found["levels"])]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
-    return "\n".join(
-        "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip() for line in lines
-    )
-
-
-def _line(level: Mapping[str, Any]) -> list[str]:
-    arrivals = Level(level["rate"], level["clients"]).name
-    summary = level["summary"]
-    if not summary:
-        return [level["variant"], arrivals, "refused", "", "", "", "", ""]
-    first, token = summary["first_token_s"], summary.get("per_token_s")
-    return [
-        level["variant"],
-        arrivals,
-        *(f"{first[f'p{p}']['value']:.3g}" for p in PERCENTILES),
-        f"{token['p95']['value']:.3g}" if token else "",
-        f"{summary['questions_per_s']:.3g}",
-        f"{summary['good_share']:.0%}",
-    ]
-
-
-def refusal_for_load(load: Load, gpu: GpuWatch | None = None) -> str | None:
-    """Why the times must not be reported; None if the machine was quiet enough."""
-    if load.share <= MAX_LOAD:
-        found = gpu.refusal() if gpu else None
-        return f"{found}; run it on an idle GPU, or allow the load" if found else None
-    return (
-        f"other processes took {load.share:.0%} of the machine's CPU time (allowed: {MAX_LOAD:.0%}); run it on an idle "
-        "machine, or allow the load"
-    )

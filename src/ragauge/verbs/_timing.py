@@ -1,0 +1,76 @@
+"""What `ragauge time`, `load` and `stream` share: the objects that their options name, and how results are told."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+
+from pydantic import BaseModel
+
+from ragauge.errors import UserError
+from ragauge.verbs import _options as options
+
+if TYPE_CHECKING:
+    from ragauge.evaluation.inputs import Questions
+    from ragauge.experiment.schema import Config, ModelEntry
+    from ragauge.methods import Method
+
+Settings = TypeVar("Settings", bound=BaseModel)
+
+
+class Measurement(NamedTuple, Generic[Settings]):
+    """The objects that the options of a measurement name."""
+
+    settings: Settings
+    variants: dict[str, Method]
+    model: ModelEntry
+    questions: Questions | None  # None: random weights, which answer random tokens
+    seed: int
+
+
+def read(
+    args: argparse.Namespace,
+    config: Config | None,
+    kind: type[Settings],
+    configured: BaseModel | None,
+    given: Mapping[str, Any],
+) -> Measurement[Settings]:
+    """The objects that the options name: a section of the configuration, if there is one, overridden by the options.
+
+    Args:
+        configured: the section.
+        given: what the options state of it.
+
+    Raises:
+        UserError: no methods are named, or an option has no valid value.
+    """
+    from ragauge.experiment.reading import checked_options
+
+    made = {**(configured.model_dump() if configured else {"dataset": args.dataset}), **given}
+    if not made.get("methods"):
+        raise UserError("--methods: name the methods to measure, as in --methods naive,superposition")
+    settings = checked_options(kind, made)
+    has_weights = not getattr(args, "random_weights", False)
+    variants = options.variants(args, made["methods"], config)
+    model = options.model(args, config, known=has_weights)
+    options.check_timed(args, model)
+    questions = options.questions(args, config) if has_weights else None
+    seed = options.first(args.seed, config.seed if config else None, 0)
+    return Measurement(settings, variants, model, questions, seed)
+
+
+def given(args: argparse.Namespace, kind: type[BaseModel], without: Collection[str] = ()) -> dict[str, Any]:
+    """The keys of a section that the options state."""
+    stated = {key: getattr(args, key) for key in ("methods", "threads") if getattr(args, key)}
+    return {**options.given(args, kind, {*stated, "methods", "threads", "dataset", *without}), **stated}
+
+
+def tell(args: argparse.Namespace, result: Mapping[str, Any], runs: Sequence[Mapping[str, Any]], text: str) -> None:
+    """Write a result and say it on the screen, with a warning where the times of `runs` were refused."""
+    options.write_json(args.out, result)
+    if refused := [run["refused"] for run in runs if run["refused"]]:
+        of = f"no summary of {len(refused)} of {len(runs)} measurements: {refused[0]}"
+        print(f"ragauge: warning: {args.out}: {of}", file=sys.stderr)
+    options.tell(args, text, out=args.out, **result)
