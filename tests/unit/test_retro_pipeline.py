@@ -168,7 +168,10 @@ def test_the_control_decides_by_its_interval(tmp_path: Path, capsys: pytest.Capt
     unsure = scored(tmp_path / "unsure.jsonl", [2.9, 2.1, 2.4, 2.9, 3.0])
     assert comparison.control(better, random)["passes"] is True
     assert comparison.control(unsure, random)["passes"] is False
-    assert main(["perplexity", str(better), "--random", str(random), "--base", str(unsure), "--json"]) == 0
+    assert (
+        main(["score", "--metric", "perplexity", str(better), "--random", str(random), "--base", str(unsure), "--json"])
+        == 0
+    )
     shown = json.loads(capsys.readouterr().out.splitlines()[-1])[str(better)]
     assert shown["control"]["difference"] == pytest.approx(-0.14)
     assert shown["perplexity"] == pytest.approx(12.68, abs=0.01)
@@ -288,7 +291,7 @@ def test_scores_and_control_by_the_command_line(
     assert command(folder, tmp_path / "none.jsonl", "--schedule", "no_retrieval") == 0
     assert command(folder, tmp_path / "random.jsonl", "--schedule", "random", "--exclude", "article") == 0
     files = [str(tmp_path / name) for name in ("none.jsonl", "random.jsonl")]
-    assert main(["perplexity", *files, "--base", files[0], "--out", str(tmp_path / "p.json")]) == 0
+    assert main(["score", "--metric", "perplexity", *files, "--base", files[0], "--out", str(tmp_path / "p.json")]) == 0
     assert json.loads((tmp_path / "p.json").read_text())[files[0]]["against_base"]["difference"] == 0
     assert "perplexity" in capsys.readouterr().out
 

@@ -427,7 +427,7 @@ def test_parts_by_the_command_line_are_the_whole(
     assert main([*arguments(model, data, "naive"), "--out", str(whole)]) == 0
     for number, path in enumerate(parts):
         assert main([*arguments(model, data, "naive", "--part", f"{number}/2"), "--out", str(path)]) == 0
-    assert main(["gather", *map(str, parts), "--out", str(out)]) == 0
+    assert main(["run", "--gather", *map(str, parts), "--out", str(out)]) == 0
     assert [untimed(r) for r in records.read(out)] == [untimed(r) for r in records.read(whole)]
     assert sum(len(records.read(path)) for path in parts) == len(records.read(whole)) > 1
 

@@ -68,4 +68,4 @@ rule gathered_answers:
         mem_mb=grown(1000),
         runtime=30,
     shell:
-        "ragauge gather {input:q} --out {output.records:q} 2>&1 | tee {log:q}"
+        "ragauge run --gather {input:q} --out {output.records:q} 2>&1 | tee {log:q}"

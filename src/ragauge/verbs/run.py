@@ -6,7 +6,7 @@ import argparse
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ragauge.verbs import _options as options
 
@@ -20,6 +20,15 @@ FAILED = 3  # the exit code if questions have no answer
 SHOWN = 3  # keys of questions that failed for the same reason
 
 
+class _Gather(argparse.Action):
+    """The option that replaces questions by parts: nothing else is required beside it."""
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, *_: Any) -> None:
+        setattr(namespace, self.dest, values)
+        for action in parser._actions:
+            action.required = action.dest == "out"
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--method", required=True, help="a method; with --config, one of its variants")
     options.add_method_options(parser)
@@ -27,6 +36,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_materialised(parser)
     parser.add_argument("--limit", type=options.count, metavar="N", help="answer the first N questions only")
     parser.add_argument("--part", type=options.part, metavar="I/N", help="answer part I of N, counted from 0")
+    parser.add_argument(
+        "--gather",
+        action=_Gather,
+        nargs="+",
+        type=Path,
+        metavar="PART.jsonl",
+        help="answer nothing; put the records of all parts, in the order of the questions, into one file",
+    )
     options.add_model(parser)
     parser.add_argument("--finder", metavar="MODEL", help="the model that finds the evidence that --model answers from")
     parser.add_argument(
@@ -60,6 +77,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.gather:
+        from ragauge.io import records
+
+        records.gather(args.gather, args.out)
+        options.tell(args, args.out, out=args.out)
+        return 0
     config = options.configuration(args)
     job = _job(args, config)
     from ragauge.evaluation import runner

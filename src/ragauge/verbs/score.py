@@ -1,25 +1,61 @@
-"""Score the predictions of a file."""
+"""Score the predictions of a file, or the sequences of `ragauge pipeline`."""
 
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
+from typing import Any
 
+from ragauge.errors import UserError
 from ragauge.verbs import _options as options
+
+PERPLEXITY = "perplexity"  # of sequences, whose files have no predictions; of generated text it is the latency
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", type=Path, metavar="FILE.jsonl")
-    parser.add_argument("--metric", required=True)
+    parser.add_argument("files", type=Path, nargs="+", metavar="FILE.jsonl", help="several only with perplexity")
+    parser.add_argument("--metric", required=True, help="a metric; perplexity: of sequences, or their latency")
     parser.add_argument("--prediction-key", metavar="K", help="the field that holds the prediction")
     parser.add_argument("--answers-key", metavar="K", help="the field that holds the right answers")
+    parser.add_argument("--base", type=Path, metavar="FILE.jsonl", help="sequences to compare each file's with")
+    parser.add_argument("--random", type=Path, metavar="FILE.jsonl", help="sequences of the control: random neighbours")
+    parser.add_argument("--out", type=Path, metavar="FILE.json", help="also write the result to this file")
     options.add_json(parser)
 
 
 def run(args: argparse.Namespace) -> None:
+    result = _sequences(args) if args.metric == PERPLEXITY else _predictions(args)
+    if args.out:
+        options.write_json(args.out, result)
+    if args.json or args.metric != PERPLEXITY:
+        options.show(result, args.json)
+        return
+    for name, found in result.items():
+        print(name)
+        for key, value in found.items():
+            print(f"  {key:24} {json.dumps(value) if isinstance(value, dict) else value}")
+
+
+def _predictions(args: argparse.Namespace) -> dict[str, Any]:
     from ragauge.results import scoring
 
     options.check_name("metric", args.metric)
+    if len(args.files) > 1 or args.base or args.random:
+        raise UserError(f"--metric {args.metric}: takes one file; several, --base and --random go with perplexity")
     keys = {"prediction_key": args.prediction_key, "answers_key": args.answers_key}
     given = {name: key for name, key in keys.items() if key is not None}
-    options.show(scoring.score_file(args.file, args.metric, **given), args.json)
+    return scoring.score_file(args.files[0], args.metric, **given)
+
+
+def _sequences(args: argparse.Namespace) -> dict[str, Any]:
+    from ragauge.results import comparison
+
+    result = {}
+    for path in args.files:
+        result[str(path)] = found = comparison.summary(path)
+        if args.base:
+            found["against_base"] = comparison.difference(path, args.base)
+        if args.random:
+            found["control"] = comparison.control(path, args.random)
+    return result
