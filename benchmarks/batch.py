@@ -24,7 +24,7 @@ from ragauge.engines import LM, Limits, load_lm
 from ragauge.engines.batching import Batch
 from ragauge.engines.protocol import SpanEngine
 from ragauge.methods import Method, make
-from ragauge.methods._wrapper import EngineAround
+from ragauge.methods.base.wrapper import EngineAround
 from ragauge.prompts import Prompt
 from targets import Verdicts
 

@@ -32,7 +32,7 @@ from ragauge.evidence import prefix, skip
 from ragauge.evidence.prefix import EvidenceContext, Prefix
 from ragauge.experiment.schema import ModelEntry
 from ragauge.methods import make
-from ragauge.methods._grounding import GroundingText
+from ragauge.methods.base.grounding import GroundingText
 from ragauge.methods.cfic import CFIC, PreparedDocuments
 from ragauge.prompts import Prompt
 

@@ -29,7 +29,7 @@ class Last(Method):
 
     def answer(self, engine: Engine, state: Any, prompt: Prompt, limits: Limits) -> Answer:
         last = len(prompt.documents) - 1
-        return Answer(read_plain(engine, [prompt.preamble, prompt.documents[last], prompt.query], limits), (last,))
+        return Answer(read_plain(engine, prompt, [prompt.documents[last]], limits), (last,))
 '''
 
 Install = Callable[..., Path]

@@ -27,6 +27,7 @@ GROUPS = {
     "dataset": "ragauge.datasets",
     "metric": "ragauge.metrics",
     "ranker": "ragauge.rankers",
+    "compressor": "ragauge.compressors",
     "engine": "ragauge.engines",
     "item": "ragauge.items",
     "schedule": "ragauge.schedules",

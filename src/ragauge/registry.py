@@ -2,7 +2,8 @@
 
 A file in a folder bears both names: `items/cfic/table_1.py` is the item `cfic_table_1`. A component is the one public
 class that its module defines below the package's base class, or, where the package keeps functions (metrics), the
-module itself. Files whose name begins with an underscore are helpers.
+module itself. `base`, a file or a folder, holds the public parts that components of a kind are made of; names that
+begin with an underscore are private helpers.
 
 Installed packages add components of their own (`plugins`). A name that stands for two components is refused where it is
 used.
@@ -30,6 +31,7 @@ PACKAGES = {
     "engine": "ragauge.engines.backends",
     "metric": "ragauge.metrics",
     "ranker": "ragauge.rankers",
+    "compressor": "ragauge.compressors",
     "form": "ragauge.generation.readers",
     "trainable form": "ragauge.training.retrofit.forms",
     "schedule": "ragauge.generation.schedules",
@@ -109,7 +111,7 @@ def _modules(kind: str) -> dict[str, list[str | Plugin]]:
 
 def _below(folders: Iterable[str], package: str, prefix: str = "") -> Iterator[tuple[str, str]]:
     for found in pkgutil.iter_modules(folders):
-        if found.name.startswith("_"):
+        if found.name.startswith("_") or found.name == "base":
             continue
         if found.ispkg:
             inside = [str(Path(folder, found.name)) for folder in folders]

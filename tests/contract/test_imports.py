@@ -33,7 +33,8 @@ ALLOWED: dict[str, set[str]] = {
     "engines": {"cost", "assets", "io"},
     "retrieval": {"assets", "datasets", "io", "rankers"},
     "evidence": {"engines", "io", "prompts"},
-    "methods": {"engines", "prompts", "cost", "rankers", "evidence"},
+    "compressors": {"engines", "prompts"},
+    "methods": {"engines", "prompts", "compressors", "cost", "rankers", "evidence"},
     "generation": {"engines", "cost", "retrieval", "io", "assets"},
     "training": {"engines", "generation", "evidence", "prompts", "retrieval", "io", "assets", "datasets", "cost"},
     "experiment": {

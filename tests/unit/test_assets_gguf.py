@@ -19,7 +19,7 @@ from ragauge.assets.tokenizer import load_tokenizer
 from ragauge.engines import load_lm
 from ragauge.engines.checkpoint import read_shape
 from ragauge.errors import UserError
-from ragauge.methods._base import plain_row
+from ragauge.methods.base import plain_row
 from ragauge.prompts.templates import wrapper
 
 D, FFN = 32, 64

@@ -21,7 +21,7 @@ from ragauge.engines import LM, Limits
 from ragauge.errors import UserError
 from ragauge.io import records
 from ragauge.io.records import Record
-from ragauge.methods._grounding import CHUNK, answer_from, read_in_chunks
+from ragauge.methods.base.grounding import CHUNK, answer_from, read_in_chunks
 from ragauge.methods.cfic import CFIC
 from ragauge.prompts import Prompt, build_prompt
 from tiny_checkpoint import write_checkpoint
@@ -320,7 +320,7 @@ torch.set_num_threads(1)
 sys.path.insert(0, sys.argv[1])
 import tiny_models
 from ragauge.engines import random_lm
-from ragauge.methods._grounding import read_in_chunks
+from ragauge.methods.base.grounding import read_in_chunks
 lm = random_lm(replace(tiny_models.LLAMA, heads=(2,), kv_heads=(1,), ffn=(48,), max_context=40000))
 peaks = []
 for tokens in (2048, 8192, 32768):
@@ -341,7 +341,7 @@ def test_a_long_document_is_read_in_memory_that_grows_linearly() -> None:
 
 
 def test_the_last_chunk_equals_a_reading_in_one_piece() -> None:
-    from ragauge.methods._base import plain_row
+    from ragauge.methods.base import plain_row
 
     lm, ids = long_lm(), [(11 * i) % 250 + 4 for i in range(2 * CHUNK + 100)]
     cache, whole = lm.new_cache(len(ids)), lm.new_cache(len(ids))

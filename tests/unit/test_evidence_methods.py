@@ -17,7 +17,8 @@ from ragauge.engines import LM, Limits, ShapeLM
 from ragauge.errors import UserError
 from ragauge.io import records
 from ragauge.io.records import Record
-from ragauge.methods import _grounding, free_extraction
+from ragauge.methods import free_extraction
+from ragauge.methods.base import grounding
 from ragauge.prompts import Prompt, Source, build_prompt
 from tiny_checkpoint import write_checkpoint
 
@@ -230,7 +231,7 @@ def test_variants_read_the_same_of_a_long_document(name: str) -> None:
     for value in (1, 40, 120):
         method = methods.make(name, **{option: value})
         state: Any = method.prepare(lm, prompt)
-        reading: _grounding.Grounding = state if name == "free_extraction" else state.reading
+        reading: grounding.Grounding = state if name == "free_extraction" else state.reading
         texts_read.append([s.text for s in reading.text.sources])
         assert reading.text.truncated
     assert texts_read[0] == texts_read[1] == texts_read[2] or name == "cfic"

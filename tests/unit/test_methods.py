@@ -17,8 +17,8 @@ from ragauge import methods
 from ragauge.engines import LM, Limits
 from ragauge.errors import UserError
 from ragauge.methods import Answer, Method
-from ragauge.methods._paths import split_paths
-from ragauge.methods._reading import Reading
+from ragauge.methods.base.reading import Reading
+from ragauge.methods.base.windows import split_paths
 from ragauge.prompts import PREAMBLE, TASK, Name, Prompt, PromptGraph, Segment, chain, unit_steps
 from tiny_models import dense, tiny_prompt
 

@@ -182,7 +182,7 @@ def test_digests_cover_a_plugins_code_version_and_data(install: Install, tmp_pat
     assert {name for name in digest.reachable("acme_rag.last") if name.startswith("acme_rag")} == {
         *("acme_rag", "acme_rag.last", "acme_rag.helper", "acme_rag.deep", "acme_rag.deep.inner", "acme_rag.other"),
     }
-    assert "ragauge.methods._base" in digest.reachable("acme_rag.last")
+    assert "ragauge.methods.base" in digest.reachable("acme_rag.last")
     own, seen = digest.digest("ragauge.evaluation.runner", "ragauge.methods.naive"), [of_last()]
     (site / "acme_rag/helper.py").write_text("VALUE = 1  # a comment\n")
     (site / "acme_rag/unrelated.py").write_text("VALUE = 2\n")

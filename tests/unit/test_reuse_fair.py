@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from ragauge import datasets, methods
+from ragauge import compressors, datasets, methods
+from ragauge.compressors.base import Context
 from ragauge.engines import Span
 from ragauge.errors import UserError
 from ragauge.experiment.schema import Config, load
 from ragauge.items.reuse._family import KNOBS
-from ragauge.methods._base import plain_row
-from ragauge.methods._compression import Press
-from ragauge.methods._compressors import COMPRESSORS, Context
+from ragauge.methods.base import plain_row
+from ragauge.methods.base.compression import Press
 from ragauge.results.runs import defaults as default_options
 from tiny_checkpoint import write_questions
 from tiny_models import LLAMA, tiny_lm, tiny_prompt
@@ -95,10 +95,9 @@ def test_a_compressor_leaves_a_token_of_the_shortest_document() -> None:
     lm, ids = tiny_lm(LLAMA), tiny_prompt([2]).documents[0]
     cache = lm.new_cache(len(ids))
     lm.extend(cache, [plain_row(ids)], stage="documents")
-    kept = Press(lm, COMPRESSORS["knorm"], 0.99).keep(
-        Context(lm, cache, Span(0, 2), ids, offline=True), COMPRESSORS["knorm"]()
-    )
-    assert kept.length == 1
+    knorm = compressors.find("knorm")
+    press = Press(lm, lambda: knorm(0), 0.99)
+    assert press.compress(Context(lm, cache, Span(0, 2), ids, offline=True), knorm(0)).length == 1
 
 
 def test_documents_beyond_the_context_are_one_line() -> None:

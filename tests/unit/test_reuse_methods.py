@@ -15,15 +15,16 @@ from torch import Tensor
 import lm_references
 import tiny_models
 from ragauge import methods
+from ragauge.compressors import kvzip
+from ragauge.compressors.base import Context
+from ragauge.compressors.expected_attention import ExpectedAttention
 from ragauge.engines import LM, KVCache, Limits, ShapeLM, Span
 from ragauge.engines.decoder import scores
 from ragauge.errors import UserError
 from ragauge.items.reuse import _family as reuse_family
 from ragauge.items.reuse import table as reuse_table
 from ragauge.methods import long_llmlingua
-from ragauge.methods._base import plain_row
-from ragauge.methods._compressors import Context, kvzip
-from ragauge.methods._compressors.expected_attention import ExpectedAttention
+from ragauge.methods.base import plain_row
 from ragauge.prompts import PREAMBLE, TASK, Prompt, PromptGraph, Segment, unit_steps
 from reuse_anchors import ANCHORS, AWARE, INNER, LIMITS, UNAWARE, Variant, answered, compressed, shortened, variant
 from tiny_models import dense, tiny_prompt
@@ -330,11 +331,12 @@ def test_cache_blend_reads_what_changed_the_most(lm: LM, criterion: str) -> None
     """The tokens of layers 2 on are those whose layer 1 differs the most between the plain prompt and alone."""
     prompt = tiny_prompt()
     state = methods.make("naive_reuse").prepare(lm, prompt)
-    alone = state.assembled(prompt, 0).cache
+    alone = state.assembled(prompt, LIMITS).cache
     whole = lm.new_cache(alone.length)
     lm.extend(whole, [plain_row([t for s in (prompt.preamble, *prompt.documents) for t in s])], stage="x")
     mine, theirs = (c.v[1] if criterion == "value" else c.k[1] for c in (alone, whole))
-    distance = ((mine - theirs)[:, : alone.length] ** 2).sum((0, 2))[len(prompt.preamble) :]
+    mine, theirs = mine[:, : alone.length], theirs[:, : alone.length]
+    distance = ((mine - theirs) ** 2).sum((0, 2))[len(prompt.preamble) :]
     count = int(0.3 * len(distance))
     expected = sorted((distance.topk(count).indices + len(prompt.preamble)).tolist())
     calls, rows = traced(lm, variant("cache_blend", recompute=0.3, criterion=criterion), prompt)
@@ -492,7 +494,7 @@ def test_what_the_question_attends_to_is_kept(plain_lm: LM, compressor: str) -> 
 @pytest.mark.parametrize("budget", ["own", "all", "layer", "head"])
 def test_kvzip_keeps_what_repeating_attends_to(budget: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Attention over the 4 first tokens, a piece and its repetition; all heads, a layer's or each keep 9 of 30."""
-    monkeypatch.setattr("ragauge.methods._compressors.kvzip.PIECE", 20)
+    monkeypatch.setattr("ragauge.compressors.kvzip.PIECE", 20)
     lm, prompt = tiny_models.tiny_lm(FAMILIES["llama"]), tiny_prompt([30])
     ids = prompt.documents[0]
     encode = lambda text: lm.tokenizer(text, add_special_tokens=False)["input_ids"]  # noqa: E731
@@ -518,7 +520,7 @@ def test_expected_attention_is_that_of_a_gaussian() -> None:
     """Scores of one head, by an average over rotations of every future position."""
     lm = tiny_models.tiny_lm(FAMILIES["llama"])
     ids = tiny_prompt([30]).documents[0]
-    compressor, cache = ExpectedAttention(), lm.new_cache(30)
+    compressor, cache = ExpectedAttention(0), lm.new_cache(30)
     cache.watch = compressor.watch()
     lm.extend(cache, [plain_row(ids)], stage="x")
     [scores, *_] = compressor.scores(Context(lm, cache, Span(0, 30), ids, False))
@@ -587,7 +589,7 @@ def test_tokens_that_the_question_makes_likelier_are_kept(llama: LM, monkeypatch
     monkeypatch.setattr(long_llmlingua, "PIECE", 8)
     monkeypatch.setattr(long_llmlingua, "EXTRA", -30)
     prompt, asked = tiny_prompt([20, 30, 24], seed=2), []
-    monkeypatch.setattr(long_llmlingua, "read_plain", lambda engine, segments, limits: asked.append(segments) or [])
+    monkeypatch.setattr(long_llmlingua, "read_plain", lambda _e, _p, documents, _l: asked.append(list(documents)) or [])
     answer = methods.make("long_llmlingua", rate=0.6, dynamic=0.2).answer(llama, None, prompt, LIMITS)
     question, begin = restricted(llama, prompt), prompt.preamble[:1]
     target = 0.6 * (17 + 74) - 17
@@ -606,7 +608,7 @@ def test_tokens_that_the_question_makes_likelier_are_kept(llama: LM, monkeypatch
             gain = nll(llama, begin + text, piece) - nll(llama, begin + question + text, piece)
             chosen = [piece[j] for j in sorted(gain.topk(round(keep * len(piece))).indices.tolist())]
             text, expected[-1] = text + chosen, expected[-1] + chosen
-    assert asked == [[prompt.preamble, *expected, prompt.query, prompt.task]]
+    assert asked == [expected]
     assert answer.kept == tuple(kept)
 
 
@@ -681,5 +683,6 @@ def test_the_item_counts_what_is_read_again(llama: LM, asked: Variant, share: fl
 
 def test_a_wrapper_depends_on_what_it_wraps() -> None:
     options = methods.options("compressed", inner="superposition")
-    assert methods.modules("compressed", options) == ["ragauge.methods.compressed", "ragauge.methods.superposition"]
+    parts = ("methods.compressed", "methods.superposition", "compressors.snapkv")
+    assert methods.modules("compressed", options) == [f"ragauge.{part}" for part in parts]
     assert methods.modules("naive", {}) == ["ragauge.methods.naive"]

@@ -76,7 +76,7 @@ def check_pin(source: str, where: str) -> None:
 def check_engine(method: Method, engine: str, where: str) -> Method:
     """The method as an engine (its name) runs it; raises UserError if that lacks what the method needs to answer."""
     able = engines.capabilities(engine, where)
-    method = method.fitted(able)
+    method = method.adapted_to(able)
     if lacking := engines.mismatch(engines.ANSWERING | method.required(), able):
         here = "; it needs the local engine, 'torch'" if engines.Capability.SERVER in able else ""
         raise UserError(f"{where}: {lacking}; engine {engine!r} has {engines.named(able)}{here}")

@@ -2,48 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, fields
-from types import ModuleType
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import Any, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
 from ragauge import registry
 from ragauge.engines.protocol import Limits
 from ragauge.errors import UserError, unknown
-from ragauge.lazy import exported
-from ragauge.methods._base import Answer, Evidence, Method, read_plain
+from ragauge.methods.base import Answer, Evidence, Method, read_plain
 
-if TYPE_CHECKING:
-    from ragauge.methods._ranked import Ranked, RankedState
-    from ragauge.methods._wrapper import EngineAround, Wrapper
-
-__all__ = [
-    "Answer",
-    "EngineAround",
-    "Evidence",
-    "Limits",
-    "Method",
-    "Ranked",
-    "RankedState",
-    "Wrapper",
-    "make",
-    "modules",
-    "names",
-    "options",
-    "read_plain",
-]
-
-
-def _modules() -> Iterator[ModuleType]:
-    """The bases above that are not imported with every method."""
-    from ragauge.methods import _ranked, _wrapper
-
-    yield from (_ranked, _wrapper)
-
-
-__getattr__ = exported(__all__, _modules)
+__all__ = ["Answer", "Evidence", "Limits", "Method", "make", "modules", "names", "options", "read_plain"]
 
 
 def names() -> list[str]:
@@ -70,10 +40,11 @@ def options(name: str, where: str = "", **given: Any) -> dict[str, Any]:
 
 
 def modules(name: str, options: Mapping[str, Any]) -> list[str]:
-    """The full names of a method's module and of those of the methods that it wraps; all options are given."""
-    inner = options.get("inner")
+    """The full names of a method's module and of the method and compressor that its options name (all are given)."""
+    inner, compressor = options.get("inner"), options.get("compressor")
     wrapped = modules(str(inner), options.get("inner_options") or {}) if inner else []
-    return [registry.module_name("method", name), *wrapped]
+    compressing = [registry.module_name("compressor", compressor)] if compressor else []
+    return [registry.module_name("method", name), *wrapped, *compressing]
 
 
 def _check(value: Any, annotated: Any, place: str) -> None:

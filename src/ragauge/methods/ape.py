@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from pydantic import Field
 
-from ragauge.engines.protocol import Capabilities, Capability, Limits, SpanEngine
-from ragauge.methods._base import Answer, Method
-from ragauge.methods._paths import split_paths
-from ragauge.methods._windows import ReadWindows, read_windows
+from ragauge.engines.protocol import Limits, SpanEngine
+from ragauge.methods.base import SPANS, Answer, Method
+from ragauge.methods.base.windows import ReadWindows, read_windows, split_paths
 from ragauge.prompts import Prompt
 
 
@@ -25,14 +24,13 @@ class Ape(Method):
     `KVCache.temper` does this in one softmax. Both at 1 are `parallel_windows` with `shared_prefix`.
     """
 
-    requires: ClassVar[Capabilities] = frozenset({Capability.SPANS})
+    requires = SPANS
 
     temperature: Annotated[float, Field(gt=0)] = 0.9  # of the scores of documents' keys
     scale: Annotated[float, Field(gt=0)] = 0.9  # of the logarithm of their summed weight
 
     def prepare(self, engine: SpanEngine, prompt: Prompt) -> ReadWindows:
-        paths = split_paths(len(prompt.documents), None)
-        windows = read_windows(engine, prompt, paths, indent="left", shared_prefix=True)
+        windows = read_windows(engine, prompt, split_paths(len(prompt.documents)), sees="preamble")
         for span in windows.spans:
             windows.reading.cache.temper(span, self.temperature, self.scale)
         return windows

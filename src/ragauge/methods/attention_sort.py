@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from pydantic import Field
 
 from ragauge.engines.protocol import Capabilities, Capability, Limits, SpanEngine
-from ragauge.methods._base import Answer, Method, generate, plain_row
+from ragauge.methods.base import Answer, Method, generate, plain_row
 from ragauge.prompts import Prompt
 
 if TYPE_CHECKING:

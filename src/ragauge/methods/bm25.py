@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ragauge.engines.protocol import SpanEngine
-from ragauge.methods._ranked import Ranked, RankedState
+from ragauge.methods.base.ranked import Ranked, RankedState
 from ragauge.prompts import Prompt
 from ragauge.rankers.bm25 import Idf, rank
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from ragauge.engines.protocol import Capabilities, Capability, Limits, SpanEngine
-from ragauge.methods._base import Answer, Method
-from ragauge.methods._stored import Assembled, Stored, largest, read_apart
+from ragauge.engines.protocol import Limits, SpanEngine
+from ragauge.methods.base import SPANS, Answer, Method
+from ragauge.methods.base.stored import Assembled, Stored, largest, read_apart
 from ragauge.prompts import Prompt
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class CacheBlend(Method):
     layers reads all.
     """
 
-    requires: ClassVar[Capabilities] = frozenset({Capability.SPANS})
+    requires = SPANS
 
     recompute: Annotated[float, Field(ge=0, le=1)] = 0.16  # share of the documents' tokens
     criterion: Literal["value", "key"] = "value"  # what is compared: values (paper and release), rotated keys (LMCache)
@@ -41,9 +41,8 @@ class CacheBlend(Method):
         return read_apart(engine, prompt)
 
     def answer(self, engine: SpanEngine, state: Stored, prompt: Prompt, limits: Limits) -> Answer:
-        room = len(prompt.query) + len(prompt.task) + limits.max_new_tokens
-        assembled, last = state.assembled(prompt, room), engine.shape.layers
-        span, checked = assembled.chosen_from, (0, min(CHECK + 1, last))
+        assembled, last = state.assembled(prompt, limits), engine.shape.layers
+        span, checked = assembled.document_slots, (0, min(CHECK + 1, last))
         if checked == (0, last):
             return assembled.answer(range(*span), limits)
         stored = self._compared(assembled).clone()
@@ -57,6 +56,6 @@ class CacheBlend(Method):
 
     def _compared(self, assembled: Assembled) -> Tensor:
         """The documents' keys or values at the layer where they are compared: (kv_head, token, dim)."""
-        cache, span = assembled.cache, assembled.chosen_from
+        cache, span = assembled.cache, assembled.document_slots
         layers = cache.v if self.criterion == "value" else cache.k
         return layers[CHECK][:, span.start : span.stop]

@@ -14,8 +14,8 @@ from ragauge.evidence import skip
 from ragauge.evidence.prefix import EvidenceContext, Prefix
 from ragauge.evidence.request import REQUESTS, Wording
 from ragauge.evidence.trie import LONGEST, Trie
-from ragauge.methods._base import Answer, Evidence, Method, generate
-from ragauge.methods._grounding import (
+from ragauge.methods.base import Answer, Evidence, Method, generate
+from ragauge.methods.base.grounding import (
     FINDING,
     Grounding,
     GroundingText,

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
 
-from ragauge.cost.trace import Call
 from ragauge.engines.protocol import Capabilities, Capability, Engine, Limits
 from ragauge.evidence import chunks
 from ragauge.evidence.skip import Range
-from ragauge.methods._base import Answer, Method
-from ragauge.methods._grounding import GroundingText, answer_from, sentences_of
+from ragauge.methods.base import Answer, Method, traced
+from ragauge.methods.base.grounding import GroundingText, answer_from, sentences_of
+from ragauge.methods.base.ranked import embed
 from ragauge.prompts import Prompt
 
 CUTTERS = {"sliding_window": chunks.sliding_windows, "paragraph": chunks.paragraphs}
@@ -54,7 +52,7 @@ class Chunks(Method):
         texts = [chunks.text_of(chunk, text.sources, text.sentences) for chunk in ranges]
         if self.ranker == "bm25":
             return Cut(text, ranges, texts)
-        return Cut(text, ranges, texts, self._embed(engine, texts, query=False))
+        return Cut(text, ranges, texts, embed(engine, self.encoder, texts, offline=True))
 
     def answer(self, engine: Engine, state: Cut, prompt: Prompt, limits: Limits) -> Answer:
         scores = self._scores(engine, state, prompt.question)
@@ -65,26 +63,12 @@ class Chunks(Method):
     def _scores(self, engine: Engine, state: Cut, question: str) -> np.ndarray:
         """Scores of the chunks for a question: (chunk,); of equal ones the earlier comes first."""
         if state.vectors is not None:
-            scores: np.ndarray = state.vectors @ self._embed(engine, [question], query=True)[0]
+            scores: np.ndarray = state.vectors @ embed(engine, self.encoder, [question], query=True, offline=False)[0]
             return scores
         from ragauge.rankers.bm25 import rank
 
-        started = time.perf_counter()
-        counted = rank(question, state.texts, idf="lucene")
-        engine.note(Call("rank", (), (), macs=0, seconds=time.perf_counter() - started))
-        return counted
-
-    def _embed(self, engine: Engine, texts: Sequence[str], query: bool) -> np.ndarray:
-        """Embeddings (text, dim); those of chunks can be computed before the question is known."""
-        from ragauge.rankers.dense import load_encoder
-
-        model = load_encoder(self.encoder)
-        started = time.perf_counter()
-        vectors = model.encode(texts, query=query)
-        seconds = time.perf_counter() - started
-        macs = sum(model.macs(tokens) for tokens in model.count_tokens(texts, query=query))
-        engine.note(Call("rank", (), (), offline=not query, macs=macs, seconds=seconds))
-        return vectors
+        with traced(engine, "rank"):
+            return rank(question, state.texts, idf="lucene")
 
 
 @dataclass(frozen=True)

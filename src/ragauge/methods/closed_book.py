@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ragauge.engines.protocol import Engine, Limits
-from ragauge.methods._base import Answer, Method, read_plain
+from ragauge.methods.base import Answer, Method
 from ragauge.prompts import Prompt
 
 
@@ -15,4 +15,4 @@ class ClosedBook(Method):
     """The question alone, without the instruction, which mentions search results: what the model has memorised."""
 
     def answer(self, engine: Engine, state: Any, prompt: Prompt, limits: Limits) -> Answer:
-        return Answer(read_plain(engine, [prompt.opening, prompt.query, prompt.task], limits))
+        return Answer(engine.respond([*prompt.opening, *prompt.ending], limits).ids)

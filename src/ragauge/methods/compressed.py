@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field
 
+from ragauge import compressors
 from ragauge.engines.protocol import Capabilities, Capability, Limits, SpanEngine
 from ragauge.errors import UserError
-from ragauge.methods._base import Answer
-from ragauge.methods._compression import AfterPrompt, BeforeQuestion, Compressible, Press
-from ragauge.methods._compressors import COMPRESSORS, Compressor
-from ragauge.methods._compressors.finch import Finch
-from ragauge.methods._wrapper import Wrapper
+from ragauge.methods.base import SPANS, Answer
+from ragauge.methods.base.compression import AfterPrompt, BeforeQuestion, Compressible, Press
+from ragauge.methods.base.wrapper import Wrapper
 from ragauge.prompts import Prompt
 
 PLAIN = ("naive", "full_article")  # one plain prompt
@@ -27,20 +25,21 @@ class Compressed(Wrapper):
     """Every key-value head keeps the tokens that a compressor scores highest.
 
     SnapKV and FINCH score by the question's attention: the whole prompt is read, then compressed, then the response is
-    generated; nothing that they keep could be stored. KVzip, ExpectedAttention, Knorm and KeyDiff do not know the
+    generated; nothing compressed could be stored. KVzip, ExpectedAttention, Knorm and KeyDiff do not know the
     question: around `naive_reuse` and `superposition` each stored document is compressed offline, around `naive` and
-    `full_article` all that stands before the question, online. Protocol and formulas are kvpress 0.5.5's (NVIDIA), a
-    file each in `_compressors`. It saves memory, loading and decoding, not the first token. A ratio of 0 is the wrapped
-    method. Requires caches in which each head keeps other tokens.
+    `full_article` everything before the question, online. Protocol and formulas are kvpress 0.5.5's (NVIDIA), a
+    file each in `ragauge.compressors`. It saves memory, loading and decoding, not the first token. A ratio of 0 is the
+    wrapped method. Requires caches in which each head has other tokens.
     """
 
-    requires: ClassVar[Capabilities] = frozenset({Capability.SPANS})
+    requires = SPANS
 
-    compressor: Literal["snapkv", "finch", "kvzip", "expected_attention", "knorm", "keydiff"] = "snapkv"
+    compressor: str = "snapkv"  # one of `ragauge list compressors`
     ratio: Annotated[float, Field(ge=0, lt=1)] = 0.5  # share of the tokens removed
-    budget: Literal["own", "head", "layer", "all"] = "own"  # what keeps the same share; own: as the compressor has it
+    budget: Literal["own", "head", "layer", "all"] = "own"  # which tokens compete; own: as the compressor says
 
     def checked(self, where: str = "") -> Self:
+        compressors.find(self.compressor, f"{where}.compressor")
         known = (*PLAIN, *STORED)
         if self.inner not in known:
             raise UserError(f"{where}.inner: compresses around {', '.join(known)}; got {self.inner!r}")
@@ -53,14 +52,14 @@ class Compressed(Wrapper):
 
     @property
     def question_aware(self) -> bool:
-        """Whether what is kept depends on the question."""
-        return COMPRESSORS[self.compressor].question_aware
+        """Whether the choice of tokens depends on the question."""
+        return compressors.find(self.compressor).question_aware
 
     def storable(self) -> bool:
         return not (self.question_aware and self.ratio) and self.wrapped.storable()
 
     def required(self) -> Capabilities:
-        reads_text = COMPRESSORS[self.compressor].reads_text
+        reads_text = compressors.find(self.compressor).reads_text
         return super().required() | ({Capability.TEXT, Capability.WEIGHTS} if reads_text else set())
 
     def prepare(self, engine: SpanEngine, prompt: Prompt) -> _Prepared:
@@ -75,18 +74,15 @@ class Compressed(Wrapper):
         if isinstance(around, AfterPrompt):
             around.press = self._press(engine, prompt)
         elif self.ratio and self.inner in PLAIN:
-            question = len(prompt.query) + len(prompt.task)
-            around = BeforeQuestion(engine, self._press(engine, prompt), question)
+            around = BeforeQuestion(engine, self._press(engine, prompt), len(prompt.ending))
         return self.wrapped.answer(around, state.state, prompt, limits)
 
     def _press(self, engine: SpanEngine, prompt: Prompt) -> Press:
-        make: Callable[[], Compressor] = COMPRESSORS[self.compressor]
-        if self.compressor == "finch":
-            make = partial(Finch, len(prompt.query) + len(prompt.task))
+        make = partial(compressors.find(self.compressor), len(prompt.ending))
         return Press(engine, make, self.ratio, None if self.budget == "own" else self.budget)
 
 
 @dataclass(frozen=True)
 class _Prepared:
-    engine: Any  # what the wrapped method calls
-    state: Any  # its own
+    engine: Any  # that the wrapped method calls
+    state: Any  # the wrapped method's

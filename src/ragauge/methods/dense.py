@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ragauge.engines.protocol import Limits, SpanEngine
-from ragauge.methods._base import Answer
-from ragauge.methods._embedding import embedded
-from ragauge.methods._ranked import Ranked, RankedState
+from ragauge.methods.base import Answer
+from ragauge.methods.base.ranked import ProjectedContriever, Ranked, RankedState, embed
 from ragauge.prompts import Prompt
 
 
@@ -21,9 +20,7 @@ class Dense(Ranked):
 
     def without_encoder(self) -> Ranked:
         """The same with the paper's cost of encoding, and no weights."""
-        from ragauge.methods._projected import Contriever
-
-        return Contriever(self.top_k, self.path_caching)
+        return ProjectedContriever(self.top_k, self.path_caching)
 
     def assets(self) -> tuple[str, ...]:
         return (self.encoder,)
@@ -41,7 +38,7 @@ class Dense(Ranked):
         return super().answer(engine, state, prompt, limits)
 
     def _embed(self, engine: SpanEngine, prompt: Prompt) -> np.ndarray:
-        return embedded(engine, self.encoder, prompt, offline=self.path_caching)
+        return embed(engine, self.encoder, prompt.document_texts, offline=self.path_caching)
 
     def rank(self, engine: SpanEngine, state: RankedState, prompt: Prompt) -> np.ndarray:
         from ragauge.rankers.dense import load_encoder
@@ -53,5 +50,4 @@ class Dense(Ranked):
     def query_macs(self, prompt: Prompt) -> int:
         from ragauge.rankers.dense import load_encoder
 
-        model = load_encoder(self.encoder)
-        return sum(model.macs(tokens) for tokens in model.count_tokens([prompt.question], query=True))
+        return load_encoder(self.encoder).encoding_macs([prompt.question], query=True)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from pydantic import Field
 
-from ragauge.engines.protocol import Capabilities, Capability, Limits, SpanEngine
-from ragauge.methods._base import Answer, Method
-from ragauge.methods._stored import Stored, read_apart
+from ragauge.engines.protocol import Limits, SpanEngine
+from ragauge.methods.base import SPANS, Answer, Method
+from ragauge.methods.base.stored import Stored, read_apart
 from ragauge.prompts import Prompt
 
 
@@ -25,7 +25,7 @@ class Epic(Method):
     Requires tokens to be rewritten in place and keys to be moved.
     """
 
-    requires: ClassVar[Capabilities] = frozenset({Capability.SPANS})
+    requires = SPANS
 
     tokens: Annotated[int, Field(ge=0)] = 16  # first tokens of a document that are read again
     bos: bool = False  # every document begins with a copy of the prompt's first token, which stays in the prompt
@@ -34,8 +34,7 @@ class Epic(Method):
         return read_apart(engine, self._begun(prompt), behind_first=self.tokens == 0)
 
     def answer(self, engine: SpanEngine, state: Stored, prompt: Prompt, limits: Limits) -> Answer:
-        room = len(prompt.query) + len(prompt.task) + limits.max_new_tokens
-        assembled = state.assembled(self._begun(prompt), room)
+        assembled = state.assembled(self._begun(prompt), limits)
         first = [slot for span in state.documents for slot in range(*span)[: self.tokens]]
         return assembled.answer(first, limits)
 

@@ -9,8 +9,8 @@ from pydantic import Field
 
 from ragauge.engines.protocol import Capabilities, Limits, SpanEngine
 from ragauge.evidence.request import REQUESTS, Wording
-from ragauge.methods._base import Answer, Method, generate
-from ragauge.methods._grounding import FINDING, Grounding, answer_from, finder_of, read_documents, why_not, written
+from ragauge.methods.base import Answer, Method, generate
+from ragauge.methods.base.grounding import FINDING, Grounding, answer_from, finder_of, read_documents, why_not, written
 from ragauge.prompts import Prompt
 
 

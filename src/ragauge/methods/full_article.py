@@ -8,7 +8,7 @@ from typing import Any
 from ragauge.engines.protocol import Engine, Limits
 from ragauge.errors import UserError
 from ragauge.evidence.request import token_ids
-from ragauge.methods._base import Answer, Evidence, Method, read_plain
+from ragauge.methods.base import Answer, Evidence, Method, read_plain
 from ragauge.prompts import Prompt, Source, cut_middle
 
 SLACK = 8  # tokens by which two stretches tokenised separately may exceed their share of the whole
@@ -24,7 +24,7 @@ class FullArticle(Method):
         documents, shown, truncated = prompt.documents, prompt.cut or prompt.sources, prompt.truncated
         if sum(map(len, documents)) > room:
             documents, shown, truncated = _cut(engine, prompt, room)
-        ids = read_plain(engine, [prompt.preamble, *documents, prompt.query, prompt.task], limits)
+        ids = read_plain(engine, prompt, documents, limits)
         evidence = tuple(Evidence(s.document, s.offset, s.offset + len(s.text), s.text) for s in shown)
         kept = tuple(sorted({source.document for source in shown}))
         return Answer(ids, kept, evidence=evidence, truncated=truncated)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from pydantic import Field
 
-from ragauge.engines.protocol import Capabilities, Capability, Limits, Row, Span, SpanEngine
+from ragauge.engines.protocol import Limits, Row, Span, SpanEngine
 from ragauge.errors import UserError
-from ragauge.methods._base import Answer, Method, generate
-from ragauge.methods._stored import Stored, read_apart
+from ragauge.methods.base import SPANS, Answer, Method
+from ragauge.methods.base.stored import Stored, read_apart
 from ragauge.prompts import Prompt, unit_steps
 
 
@@ -27,7 +27,7 @@ class KVLink(Method):
     between these two tokens. On a model that was not trained so, links are noise. Requires keys to be moved.
     """
 
-    requires: ClassVar[Capabilities] = frozenset({Capability.SPANS})
+    requires = SPANS
 
     links: Annotated[int, Field(ge=0)] = 5  # link tokens behind each document
     first_link: Annotated[int, Field(ge=0)] = 128011  # id of the first document's first link
@@ -49,21 +49,16 @@ class KVLink(Method):
 
     def answer(self, engine: SpanEngine, state: Stored, prompt: Prompt, limits: Limits) -> Answer:
         begun, count = self._begun(prompt), len(prompt.documents)
+        assembled = state.assembled(begun, limits, gap=self.links)
         stops = list(accumulate((len(ids) + self.links for ids in begun.documents), initial=len(begun.preamble)))
-        links = list(range(self.first_link, self.first_link + self.links * count))
-        at = [place for stop in stops[1:] for place in unit_steps(stop - self.links, self.links)]
-        question = [self.end, *begun.query, *begun.task]
-        room = len(links) + len(question) + limits.max_new_tokens
-        assembled = state.assembled(begun, room, apart=self.links)
-        row = Row(
-            [*links, *question],
-            [*at, *unit_steps(stops[-1], len(question))],
-            (Span(0, assembled.length),),
-            range(assembled.length, assembled.length + len(links) + len(question)),
-        )
+        ids = [*range(self.first_link, self.first_link + self.links * count), *begun.ending]
+        positions = [place for stop in stops[1:] for place in unit_steps(stop - self.links, self.links)]
+        positions += unit_steps(stops[-1], len(begun.ending))
+        slots = range(assembled.length, assembled.length + len(ids))
+        row = Row(ids, positions, (Span(0, assembled.length),), slots)
         read = engine.extend(assembled.cache, [row], stage="prompt", last_logits=True)
-        ids = generate(engine, assembled.cache, read.last_logits, float(stops[-1] + len(question)), limits)
-        return Answer(ids, kept=tuple(range(count)))
+        return assembled.response(read, limits)
 
     def _begun(self, prompt: Prompt) -> Prompt:
-        return replace(prompt, preamble=[*prompt.preamble, self.begin])
+        """The prompt with the tokens before and behind its documents."""
+        return replace(prompt, preamble=[*prompt.preamble, self.begin], query=[self.end, *prompt.query])

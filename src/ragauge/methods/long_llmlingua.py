@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from ragauge.engines.protocol import Capabilities, Capability, Limits, Row, Span, SpanEngine
+from ragauge.engines.protocol import Capabilities, Capability, Limits, SpanEngine
 from ragauge.evidence.request import token_ids
-from ragauge.methods._base import Answer, Method, read_plain
-from ragauge.prompts import Prompt, unit_steps
+from ragauge.methods.base import Answer, Method, plain_row, read_plain
+from ragauge.prompts import Prompt
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -45,7 +45,7 @@ class LongLLMLingua(Method):
         surprise = [_surprise(engine, ids, question) for ids in prompt.documents]
         ranked = sorted(range(len(surprise)), key=surprise.__getitem__)
         lengths = [len(ids) for ids in prompt.documents]
-        around = len(prompt.preamble) + len(prompt.query) + len(prompt.task)
+        around = len(prompt.preamble) + len(prompt.ending)
         target = self.rate * (around + sum(lengths)) - around
         kept = _within(ranked, lengths, target + EXTRA) if self.rate < 1 else ranked
         left = {i: prompt.documents[i] for i in kept}
@@ -53,7 +53,7 @@ class LongLLMLingua(Method):
         if share < 1:
             left = dict(self._compressed(engine, left, share, [prompt.preamble[0], *question]))
         order = tuple(i for i in (kept if self.reorder else sorted(kept)) if left[i])
-        ids = read_plain(engine, [prompt.preamble, *(left[i] for i in order), prompt.query, prompt.task], limits)
+        ids = read_plain(engine, prompt, (left[i] for i in order), limits)
         return Answer(ids, order, tuple(-s for s in surprise))
 
     def _compressed(
@@ -91,8 +91,7 @@ class _Text:
     def logp(self, piece: Sequence[int]) -> Tensor:
         """Log-probability of each token of a piece after the text: (token,)."""
         length, ids = self.cache.length, [*self.waiting, *piece]
-        row = Row(ids, unit_steps(length, len(ids)), (Span(0, length),) if length else ())
-        read = self.engine.extend(self.cache, [row], stage="compress", logp=True)
+        read = self.engine.extend(self.cache, [plain_row(ids, length)], stage="compress", logp=True)
         self.cache.truncate(length + len(self.waiting) - 1)
         return read.logp[0][-len(piece) :]
 

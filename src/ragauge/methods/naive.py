@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ragauge.engines.protocol import Engine, Limits
-from ragauge.methods._base import Answer, Method, read_plain
+from ragauge.methods.base import Answer, Method, read_plain
 from ragauge.prompts import Prompt
 
 
@@ -15,5 +15,5 @@ class Naive(Method):
     """All documents in the order given, one plain prompt, nothing cached (the paper's baseline of every speedup)."""
 
     def answer(self, engine: Engine, state: Any, prompt: Prompt, limits: Limits) -> Answer:
-        ids = read_plain(engine, [prompt.preamble, *prompt.documents, prompt.query, prompt.task], limits)
+        ids = read_plain(engine, prompt, prompt.documents, limits)
         return Answer(ids, kept=tuple(range(len(prompt.documents))))

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 from ragauge.engines.protocol import Capabilities, Capability, Limits, SpanEngine
-from ragauge.methods._base import Answer, Method
-from ragauge.methods._stored import Stored, read_apart
+from ragauge.methods.base import SPANS, Answer, Method
+from ragauge.methods.base.stored import Stored, read_apart
 from ragauge.prompts import Prompt
 
 
@@ -24,7 +23,7 @@ class NaiveReuse(Method):
     documents stand between `<|doc_start|>` and `<|doc_end|>`.
     """
 
-    requires: ClassVar[Capabilities] = frozenset({Capability.SPANS})
+    requires = SPANS
 
     begin: str = ""  # what every document begins with
     end: str = ""  # what every document ends with
@@ -33,8 +32,7 @@ class NaiveReuse(Method):
         return read_apart(engine, self._marked(engine, prompt))
 
     def answer(self, engine: SpanEngine, state: Stored, prompt: Prompt, limits: Limits) -> Answer:
-        room = len(prompt.query) + len(prompt.task) + limits.max_new_tokens
-        return state.assembled(self._marked(engine, prompt), room).answer([], limits)
+        return state.assembled(self._marked(engine, prompt), limits).answer([], limits)
 
     def required(self) -> Capabilities:
         return self.requires | ({Capability.TEXT} if self.begin or self.end else set())

@@ -7,8 +7,8 @@ from typing import Any
 
 from ragauge.engines.protocol import Engine, Limits
 from ragauge.errors import UserError
-from ragauge.methods._base import Answer, Evidence, Method, read_plain
-from ragauge.methods._grounding import answer_from
+from ragauge.methods.base import Answer, Evidence, Method, read_plain
+from ragauge.methods.base.grounding import answer_from
 from ragauge.prompts import Prompt
 
 
@@ -26,4 +26,4 @@ class Oracle(Method):
             pieces = [Evidence(s.document, s.offset, s.offset + len(s.text), s.text) for s in prompt.gold_sources]
             return answer_from(engine, prompt, pieces, 0, limits)
         documents = [prompt.documents[i] for i in prompt.gold]
-        return Answer(read_plain(engine, [prompt.preamble, *documents, prompt.query, prompt.task], limits), prompt.gold)
+        return Answer(read_plain(engine, prompt, documents, limits), prompt.gold)

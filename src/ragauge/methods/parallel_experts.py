@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 from pydantic import Field
 
-from ragauge.cost.trace import Call
-from ragauge.engines.protocol import Capabilities, Capability, Limits, Row, Span, SpanEngine
-from ragauge.methods._base import Answer, Method
-from ragauge.methods._embedding import embedded
-from ragauge.methods._paths import split_paths
-from ragauge.methods._windows import ReadWindows, read_windows
+from ragauge.engines.protocol import Limits, Row, Span, SpanEngine
+from ragauge.methods.base import SPANS, Answer, Method, traced
+from ragauge.methods.base.ranked import embed
+from ragauge.methods.base.windows import ReadWindows, read_windows, split_paths
 from ragauge.prompts import PREAMBLE, Prompt, unit_steps
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-LEAST = 1e-12  # the prior of a document that a ranker gives nothing
+SMALLEST_PRIOR = 1e-12  # of a document that a ranker scores 0
 Beta = Literal["paper", "released", "none"]
 
 
@@ -39,7 +36,7 @@ class ParallelExperts(Method):
     Positions are each stream's own. Requires rows of their own past read side by side, and tokens chosen by the method.
     """
 
-    requires: ClassVar[Capabilities] = frozenset({Capability.SPANS})
+    requires = SPANS
 
     beta: Beta = "paper"  # one value a document; "released": one an entry of the vocabulary; "none": no amateur
     gamma: Annotated[float, Field(ge=0)] = 2.5  # weight of the retrieval score
@@ -50,15 +47,14 @@ class ParallelExperts(Method):
         return (self.encoder,) if self.scores in ("dense", "both") else ()
 
     def prepare(self, engine: SpanEngine, prompt: Prompt) -> _Experts:
-        paths = split_paths(len(prompt.documents), None)
-        windows = read_windows(engine, prompt, paths, indent="left", shared_prefix=True)
-        vectors = embedded(engine, self.encoder, prompt, offline=True) if self.assets() else None
+        windows = read_windows(engine, prompt, split_paths(len(prompt.documents)), sees="preamble")
+        vectors = embed(engine, self.encoder, prompt.document_texts, offline=True) if self.assets() else None
         return _Experts(windows, vectors)
 
     def answer(self, engine: SpanEngine, state: _Experts, prompt: Prompt, limits: Limits) -> Answer:
         prior = self._prior(engine, state, prompt)
         streams = _Streams(engine, state.windows, prompt, amateur=self.beta != "none")
-        first = streams.read([*prompt.query, *prompt.task], "query")
+        first = streams.read(prompt.ending, "query")
         beta = _divergence(first, self.beta)
         bias = self.gamma * first.new_tensor(prior).log()[:, None]
 
@@ -74,30 +70,32 @@ class ParallelExperts(Method):
     # ---- the prior
 
     def _prior(self, engine: SpanEngine, state: _Experts, prompt: Prompt) -> list[float]:
-        """r of each document."""
+        """The retrieval score r of each document."""
         if self.scores == "equal":
             return [1.0] * len(prompt.documents)
-        started, macs, found = time.perf_counter(), 0, []
-        if self.scores != "dense":
-            from ragauge.rankers.bm25 import rank
+        with traced(engine, "rank", macs=self._query_macs(prompt)):
+            found = []
+            if self.scores != "dense":
+                from ragauge.rankers.bm25 import rank
 
-            found.append(np.arctan(rank(prompt.question, prompt.document_texts, idf="lucene")) * 2 / np.pi)
-        if state.vectors is not None:
-            cosines, macs = self._cosines(state.vectors, prompt.question)
-            found.append((cosines + 1) / 2)
-        a, b = found[0], found[-1]
-        prior = np.clip(a if len(found) == 1 else 2 * a * b / (a + b + 1e-8), LEAST, 1.0)
-        engine.note(Call("rank", (), (), macs=macs, seconds=time.perf_counter() - started))
+                found.append(np.arctan(rank(prompt.question, prompt.document_texts, idf="lucene")) * 2 / np.pi)
+            if state.vectors is not None:
+                found.append((self._cosines(state.vectors, prompt.question) + 1) / 2)
+            a, b = found[0], found[-1]
+            prior = np.clip(a if len(found) == 1 else 2 * a * b / (a + b + 1e-8), SMALLEST_PRIOR, 1.0)
         return [float(r) for r in prior]
 
-    def _cosines(self, vectors: np.ndarray, question: str) -> tuple[np.ndarray, int]:
-        """Cosines (document,) with the question, and the multiply-accumulates of encoding it."""
+    def _cosines(self, vectors: np.ndarray, question: str) -> np.ndarray:
+        """Cosines (document,) with the question."""
         from ragauge.rankers.dense import load_encoder
 
-        model = load_encoder(self.encoder)
-        vector = model.encode([question], query=True)[0]
-        lengths = np.linalg.norm(vectors, axis=1) * np.linalg.norm(vector)
-        return vectors @ vector / lengths, sum(model.macs(n) for n in model.count_tokens([question], query=True))
+        vector = load_encoder(self.encoder).encode([question], query=True)[0]
+        return vectors @ vector / (np.linalg.norm(vectors, axis=1) * np.linalg.norm(vector))
+
+    def _query_macs(self, prompt: Prompt) -> int:
+        from ragauge.rankers.dense import load_encoder
+
+        return load_encoder(self.encoder).encoding_macs([prompt.question], query=True) if self.assets() else 0
 
 
 @dataclass(frozen=True)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from pydantic import Field
 
-from ragauge.engines.protocol import Capabilities, Capability, Limits, SpanEngine
-from ragauge.methods._base import Answer, Method
-from ragauge.methods._paths import split_paths
-from ragauge.methods._windows import Indent, ReadWindows, read_windows
+from ragauge.engines.protocol import Limits, SpanEngine
+from ragauge.methods.base import SPANS, Answer, Method
+from ragauge.methods.base.windows import Indent, ReadWindows, Visible, read_windows, split_paths
 from ragauge.prompts import Prompt
 
 
@@ -24,7 +23,7 @@ class ParallelWindows(Method):
     tokenizer has none. With `shared_prefix` a window reads the whole preamble: one window is then the naive prompt.
     """
 
-    requires: ClassVar[Capabilities] = frozenset({Capability.SPANS})
+    requires = SPANS
 
     windows: Annotated[int, Field(ge=1)] | None = None  # adjacent documents are joined into so many; None: one each
     indent: Indent = "left"  # windows begin together, or end together (the released code's option)
@@ -32,7 +31,8 @@ class ParallelWindows(Method):
 
     def prepare(self, engine: SpanEngine, prompt: Prompt) -> ReadWindows:
         paths = split_paths(len(prompt.documents), self.windows)
-        return read_windows(engine, prompt, paths, indent=self.indent, shared_prefix=self.shared_prefix)
+        sees: Visible = "preamble" if self.shared_prefix else "first_token"
+        return read_windows(engine, prompt, paths, sees=sees, indent=self.indent)
 
     def answer(self, engine: SpanEngine, state: ReadWindows, prompt: Prompt, limits: Limits) -> Answer:
         return state.answer(prompt, limits)

@@ -6,16 +6,16 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 from weakref import WeakKeyDictionary
 
 from pydantic import Field
 
 from ragauge.cost.flop import call_macs
 from ragauge.cost.trace import Call
-from ragauge.engines.protocol import Capabilities, Capability, Limits, Row, Span, SpanEngine
-from ragauge.methods._base import Answer, Method, generate, plain_row
-from ragauge.prompts import Prompt, unit_steps
+from ragauge.engines.protocol import Limits, Span, SpanEngine
+from ragauge.methods.base import SPANS, Answer, Method, generate, plain_row
+from ragauge.prompts import Prompt
 
 if TYPE_CHECKING:
     from ragauge.engines.cache import KVCache
@@ -36,7 +36,7 @@ class PrefixTree(Method):
     are answered side by side have a store each: answer them one by one.
     """
 
-    requires: ClassVar[Capabilities] = frozenset({Capability.SPANS})
+    requires = SPANS
 
     policy: Policy = "pgdsf"
     store_gb: Annotated[float, Field(gt=0)] = 1.0  # keys and values of all nodes
@@ -57,11 +57,10 @@ class PrefixTree(Method):
         root = state.roots[tuple(prompt.preamble)]
         order = state.longest(root, prompt.documents) if self.reorder else []
         order += [i for i in range(len(prompt.documents)) if i not in order]
-        documents, question = [prompt.documents[i] for i in order], [*prompt.query, *prompt.task]
+        documents, question = [prompt.documents[i] for i in order], prompt.ending
         cache = state.read(engine, root, documents, len(question) + limits.max_new_tokens)
         past = cache.length
-        row = Row(question, unit_steps(past, len(question)), (Span(0, past),))
-        read = engine.extend(cache, [row], stage="prompt", last_logits=True)
+        read = engine.extend(cache, [plain_row(question, past)], stage="prompt", last_logits=True)
         ids = generate(engine, cache, read.last_logits, float(past + len(question)), limits)
         return Answer(ids, tuple(order))
 
@@ -128,8 +127,7 @@ class _Tree:
         node = path[-1] if path else root
         for ids in documents[len(path) :]:
             past = cache.length
-            row = Row(ids, unit_steps(past, len(ids)), (Span(0, past),))
-            [span] = engine.extend(cache, [row], stage="documents").spans
+            [span] = engine.extend(cache, [plain_row(ids, past)], stage="documents").spans
             cost = call_macs(Call("documents", (len(ids),), (past,)), engine.shape)
             node = _Node(engine.join(cache, [span], 0), cost, node, tuple(ids))
             path.append(node)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
-from ragauge.engines.protocol import Capabilities, Capability, Limits, SpanEngine
-from ragauge.methods._base import Answer, Method
-from ragauge.methods._reading import Reading
-from ragauge.prompts import LAYOUTS, PREAMBLE, TASK, Prompt, PromptGraph, Segment, unit_steps
+from ragauge.engines.protocol import Limits, SpanEngine
+from ragauge.methods.base import SPANS, Answer, Method
+from ragauge.methods.base.windows import ReadWindows, read_windows, split_paths
+from ragauge.prompts import Prompt
 
 
 @dataclass(frozen=True)
@@ -18,27 +17,10 @@ class PromptCache(Method):
     Documents are left-aligned after the preamble and none is dropped.
     """
 
-    requires: ClassVar[Capabilities] = frozenset({Capability.SPANS})
+    requires = SPANS
 
-    def prepare(self, engine: SpanEngine, prompt: Prompt) -> Reading:
-        start = len(prompt.preamble)
-        positions, _ = LAYOUTS["left_aligned"]([len(d) for d in prompt.documents], start)
-        graph = PromptGraph([Segment(PREAMBLE, prompt.preamble, unit_steps(0, start))])
-        names = [("document", i) for i in range(len(prompt.documents))]
-        for name, ids, at in zip(names, prompt.documents, positions, strict=True):
-            graph.add(Segment(name, ids, at))
-        tokens = start + sum(map(len, prompt.documents))
-        reading = Reading(engine, graph, engine.new_cache(tokens + ROOM))
-        reading.read([PREAMBLE], stage="preamble", offline=True)
-        reading.read(names, stage="documents", offline=True)
-        return reading
+    def prepare(self, engine: SpanEngine, prompt: Prompt) -> ReadWindows:
+        return read_windows(engine, prompt, split_paths(len(prompt.documents)), sees="nothing", parallel=True)
 
-    def answer(self, engine: SpanEngine, state: Reading, prompt: Prompt, limits: Limits) -> Answer:
-        reading = state.again()
-        start = len(prompt.preamble) + max(map(len, prompt.documents))
-        ids = [*prompt.query, *prompt.task]
-        reading.graph.add(Segment(TASK, ids, unit_steps(start, len(ids)), tuple(reading.spans)))
-        return Answer(reading.generate(TASK, limits), kept=tuple(range(len(prompt.documents))))
-
-
-ROOM = 512  # tokens for the question and the response; the cache grows when they need more
+    def answer(self, engine: SpanEngine, state: ReadWindows, prompt: Prompt, limits: Limits) -> Answer:
+        return state.answer(prompt, limits)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 from pydantic import Field
 
-from ragauge.engines.protocol import Capabilities, Capability, Limits, Row, Span, SpanEngine
-from ragauge.methods._base import Answer, Method
-from ragauge.methods._embedding import embedded
-from ragauge.methods._stored import Assembled, Stored, largest, read_apart
+from ragauge.engines.protocol import Limits, Span, SpanEngine
+from ragauge.methods.base import SPANS, Answer, Method, plain_row
+from ragauge.methods.base.ranked import embed
+from ragauge.methods.base.stored import Assembled, Stored, largest, read_apart
 from ragauge.prompts import Prompt, unit_steps
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class ProphetKV(Method):
     that what is stored has seen them. Requires watched queries, tokens rewritten in place and keys moved.
     """
 
-    requires: ClassVar[Capabilities] = frozenset({Capability.SPANS})
+    requires = SPANS
 
     recompute: Annotated[float, Field(ge=0, le=1)] = 0.2  # share of the documents' tokens
     score: Score = "mean"
@@ -48,16 +48,15 @@ class ProphetKV(Method):
         return _read_behind(stored, self._nearest(engine, prompt), prompt) if self.neighbours else stored
 
     def answer(self, engine: SpanEngine, state: Stored, prompt: Prompt, limits: Limits) -> Answer:
-        room = len(prompt.query) + len(prompt.task) + limits.max_new_tokens
-        assembled = state.assembled(prompt, room)
-        span = assembled.chosen_from
+        assembled = state.assembled(prompt, limits)
+        span = assembled.document_slots
         scores = _question_scores(assembled, self.score)[span.start :]
         found = largest(engine, scores, int(self.recompute * len(span)))
         return assembled.answer([span.start + i for i in found], limits)
 
     def _nearest(self, engine: SpanEngine, prompt: Prompt) -> list[list[int]]:
         """The documents most similar to each, nearest last."""
-        vectors = embedded(engine, self.encoder, prompt, offline=True)
+        vectors = embed(engine, self.encoder, prompt.document_texts, offline=True)
         similar = vectors @ vectors.T
         np.fill_diagonal(similar, -np.inf)
         count = min(self.neighbours, len(vectors) - 1)
@@ -96,12 +95,9 @@ def _read_behind(stored: Stored, nearest: list[list[int]], prompt: Prompt) -> St
     for ids, before in zip(prompt.documents, nearest, strict=True):
         spans = [stored.documents[j] for j in before]
         start = sum(map(len, spans))
-        beside = engine.join(source, spans, len(ids)) if spans else engine.new_cache(len(ids))
-        beside.move(Span(0, start), unit_steps(0, start))
-        past = (Span(0, start),) if spans else ()
-        [span] = engine.extend(
-            beside, [Row(ids, unit_steps(start, len(ids)), past)], stage="documents", offline=True
-        ).spans
-        cache.append(beside, span)
+        context = engine.join(source, spans, len(ids)) if spans else engine.new_cache(len(ids))
+        context.move(Span(0, start), unit_steps(0, start))
+        [span] = engine.extend(context, [plain_row(ids, start)], stage="documents", offline=True).spans
+        cache.append(context, span)
         origins.append(float(start))
     return replace(stored, cache=cache, origins=tuple(origins))

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field
 
 from ragauge.engines.protocol import Capabilities, Capability, Extension, Limits, Span, SpanEngine
-from ragauge.methods._base import Answer, Method
-from ragauge.methods._paths import Paths, split_paths
-from ragauge.methods._reading import Reading
+from ragauge.methods.base import Answer, Method
+from ragauge.methods.base.reading import Reading
+from ragauge.methods.base.windows import Paths, split_paths
 from ragauge.prompts import LAYOUTS, PREAMBLE, TASK, Name, Prompt, PromptGraph, Segment, unit_steps
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ragauge.methods._base import Compress
+    from ragauge.methods.base import Compress
 
-ROOM_A_PATH = 48  # tokens reserved for each path's copy of the query, so that reading them copies nothing
-ROOM = 256  # and for the task and the response
+QUERY_TOKENS_PER_PATH = 48  # reserved for each path's copy of the query, so that reading them copies nothing
+ANSWER_TOKENS = 256  # reserved for the task and the response
 
 
 @dataclass(frozen=True)
@@ -80,14 +80,14 @@ class Superposition(Method):
         paths = split_paths(len(prompt.documents), self.factor)
         graph = PromptGraph([Segment(PREAMBLE, prompt.preamble, unit_steps(0, len(prompt.preamble)))])
         tokens = len(prompt.preamble) + sum(map(len, prompt.documents))
-        reading = Reading(engine, graph, engine.new_cache(tokens + len(paths) * ROOM_A_PATH + ROOM))
+        reading = Reading(engine, graph, engine.new_cache(tokens + len(paths) * QUERY_TOKENS_PER_PATH + ANSWER_TOKENS))
         reading.read([PREAMBLE], stage="preamble", offline=offline)
         return self._read_documents(reading, paths, [PREAMBLE], len(prompt.preamble), prompt, offline)
 
     def _next_round(self, last: _Round, chosen: Sequence[int], remaining: Sequence[int], prompt: Prompt) -> _Round:
         """The kept documents, without their queries, become part of the prefix."""
         prefix = [*last.prefix, *(last.documents[path] for path in chosen)]
-        room = sum(len(prompt.documents[i]) + ROOM_A_PATH for i in remaining) + ROOM
+        room = sum(len(prompt.documents[i]) + QUERY_TOKENS_PER_PATH for i in remaining) + ANSWER_TOKENS
         reading = last.reading.keep(prefix, room)
         reading.graph = reading.graph.part(prefix)
         paths: Paths = [(i,) for i in remaining]
@@ -171,7 +171,9 @@ class _Round:
         """The same paths, their documents compressed; questions see what is kept of them."""
         old, before = self.reading, [self.reading.spans[name] for name in self.prefix]
         cache = old.engine.join(
-            old.cache, before, sum(len(old.spans[name]) + ROOM_A_PATH for name in self.documents) + ROOM
+            old.cache,
+            before,
+            sum(len(old.spans[name]) + QUERY_TOKENS_PER_PATH for name in self.documents) + ANSWER_TOKENS,
         )
         spans, at = {}, 0
         for name in self.prefix:

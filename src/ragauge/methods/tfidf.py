@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from ragauge.engines.protocol import SpanEngine
-from ragauge.methods._ranked import Ranked, RankedState
+from ragauge.methods.base.ranked import Ranked, RankedState
 from ragauge.prompts import Prompt
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +30,15 @@ class Prompt:
     cut: tuple[Source, ...] = ()  # what the prompt shows of documents that lost their middle; empty: all of them
     document_end: str = "\n"  # what the prompt has after every document
     truncated: int = 0  # tokens left out of the documents' middle
+
+    @property
+    def ending(self) -> list[int]:
+        """Token ids of everything after the documents: the query and the task."""
+        return [*self.query, *self.task]
+
+    def plain(self, documents: Iterable[Sequence[int]]) -> list[int]:
+        """Token ids of the whole prompt with these documents in place of its own."""
+        return [*self.preamble, *(token for ids in documents for token in ids), *self.ending]
 
     @property
     def sha256(self) -> str:

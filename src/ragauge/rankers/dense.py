@@ -91,11 +91,15 @@ class Encoder:
         return embeddings
 
     def count_tokens(self, texts: Sequence[str], query: bool = False) -> list[int]:
-        """Tokens of each text after the cut, its prefix and special tokens included."""
+        """Count the tokens of each text after the cut, its prefix and special tokens included."""
         return [len(row) for row in self._ids(texts, query)]
 
+    def encoding_macs(self, texts: Sequence[str], query: bool = False) -> int:
+        """Count the multiply-accumulates of encoding texts, each by itself."""
+        return sum(map(self.macs, self.count_tokens(texts, query)))
+
     def macs(self, tokens: int) -> int:
-        """Multiply-accumulates of encoding one text: projections and MLP linear in its tokens, attention quadratic."""
+        """Count the multiply-accumulates of one text: projections and MLP linear in its tokens, attention quadratic."""
         config = self.model.config
         d, ffn = config.hidden_size, config.intermediate_size
         per_layer = (4 * d * d + 2 * d * ffn) * tokens + 2 * d * tokens**2

@@ -55,7 +55,7 @@ def test_every_method_gets_the_same_requests_at_every_level(
 def test_side_by_side_the_same_is_answered_sooner_or_together(
     material: list[str], tmp_path: Path, documents: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ragauge.methods._base import Answer
+    from ragauge.methods.base import Answer
 
     written: dict[str, list[tuple[int, ...]]] = {}
     made = Answer.__init__

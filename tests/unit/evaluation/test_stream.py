@@ -16,7 +16,7 @@ from ragauge.engines.store import DocumentStore, MemoryStore
 from ragauge.errors import UserError
 from ragauge.evaluation.stream import requests
 from ragauge.items.reuse import stream
-from ragauge.methods._stored import read_apart
+from ragauge.methods.base.stored import read_apart
 from ragauge.results.runs import Runs
 from synthetic_run import write_stream
 from tiny_checkpoint import write_checkpoint, write_questions

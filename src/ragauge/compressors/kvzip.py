@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
+from ragauge.compressors.base import Compressor, Context
 from ragauge.engines.protocol import Row, Span
-from ragauge.methods._compressors._base import Budget, Compressor, Context
 from ragauge.prompts import unit_steps
 from ragauge.prompts.templates import wrapper
 
@@ -27,9 +27,8 @@ class KVzip(Compressor):
     repetition and the cache's first tokens alone (section 3.4, "chunked scoring"), not over the rest of the context.
     """
 
-    question_aware: ClassVar[bool] = False
-    reads_text: ClassVar[bool] = True
-    budget: ClassVar[Budget] = "all"
+    reads_text = True
+    budget = "all"
 
     def scores(self, context: Context) -> list[Tensor]:
         import torch

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ragauge.engines.protocol import Capability, Engine, Limits, Row, Span, SpanEngine
+from ragauge.engines.protocol import Capability, Engine, Limits, Span, SpanEngine
 from ragauge.errors import UserError
 from ragauge.evidence import skip
 from ragauge.evidence.prefix import EvidenceContext
 from ragauge.evidence.request import EvidenceRequest, token_ids
 from ragauge.evidence.sentences import Sentence, split, tokenize
-from ragauge.methods._base import Answer, Evidence, read_plain
-from ragauge.prompts import Prompt, Source, cut_middle, unit_steps
+from ragauge.methods.base import Answer, Evidence, plain_row, read_plain
+from ragauge.prompts import Prompt, Source, cut_middle
 from ragauge.prompts.templates import turn
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Grounding:
         _, task = turn_of(engine, prompt)
         request = self.wording.after_document(engine.tokenizer, prompt.question, task)
         self.cache.truncate(self.length)
-        row = Row(request, unit_steps(self.length, len(request)), (Span(0, self.length),))
+        row = plain_row(request, self.length)
         logits = engine.extend(self.cache, [row], stage="query", last_logits=True).last_logits
         assert logits is not None
         return EvidenceContext(self.cache, Span(0, self.cache.length), logits[0], float(self.cache.length))
@@ -132,9 +132,7 @@ def read_documents(
 def read_in_chunks(engine: SpanEngine, cache: KVCache, ids: Sequence[int]) -> None:
     """Read a long text in memory that grows linearly with it."""
     for start in range(0, len(ids), CHUNK):
-        chunk = ids[start : start + CHUNK]
-        past = (Span(0, start),) if start else ()
-        engine.extend(cache, [Row(chunk, unit_steps(start, len(chunk)), past)], stage="documents", offline=True)
+        engine.extend(cache, [plain_row(ids[start : start + CHUNK], start)], stage="documents", offline=True)
 
 
 def answer_from(
@@ -148,7 +146,7 @@ def answer_from(
         request: what the finder was asked, for the record.
     """
     text = "\n".join(piece.text for piece in evidence) + prompt.document_end
-    ids = read_plain(engine, [prompt.preamble, token_ids(engine.tokenizer, text), prompt.query, prompt.task], limits)
+    ids = read_plain(engine, prompt, [token_ids(engine.tokenizer, text)], limits)
     kept = tuple(sorted({piece.document for piece in evidence if piece.document is not None}))
     return Answer(ids, kept, evidence=tuple(evidence), truncated=truncated, request=request)
 

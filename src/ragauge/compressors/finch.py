@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
-from ragauge.methods._compressors._base import WindowCompressor
+from ragauge.compressors.base import WindowCompressor
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 class Finch(WindowCompressor):
     """Attention of the question, each of its tokens weighted by the number of keys it sees; keys move together."""
 
-    contiguous: ClassVar[bool] = True
+    contiguous = True
 
     def averaged(self, attention: Tensor) -> Tensor:
         import torch

@@ -12,15 +12,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self
 
-from ragauge.engines.protocol import (
-    Capabilities,
-    Limits,
-    Response,
-    SpanEngine,
-    read_and_generate,
-)
+from ragauge.engines.protocol import Capabilities, Limits, Response, SpanEngine, read_and_generate
 from ragauge.errors import UserError
-from ragauge.methods._base import Answer, Method
+from ragauge.methods.base import Answer, Method
 from ragauge.prompts import Prompt
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
-from ragauge.methods._compressors._base import Compressor, Context, by_group
+from ragauge.compressors.base import Compressor, Context, by_group
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,9 +23,8 @@ class ExpectedAttention(Compressor):
     next positions. With ALiBi each key has its bias at the first of them.
     """
 
-    question_aware: ClassVar[bool] = False
-
-    def __init__(self) -> None:
+    def __init__(self, question_tokens: int) -> None:
+        super().__init__(question_tokens)
         self.queries: dict[int, list[Tensor]] = {}  # a layer: (head, query, dim) of each pass
 
     def watch(self) -> Watch:

@@ -1,4 +1,4 @@
-"""A prompt graph being read into a cache: which of its segments are there, and where."""
+"""`Reading`: the segments of a prompt graph as they are read into a cache."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ragauge.engines.protocol import Extension, Limits, Row, Span, SpanEngine
 from ragauge.errors import UserError
-from ragauge.methods._base import generate
+from ragauge.methods.base import generate
 from ragauge.prompts import Name, PromptGraph
 
 if TYPE_CHECKING:
@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 
 class Reading:
-    """Reads segments of a graph, in any order that has ancestors first; each attends to its ancestors' spans."""
+    """Reads the segments of a graph into a cache, ancestors first, each attending to its ancestors' spans.
+
+    `spans` has the slots of every segment read so far.
+    """
 
     def __init__(
         self, engine: SpanEngine, graph: PromptGraph, cache: KVCache, spans: dict[Name, Span] | None = None
@@ -29,7 +32,7 @@ class Reading:
         self.cache.bias = None
 
     def again(self) -> Reading:
-        """A copy that continues from here; this reading can be continued again later."""
+        """Copy the reading, to continue from here; this one can be continued again later."""
         self.rewind()
         return Reading(self.engine, self.graph.copy(), self.cache, self.spans)
 
@@ -69,7 +72,7 @@ class Reading:
         )
 
     def keep(self, names: Iterable[Name], room: int) -> Reading:
-        """A reading of these segments only, in a cache with room for more; the same cache if everything is kept."""
+        """Copy these segments alone into a cache with room for more; the same cache if they are all there is."""
         kept = sorted((self.spans[name], name) for name in names)
         if sum(len(span) for span, _ in kept) == self.cache.length:
             return self
@@ -86,7 +89,7 @@ class Reading:
         return generate(self.engine, self.cache, read.last_logits, self.graph[name].positions[-1] + 1, limits)
 
     def past_of(self, name: Name) -> tuple[Name, ...]:
-        """The segments in the cache that this one attends to: its ancestors, pruned ones left out."""
+        """List the cached segments that this one attends to: its ancestors without pruned ones."""
         return tuple(a for a in self.graph.ancestors(name) if a in self.spans)
 
     def _row(self, name: Name) -> Row:

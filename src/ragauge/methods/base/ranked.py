@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import time
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,13 +11,13 @@ from typing import Annotated, Any, ClassVar, Self
 import numpy as np
 from pydantic import Field
 
-from ragauge.cost.trace import Call
-from ragauge.engines.protocol import Capabilities, Capability, Limits, SpanEngine
-from ragauge.methods._base import Answer, Method, read_plain
-from ragauge.methods._reading import Reading
+from ragauge.cost.cycles import CONTRIEVER_MACS
+from ragauge.engines.protocol import Capabilities, Capability, Engine, Limits, SpanEngine
+from ragauge.methods.base import SPANS, Answer, Method, read_plain, traced
+from ragauge.methods.base.reading import Reading
 from ragauge.prompts import PREAMBLE, TASK, Prompt, PromptGraph, Segment, unit_steps
 
-ROOM = 1024  # tokens of the cached documents that a lazy state starts with
+INITIAL_DOCUMENT_TOKENS = 1024  # capacity of the cache of documents that were ranked first; it grows
 
 
 @dataclass(frozen=True)
@@ -35,16 +34,16 @@ class Ranked(Method):
     path_caching: bool = True
     library: ClassVar[str | None] = None  # of the ranker: imported before anything is timed
 
-    def fitted(self, able: Capabilities) -> Self:
-        """Without path caching on an engine that has no caches of its own to show."""
-        return self if Capability.SPANS in able else replace(self, path_caching=False)
+    def adapted_to(self, capabilities: Capabilities) -> Self:
+        """Return a copy without path caching for an engine that cannot cache."""
+        return self if Capability.SPANS in capabilities else replace(self, path_caching=False)
 
     def required(self) -> Capabilities:
-        return frozenset({Capability.SPANS}) if self.path_caching else frozenset()
+        return SPANS if self.path_caching else frozenset()
 
     @abstractmethod
     def rank(self, engine: SpanEngine, state: Any, prompt: Prompt) -> np.ndarray:
-        """Scores of the documents for the question: (document,), higher is better."""
+        """Score the documents for the question: (document,), higher is better."""
 
     def prepare(self, engine: SpanEngine, prompt: Prompt) -> RankedState:
         if self.library:
@@ -52,38 +51,53 @@ class Ranked(Method):
         if not self.path_caching:
             return RankedState(None)
         graph = PromptGraph([Segment(PREAMBLE, prompt.preamble, unit_steps(0, len(prompt.preamble)))])
-        reading = Reading(engine, graph, engine.new_cache(len(prompt.preamble) + ROOM))
+        reading = Reading(engine, graph, engine.new_cache(len(prompt.preamble) + INITIAL_DOCUMENT_TOKENS))
         reading.read([PREAMBLE], stage="preamble", offline=True)
         return RankedState(reading)
 
     def answer(self, engine: SpanEngine, state: RankedState, prompt: Prompt, limits: Limits) -> Answer:
-        scores = self._timed_rank(engine, state, prompt)
+        with traced(engine, "rank", macs=self.query_macs(prompt)):
+            scores = self.rank(engine, state, prompt)
         order = sorted(range(len(scores)), key=lambda i: -scores[i])[: self.top_k]
         if state.reading is None:
-            segments = [prompt.preamble, *(prompt.documents[i] for i in order), prompt.query, prompt.task]
-            ids = read_plain(engine, segments, limits)
+            ids = read_plain(engine, prompt, (prompt.documents[i] for i in order), limits)
         else:
             ids = _answer_after(state.reading, order, prompt, limits)
         return Answer(ids, tuple(order), tuple(float(s) for s in scores))
 
-    def _timed_rank(self, engine: SpanEngine, state: RankedState, prompt: Prompt) -> np.ndarray:
-        started = time.perf_counter()
-        scores = self.rank(engine, state, prompt)
-        seconds = time.perf_counter() - started
-        engine.note(Call("rank", (), (), macs=self.query_macs(prompt), seconds=seconds))
-        return scores
-
     def query_macs(self, prompt: Prompt) -> int:
-        """Multiply-accumulates of scoring one query: none where the ranker counts words."""
+        """Count the multiply-accumulates of scoring one query: none where the ranker counts words."""
         return 0
 
 
 @dataclass
 class RankedState:
-    """What is cached: the preamble, every document that was once ranked first, and a ranker's own state."""
+    """The cached preamble, every document that was once ranked first, and a ranker's own state."""
 
     reading: Reading | None
     vectors: np.ndarray | None = None  # (document, dim), of dense rankers
+
+
+class ProjectedContriever(Ranked):
+    """Dense retrieval without an encoder's weights, for costs that are computed from shapes.
+
+    The cost does not depend on which documents are kept, and encoding costs what the paper states.
+    """
+
+    def rank(self, engine: SpanEngine, state: Any, prompt: Prompt) -> np.ndarray:
+        return -np.arange(len(prompt.documents))
+
+    def query_macs(self, prompt: Prompt) -> int:
+        return CONTRIEVER_MACS
+
+
+def embed(engine: Engine, encoder: str, texts: Sequence[str], *, query: bool = False, offline: bool) -> np.ndarray:
+    """Embed texts by an encoder, an asset's name or source, as a traced call: (text, dim)."""
+    from ragauge.rankers.dense import load_encoder
+
+    model = load_encoder(encoder)
+    with traced(engine, "rank", macs=model.encoding_macs(texts, query=query), offline=offline):
+        return model.encode(texts, query=query)
 
 
 def _answer_after(cached: Reading, order: Sequence[int], prompt: Prompt, limits: Limits) -> list[int]:
@@ -94,7 +108,7 @@ def _answer_after(cached: Reading, order: Sequence[int], prompt: Prompt, limits:
         cached.graph.add(Segment(first, ids, unit_steps(len(prompt.preamble), len(ids)), (PREAMBLE,)))
         cached.read([first], stage="documents", offline=True)
     rest = [token for i in order[1:] for token in prompt.documents[i]]
-    ids = [*rest, *prompt.query, *prompt.task]
+    ids = [*rest, *prompt.ending]
     reading = cached.keep([PREAMBLE, first], len(ids) + limits.max_new_tokens).again()
     start = len(prompt.preamble) + len(prompt.documents[order[0]])
     reading.graph.add(Segment(TASK, ids, unit_steps(start, len(ids)), (first,)))

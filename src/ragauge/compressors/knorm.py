@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
-from ragauge.methods._compressors._base import Compressor, Context
+from ragauge.compressors.base import Compressor, Context
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
 class Knorm(Compressor):
     """The negative norm of a key."""
-
-    question_aware: ClassVar[bool] = False
 
     def scores(self, context: Context) -> list[Tensor]:
         return [-context.keys(layer).float().norm(dim=-1) for layer in range(context.cache.shape.layers)]

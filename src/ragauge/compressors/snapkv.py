@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ragauge.methods._compressors._base import WindowCompressor
+from ragauge.compressors.base import WindowCompressor
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -16,7 +16,7 @@ POOLED = 5  # neighbours whose scores are averaged (the paper: the maximum of 7)
 class SnapKV(WindowCompressor):
     """Attention of the prompt's last tokens, averaged over them, over neighbours and over the heads that share keys."""
 
-    def __init__(self) -> None:
+    def __init__(self, question_tokens: int) -> None:
         super().__init__(WINDOW)
 
     def averaged(self, attention: Tensor) -> Tensor:

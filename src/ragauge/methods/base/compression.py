@@ -1,4 +1,4 @@
-"""Caches compressed before the question is read, or after it."""
+"""Caches that are compressed before the question is read, or after it."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
+from ragauge.compressors.base import Budget, Compressor, Context
 from ragauge.cost.trace import Call
 from ragauge.engines.protocol import Capability, Extension, Limits, Response, Row, Span, SpanEngine
-from ragauge.methods._compressors import Budget, Compressor, Context
-from ragauge.methods._wrapper import EngineAround
+from ragauge.methods.base import plain_row
+from ragauge.methods.base.wrapper import EngineAround
 from ragauge.prompts import unit_steps
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from ragauge.engines.cache import KVCache
-    from ragauge.methods._base import Compress
+    from ragauge.methods.base import Compress
 
 
 @runtime_checkable
@@ -25,23 +26,23 @@ class Compressible(Protocol):
     """A prepared state whose documents can be compressed before the question is known."""
 
     def compressed(self, compress: Compress) -> Self:
-        """The same state over fewer tokens a head; this one stays as it is."""
+        """Copy the state with fewer tokens a head; this one stays as it is."""
         ...
 
 
 @dataclass(frozen=True)
 class Press:
-    """Compresses tokens by a compressor, the share `ratio` of them removed."""
+    """Removes the share `ratio` of tokens that a compressor scores lowest."""
 
     engine: SpanEngine
-    compressor: Callable[[], Compressor]  # a fresh one for each compression
+    compressor: Callable[[], Compressor]  # makes one for each compression
     ratio: float
     budget: Budget | None = None  # None: the compressor's own
 
     def document(self, cache: KVCache, before: Sequence[Span], span: Span, ids: Sequence[int]) -> KVCache:
-        """A cache of what is kept of a document that was read behind `before`, offline.
+        """Compress a document that was read behind `before`, offline, into a cache of its own.
 
-        Its queries, where they are needed, are those of reading it once more: what is stored has none.
+        Its queries, where the compressor needs them, come from reading it once more: stored documents have none.
         """
         compressor = self.compressor()
         apart = self.engine.join(cache, [*before, span], 0)
@@ -50,19 +51,21 @@ class Press:
         if watch is not None:
             scratch = self.engine.join(cache, before, len(ids)) if before else self.engine.new_cache(len(ids))
             scratch.watch = watch
-            places = apart.positions[start : apart.length].tolist() if self._weights else unit_steps(start, len(ids))
+            places = (
+                apart.positions[start : apart.length].tolist() if self._has_weights else unit_steps(start, len(ids))
+            )
             self.engine.extend(scratch, [Row(ids, places, _all(start))], stage="compress", offline=True)
         context = Context(self.engine, apart, Span(start, apart.length), ids, offline=True)
-        return self.keep(context, compressor)
+        return self.compress(context, compressor)
 
-    def keep(self, context: Context, compressor: Compressor) -> KVCache:
-        """A cache of what is kept of the context's tokens, in each head, traced as "compress"."""
+    def compress(self, context: Context, compressor: Compressor) -> KVCache:
+        """Copy the tokens with the largest scores of each head into a cache, traced as "compress"."""
         count = max(1, int(len(context.span) * (1 - self.ratio)))
         started = time.perf_counter()
-        scores = compressor.scores(context) if self._weights else None
-        started = time.perf_counter() if compressor.reads_text else started  # its calls are traced by themselves
-        slots = self._first(count) if scores is None else _chosen(scores, count, self.budget or compressor.budget)
-        slots = [[[context.span.start + i for i in kept] for kept in heads] for heads in slots]
+        scores = compressor.scores(context) if self._has_weights else None
+        started = time.perf_counter() if compressor.reads_text else started  # its own calls are traced
+        slots = self._first(count) if scores is None else _largest(scores, count, self.budget or compressor.budget)
+        slots = [[[context.span.start + i for i in chosen] for chosen in heads] for heads in slots]
         cache = context.cache.keep_by_head(slots)
         if compressor.contiguous:
             cache.move(Span(0, cache.length), unit_steps(0, cache.length))
@@ -71,29 +74,28 @@ class Press:
         return cache
 
     @property
-    def _weights(self) -> bool:
+    def _has_weights(self) -> bool:
         return Capability.WEIGHTS in self.engine.capabilities
 
     def _first(self, count: int) -> list[list[list[int]]]:
         return [[list(range(count))] * heads for heads in self.engine.shape.kv_heads]
 
 
-def _chosen(scores: Sequence[Tensor], count: int, budget: Budget) -> list[list[list[int]]]:
-    """The slots (layer, kv_head, kept) of the largest scores: `count` in each head, or as many in all of a group."""
-    if budget == "head":
-        return [s.topk(count, -1).indices.sort(-1).values.tolist() for s in scores]
-    groups = [[s] for s in scores] if budget == "layer" else [scores]
-    return [layer for group in groups for layer in _above(group, count)]
+def _largest(scores: Sequence[Tensor], count: int, budget: Budget) -> list[list[list[int]]]:
+    """Find the slots (layer, kv_head, slot) of the largest scores, `count` a head on average.
 
-
-def _above(scores: Sequence[Tensor], count: int) -> list[list[list[int]]]:
-    """The slots (layer, kv_head, kept) of the largest scores of these layers, `count` a head on average."""
+    Every head, every layer or all of them have the same share, by `budget`.
+    """
     import torch
 
+    if budget == "head":
+        return [s.topk(count, -1).indices.sort(-1).values.tolist() for s in scores]
+    if budget == "layer":
+        return [layer for s in scores for layer in _largest([s], count, "all")]
     flat = torch.cat([s.flatten() for s in scores])
-    kept = torch.zeros_like(flat, dtype=torch.bool)
-    kept[flat.topk(min(len(flat), count * sum(len(s) for s in scores))).indices] = True
-    masks = kept.split([s.numel() for s in scores])
+    chosen = torch.zeros_like(flat, dtype=torch.bool)
+    chosen[flat.topk(min(len(flat), count * sum(len(s) for s in scores))).indices] = True
+    masks = chosen.split([s.numel() for s in scores])
     return [[row.nonzero()[:, 0].tolist() for row in m.view_as(s)] for m, s in zip(masks, scores, strict=True)]
 
 
@@ -102,7 +104,7 @@ def _all(length: int) -> tuple[Span, ...]:
 
 
 class AfterPrompt(EngineAround):
-    """Compresses the whole prompt once it is read: of what its last row's tokens attend to."""
+    """Compresses the whole prompt once it is read: everything that its last row attends to."""
 
     press: Press  # of the question being answered
 
@@ -110,26 +112,26 @@ class AfterPrompt(EngineAround):
         super().__init__(engine)
         self.compressor: Compressor | None = None
 
-    def extend(self, cache: KVCache, rows: Sequence[Row], **asked: Any) -> Extension:
+    def extend(self, cache: KVCache, rows: Sequence[Row], **options: Any) -> Extension:
         """See `SpanEngine.extend`."""
-        answering = len(rows) == 1 and not asked.get("offline")
+        answering = len(rows) == 1 and not options.get("offline")
         self.compressor = self.press.compressor() if answering else None
         cache.watch = self.compressor.watch() if self.compressor else None
-        read = self.engine.extend(cache, rows, **asked)
+        read = self.engine.extend(cache, rows, **options)
         cache.watch = None
         return read
 
     def generate(self, cache: KVCache, logits: Tensor, position: float, limits: Limits) -> list[int]:
         """See `SpanEngine.generate`."""
         assert self.compressor is not None
-        kept = self.press.keep(Context(self.engine, cache, Span(0, cache.length), (), False), self.compressor)
-        at = float(kept.length) if self.compressor.contiguous else position
-        roomy = self.engine.join(kept, _all(kept.length), limits.max_new_tokens)
+        smaller = self.press.compress(Context(self.engine, cache, Span(0, cache.length), (), False), self.compressor)
+        at = float(smaller.length) if self.compressor.contiguous else position
+        roomy = self.engine.join(smaller, _all(smaller.length), limits.max_new_tokens)
         return self.engine.generate(roomy, logits, at, limits)
 
 
 class BeforeQuestion(EngineAround):
-    """Compresses what a plain prompt has before its question, and reads the question over what is left."""
+    """Compresses everything in a plain prompt before its question, and reads the question over the rest."""
 
     def __init__(self, engine: SpanEngine, press: Press, question: int) -> None:
         """
@@ -148,11 +150,11 @@ class BeforeQuestion(EngineAround):
         split, compressor = len(ids) - self.question, self.press.compressor()
         cache = engine.new_cache(split)
         cache.watch = compressor.watch()
-        engine.extend(cache, [Row(ids[:split], unit_steps(0, split))], stage=stage)
+        engine.extend(cache, [plain_row(ids[:split])], stage=stage)
         cache.watch = None
-        kept = self.press.keep(Context(engine, cache, Span(0, split), ids[:split], offline=False), compressor)
-        cache = engine.join(kept, _all(kept.length), self.question + limits.max_new_tokens)
-        row = Row(ids[split:], unit_steps(split, self.question), _all(kept.length))
+        smaller = self.press.compress(Context(engine, cache, Span(0, split), ids[:split], offline=False), compressor)
+        cache = engine.join(smaller, _all(smaller.length), self.question + limits.max_new_tokens)
+        row = Row(ids[split:], unit_steps(split, self.question), _all(smaller.length))
         read = engine.extend(cache, [row], stage=stage, last_logits=True)
         assert read.last_logits is not None
         return Response(engine.generate(cache, read.last_logits[0], float(len(ids)), limits))

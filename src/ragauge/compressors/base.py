@@ -1,4 +1,7 @@
-"""What a compressor sees and gives."""
+"""What compressors of keys and values are made of: `Compressor`, the `Context` that it scores, `Window`.
+
+A compressor scores every token of every key-value head; the method `compressed` keeps those with the largest scores.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +19,12 @@ if TYPE_CHECKING:
 
 
 Budget = Literal["head", "layer", "all"]
-"""What keeps the same share: every head; every layer, its heads by one threshold; all heads of all layers together."""
+"""Which tokens compete: those of one head; of a layer's heads; of all heads in all layers."""
 
 
 @dataclass(frozen=True)
 class Context:
-    """Tokens to compress: the last ones of a cache."""
+    """The tokens to compress: the last ones of a cache."""
 
     engine: SpanEngine
     cache: KVCache
@@ -30,33 +33,40 @@ class Context:
     offline: bool
 
     def keys(self, layer: int) -> Tensor:
-        """(kv_head, token, dim)."""
+        """Return the keys of a layer: (kv_head, token, dim)."""
         return self.cache.k[layer][:, self.span.start : self.span.stop]
 
     def values(self, layer: int) -> Tensor:
-        """(kv_head, token, dim)."""
+        """Return the values of a layer: (kv_head, token, dim)."""
         return self.cache.v[layer][:, self.span.start : self.span.stop]
 
 
 class Compressor(ABC):
-    """Scores tokens; of each key-value head those of the largest score are kept. One serves one compression."""
+    """Scores tokens; every key-value head keeps those with the largest scores. One object serves one compression."""
 
-    question_aware: ClassVar[bool]  # scores depend on the question, so that a store cannot hold what is kept
+    question_aware: ClassVar[bool] = False  # scores depend on the question, so that nothing can be stored compressed
     reads_text: ClassVar[bool] = False  # it reads a prompt of its own
-    budget: ClassVar[Budget] = "head"  # what keeps the same share of its tokens, unless it is asked for another
-    contiguous: ClassVar[bool] = False  # what is kept moves to positions without gaps
+    budget: ClassVar[Budget] = "head"  # which tokens compete, unless the configuration says otherwise
+    contiguous: ClassVar[bool] = False  # the remaining tokens move to positions without gaps
+
+    def __init__(self, question_tokens: int) -> None:
+        """
+        Args:
+            question_tokens: tokens at the prompt's end that are the question.
+        """
+        self.question_tokens = question_tokens
 
     def watch(self) -> Watch | None:
-        """What is to be shown the queries of the pass that reads the tokens; None: nothing."""
+        """Return a callback that is shown the queries of the pass that reads the tokens; None where it needs none."""
         return None
 
     @abstractmethod
     def scores(self, context: Context) -> list[Tensor]:
-        """A layer: (kv_head, token) in fp32; infinite: kept in any case."""
+        """Score the context's tokens: (kv_head, token) in fp32 a layer; infinity keeps a token in any case."""
 
 
 class Window:
-    """The queries of the last `size` tokens read: (head, query, dim) a layer."""
+    """Collects the queries of the last `size` tokens that are read: (head, query, dim) a layer."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -71,7 +81,7 @@ class Window:
         self.queries[layer] = joined[:, -self.size :].clone()
 
     def attention(self, layer: int, cache: KVCache) -> Tensor:
-        """Weights of the window on all tokens of a cache whose last ones it is: (head, query, token) in fp32."""
+        """Compute the weights on all tokens of a cache that ends with the window: (head, query, token) in fp32."""
         import torch
 
         from ragauge.engines.decoder import scores
@@ -88,19 +98,20 @@ class Window:
 
 
 class WindowCompressor(Compressor):
-    """Scores by the attention of the last tokens of the prompt, which are all kept."""
+    """Scores by the attention of the prompt's last tokens, which are all kept."""
 
     question_aware: ClassVar[bool] = True
 
-    def __init__(self, size: int) -> None:
-        self.window = Window(size)
+    def __init__(self, question_tokens: int) -> None:
+        super().__init__(question_tokens)
+        self.window = Window(question_tokens)
 
     def watch(self) -> Watch:
         return self.window
 
     @abstractmethod
     def averaged(self, attention: Tensor) -> Tensor:
-        """(head, query, token) of the window on the tokens before it -> one score a token: (head, token)."""
+        """Average the window's attention on the tokens before it: (head, query, token) -> (head, token)."""
 
     def scores(self, context: Context) -> list[Tensor]:
         import torch.nn.functional as F
@@ -115,5 +126,5 @@ class WindowCompressor(Compressor):
 
 
 def by_group(scores: Tensor, kv_heads: int) -> Tensor:
-    """(head, ...) -> the mean over the query heads that share keys (kv_head, ...)."""
+    """Average over the query heads that share keys: (head, ...) -> (kv_head, ...)."""
     return scores.unflatten(0, (kv_heads, -1)).mean(1)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
-from ragauge.methods._compressors._base import Compressor, Context
+from ragauge.compressors.base import Compressor, Context
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
 class KeyDiff(Compressor):
     """The negative cosine of a key with the mean of all keys of its head, each of length 1."""
-
-    question_aware: ClassVar[bool] = False
 
     def scores(self, context: Context) -> list[Tensor]:
         import torch.nn.functional as F

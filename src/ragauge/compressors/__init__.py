@@ -1,0 +1,12 @@
+"""Compressors of keys and values: one file each, named as the file."""
+
+from __future__ import annotations
+
+from ragauge import registry
+from ragauge.compressors.base import Compressor
+
+
+def find(name: str, where: str = "") -> type[Compressor]:
+    """Find a compressor by its name; raises UserError on an unknown one."""
+    found: type[Compressor] = registry.component("compressor", name, Compressor, where)
+    return found
