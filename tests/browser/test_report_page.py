@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ragauge import report
-from ragauge.experiment import schema
+from ragauge.experiment import loading, schema
 from ragauge.rendering.render import render
 from synthetic_run import MODEL, write_latency, write_variant
 
@@ -42,7 +42,7 @@ RECORDS = f"records/nq_open/{MODEL}"
 
 def settings(methods: dict[str, Any] = METHODS, **more: Any) -> schema.Config:
     data = {"run": "tried", "models": {MODEL: {}}, "datasets": {"nq_open": {}}, "methods": methods, **more}
-    return schema.parse({"items": ["frontier"], **data}, "tried.yaml")
+    return loading.parse({"items": ["frontier"], **data}, "tried.yaml")
 
 
 def edit(path: Path, change: Any) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ragauge.evaluation.predictions import predict
-from ragauge.experiment import schema
+from ragauge.experiment import loading
 from ragauge.report.reproduction import Shown, State, page, published, states
 from ragauge.results.planned import planned
 from ragauge.results.runs import Runs
@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def runs() -> Runs:
-    return planned(schema.load(ROOT / "configs/papers/paper.yaml"), predict()["rows"])
+    return planned(loading.load(ROOT / "configs/papers/paper.yaml"), predict()["rows"])
 
 
 def test_the_committed_page_is_what_the_code_writes(runs: Runs) -> None:

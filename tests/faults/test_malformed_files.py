@@ -431,13 +431,13 @@ EXPERIMENT: dict[str, Any] = {
 
 @reader
 def configuration(folder: Path) -> Reader:
-    from ragauge.experiment import schema
+    from ragauge.experiment import loading
 
     path = folder / "small.yaml"
     path.write_text(yaml.safe_dump(EXPERIMENT))
 
     def read() -> None:
-        schema.load(path)
+        loading.load(path)
 
     def of_values(_: bytes) -> st.SearchStrategy[bytes]:
         return damage.damaged_json(EXPERIMENT).map(lambda value: json.dumps(value).encode())

@@ -23,7 +23,7 @@ from ragauge import registry, report
 from ragauge.cli import main
 from ragauge.errors import UserError
 from ragauge.evidence.endpoint import Endpoint
-from ragauge.experiment import schema
+from ragauge.experiment import loading, schema
 from ragauge.results.runs import Runs
 from ragauge.retrieval.retriever import Query
 from ragauge.retrieval.service import wire
@@ -204,7 +204,7 @@ FILES = {
 
 def experiment() -> schema.Config:
     data = {"run": "small", "models": {MODEL: {}}, "datasets": {"nq_open": {}}, "methods": METHODS, "items": [ITEM]}
-    return schema.parse({**data, "latency": {"methods": ["naive"], "dataset": "nq_open"}}, "small.yaml")
+    return loading.parse({**data, "latency": {"methods": ["naive"], "dataset": "nq_open"}}, "small.yaml")
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from ragauge.engines import Row, random_lm, store
 from ragauge.engines.kernels import measured
 from ragauge.engines.store import DocumentStore
 from ragauge.evidence.judge import Judge
-from ragauge.experiment import launch, schema
+from ragauge.experiment import launch, loading, schema
 from ragauge.generation.retrofit.trained import TrainedWeights, read_trained
 from ragauge.io import files, folders, progress, records
 from ragauge.io.pieces import Pieces
@@ -705,7 +705,7 @@ def _begun(folder: Path) -> Found:
 def _config(tokens: int) -> schema.Config:
     models = {"smollm2-135m-instruct": {"dtype": "float32"}}
     given = {"run": "small", "models": models, "generation": {"max_new_tokens": tokens}, "items": []}
-    return schema.parse(given, "small.yaml")
+    return loading.parse(given, "small.yaml")
 
 
 def _settle(folder: Path, tokens: int) -> None:

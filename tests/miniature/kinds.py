@@ -8,7 +8,8 @@ from typing import Any
 
 import yaml
 
-from ragauge.experiment.schema import Config, VariantEntry, parse
+from ragauge.experiment.loading import parse
+from ragauge.experiment.schema import Config, VariantEntry
 
 Kind = tuple[Any, ...]
 

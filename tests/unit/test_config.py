@@ -10,7 +10,7 @@ import yaml
 
 from ragauge import registry
 from ragauge.errors import UserError
-from ragauge.experiment import schema
+from ragauge.experiment import loading, schema
 
 
 def valid() -> dict[str, Any]:
@@ -115,7 +115,7 @@ MISTAKES = [
 @pytest.mark.parametrize(("path", "value", "message"), MISTAKES, ids=[f"{p}={v}" for p, v, _ in MISTAKES])
 def test_a_mistake_is_told_in_one_line(path: str, value: Any, message: str) -> None:
     with pytest.raises(UserError) as caught:
-        schema.parse(changed(path, value), "c.yaml")
+        loading.parse(changed(path, value), "c.yaml")
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -126,12 +126,12 @@ def test_a_mistake_is_told_in_one_line(path: str, value: Any, message: str) -> N
 )
 def test_a_parameter_is_checked_by_its_method(params: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=r"^c.yaml: methods.sp_k4") as caught:
-        schema.parse(changed("methods/sp_k4", {"method": "superposition", **params}), "c.yaml")
+        loading.parse(changed("methods/sp_k4", {"method": "superposition", **params}), "c.yaml")
     assert message in str(caught.value)
 
 
 def test_keys_are_the_default_names() -> None:
-    checked = schema.parse(valid(), "c.yaml")
+    checked = loading.parse(valid(), "c.yaml")
     assert checked.models["smollm2-135m-instruct"].source == "smollm2-135m-instruct"
     assert checked.datasets["musique"].dataset == "musique"
     assert checked.methods["naive"].method == "naive"
@@ -146,7 +146,7 @@ def test_pipelines_need_no_question_set() -> None:
         "databases": {"d": {}},
         "pipelines": {"retro": None},
     }
-    checked = schema.parse({**alone, "items": ["piperag_table_1"]}, "c.yaml")
+    checked = loading.parse({**alone, "items": ["piperag_table_1"]}, "c.yaml")
     assert list(checked.answers()) == list(checked.timed()) == []
     assert "answers" not in checked.plan()
     assert "pipelines 1: retro" in checked.plan()
@@ -155,7 +155,7 @@ def test_pipelines_need_no_question_set() -> None:
 def test_a_model_is_asked_and_timed_on_its_data_sets_alone() -> None:
     data = changed("models/small", {"source": "smollm2-135m-instruct", "datasets": ["musique"], "device": "cuda"})
     data["datasets"]["musique"] = {"max_new_tokens": 32}
-    checked = schema.parse(data, "c.yaml")
+    checked = loading.parse(data, "c.yaml")
     assert {job.dataset for job in checked.answers() if job.model == "small"} == {"musique"}
     assert list(checked.timed()) == [("nq_open", "smollm2-135m-instruct")]
     assert (checked.gpus("small"), checked.gpus("smollm2-135m-instruct")) == (1, 0)
@@ -163,7 +163,7 @@ def test_a_model_is_asked_and_timed_on_its_data_sets_alone() -> None:
 
 
 def test_jobs_and_limits() -> None:
-    checked = schema.parse(valid(), "c.yaml")
+    checked = loading.parse(valid(), "c.yaml")
     limits = {(job.dataset, job.variant): checked.limit(job) for job in checked.answers()}
     assert limits == {
         ("nq_open", "naive"): 5,
@@ -176,32 +176,32 @@ def test_jobs_and_limits() -> None:
 
 
 def test_a_run_may_have_a_latency_protocol_for_each_of_several_data_sets() -> None:
-    one = schema.parse(valid(), "c.yaml")
+    one = loading.parse(valid(), "c.yaml")
     assert [p.dataset for p in one.protocols] == ["nq_open"]
     assert one.protocol("musique") is None
-    several = schema.parse(changed("latency", [valid()["latency"], NAIVE_ON_MUSIQUE]), "c.yaml")
+    several = loading.parse(changed("latency", [valid()["latency"], NAIVE_ON_MUSIQUE]), "c.yaml")
     assert [p.dataset for p in several.protocols] == ["nq_open", "musique"]
     assert several.protocol("musique").trials == 4
     assert "latency   64 timed trials" in several.plan()  # 30 of two variants, 4 of one
-    assert schema.parse(changed("latency", None), "c.yaml").protocols == ()
+    assert loading.parse(changed("latency", None), "c.yaml").protocols == ()
 
 
 def test_a_judge_judges_the_variants_that_it_is_given() -> None:
-    checked = schema.parse(changed("judge", {"methods": ["oracle", "sp_k4"]}), "c.yaml")
+    checked = loading.parse(changed("judge", {"methods": ["oracle", "sp_k4"]}), "c.yaml")
     assert checked.judge.model == "endpoint"
     assert {(job.dataset, job.variant) for job in checked.judged()} == {
         ("nq_open", "sp_k4"),
         ("musique", "sp_k4"),
         ("musique", "oracle"),
     }
-    assert list(schema.parse(valid(), "c.yaml").judged()) == []
+    assert list(loading.parse(valid(), "c.yaml").judged()) == []
 
 
 @pytest.mark.parametrize("latency", [valid()["latency"], [valid()["latency"], NAIVE_ON_MUSIQUE]])
 def test_what_the_workflow_writes_reads_back_the_same(latency: Any) -> None:
-    checked = schema.parse(changed("latency", latency), "c.yaml")
+    checked = loading.parse(changed("latency", latency), "c.yaml")
     written = yaml.safe_dump(checked.model_dump(exclude_none=True), sort_keys=False)
-    assert schema.parse(yaml.safe_load(written), "c.yaml") == checked
+    assert loading.parse(yaml.safe_load(written), "c.yaml") == checked
 
 
 @pytest.mark.parametrize(
@@ -217,13 +217,13 @@ def test_a_file_that_is_no_configuration(tmp_path: Path, text: str, message: str
     path = tmp_path / "c.yaml"
     path.write_text(text)
     with pytest.raises(UserError) as caught:
-        schema.load(path)
+        loading.load(path)
     assert message in str(caught.value)
 
 
 def test_missing_file(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="cannot be read: No such file"):
-        schema.load(tmp_path / "none.yaml")
+        loading.load(tmp_path / "none.yaml")
 
 
 def test_schema_is_the_committed_one_and_describes_every_key(root: Path) -> None:
@@ -235,7 +235,7 @@ def test_schema_is_the_committed_one_and_describes_every_key(root: Path) -> None
 
 @pytest.mark.parametrize("name", ["retrofit", "piperag_bf16"])
 def test_reference_runs_of_pipelines_ask_no_question(root: Path, name: str) -> None:
-    checked = schema.load(root / "configs/reference" / f"{name}.yaml")
+    checked = loading.load(root / "configs/reference" / f"{name}.yaml")
     assert checked.pipelines
     assert (checked.datasets, checked.methods) == ({}, {})
 
@@ -244,12 +244,12 @@ def test_reference_runs_of_pipelines_ask_no_question(root: Path, name: str) -> N
     "name", ["config.yaml", "configs/ci/smoke.yaml", "configs/papers/paper.yaml", "configs/papers/gpu.yaml"]
 )
 def test_shipped_configurations_are_valid(root: Path, name: str) -> None:
-    checked = schema.load(root / name)
+    checked = loading.load(root / name)
     assert set(checked.item_names()) == set(registry.names("item")) - {"study_retrieval", "study_answers"}  # no study
 
 
 def test_the_configuration_of_reuse_has_every_method_of_it(root: Path) -> None:
-    checked = schema.load(root / "configs/papers/reuse.yaml")
+    checked = loading.load(root / "configs/papers/reuse.yaml")
     reuse = {"parallel_windows", "ape", "naive_reuse", "epic", "cache_blend", "prophet_kv", "parallel_experts"}
     reuse |= {"compressed", "long_llmlingua", "prefix_tree"}
     assert reuse <= {variant.method for variant in checked.methods.values()}
@@ -258,5 +258,5 @@ def test_the_configuration_of_reuse_has_every_method_of_it(root: Path) -> None:
 def test_a_newer_version_is_refused_before_any_of_its_keys_is_called_unknown() -> None:
     newer = {**valid(), "version": 7, "key_of_tomorrow": 1}
     with pytest.raises(UserError, match=r"c\.yaml: version: 7: this ragauge reads configurations up to version 1"):
-        schema.parse(newer, "c.yaml")
-    assert schema.parse(valid(), "c.yaml").version == schema.parse({**valid(), "version": 1}, "c.yaml").version == 1
+        loading.parse(newer, "c.yaml")
+    assert loading.parse(valid(), "c.yaml").version == loading.parse({**valid(), "version": 1}, "c.yaml").version == 1

@@ -16,7 +16,7 @@ from ragauge.engines.store import DocumentStore
 from ragauge.errors import UserError
 from ragauge.evaluation import latency
 from ragauge.evaluation.timing import Bench
-from ragauge.experiment import schema
+from ragauge.experiment import loading
 from ragauge.methods import make
 from ragauge.rendering.render import render
 from ragauge.results.runs import Runs
@@ -123,7 +123,7 @@ def test_the_item_has_latency_over_hit_rates_and_what_breaks_even(results: Path)
 
 def test_the_item_is_rendered(results: Path, tmp_path: Path) -> None:
     data = {"run": "small", "models": {MODEL: {}}, "datasets": {"nq_open": {}}, "methods": {"naive": {}}}
-    settings = schema.parse({**data, "items": ["documents_reuse"]}, "small.yaml")
+    settings = loading.parse({**data, "items": ["documents_reuse"]}, "small.yaml")
     paths = render("documents_reuse", settings, results, tmp_path / "out")
     assert {path.suffix for path in paths} == {".csv", ".md", ".tex", ".svg", ".pdf", ".png"}
     [written] = [path for path in paths if path.suffix == ".csv"]

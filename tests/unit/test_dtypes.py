@@ -11,7 +11,7 @@ import yaml
 
 from ragauge.engines import fastest
 from ragauge.errors import UserError
-from ragauge.experiment import dtypes, launch, schema
+from ragauge.experiment import dtypes, launch, loading
 from ragauge.experiment.schema import Config
 from ragauge.io.records import recorded_dtype
 
@@ -23,7 +23,7 @@ PIPELINES = {
 
 def config(**models: Any) -> Config:
     parts = {"run": "r", "models": models, "items": []}
-    return schema.parse({**parts, **(PIPELINES if "exported" in models else {})}, "test")
+    return loading.parse({**parts, **(PIPELINES if "exported" in models else {})}, "test")
 
 
 @pytest.fixture

@@ -13,7 +13,8 @@ import pytest
 import tiny_database
 from ragauge import cli, registry
 from ragauge.errors import UserError
-from ragauge.experiment.schema import Config, parse
+from ragauge.experiment.loading import parse
+from ragauge.experiment.schema import Config
 from ragauge.generation.evaluation import texts
 from ragauge.io.records import SequenceRecord, read_kind
 from ragauge.rendering.pipelines_footer import footer

@@ -16,7 +16,7 @@ from ragauge.errors import UserError
 from ragauge.evaluation import forecast as made
 from ragauge.evaluation.forecast_text import duration, text
 from ragauge.evaluation.speed import Expected, Machine, Rate, Speeds
-from ragauge.experiment import schema
+from ragauge.experiment import loading, schema
 from tiny_checkpoint import write_checkpoint
 
 FACTOR = 10  # that a forecast of a decoder of two layers, whose passes cost their launches, may be off
@@ -38,7 +38,7 @@ def experiment(**changes: Any) -> schema.Config:
         "methods": {"naive": {}, "bm25": {}},
         "items": ["frontier"],
     }
-    return schema.parse(data | changes, "t.yaml")
+    return loading.parse(data | changes, "t.yaml")
 
 
 def sections(config: schema.Config, **of: Any) -> dict[str, made.ForecastSection]:

@@ -16,7 +16,7 @@ from ragauge.engines.kernels import measured
 from ragauge.errors import UserError
 from ragauge.evaluation import inputs
 from ragauge.evidence.chat import Chat
-from ragauge.experiment import schema
+from ragauge.experiment import loading
 from ragauge.io import folders
 from ragauge.study.generation import Remembered
 from ragauge.training.checkpoints import Checkpoints
@@ -48,7 +48,7 @@ EXPERIMENT: dict[str, Any] = {
 )
 def test_a_configuration(sections: Any, name: str) -> None:
     with pytest.raises(UserError) as raised:
-        schema.parse({**EXPERIMENT, **sections(name)}, "small.yaml")
+        loading.parse({**EXPERIMENT, **sections(name)}, "small.yaml")
     assert str(raised.value).startswith("small.yaml: ")
     assert "\n" not in str(raised.value)
 

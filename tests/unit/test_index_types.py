@@ -14,7 +14,7 @@ import service_parts
 import tiny_database
 from ragauge import registry
 from ragauge.errors import UserError
-from ragauge.experiment import schema
+from ragauge.experiment import loading
 from ragauge.retrieval import embed, index
 from ragauge.retrieval.database import Database
 from ragauge.retrieval.index import Index
@@ -241,7 +241,7 @@ def test_the_type_of_an_entry_chooses_its_recipe() -> None:
 )
 def test_a_recipe_that_its_type_does_not_take_is_refused_at_its_place(recipe: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=rf"c\.yaml: databases\.d: {message}"):
-        schema.parse_database({"indexes": {"x": recipe}}, "c.yaml", "d")
+        loading.parse_database({"indexes": {"x": recipe}}, "c.yaml", "d")
 
 
 @pytest.mark.parametrize("name", registry.names("index"))

@@ -12,7 +12,7 @@ from ragauge.cost.shapes import named
 from ragauge.datasets.nq_open import NQOpen
 from ragauge.errors import UserError
 from ragauge.evaluation import needs
-from ragauge.experiment.schema import load, parse
+from ragauge.experiment.loading import load, parse
 
 # Weights of MPT-7B: 32 layers of 12 x 4096^2, and 50,432 x 4096 of the embedding, which is the output matrix as well.
 LAYERS_WEIGHTS, OUTPUT_WEIGHTS = 32 * 12 * 4096**2, 50_432 * 4096

@@ -11,7 +11,7 @@ from ragauge.assets import entries
 from ragauge.cost.shapes import named
 from ragauge.evaluation import needs
 from ragauge.evaluation.needs_retrieval import database, pipeline_seconds
-from ragauge.experiment.schema import parse
+from ragauge.experiment.loading import parse
 from ragauge.generation.cost import calls
 from ragauge.generation.evaluation import EvaluationStretch
 from ragauge.generation.pipeline import Pipeline

@@ -13,7 +13,7 @@ from matplotlib.text import Text
 
 from ragauge import registry
 from ragauge.errors import UserError
-from ragauge.experiment.schema import parse
+from ragauge.experiment.loading import parse
 from ragauge.rendering import writing
 from ragauge.rendering.footer import footer
 from ragauge.rendering.render import render, write_provenance

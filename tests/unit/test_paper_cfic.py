@@ -11,7 +11,7 @@ import pytest
 
 from ragauge import registry
 from ragauge.errors import UserError
-from ragauge.experiment.schema import parse
+from ragauge.experiment.loading import parse
 from ragauge.rendering.render import render
 from ragauge.results.publications import read_csv
 from ragauge.results.runs import Runs

@@ -11,7 +11,7 @@ import pytest
 
 from ragauge import registry
 from ragauge.errors import UserError
-from ragauge.experiment.schema import parse
+from ragauge.experiment.loading import parse
 from ragauge.generation.settings import PipelineSettings
 from ragauge.rendering import piperag_panels
 from ragauge.rendering.pipelines_footer import footer

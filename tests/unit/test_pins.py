@@ -18,7 +18,7 @@ from ragauge.assets import pins
 from ragauge.cli import main
 from ragauge.datasets import nq_open
 from ragauge.errors import UserError
-from ragauge.experiment import checks, launch, schema, sources
+from ragauge.experiment import checks, launch, loading, sources
 from ragauge.experiment.plan import Plan
 from ragauge.retrieval import hub as corpora
 from tiny_checkpoint import write_questions
@@ -104,9 +104,9 @@ def test_validate_names_what_is_not(tmp_path: Path, capsys: pytest.CaptureFixtur
     ],
 )
 def test_the_keys_become_part_of_the_source(model: dict[str, str], source: str, tmp_path: Path) -> None:
-    config = schema.load(written(tmp_path / "small.yaml", models={"m": model}))
+    config = loading.load(written(tmp_path / "small.yaml", models={"m": model}))
     assert config.models["m"].source == source
-    assert schema.parse(config.model_dump(exclude_none=True), "again") == config
+    assert loading.parse(config.model_dump(exclude_none=True), "again") == config
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_the_keys_become_part_of_the_source(model: dict[str, str], source: str, 
 )
 def test_what_pins_nothing_is_refused(model: dict[str, Any], told: str, tmp_path: Path) -> None:
     with pytest.raises(UserError) as raised:
-        schema.load(written(tmp_path / "small.yaml", models={"m": model}))
+        loading.load(written(tmp_path / "small.yaml", models={"m": model}))
     assert told in str(raised.value)
 
 
@@ -168,7 +168,7 @@ def test_a_data_sets_file_is_held_to_its_hash(tmp_path: Path, capsys: pytest.Cap
 )
 def test_a_data_sets_pin_is_checked_with_the_configuration(entry: dict[str, str], told: str, tmp_path: Path) -> None:
     with pytest.raises(UserError) as raised:
-        schema.load(written(tmp_path / "small.yaml", datasets={"nq_open": entry}))
+        loading.load(written(tmp_path / "small.yaml", datasets={"nq_open": entry}))
     assert told in str(raised.value)
 
 
@@ -316,7 +316,7 @@ def test_what_a_lock_lacks_or_contradicts_is_refused(tmp_path: Path) -> None:
 def test_a_lock_that_is_none_is_refused_in_one_line(text: str, told: str, tmp_path: Path) -> None:
     (tmp_path / "small.lock.json").write_text(text)
     with pytest.raises(UserError) as raised:
-        schema.load(written(tmp_path / "small.yaml"))
+        loading.load(written(tmp_path / "small.yaml"))
     assert f"{tmp_path / 'small.lock.json'}: {told}" in str(raised.value)
     assert "\n" not in str(raised.value)
 
@@ -326,7 +326,7 @@ def test_a_run_copies_the_lock_to_its_settings_and_refuses_what_was_fetched_othe
 ) -> None:
     monkeypatch.chdir(tmp_path)
     path = written(tmp_path / "small.yaml", models={"bloomz-3b": {"dtype": "float32"}}, datasets={})
-    plan, settled = Plan(schema.load(path)), tmp_path / "results" / "small" / "config.yaml"
+    plan, settled = Plan(loading.load(path)), tmp_path / "results" / "small" / "config.yaml"
     pins.write(pins.beside(path), pins.Lock(assets={"bloomz-3b": pins.Pin(revision=COMMIT)}))
     launch.write_settings(plan.config, settled, [str(path)])
     assert os.environ[pins.VARIABLE] == str(settled.with_name("config.lock.json"))

@@ -14,8 +14,9 @@ from plugin_packages import forget
 from ragauge import registry
 from ragauge.errors import UserError
 from ragauge.experiment import dtypes, launch
+from ragauge.experiment.loading import load, parse
 from ragauge.experiment.plan import Plan, grown, manifest
-from ragauge.experiment.schema import Config, load, parse
+from ragauge.experiment.schema import Config
 from ragauge.io import digest
 
 MODEL = "smollm2-135m-instruct"

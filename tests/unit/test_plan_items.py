@@ -13,8 +13,9 @@ import synthetic_cfic
 import synthetic_piperag
 import synthetic_run
 from ragauge import registry
+from ragauge.experiment.loading import load
 from ragauge.experiment.plan import Plan
-from ragauge.experiment.schema import Config, JudgeSettings, load
+from ragauge.experiment.schema import Config, JudgeSettings
 from ragauge.results.reads import ANY, COMPARED, SMALLEST, AskedVariant, Reads, defaults, every, others, timed
 from ragauge.results.runs import Runs
 

@@ -17,7 +17,7 @@ from ragauge import methods, metrics, registry, skeletons
 from ragauge.cli import main
 from ragauge.cost.machine import package_versions
 from ragauge.errors import UserError
-from ragauge.experiment import schema
+from ragauge.experiment import loading, schema
 from ragauge.experiment.plan import Plan
 from ragauge.io import digest
 from ragauge.results import scoring
@@ -131,18 +131,18 @@ def test_a_broken_plugin_disturbs_no_other_command(
     config = {"run": "mine", "models": {"tiny": {"source": str(tmp_path / "model")}}, "datasets": {}, "methods": {}}
     (tmp_path / "c.yaml").write_text(yaml.safe_dump(config))
     assert said(capsys, "validate", str(tmp_path / "c.yaml"))[0] == 0
-    assert Plan(schema.load(tmp_path / "c.yaml"), cores=1).items.code("frontier")
+    assert Plan(loading.load(tmp_path / "c.yaml"), cores=1).items.code("frontier")
 
 
 def test_a_broken_item_has_no_rule_unless_it_is_asked_for(install: Install, tmp_path: Path) -> None:
     broken(install, "items", "worst_item")
     write_checkpoint(tmp_path / "model")
     config = {"run": "mine", "models": {"tiny": {"source": str(tmp_path / "model")}}, "items": ["frontier"]}
-    named = Plan(schema.parse(config, "c.yaml"), cores=1).items.names()
+    named = Plan(loading.parse(config, "c.yaml"), cores=1).items.names()
     assert "frontier" in named
     assert "worst_item" not in named
     with pytest.raises(UserError, match=r"c\.yaml: items: item 'worst_item' of acme-broken 1\.0 cannot be imported"):
-        schema.parse({**config, "items": ["worst_item"]}, "c.yaml")
+        loading.parse({**config, "items": ["worst_item"]}, "c.yaml")
 
 
 def test_a_components_file_bears_its_name(install: Install) -> None:

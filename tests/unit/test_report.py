@@ -19,7 +19,7 @@ import yaml
 
 from ragauge import report
 from ragauge.cli import main
-from ragauge.experiment import schema
+from ragauge.experiment import loading, schema
 from ragauge.rendering.render import render
 from ragauge.report import blocks, page
 from ragauge.report.reading import ReadableRuns, problems
@@ -64,7 +64,7 @@ class Elements(HTMLParser):
 
 def settings(**more: Any) -> schema.Config:
     data = {"run": "small", "models": {MODEL: {}}, "datasets": {"nq_open": {}}, "methods": METHODS, "items": ITEMS}
-    return schema.parse({**data, **more}, "small.yaml")
+    return loading.parse({**data, **more}, "small.yaml")
 
 
 def fill(folder: Path) -> None:

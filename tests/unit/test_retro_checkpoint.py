@@ -17,7 +17,7 @@ from ragauge.assets import retro
 from ragauge.assets.catalog import entries
 from ragauge.cli import main
 from ragauge.errors import UserError
-from ragauge.experiment import schema
+from ragauge.experiment import loading
 from ragauge.experiment.plan import Plan
 from ragauge.generation.evaluation import texts
 from ragauge.generation.generation import generate
@@ -225,7 +225,7 @@ def planned(source: str, **pipeline: Any) -> Plan:
         "databases": {"wiki": {}},
         "pipelines": {"retro": {"form": "retro", **pipeline}},
     }
-    return Plan(schema.parse(given, "c.yaml"), 1)
+    return Plan(loading.parse(given, "c.yaml"), 1)
 
 
 def test_a_configuration_scores_with_it_and_exports_it() -> None:

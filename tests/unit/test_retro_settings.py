@@ -11,7 +11,7 @@ import yaml
 from ragauge import registry
 from ragauge.cli import main
 from ragauge.errors import UserError
-from ragauge.experiment import schema
+from ragauge.experiment import loading, schema
 
 BASE: dict[str, Any] = {
     "run": "x",
@@ -23,7 +23,7 @@ BASE: dict[str, Any] = {
 
 
 def parsed(pipelines: dict[str, Any], **changes: Any) -> schema.Config:
-    return schema.parse({**BASE, "pipelines": pipelines, **changes}, "c.yaml")
+    return loading.parse({**BASE, "pipelines": pipelines, **changes}, "c.yaml")
 
 
 @pytest.mark.parametrize("kind", registry.names("schedule"))

@@ -11,7 +11,8 @@ from ragauge import compressors, datasets, methods
 from ragauge.compressors.base import Context
 from ragauge.engines import Span
 from ragauge.errors import UserError
-from ragauge.experiment.schema import Config, load
+from ragauge.experiment.loading import load
+from ragauge.experiment.schema import Config
 from ragauge.items.reuse._family import KNOBS
 from ragauge.methods.base import plain_row
 from ragauge.methods.base.compression import Press

@@ -10,7 +10,7 @@ import pytest
 
 from ragauge import methods
 from ragauge.errors import UserError
-from ragauge.experiment.schema import parse
+from ragauge.experiment.loading import parse
 from ragauge.io import records
 from ragauge.results.runs import Runs, Variant, known_names
 from synthetic_run import MODEL, write_variant

@@ -13,8 +13,8 @@ import pytest
 
 from ragauge.cli import main
 from ragauge.errors import UserError
+from ragauge.experiment.loading import parse
 from ragauge.experiment.plan import Plan
-from ragauge.experiment.schema import parse
 from ragauge.retrieval.service import jobs, process
 from ragauge.retrieval.service.finished import Finished
 from ragauge.retrieval.service.server import Server

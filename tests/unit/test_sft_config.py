@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ragauge.errors import UserError
-from ragauge.experiment import schema
+from ragauge.experiment import loading
 
 TRAINED = {"training": "cfic", "methods": ["cfic"], "datasets": ["wiki_long"]}
 
@@ -24,27 +24,28 @@ def experiment(**changes: Any) -> dict[str, Any]:
 
 
 def test_its_source_is_what_the_training_leaves() -> None:
-    parsed = schema.parse(experiment(), "x")
+    parsed = loading.parse(experiment(), "x")
     assert parsed.models["tuned"].source == "path:results/r/models/cfic"
     assert parsed.models["tuned"].template == "chat"  # as the catalog says of the model that it is made of
     assert [job for job in parsed.answers() if job.model == "tuned"] == [("wiki_long", "tuned", "cfic")]
     assert list(parsed.timed()) == [("wiki_single", "smollm2-135m-instruct")]
-    assert schema.parse(parsed.model_dump(exclude_none=True), "x") == parsed  # as the workflow hands it on
+    assert loading.parse(parsed.model_dump(exclude_none=True), "x") == parsed  # as the workflow hands it on
 
 
 def test_what_it_is_asked_is_kept_out_of_training() -> None:
-    assert schema.parse(experiment(), "x").evaluation("cfic") == {"wiki_long": 3}
+    assert loading.parse(experiment(), "x").evaluation("cfic") == {"wiki_long": 3}
     everything = experiment(models={"tuned": {"training": "cfic"}}, latency=None)
-    assert schema.parse(everything, "x").evaluation("cfic") == {"wiki_single": 9, "wiki_long": 5}
+    assert loading.parse(everything, "x").evaluation("cfic") == {"wiki_single": 9, "wiki_long": 5}
     unbound = everything | {"datasets": {"wiki_long": {}}}
-    assert schema.parse(unbound, "x").evaluation("cfic") == {"wiki_long": None}
+    assert loading.parse(unbound, "x").evaluation("cfic") == {"wiki_long": None}
 
 
 def test_it_is_timed_where_the_protocol_names_it() -> None:
     """By default what it was made from is timed in its place."""
     protocol = {"methods": ["cfic"], "dataset": "wiki_long"}
     [default, named] = (
-        list(schema.parse(experiment(latency=protocol | models), "x").timed()) for models in ({}, {"models": ["tuned"]})
+        list(loading.parse(experiment(latency=protocol | models), "x").timed())
+        for models in ({}, {"models": ["tuned"]})
     )
     assert (default, named) == ([("wiki_long", "smollm2-135m-instruct")], [("wiki_long", "tuned")])
 
@@ -57,12 +58,12 @@ FOUND = {
 
 
 def test_it_can_find_the_evidence_for_another_model() -> None:
-    parsed = schema.parse(experiment(models=FOUND), "x")
+    parsed = loading.parse(experiment(models=FOUND), "x")
     assert parsed.evaluation("cfic") == {"wiki_long": 3}  # kept out of training, as if it were asked itself
     assert parsed.trainings("found") == ["cfic"]
     assert [job for job in parsed.answers() if job.model == "tuned"] == []
     assert list(parsed.timed()) == [("wiki_single", "smollm2-135m-instruct")]
-    assert schema.parse(parsed.model_dump(exclude_none=True), "x") == parsed
+    assert loading.parse(parsed.model_dump(exclude_none=True), "x") == parsed
 
 
 @pytest.mark.parametrize(
@@ -95,18 +96,18 @@ def test_it_can_find_the_evidence_for_another_model() -> None:
 )
 def test_mistakes_are_named_with_their_place(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        schema.parse(experiment(**({"latency": None} | changes)), "x")
+        loading.parse(experiment(**({"latency": None} | changes)), "x")
 
 
 def test_numbers_without_a_point_are_numbers() -> None:
     import yaml
 
     training = yaml.safe_load("{model: llama-2-7b, lr: 1e-5, eps: 1e-8}")
-    parsed = schema.parse_training(training, "x", "cfic")
+    parsed = loading.parse_training(training, "x", "cfic")
     assert (parsed.lr, parsed.eps) == (1e-5, 1e-8)
 
 
 def test_the_data_rest_on_their_own_settings_alone() -> None:
-    one, other = (schema.parse_training({"model": "llama-2-7b", "lr": lr}, "x", "t") for lr in (0.1, 0.2))
+    one, other = (loading.parse_training({"model": "llama-2-7b", "lr": lr}, "x", "t") for lr in (0.1, 0.2))
     assert one != other
     assert one.data() == other.data()

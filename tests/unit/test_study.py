@@ -14,7 +14,7 @@ import yaml
 from ragauge import datasets
 from ragauge.cli import main
 from ragauge.errors import UserError
-from ragauge.experiment import schema
+from ragauge.experiment import loading
 from ragauge.io.files import write_file
 from ragauge.study import folder, passages, questions, retrieval, writing
 from ragauge.study.passages import Passage
@@ -95,7 +95,7 @@ def test_a_study_is_an_experiment_that_names_its_model(tmp_path: Path, source: s
     data = tmp_path / "q.jsonl"
     data.touch()
     settings = writing.configuration(writing.label("our manuals"), source, data)
-    config = schema.parse(settings, "config.yaml")
+    config = loading.parse(settings, "config.yaml")
     assert (config.run, list(config.models)) == ("our-manuals", [label])
 
 

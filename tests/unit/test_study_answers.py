@@ -16,7 +16,7 @@ from ragauge.cli import main
 from ragauge.datasets import write_examples
 from ragauge.errors import UserError
 from ragauge.evidence.judge import Judge, correctness, judge_answer
-from ragauge.experiment import schema
+from ragauge.experiment import loading
 from ragauge.experiment.plan import Plan
 from ragauge.items import study_answers
 from ragauge.results.measures import quality, scored
@@ -130,7 +130,7 @@ def run(folder: Path, labels: bool = True, judged: Callable[[int], str | None] |
         lines = [{"key": r["key"], "documents": [{"text": r["prediction"]}] * 3} for r in records]
     (folder / "data").mkdir()
     (folder / "data" / "questions.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return Runs(folder, schema.parse(settings, "s.yaml"))
+    return Runs(folder, loading.parse(settings, "s.yaml"))
 
 
 def cells(runs: Runs) -> dict[tuple[str, str], Any]:
@@ -185,7 +185,7 @@ def test_without_labels_nothing_says_what_a_judge_is_worth(tmp_path: Path) -> No
 def test_the_plan_judges_answers_by_their_passages(tmp_path: Path) -> None:
     (tmp_path / "q.jsonl").touch()
     settings = writing.configuration("s", MODEL, tmp_path / "q.jsonl", judge="smollm2-135m-instruct")
-    plan = Plan(schema.parse(settings, "s.yaml"))
+    plan = Plan(loading.parse(settings, "s.yaml"))
 
     labels = SimpleNamespace(dataset="questions", model=MODEL, variant="naive")
     assert plan.answers.judge_examples(labels) == "results/s/data/questions.jsonl"

@@ -12,7 +12,7 @@ import pytest
 
 from ragauge.cli import main, parser_of
 from ragauge.errors import UserError
-from ragauge.experiment import schema
+from ragauge.experiment import loading
 from ragauge.study import budget, writing
 from ragauge.verbs._deadline import Deadline
 
@@ -35,7 +35,7 @@ def seconds(made: Mapping[str, Any]) -> float:
 
 def fit(tmp_path: Path, available: float) -> budget.Fitted:
     fitted = budget.fit(settings(tmp_path), QUESTIONS, seconds, available)
-    schema.parse(fitted.settings, "config.yaml")
+    loading.parse(fitted.settings, "config.yaml")
     assert seconds(fitted.settings) <= available
     return fitted
 

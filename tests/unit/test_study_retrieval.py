@@ -14,7 +14,7 @@ import yaml
 
 from ragauge.cli import main
 from ragauge.errors import UserError
-from ragauge.experiment import schema
+from ragauge.experiment import loading
 from ragauge.experiment.plan import Plan
 from ragauge.items import study_retrieval
 from ragauge.rankers.cross_encoder import CrossEncoder
@@ -168,7 +168,7 @@ def runs(folder: Path, content: dict[str, Any]) -> Runs:
         "methods": {"naive": {}},
         "items": ["study_retrieval"],
     }
-    return Runs(folder / "results", schema.parse(settings, "t.yaml"))
+    return Runs(folder / "results", loading.parse(settings, "t.yaml"))
 
 
 def test_the_item_has_every_ranking_with_intervals(tmp_path: Path) -> None:

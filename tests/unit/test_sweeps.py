@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ragauge.errors import UserError
-from ragauge.experiment import schema
+from ragauge.experiment import loading, schema
 from ragauge.experiment.sweeps import expanded
 
 BASE: dict[str, Any] = {
@@ -20,7 +20,7 @@ BASE: dict[str, Any] = {
 
 
 def parsed(**changes: Any) -> schema.Config:
-    return schema.parse({**BASE, **changes}, "c.yaml")
+    return loading.parse({**BASE, **changes}, "c.yaml")
 
 
 def test_keys_in_braces_are_swept_crosswise_in_the_order_of_the_label() -> None:

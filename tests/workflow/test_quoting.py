@@ -69,13 +69,13 @@ def test_every_rule_has_its_shell_line_here() -> None:
 @pytest.mark.parametrize("section", ["models", "datasets", "methods", "databases", "pipelines", "training", "run"])
 def test_a_label_cannot_become_an_option(section: str) -> None:
     from ragauge.errors import UserError
-    from ragauge.experiment import schema
+    from ragauge.experiment import loading
 
     data: dict[str, Any] = {"run": "small", "models": {"smollm2-135m-instruct": {}}, "methods": {"naive": {}}}
     data["datasets"] = {"nq_open": {}}
     hostile = "--out" if section == "run" else {**data.get(section, {}), "--out": {}}
     with pytest.raises(UserError, match=r"small\.yaml: .*--out|small\.yaml: run: "):
-        schema.parse({**data, section: hostile}, "small.yaml")
+        loading.parse({**data, section: hostile}, "small.yaml")
 
 
 def test_a_source_is_no_option_of_fetch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,7 @@ import yaml
 
 from preloaded import Preloaded
 from ragauge.cli import main
-from ragauge.experiment.schema import load
+from ragauge.experiment.loading import load
 from ragauge.report.reading import ReadableRuns, problems
 from tiny_checkpoint import write_checkpoint, write_questions
 from workflow_folder import copy_workflow, kill, needs_snakemake, snakemake, start

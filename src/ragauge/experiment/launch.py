@@ -18,7 +18,7 @@ import yaml
 
 from ragauge.assets import pins
 from ragauge.errors import UserError
-from ragauge.experiment import dtypes, schema
+from ragauge.experiment import dtypes, loading
 from ragauge.experiment.schema import Config
 from ragauge.io import safe_yaml
 from ragauge.io.disks import lock_trouble, locks_reach_all, take
@@ -106,9 +106,9 @@ def experiment(merged: Mapping[str, Any], files: Sequence[str], given: Mapping[s
         UserError: the first mistake.
     """
     for path in files:
-        schema.read(Path(path))
+        loading.read(Path(path))
     place = os.path.relpath(files[-1]) if files else "--config"
-    return schema.parse(retyped(merged, given or {}), place)
+    return loading.parse(retyped(merged, given or {}), place)
 
 
 def retyped(data: Any, given: Any) -> Any:
@@ -180,7 +180,7 @@ def write_settings(config: Config, path: Path, files: Sequence[str] = ()) -> Non
     they use of it as parameters.
     """
     config = dtypes.resolved(config, path)
-    write_file(path, yaml.safe_dump(config.model_dump(exclude_none=True), sort_keys=False).encode())
+    write_file(path, yaml.safe_dump(loading.resolved(config), sort_keys=False).encode())
     found = [lock for lock in (pins.beside(Path(file)) for file in files[-1:]) if lock.is_file()]
     if found:
         pins.write(pins.beside(path), pins.read(found[0]))

@@ -1,4 +1,4 @@
-"""The configuration of an experiment: a strict schema, then cross-checks, so that mistakes are found before any work.
+"""The configuration of an experiment as typed sections; `loading` reads and checks it.
 
 `python -m ragauge.experiment.schema FILE` writes the JSON schema of a configuration file.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
@@ -28,9 +28,7 @@ from ragauge.cost.hardware import AnyDtype, CacheType, Device, Dtype, Precision,
 from ragauge.cost.settings import LatencySettings, LoadSettings, StreamSettings
 from ragauge.datasets.study import RETRIEVAL
 from ragauge.errors import SettingError, UserError
-from ragauge.experiment import checks
 from ragauge.experiment.defaults import NAMED_BY_KEY, completed
-from ragauge.experiment.reading import checked, read
 from ragauge.generation.settings import PipelineSettings
 from ragauge.prompts.templates import Template
 from ragauge.retrieval.settings import DatabaseSettings, EvaluationSetSettings, StalenessSettings
@@ -378,11 +376,6 @@ class Config(_Section):
             raise SettingError("version", f"{version}: this ragauge reads configurations up to version {VERSION}")
         return completed(data) if isinstance(data, dict) else data
 
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        checks.check(self)
-        return self
-
     @property
     def protocols(self) -> tuple[LatencySettings, ...]:
         """The latency protocols, each on a data set of its own."""
@@ -541,35 +534,6 @@ class Config(_Section):
                 f"items     {', '.join(self.item_names()) or 'none'}",
             ]
         )
-
-
-def load(path: Path) -> Config:
-    """The checked configuration of a file, whose lock is then in use (`assets.pins`).
-
-    Raises UserError on the first mistake, with the key's path.
-    """
-    config = parse(read(path), str(path))
-    pins.use(path)
-    return config
-
-
-def parse(data: Mapping[str, Any], place: str) -> Config:
-    """The checked configuration of a mapping that came from `place` (a file name, for the messages)."""
-    return checked(Config, data, place)
-
-
-def parse_training(data: Mapping[str, Any], place: str, label: str) -> TrainingSettings:
-    """The checked settings of one training; `label` names it in messages."""
-    training = checked(TrainingSettings, data, f"{place}: training.{label}")
-    checks.check_training(training, f"{place}: training.{label}")
-    return training
-
-
-def parse_database(data: Mapping[str, Any], place: str, label: str) -> DatabaseSettings:
-    """The checked settings of one chunk database; `label` names it in messages."""
-    database = checked(DatabaseSettings, data, f"{place}: databases.{label}")
-    checks.check_database(database, f"{place}: databases.{label}")
-    return database
 
 
 def schema() -> str:

@@ -38,7 +38,10 @@ NO_PART = frozenset(
         *("io.digest", "io.disks", "io.files", "io.folders", "io.home", "io.pieces", "io.progress", "io.redaction"),
         "io.trials",
         *("assets.archive", "assets.hub", "assets.pins", "assets.store", "assets.url", "assets.wheel"),
-        *(f"experiment{name}" for name in ("", ".checks", ".defaults", ".dtypes", ".reading", ".schema", ".sweeps")),
+        *(
+            f"experiment{name}"
+            for name in ("", ".checks", ".defaults", ".dtypes", ".loading", ".reading", ".schema", ".sweeps")
+        ),
         "engines.fastest",
         "verbs._options",
     )

@@ -301,9 +301,9 @@ def names(text: str) -> list[str]:
 def configuration(args: argparse.Namespace) -> Config | None:
     if args.config is None:
         return None
-    from ragauge.experiment import schema
+    from ragauge.experiment import loading
 
-    return schema.load(args.config)
+    return loading.load(args.config)
 
 
 def pick(section: dict[str, Any], name: str, what: str, where: str) -> Any:
@@ -333,16 +333,16 @@ def label(section: dict[str, Any], name: str | None, what: str, where: str, opti
 
 def its_config(args: argparse.Namespace) -> Config:
     """The configuration of `add_its_config`."""
-    from ragauge.experiment import schema
+    from ragauge.experiment import loading
 
-    return schema.load(args.config or args.only_config)
+    return loading.load(args.config or args.only_config)
 
 
 def rendered_run(args: argparse.Namespace) -> tuple[Config, Path, Path]:
     """The configuration of a run, its folder of results and its folder of reports."""
-    from ragauge.experiment import schema
+    from ragauge.experiment import loading
 
-    settings = schema.load(args.config)
+    settings = loading.load(args.config)
     results = args.results or Path("results") / settings.run
     return settings, results, args.out or Path("reports") / settings.run
 

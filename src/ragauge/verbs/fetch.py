@@ -41,13 +41,13 @@ def _fetch_one(args: argparse.Namespace) -> None:
 
 def _fetch_all(args: argparse.Namespace) -> None:
     from ragauge.assets import pins
-    from ragauge.experiment import schema, sources
+    from ragauge.experiment import loading, sources
 
     if args.lock:  # what a lock said before does not matter
-        config = schema.parse(schema.read(args.config), str(args.config))
+        config = loading.parse(loading.read(args.config), str(args.config))
         pins.use_none()
     else:
-        config = schema.load(args.config)
+        config = loading.load(args.config)
     found = sources.fetch(config, lock=args.lock)
     counted = {"assets": found.assets, "data sets": found.datasets, "corpora": found.corpora}
     told = ", ".join(f"{len(some)} {what}" for what, some in counted.items() if some) or "nothing to fetch"

@@ -217,18 +217,18 @@ def _verify(args: argparse.Namespace, settings: DatabaseSettings) -> None:
 
 def _settings(args: argparse.Namespace) -> DatabaseSettings:
     """The database of the configuration, or the defaults; --set overrides both."""
-    from ragauge.experiment import schema
+    from ragauge.experiment import loading
 
     place, label, data = "--set", args.entry or "database", {}
     if args.config:
-        databases = schema.load(args.config).databases
+        databases = loading.load(args.config).databases
         label = options.label(databases, args.entry, "database", f"{args.config}: databases")
         place, data = str(args.config), databases[label].model_dump(exclude_unset=True)
     data |= options.settings(options.keys_of("", args.set), "--set")
     if changes := options.settings(options.keys_of("index", args.set), "--set index."):
         indexes = data.get("indexes") or {"ivf": {}}
         data["indexes"] = {name: {**recipe, **changes} for name, recipe in indexes.items()}
-    return schema.parse_database(data, place, label)
+    return loading.parse_database(data, place, label)
 
 
 def _label(args: argparse.Namespace, settings: DatabaseSettings) -> str:

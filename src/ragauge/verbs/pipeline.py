@@ -157,11 +157,11 @@ def _stated(args: argparse.Namespace) -> Chosen:
 
 def _configured(args: argparse.Namespace) -> Chosen:
     """The pipeline of a configuration, overridden by the options."""
-    from ragauge.experiment import schema
+    from ragauge.experiment import loading
     from ragauge.experiment.reading import checked_options
     from ragauge.generation.specification import facts_of
 
-    experiment = schema.load(args.config)
+    experiment = loading.load(args.config)
     label = options.label(experiment.pipelines, args.entry, "pipeline", f"{args.config}: pipelines")
     entry = experiment.pipelines[label]
     trained = bool(entry.retrofit_minutes or entry.adapters)

@@ -19,11 +19,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from ragauge.experiment import schema
+    from ragauge.experiment import loading
     from ragauge.report import crate
     from ragauge.results.runs import Runs
 
-    config = schema.load(args.config)
+    config = loading.load(args.config)
     runs = Runs(args.results or Path("results") / config.run, config)
     crate.write(runs, args.config, args.reports or Path("reports") / config.run, args.out, args.license)
     options.tell(args, args.out, out=str(args.out), variants=len(runs.run))

@@ -26,12 +26,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     from ragauge.evaluation.predictions import predict
-    from ragauge.experiment import schema
+    from ragauge.experiment import loading
     from ragauge.io.files import write_file
     from ragauge.report.reproduction import page
     from ragauge.results.planned import planned
 
-    runs = planned(schema.load(args.config), predict()["rows"])
+    runs = planned(loading.load(args.config), predict()["rows"])
     out = args.out or args.reports / "index.md"
     write_file(out, page(runs, args.reports).encode())
     options.tell(args, out, out=out)

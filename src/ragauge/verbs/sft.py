@@ -50,9 +50,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Build the data, or train."""
-    from ragauge.experiment import schema
+    from ragauge.experiment import loading
 
-    experiment = schema.load(args.config) if args.config else None
+    experiment = loading.load(args.config) if args.config else None
     label, settings = _settings(args, experiment)
     try:
         if args.action == "data":
@@ -89,7 +89,7 @@ def _start_processes(count: int) -> None:
 
 def _settings(args: argparse.Namespace, experiment: Config | None) -> tuple[str, TrainingSettings]:
     """The training of --entry with the keys of --set."""
-    from ragauge.experiment import schema
+    from ragauge.experiment import loading
 
     changes = options.settings(args.set, "--set")
     trainings = experiment.training if experiment else {}
@@ -100,4 +100,4 @@ def _settings(args: argparse.Namespace, experiment: Config | None) -> tuple[str,
         label = options.label(trainings, args.entry, "training", f"{args.config}: training")
     given: dict[str, Any] = trainings[label].model_dump() if experiment else {}
     place = str(args.config) if experiment and not changes else "--set"
-    return label, schema.parse_training({**given, **changes}, place, label)
+    return label, loading.parse_training({**given, **changes}, place, label)

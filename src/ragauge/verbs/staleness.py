@@ -81,9 +81,9 @@ def _settings(args: argparse.Namespace) -> StalenessSettings:
     if args.config is None:
         stated = options.given(args, StalenessSettings, ELSEWHERE)
         return checked_options(StalenessSettings, {"database": args.database.name, **stated})
-    from ragauge.experiment import schema
+    from ragauge.experiment import loading
 
-    entries = schema.load(args.config).staleness
+    entries = loading.load(args.config).staleness
     return cast(StalenessSettings, options.entry(entries, args.entry, "comparison", f"{args.config}: staleness"))
 
 

@@ -134,13 +134,13 @@ def _write(args: argparse.Namespace, name: str, deadline: Deadline) -> float:
     """The folder of the study with its data set and configuration; returns the seconds to keep for a report."""
     import yaml
 
-    from ragauge.experiment import schema
+    from ragauge.experiment import loading
     from ragauge.study import folder, writing
 
     made = _prepare(args, name, deadline)
     place = str(args.out / "config.yaml")
     folder.write(args.out, made.files)  # which the configuration and the forecast read
-    schema.parse(made.settings, place)
+    loading.parse(made.settings, place)
     settings, cuts, reserve_s = made.settings, tuple[str, ...](), 0.0
     if args.budget or not args.no_run:
         settings, cuts, reserve_s = _settled(made, place, deadline)
@@ -156,13 +156,13 @@ def _settled(made: Draft, place: str, deadline: Deadline) -> tuple[dict[str, Any
     from ragauge.cost.machine import MAX_LOAD
     from ragauge.evaluation.forecast import forecast, measured
     from ragauge.evaluation.forecast_text import duration, text
-    from ragauge.experiment import schema
+    from ragauge.experiment import loading
     from ragauge.study import budget
 
-    machine = measured(schema.parse(made.settings, place))
+    machine = measured(loading.parse(made.settings, place))
 
     def expected(settings: Mapping[str, Any]) -> Forecast:
-        return forecast(schema.parse(settings, place), machine)
+        return forecast(loading.parse(settings, place), machine)
 
     def middle_s(settings: Mapping[str, Any]) -> float:
         wall = expected(settings).wall
@@ -308,11 +308,11 @@ def _start(command: list[str], out: Path, name: str, deadline: Deadline, reserve
 def _report_what_is_done(out: Path, name: str) -> None:
     """The page of a run that was ended: what lacks is said there."""
     from ragauge import report
-    from ragauge.experiment import schema
+    from ragauge.experiment import loading
     from ragauge.rendering import render
 
     results, reports = out / "results" / name, out / "reports" / name
-    config = schema.load(out / "config.yaml")
+    config = loading.load(out / "config.yaml")
     for item in config.item_names():
         render.render(item, config, results, reports)
     render.write_provenance(config, results, reports)
