@@ -5,8 +5,8 @@
 The documents of the corpora (default: the Wikipedia sample) are mixed by a seed; one time the corpus is the first
 `--documents` of them, and by default a quarter. Each size is built in as many shards, so that shards are of one size,
 and once more in a single shard, which grows with it. Jobs run one after the other on one core, as the workflow would
-start them. OUT.json beside the table says on what machine. `ragauge capacity --measured OUT.csv` plans larger builds
-from it.
+start them. OUT.json beside the table says on what machine. `ragauge estimate CONFIG --builds OUT.csv` plans the
+builds of a configuration from it.
 """
 
 from __future__ import annotations
@@ -21,11 +21,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, fields
 from pathlib import Path
 
 from ragauge.cost import machine
-from ragauge.cost.capacity import BY_SHARD, STEPS, BuildJob
+from ragauge.evaluation.databases import BY_SHARD, STEPS, BuildJob
 from ragauge.retrieval.corpus import Corpus
 from ragauge.retrieval.database import Shard, shard_folder
 from ragauge.retrieval.documents import Share
@@ -89,7 +88,18 @@ def _build(database: Path, corpus: Path, times: int, shards: int, args: argparse
                 held_out = _counts(database, range(shards))[2]  # a shard's documents are looked up among all
             worked = min(chunks, int(args.set_index.get("train_vectors", chunks))) if step == "train" else chunks
             disk = _bytes(database) - before
-            yield BuildJob(times, shards, step, worked, documents, held_out, seconds, cpu_s, peak_mb, disk)
+            yield BuildJob(
+                corpus=times,
+                shards=shards,
+                step=step,
+                chunks=worked,
+                documents=documents,
+                held_out=held_out,
+                seconds=seconds,
+                cpu_s=cpu_s,
+                peak_mb=peak_mb,
+                disk_bytes=disk,
+            )
             print(f"{times}x in {shards}: {step:7} {worked:7,} chunks {seconds:7.1f} s {peak_mb:6.0f} MB", flush=True)
 
 
@@ -132,9 +142,9 @@ def _bytes(folder: Path) -> int:
 
 def _write(path: Path, jobs: list[BuildJob]) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, [field.name for field in fields(BuildJob)], lineterminator="\n")
+        writer = csv.DictWriter(file, list(BuildJob.model_fields), lineterminator="\n")
         writer.writeheader()
-        writer.writerows(asdict(job) for job in jobs)
+        writer.writerows(job.model_dump() for job in jobs)
 
 
 def _arguments() -> argparse.Namespace:

@@ -120,7 +120,7 @@ def test_a_command_line_imports_no_verb_but_its_own() -> None:
         ("list metrics", "metrics"),
         ("validate configs/ci/smoke.yaml", "plan"),
         ("validate --config configs/ci/smoke.yaml", "plan"),
-        ("needs configs/ci/smoke.yaml", "Data sets"),
+        ("estimate configs/ci/smoke.yaml --from-shapes", "sections"),
         ("cost --model mpt-7b-instruct --method naive", "model"),
         ("fetch path:README.md", "path"),
     ],

@@ -30,6 +30,17 @@ from ragauge.errors import unknown
 
 Machine = Mapping[str, Any]
 
+A100: Machine = {  # by its data sheet: dense tensor cores, HBM2e; bounds for an experiment that no GPU is at hand for
+    "name": "NVIDIA A100 80 GB SXM",
+    "bandwidth_bytes_per_s": {"high": 2.039e12},
+    "matmul_flop_per_s": {
+        "float32": {"high": 19.5e12},
+        "bfloat16": {"high": 312e12},
+        "float16": {"high": 312e12},
+        "int8": {"high": 624e12},
+    },
+}
+
 
 def call_bytes(call: Call, shape: Shape, dtype: object) -> int:
     """Bytes that a call must move: weights once a step, keys and values read and written by each row.

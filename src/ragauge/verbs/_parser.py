@@ -13,9 +13,9 @@ from ragauge.errors import meant, unknown
 
 # What a person does with it. A verb of no group is shown at the end.
 GROUPS = {
-    "study": ("study", "new", "init", "validate", "needs", "forecast"),
+    "study": ("study", "new", "init", "validate", "estimate"),
     "answer": ("data", "run", "judge", "score", "compare"),
-    "retrieve": ("index", "serve", "query", "capacity", "staleness", "pipeline"),
+    "retrieve": ("index", "serve", "query", "staleness", "pipeline"),
     "train": ("sft", "retrofit", "export"),
     "time": ("time", "load", "stream", "cost", "predict", "machine", "kernels"),
     "report": ("render", "report", "provenance", "publish", "reproduction"),

@@ -19,7 +19,7 @@ from ragauge.verbs import _options as options
 from ragauge.verbs._deadline import Deadline
 
 if TYPE_CHECKING:
-    from ragauge.evaluation.forecast import Forecast
+    from ragauge.evaluation.estimate import Estimate
     from ragauge.evidence.chat import Chat
     from ragauge.study.corpus import PassageCorpus
     from ragauge.study.questions import StudyQuestion
@@ -139,7 +139,7 @@ def _write(args: argparse.Namespace, name: str, deadline: Deadline) -> float:
 
     made = _prepare(args, name, deadline)
     place = str(args.out / "config.yaml")
-    folder.write(args.out, made.files)  # which the configuration and the forecast read
+    folder.write(args.out, made.files)  # which the configuration and the estimate read
     loading.parse(made.settings, place)
     settings, cuts, reserve_s = made.settings, tuple[str, ...](), 0.0
     if args.budget or not args.no_run:
@@ -152,17 +152,16 @@ def _write(args: argparse.Namespace, name: str, deadline: Deadline) -> float:
 
 
 def _settled(made: Draft, place: str, deadline: Deadline) -> tuple[dict[str, Any], tuple[str, ...], float]:
-    """(a configuration that fits the budget, what it leaves out, seconds to keep for a report); tells the forecast."""
+    """(a configuration that fits the budget, what it leaves out, seconds to keep for a report); prints the estimate."""
     from ragauge.cost.machine import MAX_LOAD
-    from ragauge.evaluation.forecast import forecast, measured
-    from ragauge.evaluation.forecast_text import duration, text
+    from ragauge.evaluation.estimate import duration, estimate, machine_for, time_text
     from ragauge.experiment import loading
     from ragauge.study import budget
 
-    machine = measured(loading.parse(made.settings, place))
+    machine = machine_for(loading.parse(made.settings, place))
 
-    def expected(settings: Mapping[str, Any]) -> Forecast:
-        return forecast(loading.parse(settings, place), machine)
+    def expected(settings: Mapping[str, Any]) -> Estimate:
+        return estimate(loading.parse(settings, place), machine)
 
     def middle_s(settings: Mapping[str, Any]) -> float:
         wall = expected(settings).wall
@@ -180,7 +179,7 @@ def _settled(made: Draft, place: str, deadline: Deadline) -> tuple[dict[str, Any
         settings, cuts = fitted.settings, fitted.cuts
         print(f"of the budget {duration(available)} are left for: {budget.size(settings, made.questions)}")
         print("\n".join(f"left out: {cut}" for cut in cuts) or "nothing is left out")
-    print(text(expected(settings)), flush=True)
+    print(time_text(expected(settings)), flush=True)
     return settings, cuts, reserve_s
 
 
