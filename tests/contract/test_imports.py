@@ -40,7 +40,6 @@ ALLOWED: dict[str, set[str]] = {
     "experiment": {
         *("assets", "datasets", "engines", "methods", "retrieval", "training", "generation", "cost", "evidence", "io"),
         *("prompts",),
-        *("results",),  # `results.reads` alone, which is data
     },
     "evaluation": {
         *("generation", "retrieval", "methods", "engines", "prompts", "cost", "io", "datasets", "assets"),
@@ -48,7 +47,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "results": {"assets", "io", "metrics", "cost", "datasets", "experiment", "methods", "generation"},
     "rendering": {"results", "io"},
-    "items": {"results", "rendering"},
+    "items": {"experiment", "rendering", "results"},
     "report": {"io", "items", "rendering", "results"},
     "study": {"datasets", "evidence", "io", "metrics", "prompts", "rankers", "retrieval"},
     "library": {

@@ -17,7 +17,7 @@ from ragauge.experiment.loading import parse
 from ragauge.experiment.schema import Config
 from ragauge.generation.evaluation import texts
 from ragauge.io.records import SequenceRecord, read_kind
-from ragauge.rendering.pipelines_footer import footer
+from ragauge.rendering.footer import footer
 from ragauge.results.runs import Runs
 from ragauge.retrieval.chunking import DatabaseRecipe, Split, build_evaluation_set, build_shard, gather, mark
 from ragauge.retrieval.corpus import Corpus

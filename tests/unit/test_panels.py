@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from matplotlib.figure import Figure
 
-from ragauge.rendering import panels
+from ragauge.rendering import axis
 
 
 def test_large_and_small_numbers_have_a_digit_before_their_exponent() -> None:
     ax = Figure().subplots()
-    panels.log_axis(ax, [1e9, 5e10])
+    axis.log_axis(ax, [1e9, 5e10])
     said = ax.xaxis.get_major_formatter()
     assert [said(value, 0) for value in (1e10, 2e10, 5e10, 5e-5)] == ["$10^{10}$", "2e10", "5e10", "5e-5"]
 
@@ -19,7 +19,7 @@ def test_large_and_small_numbers_have_a_digit_before_their_exponent() -> None:
 def test_a_logarithmic_axis_has_more_than_one_number(values: list[float]) -> None:
     ax = Figure().subplots()
     ax.plot([min(values) / 1.2, max(values) * 1.2], [0, 0])
-    panels.log_axis(ax, values)
+    axis.log_axis(ax, values)
     low, high = ax.get_xlim()
     ticks = [at for at in ax.xaxis.get_major_locator()() if low <= at <= high]
     assert len(ticks) >= 2

@@ -13,8 +13,9 @@ from ragauge import registry
 from ragauge.errors import UserError
 from ragauge.experiment.loading import parse
 from ragauge.generation.settings import PipelineSettings
-from ragauge.rendering import piperag_panels
-from ragauge.rendering.pipelines_footer import footer
+from ragauge.items.piperag import _lines
+from ragauge.rendering import lines
+from ragauge.rendering.footer import footer
 from ragauge.rendering.render import render
 from ragauge.report.reading import ReadableRuns, problems
 from ragauge.results.pipelines import pipelines
@@ -403,15 +404,15 @@ def test_a_query_without_its_cosines_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_frontier_is_what_no_point_beats() -> None:
-    points = [piperag_panels.PanelPoint("p", "l", "retro", x, y) for x, y in ((1, 5), (2, 6), (3, 4), (3, 3), (4, 3))]
-    assert [(p.x, p.y) for p in piperag_panels.frontier(points)] == [(1, 5), (3, 3)]
+    points = [lines.Point("p", "l", x, y) for x, y in ((1, 5), (2, 6), (3, 4), (3, 3), (4, 3))]
+    assert [(p.x, p.y) for p in lines.best(points)] == [(1, 5), (3, 3)]
 
 
 def test_what_asks_no_index_stands_in_the_panel_of_each_index(small: Path) -> None:
     write(small, "filled_t", "retro", [9.0], task="generate", **FILLED)
     found = table("piperag_figure_6", small)
-    points = piperag_panels.plane_points(found, "latency_s", "perplexity", piperag_panels.method, ("measured",))
-    shown = [p.panel.splitlines()[1:] for p in points if p.kind == "no_retrieval"]
+    points = _lines.points(found, "latency_s", "perplexity", _lines.schedule)
+    shown = [p.panel.splitlines()[1:] for p in points if p.look == "no_retrieval"]
     assert shown == [[DATABASE, "index filled to 1,000,000"], [DATABASE]] or shown == [
         [DATABASE],
         [DATABASE, "index filled to 1,000,000"],

@@ -15,8 +15,8 @@ import synthetic_run
 from ragauge import registry
 from ragauge.experiment.loading import load
 from ragauge.experiment.plan import Plan
+from ragauge.experiment.reads import ANY, COMPARED, SMALLEST, AskedVariant, Reads, defaults, every, others, timed
 from ragauge.experiment.schema import Config, JudgeSettings
-from ragauge.results.reads import ANY, COMPARED, SMALLEST, AskedVariant, Reads, defaults, every, others, timed
 from ragauge.results.runs import Runs
 
 MODEL, TRAINED = "smollm2-135m-instruct", "smollm2-cfic"

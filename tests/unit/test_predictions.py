@@ -12,7 +12,7 @@ from ragauge import registry
 from ragauge.cli import main
 from ragauge.cost.shapes import named
 from ragauge.evaluation import predictions
-from ragauge.rendering import panels
+from ragauge.rendering import dots
 from ragauge.results.publications import PREDICTED
 from ragauge.results.runs import Runs
 from synthetic_run import MODEL, write_variant
@@ -87,7 +87,7 @@ def test_what_was_measured_comes_before_what_was_predicted(folder: Path) -> None
 
 
 def test_figures_show_predictions_with_the_published_numbers(folder: Path) -> None:
-    for block in panels.blocks(table(1, folder)):
+    for block in dots.blocks(table(1, folder)):
         predicted = block.table["note"].str.startswith(PREDICTED) & block.table["published"].notna()
         assert block.published or not predicted.any()
 

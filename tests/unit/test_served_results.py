@@ -80,7 +80,7 @@ def test_without_a_price_or_a_count_the_table_says_why_there_is_no_number(runs: 
 def test_a_served_model_stands_on_the_panels_of_the_one_that_ran_here(runs: Runs) -> None:
     figure = frontier.draw(frontier.table(runs))
     assert len(figure.axes) == 2  # one row: no panels of its own
-    hollow = [line for line in figure.axes[1].lines if line.get_markerfacecolor() == "none"]
+    hollow = [line for line in figure.axes[1].lines if line.get_markerfacecolor() == "white"]
     assert len(hollow) == 2
     assert any("another stack" in text.get_text() for text in figure.axes[1].texts)
 

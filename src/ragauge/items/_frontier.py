@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ragauge.rendering import style
-from ragauge.rendering.style import Axes
-from ragauge.results import timing
-from ragauge.results.cells import CellSource, Measure, join
-from ragauge.results.measures import REFERENCES, scored
-from ragauge.results.runs import Runs, Variant
+from ragauge.results import REFERENCES, CellSource, Measure, Runs, Variant, join, scored, timing
 from ragauge.results.stats import frontier_probability
 
 LIKELY = 0.5  # probability of being on the frontier from which a point is drawn in full and named
@@ -61,50 +55,6 @@ def on_frontier(
     price = [[(own or {}).get(v.name, {}).get(key, m.value or 0.0) for key in shared] for v, m in priced]
     found = frontier_probability(price, [[s[k] for k in shared] for s in scores], seed=runs.seed)
     return {v.name: Measure(float(p), n=len(shared)) for (v, _), p in zip(priced, found, strict=True)}
-
-
-def name_points(ax: Axes, labels: Sequence[tuple[str, float, float]]) -> None:
-    """Names beside points on a logarithmic x axis, each moved up until it is clear of those below it."""
-    low, high = (math.log10(edge) for edge in ax.get_xlim())
-    top = ax.get_ylim()[1]
-    taken: list[tuple[float, float]] = []
-    for text, x, y in sorted(labels, key=lambda label: label[2]):
-        across, up = (math.log10(x) - low) / (high - low), y / top + 0.015
-        while any(abs(across - a) < 0.3 and abs(up - u) < 0.05 for a, u in taken):
-            up += 0.01
-        taken.append((across, up))
-        right = across > 0.75
-        ax.text(
-            across + (-0.015 if right else 0.015),
-            up,
-            text.replace("_", " "),
-            transform=ax.transAxes,
-            ha="right" if right else "left",
-            fontsize=5.6,
-            color=style.INK,
-            bbox={"facecolor": "white", "alpha": 0.75, "edgecolor": "none", "pad": 0.6},
-            zorder=5,
-        )
-
-
-def steps(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The staircase of the best quality at or below each cost."""
-    stairs: list[tuple[float, float]] = []
-    for x, y in sorted(points, key=lambda p: (p[0], -p[1])):
-        if not stairs or y > stairs[-1][1]:
-            stairs += [(x, stairs[-1][1]), (x, y)] if stairs else [(x, y)]
-    return stairs
-
-
-def draw_steps(ax: Axes, points: Sequence[tuple[float, float]]) -> None:
-    """The staircase as a dashed line."""
-    best = steps(points)
-    ax.plot(*zip(*best, strict=True) if best else ([], []), color=style.MUTED, lw=0.8, ls=(0, (3, 2)), zorder=1)
-
-
-def known(*cells: Mapping[Any, Any]) -> bool:
-    """Whether all cells of a table hold a measured number."""
-    return all(math.isfinite(cell["measured"]) for cell in cells)
 
 
 def _protocol_latency(latency: Mapping[str, Any], variant: Variant, key: str) -> Measure:

@@ -17,14 +17,10 @@ import statistics
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ragauge.rendering import panels, style
-from ragauge.rendering.style import Axes, Figure
-from ragauge.results import timing
-from ragauge.results.cells import Cell, Measure, Table, frame, noted
-from ragauge.results.measures import quality
-from ragauge.results.reads import Reads, timed
+from ragauge.experiment.reads import Reads, timed
+from ragauge.rendering import Axis, Figure, lines
+from ragauge.results import Cell, Measure, Runs, Table, frame, noted, quality, timing
 from ragauge.results.reuse import Seconds, break_even_hit_rate, break_even_questions, break_even_reuses
-from ragauge.results.runs import Runs
 
 KEYS = ("model", "dataset", "method", "variant", "hit_rate")
 HIT_RATES = tuple(percent / 100 for percent in range(0, 101, 10))
@@ -43,19 +39,12 @@ def table(runs: Runs) -> Table:
 
 
 def draw(table: Table) -> Figure:
-    """A panel a model and data set: mean latency against the hit rate, naive as a dashed line."""
-    shown = table[(table["quantity"] == LATENCY) & table["measured"].notna()]
-    groups = list(shown.groupby(["model", "dataset"], sort=False))
-    if not groups:
-        return style.empty("Nothing to draw yet: no latency file has documents that were timed from disk.")
-    with style.theme():
-        figure = style.figure(style.COLUMN_IN if len(groups) == 1 else style.TEXT_IN, 2.6)
-        for ax, (key, part) in zip(figure.subplots(1, len(groups), squeeze=False)[0], groups, strict=True):
-            _panel(ax, part)
-            ax.set_title(" · ".join(map(str, key)), loc="left", color=style.MUTED, pad=3)
-        styles = {str(m): style.method_style(str(m)) for m in shown["method"]}
-        style.legend(figure, [panels.handle(*look, line=True) for look in styles.values()], columns=4)
-        return figure
+    """A panel a model and data set: mean latency against the hit rate, a line a variant."""
+    percent = [100 * rate if rate != "" else rate for rate in table["hit_rate"]]
+    table = table.assign(percent=percent)
+    found = lines.points(table, "percent", LATENCY, lambda row: row.keys["variant"].replace("_", " "))
+    x, y = Axis("questions whose documents are on disk (%)"), Axis("mean latency (s)", from_zero=True)
+    return lines.multiples(found, x, y, nothing="Nothing to draw yet: no latency file has documents timed from disk.")
 
 
 def _protocol(runs: Runs, latency: Mapping[str, Any]) -> Iterator[Cell]:
@@ -111,16 +100,3 @@ def _naive_s(runs: Runs, latency: Mapping[str, Any]) -> tuple[str, float | None]
 
 def _or_never(value: float | None, n: int, never: str) -> Measure:
     return Measure(n=n, note=f"never: {never}") if value is None else Measure(float(value), n=n)
-
-
-def _panel(ax: Axes, part: Table) -> None:
-    ax.grid(axis="both")
-    for _, line in part.groupby("variant", sort=False):
-        method = str(line["method"].iloc[0])
-        _, colour, marker = style.method_style(method)
-        dashes = {"ls": (0, (3, 2)), "marker": ""} if method == "naive" else {"marker": marker}
-        percent = [100 * float(rate) for rate in line["hit_rate"]]
-        ax.plot(percent, line["measured"], color=colour, ms=style.marker_size(marker), mew=0, **dashes)
-    ax.set_ylim(bottom=0)
-    ax.set_xlabel("questions whose documents are on disk (%)")
-    ax.set_ylabel("mean latency (s)")

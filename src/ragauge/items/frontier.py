@@ -17,25 +17,29 @@ Does not show: offline cost and memory. Filled points of one panel were measured
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from ragauge.items._frontier import (
-    LIKELY,
-    draw_steps,
-    known,
-    latencies,
-    metric_name,
-    name_points,
-    on_frontier,
+from ragauge.experiment.reads import Reads, every
+from ragauge.items._frontier import LIKELY, latencies, metric_name, on_frontier
+from ragauge.rendering import Axis, Figure, Panel, Point, lines
+from ragauge.results import (
+    ELSEWHERE,
+    REFERENCES,
+    Cell,
+    CellSource,
+    Measure,
+    Runs,
+    Table,
+    Variant,
+    cost,
+    costs,
+    frame,
+    noted,
+    online_cycles,
+    quality,
 )
-from ragauge.rendering import panels, style
-from ragauge.rendering.style import Axes, Figure
-from ragauge.results.cells import Cell, CellSource, Measure, Table, frame, noted
-from ragauge.results.costs import cost, costs, online_cycles
-from ragauge.results.measures import REFERENCES, quality
-from ragauge.results.reads import Reads, every
-from ragauge.results.runs import ELSEWHERE, Runs, Variant
 from ragauge.results.served import served
 
 KEYS = ("model", "dataset", "method", "variant", "top_k", "metric")
@@ -52,18 +56,15 @@ def table(runs: Runs) -> Table:
 def draw(table: Table) -> Figure:
     """A row of panels a (model, data set): quality against cycles, and against latency."""
     groups, guests = _apart(table)
-    if not groups:
-        return style.empty("No records of this run yet: the frontier needs at least one answered variant.")
-    with style.theme():
-        figure = style.figure(style.TEXT_IN, 2.35 * len(groups) + 0.45)
-        grid = figure.subplots(len(groups), len(COSTS), sharey="row", squeeze=False)
-        for line, ((model, dataset), part) in zip(grid, groups, strict=True):
-            for place, (ax, quantity) in enumerate(zip(line, COSTS, strict=True)):
-                _panel(ax, part, quantity, [guest for of, guest in guests if of == dataset])
-                ax.set_title(f"{model} · {dataset}" if place == 0 else "", loc="left", color=style.MUTED, pad=3)
-            line[0].set_ylabel(str(part["metric"].iloc[0]))
-        style.legend(figure, panels.method_handles(table["method"]), columns=6)
-        return figure
+    panels = [
+        _panel(
+            f"{model} · {dataset}" if first else "", part, quantity, [guest for of, guest in guests if of == dataset]
+        )
+        for (model, dataset), part in groups
+        for first, quantity in zip((True, False), COSTS, strict=True)
+    ]
+    nothing = "No records of this run yet: the frontier needs at least one answered variant."
+    return lines.draw(panels, columns=len(COSTS), height_in=2.35, nothing=nothing)
 
 
 def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
@@ -107,45 +108,26 @@ def _chance(quantity: str) -> str:
     return f"frontier_probability_{quantity.removeprefix('online_').removesuffix('_s')}"
 
 
-def _drawn(part: Table, quantity: str) -> list[tuple[str, Any, Any, float]]:
-    """(variant, quality, cost, probability of being on the frontier) of each variant that has both numbers."""
-    cells = {(c["variant"], c["quantity"]): c for c in part.to_dict("records")}
-    name = _chance(quantity)
-    return [
-        (v, cells[v, "quality"], cells[v, quantity], cells.get((v, name), {}).get("measured", 0.0))
-        for v in part["variant"].unique()
-        if (v, "quality") in cells and (v, quantity) in cells and known(cells[v, "quality"], cells[v, quantity])
-    ]
-
-
-def _panel(ax: Axes, part: Table, quantity: str, guests: Sequence[Table] = ()) -> None:
+def _panel(title: str, part: Table, quantity: str, guests: Sequence[Table]) -> Panel:
     """The variants of a group, and those of served models as hollow points."""
-    drawn = _drawn(part, quantity)
-    placed = [one for guest in guests for one in _drawn(guest, quantity)]
-    visiting = [(f"{v} · {up['model']}", up, across) for v, up, across, _ in placed]
-    ax.grid(axis="both")
-    run_only = any(c["source"] == CellSource.RECORDS for _, _, c, _ in drawn)
-    mixed = ", hollow: answering run" if visiting and drawn and not run_only else ""
-    ax.set_xlabel(COSTS[quantity] + (", answering run" if run_only else mixed))
-    draw_steps(ax, [(c["measured"], q["measured"]) for _, q, c, _ in drawn if q["method"] not in REFERENCES])
-    for _, up, across, probability in sorted(drawn, key=lambda d: d[3]):
-        _point(ax, up, across, probability)
-    for _, up, across in visiting:
-        _, colour, marker = style.method_style(str(up["method"]))
-        looks: dict[str, Any] = {"mfc": "none", "mec": colour, "mew": 0.9, "ms": style.marker_size(marker), "zorder": 4}
-        ax.plot(across["measured"], up["measured"], marker, **looks)
-        panels.interval(ax, across["measured"], up["measured"], up["low"], up["high"], colour, vertical=True)
-    panels.log_axis(ax, [c["measured"] for *_, c, _ in drawn] + [c["measured"] for *_, c in visiting])
-    ax.set_ylim(0, max(ax.get_ylim()[1], 0.05))
-    names = [(f"{v} {p:.2f}", c["measured"], q["measured"]) for v, q, c, p in drawn if p >= LIKELY]
-    name_points(ax, names + [(f"{v}, another stack", c["measured"], q["measured"]) for v, q, c in visiting])
+    own = _points(part, quantity)
+    others = [point for guest in guests for point in _points(guest, quantity, served=True)]
+    run_only = ((part["quantity"] == quantity) & (part["source"] == CellSource.RECORDS)).any()
+    note = ", answering run" if run_only else ", hollow: answering run" if others and own else ""
+    x, y = Axis(COSTS[quantity] + note, "log"), Axis(str(part["metric"].iloc[0]), from_zero=True)
+    stairs = lines.steps((point.x, point.y) for point in own if point.look not in REFERENCES)
+    return Panel(title, x, y, own + others, join="none", stairs=stairs)
 
 
-def _point(ax: Axes, up: Mapping[Any, Any], across: Mapping[Any, Any], probability: float) -> None:
-    """Filled, with its interval, where the variant is likely on the frontier, pale where not."""
-    _, colour, marker = style.method_style(str(up["method"]))
-    likely = probability >= LIKELY
-    x, y, size = across["measured"], up["measured"], style.marker_size(marker)
-    ax.plot(x, y, marker, color=colour, alpha=1.0 if likely else 0.4, ms=size, mew=0, zorder=4 if likely else 3)
-    if likely:
-        panels.interval(ax, x, y, up["low"], up["high"], colour, vertical=True)
+def _points(part: Table, quantity: str, served: bool = False) -> list[Point]:
+    """A point a variant that has both numbers: pale where it is unlikely to be on the frontier."""
+    found = []
+    for point in lines.points(part, quantity, "quality"):
+        probability, name = point.row.number(_chance(quantity)), point.row.keys["variant"].replace("_", " ")
+        if served:
+            found.append(replace(point, fill="hollow", label=f"{name} · {point.row.keys['model']}, another stack"))
+        elif probability >= LIKELY:
+            found.append(replace(point, label=f"{name} {probability:.2f}"))
+        else:
+            found.append(replace(point, fill="pale", y_interval=lines.NO_INTERVAL))
+    return found

@@ -15,12 +15,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ragauge.rendering import panels, style
-from ragauge.rendering.style import Axes, Figure
-from ragauge.results.cells import Cell, CellSource, Measure, Table, frame
-from ragauge.results.provenance import machine
-from ragauge.results.reads import Reads
-from ragauge.results.runs import Runs
+from ragauge.experiment.reads import Reads
+from ragauge.rendering import Axis, Figure, lines
+from ragauge.results import Cell, CellSource, Measure, Runs, Table, frame, machine
 
 KEYS = ("model", "dataset", "method", "variant", "arrivals", "load")
 POISSON, CLIENTS = "poisson", "clients"
@@ -38,18 +35,9 @@ def table(runs: Runs) -> Table:
 
 def draw(table: Table) -> Figure:
     """A panel a model and data set: the tail of the time to first token over the rate, a line a variant."""
-    shown = table[(table["quantity"] == TAIL) & (table["arrivals"] == POISSON) & table["measured"].notna()]
-    groups = list(shown.groupby(["model", "dataset"], sort=False))
-    if not groups:
-        return style.empty("Nothing to draw yet: no model was measured under Poisson arrivals.")
-    styles = {name: (name, *style.series_style(i)) for i, name in enumerate(dict.fromkeys(shown["variant"]))}
-    with style.theme():
-        figure = style.figure(style.COLUMN_IN if len(groups) == 1 else style.TEXT_IN, 2.6)
-        for ax, (key, part) in zip(figure.subplots(1, len(groups), squeeze=False)[0], groups, strict=True):
-            _panel(ax, part, styles)
-            ax.set_title(" · ".join(map(str, key)), loc="left", color=style.MUTED, pad=3)
-        style.legend(figure, [panels.handle(*look, line=True) for look in styles.values()], columns=3)
-        return figure
+    found = lines.points(table[table["arrivals"] == POISSON], "load", TAIL, lambda row: row.keys["variant"])
+    x, y = Axis("Poisson arrivals (questions/s)", from_zero=True), Axis("time to first token, p95 (s)", "log")
+    return lines.multiples(found, x, y, nothing="Nothing to draw yet: no model was measured under Poisson arrivals.")
 
 
 def _file(runs: Runs, found: Mapping[str, Any]) -> Iterator[Cell]:
@@ -98,17 +86,3 @@ def _described(found: Mapping[str, Any]) -> str:
         f"{protocol.get('new_tokens', '?')} tokens a response, documents {protocol.get('documents', '?')}, "
         f"{protocol.get('dtype', '')} on {place}; goodput: {targets or 'no target'}"
     )
-
-
-def _panel(ax: Axes, part: Table, styles: Mapping[str, tuple[str, str, str]]) -> None:
-    ax.grid(axis="both")
-    for name, line in part.groupby("variant", sort=False):
-        _, colour, marker = styles[str(name)]
-        line = line.assign(rate=[float(rate) for rate in line["load"]]).sort_values("rate")
-        ax.plot(line["rate"], line["measured"], color=colour, marker=marker, ms=style.marker_size(marker), mew=0)
-        for dot in line.to_dict("records"):
-            panels.interval(ax, dot["rate"], dot["measured"], dot["low"], dot["high"], colour, vertical=True)
-    panels.log_axis(ax, [*part["measured"]], "y")
-    ax.set_xlim(left=0)
-    ax.set_xlabel("Poisson arrivals (questions/s)")
-    ax.set_ylabel("time to first token, p95 (s)")

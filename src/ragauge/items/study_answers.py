@@ -16,22 +16,18 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from ragauge.rendering import panels
-from ragauge.rendering.style import Figure
-from ragauge.results import materials
-from ragauge.results.cells import Cell, Measure, Table, frame, mean, noted
-from ragauge.results.measures import scored
-from ragauge.results.reads import Reads, every
-from ragauge.results.runs import Runs, Variant
+from ragauge.experiment.reads import Reads, every
+from ragauge.rendering import Axis, Figure, dots
+from ragauge.results import Cell, Measure, Runs, Table, Variant, frame, materials, mean, noted, scored
 from ragauge.results.stats import resampled_means
 
 KEYS = ("model", "dataset", "method", "variant")
 LABELLED = "best_subspan_em"
 AXES = {
-    LABELLED: panels.Axis("right, by labels"),
-    "agreement": panels.Axis("agrees with full prompt"),
-    "groundedness": panels.Axis("words in passages"),
-    "judged_correct": panels.Axis("right, by the judge"),
+    LABELLED: Axis("right, by labels"),
+    "agreement": Axis("agrees with full prompt"),
+    "groundedness": Axis("words in passages"),
+    "judged_correct": Axis("right, by the judge"),
 }
 NOTHING = {
     LABELLED: "no question has a known answer",
@@ -54,7 +50,7 @@ def draw(table: Table) -> Figure:
     known = set(table[table["measured"].notna()]["quantity"])
     part = table[table["variant"] != ALL]
     axes = {quantity: axis for quantity, axis in AXES.items() if quantity in known}
-    return panels.dots(part, part["method"], axes, list(part["variant"]))
+    return dots.draw(part, part["method"], axes, list(part["variant"]))
 
 
 def _group(runs: Runs, dataset: str, model: str) -> Iterator[Cell]:

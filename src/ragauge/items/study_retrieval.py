@@ -15,20 +15,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ragauge.rendering import panels, style
+from ragauge.experiment.reads import Reads
+from ragauge.rendering import Axis, Figure, Panel, lines
 from ragauge.rendering.footer import sentence
-from ragauge.rendering.style import Axes, Figure, counted
-from ragauge.results import ranks
-from ragauge.results.cells import Cell, Measure, Table, frame, join, mean
-from ragauge.results.reads import Reads
-from ragauge.results.runs import Runs
+from ragauge.rendering.style import counted
+from ragauge.results import Cell, Measure, Runs, Table, frame, join, mean, ranks
 from ragauge.results.stats import paired_test
 
 KEYS = ("dataset", "retriever", "k")
 DEPTHS = (1, 2, 5, 10, 20, 50, 100)
 FIRST = 10  # ranks that MRR and nDCG count, as BEIR and MS MARCO do
-CURVES = {"recall": "recall@k", "success": "success@k"}
-BESIDE = 1.05  # by which the points of one ranking stand beside those of another
 NAMES = {"bm25": "BM25", "dense": "dense", "fused": "fused", "reranked": "reranked"}
 
 MEASURES = {"recall": ranks.recall, "success": ranks.success, "mrr": ranks.reciprocal_rank, "ndcg": ranks.ndcg}
@@ -45,19 +41,14 @@ def table(runs: Runs) -> Table:
 
 def draw(table: Table) -> Figure:
     """Recall and success over k, a line a ranking."""
-    shown = table[table["quantity"].isin(list(CURVES)) & table["measured"].notna()]
-    if shown.empty:
-        return style.empty("Nothing to draw: no passage of the corpus answers any question, as far as is known.")
-    looks = {
-        name: (NAMES.get(name, name), *style.series_style(i)) for i, name in enumerate(shown["retriever"].unique())
-    }
-    with style.theme():
-        figure = style.figure(style.TEXT_IN, 2.5)
-        for ax, (quantity, label) in zip(figure.subplots(1, len(CURVES), sharey=True), CURVES.items(), strict=True):
-            _panel(ax, shown[shown["quantity"] == quantity], looks)
-            ax.set_ylabel(label)
-        style.legend(figure, [panels.handle(*look, line=True) for look in looks.values()], columns=4)
-        return figure
+    table = table.assign(model="")
+    panels = []
+    for quantity in ("recall", "success"):
+        found = lines.points(table, "k", quantity, lambda row: NAMES.get(row.keys["retriever"], row.keys["retriever"]))
+        axes = Axis("passages (k)", "base2"), Axis(f"{quantity}@k", from_zero=True)
+        panels += [Panel(title, *axes, part) for title, part in lines.by_panel(found).items()]
+    nothing = "Nothing to draw: no passage of the corpus answers any question, as far as is known."
+    return lines.draw(panels, columns=2, height_in=2.5, nothing=nothing)
 
 
 def footer(runs: Runs, table: Table) -> str:
@@ -140,18 +131,3 @@ def _basis(asked: Sequence[Question], kept: Sequence[Question]) -> str:
         f"gold document stated for {stated} of {len(kept)}" if stated else "gold are all passages that hold an answer",
         f"{without} of {counted(len(asked), 'question')} not counted: no passage answers them" if without else "",
     )
-
-
-def _panel(ax: Axes, part: Table, looks: Mapping[str, tuple[str, str, str]]) -> None:
-    ax.grid(axis="y")
-    for place, (name, (_, colour, marker)) in enumerate(looks.items()):
-        line = part[part["retriever"] == name]
-        at = [k * BESIDE**place for k in line["k"]]
-        ax.plot(at, line["measured"], color=colour, marker=marker, ms=style.marker_size(marker), mew=0)
-        for k, dot in zip(at, line.to_dict("records"), strict=True):
-            panels.interval(ax, k, dot["measured"], dot["low"], dot["high"], colour, vertical=True)
-    ax.set_xscale("log")
-    ax.set_xticks(sorted(set(part["k"])), [str(k) for k in sorted(set(part["k"]))])
-    ax.minorticks_off()
-    ax.set_ylim(0, 1.02)
-    ax.set_xlabel("passages (k)")

@@ -7,24 +7,27 @@ from typing import Any
 
 from ragauge.rendering.style import counted
 from ragauge.results.cells import CellSource, Table
+from ragauge.results.pipelines import IndexName, PipelineEntry, pipelines
 from ragauge.results.provenance import commit, machine, where_asked
 from ragauge.results.runs import Runs, Variant
+from ragauge.results.sequences import AGAINST_NONE
+from ragauge.results.staleness import comparisons
+from ragauge.results.systems import systems
 from ragauge.results.timing import precision
 
 
 def footer(runs: Runs, table: Table) -> str:
-    """One line: models with precision, data sets with the number of questions and of answers that the context cut,
-    intervals, machine, versions."""
-    used = [v for v in runs.run if _in(table, v)]
-    timed = _timed(runs, table)
-    if not used and not timed:
-        return "Nothing measured yet." if table.empty else "Nothing measured here: published numbers only."
-    if not used:
-        return f"{timed}."
-    models = listed(f"{v.model} ({v.engine})" for v in used)
-    asked = listed(_questions(runs, used, dataset) for dataset in dict.fromkeys(v.dataset for v in used))
-    blocks = [(where_asked(v), v.device) for v in used]
-    return sentence(f"Measured: {models}", asked, "intervals: bootstrap 95%", *machine_and_versions(blocks), timed)
+    """One line on the answers, times or pipelines behind the measured numbers of a table."""
+    measured = table[table["measured"].notna()]
+    answered = [variant for variant in runs.run if _in(measured, variant)]
+    timed = _timed(runs, measured)
+    if answered:
+        return sentence(*_of_answers(runs, answered), timed)
+    if timed:
+        return sentence(timed)
+    if found := _of_comparisons(runs, measured) or _of_pipelines(runs, measured):
+        return sentence(*found)
+    return "Nothing measured yet." if table.empty else "Nothing measured here: published numbers only."
 
 
 def sentence(*parts: str) -> str:
@@ -32,51 +35,141 @@ def sentence(*parts: str) -> str:
     return "; ".join(part for part in parts if part) + "."
 
 
-def listed(texts: Iterable[str]) -> str:
+def _listed(texts: Iterable[str]) -> str:
     """Texts in one line, each once, empty ones left out."""
     return ", ".join(dict.fromkeys(text for text in texts if text))
 
 
-def machine_and_versions(blocks: Sequence[tuple[Mapping[str, Any], str | None]]) -> tuple[str, str]:
+def _place(blocks: Sequence[tuple[Mapping[str, Any], str | None]]) -> list[str]:
     """Where numbers were measured and with which torch and code, from their provenance blocks, each with its device."""
-    names = listed(machine(block, device) for block, device in blocks)
-    versions: list[str] = []
+    names = _listed(machine(block, device) for block, device in blocks)
+    versions = []
     for block, _ in blocks:
         torch = (block.get("packages") or {}).get("torch")
         versions += [f"torch {torch}" if torch else "", commit(block)]
-    return f"machine: {names}" if names else "machine not recorded", listed(versions)
+    return [f"machine: {names}" if names else "machine not recorded", _listed(versions)]
 
 
-def _in(table: Table, variant: Variant) -> bool:
-    rows = table[(table["model"] == variant.model) & (table["dataset"] == variant.dataset)]
+# --- answers ---
+
+
+def _in(measured: Table, variant: Variant) -> bool:
+    rows = measured[(measured["model"] == variant.model) & (measured["dataset"] == variant.dataset)]
     if "variant" in rows.columns and (rows["variant"] != "").any():
         rows = rows[rows["variant"].map(lambda names: variant.name in str(names).split(" − "))]
-    return bool(rows["measured"].notna().any())
+    return not rows.empty
 
 
-def _timed(runs: Runs, table: Table) -> str:
+def _of_answers(runs: Runs, answered: Sequence[Variant]) -> list[str]:
+    models = _listed(f"{v.model} ({v.engine})" for v in answered)
+    questions = _listed(_questions(runs, answered, dataset) for dataset in dict.fromkeys(v.dataset for v in answered))
+    place = _place([(where_asked(v), v.device) for v in answered])
+    return [f"Measured: {models}", questions, "intervals: bootstrap 95%", *place]
+
+
+def _timed(runs: Runs, measured: Table) -> str:
     """Where the measured times of the table were taken, if it holds any."""
-    clocked = table[(table["source"] == CellSource.LATENCY) & table["measured"].notna()]
-    told = []
-    for latency in (*runs.latencies, *runs.loads, *runs.streams):
+    clocked = measured[measured["source"] == CellSource.LATENCY]
+    found = []
+    for latency in () if clocked.empty else (*runs.latencies, *runs.loads, *runs.streams):
         protocol = latency.get("protocol") or {}
         if ((clocked["model"] == latency["model"]) & (clocked["dataset"] == latency["dataset"])).any():
             place = machine(latency.get("provenance") or {}, protocol.get("device")) or "a machine not recorded"
-            told.append(f"{latency['model']} ({precision(protocol)}) on {place}")
-    return f"times: {listed(told)}" if told else ""
+            found.append(f"{latency['model']} ({precision(protocol)}) on {place}")
+    return f"times: {_listed(found)}" if found else ""
 
 
-def _questions(runs: Runs, used: list[Variant], dataset: str) -> str:
-    counts = sorted({len(v.records) for v in used if v.dataset == dataset})
+def _questions(runs: Runs, answered: Sequence[Variant], dataset: str) -> str:
+    """How many questions of a data set were asked, and how many answers the model's context cut."""
+    used = [v for v in answered if v.dataset == dataset]
+    counts = sorted({len(v.records) for v in used})
     shown = counted(counts[0], "question") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} questions"
-    entry = runs.config.datasets.get(dataset) if runs.config else None
-    facts = runs.facts(dataset)
+    entry, facts = runs.config.datasets.get(dataset) if runs.config else None, runs.facts(dataset)
     whole = facts.questions if facts else None
-    subset = f"a subset of {whole:,}" if whole and counts[-1] < whole else "a subset" if entry and entry.limit else ""
-    return f"{dataset}: {shown}" + (f" ({subset})" if subset else "") + _cut(used, dataset)
+    subset = (
+        f" (a subset of {whole:,})" if whole and counts[-1] < whole else " (a subset)" if entry and entry.limit else ""
+    )
+    cut = [record.get("cut", False) for v in used for record in v.records.values()]
+    return f"{dataset}: {shown}{subset}" + (
+        f", {sum(cut)} of {len(cut)} answers cut by the context" if any(cut) else ""
+    )
 
 
-def _cut(used: list[Variant], dataset: str) -> str:
-    """How many answers end where the model's context does, of all variants together; empty if none."""
-    found = [record.get("cut", False) for v in used if v.dataset == dataset for record in v.records.values()]
-    return f", {sum(found)} of {len(found)} answers cut by the context" if any(found) else ""
+# --- pipelines ---
+
+
+def _of_pipelines(runs: Runs, measured: Table) -> list[str]:
+    """Decoder, sequences, trials, threads and cores, filled indexes, intervals, machine, versions."""
+    if measured.empty or "interval" not in measured.columns:
+        return []
+    variants = set(measured["variant"])
+    shown = [system for system in systems(runs) if system.keys["variant"] in variants]
+    names = {pipeline.name for system in shown for pipeline in system.used}
+    used = [p for p in pipelines(runs) if not p.missing and p.name in names]
+    if not used:
+        return []
+    paired = (measured["quantity"] == AGAINST_NONE).any()
+    models = _listed(f"{p.specification.model} ({p.engine.get('dtype') or 'dtype not recorded'})" for p in used)
+    return [
+        f"Measured: {models}",
+        _listed(_scored(p) for p in used if p.settings.task == "perplexity"),
+        _listed(_generated(p) for p in used if p.settings.task == "generate"),
+        _disturbed(used),
+        _listed(_filled(system.index) for system in shown),
+        "intervals: bootstrap 95% over sequences, of seconds the quartiles of the trials",
+        "in the figure those of a perplexity are of its paired difference from no retrieval" if paired else "",
+        *_place([(p.meta.get("provenance") or {}, p.engine.get("device")) for p in used]),
+    ]
+
+
+def _of_comparisons(runs: Runs, measured: Table) -> list[str]:
+    """What stale queries found: encoders, queries, texts, intervals, machine."""
+    if measured.empty or "stale_tokens" not in measured.columns:
+        return []
+    reports = [(one, one.report) for one in comparisons(runs) if one.report]
+    texts = _listed(
+        f"{len(report.queries)} queries in {counted(report.texts, 'text')} of {report.tokens} tokens"
+        f" {_source(one.text, one.database)}"
+        for one, report in reports
+    )
+    return [
+        f"Measured: chunks compared by {_listed(one.encoder for one, _ in reports)}",
+        texts,
+        _listed(_filled(one.index) for one, _ in reports),
+        "intervals: bootstrap 95% over queries",
+        "machine: " + (_listed(machine(report.provenance or {}) for _, report in reports) or "not recorded"),
+    ]
+
+
+def _scored(pipeline: PipelineEntry) -> str:
+    sequences = counted(len(pipeline.all_records), "sequence")
+    source = _source(pipeline.text, pipeline.specification.database)
+    return f"perplexity: {sequences} of {pipeline.settings.tokens} tokens {source}"
+
+
+def _source(text: str, database: str) -> str:
+    """Where texts are from: an evaluation set with a database, or what is held out of it."""
+    return f"held out of {database}" if text == database else f"of {text}, database {database}"
+
+
+def _generated(pipeline: PipelineEntry) -> str:
+    sequences, trials = counted(len(pipeline.all_records), "sequence"), counted(pipeline.settings.trials, "trial")
+    cores, threads = pipeline.engine.get("cores"), pipeline.engine.get("threads")
+    where = f", decoder on cores {cores}" if cores else ""
+    where += f", {counted(threads, 'thread')}" if threads else ""
+    return f"latency: {sequences} of {pipeline.settings.tokens} tokens, {trials}{where}"
+
+
+def _disturbed(used: Sequence[PipelineEntry]) -> str:
+    """What others took of the machine while generations were timed."""
+    shares = [p.load_share for p in used if p.settings.task == "generate"]
+    known = [share for share in shares if share is not None]
+    if len(known) < len(shares):
+        return "what other processes took of the machine was not always recorded"
+    return f"other processes took at most {max(known):.1%} of the machine" if known else ""
+
+
+def _filled(index: IndexName | None) -> str:
+    if index is None or not index.filled:
+        return ""
+    return f"index {index.label}: filled to {index.filled:,} vectors drawn around real ones"

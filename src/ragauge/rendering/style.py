@@ -7,8 +7,9 @@ text in SVG and as TrueType in PDF, and nothing written depends on the time of d
 
 from __future__ import annotations
 
+import math
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -123,7 +124,7 @@ OPTIONS = {
 }
 _OTHER_COLOURS = ("#7A5195", "#A6761D", "#66A61E", "#1B4F72")
 _SERIES = (("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "^"), ("#CC79A7", "D"), ("#E69F00", "v"), ("#56B4E9", "P"))
-MODEL_MARKERS = ("o", "s", "^", "D", "v", "P")  # of the paper's models, in the order of its tables
+_MODEL_MARKERS = ("o", "s", "^", "D", "v", "P")  # of the paper's models, in the order of its tables
 
 
 def method_style(method: str) -> tuple[str, str, str]:
@@ -140,6 +141,11 @@ def method_style(method: str) -> tuple[str, str, str]:
         return method.replace("_", " "), _OTHER_COLOURS[sum(name.encode()) % len(_OTHER_COLOURS)], "p"
     label, colour, marker = METHODS[name]
     return (f"{label} ({encoder})" if encoder else label), colour, marker
+
+
+def method_label(method: str) -> str:
+    """The method's name in tables and legends."""
+    return method_style(method)[0]
 
 
 def is_method(name: str) -> bool:
@@ -161,6 +167,19 @@ def marker_size(marker: str) -> float:
 def series_style(index: int) -> tuple[str, str]:
     """(colour, marker) of the index-th line of a figure whose lines are not methods."""
     return _SERIES[index % len(_SERIES)]
+
+
+def model_marker(index: int) -> str:
+    """The marker of the index-th of a paper's models."""
+    return _MODEL_MARKERS[index % len(_MODEL_MARKERS)]
+
+
+def paler(colour: str, share: float) -> str:
+    """A colour mixed with white."""
+    from matplotlib.colors import to_hex, to_rgb
+
+    red, green, blue = (c + (1 - c) * share for c in to_rgb(colour))
+    return str(to_hex((red, green, blue)))
 
 
 @contextmanager
@@ -211,9 +230,40 @@ def footer(made: Figure, text: str) -> None:
     made.text(0.012, share * 0.86, "\n".join(lines), fontsize=SMALL_PT - 0.7, color=MUTED, va="top", linespacing=1.25)
 
 
+def interval(ax: Axes, x: float, y: float, low: float, high: float, colour: str, vertical: bool = False) -> None:
+    """An error bar without caps, below the points; none where the ends are not known."""
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return
+    if vertical:
+        ax.plot([x, x], [low, high], color=colour, lw=0.9, alpha=0.55, solid_capstyle="round", zorder=2)
+    else:
+        ax.plot([low, high], [y, y], color=colour, lw=1.6, alpha=0.45, solid_capstyle="round", zorder=2)
+
+
+def name_rows(ax: Axes, names: Sequence[str]) -> None:
+    """A named row for each of several things, from the top."""
+    ax.set_ylim(len(names) - 0.4, -0.6)
+    ax.set_yticks(range(len(names)), names)
+    ax.tick_params(axis="y", length=0)
+    ax.grid(axis="x")
+
+
 def as_published(axes: Axes) -> None:
-    """Marks a panel as one that holds the paper's numbers, not ours."""
+    """Mark a panel as one that holds a paper's numbers."""
     axes.set_facecolor(PUBLISHED_FACE)
+
+
+def handle(label: str, colour: str, marker: str, line: bool = False, hollow: bool = False) -> Any:
+    """An entry of a legend."""
+    from matplotlib.lines import Line2D
+
+    face, size = "white" if hollow else colour, marker_size(marker)
+    return Line2D([], [], color=colour, marker=marker, mfc=face, ms=size, lw=1.1 if line else 0, label=label)
+
+
+def method_handles(methods: Iterable[str]) -> list[Any]:
+    """Legend entries of methods, each once."""
+    return [handle(*method_style(name)) for name in sorted(dict.fromkeys(methods), key=method_order)]
 
 
 def legend(made: Figure, handles: Sequence[object], columns: int) -> None:

@@ -21,10 +21,10 @@ from ragauge.cost.shape import Shape
 from ragauge.cost.trace import Call, Trace
 from ragauge.datasets import Dataset
 from ragauge.errors import UserError, unknown
+from ragauge.experiment.reads import Datasets, Kind, kind_of, of_kind
 from ragauge.io import records
 from ragauge.io.jsonl import read_object
 from ragauge.io.specifications import AnswerSpecification, newer_specification
-from ragauge.results.reads import Datasets, Kind, kind_of, of_kind
 
 if TYPE_CHECKING:
     from ragauge.experiment.schema import Config

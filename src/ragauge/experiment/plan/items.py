@@ -13,8 +13,8 @@ import ragauge
 from ragauge import methods, registry
 from ragauge.experiment.plan.answers import AnswerPlan
 from ragauge.experiment.plan.part import PlanPart, code_of
+from ragauge.experiment.reads import AskedVariant, Datasets, Kind, Reads, kind_of, of_kind
 from ragauge.experiment.schema import Answers
-from ragauge.results.reads import AskedVariant, Datasets, Kind, Reads, kind_of, of_kind
 
 FILES = {"table": "csv", "figure": "svg", "pdf": "pdf", "png": "png", "latex": "tex", "markdown": "md"}
 ALL_PAPERS = "All papers"

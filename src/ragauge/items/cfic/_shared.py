@@ -5,10 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from ragauge.results.cells import Cell, Measure, join, noted
-from ragauge.results.measures import difference, evidence_quality, quality, scored
-from ragauge.results.publications import GENERATORS, LONGBENCH, read_csv
-from ragauge.results.runs import Runs, Variant, defaults, identities
+from ragauge.results import (
+    GENERATORS,
+    LONGBENCH,
+    Cell,
+    Measure,
+    Runs,
+    Variant,
+    defaults,
+    difference,
+    evidence_quality,
+    identities,
+    join,
+    noted,
+    quality,
+    read_csv,
+    scored,
+)
 
 SECTION = "gold_section_recall"
 # The names that the paper's generators are known by here.

@@ -6,9 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ragauge.items.cfic import _shared
-from ragauge.results import timing
-from ragauge.results.cells import Measure
-from ragauge.results.runs import Runs, Variant
+from ragauge.results import Measure, Runs, Variant, timing
 from ragauge.results.timing import TIMED, described, quartiles, ratio
 
 STAGES = ("query", "prefix", "skip")  # of CFIC, before the answer is generated

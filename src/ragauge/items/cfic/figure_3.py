@@ -9,16 +9,13 @@ grows with d (Table 3 has it for one d).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+from ragauge.experiment.reads import ANY, Reads, defaults
 from ragauge.items.cfic import _shared
-from ragauge.rendering import panels
-from ragauge.rendering.style import Figure
-from ragauge.results.cells import Cell, Measure, Table, frame
-from ragauge.results.measures import quality, scored
-from ragauge.results.publications import LONGBENCH, read_csv
-from ragauge.results.reads import ANY, Reads, defaults
-from ragauge.results.runs import Runs, Variant
+from ragauge.rendering import Axis, Figure, lines
+from ragauge.results import LONGBENCH, Cell, Measure, Runs, Table, Variant, frame, quality, read_csv, scored
 
 KEYS = ("model", "dataset", "series", "d", "variant")
 LINES = {"f1": "F1", _shared.SECTION: "gold section found"}
@@ -35,14 +32,11 @@ def table(runs: Runs) -> Table:
 
 def draw(table: Table) -> Figure:
     """F1 and the recall of gold sections against d on a base-2 scale."""
-    import pandas as pd
-
     shown = table.assign(dataset=[name.removeprefix(LONGBENCH) for name in table["dataset"]])
-    points = [panels.points(shown, KEYS, "d", q).assign(line=text) for q, text in LINES.items()]
-    found = pd.concat([part for part in points if len(part)] or points, ignore_index=True)
-    several = found.groupby(["model", "dataset"])["x"].transform("nunique") > 1
-    found = found[(found["x"] > 0) & several]
-    return panels.planes(found, panels.Axis("d (tokens)", base2=True), panels.Axis("share, 95% interval"))
+    found = [replace(p, line=text, look="") for q, text in LINES.items() for p in lines.points(shown, "d", q)]
+    several = [p for part in lines.by_panel(found).values() if len({q.x for q in part}) > 1 for p in part]
+    x, y = Axis("d (tokens)", "base2"), Axis("share, 95% interval", from_zero=True)
+    return lines.multiples(several, x, y, share=True)
 
 
 def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:

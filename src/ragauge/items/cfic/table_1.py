@@ -12,14 +12,10 @@ from __future__ import annotations
 
 import math
 
+from ragauge.experiment.reads import Reads, every
 from ragauge.items.cfic import _shared
-from ragauge.rendering import panels
-from ragauge.rendering.style import Figure
-from ragauge.results import materials
-from ragauge.results.cells import Cell, Measure, Status, Table, frame, mean, noted
-from ragauge.results.publications import LONGBENCH, read_csv
-from ragauge.results.reads import Reads, every
-from ragauge.results.runs import Runs
+from ragauge.rendering import Axis, Figure, dots
+from ragauge.results import LONGBENCH, Cell, Measure, Runs, Status, Table, frame, materials, mean, noted, read_csv
 
 KEYS = ("model", "dataset")
 QUANTITIES = ("samples", "average_words")
@@ -54,11 +50,11 @@ def draw(table: Table) -> Figure:
     table = pd.concat([mine, printed], ignore_index=True)
     names = [dataset.removeprefix(LONGBENCH) for dataset in table["dataset"]]
     axes = {
-        "average_words": panels.Axis("words of a document"),
-        "average_tokens": panels.Axis("tokens of a document"),
+        "average_words": Axis("words of a document"),
+        "average_tokens": Axis("tokens of a document"),
     }
     shown = table.assign(dataset="documents of the data sets")
-    return panels.dots(shown, ["average_document_tokens"] * len(table), axes, names)
+    return dots.draw(shown, ["average_document_tokens"] * len(table), axes, names)
 
 
 def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:

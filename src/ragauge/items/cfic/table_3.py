@@ -14,14 +14,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from ragauge.experiment.reads import ANY, Reads, defaults, others
 from ragauge.items.cfic import _shared
 from ragauge.items.cfic._shared import MethodRow
-from ragauge.rendering import panels
-from ragauge.rendering.style import Figure
-from ragauge.results.cells import Cell, Table, frame, merge
-from ragauge.results.publications import read_csv
-from ragauge.results.reads import ANY, Reads, defaults, others
-from ragauge.results.runs import Runs, Variant, known_names
+from ragauge.rendering import Axis, Figure, dots, style
+from ragauge.results import Cell, Runs, Table, Variant, frame, known_names, merge, read_csv
 
 KEYS = ("model", "dataset", "method", "chunking", "finder", "variant")
 ON = ("method", "chunking", "finder")
@@ -47,11 +44,11 @@ def table(runs: Runs) -> Table:
 def draw(table: Table) -> Figure:
     """F1 of every method, a column a data set."""
     names = [_name(*values) for values in table[["method", "chunking", "finder", "model"]].itertuples(index=False)]
-    return panels.grid(table, "f1", panels.Axis("F1"), table["method"], names)
+    return dots.grid(table, "f1", Axis("F1"), table["method"], names)
 
 
 def _name(method: str, chunking: str, finder: str, model: str) -> str:
-    label = panels.method_label(method)
+    label = style.method_label(method)
     by = f" ({finder.removesuffix('_7b')})" if finder and finder != model and method == "free_extraction" else ""
     return f"{label}, {SHORT[chunking]}" if chunking else label + by
 

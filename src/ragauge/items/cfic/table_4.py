@@ -18,12 +18,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from ragauge.experiment.reads import ANY, Reads, defaults, every
 from ragauge.items.cfic import _shared
-from ragauge.rendering import panels
-from ragauge.rendering.style import Figure
-from ragauge.results.cells import Cell, Measure, Table, frame, join, merge, noted
-from ragauge.results.reads import ANY, Reads, defaults, every
-from ragauge.results.runs import Runs, Variant
+from ragauge.rendering import Axis, Figure, dots, style
+from ragauge.results import Cell, Measure, Runs, Table, Variant, frame, join, merge, noted
 
 KEYS = ("model", "dataset", "setting", "variant")
 # setting -> CFIC's options that it changes
@@ -56,8 +54,8 @@ def table(runs: Runs) -> Table:
 
 def draw(table: Table) -> Figure:
     """F1 under each setting, a column a data set."""
-    names = [panels.method_label(setting) for setting in table["setting"]]
-    return panels.grid(table, "f1", panels.Axis("F1"), table["setting"], names)
+    names = [style.method_label(setting) for setting in table["setting"]]
+    return dots.grid(table, "f1", Axis("F1"), table["setting"], names)
 
 
 def _published() -> list[Cell]:

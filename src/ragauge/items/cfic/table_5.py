@@ -14,13 +14,10 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from ragauge.experiment.reads import ANY, Reads, defaults, every
 from ragauge.items.cfic import _shared
-from ragauge.rendering import style
-from ragauge.rendering.style import Figure
-from ragauge.results.cells import Cell, Table, frame, mean
-from ragauge.results.measures import scored
-from ragauge.results.reads import ANY, Reads, defaults, every
-from ragauge.results.runs import Runs, Variant
+from ragauge.rendering import Figure, style
+from ragauge.results import Cell, Runs, Table, Variant, frame, mean, scored
 
 KEYS = ("dataset", "key", "question", "reference", "system", "model", "variant", "evidence", "answer")
 SAYS = "answer_in_evidence"

@@ -13,15 +13,22 @@ from __future__ import annotations
 
 from typing import Any
 
+from ragauge.experiment.reads import ANY, Reads, defaults, every
 from ragauge.items.cfic import _shared, _timing
-from ragauge.rendering import style
-from ragauge.rendering.style import Axes, Figure
-from ragauge.results import timing
-from ragauge.results.cells import Cell, Measure, Table, frame, mean
-from ragauge.results.measures import evidence_quality
-from ragauge.results.publications import LONGBENCH, read_csv
-from ragauge.results.reads import ANY, Reads, defaults, every
-from ragauge.results.runs import Runs, Variant
+from ragauge.rendering import Axes, Figure, style
+from ragauge.results import (
+    LONGBENCH,
+    Cell,
+    Measure,
+    Runs,
+    Table,
+    Variant,
+    evidence_quality,
+    frame,
+    mean,
+    read_csv,
+    timing,
+)
 
 KEYS = ("model", "dataset", "system", "variant")
 LATENCY = "decoding_latency_ms"

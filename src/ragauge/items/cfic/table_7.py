@@ -11,15 +11,10 @@ questions; below 100 for evidence that was cut out of the document is then the j
 
 from __future__ import annotations
 
+from ragauge.experiment.reads import Reads, others
 from ragauge.items.cfic import _shared
-from ragauge.rendering import panels
-from ragauge.rendering.style import Figure
-from ragauge.results import materials
-from ragauge.results.cells import Cell, Measure, Table, frame, mean
-from ragauge.results.measures import evidence_quality
-from ragauge.results.publications import read_csv
-from ragauge.results.reads import Reads, others
-from ragauge.results.runs import Runs, Variant
+from ragauge.rendering import Axis, Figure, dots, style
+from ragauge.results import Cell, Measure, Runs, Table, Variant, evidence_quality, frame, materials, mean, read_csv
 
 KEYS = ("model", "dataset", "system", "variant")
 FAITHFULNESS = "faithfulness"
@@ -43,13 +38,13 @@ def table(runs: Runs) -> Table:
 def draw(table: Table) -> Figure:
     """Faithfulness and support, a line a method."""
     axes = {
-        FAITHFULNESS: panels.Axis("evidence in the document"),
-        "answer_in_evidence": panels.Axis("says the answer"),
+        FAITHFULNESS: Axis("evidence in the document"),
+        "answer_in_evidence": Axis("says the answer"),
     }
     table = table[table["variant"].isin(_first(table)) | (table["variant"] == "")]
-    axes |= {"supported": panels.Axis("judged to support it")} if _judged(table) else {}
+    axes |= {"supported": Axis("judged to support it")} if _judged(table) else {}
     systems = table["system"]
-    return panels.dots(table, [s.partition(",")[0] for s in systems], axes, [_name(s) for s in systems])
+    return dots.draw(table, [s.partition(",")[0] for s in systems], axes, [_name(s) for s in systems])
 
 
 def _first(table: Table) -> set[str]:
@@ -65,7 +60,7 @@ def _judged(table: Table) -> bool:
 
 def _name(system: str) -> str:
     method, _, chunking = system.partition(", ")
-    label = panels.method_label(method)
+    label = style.method_label(method)
     return f"{label}, {chunking.replace('_window', '')}" if chunking else label
 
 

@@ -11,26 +11,33 @@ machine, and have no ratio: these are of one question at a time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import replace
 
+from ragauge.experiment.reads import ANY, Reads, defaults, every
 from ragauge.items.cfic import _shared, _timing
-from ragauge.rendering import panels, style
-from ragauge.rendering.style import Axes, Figure
-from ragauge.results import timing
-from ragauge.results.cells import OTHER_MODEL, Cell, Measure, Table, frame, noted
-from ragauge.results.measures import quality
-from ragauge.results.publications import LONGBENCH, read_csv
-from ragauge.results.reads import ANY, Reads, defaults, every
-from ragauge.results.runs import Runs, Variant
+from ragauge.rendering import Axis, Figure, Panel, lines
+from ragauge.results import (
+    LONGBENCH,
+    OTHER_MODEL,
+    Cell,
+    Measure,
+    Runs,
+    Table,
+    Variant,
+    frame,
+    noted,
+    quality,
+    read_csv,
+    timing,
+)
 
 KEYS = ("model", "dataset", "series", "k", "variant")
 LATENCY, WITHOUT = "decoding_latency_ms", "latency_without_strategies_ms"
+TIMES = {LATENCY: ("CFIC", "cfic"), WITHOUT: ("without decoding strategies", "free_extraction")}
 PUBLISHED = {"latency_ms": LATENCY, "latency_without_strategies_ms": WITHOUT}
 PAPER = "the paper's 7B model"
 ONE_TEXT = "one text, the same at every k"
 UNTIMED = Measure(reason="not timed: no variant of method free_extraction is")
-F1, TIME = panels.Axis("F1"), panels.Axis("ms to the evidence")
 
 READS = Reads(answers=(every("free_extraction"), defaults("cfic", top_k=ANY, d=ANY)), datasets="long", latency="long")
 
@@ -43,60 +50,22 @@ def table(runs: Runs) -> Table:
 
 def draw(table: Table) -> Figure:
     """F1 above, milliseconds below, against k; a column a model and data set."""
-    import pandas as pd
-
-    quality_ = _swept(panels.points(table, KEYS, "k", "f1"))
-    times = [panels.points(table, KEYS, "k", q).assign(line=q) for q in (LATENCY, WITHOUT)]
-    rows = [quality_, _swept(pd.concat(times, ignore_index=True))]
-    columns = list(dict.fromkeys(_column(p) for row in rows for p in row.sort_values("published").to_dict("records")))
-    if not columns:
-        return style.empty(panels.NOTHING)
-    with style.theme():
-        figure = style.figure(style.TEXT_IN, 3.6)
-        grid = figure.subplots(2, len(columns), sharex=True, squeeze=False)
-        styles = _styles([*rows[0]["line"], *rows[1]["line"]])
-        for points, line, axis in zip(rows, grid, (F1, TIME), strict=True):
-            line[0].set_ylabel(axis.label)
-            for ax, column in zip(line, columns, strict=True):
-                _panel(ax, points[[_column(p) == column for p in points.to_dict("records")]], styles, axis)
-        for ax, (published, model, dataset) in zip(grid[0], columns, strict=True):
-            title = f"{'published, 7B' if published else model}\n{dataset.removeprefix(LONGBENCH)}"
-            ax.set_title(title, loc="left", color=style.MUTED, pad=3)
-        for ax in grid[1]:
-            ax.set_xlabel("k")
-        style.legend(figure, [panels.handle(*style, line=True) for style in styles.values()], columns=4)
-        return figure
-
-
-def _swept(points: Table) -> Table:
-    """The points of the groups in which k was varied."""
-    several = points.groupby(["published", "model", "dataset"])["x"].transform("nunique") > 1
-    return points[several]
-
-
-def _panel(ax: Axes, points: Table, styles: Mapping[str, tuple[str, str, str]], axis: panels.Axis) -> None:
-    from matplotlib.ticker import MaxNLocator
-
-    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-    if len(points):
-        panels.plane(ax, points, styles, axis)
-    else:
-        ax.text(0.5, 0.5, "not timed", transform=ax.transAxes, ha="center", color=style.MUTED)
-        ax.set_yticks([])
-
-
-def _column(point: Mapping[Any, Any]) -> tuple[bool, str, str]:
-    return bool(point["published"]), str(point["model"]), str(point["dataset"])
-
-
-def _styles(lines: Sequence[str]) -> dict[str, tuple[str, str, str]]:
-    names = {LATENCY: "CFIC", WITHOUT: "without decoding strategies"}
-    looks = {LATENCY: style.METHODS["cfic"], WITHOUT: style.METHODS["free_extraction"]}
-    found = {}
-    for place, line in enumerate(dict.fromkeys(lines)):
-        _, colour, marker = looks.get(line) or ("", *style.series_style(place))
-        found[line] = (names.get(line, f"F1, {line}"), colour, marker)
-    return found
+    table = table.assign(dataset=[name.removeprefix(LONGBENCH) for name in table["dataset"]])
+    f1 = lines.points(table, "k", "f1", lambda row: f"F1, {row.keys['series']}")
+    times = [
+        replace(point, line=name, look=look)
+        for quantity, (name, look) in TIMES.items()
+        for point in lines.points(table, "k", quantity)
+    ]
+    parts = [
+        {title: p for title, p in lines.by_panel(found).items() if len({q.x for q in p}) > 1} for found in (f1, times)
+    ]
+    titles = sorted(dict.fromkeys([*parts[0], *parts[1]]), key=lambda title: title.startswith("published"))
+    axes = Axis("F1", from_zero=True), Axis("ms to the evidence", from_zero=True)
+    panels = [
+        Panel(title, Axis("k"), y, part.get(title, ())) for part, y in zip(parts, axes, strict=True) for title in titles
+    ]
+    return lines.draw(panels, columns=len(titles), height_in=1.8)
 
 
 def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ragauge.items.piperag import _published
-from ragauge.results import sequences
-from ragauge.results.cells import Cell, Measure, noted
+from ragauge.results import Cell, Measure, Runs, noted, sequences
 from ragauge.results.pipelines import Text
-from ragauge.results.runs import Runs
 from ragauge.results.systems import System, plain
 
 SPEEDUP, GAIN = "speedup_at_no_higher_perplexity", "perplexity_gain_at_no_higher_latency"

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ragauge.rendering.piperag_panels import PAPER
-from ragauge.results.cells import Cell, Measure
+from ragauge.items.piperag._lines import PAPER
+from ragauge.results import Cell, Measure, read_csv
 from ragauge.results.pipelines import IndexName
-from ragauge.results.publications import read_csv
 from ragauge.results.systems import KEYS, S3
 
 OTHER = "published for another model, corpus and machine"

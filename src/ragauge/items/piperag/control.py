@@ -12,21 +12,17 @@ stored with the trained weights.
 
 from __future__ import annotations
 
-from ragauge.rendering import panels, pipelines_footer
-from ragauge.rendering.style import Figure
-from ragauge.results import sequences
-from ragauge.results.cells import Cell, Table, frame
-from ragauge.results.reads import Reads
-from ragauge.results.runs import Runs
+from ragauge.experiment.reads import Reads
+from ragauge.rendering import Axis, Figure, dots, style
+from ragauge.results import Cell, Runs, Table, frame, sequences
 from ragauge.results.sequences import AGAINST_NONE, AGAINST_RANDOM
 from ragauge.results.systems import KEYS, KINDS, groups, systems
 
 UNTRAINED = "joint attention, untrained"
 AXES = {
-    AGAINST_RANDOM: panels.Axis("retrieved − random (nats a token)", zero=True),
-    AGAINST_NONE: panels.Axis("− no retrieval (nats a token)", zero=True),
+    AGAINST_RANDOM: Axis("retrieved − random (nats a token)", is_difference=True),
+    AGAINST_NONE: Axis("− no retrieval (nats a token)", is_difference=True),
 }
-footer = pipelines_footer.footer
 
 READS = Reads(pipelines=KINDS)
 
@@ -46,7 +42,7 @@ def draw(table: Table) -> Figure:
     """One row per system; retrieved and random neighbours of one form are adjacent."""
     shown = table[table["quantity"].isin(list(AXES))]
     names = [
-        f"{panels.method_label(method)}, {options or UNTRAINED}"
+        f"{style.method_label(method)}, {options or UNTRAINED}"
         for method, options in zip(shown["method"], shown["options"], strict=True)
     ]
-    return panels.dots(shown, shown["method"], AXES, names)
+    return dots.draw(shown, shown["method"], AXES, names)

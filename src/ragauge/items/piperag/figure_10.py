@@ -9,21 +9,16 @@ Does not show: the frontier of both (Figure 8), nor the paper's points, for whic
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Iterator, Sequence
 
-from ragauge.rendering import panels, pipelines_footer, piperag_panels
-from ragauge.rendering.style import Figure
-from ragauge.results import sequences
-from ragauge.results.cells import Cell, Measure, Table, noted
-from ragauge.results.reads import Reads
-from ragauge.results.runs import Runs
+from ragauge.experiment.reads import Reads
+from ragauge.items.piperag import _lines
+from ragauge.rendering import Axis, Figure, Row, lines
+from ragauge.results import Cell, Measure, Runs, Table, noted, sequences
 from ragauge.results.systems import System, grouped
 
 SHOWN = ("retro", "retro_plus", "piperag")
 STALE = "stale_minus_fresh_nats"
-footer = pipelines_footer.footer
 
 READS = Reads(pipelines=SHOWN)
 
@@ -34,18 +29,16 @@ def table(runs: Runs) -> Table:
 
 
 def draw(table: Table) -> Figure:
-    """Seconds against the interval on a base-2 scale, one line per schedule and nprobe."""
-    points = piperag_panels.plane_points(table, "interval_tokens", "latency_s", _line, ("measured",))
-    alike = [replace(p, kind="retro_plus") if p.kind == "retro" else p for p in points]
-    swept = piperag_panels.swept(alike)
-    shown = [p for p in alike if p.line in swept] or alike
-    return piperag_panels.draw(shown, panels.Axis("interval m (tokens)", base2=True), piperag_panels.SECONDS)
+    """Seconds against the interval on a base-2 scale, a line a schedule and nprobe; RETRO is RETRO+ at 64."""
+    table = table.assign(method=table["method"].replace("retro", "retro_plus"))
+    found = _lines.points(table, "interval_tokens", "latency_s", _line)
+    several = lines.swept(found)
+    shown = [p for p in found if p.line in several] or found
+    return lines.multiples(shown, Axis("interval m (tokens)", "base2"), _lines.SECONDS)
 
 
-def _line(row: Mapping[str, Any]) -> str:
-    """At 64 tokens RETRO+ is RETRO itself."""
-    row = {**row, "method": "retro_plus"} if row["method"] == "retro" else row
-    return ", ".join(filter(None, (piperag_panels.method(row), piperag_panels.lists(row))))
+def _line(row: Row) -> str:
+    return ", ".join(filter(None, (_lines.schedule(row), _lines.scanned_lists(row.keys["nprobe"]))))
 
 
 def _group(runs: Runs, group: Sequence[System]) -> Iterator[Cell]:

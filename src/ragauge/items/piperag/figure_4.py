@@ -9,24 +9,19 @@ repository ships. Indexes that were filled with drawn vectors hold no more text 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
-from ragauge.items.piperag import _published
-from ragauge.rendering import panels, pipelines_footer, piperag_panels
-from ragauge.rendering.style import Figure
-from ragauge.results import sequences
-from ragauge.results.cells import Cell, Measure, Table
+from ragauge.experiment.reads import Reads
+from ragauge.items.piperag import _lines, _published
+from ragauge.rendering import Axis, Figure, Row, lines
+from ragauge.results import Cell, Measure, Runs, Table, sequences
 from ragauge.results.pipelines import Text
-from ragauge.results.reads import Reads
-from ragauge.results.runs import Runs
 from ragauge.results.systems import KINDS, System, grouped
 
 SIZE = "database_chunks"
 DUPLICATES = "near_duplicates"
 ONE_SIZE = "No system of this run asked databases of two sizes; the table has what there is."
-footer = pipelines_footer.footer
 
 READS = Reads(pipelines=KINDS)
 
@@ -38,18 +33,17 @@ def table(runs: Runs) -> Table:
 
 def draw(table: Table) -> Figure:
     """Perplexity against chunks, one line per system that was run over several sizes."""
-    line = piperag_panels.with_interval_and_lists
-    points = piperag_panels.plane_points(table, SIZE, "perplexity", line, ("measured",))
-    dropping = piperag_panels.plane_points(table, SIZE, "perplexity", _line_without_duplicates, ("measured",))
-    grown = piperag_panels.swept(points)
-    shown = [p for p, other in zip(points, dropping, strict=True) if {p.line, other.line} & grown]
-    axis = panels.Axis("chunks in the database", log=True)
-    return piperag_panels.draw(shown, axis, piperag_panels.PERPLEXITY, nothing=ONE_SIZE)
+    found = _lines.points(table, SIZE, "perplexity", _lines.with_interval_and_lists)
+    without_duplicates = _lines.points(table, SIZE, "perplexity", _line_without_duplicates)
+    several = lines.swept(found)
+    shown = [p for p, other in zip(found, without_duplicates, strict=True) if {p.line, other.line} & several]
+    return lines.multiples(shown, Axis("chunks in the database", "log"), _lines.PERPLEXITY, nothing=ONE_SIZE)
 
 
-def _line_without_duplicates(row: Mapping[str, Any]) -> str:
+def _line_without_duplicates(row: Row) -> str:
     """The line of the same system over indexes without near-duplicates."""
-    return piperag_panels.with_interval_and_lists({**row, "options": row["options"].without(DUPLICATES)})
+    options = row.keys["options"]
+    return _lines.with_interval_and_lists(Row({**row.keys, "options": options.without(DUPLICATES)}, row.cells))
 
 
 def _group(runs: Runs, group: Sequence[System]) -> list[Cell]:

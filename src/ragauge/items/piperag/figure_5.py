@@ -9,22 +9,17 @@ its repository ships, at 512 tokens, where nprobe was varied.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
-from ragauge.items.piperag import _published
-from ragauge.rendering import panels, pipelines_footer, piperag_panels
-from ragauge.rendering.style import Figure
-from ragauge.results import sequences
-from ragauge.results.cells import Cell, Measure, Table
+from ragauge.experiment.reads import Reads
+from ragauge.items.piperag import _lines, _published
+from ragauge.rendering import Axis, Figure, Row, lines
+from ragauge.results import Cell, Measure, Runs, Table, sequences
 from ragauge.results.pipelines import IndexName
-from ragauge.results.reads import Reads
-from ragauge.results.runs import Runs
 from ragauge.results.systems import System, grouped
 
 LISTS = "nprobe_lists"
 KINDS = ("retro", "retro_plus", "piperag")
-footer = pipelines_footer.footer
 
 READS = Reads(pipelines=("no_retrieval", *KINDS))
 
@@ -35,20 +30,15 @@ def table(runs: Runs) -> Table:
 
 
 def draw(table: Table) -> Figure:
-    """Perplexity against nprobe on a base-2 scale."""
-    points = piperag_panels.plane_points(table, LISTS, "perplexity", _line(table), ("measured", "published"))
-    return piperag_panels.draw(points, panels.Axis("nprobe (lists scanned)", base2=True), piperag_panels.PERPLEXITY)
+    """Perplexity against nprobe on a base-2 scale, a line an interval; and an index where several were searched."""
+    several = table[table["measured"].notna()]["index"].nunique() > 1
 
+    def line(row: Row) -> str:
+        index = f", index {row.keys['index']}" if several and row.keys["model"] != _lines.PAPER else ""
+        return _lines.with_interval(row) + index
 
-def _line(table: Table) -> Callable[[Mapping[str, Any]], str]:
-    """The text of a row's line, with the index where several were searched."""
-    indexes = set(table[table["measured"].notna()]["index"])
-
-    def text(row: Mapping[str, Any]) -> str:
-        several = row["model"] != piperag_panels.PAPER and len(indexes) > 1
-        return piperag_panels.with_interval(row) + (f", index {row['index']}" if several else "")
-
-    return text
+    found = _lines.points(table, LISTS, "perplexity", line, ("measured", "published"))
+    return lines.multiples(found, Axis("nprobe (lists scanned)", "base2"), _lines.PERPLEXITY)
 
 
 def _swept(group: Sequence[System]) -> list[System]:

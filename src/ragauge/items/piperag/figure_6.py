@@ -14,16 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ragauge.items.piperag import _claims, _published
-from ragauge.rendering import pipelines_footer, piperag_panels
-from ragauge.rendering.style import Figure
-from ragauge.results import sequences
-from ragauge.results.cells import Cell, Table
-from ragauge.results.reads import Reads
-from ragauge.results.runs import Runs
+from ragauge.experiment.reads import Reads
+from ragauge.items.piperag import _claims, _lines, _published
+from ragauge.rendering import Figure, lines
+from ragauge.results import Cell, Runs, Table, sequences
 from ragauge.results.systems import KINDS, System, grouped
-
-footer = pipelines_footer.footer
 
 READS = Reads(pipelines=KINDS)
 
@@ -35,9 +30,8 @@ def table(runs: Runs) -> Table:
 
 def draw(table: Table) -> Figure:
     """Perplexity against seconds, one frontier per schedule."""
-    sources = ("measured", "published")
-    points = piperag_panels.plane_points(table, "latency_s", "perplexity", piperag_panels.method, sources)
-    return piperag_panels.draw(points, piperag_panels.SECONDS, piperag_panels.PERPLEXITY, frontiers=True)
+    found = _lines.points(table, "latency_s", "perplexity", _lines.schedule, ("measured", "published"))
+    return lines.multiples(found, _lines.SECONDS, _lines.PERPLEXITY, join="best")
 
 
 def _group(runs: Runs, group: Sequence[System]) -> list[Cell]:

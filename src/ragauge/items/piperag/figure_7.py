@@ -15,13 +15,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ragauge.items.piperag import _published
-from ragauge.rendering import pipelines_footer, piperag_panels
-from ragauge.rendering.style import Figure
-from ragauge.results import sequences
-from ragauge.results.cells import Cell, CellSource, Measure, Table, noted
-from ragauge.results.reads import Reads
-from ragauge.results.runs import Runs
+from ragauge.experiment.reads import Reads
+from ragauge.items.piperag import _lines, _published
+from ragauge.rendering import Figure, lines
+from ragauge.results import Cell, CellSource, Measure, Runs, Table, noted, sequences
 from ragauge.results.systems import System, grouped
 
 TRACED = "latency_as_traced_s"
@@ -34,7 +31,6 @@ STATEMENTS = {
     "predicted_latency_median_error_percent": "performance_model_median_error",
     "onnx_with_cache_over_torch": "onnx_with_cache_speedup_over_pytorch",
 }
-footer = pipelines_footer.footer
 
 READS = Reads(pipelines=SHOWN)
 
@@ -46,15 +42,16 @@ def table(runs: Runs) -> Table:
 
 def draw(table: Table) -> Figure:
     """One panel per projection, one frontier per schedule."""
-    points = []
     projected = {_quantity(part, times): f"{PARTS[part]} {times} times faster" for part, times in FASTER}
-    for quantity, title in {TRACED: "as traced", **projected}.items():
-        found = piperag_panels.plane_points(table, quantity, "perplexity", piperag_panels.method, ("measured",))
-        points += [replace(p, panel=f"{title}\n{p.panel}") for p in found]
-    compared = {p.panel for p in points if p.kind in ("retro", "piperag")} or {p.panel for p in points}
-    ordered = sorted((p for p in points if p.panel in compared), key=lambda p: p.panel.partition("\n")[2])
-    across = replace(piperag_panels.SECONDS, label="projected latency (s)")
-    return piperag_panels.draw(ordered, across, piperag_panels.PERPLEXITY, frontiers=True)
+    found = [
+        replace(point, panel=f"{title}\n{point.panel}")
+        for quantity, title in {TRACED: "as traced", **projected}.items()
+        for point in _lines.points(table, quantity, "perplexity", _lines.schedule)
+    ]
+    compared = {p.panel for p in found if p.look in ("retro", "piperag")} or {p.panel for p in found}
+    ordered = sorted((p for p in found if p.panel in compared), key=lambda p: p.panel.partition("\n")[2])
+    across = replace(_lines.SECONDS, label="projected latency (s)")
+    return lines.multiples(ordered, across, _lines.PERPLEXITY, join="best")
 
 
 def _group(runs: Runs, group: Sequence[System]) -> Iterator[Cell]:

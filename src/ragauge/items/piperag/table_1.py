@@ -15,19 +15,15 @@ from dataclasses import replace
 from statistics import median
 from typing import Any
 
-from ragauge.items.piperag import _published
-from ragauge.rendering import panels, pipelines_footer, piperag_panels
-from ragauge.rendering.style import Figure
-from ragauge.results import sequences
-from ragauge.results.cells import Cell, Measure, Table
+from ragauge.experiment.reads import Reads
+from ragauge.items.piperag import _lines, _published
+from ragauge.rendering import Axis, Figure, dots, style
+from ragauge.results import Cell, Measure, Runs, Table, sequences
 from ragauge.results.pipelines import Text
-from ragauge.results.reads import Reads
-from ragauge.results.runs import Runs
 from ragauge.results.systems import S3, System, grouped, plain
 
-AXES = {"perplexity": panels.Axis("perplexity"), "latency_s": panels.Axis("latency of a sequence (s)")}
+AXES = {"perplexity": Axis("perplexity"), "latency_s": Axis("latency of a sequence (s)")}
 OVERHEAD = "latency_over_no_retrieval_percent"
-footer = pipelines_footer.footer
 
 READS = Reads(pipelines=("no_retrieval", "retrieve_once", "retro", "piperag"))
 
@@ -41,7 +37,7 @@ def draw(table: Table) -> Figure:
     """Perplexity and latency as points with intervals."""
     shown = _by_index(table)
     names = [_row_name(line) for line in shown.to_dict("records")]
-    return panels.dots(shown, shown["method"], AXES, names)
+    return dots.draw(shown, shown["method"], AXES, names)
 
 
 def _by_index(table: Table) -> Table:
@@ -62,7 +58,7 @@ def _by_index(table: Table) -> Table:
 
 def _row_name(line: Mapping[Any, Any]) -> str:
     interval = f"m = {line['interval']}" if line["method"] == "piperag" and line["interval"] else ""
-    return ", ".join(filter(None, (panels.method_label(line["method"]), interval, piperag_panels.lists(line))))
+    return ", ".join(filter(None, (style.method_label(line["method"]), interval, _lines.scanned_lists(line["nprobe"]))))
 
 
 def _group(runs: Runs, group: Sequence[System]) -> list[Cell]:

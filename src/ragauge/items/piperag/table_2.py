@@ -12,21 +12,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
-from ragauge.rendering import panels, pipelines_footer, piperag_panels
-from ragauge.rendering.style import Figure
-from ragauge.results.cells import Cell, Measure, Table, frame, mean
-from ragauge.results.publications import read_csv
-from ragauge.results.reads import Reads
-from ragauge.results.runs import Runs
+from ragauge.experiment.reads import Reads
+from ragauge.rendering import Axis, Figure, Row, lines
+from ragauge.results import Cell, Measure, Runs, Table, frame, mean, read_csv
 from ragauge.results.staleness import LikenessRecord, StalenessEntry, comparisons
 
 KEYS = ("model", "dataset", "index", "nprobe", "stale_tokens", "variant")  # model: the encoder that compares
 ENCODER = "msmarco-bert-base-dot-v5"
 COSINE, SAME = "cosine_similarity", "same_chunk"
 OTHER = "published for another encoder and corpus"
-footer = pipelines_footer.of_comparisons
 
 READS = Reads(staleness=True)
 
@@ -42,20 +39,17 @@ def table(runs: Runs) -> Table:
 
 def draw(table: Table) -> Figure:
     """Cosine against stale tokens on a base-2 scale; one panel per encoder, measured and published."""
-    points = [
-        _point(line, float(line["stale_tokens"]), line[source], source == "measured")
-        for line in table[table["quantity"] == COSINE].to_dict("records")
-        for source in ("measured", "published")
-        if math.isfinite(line[source])
-    ]
-    return piperag_panels.draw(points, panels.Axis("stale tokens", base2=True), panels.Axis("cosine similarity"))
 
+    def line(row: Row) -> str:
+        return (
+            f"{row.keys['dataset']}, index {row.keys['index']}"
+            if row.keys["index"]
+            else f"{row.keys['dataset']} (the paper)"
+        )
 
-def _point(line: Mapping[Any, Any], x: float, y: float, mine: bool) -> piperag_panels.PanelPoint:
-    bounds = (line["low"], line["high"]) if mine else (math.nan, math.nan)
-    name = f"{line['dataset']}, index {line['index']}" if mine else f"{line['dataset']} (the paper)"
-    panel = f"{'' if mine else 'published: '}{line['model']}"
-    return piperag_panels.PanelPoint(panel, name, str(line["dataset"]), x, y, y_interval=bounds, published=not mine)
+    found = lines.points(table, "stale_tokens", COSINE, line, look=lambda row: str(row.keys["dataset"]))
+    named = [replace(p, panel=f"{'published: ' if p.published else ''}{p.row.keys['model']}") for p in found]
+    return lines.multiples(named, Axis("stale tokens", "base2"), Axis("cosine similarity"))
 
 
 def _paper() -> list[dict[str, str]]:

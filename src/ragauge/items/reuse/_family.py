@@ -6,11 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ragauge.results import timing
-from ragauge.results.cells import Measure
-from ragauge.results.measures import FLOOR, scored
-from ragauge.results.reads import ANY, AnswersRead, defaults, every
-from ragauge.results.runs import Runs, Variant
+from ragauge.experiment.reads import ANY, AnswersRead, defaults, every
+from ragauge.results import FLOOR, Measure, Runs, Variant, scored, timing
 from ragauge.results.runs import defaults as default_options
 
 STORED = ("parallel_windows", "ape", "naive_reuse", "kv_link", "epic", "cache_blend", "prophet_kv", "parallel_experts")

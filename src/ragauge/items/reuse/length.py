@@ -15,18 +15,18 @@ from __future__ import annotations
 import statistics
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from ragauge.experiment.reads import Reads
 from ragauge.items.reuse._family import AT_FLOOR, RANKERS, VariantSeconds, answers, belongs, floor
-from ragauge.rendering import panels, style
-from ragauge.rendering.style import Axes, Figure
-from ragauge.results.cells import Cell, Table, frame, noted
-from ragauge.results.measures import REFERENCES, difference, naive, quality
-from ragauge.results.reads import Reads
-from ragauge.results.runs import Runs, Variant
+from ragauge.rendering import Axis, Figure, Panel, lines
+from ragauge.results import REFERENCES, Cell, Runs, Table, Variant, difference, frame, naive, noted, quality
 
 KEYS = ("model", "questions", "dataset", "method", "variant", "documents", "document_tokens", "text_tokens")
-DRAWN = {"difference": "difference to the plain prompt", "first_token_speedup": "first token, times sooner"}
+DRAWN = {
+    "difference": Axis("difference to the plain prompt", is_difference=True),
+    "first_token_speedup": Axis("speedup to first token", "log"),
+}
 ALIKE = 0.15  # relative difference up to which lengths, and amounts of text, count as the same
 
 READS = Reads(answers=answers(*REFERENCES, *RANKERS), latency="any")
@@ -48,21 +48,23 @@ def table(runs: Runs) -> Table:
 def draw(table: Table) -> Figure:
     """Four panels a model and set of questions: both quantities over length, and over number; a variant a method."""
     groups = list(table.groupby(["model", "questions"], sort=False))
-    if not groups:
-        return style.empty("Nothing to draw yet: no method was run beside the plain prompt.")
     groups = [group for group in groups if _sizes(group[1]) > 1] or groups
-    with style.theme():
-        figure = style.figure(style.TEXT_IN, 4.4 * len(groups) + 0.5)
-        grid = figure.subplots(2 * len(groups), 2, squeeze=False)
-        for place, ((model, questions), part) in enumerate(groups):
-            told = f" ({AT_FLOOR})" if part["note"].str.contains(AT_FLOOR).any() else ""
-            grid[2 * place][0].set_title(f"{model} · {questions}{told}", loc="left", color=style.MUTED, pad=3)
-            shown = _one_a_method(part)
-            for column, (key, chosen) in enumerate((("document_tokens", _same_text), ("documents", _same_length))):
-                for line, quantity in zip(grid[2 * place : 2 * place + 2], DRAWN, strict=True):
-                    _panel(line[column], chosen(shown), key, quantity)
-        style.legend(figure, panels.method_handles(table["method"]), columns=6)
-        return figure
+    panels = [panel for (model, questions), part in groups for panel in _panels(f"{model} · {questions}", part)]
+    return lines.draw(panels, columns=2, nothing="Nothing to draw yet: no method was run with the plain prompt.")
+
+
+def _panels(title: str, part: Table) -> Iterator[Panel]:
+    shown = _one_a_method(part)
+    notes = f" ({AT_FLOOR})" if part["note"].str.contains(AT_FLOOR).any() else ""
+    for quantity, y in DRAWN.items():
+        for x, label, chosen in (
+            ("document_tokens", "tokens of a document", _same_text),
+            ("documents", "documents", _same_length),
+        ):
+            first = (quantity, x) == ("difference", "document_tokens")
+            yield Panel(
+                title + notes if first else "", Axis(label, "base2"), y, lines.points(chosen(shown), x, quantity)
+            )
 
 
 def _sizes(part: Table) -> int:
@@ -122,26 +124,3 @@ def _same_length(part: Table) -> Table:
     """The data sets with the shortest documents: they have more or fewer of them."""
     tokens = part["document_tokens"].astype(float)
     return part[tokens <= (1 + ALIKE) * tokens.min()]
-
-
-def _panel(ax: Axes, part: Table, key: str, quantity: str) -> None:
-    ax.grid(axis="both")
-    lines = part[(part["quantity"] == quantity) & part["measured"].notna()]
-    for _, line in lines.groupby("variant", sort=False):
-        _, colour, marker = style.method_style(str(line["method"].iloc[0]))
-        line = line.assign(x=line[key].astype(float)).sort_values("x")
-        ax.plot(line["x"], line["measured"], color=colour, marker=marker, ms=style.marker_size(marker), mew=0)
-        for dot in line.to_dict("records"):
-            panels.interval(ax, dot["x"], dot["measured"], dot["low"], dot["high"], colour, vertical=True)
-    _axes(ax, [float(x) for x in lines[key]], key, quantity, list(lines["measured"]))
-
-
-def _axes(ax: Axes, across: Sequence[float], key: str, quantity: str, up: Sequence[Any]) -> None:
-    if across:
-        panels.base2_axis(ax, across)
-    if quantity == "difference":
-        ax.axhline(0, color=style.MUTED, lw=0.7, zorder=1)
-    elif up:
-        panels.log_axis(ax, up, "y")
-    ax.set_xlabel("tokens of a document" if key == "document_tokens" else "documents")
-    ax.set_ylabel(DRAWN[quantity])

@@ -17,13 +17,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ragauge.rendering import panels, style
-from ragauge.rendering.style import Axes, Figure
-from ragauge.results.cells import Cell, CellSource, Measure, Table, frame, mean
-from ragauge.results.provenance import machine
-from ragauge.results.reads import Reads
+from ragauge.experiment.reads import Reads
+from ragauge.rendering import Axes, Figure, style
+from ragauge.rendering.axis import log_axis
+from ragauge.results import Cell, CellSource, Measure, Runs, Table, frame, machine, mean
 from ragauge.results.reuse import Seconds, break_even_questions
-from ragauge.results.runs import Runs
 
 KEYS = ("model", "dataset", "method", "variant", "store", "store_gb", "exponent")
 REUSES = (0, 1, 2, 4, 8, 16, 32)
@@ -51,7 +49,7 @@ def draw(table: Table) -> Figure:
             _bars(line[0], part, names)
             _waits(line[1], part, names)
             _reuse(line[2], part)
-        style.legend(figure, panels.method_handles(table["method"]), columns=6)
+        style.legend(figure, style.method_handles(table["method"]), columns=6)
         return figure
 
 
@@ -130,7 +128,7 @@ def _bars(ax: Axes, part: Table, names: list[str]) -> None:
     for row in _rows(part, "hit_rate"):
         _, colour, _ = style.method_style(str(row["method"]))
         ax.barh(names.index(row["variant"]), row["measured"], color=colour, height=0.6)
-    _named(ax, names)
+    style.name_rows(ax, [name.replace("_", " ") for name in names])
     ax.set_xlim(0, 1)
     ax.set_xlabel("hit rate, by tokens")
 
@@ -142,20 +140,13 @@ def _waits(ax: Axes, part: Table, names: list[str]) -> None:
         for row in _rows(part, quantity):
             _, colour, marker = style.method_style(str(row["method"]))
             y, hollow = names.index(row["variant"]), quantity.endswith("p95_s")
-            panels.interval(ax, row["measured"], y, row["low"], row["high"], colour)
+            style.interval(ax, row["measured"], y, row["low"], row["high"], colour)
             face = "white" if hollow else colour
             ax.plot(row["measured"], y, marker, color=colour, mfc=face, ms=style.marker_size(marker), mew=0.9, zorder=4)
             values.append(row["measured"])
-    _named(ax, [""] * len(names))
-    panels.log_axis(ax, values)
+    style.name_rows(ax, [""] * len(names))
+    log_axis(ax, values)
     ax.set_xlabel("first token (s): p50, p95 hollow")
-
-
-def _named(ax: Axes, names: list[str]) -> None:
-    ax.set_ylim(len(names) - 0.4, -0.6)
-    ax.set_yticks(range(len(names)), [name.replace("_", " ") for name in names])
-    ax.tick_params(axis="y", length=0)
-    ax.grid(axis="x")
 
 
 def _reuse(ax: Axes, part: Table) -> None:

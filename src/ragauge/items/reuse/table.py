@@ -18,16 +18,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ragauge.experiment.reads import Reads
 from ragauge.items.reuse._family import OWN, VariantSeconds, answers, belongs, floor
-from ragauge.rendering import panels
-from ragauge.rendering.style import Figure
-from ragauge.results import timing
-from ragauge.results.cells import Cell, Measure, Table, frame, mean, merge, noted
-from ragauge.results.measures import difference, naive, quality
-from ragauge.results.publications import published
-from ragauge.results.reads import Reads
+from ragauge.rendering import Axis, Figure, dots, style
+from ragauge.results import (
+    Cell,
+    Measure,
+    Runs,
+    Table,
+    Variant,
+    difference,
+    frame,
+    mean,
+    merge,
+    naive,
+    noted,
+    published,
+    quality,
+    timing,
+)
 from ragauge.results.reuse import servable
-from ragauge.results.runs import Runs, Variant
 
 KEYS = ("model", "dataset", "method", "variant", "stored")
 
@@ -44,14 +54,14 @@ def table(runs: Runs) -> Table:
 def draw(table: Table) -> Figure:
     """Quality, and how much sooner the first token is known, as points with intervals."""
     axes = {
-        "quality": panels.Axis("quality"),
-        "first_token_speedup": panels.Axis("first token, times sooner", log=True),
+        "quality": Axis("quality"),
+        "first_token_speedup": Axis("speedup to first token", "log"),
     }
     names = [
-        str(v).replace("_", " ") or panels.method_label(m)
+        str(v).replace("_", " ") or style.method_label(m)
         for v, m in zip(table["variant"], table["method"], strict=True)
     ]
-    return panels.dots(table, table["method"], axes, names)
+    return dots.draw(table, table["method"], axes, names)
 
 
 def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:

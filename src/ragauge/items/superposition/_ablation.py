@@ -5,12 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ragauge.rendering import panels
-from ragauge.rendering.style import Figure
-from ragauge.results.cells import Cell, Measure, Table, frame, merge
-from ragauge.results.measures import difference, find, quality
-from ragauge.results.publications import paper_model, published
-from ragauge.results.runs import Runs, Variant
+from ragauge.rendering import Axis, Figure, dots
+from ragauge.results import (
+    Cell,
+    Measure,
+    Runs,
+    Table,
+    Variant,
+    difference,
+    find,
+    frame,
+    merge,
+    paper_model,
+    published,
+    quality,
+)
 
 Pair = tuple[str, str]  # of settings: the better one, the other
 
@@ -37,8 +46,8 @@ def table(runs: Runs, item: str, option: str, settings: Sequence[str]) -> Table:
 def draw(table: Table, option: str) -> Figure:
     """Accuracy under each setting beside the paired differences."""
     names = [f"{row[0]}, k={row[1]}" if row[1] else row[0] for row in table[[option, "top_k"]].itertuples(index=False)]
-    axes = {"accuracy": panels.Axis("accuracy"), "accuracy_difference": panels.Axis("paired difference", zero=True)}
-    return panels.dots(table, table[option], axes, names=[n.replace("_", " ") for n in names])
+    axes = {"accuracy": Axis("accuracy"), "accuracy_difference": Axis("paired difference", is_difference=True)}
+    return dots.draw(table, table[option], axes, names=[n.replace("_", " ") for n in names])
 
 
 def _top_ks(found: Mapping[str, Sequence[Variant]]) -> list[int]:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ragauge.results.cells import Cell, Measure, merge
-from ragauge.results.publications import paper_model, predicted, published
-from ragauge.results.runs import Runs, Variant
+from ragauge.results import Cell, Measure, Runs, Variant, merge, paper_model, predicted, published
 
 NAMES = {"cuda_speedup": "measured_speedup_cuda"}  # columns of a published table that have another name here
 

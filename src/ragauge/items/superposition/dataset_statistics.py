@@ -10,12 +10,9 @@ tokenizer, and its MuSiQue gap (149.6) is not the difference of its two lengths 
 
 from __future__ import annotations
 
-from ragauge.rendering import panels
-from ragauge.rendering.style import Figure
-from ragauge.results.cells import Cell, Measure, Table, frame, mean
-from ragauge.results.publications import read_csv
-from ragauge.results.reads import Reads, every
-from ragauge.results.runs import Runs
+from ragauge.experiment.reads import Reads, every
+from ragauge.rendering import Axis, Figure, dots, style
+from ragauge.results import Cell, Measure, Runs, Table, frame, mean, read_csv
 
 KEYS = ("model", "dataset")
 QUANTITIES = ("average_document_tokens", "average_longest_document_tokens", "average_left_align_gap_tokens")
@@ -39,8 +36,8 @@ def table(runs: Runs) -> Table:
 def draw(table: Table) -> Figure:
     """Tokens, a point a statistic."""
     rows = table[["model", "dataset", "quantity"]].itertuples(index=False)
-    names = [f"{panels.method_label(q)} · {d}" if m == PAPER else panels.method_label(q) for m, d, q in rows]
-    return panels.dots(table.assign(quantity="tokens"), table["quantity"], {"tokens": panels.Axis("tokens")}, names)
+    names = [f"{style.method_label(q)} · {d}" if m == PAPER else style.method_label(q) for m, d, q in rows]
+    return dots.draw(table.assign(quantity="tokens"), table["quantity"], {"tokens": Axis("tokens")}, names)
 
 
 def document_tokens(runs: Runs, dataset: str, model: str) -> list[list[int]]:

@@ -8,14 +8,10 @@ Does not show: time. The speedup is that of compute cycles under the paper's rul
 
 from __future__ import annotations
 
+from ragauge.experiment.reads import ANY, Reads, defaults, every
 from ragauge.items.superposition import _tables
-from ragauge.rendering import panels
-from ragauge.rendering.style import Figure
-from ragauge.results.cells import Cell, Table, frame, merge
-from ragauge.results.measures import find, standard
-from ragauge.results.publications import published
-from ragauge.results.reads import ANY, Reads, defaults, every
-from ragauge.results.runs import Runs, Variant
+from ragauge.rendering import Axis, Figure, lines
+from ragauge.results import Cell, Runs, Table, Variant, find, frame, merge, published, standard
 
 KEYS = ("model", "dataset", "method", "variant", "top_k")
 METHODS = ("naive", "bm25", "tfidf", "dense", "attention_sort", "prompt_cache", "superposition")
@@ -35,8 +31,9 @@ def table(runs: Runs) -> Table:
 
 def draw(table: Table) -> Figure:
     """Small multiples, one a model and data set."""
-    points = panels.points(table, KEYS, "theoretical_speedup", "accuracy")
-    return panels.planes(points, panels.Axis("theoretical speedup over naive", log=True), panels.Axis("accuracy"))
+    found = lines.points(table, "theoretical_speedup", "accuracy")
+    x, y = Axis("theoretical speedup over naive", "log"), Axis("accuracy", from_zero=True)
+    return lines.multiples(found, x, y, share=True)
 
 
 def _drawn(runs: Runs, dataset: str, model: str) -> list[Variant]:

@@ -11,12 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ragauge.rendering import panels
-from ragauge.rendering.style import Figure
-from ragauge.results.cells import Cell, Table, frame, noted
-from ragauge.results.measures import find, naive, quality
-from ragauge.results.reads import Reads, every
-from ragauge.results.runs import Runs, Variant, defaults
+from ragauge.experiment.reads import Reads, every
+from ragauge.rendering import Axis, Figure, lines
+from ragauge.results import Cell, Runs, Table, Variant, defaults, find, frame, naive, noted, quality
 
 KEYS = ("model", "dataset", "series", "variant", "factor")
 LOSSLESS = ("path_caching", "path_parallelization")
@@ -31,10 +28,9 @@ def table(runs: Runs) -> Table:
 
 def draw(table: Table) -> Figure:
     """Accuracy against the factor on a base-2 scale."""
-    points = panels.points(table, KEYS, "factor", "accuracy")
-    return panels.planes(
-        points, panels.Axis("superposition factor g", base2=True), panels.Axis("accuracy (F1 where multi-hop)")
-    )
+    found = lines.points(table, "factor", "accuracy", lambda row: row.keys["series"])
+    x, y = Axis("superposition factor g", "base2"), Axis("accuracy (F1 where multi-hop)", from_zero=True)
+    return lines.multiples(found, x, y, share=True)
 
 
 def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:

@@ -13,14 +13,23 @@ favours the rankers. Cycles count prompt processing alone, not the generated tok
 
 from __future__ import annotations
 
+from ragauge.experiment.reads import SMALLEST, Reads, defaults, others
 from ragauge.items.superposition import _tables
-from ragauge.rendering import panels
-from ragauge.rendering.style import Figure
-from ragauge.results.cells import Cell, Table, frame, noted
-from ragauge.results.measures import difference, find, quality, standard
-from ragauge.results.publications import paper_model
-from ragauge.results.reads import SMALLEST, Reads, defaults, others
-from ragauge.results.runs import RANKED, Runs, Variant
+from ragauge.rendering import Axis, Figure, dots
+from ragauge.results import (
+    RANKED,
+    Cell,
+    Runs,
+    Table,
+    Variant,
+    difference,
+    find,
+    frame,
+    noted,
+    paper_model,
+    quality,
+    standard,
+)
 
 KEYS = ("model", "dataset", "method", "variant", "top_k")
 METHODS = ("naive", "bm25", "tfidf", "contriever", "attention_sort", "prompt_cache", "superposition")
@@ -42,8 +51,8 @@ def table(runs: Runs) -> Table:
 
 def draw(table: Table) -> Figure:
     """Accuracy and theoretical speedup as points with intervals, the paper's models in a panel of their own."""
-    axes = {"accuracy": panels.Axis("accuracy"), "theoretical_speedup": panels.Axis("theoretical speedup", log=True)}
-    return panels.dots(table, table["method"], axes)
+    axes = {"accuracy": Axis("accuracy"), "theoretical_speedup": Axis("theoretical speedup", "log")}
+    return dots.draw(table, table["method"], axes)
 
 
 def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:

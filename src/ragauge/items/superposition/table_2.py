@@ -10,13 +10,10 @@ Does not show: time. F1 and exact match are those of MuSiQue's official evaluati
 
 from __future__ import annotations
 
+from ragauge.experiment.reads import ANY, Reads, defaults, others
 from ragauge.items.superposition import _tables
-from ragauge.rendering import panels
-from ragauge.rendering.style import Figure
-from ragauge.results.cells import Cell, Table, frame
-from ragauge.results.measures import quality, standard
-from ragauge.results.reads import ANY, Reads, defaults, others
-from ragauge.results.runs import Runs, Variant
+from ragauge.rendering import Axis, Figure, dots, style
+from ragauge.results import Cell, Runs, Table, Variant, frame, quality, standard
 
 KEYS = ("model", "dataset", "method", "variant", "iterations", "top_k")
 QUANTITIES = ("f1", "em", "compute_cycles", "theoretical_speedup")
@@ -38,9 +35,9 @@ def table(runs: Runs) -> Table:
 
 def draw(table: Table) -> Figure:
     """F1 and theoretical speedup as points with intervals."""
-    axes = {"f1": panels.Axis("F1"), "theoretical_speedup": panels.Axis("theoretical speedup", log=True)}
+    axes = {"f1": Axis("F1"), "theoretical_speedup": Axis("theoretical speedup", "log")}
     labels = [_label(*key) for key in table[["method", "iterations", "top_k"]].itertuples(index=False)]
-    return panels.dots(table, table["method"], axes, names=labels)
+    return dots.draw(table, table["method"], axes, names=labels)
 
 
 def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:
@@ -76,4 +73,4 @@ def _measured(runs: Runs, variant: Variant) -> list[Cell]:
 def _label(method: str, iterations: object, top_k: object) -> str:
     details = [f"t={iterations}" if iterations else "", f"k={top_k}" if top_k else ""]
     shown = ", ".join(d for d in details if d)
-    return f"{panels.method_label(method)} ({shown})" if shown else panels.method_label(method)
+    return f"{style.method_label(method)} ({shown})" if shown else style.method_label(method)

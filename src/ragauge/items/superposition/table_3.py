@@ -10,11 +10,10 @@ top_k=1.
 
 from __future__ import annotations
 
+from ragauge.experiment.reads import COMPARED, Reads, defaults
 from ragauge.items.superposition import _ablation
-from ragauge.rendering.style import Figure
-from ragauge.results.cells import Table
-from ragauge.results.reads import COMPARED, Reads, defaults
-from ragauge.results.runs import Runs
+from ragauge.rendering import Figure
+from ragauge.results import Runs, Table
 
 POSITIONS = ("left_aligned", "equilibrium")
 

@@ -10,11 +10,10 @@ numbers stand beside top_k=1; its "none" is not its unpruned row of Table 6, and
 
 from __future__ import annotations
 
+from ragauge.experiment.reads import ANY, COMPARED, Reads, defaults
 from ragauge.items.superposition import _ablation
-from ragauge.rendering.style import Figure
-from ragauge.results.cells import Table
-from ragauge.results.reads import ANY, COMPARED, Reads, defaults
-from ragauge.results.runs import Runs
+from ragauge.rendering import Figure
+from ragauge.results import Runs, Table
 
 SALIENCIES = ("none", "attention", "query", "bayesian")
 

@@ -14,14 +14,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ragauge.experiment.reads import ANY, Reads, defaults, every
 from ragauge.items.superposition import _tables
-from ragauge.rendering import panels
-from ragauge.rendering.style import Figure
-from ragauge.results import timing
-from ragauge.results.cells import Cell, Table, frame
-from ragauge.results.measures import find, standard
-from ragauge.results.reads import ANY, Reads, defaults, every
-from ragauge.results.runs import Runs, Variant
+from ragauge.rendering import Axis, Figure, lines
+from ragauge.results import Cell, Runs, Table, Variant, find, frame, standard, timing
 
 KEYS = ("model", "dataset", "method", "variant", "top_k")
 RANKERS = ("bm25", "tfidf", "dense")
@@ -45,8 +41,8 @@ def table(runs: Runs) -> Table:
 
 def draw(table: Table) -> Figure:
     """Accuracy against top_k, a line a method."""
-    points = panels.points(table, KEYS, "top_k", "accuracy")
-    return panels.planes(points, panels.Axis("top-k (documents kept)", base2=True), panels.Axis("accuracy"))
+    x, y = Axis("top-k (documents kept)", "base2"), Axis("accuracy", from_zero=True)
+    return lines.multiples(lines.points(table, "top_k", "accuracy"), x, y, share=True)
 
 
 def _group(runs: Runs, dataset: str, model: str) -> list[Cell]:

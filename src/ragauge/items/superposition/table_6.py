@@ -15,15 +15,26 @@ from collections.abc import Sequence
 from functools import partial
 from itertools import product
 
+from ragauge.experiment.reads import ANY, SMALLEST, Reads, defaults, every
 from ragauge.items.superposition import _tables
-from ragauge.rendering import panels
-from ragauge.rendering.style import Figure
-from ragauge.results.cells import Cell, Measure, Table, frame, noted
-from ragauge.results.costs import cost, critical_path_cycles, paper_cycles, speedup
-from ragauge.results.measures import find, naive, quality
-from ragauge.results.publications import CYCLES
-from ragauge.results.reads import ANY, SMALLEST, Reads, defaults, every
-from ragauge.results.runs import Runs, Variant
+from ragauge.rendering import Axis, Figure, dots
+from ragauge.results import (
+    CYCLES,
+    Cell,
+    Measure,
+    Runs,
+    Table,
+    Variant,
+    cost,
+    critical_path_cycles,
+    find,
+    frame,
+    naive,
+    noted,
+    paper_cycles,
+    quality,
+    speedup,
+)
 
 SWITCHES = ("pruning", "caching", "parallelism")
 KEYS = ("model", "dataset", *SWITCHES, "variant")
@@ -51,9 +62,9 @@ def table(runs: Runs) -> Table:
 
 def draw(table: Table) -> Figure:
     """Accuracy and theoretical speedup of the eight combinations."""
-    axes = {"accuracy": panels.Axis("accuracy"), "theoretical_speedup": panels.Axis("theoretical speedup", log=True)}
+    axes = {"accuracy": Axis("accuracy"), "theoretical_speedup": Axis("theoretical speedup", "log")}
     names = [_name(row) for row in table[list(SWITCHES)].itertuples(index=False)]
-    return panels.dots(table, ["pruned" if p else "unpruned" for p in table["pruning"]], axes, names=names)
+    return dots.draw(table, ["pruned" if p else "unpruned" for p in table["pruning"]], axes, names=names)
 
 
 def _name(switches: Sequence[bool]) -> str:

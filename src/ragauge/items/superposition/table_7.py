@@ -12,14 +12,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ragauge.experiment.reads import Reads, every
 from ragauge.items.superposition import _tables
-from ragauge.rendering import panels
-from ragauge.rendering.style import Figure
-from ragauge.results import timing
-from ragauge.results.cells import Cell, Table, frame
-from ragauge.results.measures import find, quality
-from ragauge.results.reads import Reads, every
-from ragauge.results.runs import Runs, Variant
+from ragauge.rendering import Axis, Figure, dots
+from ragauge.results import Cell, Runs, Table, Variant, find, frame, quality, timing
 
 KEYS = ("model", "dataset", "method", "variant")
 METHODS = ("naive", "attention_sort", "prompt_cache")
@@ -38,8 +34,8 @@ def table(runs: Runs) -> Table:
 def draw(table: Table) -> Figure:
     """Accuracy and measured speedups; a panel a device."""
     devices = sorted(q for q in table["quantity"].unique() if q.startswith("measured_speedup"))
-    timed = {q: panels.Axis(f"measured speedup ({q.rpartition('_')[2].upper()})", log=True) for q in devices}
-    return panels.dots(table, table["method"], {"accuracy": panels.Axis("accuracy"), **timed})
+    timed = {q: Axis(f"measured speedup ({q.rpartition('_')[2].upper()})", "log") for q in devices}
+    return dots.draw(table, table["method"], {"accuracy": Axis("accuracy"), **timed})
 
 
 def _accuracy(runs: Runs, dataset: str, model: str, method: str) -> list[Cell]:

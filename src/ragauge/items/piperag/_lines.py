@@ -1,0 +1,86 @@
+"""Points of PipeRAG's figures: panels by index, lines by schedule, intervals of paired differences."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from ragauge.rendering import Axis, Point, Row, lines, style
+from ragauge.results import Table
+from ragauge.results.sequences import AGAINST_NONE
+from ragauge.results.systems import S3
+
+PAPER = "the paper's RETRO"  # the model of the paper's rows
+PERPLEXITY = Axis("perplexity")
+SECONDS = Axis("latency of a sequence (s)", "log_if_wide")
+
+
+def points(
+    table: Table, x: str, y: str, line: Callable[[Row], str], columns: Sequence[str] = ("measured",)
+) -> list[Point]:
+    """The rows that have both numbers; what asks no index is in the panels of all indexes."""
+    found = lines.points(table, x, y, line, columns=columns)
+    measured = [point.row for point in found if not point.published]
+    return [
+        replace(
+            point, panel=panel, label=_label(point.row), y_interval=_interval(point) if paired else point.y_interval
+        )
+        for point in found
+        for paired in (y == "perplexity" and not point.published,)
+        for panel in _panels(point, measured)
+    ]
+
+
+def schedule(row: Row) -> str:
+    """A row's line in a plane: its schedule, with its options."""
+    label = style.method_label(str(row.keys["method"]))
+    return f"{label}, {row.keys['options']}" if row.keys["options"] else label
+
+
+def with_interval(row: Row) -> str:
+    """A row's line over nprobe: its schedule and interval; of the paper's logs the database too."""
+    keys, parts = row.keys, [schedule(row)]
+    if keys["method"] in ("retro_plus", "piperag", "random") and keys["interval"]:
+        parts.append(f"m = {keys['interval']}")
+    if keys["model"] == PAPER and keys["index"]:
+        parts.append(str(keys["index"]).replace("_", " "))
+    return ", ".join(parts)
+
+
+def with_interval_and_lists(row: Row) -> str:
+    """A row's line over database sizes: its schedule, interval and nprobe."""
+    return ", ".join(filter(None, (with_interval(row), scanned_lists(row.keys["nprobe"]))))
+
+
+def scanned_lists(nprobe: object) -> str:
+    """The lists that searches scan, in words; empty if nothing is searched."""
+    return S3 if nprobe == S3 else f"nprobe {nprobe}" if nprobe else ""
+
+
+def _interval(point: Point) -> tuple[float, float]:
+    """The interval of the paired difference from no retrieval, around a perplexity.
+
+    Perplexities differ far more between texts than between systems, which all read the same texts.
+    """
+    nats = point.row.number(AGAINST_NONE)
+    low, high = (point.y * math.exp(end - nats) for end in point.row.interval(AGAINST_NONE))
+    return low, high
+
+
+def _panels(point: Point, measured: Iterable[Row]) -> Iterator[str]:
+    """The titles of a point's panels: its own, or those of all indexes for a system that asks none."""
+    keys = point.row.keys
+    same = [row for row in measured if all(row.keys[name] == keys[name] for name in ("model", "dataset"))]
+    indexes = dict.fromkeys(row.keys["index"] for row in same if row.keys["index"])
+    for index in [keys["index"]] if keys["index"] or point.published or not indexes else indexes:
+        filled = index.filled if index else None
+        yield point.panel + (f"\nindex filled to {filled:,}" if filled else "")
+
+
+def _label(row: Row) -> str:
+    """What distinguishes a point from others of its line: interval and nprobe."""
+    keys = row.keys
+    interval = f"m{keys['interval']}" if keys["interval"] and keys["method"] in ("retro_plus", "piperag") else ""
+    nprobe = S3 if keys["nprobe"] == S3 else f"n{keys['nprobe']}" if keys["nprobe"] else ""
+    return " ".join(filter(None, (interval, nprobe)))

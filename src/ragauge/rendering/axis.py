@@ -1,0 +1,87 @@
+"""Axes of figures: labels, scales and ticks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ragauge.rendering import style
+from ragauge.rendering.style import Axes
+
+WIDE = 4.0  # ratio of the largest to the smallest value from which `log_if_wide` is logarithmic
+
+
+@dataclass(frozen=True)
+class Axis:
+    """How one quantity is drawn along an axis.
+
+    base2 is logarithmic with a tick at each value.
+    """
+
+    label: str
+    scale: Literal["linear", "log", "log_if_wide", "base2"] = "linear"
+    from_zero: bool = False
+    is_difference: bool = False  # drawn with a line at zero
+
+    def apply(self, ax: Axes, which: Literal["x", "y"], values: Iterable[Any]) -> None:
+        """Give an axis of a panel its scale, for the values drawn."""
+        known = [float(v) for v in values if is_number(v)]
+        if self.scale == "base2":
+            base2_axis(ax, known)
+        elif self.scale == "log" or (self.scale == "log_if_wide" and is_wide(known)):
+            log_axis(ax, known, which)
+        if self.from_zero:
+            top = max([getattr(ax, f"get_{which}lim")()[1], *(1.06 * v for v in known)])
+            getattr(ax, f"set_{which}lim")(min(0.0, -0.03 * top), max(top, 0.05))
+        if self.is_difference:
+            line = ax.axvline if which == "x" else ax.axhline
+            line(0, color=style.MUTED, lw=0.7, zorder=1)
+
+
+def log_axis(ax: Axes, values: Sequence[float], which: str = "x") -> None:
+    """A logarithmic axis labelled with plain numbers: round ones, 1, 2, 5 or powers of ten, depending on its span."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+
+    positive = [v for v in values if is_number(v) and v > 0]
+    span = math.log10(max(positive) / min(positive)) if positive else 1.0
+    getattr(ax, f"set_{which}scale")("log")
+    axis = getattr(ax, f"{which}axis")
+    if span < 0.5:  # of 1, 2 and 5 it may have one
+        axis.set_major_locator(MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]))
+    else:
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if span < 1.6 else (1.0,)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: _plain(value)))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def base2_axis(ax: Axes, values: Sequence[float]) -> None:
+    """A base-2 logarithmic x axis with a tick at each value."""
+    from matplotlib.ticker import NullFormatter, NullLocator
+
+    ticks = sorted({v for v in values if v > 0})
+    ax.set_xscale("log", base=2)
+    ax.set_xticks(ticks, [_plain(t) for t in ticks])
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.xaxis.set_minor_formatter(NullFormatter())
+    if ticks:
+        ax.set_xlim(ticks[0] / 1.25, ticks[-1] * 1.25)
+
+
+def is_number(value: Any) -> bool:
+    """Whether a cell of a table holds a finite number."""
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+def is_wide(values: Sequence[float]) -> bool:
+    """Whether positive values span more than a factor of four."""
+    return bool(values) and min(values) > 0 and max(values) / min(values) > WIDE
+
+
+def _plain(value: float) -> str:
+    if value >= 1e5 or (0 < value < 1e-3):
+        exponent = math.floor(math.log10(value) + 1e-9)
+        lead = value / 10**exponent
+        return f"$10^{{{exponent}}}$" if abs(lead - 1) < 1e-6 else f"{lead:g}e{exponent}"
+    return f"{value:g}"

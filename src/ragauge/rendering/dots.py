@@ -1,0 +1,190 @@
+"""Dot plots: a line a row of a table, with measured points, their intervals and published numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ragauge.rendering import style
+from ragauge.rendering.axis import Axis, is_number
+from ragauge.rendering.lines import NOTHING
+from ragauge.rendering.style import Axes, Figure
+from ragauge.results.cells import Status, Table
+from ragauge.results.publications import LONGBENCH
+
+ROW_IN = 0.165  # height of one row
+Share = Literal["all", "col"]
+
+
+@dataclass(frozen=True)
+class Block:
+    """Rows of one model on one data set, or those of the paper's models."""
+
+    title: str
+    table: Table
+    published: bool
+
+    @property
+    def labels(self) -> list[str]:
+        """The names of the rows, from the top."""
+        return list(dict.fromkeys(self.table["label"]))
+
+
+@dataclass(frozen=True)
+class _Panel:
+    title: str
+    table: Table
+    quantity: str
+    axis: Axis
+
+
+def draw(table: Table, styles: Iterable[str], axes: Mapping[str, Axis], names: Sequence[str] | None = None) -> Figure:
+    """A column of panels a quantity, a row of panels a model and data set; the paper's other models last.
+
+    Args:
+        table: a frame of `results.cells.frame`.
+        styles: for each of its lines the method, or another word, whose colour and marker it has.
+        axes: the quantities drawn, left to right.
+        names: for each line the text that names its row; by default the method's label.
+    """
+    styles = list(styles)
+    texts = list(names) if names is not None else [style.method_label(s) for s in styles]
+    shown = blocks(table.assign(label=texts, style=styles)[table["quantity"].isin(list(axes))])
+    panels = [
+        [_Panel(block.title if place == 0 else "", block.table, *entry) for place, entry in enumerate(axes.items())]
+        for block in shown
+    ]
+    return _draw(shown, panels, share="col", room_in=0.42, keys=7)
+
+
+def grid(table: Table, quantity: str, axis: Axis, styles: Iterable[str], names: Iterable[str]) -> Figure:
+    """One quantity of several data sets: a column a data set, a row of panels a model, the paper's models last.
+
+    Args:
+        table: a frame of `results.cells.frame`.
+        styles, names: for each line of the table, whose colour and marker it has and what its row is called.
+    """
+    shown = _by_model(table.assign(label=list(names), style=list(styles))[table["quantity"] == quantity])
+    panels = []
+    for block in shown:
+        parts = enumerate(block.table.groupby("dataset", sort=False))
+        titles = [
+            (f"{block.title if i == 0 else ''}\n{str(d).removeprefix(LONGBENCH)}", part) for i, (d, part) in parts
+        ]
+        panels.append([_Panel(title, part, quantity, axis) for title, part in titles])
+    return _draw(shown, panels, share="all", room_in=0.5, keys=4)
+
+
+def blocks(table: Table) -> list[Block]:
+    """The measured (model, data set) pairs in the table's order, then all other published models as one block.
+
+    Predictions of published numbers are drawn with them.
+    """
+    others = table["status"].isin([Status.PUBLISHED_ONLY, Status.PREDICTED]) & table["published"].notna()
+    pairs = table[~others].groupby(["model", "dataset"], sort=False)
+    found = [Block(f"measured: {model} · {dataset}", part, False) for (model, dataset), part in pairs]
+    if others.any():
+        datasets = ", ".join(dict.fromkeys(table[others]["dataset"]))
+        found.append(Block(" · ".join(filter(None, ["published (the paper's models)", datasets])), table[others], True))
+    return found
+
+
+def _by_model(table: Table) -> list[Block]:
+    """A block for each measured model, then one of the paper's models, in the order of the measured data sets."""
+    others = (table["status"] == Status.PUBLISHED_ONLY) & table["published"].notna()
+    measured, printed = table[~others], table[others]
+    known = list(dict.fromkeys(measured["dataset"]))
+    order = [known.index(name) if name in known else len(known) for name in printed["dataset"]]
+    printed = printed.iloc[sorted(range(len(printed)), key=order.__getitem__)]
+    found = [Block(f"measured: {model}", part, False) for model, part in measured.groupby("model", sort=False)]
+    return [*found, Block("published", printed, True)] if len(printed) else found
+
+
+def _draw(
+    shown: Sequence[Block], panels: Sequence[Sequence[_Panel]], share: Share, room_in: float, keys: int
+) -> Figure:
+    """A row of panels a block."""
+    if not shown:
+        return style.empty(NOTHING)
+    heights, columns = [len(block.labels) for block in shown], max(map(len, panels))
+    with style.theme():
+        figure = style.figure(style.TEXT_IN, ROW_IN * sum(heights) + room_in * len(shown) + 0.6)
+        axes = figure.subplots(len(shown), columns, sharex=share, squeeze=False, height_ratios=heights)
+        for block, line, row in zip(shown, axes, panels, strict=True):
+            for place, ax in enumerate(line):
+                ax.set_visible(place < len(row))
+                if place < len(row):
+                    _draw_panel(ax, block, row[place], named=place == 0)
+        longest = next(row for row in panels if len(row) == columns)
+        for ax, panel in zip(axes[-1], longest, strict=True):
+            ax.set_xlabel(panel.axis.label)
+            ax.tick_params(axis="x", which="both", labelbottom=True)
+        style.legend(figure, _handles(shown), columns=keys)
+        return figure
+
+
+def _draw_panel(ax: Axes, block: Block, panel: _Panel, named: bool) -> None:
+    part, labels = panel.table[panel.table["quantity"] == panel.quantity], block.labels
+    style.name_rows(ax, labels if named else [""] * len(labels))
+    ax.spines["left"].set_visible(False)
+    if panel.title:
+        ax.set_title(panel.title, loc="left", color=style.MUTED, pad=3)
+    if block.published:
+        style.as_published(ax)
+    models = list(dict.fromkeys(panel.table["model"]))
+    for line in part.to_dict("records"):
+        if block.published:
+            _draw_published(ax, line, labels.index(line["label"]), models)
+        else:
+            _draw_measured(ax, line, labels.index(line["label"]))
+    panel.axis.apply(ax, "x", [*part["measured"], *part["published"]])
+    if panel.axis.scale == "linear" and not panel.axis.is_difference:
+        _make_room(ax, [*part["high"], *part["measured"], *part["published"]])
+
+
+def _draw_measured(ax: Axes, line: Mapping[Any, Any], y: int) -> None:
+    """Filled where measured, hollow where published for the same model; "no number" where there is none."""
+    _, colour, marker = style.method_style(str(line["style"]))
+    if is_number(line["published"]):
+        ax.plot(line["published"], y + 0.22, "d", mfc="white", mec=colour, mew=0.9, ms=3.8, zorder=3)
+    if is_number(line["measured"]):
+        style.interval(ax, line["measured"], y, line["low"], line["high"], colour)
+        ax.plot(line["measured"], y, marker, color=colour, ms=style.marker_size(marker), mew=0, zorder=4)
+    else:
+        ax.text(0.01, y, "no number", transform=ax.get_yaxis_transform(), va="center", color=style.MUTED, fontsize=5.6)
+
+
+def _draw_published(ax: Axes, line: Mapping[Any, Any], y: int, models: Sequence[str]) -> None:
+    """A marker for each of the paper's models, with a dot where its number was predicted."""
+    _, colour, _ = style.method_style(str(line["style"]))
+    place = models.index(line["model"])
+    at = y + 0.11 * (place - (len(models) - 1) / 2)
+    ax.plot(line["published"], at, style.model_marker(place), mfc="white", mec=colour, mew=0.9, ms=3.6, zorder=3)
+    if is_number(line["measured"]):
+        ax.plot(line["measured"], at, ".", color=style.INK, ms=1.8, mew=0, zorder=4)
+
+
+def _handles(shown: Sequence[Block]) -> list[Any]:
+    handles = []
+    measured = [block for block in shown if not block.published]
+    if measured:
+        handles.append(style.handle("measured, 95% interval", style.INK, "o", line=True))
+    if any(is_number(v) for block in measured for v in block.table["published"]):
+        handles.append(style.handle("published, same model", style.INK, "d", hollow=True))
+    for block in (block for block in shown if block.published):
+        for place, model in enumerate(dict.fromkeys(block.table["model"])):
+            handles.append(style.handle(str(model), style.INK, style.model_marker(place), hollow=True))
+        if any(is_number(v) for v in block.table["measured"]):
+            handles.append(style.handle("predicted", style.INK, "."))
+    return handles
+
+
+def _make_room(ax: Axes, values: Sequence[float]) -> None:
+    """An axis from zero with room for its largest interval, and for those of the panels that share it."""
+    known = [float(v) for v in values if is_number(v)]
+    if not known:
+        return
+    shared = ax.get_xlim()[1] if ax.has_data() and ax.get_xlim()[0] <= 0 else 0.0
+    top = max(shared, 1.04 * max(known))
+    ax.set_xlim(min([0.0, *known]) - 0.02 * top, top if top > 0 else 1.0)
