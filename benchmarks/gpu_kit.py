@@ -105,13 +105,13 @@ def steps(args: argparse.Namespace) -> Iterator[Step]:
 def _tests() -> Step:
     if importlib.util.find_spec("pytest") is None:
         return Step("tests", "tests", lacks="pytest is not installed")
-    files = [path for path in sorted((ROOT / "tests/unit").glob("test_*.py")) if NEEDS_CUDA in path.read_text("utf-8")]
+    files = [path for path in sorted((ROOT / "tests/unit").rglob("test_*.py")) if NEEDS_CUDA in path.read_text("utf-8")]
     return Step("tests", "tests", (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *map(str, files)))
 
 
 def _machine(args: argparse.Namespace) -> Step:
     measured = ["--device", args.device, *_load(args), "--out", str(_rates(args))]
-    return Step(MACHINE, MACHINE, (*_ragauge("machine"), *measured))
+    return Step(MACHINE, MACHINE, (*_ragauge("doctor"), "machine", *measured))
 
 
 def _timed(part: str, model: str, methods: str, lengths: str, args: argparse.Namespace) -> Step:
@@ -264,7 +264,7 @@ def _arguments() -> argparse.Namespace:
     add("--cfic-lengths", help="token counts of CFIC's; default: Qasper's and MuSiQue's")
     add("--database", type=Path, metavar="FOLDER", help="a chunk database for RETRO's sizes, in the tokens of T5")
     add("--index", default="ivf", metavar="LABEL", help="its index")
-    add("--machine", type=Path, metavar="FILE.json", help="rates of `ragauge machine`; default: measured first")
+    add("--machine", type=Path, metavar="FILE.json", help="rates of `ragauge doctor machine`; default: measured first")
     add("--allow-load", action="store_true", help="keep times though other processes ran")
     return parser.parse_args()
 

@@ -243,7 +243,7 @@ def commands(path: Path) -> Iterator[list[str]]:
 def known_options(command: list[str]) -> set[str]:
     parser = cli.parser_of(command[0])
     leaves = list(_parser.leaves(parser))
-    mine = [leaf for leaf in leaves if leaf.prog.split()[-1] == command[1]] if len(leaves) > 1 else leaves
+    mine = [leaf for leaf in leaves if leaf.prog.split()[-1] == [*command, ""][1]] or leaves[:1]
     return {name for leaf in mine for name in leaf._option_string_actions}
 
 

@@ -19,7 +19,7 @@ rule machine:
         device="cuda" if PLAN.on_gpu else "cpu",
         code=code_of("cost.machine"),
     shell:
-        "ragauge machine --device {params.device:q} --threads {threads} --out {output:q} 2>&1 | tee {log:q}"
+        "ragauge doctor machine --device {params.device:q} --threads {threads} --out {output:q} 2>&1 | tee {log:q}"
 
 
 rule latency:

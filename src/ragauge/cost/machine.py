@@ -96,7 +96,7 @@ def measure(threads: int | None = None, device: str = "cpu", *, allow_load: bool
 
 
 def read(path: Path) -> dict[str, Any]:
-    """What `measure` returned, from a file that `ragauge machine` wrote.
+    """What `measure` returned, from a file that `ragauge doctor machine` wrote.
 
     Raises:
         UserError: no such file, no JSON, or a rate that the roofline needs is missing or no rate.

@@ -139,8 +139,8 @@ class ModelEntry(_Section):
     kernels: str | None = Field(
         None,
         description=(
-            "kernels of a CPU: measured, those that `ragauge kernels` finds fastest on the machine; default, torch's "
-            "own; or the file of a table that it wrote; default: measured"
+            "kernels of a CPU: measured, those that `ragauge doctor kernels` finds fastest on the machine; default, "
+            "torch's own; or the file of a table that it wrote; default: measured"
         ),
     )
     max_context: int | None = Field(

@@ -17,7 +17,7 @@ GROUPS = {
     "answer": ("data", "run", "judge", "score", "compare"),
     "retrieve": ("index", "serve", "query", "staleness", "pipeline"),
     "train": ("sft", "retrofit", "export"),
-    "time": ("time", "load", "stream", "cost", "predict", "machine", "kernels"),
+    "time": ("time", "load", "stream", "cost", "predict"),
     "report": ("render", "report", "provenance", "publish", "reproduction"),
     "this installation": ("list", "fetch", "cache", "doctor", "completion"),
 }
@@ -61,9 +61,9 @@ class Parser(argparse.ArgumentParser):
 
 
 def leaves(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
-    """The parsers below one that take options: itself, or those of its steps."""
+    """The parsers that take options: one without steps or whose step may be left out, and those of its steps."""
     below = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
-    if not below:
+    if not any(action.required for action in below):
         yield parser
     for action in below:
         for step in action.choices.values():

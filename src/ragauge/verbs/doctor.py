@@ -1,4 +1,4 @@
-"""Say what this machine can run and how fast, and what to do about what is missing."""
+"""Report what this machine can run and how fast, and what to do about what is missing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from importlib import metadata, util
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ragauge.verbs import _options as options
 
@@ -20,43 +20,101 @@ FLAGS = {  # of /proc/cpuinfo: what decoding gains by
 }  # fmt: skip
 BFLOAT16 = {"avx512_bf16", "amx_bf16", "bf16"}
 VECTORS = {"avx2", "avx512f", "asimd", "sve"}
-LEAST_MEMORY_BYTES, LEAST_DISK_BYTES = 4e9, 5e9  # of the default experiment, with what it downloads and writes
+MIN_MEMORY_BYTES, MIN_DISK_BYTES = 4e9, 5e9  # of the default experiment, with what it downloads and writes
 RUNTIMES = ("onnxruntime", "onnxruntime-gpu")
 
 
 class Finding(NamedTuple):
     """One line: what was found, and what to do where it is not as it should be."""
 
-    what: str
+    topic: str
     found: str
-    todo: str = ""  # empty: nothing
+    todo: str = ""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--measure", action="store_true", help="measure how fast this machine reads and writes tokens")
     options.add_json(parser)
+    parser.set_defaults(step=_check)
+    steps = parser.add_subparsers(required=False, metavar="STEP")
+    _add_machine(steps.add_parser("machine", help="measure memory bandwidth and matrix rates, for `ragauge time`"))
+    _add_kernels(steps.add_parser("kernels", help="show the kernels in use, measuring those not measured yet"))
+
+
+def _add_machine(step: argparse.ArgumentParser) -> None:
+    step.add_argument("--threads", type=options.count, metavar="N", help="default: all cores")
+    options.add_device(step, help="what is measured (cpu)")
+    step.add_argument("--out", type=Path, required=True, metavar="FILE.json")
+    step.add_argument("--allow-load", action="store_true", help="measure once even if other processes are busy")
+    options.add_json(step)
+    step.set_defaults(step=_measure_machine)
+
+
+def _add_kernels(step: argparse.ArgumentParser) -> None:
+    dtypes = ["float32", "bfloat16"]
+    step.add_argument("--dtypes", type=options.names, default=dtypes, metavar="A,B", help="float32,bfloat16,int8")
+    step.add_argument("--threads", type=options.count, metavar="N", help="default: torch's own choice")
+    step.add_argument("--again", action="store_true", help="measure again, for example on a quiet machine")
+    step.add_argument("--out", type=Path, metavar="FILE.json", help="also write the table, for --kernels FILE.json")
+    options.add_json(step)
+    step.set_defaults(step=_show_kernels)
 
 
 def run(args: argparse.Namespace) -> None:
+    args.step(args)
+
+
+def _check(args: argparse.Namespace) -> None:
     found = list(findings(args.measure))
-    options.tell(args, "\n".join(map(line, found)), findings=[one._asdict() for one in found])
+    lines = [f"{one.topic:12} {one.found}{f'  -> {one.todo}' if one.todo else ''}" for one in found]
+    options.tell(args, "\n".join(lines), findings=[one._asdict() for one in found])
 
 
-def line(one: Finding) -> str:
-    return f"{one.what:12} {one.found}{f'  -> {one.todo}' if one.todo else ''}"
+def _measure_machine(args: argparse.Namespace) -> None:
+    from ragauge.cost import machine
+
+    rates = machine.measure(threads=args.threads, device=args.device, allow_load=args.allow_load)
+    options.write_json(args.out, {"provenance": machine.provenance(), **rates})
+    options.tell(args, args.out, out=args.out)
+
+
+def _show_kernels(args: argparse.Namespace) -> None:
+    import torch
+
+    from ragauge.cost.hardware import DTYPES
+    from ragauge.engines.kernels import measured
+    from ragauge.errors import unknown
+    from ragauge.io.files import write_file
+
+    for name in args.dtypes:
+        if name not in (known := (*DTYPES, "int8")):
+            raise unknown("dtype", name, known, "--dtypes")
+    if args.threads:
+        torch.set_num_threads(args.threads)
+    tables: dict[str, Any] = {name: measured.kept(getattr(torch, name), args.again)[name] for name in args.dtypes}
+    if args.out:
+        write_file(args.out, measured.stated(tables))
+    lines = []
+    for name, table in tables.items():
+        for what, row in table.items():
+            times = sorted(row["seconds"].items(), key=lambda pair: pair[1])
+            shown = ", ".join(f"{kernel} {1e3 * seconds:.3g}" for kernel, seconds in times)
+            lines.append(f"{name}, {what}: {row['kernel']} (ms: {shown})")
+    path = measured.table_path()
+    options.tell(args, "\n".join([*lines, str(path)]), machine=measured.machine(), file=str(path), kernels=tables)
+
+
+# --- findings ---
 
 
 def findings(measure: bool = False) -> Iterator[Finding]:
-    """All findings, in the order in which they are told; nothing slow unless `measure`."""
-    yield from (python(), processor(), memory(), compiler(), build_of_torch(), graphics())
+    """All findings, in the order in which they are shown; nothing slow unless `measure`."""
+    yield Finding("python", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
+    yield from (processor(), memory(), compiler(), torch_build(), gpu())
     yield from extras()
     yield from onnx_runtime()
     yield from store()
     yield from speed(measure)
-
-
-def python() -> Finding:
-    return Finding("python", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
 
 
 def processor() -> Finding:
@@ -65,8 +123,10 @@ def processor() -> Finding:
     from ragauge.cost.machine import cpu_model
 
     flags = cpu_flags()
-    known = ", ".join(text for flag, text in FLAGS.items() if flag in flags) or "no vector instructions known to us"
-    cores = f"{psutil.cpu_count(logical=False) or '?'} cores, {psutil.cpu_count()} threads, {usable_cores()} usable"
+    known = ", ".join(text for flag, text in FLAGS.items() if flag in flags) or "no known vector instructions"
+    # A container or a job of a cluster may run on some of the cores only.
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = f"{psutil.cpu_count(logical=False) or '?'} cores, {psutil.cpu_count()} threads, {usable} usable"
     todo = ""
     if not flags & VECTORS:
         todo = "decoding will be slow; use a processor with AVX2 or NEON"
@@ -84,18 +144,13 @@ def cpu_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> set[str]:
     return set(next((line.partition(":")[2] for line in lines if line.startswith(("flags", "Features"))), "").split())
 
 
-def usable_cores() -> int:
-    """Those that this process may run on, of which a container or a job of a cluster has not all."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def memory() -> Finding:
     import psutil
 
-    about = psutil.virtual_memory()
-    few = about.available < LEAST_MEMORY_BYTES
-    todo = "the default experiment takes 4 GB; end other programs or choose a smaller model" if few else ""
-    return Finding("memory", f"{about.total / 1e9:.1f} GB, {about.available / 1e9:.1f} GB of them available", todo)
+    usage = psutil.virtual_memory()
+    too_small = usage.available < MIN_MEMORY_BYTES
+    todo = "the default experiment takes 4 GB; end other programs or choose a smaller model" if too_small else ""
+    return Finding("memory", f"{usage.total / 1e9:.1f} GB, {usage.available / 1e9:.1f} GB of them available", todo)
 
 
 def compiler() -> Finding:
@@ -107,7 +162,7 @@ def compiler() -> Finding:
     return Finding("compiler", f"none of {names} on the PATH", "install one: the fastest kernels are compiled here")
 
 
-def build_of_torch() -> Finding:
+def torch_build() -> Finding:
     import torch
 
     cuda = f"built for CUDA {torch.version.cuda}" if torch.version.cuda else "built for processors alone"
@@ -115,7 +170,7 @@ def build_of_torch() -> Finding:
     return Finding("torch", f"{torch.__version__}, {cuda}, {threads} thread{'s' * (threads > 1)}")
 
 
-def graphics() -> Finding:
+def gpu() -> Finding:
     import torch
 
     from ragauge.cost.machine import gpu_state
@@ -130,20 +185,20 @@ def graphics() -> Finding:
 
 
 def extras() -> Iterator[Finding]:
-    """Which extras are whole; of the others, the packages that they lack."""
+    """Each extra, and the packages that it lacks."""
     from ragauge.errors import EXTRAS
 
     for extra in sorted(set(EXTRAS.values())):
-        lacking = [module for module, of in EXTRAS.items() if of == extra and not installed(module)]
-        found = f"without {', '.join(lacking)}" if lacking else "installed"
-        todo = f"where it is needed: pip install 'ragauge[{extra}]'" if lacking else ""
+        missing = [module for module, of in EXTRAS.items() if of == extra and not installed(module)]
+        found = f"without {', '.join(missing)}" if missing else "installed"
+        todo = f"where it is needed: pip install 'ragauge[{extra}]'" if missing else ""
         yield Finding(f"[{extra}]", found, todo)
 
 
 def installed(module: str) -> bool:
     try:
         return util.find_spec(module) is not None
-    except (ModuleNotFoundError, ValueError):  # of the package that it lies in; put there without a specification
+    except (ModuleNotFoundError, ValueError):  # its package is missing; it was imported without a specification
         return module in sys.modules
 
 
@@ -154,18 +209,18 @@ def onnx_runtime() -> Iterator[Finding]:
             versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    told = ", ".join(f"{name} {version}" for name, version in versions.items())
+    found = ", ".join(f"{name} {version}" for name, version in versions.items())
     if len(versions) == len(RUNTIMES):
-        todo = f"they write over each other's files; keep one: pip uninstall {' '.join(RUNTIMES)}, and install it anew"
-        yield Finding("onnxruntime", told, todo)
+        todo = f"they overwrite each other's files; pip uninstall {' '.join(RUNTIMES)}, then install one of them"
+        yield Finding("onnxruntime", found, todo)
     elif versions:
         import onnxruntime
 
-        yield Finding("onnxruntime", f"{told}, with {', '.join(onnxruntime.get_available_providers())}")
+        yield Finding("onnxruntime", f"{found}, with {', '.join(onnxruntime.get_available_providers())}")
 
 
 def store() -> Iterator[Finding]:
-    """Where assets are kept: room, file system, and whether processes that share it can lock each other out."""
+    """The cache directory: its free space, its file system, and whether file locks work there."""
     from ragauge.assets.store import home
     from ragauge.io import disks
 
@@ -178,7 +233,7 @@ def store() -> Iterator[Finding]:
         yield Finding("store", f"{folder} cannot be written: {error.strerror or error}", todo)
         return
     kind = (disks.mount_of(folder) or ("an unknown file system",))[0]
-    todo = "set RAGAUGE_HOME to a larger disk, or see `ragauge cache prune`" if free < LEAST_DISK_BYTES else ""
+    todo = "set RAGAUGE_HOME to a larger disk, or see `ragauge cache prune`" if free < MIN_DISK_BYTES else ""
     yield Finding("store", f"{folder}, {kind}, {free / 1e9:.1f} GB free", todo)
     todo = "" if works else "set RAGAUGE_HOME to a disk whose locks work, or start one run at a time"
     yield Finding("locks", "work on the store's disk" if works else "are ignored on the store's disk", todo)
@@ -197,5 +252,5 @@ def speed(measure: bool) -> Iterator[Finding]:
     if seconds is None:
         yield Finding("speed", "not measured yet", "ragauge doctor --measure, on an idle machine")
     elif (share := fastest.load_share()) > MAX_LOAD:
-        told = f"measured while other work took {share:.0%} of the machine"
-        yield Finding("speed", told, "ragauge doctor --measure, when it is idle")
+        found = f"measured while other processes used {share:.0%} of the machine"
+        yield Finding("speed", found, "ragauge doctor --measure, when it is idle")

@@ -28,7 +28,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--prompts", type=options.count, default=3, metavar="N", help="prompts over which the trials are divided (3)"
     )
     parser.add_argument(
-        "--machine", type=Path, metavar="FILE.json", help="file written by `ragauge machine`; default: measure now"
+        "--machine",
+        type=Path,
+        metavar="FILE.json",
+        help="file written by `ragauge doctor machine`; default: measure now",
     )
 
 

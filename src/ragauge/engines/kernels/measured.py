@@ -60,8 +60,8 @@ def choice(dtype: torch.dtype, setting: str | None = None, weights: str = "full"
 
     Args:
         weights: how matrices are kept, one of `cost.hardware.WEIGHTS`.
-        setting: default (torch's own), measured, or the file of a table, as `ragauge kernels --out` writes it; None:
-            what the environment variable RAGAUGE_KERNELS says, else measured.
+        setting: default (torch's own), measured, or the file of a table that `ragauge doctor kernels --out` wrote;
+            None: what the environment variable RAGAUGE_KERNELS says, else measured.
 
     Raises:
         UserError: the file is no such table.
@@ -111,7 +111,9 @@ def read(path: Path) -> Choice:
     except OSError as error:
         raise UserError(f"kernels: {path}: cannot be read: {error.strerror or error}") from error
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise UserError(f"kernels: {path}: not a table of kernels, as `ragauge kernels --out` writes it") from None
+        raise UserError(
+            f"kernels: {path}: not a table of kernels, as `ragauge doctor kernels --out` writes it"
+        ) from None
     check(table, f"kernels: {path}")
     return Choice(str(path), table)
 

@@ -20,8 +20,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "home"
 
 
-def one(findings: Any, what: str = "") -> doctor.Finding:
-    (found,) = [each for each in findings if each.what == what or not what]
+def one(findings: Any, topic: str = "") -> doctor.Finding:
+    (found,) = [each for each in findings if each.topic == topic or not topic]
     return found  # type: ignore[no-any-return]
 
 
@@ -32,7 +32,7 @@ def test_every_finding_is_one_line_and_json_has_them_all(capsys: pytest.CaptureF
     findings = json.loads(capsys.readouterr().out.splitlines()[-1])["findings"]
     assert len(lines) == len(findings)
     expected = {"python", "processor", "memory", "compiler", "torch", "gpu", "store", "locks", "speed", "[workflow]"}
-    assert expected <= {each["what"] for each in findings}
+    assert expected <= {each["topic"] for each in findings}
     assert all(each["found"] for each in findings)
     assert not [line for line in lines if line.endswith("->")]
 
@@ -117,7 +117,7 @@ def test_speed_is_told_where_it_is_known_and_measured_on_request(monkeypatch: py
     assert one(doctor.speed(False)).todo == ""
     monkeypatch.setattr(fastest, "load_share", lambda: 0.83)
     *_, busy = doctor.speed(False)
-    assert busy.found == "measured while other work took 83% of the machine"
+    assert busy.found == "measured while other processes used 83% of the machine"
     assert busy.todo
 
 
