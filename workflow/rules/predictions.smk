@@ -17,4 +17,4 @@ rule predictions:
     params:
         code=code_of("evaluation.predictions"),
     shell:
-        "ragauge predict --out {output:q} 2>&1 | tee {log:q}"
+        "ragauge cost --published --out {output:q} 2>&1 | tee {log:q}"

@@ -10,7 +10,7 @@ before the query counts nothing, and paths that could run at the same time count
 | `published` | nothing | the mean row | of every new token | not counted | by family |
 
 What the paper counted was never released; `published` is the one rule under which nearly all of its 132 rows agree
-(tests/unit/test_published_cycles.py lists the others):
+(tests/unit/cost/test_published_cycles.py lists the others):
 
 1. Prompt processing alone, of mean token counts, one for each tokenizer (`cost.tokens.calibrated`); attention dense.
 2. A parallel path counts as one of mean length: without caching (Table 6) MPT-7B's 1.46e12 is 43 + 142 tokens of

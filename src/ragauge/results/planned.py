@@ -17,7 +17,7 @@ def planned(config: Config, predictions: list[dict[str, Any]]) -> Runs:
     """The runs of a configuration, as the items read them.
 
     Args:
-        predictions: the rows of `ragauge predict`, which need no run.
+        predictions: the rows of `ragauge cost --published`, which need no run.
     """
     asked = Runs(Path("results") / config.run / "planned", config)
     made = Runs(asked.folder, config)

@@ -45,7 +45,7 @@ def published(item: str, keys: Sequence[str], quantities: Mapping[str, str], dat
 
 
 def predicted(runs: Runs, item: str, keys: Sequence[str], dataset: str) -> list[Cell]:
-    """What the shapes of the paper's models predict for a published table, as `ragauge predict` wrote it."""
+    """What the shapes of the paper's models predict for a published table, as `ragauge cost --published` wrote it."""
     try:
         return [
             Cell(
@@ -59,7 +59,9 @@ def predicted(runs: Runs, item: str, keys: Sequence[str], dataset: str) -> list[
             for quantity in CYCLES
         ]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UserError(f"{runs.folder / 'predictions.json'}: not a row of `ragauge predict`: {error!r}") from error
+        raise UserError(
+            f"{runs.folder / 'predictions.json'}: not a row of `ragauge cost --published`: {error!r}"
+        ) from error
 
 
 def paper_model(variant: Variant, runs: Runs) -> str | None:

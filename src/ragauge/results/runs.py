@@ -258,7 +258,7 @@ class Runs:
 
     @cached_property
     def predictions(self) -> tuple[Mapping[str, Any], ...]:
-        """The rows of predictions.json (`ragauge predict`); none if there is no such file."""
+        """The rows of predictions.json (`ragauge cost --published`); none if there is no such file."""
         path = self.folder / "predictions.json"
         rows = read_object(path).get("rows") or [] if path.exists() else []
         if not (isinstance(rows, list) and all(isinstance(row, dict) for row in rows)):

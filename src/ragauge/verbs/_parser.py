@@ -17,7 +17,7 @@ GROUPS = {
     "answer": ("data", "run", "judge", "score", "compare"),
     "retrieve": ("index", "serve", "query", "staleness", "pipeline"),
     "train": ("sft", "retrofit", "export"),
-    "time": ("time", "load", "stream", "cost", "predict"),
+    "time": ("time", "load", "stream", "cost"),
     "report": ("render", "report", "provenance", "publish", "reproduction"),
     "this installation": ("list", "fetch", "cache", "doctor", "completion"),
 }

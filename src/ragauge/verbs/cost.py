@@ -1,8 +1,9 @@
-"""Compute cycles, FLOPs and cache bytes of a method on a model, without weights."""
+"""Compute the cycles, FLOPs and cache bytes of a method on a model, without weights."""
 
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 from ragauge.cost.hardware import CACHE_TYPES, DTYPES, WEIGHTS, Precision
@@ -11,10 +12,15 @@ from ragauge.verbs import _options as options
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--model", required=True, help="a model whose shape is known, or a local checkpoint")
+    parser.add_argument("--model", help="a model whose shape is known, or a local checkpoint")
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--method", help="a method that answers questions")
     what.add_argument("--schedule", help="a schedule of generation with retrieval, as in a pipeline")
+    what.add_argument(
+        "--published",
+        action="store_true",
+        help="every row of the papers' tables with compute cycles, predicted from the shapes of the papers' models",
+    )
     parser.add_argument("--top-k", type=options.count, metavar="K", help="short for --set top_k=K")
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="a parameter of the method or the schedule"
@@ -33,14 +39,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="closed_form",
         help="fvcore: also run the method's calls under the papers' counter and print both counts (closed_form)",
     )
+    parser.add_argument("--out", type=Path, metavar="FILE.json", help="write the result there; default: print it")
     options.add_json(parser)
 
 
 def run(args: argparse.Namespace) -> None:
+    result = _result(args)
+    if args.out:
+        options.write_json(args.out, result)
+        options.tell(args, args.out, out=args.out)
+    else:
+        options.show(result, args.json)
+
+
+def _result(args: argparse.Namespace) -> dict[str, Any]:
     params = options.settings(args.set, "--set")
+    if args.published == bool(args.model):
+        raise UserError("--model: must be given with --method or --schedule, and with these alone")
+    if args.published:
+        from ragauge.evaluation import predictions
+
+        return predictions.predict()
     if args.schedule and args.counter == "fvcore":
         raise UserError("--counter fvcore: counts the calls of a --method, not of a --schedule")
-    options.show(_schedule(args, params) if args.schedule else _method(args, params), args.json)
+    return _schedule(args, params) if args.schedule else _method(args, params)
 
 
 def _schedule(args: argparse.Namespace, params: dict[str, Any]) -> dict[str, Any]:

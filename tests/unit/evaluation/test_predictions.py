@@ -23,7 +23,7 @@ MPT = "mpt-7b-instruct"
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("run") / "deep" / "predictions.json"
-    assert main(["predict", "--out", str(path)]) == 0
+    assert main(["cost", "--published", "--out", str(path)]) == 0
     return path
 
 
@@ -110,5 +110,5 @@ def test_the_switches_are_table_6s_columns() -> None:
 
 def test_a_file_that_cannot_be_written_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("")
-    assert main(["predict", "--out", str(tmp_path / "file" / "p.json")]) == 2
+    assert main(["cost", "--published", "--out", str(tmp_path / "file" / "p.json")]) == 2
     assert "cannot be written" in capsys.readouterr().err
