@@ -252,7 +252,7 @@ def test_a_record_says_whose_times_it_has_and_nothing_on_disk_has_the_key(
     assert record.first_token_s >= record.served.token_s[0]
     meta = json.loads(records.meta_path(out).read_text())
     assert meta["specification"]["options"]["path_caching"] is False  # the server has the cache
-    assert meta["specification"]["engine"]["served"]["environment"] == "OPENAI"
+    assert meta["specification"]["engine"]["served"] == {"tokenizer": None, "body": {}}
     assert all(KEY not in path.read_text() for path in tmp_path.iterdir())
 
 
@@ -299,7 +299,7 @@ def test_llama_cpp_answers_and_counts_what_it_cached(monkeypatch: pytest.MonkeyP
     running = llama.Server(params)
     monkeypatch.setenv("OPENAI_BASE_URL", f"{running.listening_address}/v1")
     out = tmp_path / "x.jsonl"
-    questions = ["--option=documents=2", "--limit=2", "--max-new-tokens=4", "--out", str(out)]
+    questions = ["--set=dataset.documents=2", "--limit=2", "--max-new-tokens=4", "--out", str(out)]
     assert main([*command("naive"), *questions]) == 0
     for record in records.read(out):
         assert record.status == "ok"

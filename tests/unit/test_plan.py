@@ -50,7 +50,7 @@ def test_every_manifest_that_a_job_reads_has_a_source(default: Plan) -> None:
 def test_a_variant_needs_what_its_method_says(default: Plan) -> None:
     assert default.answers.encoders(of(variant="dense_k1")) == [f"{ASSETS}/minilm.json"]
     assert default.answers.encoders(of(variant="sliding_bm25")) == []
-    assert default.answers.latency_encoders(of(dataset="wiki_single")) == [f"{ASSETS}/minilm.json"]
+    assert default.timing.encoders("latency")(of(dataset="wiki_single")) == [f"{ASSETS}/minilm.json"]
 
 
 def test_a_model_is_fetched_or_trained_and_its_finder_with_it() -> None:
@@ -66,10 +66,11 @@ def test_answers_depend_on_their_own_settings_alone(default: Plan) -> None:
     config = default.config
     job = of(dataset="wiki_single", model=MODEL, variant="bm25_k1")
 
-    def settings(**update: Any) -> dict[str, Any]:
-        return Plan(config.model_copy(update=update)).answers.settings(job)
+    def settings(**update: Any) -> tuple[str, int | None]:
+        answers = Plan(config.model_copy(update=update)).answers
+        return answers.specification(job), answers.limit(job)
 
-    before = default.answers.settings(job)
+    before = settings()
     assert settings(items=["frontier"], latency=None, pipelines={}, judge=None) == before
     others = {name: variant for name, variant in config.methods.items() if name == "bm25_k1"}
     assert settings(methods=others) == before
@@ -105,11 +106,11 @@ def test_jobs_on_a_gpu_ask_for_it_and_for_more_memory_when_it_was_not_enough() -
 def test_a_judge_on_this_machine_is_fetched_and_one_behind_an_endpoint_is_not() -> None:
     questions: dict[str, Any] = {"datasets": {"wiki_long": {}}, "methods": {"cfic": {}}}
     here = changed(**questions, judge={"methods": ["cfic"], "model": MODEL, "device": "cuda"})
-    assert here.answers.judge(of()) == f"{ASSETS}/{MODEL}.json"
-    assert here.answers.judge_options(of()) == [f"--model={MODEL}", "--dtype=float32", "--device=cuda"]
-    assert here.answers.judge_gpus(of()) == 1
+    assert here.judgements.judge(of()) == [f"{ASSETS}/{MODEL}.json"]
+    assert here.judgements.options(of()) == [f"--model={MODEL}", "--dtype=float32", "--device=cuda"]
+    assert here.judgements.gpus(of()) == 1
     endpoint = changed(**questions, judge={"methods": ["cfic"], "limit": 50})
-    assert (endpoint.answers.judge(of()), endpoint.answers.judge_options(of())) == ([], ["--limit=50"])
+    assert (endpoint.judgements.judge(of()), endpoint.judgements.options(of())) == ([], ["--limit=50"])
     assert [tuple(job) for job in endpoint.config.judged()] == [("wiki_long", MODEL, "cfic")]
 
 
@@ -187,9 +188,9 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def codes(plan: Plan) -> dict[str, str]:
     """The digests of the code behind some jobs, by what they make."""
     answers: dict[str, Callable[[], str]] = {
-        "questions": lambda: plan.answers.dataset_code(of(dataset="wiki_single")),
+        "questions": lambda: plan.data.code(of(dataset="wiki_single")),
         "answers": lambda: plan.answers.code(of(model="smollm2-135m-instruct", variant="superposition_k1")),
-        "latency": lambda: plan.answers.latency_code(of(dataset="wiki_single")),
+        "latency": lambda: plan.timing.code("latency")(of(dataset="wiki_single")),
         "pipeline": lambda: plan.pipelines.code(of(pipeline="piperag_64")),
         "item": lambda: plan.items.code("superposition_table_1"),
         "page": plan.items.page_code,

@@ -57,7 +57,7 @@ def arguments(model: Path, data: Path, method: str = "superposition", *more: str
 def setting_of(model: Path, data: Path, method: str = "superposition", **options: Any) -> AnswerSpecification:
     questions = inputs.Questions("nq_open", {"seed": 0}, official=data)
     made = methods.make(method, **options)
-    return inputs.specification(method, made, questions, ModelEntry(source=str(model)), NEW_TOKENS)
+    return inputs.specification(method, made, questions, ModelEntry(source=str(model), dtype="float32"), NEW_TOKENS)
 
 
 def examples_of(data: Path) -> list[Any]:

@@ -101,8 +101,8 @@ def test_a_served_model_has_no_files_and_its_answers_outlive_a_change_of_price()
 
     plain, priced = Plan(config()), Plan(config(price=PRICE, environment="OTHER", concurrency=4))
     assert plain.answers.models(Labels) == []
-    assert plain.answers.settings(Labels) == priced.answers.settings(Labels)
-    assert plain.answers.settings(Labels) != Plan(config(body={"seed": 1})).answers.settings(Labels)
+    assert plain.answers.specification(Labels) == priced.answers.specification(Labels)
+    assert plain.answers.specification(Labels) != Plan(config(body={"seed": 1})).answers.specification(Labels)
     counted = Plan(config(tokenizer="smollm2-135m-instruct"))
     assert counted.answers.models(Labels) == ["resources/assets/smollm2-135m-instruct.json"]
 

@@ -188,8 +188,8 @@ def test_the_plan_judges_answers_by_their_passages(tmp_path: Path) -> None:
     plan = Plan(loading.parse(settings, "s.yaml"))
 
     labels = SimpleNamespace(dataset="questions", model=MODEL, variant="naive")
-    assert plan.answers.judge_examples(labels) == "results/s/data/questions.jsonl"
-    assert {"--of=answers", "--examples=results/s/data/questions.jsonl"} <= set(plan.answers.judge_options(labels))
+    assert plan.judgements.examples(labels) == ["results/s/data/questions.jsonl"]
+    assert {"--of=answers", "--examples=results/s/data/questions.jsonl"} <= set(plan.judgements.options(labels))
     assert len(plan.items.inputs("study_answers")["judgements"]) == len(writing.METHODS)
 
 

@@ -26,7 +26,8 @@ rule answers:
         runtime=PLAN.answers.runtime,
     params:
         config=PATHS.settings,
-        settings=PLAN.answers.settings,
+        specification=PLAN.answers.specification,
+        limit=PLAN.answers.limit,
         code=PLAN.answers.code,
         part=PLAN.answers.part_option,
         documents=PATHS.documents,

@@ -4,8 +4,8 @@
 rule data:
     """Write a data set's questions."""
     input:
-        file=PLAN.answers.dataset_file,
-        assets=PLAN.answers.dataset_assets,
+        file=PLAN.data.file,
+        assets=PLAN.data.assets,
     output:
         PATHS.data,
     log:
@@ -18,7 +18,7 @@ rule data:
         runtime=60,
     params:
         config=PATHS.settings,
-        settings=PLAN.answers.dataset_settings,
-        code=PLAN.answers.dataset_code,
+        settings=PLAN.data.settings,
+        code=PLAN.data.code,
     shell:
         "ragauge data --config {params.config:q} --dataset {wildcards.dataset:q} --out {output:q} 2>&1 | tee {log:q}"

@@ -5,9 +5,9 @@ rule provenance:
     """The settings, data, code and machine behind everything in the report."""
     input:
         answers=PLAN.answers.files(),
-        latency=PLAN.answers.latency_files(),
-        load=PLAN.answers.load_files(),
-        stream=PLAN.answers.stream_files(),
+        latency=PLAN.timing.files("latency"),
+        load=PLAN.timing.files("load"),
+        stream=PLAN.timing.files("stream"),
         pipelines=PLAN.pipelines.files(),
     output:
         PATHS.provenance,

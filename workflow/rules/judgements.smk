@@ -5,8 +5,8 @@ rule judgements:
     """Judge whether the evidence of a variant supports the answers, or the answers."""
     input:
         records=f"{PATHS.answers}.jsonl",
-        judge=PLAN.answers.judge,
-        examples=PLAN.answers.judge_examples,
+        judge=PLAN.judgements.judge,
+        examples=PLAN.judgements.examples,
     output:
         update(PATHS.judgements),  # what is judged and still asked alike is not asked again
     log:
@@ -15,11 +15,11 @@ rule judgements:
         ENVIRONMENT
     threads: 1
     resources:
-        gpu=PLAN.answers.judge_gpus,
+        gpu=PLAN.judgements.gpus,
         mem_mb=grown(8000),
         runtime=240,
     params:
-        judge=PLAN.answers.judge_options,
+        judge=PLAN.judgements.options,
         code=code_of("verbs.judge", "evidence.judge"),
     shell:
         "ragauge judge {input.records:q} {params.judge:q} --threads {threads} --out {output:q} 2>&1 | tee {log:q}"

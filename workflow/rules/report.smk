@@ -6,7 +6,7 @@ rule report_page:
     input:
         rendered=PLAN.items.all_files(),
         answers=PLAN.answers.files(),
-        latency=PLAN.answers.latency_files(),
+        latency=PLAN.timing.files("latency"),
         pipelines=PLAN.pipelines.files(),
         provenance=PATHS.provenance,
         parts=PLAN.items.page_parts(),

@@ -210,7 +210,7 @@ class _Estimator:
                     wall += Span(0, 0, repeated)  # where others disturb all trials
             except UserError as error:
                 unknown.append(f"latency of {dataset}, {model}: {error}")
-        for section, others in (("load", self.config.loaded()), ("stream", self.config.streamed())):
+        for section, others in (("load", self.config.measured("load")), ("stream", self.config.measured("stream"))):
             unknown += [f"{section} of {dataset}, {model}: takes what its rates say" for dataset, model in others]
         if pairs and self.machine.is_measured:
             wall += Span(4, 8, 8 * ATTEMPTS) + self._starts(2 * len(pairs))
@@ -445,7 +445,7 @@ def sequence_passes(entry: PipelineSettings) -> int:
 
 def _encoders(plan: Plan) -> set[str]:
     """The text encoders of the methods that answer, of the databases and of the comparisons of stale queries."""
-    ranking = {asset for name in {job.variant for job in plan.config.answers()} for asset in plan.answers.assets(name)}
+    ranking = {asset for name in {job.variant for job in plan.config.answers()} for asset in plan.answers.methods[name].assets()}
     return ranking | plan.retrieval.encoders()
 
 

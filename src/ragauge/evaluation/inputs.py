@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,10 @@ from ragauge.assets.store import check_sha256
 from ragauge.assets.tokenizer import load_tokenizer
 from ragauge.datasets import Dataset, Example, read_examples
 from ragauge.errors import UserError
-from ragauge.experiment.dtypes import with_dtype
 from ragauge.experiment.schema import ModelEntry
+from ragauge.experiment.specify import engine_facts, finder_facts, specify
 from ragauge.io.folders import file_sha256
-from ragauge.io.specifications import AnswerSpecification, EngineFacts, FinderFacts, ServedFacts
+from ragauge.io.specifications import AnswerSpecification
 from ragauge.methods import Method
 from ragauge.prompts.templates import TEMPLATES
 
@@ -69,44 +69,19 @@ def specification(
     max_new_tokens: int,
     finder: ModelEntry | None = None,
 ) -> AnswerSpecification:
-    """Everything that the answers of `method`, registered as `name`, depend on.
-
-    Args:
-        finder: the model that finds evidence, if it is a different one; it runs in the dtype and on the device of
-            `model`.
-    """
+    """Everything that the answers of `method`, registered as `name`, depend on, the hashes of files included."""
     if not questions.path.is_file():
         raise UserError(f"{questions.path}: no such file")
-    return AnswerSpecification(
-        method=name,
-        options=asdict(method),
-        dataset=questions.name,
-        dataset_options=asdict(questions.dataset),
-        data_sha256=file_sha256(questions.path),
-        finder=_finder(finder) if finder else None,
-        instruction=questions.dataset.preamble,
-        max_new_tokens=max_new_tokens,
-        **facts(model),
-    )
+    stated = specify(name, method, questions.name, questions.dataset, model, max_new_tokens, finder)
+    hashed: dict[str, Any] = {"data_sha256": file_sha256(questions.path), **facts(model)}
+    if finder:
+        hashed["finder"] = finder_facts(finder).model_copy(update=_weights(finder) | {"template": _template(finder)})
+    return stated.model_copy(update=hashed)
 
 
 def facts(model: ModelEntry) -> dict[str, Any]:
-    """What a specification says of the model that answers: its weights, its template and its engine."""
-    model = with_dtype(model)
-    engine = EngineFacts(
-        name=model.engine,
-        dtype=None if model.served else model.dtype,
-        device=None if model.served else model.device,
-        max_context=model.max_context,
-        weights=model.weights,
-        kv=model.kv,
-        served=ServedFacts(**model.served.model_dump(exclude={"price"})) if model.served else None,
-    )
-    return {**_weights(model), "template": _template(model), "engine": engine}
-
-
-def _finder(model: ModelEntry) -> FinderFacts:
-    return FinderFacts(**_weights(model), max_context=model.max_context, template=_template(model))
+    """The part of a specification that is about the model: its weights, its template and its engine."""
+    return {**_weights(model), "template": _template(model), "engine": engine_facts(model)}
 
 
 def _template(model: ModelEntry) -> str:

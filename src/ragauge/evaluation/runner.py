@@ -28,10 +28,11 @@ from ragauge.engines.protocol import RemoteEngine
 from ragauge.engines.recorded import RecordedEngine
 from ragauge.engines.store import DocumentStore
 from ragauge.errors import UserError
+from ragauge.experiment.schema import Served
 from ragauge.io.digest import digest
 from ragauge.io.progress import bar
 from ragauge.io.records import DEATHS, EvidenceRecord, Record, ServedResponse, Writer, killed
-from ragauge.io.specifications import ACCESS, AnswerSpecification, FinderFacts
+from ragauge.io.specifications import AnswerSpecification, FinderFacts
 from ragauge.methods import Answer, Evidence, Method, modules
 from ragauge.prompts import Prompt, Source, build_prompt
 from ragauge.prompts.templates import wrapper
@@ -43,14 +44,22 @@ FAILURES = (UserError, *MEMORY_ERRORS)  # of one question; anything else is a bu
 class Engines:
     """The engines of one process: a model is loaded when its first question is asked, and once for all variants."""
 
-    def __init__(self, threads: int | None = None, documents: DocumentFolder | None = None, batch: Batch = 1) -> None:
+    def __init__(
+        self,
+        threads: int | None = None,
+        documents: DocumentFolder | None = None,
+        batch: Batch = 1,
+        served: Served | None = None,
+    ) -> None:
         """
         Args:
             threads: of a CPU; None: torch's own choice.
             documents: where keys and values computed offline are stored for other runs; answers do not change.
             batch: questions answered together; auto: as many as memory allows and the processor gains from.
+            served: how a model behind a server is reached.
         """
         self.threads, self.documents, self.batch = threads, documents, batch
+        self.served = {"served": served.model_dump(exclude={"price"})} if served else {}
         self._loaded: dict[tuple[str, bool], Engine] = {}
 
     def ready(self, specification: AnswerSpecification, method: Method) -> Engine:
@@ -87,8 +96,7 @@ class Engines:
         Raises:
             UserError: the model cannot be loaded.
         """
-        served = specification.engine.served
-        facts = specification.engine.model_dump(exclude={"name"} | ({"served"} if served is None else set()))
+        facts = {**specification.engine.model_dump(exclude={"name", "served"}), **self.served}
         key = (f"{specification.model} {specification.model_sha256} {specification.engine!r}", finds)
         if key not in self._loaded:
             engine = engines.load(specification.model, specification.engine.name, threads=self.threads, **facts)
@@ -184,15 +192,8 @@ def _killed(example: Example, times: int) -> Record:
 
 
 def fingerprint(specification: AnswerSpecification) -> dict[str, Any]:
-    """Everything that the records depend on; the engine torch is not named, as it was not when there was no other."""
-    stated = specification.model_dump()
-    if specification.engine.name == "torch":
-        del stated["engine"]["name"]
-    if specification.engine.served is None:
-        del stated["engine"]["served"]
-    else:
-        stated["engine"]["served"] = specification.engine.served.model_dump(exclude=ACCESS)
-    return stated | {"code": code(specification)}
+    """Everything that the records depend on: the specification and the code."""
+    return {**specification.model_dump(), "code": code(specification)}
 
 
 def code(specification: AnswerSpecification) -> str:

@@ -14,7 +14,6 @@ from ragauge.training.settings import ENDPOINT
 
 if TYPE_CHECKING:
     from ragauge.experiment.schema import Config, DatasetEntry, ModelEntry
-    from ragauge.methods import Method
     from ragauge.retrieval.settings import DatabaseSettings, EvaluationSetSettings
     from ragauge.training.settings import TrainingSettings
 
@@ -39,8 +38,7 @@ def check(config: Config) -> None:
     _check_servers(config)
     _check_staleness(config)
     _check_latency(config)
-    _check_load(config)
-    _check_stream(config)
+    _check_requests(config)
     _check_judge(config)
     for item in config.item_names():
         _known("item", item, registry.names("item"), "items")
@@ -71,16 +69,6 @@ def check_pin(source: str, where: str) -> None:
         pins.parted(source)
     except UserError as error:
         raise UserError(f"{where}: {error}") from None
-
-
-def check_engine(method: Method, engine: str, where: str) -> Method:
-    """The method as an engine (its name) runs it; raises UserError if that lacks what the method needs to answer."""
-    able = engines.capabilities(engine, where)
-    method = method.adapted_to(able)
-    if lacking := engines.mismatch(engines.ANSWERING | method.required(), able):
-        here = "; it needs the local engine, 'torch'" if engines.Capability.SERVER in able else ""
-        raise UserError(f"{where}: {lacking}; engine {engine!r} has {engines.named(able)}{here}")
-    return method
 
 
 def check_training(training: TrainingSettings, where: str) -> None:
@@ -127,11 +115,9 @@ def _check_model(config: Config, model: ModelEntry, where: str) -> None:
 
 
 def _check_dataset(config: Config, label: str, entry: DatasetEntry, where: str) -> None:
-    from ragauge import datasets
-
     _known("dataset", entry.dataset, registry.names("dataset"), f"{where}.dataset")
     try:
-        dataset = datasets.make(entry.dataset, seed=config.dataset_seed(label), **entry.options)
+        dataset = config.dataset(label)
     except UserError as error:
         raise UserError(f"{where}.options: {error}") from error
     if entry.revision is not None and (entry.data or not dataset.repository()):
@@ -142,25 +128,18 @@ def _check_dataset(config: Config, label: str, entry: DatasetEntry, where: str) 
 
 
 def _check_methods(config: Config) -> None:
-    from ragauge import methods
-
     for name, variant in config.methods.items():
         where = f"methods.{name}"
         _known("method", variant.method, registry.names("method"), f"{where}.method")
-        methods.make(variant.method, where=where, **variant.params)
+        variant.make(where)
         _all_known("data set", variant.datasets, config.datasets, f"{where}.datasets")
 
 
 def _check_engines(config: Config) -> None:
-    from ragauge import methods
-
     for label, model in config.models.items():
         engines.check_kept(model.engine, {"weights": model.weights, "kv": model.kv}, f"models.{label}")
-    pairs = dict.fromkeys((job.variant, job.model) for job in config.answers())
-    for name, label in pairs:
-        variant = config.methods[name]
-        method = methods.make(variant.method, **variant.params)
-        check_engine(method, config.models[label].engine, f"methods.{name} on models.{label}")
+    for job in {(job.variant, job.model): job for job in config.answers()}.values():
+        config.method(job)
 
 
 def _check_pipeline(config: Config, pipeline: PipelineSettings, where: str) -> None:
@@ -256,16 +235,11 @@ def _check_timed(label: str, model: ModelEntry, dataset: str, where: str) -> Non
         raise UserError(f"{where}: {label!r} is not asked {dataset!r}")
 
 
-def _check_load(config: Config) -> None:
-    if config.load:
-        _known("data set", config.load.dataset, config.datasets, "load.dataset")
-        _all_known("variant", config.load.methods, config.methods, "load.methods")
-
-
-def _check_stream(config: Config) -> None:
-    if config.stream:
-        _known("data set", config.stream.dataset, config.datasets, "stream.dataset")
-        _all_known("variant", config.stream.methods, config.methods, "stream.methods")
+def _check_requests(config: Config) -> None:
+    for where, section in (("load", config.load), ("stream", config.stream)):
+        if section:
+            _known("data set", section.dataset, config.datasets, f"{where}.dataset")
+            _all_known("variant", section.methods, config.methods, f"{where}.methods")
 
 
 def _check_judge(config: Config) -> None:

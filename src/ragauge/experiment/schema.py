@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
@@ -22,20 +23,26 @@ from pydantic import (
     model_validator,
 )
 
-from ragauge import assets, registry
+from ragauge import assets, datasets, engines, methods, registry
 from ragauge.assets import pins
 from ragauge.cost.hardware import AnyDtype, CacheType, Device, Dtype, Precision, Weights
 from ragauge.cost.settings import LatencySettings, LoadSettings, StreamSettings
+from ragauge.datasets import Dataset
 from ragauge.datasets.study import RETRIEVAL
 from ragauge.errors import SettingError, UserError
 from ragauge.experiment.defaults import NAMED_BY_KEY, completed
+from ragauge.experiment.specify import specify
 from ragauge.generation.settings import PipelineSettings
+from ragauge.io.specifications import AnswerSpecification
+from ragauge.methods import Method
 from ragauge.prompts.templates import Template
 from ragauge.retrieval.settings import DatabaseSettings, EvaluationSetSettings, StalenessSettings
 from ragauge.training.settings import ENDPOINT, TrainingSettings
 
 VERSION = 1  # of the form of configurations; one that states none is of this version
 SERVED = "openai:"  # begins the source of a model behind a server
+
+Protocol = Literal["latency", "load", "stream"]  # of times: a section of the configuration
 
 # A label becomes the name of a file or folder.
 Label = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
@@ -223,6 +230,15 @@ class ModelEntry(_Section):
         """How the decoder's numbers are computed and kept."""
         return Precision(self.dtype, self.weights, self.kv)
 
+    def adapt(self, method: Method, where: str) -> Method:
+        """A copy of the method adapted to the engine. Raises UserError if that lacks what the method needs."""
+        able = engines.capabilities(self.engine, where)
+        adapted = method.adapted_to(able)
+        if lacking := engines.mismatch(engines.ANSWERING | adapted.required(), able):
+            here = "; it needs the local engine, 'torch'" if engines.Capability.SERVER in able else ""
+            raise UserError(f"{where}: {lacking}; engine {self.engine!r} has {engines.named(able)}{here}")
+        return adapted
+
 
 class DatasetEntry(_Section):
     """A data set, or a part or reordering of one. The key is its label in file names and tables."""
@@ -271,9 +287,11 @@ class VariantEntry(BaseModel):
     @property
     def options(self) -> dict[str, Any]:
         """All options of the method, defaults included."""
-        from ragauge import methods
+        return asdict(self.make())
 
-        return methods.options(self.method, **self.params)
+    def make(self, where: str = "") -> Method:
+        """The method with its options checked; `where` begins the message of a mistake."""
+        return methods.make(self.method, where, **self.params)
 
 
 class Generation(_Section):
@@ -439,6 +457,32 @@ class Config(_Section):
         limits = (self.datasets[job.dataset].limit, self.methods[job.variant].limit)
         return min((limit for limit in limits if limit is not None), default=None)
 
+    def method(self, job: Answers) -> Method:
+        """The method of a job with its options, adapted to the engine of its model."""
+        where = f"methods.{job.variant}"
+        made = self.methods[job.variant].make(where)
+        return self.models[job.model].adapt(made, f"{where} on models.{job.model}")
+
+    def dataset(self, label: str) -> Dataset:
+        """A data set with its options and its seed."""
+        entry = self.datasets[label]
+        return datasets.make(entry.dataset, seed=self.dataset_seed(label), **entry.options)
+
+    def specification(self, job: Answers) -> AnswerSpecification:
+        """Everything that the records of a job depend on, but for the hashes of files."""
+        variant, model = self.methods[job.variant], self.models[job.model]
+        finder = self.models[model.finder] if model.finder else None
+        name, dataset = self.datasets[job.dataset].dataset, self.dataset(job.dataset)
+        tokens = self.max_new_tokens(job.dataset)
+        return specify(variant.method, self.method(job), name, dataset, model, tokens, finder)
+
+    def measured(self, protocol: Protocol) -> list[tuple[str, str]]:
+        """The (data set, model) pairs of a protocol: those that are timed, or measured under load or on a stream."""
+        if protocol == "latency":
+            return list(self.timed())
+        section = self.load if protocol == "load" else self.stream
+        return list(self._timed_on(section.dataset)) if section else []
+
     def timed(self) -> Iterator[tuple[str, str]]:
         """The (data set, model) pairs that are timed: unless named, no model trained here or with a finder.
 
@@ -449,16 +493,6 @@ class Config(_Section):
                 yield from self._timed_on(protocol.dataset)
             else:
                 yield from ((protocol.dataset, label) for label in protocol.models)
-
-    def loaded(self) -> Iterator[tuple[str, str]]:
-        """The (data set, model) pairs that are measured under load: those that `timed` would have."""
-        if self.load:
-            yield from self._timed_on(self.load.dataset)
-
-    def streamed(self) -> Iterator[tuple[str, str]]:
-        """The (data set, model) pairs that are asked a stream of questions: those that `timed` would have."""
-        if self.stream:
-            yield from self._timed_on(self.stream.dataset)
 
     def _timed_on(self, dataset: str) -> Iterator[tuple[str, str]]:
         for label, model in self.models.items():
@@ -516,9 +550,9 @@ class Config(_Section):
         count = f"{sum(limit or 0 for limit in limits):,}" + (" and all of some data sets" if None in limits else "")
         protocols = [protocol for dataset, _ in self.timed() if (protocol := self.protocol(dataset))]
         timed = sum(protocol.trials * len(protocol.methods) for protocol in protocols)
-        requests = self.load.all_requests * len(list(self.loaded())) if self.load else 0
+        requests = self.load.all_requests * len(self.measured("load")) if self.load else 0
         stream = self.stream
-        streamed = len(stream.methods) * stream.requests * len(list(self.streamed())) if stream else 0
+        streamed = len(stream.methods) * stream.requests * len(self.measured("stream")) if stream else 0
         return "\n".join(
             [
                 f"run       {self.run} (results/{self.run}, reports/{self.run})",

@@ -40,7 +40,17 @@ NO_PART = frozenset(
         *("assets.archive", "assets.hub", "assets.pins", "assets.store", "assets.url", "assets.wheel"),
         *(
             f"experiment{name}"
-            for name in ("", ".checks", ".defaults", ".dtypes", ".loading", ".reading", ".schema", ".sweeps")
+            for name in (
+                "",
+                ".checks",
+                ".defaults",
+                ".dtypes",
+                ".loading",
+                ".reading",
+                ".schema",
+                ".specify",
+                ".sweeps",
+            )
         ),
         "engines.fastest",
         "verbs._options",

@@ -5,6 +5,7 @@ A writer resolves all defaults before it writes; a reader takes nothing from lab
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -24,20 +25,17 @@ def newer_specification(told: Mapping[str, Any]) -> str:
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    @property
+    def digest(self) -> str:
+        """Twelve hexadecimal digits that differ where any key differs."""
+        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:12]
+
 
 class ServedFacts(_Section):
-    """How a served model was asked; its URL and key stay in the environment."""
+    """The requests to a served model, as far as its answers depend on them."""
 
-    environment: str = Field("OPENAI", description="prefix of the variables with the server's URL and key")
     tokenizer: str | None = Field(None, description="whose tokens prompts are counted in; null: words, roughly")
     body: dict[str, Any] = Field(default_factory=dict, description="further keys of every request")
-    concurrency: int | None = Field(None, description="requests under way at a time; null: as the run asked")
-    timeout_s: float = 600.0
-    attempts: int = 5
-
-
-# of `ServedFacts`, what answers do not depend on
-ACCESS = {"environment", "concurrency", "timeout_s", "attempts"}
 
 
 class EngineFacts(_Section):

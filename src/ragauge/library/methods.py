@@ -10,7 +10,6 @@ from ragauge import methods
 from ragauge.datasets import SEARCH_RESULTS, Document, Example, check
 from ragauge.errors import UserError, extras_told
 from ragauge.evaluation import runner
-from ragauge.experiment.checks import check_engine
 from ragauge.io.specifications import AnswerSpecification
 from ragauge.library.answers import Answer, of_record
 from ragauge.library.models import Model
@@ -38,7 +37,7 @@ class Method:
         Raises:
             UserError: the engine lacks what the method needs.
         """
-        return check_engine(self.inner, model.settings.engine, f"{self.name} on {model.name}")
+        return model.settings.adapt(self.inner, f"{self.name} on {model.name}")
 
     @extras_told()
     def answer(

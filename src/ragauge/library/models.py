@@ -96,7 +96,7 @@ def load_model(
     settings = checked(schema.ModelEntry, asked, "load_model")
     if settings.kernels:
         os.environ["RAGAUGE_KERNELS"] = settings.kernels
-    model = Model(_label(known), with_dtype(settings, threads=threads), runner.Engines(threads))
+    model = Model(_label(known), with_dtype(settings, threads=threads), runner.Engines(threads, served=settings.served))
     assert model.engine  # loaded now: a model that cannot be is refused here
     return model
 

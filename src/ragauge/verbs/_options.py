@@ -407,28 +407,24 @@ def limit(args: argparse.Namespace, config: Config | None) -> int | None:
     return config.limit(Answers(args.dataset, args.model, args.method)) if config else None
 
 
-def variant(args: argparse.Namespace, name: str, config: Config | None) -> VariantEntry:
-    """The variant of that name in the configuration, or the method of that name with the parameters of --set."""
+def method(args: argparse.Namespace, name: str, config: Config | None) -> tuple[str, Method]:
+    """A method's name in the registry, and the method: a variant of the configuration, or the method of that name.
+
+    --set overrides its options.
+    """
     from ragauge.experiment.schema import VariantEntry
 
     params = settings(keys_of("", args.set), "--set")
     if config:
-        chosen: VariantEntry = pick(config.methods, name, "variant", f"{args.config}: methods")
-        return chosen.model_copy(update=params)
+        entry: VariantEntry = pick(config.methods, name, "variant", f"{args.config}: methods")
+        return entry.method, entry.model_copy(update=params).make(f"{args.config}: methods.{name}")
     check_name("method", name)
-    return VariantEntry(method=name, **params)
+    return name, VariantEntry(method=name, **params).make(f"--method {name}")
 
 
-def method(variant: VariantEntry, name: str, config: Config | None, args: argparse.Namespace) -> Method:
-    from ragauge import methods
-
-    where = f"{args.config}: methods.{name}" if config else f"--method {name}"
-    return methods.make(variant.method, where=where, **variant.params)
-
-
-def variants(args: argparse.Namespace, names: Sequence[str], config: Config | None) -> dict[str, Method]:
+def methods(args: argparse.Namespace, names: Sequence[str], config: Config | None) -> dict[str, Method]:
     """The methods of several variants, by their names."""
-    return {name: method(variant(args, name, config), name, config, args) for name in names}
+    return {name: method(args, name, config)[1] for name in names}
 
 
 def check_name(kind: str, name: str) -> None:

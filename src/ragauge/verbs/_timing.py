@@ -53,7 +53,7 @@ def read(
         raise UserError("--methods: name the methods to measure, as in --methods naive,superposition")
     settings = checked_options(kind, made)
     has_weights = not getattr(args, "random_weights", False)
-    variants = options.variants(args, made["methods"], config)
+    variants = options.methods(args, made["methods"], config)
     model = options.model(args, config, known=has_weights)
     options.check_timed(args, model)
     questions = options.questions(args, config) if has_weights else None

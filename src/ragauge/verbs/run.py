@@ -84,7 +84,8 @@ def run(args: argparse.Namespace) -> int:
         options.tell(args, args.out, out=args.out)
         return 0
     config = options.configuration(args)
-    job = _job(args, config)
+    model = options.model(args, config)
+    job = _job(args, config, model)
     from ragauge.evaluation import runner
 
     gigabytes = options.first(args.document_store_gb, config.generation.documents_gb if config else None, 4.0)
@@ -92,7 +93,7 @@ def run(args: argparse.Namespace) -> int:
     folder = runner.DocumentFolder(store, int(gigabytes * 1e9)) if store and gigabytes else None
     batch = options.first(args.batch, config.generation.batch if config else None, 1)
     with options.ended_in_order():
-        loaded = runner.Engines(args.threads, folder, batch)
+        loaded = runner.Engines(args.threads, folder, batch, model.served)
         runner.run(job, loaded, overwrite=args.overwrite, retry_failed=args.retry_failed)
     return _summary(args)
 
@@ -128,15 +129,12 @@ def _some(keys: Sequence[str]) -> str:
     return ", ".join(keys[:SHOWN]) + (f" and {len(keys) - SHOWN} more" if len(keys) > SHOWN else "")
 
 
-def _job(args: argparse.Namespace, config: Config | None) -> Job:
-    from ragauge.experiment.checks import check_engine
-
-    variant = options.variant(args, args.method, config)
-    model = options.model(args, config)
+def _job(args: argparse.Namespace, config: Config | None, model: ModelEntry) -> Job:
+    """The method and the questions that the options name."""
+    name, method = options.method(args, args.method, config)
     questions = options.questions(args, config)
     limit = options.first(args.limit, options.limit(args, config))
-    method = options.method(variant, args.method, config, args)
-    method = check_engine(method, model.engine, f"{args.method} on {args.model}")
+    method = model.adapt(method, f"{args.method} on {args.model}")
     examples = _part(questions.examples(limit), args.part)
     from ragauge.evaluation import inputs
     from ragauge.evaluation.runner import Job
@@ -144,7 +142,7 @@ def _job(args: argparse.Namespace, config: Config | None) -> Job:
     configured = config.max_new_tokens(args.dataset) if config else questions.dataset.max_new_tokens
     new_tokens = options.first(args.max_new_tokens, configured, 100)
     finder = _finder(args.finder, model, config)
-    specification = inputs.specification(variant.method, method, questions, model, new_tokens, finder)
+    specification = inputs.specification(name, method, questions, model, new_tokens, finder)
     return Job(specification, method, examples, args.method, args.out)
 
 

@@ -9,12 +9,15 @@ from __future__ import annotations
 from functools import cached_property
 
 from ragauge.experiment.plan.answers import AnswerPlan
+from ragauge.experiment.plan.data import DataPlan
 from ragauge.experiment.plan.items import ItemPlan
+from ragauge.experiment.plan.judgements import JudgementPlan
 from ragauge.experiment.plan.part import ALONE, ASSET, Labels, code_of, grown, manifest
 from ragauge.experiment.plan.paths import Paths
 from ragauge.experiment.plan.pipelines import PipelinePlan
 from ragauge.experiment.plan.retrieval import RetrievalPlan
 from ragauge.experiment.plan.servers import ServerPlan
+from ragauge.experiment.plan.timing import TimingPlan
 from ragauge.experiment.plan.training import TrainingPlan
 from ragauge.experiment.schema import Config
 
@@ -28,7 +31,10 @@ class Plan:
         self.config = config
         self.cores = cores
         self.paths = Paths(config.run)
+        self.data = DataPlan(config, cores)
         self.answers = AnswerPlan(config, cores)
+        self.timing = TimingPlan(config, cores)
+        self.judgements = JudgementPlan(config, cores)
         self.training = TrainingPlan(config, cores)
         self.retrieval = RetrievalPlan(config, cores)
         self.pipelines = PipelinePlan(config, cores)
@@ -52,5 +58,5 @@ class Plan:
     @cached_property
     def manifests(self) -> dict[str, str]:
         """The source of every asset, by its manifest."""
-        parts = (self.answers, self.training, self.retrieval)
+        parts = (self.data, self.answers, self.judgements, self.training, self.retrieval)
         return {manifest(source): source for part in parts for source in part.sources()}

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import ragauge
 from ragauge import methods, registry
-from ragauge.experiment.plan.answers import AnswerPlan
+from ragauge.experiment.plan.data import DataPlan
 from ragauge.experiment.plan.part import PlanPart, code_of
 from ragauge.experiment.reads import AskedVariant, Datasets, Kind, Reads, kind_of, of_kind
-from ragauge.experiment.schema import Answers
+from ragauge.experiment.schema import Answers, Protocol
 
 FILES = {"table": "csv", "figure": "svg", "pdf": "pdf", "png": "png", "latex": "tex", "markdown": "md"}
 ALL_PAPERS = "All papers"
@@ -46,9 +46,9 @@ class ItemPlan(PlanPart):
         studies = self.config.retrievals().values() if reads.retrieval else ()
         inputs = {
             "answers": [f"{self.paths.answers}.jsonl".format(**job._asdict()) for job in chosen],
-            "latency": [self.paths.latency.format(dataset=d, model=m) for d, m in self._timed(reads.latency)],
-            "load": self._measured(self.paths.load, self.config.loaded(), reads.load),
-            "stream": self._measured(self.paths.stream, self.config.streamed(), reads.stream),
+            "latency": self._measured(self.paths.latency, "latency", reads.latency),
+            "load": self._measured(self.paths.load, "load", reads.load),
+            "stream": self._measured(self.paths.stream, "stream", reads.stream),
             "judgements": [self.paths.judgements.format(**job._asdict()) for job in chosen if job in judged],
             "training": [f"{self.paths.training}/data/train.jsonl".format(training=label) for label in trainings],
             "predictions": [self.paths.predictions] if reads.predictions else [],
@@ -87,16 +87,11 @@ class ItemPlan(PlanPart):
 
     # --- small print ---
 
-    def _timed(self, datasets: Datasets | None) -> Iterator[tuple[str, str]]:
-        for dataset, model in self.config.timed():
-            if datasets is not None and of_kind(self._kind(dataset), datasets):
-                yield dataset, model
-
-    def _measured(self, path: str, pairs: Iterable[tuple[str, str]], datasets: Datasets | None) -> list[str]:
+    def _measured(self, path: str, protocol: Protocol, datasets: Datasets | None) -> list[str]:
         """The files of a protocol, of the pairs of data set and model that an item reads."""
         return [
             path.format(dataset=dataset, model=model)
-            for dataset, model in pairs
+            for dataset, model in self.config.measured(protocol)
             if datasets is not None and of_kind(self._kind(dataset), datasets)
         ]
 
@@ -129,7 +124,7 @@ class ItemPlan(PlanPart):
         ]
 
     def _kind(self, dataset: str) -> Kind:
-        return kind_of(AnswerPlan(self.config, self.cores).dataset_kind(dataset))
+        return kind_of(DataPlan(self.config, self.cores).kind(dataset))
 
 
 def _changed(method: str, options: Mapping[str, Any]) -> list[str]:
