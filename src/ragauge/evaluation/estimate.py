@@ -445,7 +445,11 @@ def sequence_passes(entry: PipelineSettings) -> int:
 
 def _encoders(plan: Plan) -> set[str]:
     """The text encoders of the methods that answer, of the databases and of the comparisons of stale queries."""
-    ranking = {asset for name in {job.variant for job in plan.config.answers()} for asset in plan.answers.methods[name].assets()}
+    ranking = {
+        asset
+        for name in {job.variant for job in plan.config.answers()}
+        for asset in plan.answers.methods[name].assets()
+    }
     return ranking | plan.retrieval.encoders()
 
 

@@ -13,7 +13,7 @@ from ragauge.verbs import _options as options
 if TYPE_CHECKING:
     from ragauge.datasets import Example
     from ragauge.evaluation.runner import Job
-    from ragauge.experiment.schema import Config, ModelEntry
+    from ragauge.experiment.schema import Config, ModelEntry, Served
 
 
 FAILED = 3  # the exit code if questions have no answer
@@ -84,8 +84,7 @@ def run(args: argparse.Namespace) -> int:
         options.tell(args, args.out, out=args.out)
         return 0
     config = options.configuration(args)
-    model = options.model(args, config)
-    job = _job(args, config, model)
+    job, served = _job(args, config)
     from ragauge.evaluation import runner
 
     gigabytes = options.first(args.document_store_gb, config.generation.documents_gb if config else None, 4.0)
@@ -93,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
     folder = runner.DocumentFolder(store, int(gigabytes * 1e9)) if store and gigabytes else None
     batch = options.first(args.batch, config.generation.batch if config else None, 1)
     with options.ended_in_order():
-        loaded = runner.Engines(args.threads, folder, batch, model.served)
+        loaded = runner.Engines(args.threads, folder, batch, served)
         runner.run(job, loaded, overwrite=args.overwrite, retry_failed=args.retry_failed)
     return _summary(args)
 
@@ -129,9 +128,10 @@ def _some(keys: Sequence[str]) -> str:
     return ", ".join(keys[:SHOWN]) + (f" and {len(keys) - SHOWN} more" if len(keys) > SHOWN else "")
 
 
-def _job(args: argparse.Namespace, config: Config | None, model: ModelEntry) -> Job:
-    """The method and the questions that the options name."""
+def _job(args: argparse.Namespace, config: Config | None) -> tuple[Job, Served | None]:
+    """The job that the options name, and how its model is reached if it is behind a server."""
     name, method = options.method(args, args.method, config)
+    model = options.model(args, config)
     questions = options.questions(args, config)
     limit = options.first(args.limit, options.limit(args, config))
     method = model.adapt(method, f"{args.method} on {args.model}")
@@ -143,7 +143,7 @@ def _job(args: argparse.Namespace, config: Config | None, model: ModelEntry) -> 
     new_tokens = options.first(args.max_new_tokens, configured, 100)
     finder = _finder(args.finder, model, config)
     specification = inputs.specification(name, method, questions, model, new_tokens, finder)
-    return Job(specification, method, examples, args.method, args.out)
+    return Job(specification, method, examples, args.method, args.out), model.served
 
 
 def _finder(name: str | None, model: ModelEntry, config: Config | None) -> ModelEntry | None:
