@@ -53,13 +53,13 @@ def in_any_case(value: str, choices: Iterable[str]) -> str:
 # --- packages of extras ---
 
 EXTRAS = {  # the extra of pyproject.toml that installs a package, by the name that the package is imported by
-    "bs4": "study",
     "datasets": "workflow",
     "datasketch": "retrieval",
     "deepspeed": "training",
     "faiss": "retrieval",
     "grpc": "service",
     "grpc_health": "service",
+    "lxml_html_clean": "study",
     "mammoth": "study",
     "matplotlib": "report",
     "mpld3": "report",
@@ -71,6 +71,7 @@ EXTRAS = {  # the extra of pyproject.toml that installs a package, by the name t
     "rocrate": "report",
     "sklearn": "workflow",
     "snakemake": "workflow",
+    "trafilatura": "study",
 }
 INSTEAD = {"onnxruntime": "; with a GPU: 'ragauge[gpu]'"}
 

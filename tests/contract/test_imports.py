@@ -49,7 +49,7 @@ ALLOWED: dict[str, set[str]] = {
     "rendering": {"results", "io"},
     "items": {"experiment", "rendering", "results"},
     "report": {"io", "items", "rendering", "results"},
-    "study": {"datasets", "evidence", "io", "metrics", "prompts", "rankers", "retrieval"},
+    "study": {"assets", "datasets", "evidence", "io", "metrics", "prompts", "rankers", "retrieval"},
     "library": {
         *("cost", "datasets", "engines", "evaluation", "experiment", "io", "methods", "results"),
     },

@@ -22,10 +22,10 @@ from ragauge.errors import EXTRAS, MissingExtraError, extras_told
 
 HEAVY = ("snakemake", "faiss-cpu", "deepspeed", "grpcio", "onnxruntime", "matplotlib", "scikit-learn", "datasets")
 MODULES = {  # of packages whose import name is another
-    "beautifulsoup4": "bs4",
     "faiss-cpu": "faiss",
     "grpcio": "grpc",
     "grpcio-health-checking": "grpc_health",
+    "lxml-html-clean": "lxml_html_clean",
     "onnxruntime-gpu": "onnxruntime",
     "prometheus-client": "prometheus_client",
     "scikit-learn": "sklearn",

@@ -26,7 +26,7 @@ from ragauge.assets.store import Store
 from ragauge.engines import Row, random_lm, store
 from ragauge.engines.kernels import measured
 from ragauge.engines.store import DocumentStore
-from ragauge.evidence.judge import Judge
+from ragauge.evidence.chat import Chat, RecordedChat, Replies, read_replies
 from ragauge.experiment import launch, loading, schema
 from ragauge.generation.retrofit.trained import TrainedWeights, read_trained
 from ragauge.io import files, folders, progress, records
@@ -37,8 +37,7 @@ from ragauge.rendering import writing
 from ragauge.retrieval import chunking, embed, index
 from ragauge.retrieval.corpus import Corpus
 from ragauge.study import folder as study
-from ragauge.study import generation
-from ragauge.training import data, finetuning
+from ragauge.training import finetuning
 from ragauge.training.checkpoints import Checkpoints
 from ragauge.training.loop import Progress
 from ragauge.training.retrofit import fit
@@ -142,7 +141,7 @@ def _bytes_of(*names: str) -> Callable[[Path], Found]:
     return lambda folder: {name: (folder / name).read_bytes() for name in names if (folder / name).exists()}
 
 
-class _Judge(Judge):
+class _Judge(Chat):
     """Says after each question that the one before is kept."""
 
     name = "stand-in"
@@ -150,10 +149,10 @@ class _Judge(Judge):
     def __init__(self, say: Say) -> None:
         self._say, self._last = say, ""
 
-    def reply(self, question: str) -> str:
+    def replies(self, requests: Any, max_tokens: int, cue: str = "", instruction: str = "") -> Replies:
         self.end()
-        self._last = next(key for key in KEYS if f"of {key}" in question)
-        return "The evidence supports the answer: supported"
+        self._last = next(key for key in KEYS if f"of {key}" in requests[0])
+        return ["The evidence supports the answer: supported"]
 
     def end(self) -> None:
         if self._last:
@@ -580,37 +579,6 @@ FETCHED = [
 # --- trainings ---
 
 
-class _Asker(data.Asker):
-    """Asks a stand-in, which says what it was asked for once the reply is kept."""
-
-    def __init__(self, path: Path, say: Say) -> None:
-        self.say, self.asked = say, ""
-        super().__init__(SimpleNamespace(), path, "digest", None)  # type: ignore[arg-type]
-
-    @property
-    def writer(self) -> Any:  # type: ignore[override]
-        return self
-
-    def write(self, spans: list[tuple[str, str]]) -> list[str | None]:
-        self.asked = spans[0][0]
-        return [f"What is {title}?" for title, _ in spans]
-
-
-def _ask_for_questions(folder: Path, say: Say) -> None:
-    asker = _Asker(folder / "replies.jsonl", say)
-    for key in KEYS:
-        asker.asked = ""
-        asker._replies_to([SimpleNamespace(key=key, title=key, spans=[1], span_text=lambda span: "text")])  # type: ignore[list-item]
-        if asker.asked:
-            say(key)
-
-
-def _replies(folder: Path) -> Found:
-    path = folder / "replies.jsonl"
-    lines = path.read_bytes().split(b"\n")[1:-1] if path.exists() else []
-    return dict(pair for pair in map(data._reply, lines) if pair)
-
-
 def _fit(folder: Path) -> fit.RetroFit:
     """A training whose weights are its step."""
     made: Any = object.__new__(fit.RetroFit)
@@ -645,7 +613,6 @@ def _fitted(folder: Path) -> Found:
 
 
 TRAINING = [
-    Tested("a training's questions", _ask_for_questions, _replies, hashed=False),
     Tested(
         "the state of a RETRO-fit", _fit_on, _fitted, lambda folder: _fit_on(folder, _silent, steps=1), hashed=False
     ),
@@ -662,22 +629,22 @@ def _render(folder: Path, text: str) -> None:
     writing.write("item", None, None, "", "", folder / "items")  # type: ignore[arg-type]
 
 
-class _Chat(generation.Chat):
+class _Chat(Chat):
     name, opens = "stand-in", True
 
     def __init__(self) -> None:
         self.asked: list[str] = []
 
-    def replies(self, requests: Any, most: int, cue: str = "", otherwise: str = "") -> list[str | None]:
+    def replies(self, requests: Any, max_tokens: int, cue: str = "", instruction: str = "") -> Replies:
         self.asked += requests
         return [f"reply to {request}" for request in requests]
 
 
 def _ask_for_study(folder: Path, say: Say) -> None:
     chat = _Chat()
-    remembered = generation.Remembered(chat, folder / "replies.jsonl")
+    recorded = RecordedChat(chat, folder / "replies.jsonl")
     for key in KEYS:
-        remembered.replies([key], 9)
+        recorded.replies([key], 9)
         if key in chat.asked:
             say(key)
 
@@ -725,7 +692,7 @@ WRITTEN = [
     Tested(
         "replies for a study's questions",
         _ask_for_study,
-        lambda folder: dict(generation._lines(folder / "replies.jsonl")),
+        lambda folder: dict(read_replies(folder / "replies.jsonl")),
         hashed=False,
     ),
     Tested("a package of `ragauge new`", _new, _begun, hashed=False, checked=False),

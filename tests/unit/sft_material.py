@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ragauge.evidence.sft import QuestionWriter
+from ragauge.evidence.chat import Chat, Replies
 from ragauge.training import data
 from ragauge.training.settings import TrainingSettings
 from tiny_checkpoint import write_checkpoint
 
-# Lines of a file of replies that are none.
-DAMAGED_REPLIES = ["{", "[]", '["key", 5]', '[5, ["a"]]', '["key", [5]]', "[" * 100_000]
+# Damaged lines of a file of replies.
+DAMAGED_REPLIES = ["{", "[]", '["key", 5]', '["key", [5]]', "[" * 100_000]
 THINGS = ("river", "bridge", "stone", "castle", "market", "garden", "winter", "engine", "planet", "copper", "island")
 
 
@@ -38,17 +38,24 @@ def write_corpus(path: Path, count: int = 10) -> Path:
     return path
 
 
-class Parrot(QuestionWriter):
-    """Asks for what the span ends with; counts what it was asked, and can give up."""
+class Parrot(Chat):
+    """Asks for the last words of the span; counts its calls, and can give up."""
+
+    name = "parrot"
 
     def __init__(self, gives_up_after: int | None = None) -> None:
         self.calls, self.gives_up_after = 0, gives_up_after
 
-    def write(self, spans: Sequence[tuple[str, str]]) -> list[str | None]:
+    def replies(self, requests: Sequence[str], max_tokens: int, cue: str = "", instruction: str = "") -> Replies:
         if self.calls == self.gives_up_after:
             raise KeyboardInterrupt
         self.calls += 1
-        return [f"Question: What of {title} was {' '.join(text.split()[-3:])[:-1]} about?" for title, text in spans]
+        return [_question(*request.split("\n\nWrite a question about ")) for request in requests]
+
+
+def _question(text: str, request: str) -> str:
+    title = request.removesuffix(" that the text above answers.")
+    return f"Question: What of {title} was {' '.join(text.split()[-3:])[:-1]} about?"
 
 
 def settings(folder: Path, **changes: Any) -> TrainingSettings:
@@ -78,6 +85,6 @@ def settings(folder: Path, **changes: Any) -> TrainingSettings:
 
 def built(folder: Path, monkeypatch: Any, **changes: Any) -> Path:
     """The folder of the data of these settings."""
-    monkeypatch.setattr(data.Asker, "writer", Parrot())
+    monkeypatch.setattr(data.Asker, "model", lambda self: Parrot())
     data.build(settings(folder, **changes).data(), {}, folder / "data")
     return folder / "data"

@@ -15,10 +15,9 @@ from ragauge.assets import kept, store
 from ragauge.engines.kernels import measured
 from ragauge.errors import UserError
 from ragauge.evaluation import inputs
-from ragauge.evidence.chat import Chat
+from ragauge.evidence.chat import Chat, RecordedChat, Replies
 from ragauge.experiment import loading
 from ragauge.io import folders
-from ragauge.study.generation import Remembered
 from ragauge.training.checkpoints import Checkpoints
 from tiny_checkpoint import write_checkpoint
 
@@ -105,7 +104,7 @@ class Asked(Chat):
     def __init__(self) -> None:
         self.name, self.count = "asked", 0
 
-    def replies(self, requests: Sequence[str], most: int, cue: str = "", otherwise: str = "") -> list[str | None]:
+    def replies(self, requests: Sequence[str], max_tokens: int, cue: str = "", instruction: str = "") -> Replies:
         first, self.count = self.count + 1, self.count + len(requests)
         return [f"reply {number}" for number in range(first, self.count + 1)]
 
@@ -114,11 +113,11 @@ class Asked(Chat):
 def test_replies_that_were_kept(line: str, tmp_path: Path) -> None:
     """Those of a study; those of a training's data are in `test_sft_data`."""
     path, chat = tmp_path / "replies", Asked()
-    assert Remembered(chat, path).replies(["Who?"], 9) == ["reply 1"]
+    assert RecordedChat(chat, path).replies(["Who?"], 9) == ["reply 1"]
     [key] = [json.loads(kept)[0] for kept in path.read_bytes().split(b"\n") if kept]
     line = line.replace('"key"', json.dumps(key))  # of the same request, for which it does not stand
     path.write_bytes(f"{line}\n".encode() + path.read_bytes() + f"\n{line}".encode())
-    assert Remembered(chat, path).replies(["Who?", "Why?"], 9) == ["reply 1", "reply 2"]
+    assert RecordedChat(chat, path).replies(["Who?", "Why?"], 9) == ["reply 1", "reply 2"]
     assert chat.count == 2
 
 

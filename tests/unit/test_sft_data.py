@@ -18,7 +18,7 @@ from ragauge.datasets import Example, write_examples
 from ragauge.engines import Limits, Row
 from ragauge.errors import UserError
 from ragauge.evidence import sft
-from ragauge.evidence.chat import LocalChat
+from ragauge.evidence.chat import EndpointChat, LocalChat
 from ragauge.evidence.endpoint import Endpoint, EndpointError
 from ragauge.evidence.request import REQUESTS
 from ragauge.evidence.sft import SpanQuestion, TrainingDocument
@@ -135,11 +135,11 @@ def test_the_question_in_a_reply() -> None:
 
 def test_questions_written_side_by_side_are_those_written_alone() -> None:
     lm = tiny_models.tiny_lm(replace(tiny_models.LLAMA, eos=(1,)))
-    writer = sft.LocalWriter(lm, "chat")
+    chat = LocalChat(lm, "chat")
     spans = [("A", "One."), ("Beta", "The lamp was lit in 1821."), ("C", "x" * 50)]
-    together = writer.write(spans)
-    assert together == [writer.write([span])[0] for span in spans]
-    ids = LocalChat(lm, "chat").ids(sft.REQUEST.format(title=spans[1][0], text=spans[1][1]), sft.CUE)
+    together = sft.write_questions(chat, spans)
+    assert together == [sft.write_questions(chat, [span])[0] for span in spans]
+    ids = chat.ids(sft.REQUEST.format(title=spans[1][0], text=spans[1][1]), sft.CUE)
     cache = lm.new_cache(len(ids) + sft.QUESTION_TOKENS)
     read = lm.extend(cache, [Row(ids, unit_steps(0, len(ids)))], stage="prompt", last_logits=True)
     assert read.last_logits is not None
@@ -157,10 +157,10 @@ class FlakyEndpoint(Endpoint):
 
 
 def test_an_endpoint_that_fails_now_and_then_leaves_a_span_without_question() -> None:
-    writer = sft.EndpointWriter(FlakyEndpoint("http://localhost/v1", "m"))
-    assert writer.write([("A", "up"), ("B", "down")]) == ["Who lit the lamp?", None]
+    chat = EndpointChat(FlakyEndpoint("http://localhost/v1", "m"))
+    assert sft.write_questions(chat, [("A", "up"), ("B", "down")]) == ["Who lit the lamp?", None]
     with pytest.raises(EndpointError, match="HTTP 503"):
-        writer.write([("A", "down"), ("B", "down")])
+        sft.write_questions(chat, [("A", "down")])
 
 
 def test_an_endpoint_is_named_by_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,7 +190,7 @@ def evaluation_file(path: Path, *texts: str) -> Path:
 
 
 def test_evaluation_articles_are_held_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(data.Asker, "writer", Parrot())
+    monkeypatch.setattr(data.Asker, "model", lambda self: Parrot())
     file = evaluation_file(tmp_path / "e.jsonl", article(3), article(4)[:900], article(5))
     with pytest.raises(UserError, match=r"documents found, 1000 asked for; the corpora hold 8 articles") as error:
         data.build(settings(tmp_path, documents=1000).data(), {file: 2}, tmp_path / "lacking")
@@ -214,41 +214,30 @@ def test_evaluation_articles_are_held_out(tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_cut_off_run_goes_on_and_ends_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = settings(tmp_path, documents=12).data()
     whole = Parrot()
-    monkeypatch.setattr(data.Asker, "writer", whole)
+    monkeypatch.setattr(data.Asker, "model", lambda self: whole)
     data.build(given, {}, tmp_path / "whole")
     again = 0
     for after in range(whole.calls):
         writer = Parrot(gives_up_after=1)
-        monkeypatch.setattr(data.Asker, "writer", writer)
+        monkeypatch.setattr(data.Asker, "model", lambda self, writer=writer: writer)
         with pytest.raises(KeyboardInterrupt):
             data.build(given, {}, tmp_path / "cut")
         again += writer.calls
         partial = tmp_path / "cut/questions.partial"
         if after == 1:
             kept = partial.read_bytes()
-            keys = [json.dumps(json.loads(line)[0]) for line in kept.splitlines()[1:]]
+            keys = [json.dumps(json.loads(line)[0]) for line in kept.splitlines() if line]
             damaged = [line.replace('"key"', key) for key in keys for line in DAMAGED_REPLIES]
             assert damaged
-            partial.write_bytes(kept + "\n".join([*damaged, '["torn']).encode())
+            partial.write_bytes(kept + "\n".join(["", *damaged, '["torn']).encode())
         if again == whole.calls - 1:
             break
-    monkeypatch.setattr(data.Asker, "writer", Parrot())
+    monkeypatch.setattr(data.Asker, "model", lambda self: Parrot())
     data.build(given, {}, tmp_path / "cut")
     for name in (data.TRAIN, data.HELD_OUT):
         assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
     assert not partial.exists()
     assert again == whole.calls - 1  # no question was asked twice
-
-
-def test_replies_of_other_settings_are_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(data.Asker, "writer", Parrot(gives_up_after=1))
-    with pytest.raises(KeyboardInterrupt):
-        data.build(settings(tmp_path).data(), {}, tmp_path / "data")
-    monkeypatch.setattr(data.Asker, "writer", writer := Parrot())
-    data.build(settings(tmp_path, seed=1).data(), {}, tmp_path / "data")
-    monkeypatch.setattr(data.Asker, "writer", afresh := Parrot())
-    data.build(settings(tmp_path, seed=1).data(), {}, tmp_path / "afresh")
-    assert writer.calls == afresh.calls
 
 
 def test_no_usable_question_is_told_with_its_reasons(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,10 +1,13 @@
-"""One request, one short reply: models that write questions and answer them, on this machine or behind an endpoint."""
+"""Models that reply to requests, on this machine or behind an endpoint: they write questions, answer them and judge."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
@@ -14,6 +17,10 @@ from ragauge.evidence.writing import write
 from ragauge.prompts import unit_steps
 from ragauge.prompts.templates import wrapper
 
+Replies = list[str | None]
+
+FAILURES_IN_A_ROW = 3  # after which an endpoint gets no more requests
+
 
 class Chat(ABC):
     """A model that replies to requests; `name` is what reports call it."""
@@ -22,22 +29,27 @@ class Chat(ABC):
     opens: bool = False  # whether a cue opens the reply, which goes on from it
 
     @abstractmethod
-    def replies(self, requests: Sequence[str], most: int, cue: str = "", otherwise: str = "") -> list[str | None]:
-        """The first line of the reply to each request; None where there was none.
+    def replies(self, requests: Sequence[str], max_tokens: int, cue: str = "", instruction: str = "") -> Replies:
+        """Reply to each request; None where there was no reply.
 
         Args:
-            most: tokens of a reply.
-            cue: what the reply begins with, where a model lets it be given.
-            otherwise: what is added to the request where it does not.
+            max_tokens: of a reply.
+            cue: the beginning of the reply, where a model lets it be given.
+            instruction: added to the request where it does not.
 
         Raises:
             UserError: no request got a reply.
         """
 
+    def reply(self, request: str, max_tokens: int) -> str:
+        """Reply to one request. Raises UserError if there is no reply."""
+        [reply] = self.replies([request], max_tokens)
+        return reply or ""
+
 
 @dataclass(frozen=True)
 class LocalChat(Chat):
-    """A decoder on this machine, several requests side by side in every pass, greedily."""
+    """A decoder on this machine that writes one line to each request, several side by side in every pass, greedily."""
 
     engine: SpanEngine
     template: str  # how the model's prompts are wrapped
@@ -45,47 +57,84 @@ class LocalChat(Chat):
     opens = True
 
     @torch.inference_mode()
-    def replies(self, requests: Sequence[str], most: int, cue: str = "", otherwise: str = "") -> list[str | None]:
+    def replies(self, requests: Sequence[str], max_tokens: int, cue: str = "", instruction: str = "") -> Replies:
         prompts = [self.ids(request, cue) for request in requests]
-        cache = self.engine.new_cache(sum(map(len, prompts)) + len(prompts) * most)
+        cache = self.engine.new_cache(sum(map(len, prompts)) + len(prompts) * max_tokens)
         rows = [Row(ids, unit_steps(0, len(ids))) for ids in prompts]
-        written = write(
-            self.engine, cache, rows, most=[most] * len(prompts), ended=self._ends, stage="question", tree=False
-        )
+        most = [max_tokens] * len(prompts)
+        written = write(self.engine, cache, rows, most=most, ended=self._ends, stage="reply", tree=False)
         return [self.engine.tokenizer.decode(ids, skip_special_tokens=True) for ids in written]
 
     def _ends(self, token: int) -> bool:
         return token in self.engine.shape.eos or "\n" in self.engine.tokenizer.decode([token])
 
     def ids(self, request: str, cue: str) -> list[int]:
-        """A request in the template, and how the reply begins."""
+        """Token ids of a request in the template and the beginning of the reply."""
         opening, task = wrapper(self.template, self.engine.tokenizer)
         special = self.template != "chat"  # a chat template writes its own begin-of-text
-        found: list[int] = self.engine.tokenizer(f"{opening}{request}{task}{cue}", add_special_tokens=special)[
-            "input_ids"
-        ]
-        return found
+        text = f"{opening}{request}{task}{cue}"
+        ids: list[int] = self.engine.tokenizer(text, add_special_tokens=special)["input_ids"]
+        return ids
 
 
-@dataclass(frozen=True)
 class EndpointChat(Chat):
-    """A model behind an endpoint, asked request by request; its error is raised where no request gets a reply."""
+    """A model behind an endpoint, asked request by request; after repeated failures it is not asked again."""
 
-    endpoint: Endpoint
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.endpoint, self.name = endpoint, endpoint.model
+        self.failures = 0  # in a row
 
-    @property
-    def name(self) -> str:  # type: ignore[override]
-        return self.endpoint.model
-
-    def replies(self, requests: Sequence[str], most: int, cue: str = "", otherwise: str = "") -> list[str | None]:
-        replies: list[str | None] = []
+    def replies(self, requests: Sequence[str], max_tokens: int, cue: str = "", instruction: str = "") -> Replies:
+        replies: Replies = []
         problem: EndpointError | None = None
         for request in requests:
             try:
-                replies.append(self.endpoint.complete([{"role": "user", "content": request + otherwise}], most))
+                replies.append(self._complete(request + instruction, max_tokens))
             except EndpointError as error:
                 replies.append(None)
                 problem = error
         if problem and not any(replies):
             raise problem
         return replies
+
+    def _complete(self, request: str, max_tokens: int) -> str:
+        if self.failures >= FAILURES_IN_A_ROW:
+            raise EndpointError(f"not asked: {self.endpoint.url} had failed {self.failures} times in a row")
+        self.failures += 1
+        reply = self.endpoint.complete([{"role": "user", "content": request}], max_tokens)
+        self.failures = 0
+        return reply
+
+
+class RecordedChat(Chat):
+    """A model whose replies are recorded in a file: no run makes a request that an earlier run made."""
+
+    def __init__(self, chat: Chat, path: Path) -> None:
+        self.chat, self.path, self.name, self.opens = chat, path, chat.name, chat.opens
+        self._recorded = dict(read_replies(path))
+
+    def replies(self, requests: Sequence[str], max_tokens: int, cue: str = "", instruction: str = "") -> Replies:
+        keys = [_digest([self.name, request, max_tokens, cue, instruction]) for request in requests]
+        new = {key: request for key, request in zip(keys, requests, strict=True) if key not in self._recorded}
+        if new:
+            replies = self.chat.replies(list(new.values()), max_tokens, cue, instruction)
+            with self.path.open("ab") as file:
+                for pair in zip(new, replies, strict=True):
+                    file.write(b"\n" + json.dumps(pair).encode())  # after a line that a kill may have cut off
+            self._recorded |= dict(zip(new, replies, strict=True))
+        return [self._recorded[key] for key in keys]
+
+
+def read_replies(path: Path) -> Iterator[tuple[str, str | None]]:
+    """Read the digests of requests and the replies in a file; torn lines are ignored."""
+    for line in path.read_bytes().split(b"\n") if path.is_file() else ():
+        try:
+            key, reply = json.loads(line)
+        except (ValueError, TypeError, RecursionError):
+            continue
+        if isinstance(reply, str | None):
+            yield str(key), reply
+
+
+def _digest(request: Sequence[object]) -> str:
+    return hashlib.sha256(json.dumps(request).encode()).hexdigest()[:32]

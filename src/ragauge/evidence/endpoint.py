@@ -29,21 +29,24 @@ class Endpoint:
         self._server()
 
     @classmethod
-    def from_environment(cls, prefix: str) -> Endpoint | None:
-        """The endpoint that <prefix>_URL, <prefix>_MODEL and (optionally) <prefix>_KEY describe; None without a URL.
+    def from_environment(cls, prefix: str, purpose: str) -> Endpoint:
+        """Make the endpoint that <prefix>_URL, <prefix>_MODEL and (optionally) <prefix>_KEY describe.
+
+        Args:
+            purpose: completes "the endpoint that", for the error.
 
         Raises:
-            UserError: the URL is none, or there is a URL and no model.
+            UserError: URL or model is not set, or the URL is malformed.
         """
         url, model, key = (os.environ.get(f"{prefix}_{name}") for name in ("URL", "MODEL", "KEY"))
         if not url:
-            return None
+            raise UserError(f"{prefix}_URL: is not set; it names the endpoint that {purpose}")
         if not model:
             raise UserError(f"{prefix}_MODEL: is not set; {prefix}_URL is, and the endpoint asks which model to run")
         return cls(url, model, (key or "").strip() or None)
 
     def complete(self, messages: Sequence[Mapping[str, str]], max_tokens: int, temperature: float = 0) -> str:
-        """The model's reply to a chat, without white space at its ends.
+        """Return the model's reply to a chat, without white space at its ends.
 
         Args:
             messages: each with `role` and `content`.

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
-from ragauge.engines.protocol import Limits, Row, SpanEngine
 from ragauge.errors import UserError
-from ragauge.evidence.endpoint import Endpoint, EndpointError
-from ragauge.evidence.request import token_ids
-from ragauge.prompts import unit_steps
-from ragauge.prompts.templates import wrapper
+from ragauge.evidence.chat import Chat
 
 if TYPE_CHECKING:
     from ragauge.io.records import Record
@@ -40,7 +36,6 @@ Answer: {answer}
 Going by the passages, is this answer to the question correct? Reply with one word alone: correct or incorrect"""
 
 REPLY_TOKENS = 16
-FAILURES_IN_A_ROW = 3
 LABELS = {
     "": "supported",
     "fully": "supported",
@@ -54,47 +49,14 @@ _CORRECTNESS = re.compile(r"\b(?:(not)\s+|(in))?correct\b|\b(wrong)\b")
 _VERDICT = re.compile(r"\b(?:(not fully|fully|partially|partly|not)\s+|(un))?supported\b")
 
 
-class Judge(ABC):
-    """A language model that replies to one question at a time; `name` is what tables call it."""
+@dataclass(frozen=True)
+class Inquiry:
+    """A request to a judge, and how its reply is read."""
 
-    name: str
-
-    @abstractmethod
-    def reply(self, question: str) -> str:
-        """The reply. Raises UserError if there is none: the endpoint is down, the evidence beyond the context."""
-
-
-class EndpointJudge(Judge):
-    """A model behind an OpenAI-compatible endpoint; after repeated failures it is not asked again."""
-
-    def __init__(self, endpoint: Endpoint) -> None:
-        self.endpoint, self.name = endpoint, endpoint.model
-        self.failed = 0  # in a row
-
-    def reply(self, question: str) -> str:
-        if self.failed >= FAILURES_IN_A_ROW:
-            raise EndpointError(f"not asked: {self.endpoint.url} had failed {self.failed} times in a row")
-        self.failed += 1
-        text = self.endpoint.complete([{"role": "user", "content": question}], max_tokens=REPLY_TOKENS)
-        self.failed = 0
-        return text
-
-
-class LocalJudge(Judge):
-    """A decoder on this machine, under its template of prompts."""
-
-    def __init__(self, name: str, engine: SpanEngine, template: str) -> None:
-        self.name, self.engine, self.template = name, engine, template
-
-    def reply(self, question: str) -> str:
-        opening, task = wrapper(self.template, self.engine.tokenizer)
-        ids = token_ids(self.engine.tokenizer, opening + question + task)
-        cache = self.engine.new_cache(len(ids) + REPLY_TOKENS)
-        row = Row(ids, unit_steps(0, len(ids)))
-        logits = self.engine.extend(cache, [row], stage="judge", last_logits=True).last_logits
-        assert logits is not None
-        written = self.engine.generate(cache, logits[0], len(ids), Limits(REPLY_TOKENS))
-        return str(self.engine.tokenizer.decode(written, skip_special_tokens=True))
+    key: str  # of the question
+    request: str
+    read: Callable[[str], str | None]  # a reply -> its label; None where it has none
+    settled: tuple[str, str] | None = None  # label and reason where the judge need not be asked
 
 
 @dataclass(frozen=True)
@@ -103,74 +65,64 @@ class Judgement:
 
     key: str
     judge: str
-    asked_sha256: str  # of the judge's name and the question put to it: the same again needs no asking
+    request_sha256: str  # of the judge's name and the request: the same again needs no asking
     label: str | None = None  # "supported", "partially_supported", "not_supported"; of answers "correct", "incorrect"
     reason: str | None = None
 
 
 def drawn(records: Sequence[Record], limit: int | None) -> list[Record]:
-    """So many records in their order, drawn by a hash of their keys: the same questions for every method; None: all."""
+    """Draw some records by a hash of their keys, in their order: the same questions for every method; None: all."""
     chosen = sorted(records, key=lambda record: hashlib.sha256(record.key.encode()).digest())[:limit]
-    kept = {record.key for record in chosen}
-    return [record for record in records if record.key in kept]
+    keys = {record.key for record in chosen}
+    return [record for record in records if record.key in keys]
 
 
-def judge_one(judge: Judge, key: str, question: str, answers: Sequence[str], evidence: Sequence[str]) -> Judgement:
-    """A judge's label for one question's evidence; a judge that fails or says no such thing is a judgement without.
+def about_evidence(key: str, question: str, answers: Sequence[str], evidence: Sequence[str]) -> Inquiry:
+    """Ask whether evidence supports an answer or its aliases; no evidence supports nothing."""
+    request = QUESTION.format(question=question, answer=" / ".join(answers), evidence="\n".join(evidence))
+    settled = None if evidence else ("not_supported", "no evidence was found; not asked")
+    return Inquiry(key, request, verdict, settled)
 
-    No evidence supports nothing: the judge is not asked.
+
+def about_answer(key: str, question: str, passages: Sequence[str], answer: str) -> Inquiry:
+    """Ask whether an answer is correct, going by the passages; no answer is incorrect."""
+    request = ANSWERED.format(question=question, passages="\n".join(passages), answer=answer.strip())
+    settled = None if answer.strip() else ("incorrect", "there is no answer; not asked")
+    return Inquiry(key, request, correctness, settled)
+
+
+def judge(chat: Chat, inquiry: Inquiry, earlier: Judgement | None = None, failed: bool = False) -> Judgement:
+    """Judge one question; a judge that fails, or replies without a label, gives a judgement without one.
+
+    Args:
+        earlier: a judgement of an earlier run, which stands if it answers the same request.
+        failed: the question itself failed, so that there is nothing to judge.
     """
-    asked = asking(question, answers, evidence)
-    base = {"key": key, "judge": judge.name, "asked_sha256": digest(judge, asked)}
-    if not evidence:
-        return Judgement(**base, label="not_supported", reason="no evidence was found; not asked")
-    return _replied(judge, base, asked, verdict)
-
-
-def judge_answer(judge: Judge, key: str, question: str, passages: Sequence[str], answer: str) -> Judgement:
-    """A judge's label, `correct` or `incorrect`, for an answer by the passages; as `judge_one` where it fails.
-
-    No answer is not correct: the judge is not asked.
-    """
-    asked = asking_of(question, passages, answer)
-    base = {"key": key, "judge": judge.name, "asked_sha256": digest(judge, asked)}
-    if not answer.strip():
-        return Judgement(**base, label="incorrect", reason="there is no answer; not asked")
-    return _replied(judge, base, asked, correctness)
-
-
-def _replied(judge: Judge, base: dict[str, str], asked: str, read: Callable[[str], str | None]) -> Judgement:
+    digest = hashlib.sha256(f"{chat.name}\0{inquiry.request}".encode()).hexdigest()
+    if earlier and earlier.label and earlier.request_sha256 == digest:
+        return earlier
+    judgement = partial(Judgement, inquiry.key, chat.name, digest)
+    if failed:
+        return judgement(reason="the question itself failed")
+    if inquiry.settled:
+        return judgement(*inquiry.settled)
     try:
-        reply = judge.reply(asked)
+        reply = chat.reply(inquiry.request, REPLY_TOKENS)
     except UserError as error:
-        return Judgement(**base, reason=" ".join(str(error).split()))
-    label = read(reply)
-    return Judgement(**base, label=label, reason=None if label else f"no judgement in the reply {reply[:80]!r}")
-
-
-def asking_of(question: str, passages: Sequence[str], answer: str) -> str:
-    """The question that a judge is asked of an answer, the passages a line each."""
-    return ANSWERED.format(question=question, passages="\n".join(passages), answer=answer.strip())
-
-
-def asking(question: str, answers: Sequence[str], evidence: Sequence[str]) -> str:
-    """The question that a judge is asked: of the answer, its aliases and the evidence, a line a piece."""
-    return QUESTION.format(question=question, answer=" / ".join(answers), evidence="\n".join(evidence))
-
-
-def digest(judge: Judge, asked: str) -> str:
-    """Hash of who is asked what."""
-    return hashlib.sha256(f"{judge.name}\0{asked}".encode()).hexdigest()
+        return judgement(reason=" ".join(str(error).split()))
+    label = inquiry.read(reply)
+    return judgement(label, None if label else f"no judgement in the reply {reply[:80]!r}")
 
 
 def correctness(reply: str) -> str | None:
-    """`correct` or `incorrect`, as a reply says; None if it says neither, or both."""
-    found = _CORRECTNESS.findall(" ".join(reply.lower().split()))
-    said = {"incorrect" if any(negated) else "correct" for negated in found}
-    return said.pop() if len(said) == 1 else None
+    """Read `correct` or `incorrect` from a reply; None if it has neither, or both."""
+    matches = _CORRECTNESS.findall(" ".join(reply.lower().split()))
+    labels = {"incorrect" if any(negated) else "correct" for negated in matches}
+    return labels.pop() if len(labels) == 1 else None
 
 
 def verdict(reply: str) -> str | None:
-    """The label in a reply; None if there is none, or more than one."""
-    said = {LABELS[before or un] for before, un in _VERDICT.findall(" ".join(reply.lower().replace("-", " ").split()))}
-    return said.pop() if len(said) == 1 else None
+    """Read the label of evidence from a reply; None if there is none, or more than one."""
+    matches = _VERDICT.findall(" ".join(reply.lower().replace("-", " ").split()))
+    labels = {LABELS[before or un] for before, un in matches}
+    return labels.pop() if len(labels) == 1 else None

@@ -1,4 +1,4 @@
-"""What CFIC is fine-tuned on: spans of documents, questions written for them, and both as token ids.
+"""Training data of CFIC: spans of documents, questions written for them, and both as token ids.
 
 The paper takes random spans of long articles and has a language model write a question that each span answers.
 """
@@ -7,26 +7,23 @@ from __future__ import annotations
 
 import random
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ragauge.engines.protocol import SpanEngine
-from ragauge.evidence.chat import Chat, EndpointChat, LocalChat
-from ragauge.evidence.endpoint import Endpoint
+from ragauge.evidence.chat import Chat
 from ragauge.evidence.request import EvidenceRequest
 from ragauge.evidence.sentences import Sentence, tokenize
 from ragauge.prompts import Source
 from ragauge.prompts.templates import turn
 
 FEWEST_SPAN_TOKENS, MOST_SPAN_TOKENS = 12, 128
-QUESTION_TOKENS = 40  # that a writer may take
-QUESTION_WORDS = (4, 30)  # fewest and most that a question may have
+QUESTION_TOKENS = 40  # of a written question at most
+QUESTION_WORDS = (4, 30)  # fewest and most of a question
 MOST_COPIED = 0.6  # part of a question's runs of three words that may stand in the span
 REQUEST = "{text}\n\nWrite a question about {title} that the text above answers."
 CUE = "Question:"  # opens a local model's reply, which otherwise is often about the task
-ALONE = " Reply with the question alone."  # asked of a model whose reply cannot be opened
+ALONE = " Reply with the question alone."  # for a model whose reply cannot be opened
 
 _DEICTIC = re.compile(r"\b(text|passage|paragraph|sentences?|article|excerpt|author|above|following)\b", re.IGNORECASE)
 
@@ -110,39 +107,8 @@ def _is_span(text: str, first: Sentence, last: Sentence) -> bool:
 # --- questions ---
 
 
-class QuestionWriter(ABC):
-    """Writes a question for each of a batch of spans."""
-
-    @abstractmethod
-    def write(self, spans: Sequence[tuple[str, str]]) -> list[str | None]:
-        """What the model says for each (title, span); None if it gave no reply."""
-
-
-@dataclass(frozen=True)
-class LocalWriter(QuestionWriter):
-    """A decoder on this machine, the spans of a batch side by side in every pass, greedily."""
-
-    engine: SpanEngine
-    template: str  # how the model's prompts are wrapped
-
-    def write(self, spans: Sequence[tuple[str, str]]) -> list[str | None]:
-        return _asked(LocalChat(self.engine, self.template), spans)
-
-
-@dataclass(frozen=True)
-class EndpointWriter(QuestionWriter):
-    """A model behind an endpoint, asked span by span.
-
-    A span without a reply has no question; if no span gets a reply, the endpoint's error is raised.
-    """
-
-    endpoint: Endpoint
-
-    def write(self, spans: Sequence[tuple[str, str]]) -> list[str | None]:
-        return _asked(EndpointChat(self.endpoint), spans)
-
-
-def _asked(chat: Chat, spans: Sequence[tuple[str, str]]) -> list[str | None]:
+def write_questions(chat: Chat, spans: Sequence[tuple[str, str]]) -> list[str | None]:
+    """Have a model write a question for each (title, span); None where it gave no reply."""
     requests = [REQUEST.format(title=title, text=text) for title, text in spans]
     return chat.replies(requests, QUESTION_TOKENS, CUE, ALONE)
 

@@ -1,4 +1,4 @@
-"""The corpus of a study: the passages of its documents, and which of them repeat others."""
+"""The corpus of a study: the passages of its documents, near-duplicates marked."""
 
 from __future__ import annotations
 
@@ -10,59 +10,57 @@ from ragauge.errors import UserError
 from ragauge.io.progress import bar
 from ragauge.retrieval.near_duplicates import originals
 from ragauge.study import passages
-from ragauge.study.documents import Found
+from ragauge.study.documents import SourceDocuments
 from ragauge.study.passages import Passage
 
 
 @dataclass(frozen=True)
 class PassageCorpus:
-    """What retrieval searches.
+    """The passages that retrieval searches.
 
     Near-duplicates are marked as those of a chunk database are: 0.8 of their word 13-grams are shared (MinHash).
     """
 
     passages: tuple[Passage, ...]
     counts: Mapping[str, int]  # documents and passages, and how many of them repeat an earlier one
-    titles: Mapping[str, str]  # of every document -> of the one that it repeats, else its own
+    originals: Mapping[str, str]  # title of every document -> of the one that it repeats, else its own
+
+    def __str__(self) -> str:
+        counts, duplicates = self.counts, [self.counts[f"near_duplicate_{unit}"] for unit in ("documents", "passages")]
+        treated = "left out of the search" if counts["dropped_passages"] else "marked"
+        repeated = f"{duplicates[0]:,} duplicate documents, {duplicates[1]:,} duplicate passages"
+        size = f"{counts['documents']:,} documents, {counts['passages']:,} passages"
+        return f"{size}; {repeated}" + (f" ({treated})" if any(duplicates) else "")
 
 
-def build(found: Found, tokenizer: Any, tokens: int, overlap: int, *, drop: bool = False) -> PassageCorpus:
-    """The passages of the documents, near-duplicates marked.
+def build(sources: SourceDocuments, tokenizer: Any, tokens: int, overlap: int, *, drop: bool = False) -> PassageCorpus:
+    """Cut the documents into passages and mark near-duplicates.
 
     Args:
         tokens, overlap: of a passage, and shared by neighbours.
-        drop: leave passages that are near-duplicates of an earlier one out of what is searched.
+        drop: leave passages that are near-duplicates of an earlier one out of the search.
 
     Raises:
         UserError: no document has a sentence.
     """
+    documents = sources.documents
     cut = [
         passage
-        for document in bar("cutting documents", "document", iterable=found.documents, delay=2)
+        for document in bar("cutting documents", "document", iterable=documents, delay=2)
         for passage in passages.cut(document.title, document.text, tokenizer, tokens, overlap)
     ]
     if not cut:
         raise UserError("--documents: no document holds a sentence")
     first = originals([passage.text for passage in cut])
-    marked = [replace(p, near_duplicate=bool(first[i] != i)) for i, p in enumerate(cut)]
-    kept = [p for p in marked if not (drop and p.near_duplicate)]
-    earliest = originals([document.text for document in found.documents])
+    marked = [replace(passage, near_duplicate=bool(first[i] != i)) for i, passage in enumerate(cut)]
+    searched = [passage for passage in marked if not (drop and passage.near_duplicate)]
+    earliest = originals([document.text for document in documents])
     counts = {
-        "documents": len(found.documents),
+        "documents": len(documents),
         "near_duplicate_documents": int((earliest != range(len(earliest))).sum()),
         "passages": len(marked),
-        "near_duplicate_passages": sum(p.near_duplicate for p in marked),
-        "dropped_passages": len(marked) - len(kept),
+        "near_duplicate_passages": sum(passage.near_duplicate for passage in marked),
+        "dropped_passages": len(marked) - len(searched),
     }
-    pairs = zip(found.documents, earliest, strict=True)
-    titles = {document.title: found.documents[first].title for document, first in pairs}
-    return PassageCorpus(tuple(kept), counts, titles)
-
-
-def described(corpus: PassageCorpus) -> str:
-    """The corpus in a line."""
-    counts = corpus.counts
-    repeated = f"{counts['near_duplicate_documents']:,} and {counts['near_duplicate_passages']:,}"
-    what = "left out of the search" if counts["dropped_passages"] else "marked"
-    passages = f"{counts['documents']:,} documents, {counts['passages']:,} passages"
-    return f"{passages}; near-duplicates among them: {repeated}" + (f" ({what})" if repeated != "0 and 0" else "")
+    titles = {document.title: documents[first].title for document, first in zip(documents, earliest, strict=True)}
+    return PassageCorpus(tuple(searched), counts, titles)

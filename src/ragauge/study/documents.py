@@ -22,24 +22,24 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Found:
-    """What a folder holds."""
+class SourceDocuments:
+    """The documents of a folder, and the files that could not be read."""
 
     documents: tuple[Document, ...]  # titled by their path without suffix, or by the JSON line
-    skipped: dict[str, str] = field(default_factory=dict)  # path in the folder -> why
-    in_part: dict[str, str] = field(default_factory=dict)  # path in the folder -> what of it was not read
-    others: dict[str, int] = field(default_factory=dict)  # suffix -> files that nothing here reads
+    skipped: dict[str, str] = field(default_factory=dict)  # path in the folder -> reason
+    read_in_part: dict[str, str] = field(default_factory=dict)  # path in the folder -> what is missing
+    not_read: dict[str, int] = field(default_factory=dict)  # suffix -> files of kinds that nothing here reads
 
     def account(self) -> dict[str, dict[str, Any]]:
-        """What was not read, for the study's file."""
-        return {"skipped": self.skipped, "read_in_part": self.in_part, "not_read": self.others}
+        """List the files that were not read, for the study's file."""
+        return {"skipped": self.skipped, "read_in_part": self.read_in_part, "not_read": self.not_read}
 
 
-def read(place: Path) -> Found:
-    """The documents of a folder, at any depth, in the order of the files' names, or of one file; hidden files are none.
+def read(place: Path) -> SourceDocuments:
+    """Read the documents of a folder, at any depth, in the order of the files' names, or of one file.
 
     A file without text that can be read is skipped and named, so that one scan among a thousand manuals does not end a
-    study. JSON lines are data, in which a mistake is refused.
+    study. JSON lines are data, in which a mistake is refused. Hidden files are ignored.
 
     Raises:
         UserError: no such place, nothing in it that can be read, a mistake in JSON lines, a library is missing.
@@ -47,43 +47,40 @@ def read(place: Path) -> Found:
     if not place.exists():
         raise UserError(f"--documents: {place}: no such folder or file")
     folder = place if place.is_dir() else place.parent
-    paths, others = _files(folder) if place.is_dir() else ([place] if _is_read(place) else [], {})
-    skipped: dict[str, str] = {}
-    in_part: dict[str, str] = {}
-    documents: list[Document] = []
+    files = _visible(folder) if place.is_dir() else [place]
+    paths = [path for path in files if path.name.lower().endswith((*formats.READERS, *RECORDS))]
+    others = dict(Counter(map(_kind, sorted({*files} - {*paths}))))
+    documents, skipped, in_part = list[Document](), dict[str, str](), dict[str, str]()
     titles = _titles(folder, paths)
     for path in bar("reading documents", "file", iterable=paths, delay=2):
-        name = path.relative_to(folder).as_posix()
         if path.name.lower().endswith(RECORDS):
             documents += _records(path, titles[path])
             continue
+        name = path.relative_to(folder).as_posix()
         try:
-            text, remark = formats.read(path)
+            text, warning = formats.read(path)
         except formats.UnreadableError as error:
             skipped[name] = str(error)
             continue
         documents.append(Document(titles[path], text))
-        in_part |= {name: remark} if remark else {}
+        in_part |= {name: warning} if warning else {}
     if not documents:
-        raise UserError(f"--documents: {_nothing(place, skipped)}")
-    _tell(folder, "skipped", skipped)
-    _tell(folder, "read in part:", in_part)
+        raise UserError(f"--documents: {_nothing(place, folder, skipped)}")
+    _warn(folder, "skipped", skipped)
+    _warn(folder, "read in part:", in_part)
     if others:
         counts = ", ".join(f"{count} {suffix}" for suffix, count in others.items())
         logger.warning("not read, being of other kinds: %s", counts)
-    return Found(tuple(documents), skipped, in_part, others)
+    return SourceDocuments(tuple(documents), skipped, in_part, others)
 
 
-def _files(folder: Path) -> tuple[list[Path], dict[str, int]]:
-    """The files that are documents, and how many others there are by suffix."""
-    visible = [
+def _visible(folder: Path) -> list[Path]:
+    """The files of a folder at any depth, hidden ones and those of Word's locks left out."""
+    return [
         path
         for path in sorted(folder.rglob("*"))
         if path.is_file() and not any(part.startswith((".", "~$")) for part in path.relative_to(folder).parts)
     ]
-    known = [path for path in visible if _is_read(path)]
-    others = Counter(_kind(path) for path in sorted({*visible} - {*known}))
-    return known, dict(others)
 
 
 def _kind(path: Path) -> str:
@@ -92,44 +89,35 @@ def _kind(path: Path) -> str:
     return "".join(ends).lower() or path.name
 
 
-def _is_read(path: Path) -> bool:
-    return path.suffix.lower() in formats.READERS or path.name.lower().endswith(RECORDS)
-
-
 def _titles(folder: Path, paths: list[Path]) -> dict[Path, str]:
     """Each file's path in the folder, with its suffix where that alone tells it from another one."""
-    short = {path: _bare(path.relative_to(folder)) for path in paths}
-    taken = Counter(short.values())
-    return {path: path.relative_to(folder).as_posix() if taken[short[path]] > 1 else short[path] for path in paths}
-
-
-def _bare(path: Path) -> str:
-    return path.with_name(path.name.removesuffix(".gz")).with_suffix("").as_posix()
+    names = {path: path.relative_to(folder) for path in paths}
+    short = {p: name.with_name(name.name.removesuffix(".gz")).with_suffix("").as_posix() for p, name in names.items()}
+    counts = Counter(short.values())
+    return {path: name.as_posix() if counts[short[path]] > 1 else short[path] for path, name in names.items()}
 
 
 def _records(path: Path, name: str) -> Iterator[Document]:
     """The documents of JSON lines; one without a title, as in C4, is titled by the file and its line."""
     for number, record in jsonl.read_jsonl(path):
-        place = f"{path}:{number}"
-        title, text = (
-            jsonl.field({"title": f"{name}/{number}", **record}, key, str, place) for key in ("title", "text")
-        )
+        named = {"title": f"{name}/{number}", **record}
+        title, text = (jsonl.field(named, key, str, f"{path}:{number}") for key in ("title", "text"))
         if text.strip():
             yield Document(title, text)
 
 
-def _tell(folder: Path, what: str, files: dict[str, str]) -> None:
+def _warn(folder: Path, what: str, files: dict[str, str]) -> None:
     for name, reason in list(files.items())[:SHOWN]:
         logger.warning("%s %s: %s", what, folder / name, reason)
     if len(files) > SHOWN:
         logger.warning("%s %d more files, which retrieval.json of the study names", what, len(files) - SHOWN)
 
 
-def _nothing(place: Path, skipped: dict[str, str]) -> str:
+def _nothing(place: Path, folder: Path, skipped: dict[str, str]) -> str:
+    """Why there is no document."""
     ends = ", ".join((*formats.READERS, *RECORDS))
     if not skipped:
         return f"{place} holds no file that ends with {ends}" if place.is_dir() else f"{place} ends with none of {ends}"
-    folder = place if place.is_dir() else place.parent
     name, reason = next(iter(skipped.items()))
     more = f"; {len(skipped) - 1} more could not be read" if len(skipped) > 1 else ""
     return f"{folder / name}: {reason}{more}"

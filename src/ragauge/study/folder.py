@@ -1,4 +1,4 @@
-"""The folder of a study, in which nothing is overwritten but what a study wrote there and nobody changed since."""
+"""The folder of a study: only files that a study wrote there, and nobody changed since, are overwritten."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ def check(folder: Path, names: tuple[str, ...], command: str) -> None:
     """Refuse a folder in which one of these files is not as a study left it.
 
     Args:
-        command: what runs the study that stands there.
+        command: runs the study that is in the folder.
 
     Raises:
         UserError: the folder holds files and is no study's, or a file was changed after it was written.
     """
-    folders.check_replaceable(folder, lambda found: _written(found) is not None)
-    written = _written(folder) or {}
+    folders.check_replaceable(folder, lambda path: _hashes(path) is not None)
+    hashes = _hashes(folder) or {}
     for path in (folder / name for name in names):
-        if path.is_file() and folders.file_sha256(path) not in written.get(path.name, ()):
+        if path.is_file() and folders.file_sha256(path) not in hashes.get(path.name, ()):
             raise UserError(
                 f"{path}: was changed after it was written and would be overwritten; run it as it is with: {command}; "
                 "or choose another --out"
@@ -34,31 +34,31 @@ def check(folder: Path, names: tuple[str, ...], command: str) -> None:
 
 def claim(folder: Path) -> None:
     """Mark a folder as a study's before anything is written there: one that is stopped early can be started again."""
-    if _written(folder) is None:
+    if _hashes(folder) is None:
         _mark(folder, {})
 
 
 def write(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write a study's files. Whenever the process dies, `check` takes the old and the new ones for a study's.
+    """Write a study's files. Whenever the process dies, `check` accepts the old and the new ones.
 
     Raises:
         UserError: one cannot be written.
     """
     new = {name: [sha256(content).hexdigest()] for name, content in files.items()}
-    old = _written(folder) or {}
+    old = _hashes(folder) or {}
     _mark(folder, {name: hashes + old.get(name, []) for name, hashes in new.items()})
     for name, content in files.items():
         write_file(folder / name, content)
     _mark(folder, new)
 
 
-def _mark(folder: Path, written: Mapping[str, list[str]]) -> None:
-    write_file(folder / folders.MARK, (json.dumps({"study": written}, indent=1) + "\n").encode())
+def _mark(folder: Path, hashes: Mapping[str, list[str]]) -> None:
+    write_file(folder / folders.MARK, (json.dumps({"study": hashes}, indent=1) + "\n").encode())
 
 
-def _written(folder: Path) -> dict[str, list[str]] | None:
-    """Hashes of the files that a study wrote into a folder; None for another folder."""
+def _hashes(folder: Path) -> dict[str, list[str]] | None:
+    """The hashes of the files that a study wrote into a folder; None for another folder."""
     with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
-        found: dict[str, list[str]] = json.loads((folder / folders.MARK).read_bytes())["study"]
-        return found
+        hashes: dict[str, list[str]] = json.loads((folder / folders.MARK).read_bytes())["study"]
+        return hashes
     return None

@@ -1,7 +1,7 @@
-"""The text of HTML, PDF and DOCX files, of which anything may be wrong: a file that cannot be read says so in one line.
+"""The text of HTML, PDF and DOCX files; a file that cannot be read says why in one line.
 
-Paragraphs, headings, list items and rows of tables come out as paragraphs with a blank line between them, so that none
-runs into the next sentence. The libraries are the extra `study` of the package, each imported where it is used.
+Paragraphs, headings, list items and table rows are parted by blank lines, so that none runs into the next sentence.
+The libraries are the extra `study` of the package, each imported where it is used.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ import importlib
 import io
 import logging
 import re
+import unicodedata
 import warnings
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,14 +21,10 @@ from typing import Any, NamedTuple
 from ragauge.errors import UserError, extras_told
 
 LARGEST_BYTES = 100 << 20  # of a file
-LARGEST_XML_BYTES = 32 << 20  # of the unpacked text of a DOCX file, which is held some thirty times over as a tree
-
-UNREAD = ("script", "style", "noscript", "template", "svg", "nav", "aside", "footer", "form", "iframe", "head")
-BLOCKS = (
-    *("address", "article", "blockquote", "caption", "dd", "div", "dl", "dt", "figcaption", "figure", "h1", "h2"),
-    *("h3", "h4", "h5", "h6", "header", "hr", "li", "main", "ol", "p", "pre", "section", "table", "tr", "ul"),
-)
-CELLS, CELL = ("td", "th"), " | "  # between the cells of a row
+LARGEST_XML_BYTES = 32 << 20  # of the unpacked text of a DOCX file, of which a parser holds some thirty copies
+VISIBLE = "//text()[not(ancestor::head or ancestor::script or ancestor::style or ancestor::noscript)]"
+UNEXTRACTED = (4, 1000)  # a page is read badly if it has 4 times the extracted characters, and 1,000 more
+MOST_UNREADABLE = 0.1  # part of a PDF page's characters that are no letters of any script
 
 
 class UnreadableError(Exception):
@@ -35,14 +32,14 @@ class UnreadableError(Exception):
 
 
 class Text(NamedTuple):
-    """What was read of a file, and what could not be."""
+    """The text of a file, and a warning if some of it could not be read."""
 
     text: str
-    remark: str = ""
+    warning: str = ""
 
 
 def read(path: Path) -> Text:
-    """The text of a file, by its suffix, which is one of `READERS`.
+    """Read the text of a file, by its suffix, which is one of `READERS`.
 
     Raises:
         UnreadableError: it is too large, empty, encrypted, damaged, without text, or not what its suffix says.
@@ -57,56 +54,58 @@ def read(path: Path) -> Text:
         raise UnreadableError(f"cannot be opened: {error.strerror}") from None
     if not content.strip():
         raise UnreadableError("empty")
-    found = READERS[path.suffix.lower()](content)
-    if not found.text.strip():
+    text = READERS[path.suffix.lower()](content)
+    if not text.text.strip():
         raise UnreadableError("holds no text")
-    return found
+    return text
 
 
 def plain(content: bytes) -> Text:
-    """Text and Markdown, as they stand."""
+    """Decode text and Markdown."""
     try:
         return Text(content.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise UnreadableError(f"not UTF-8 text (byte {error.start})") from None
 
 
-def html(content: bytes) -> Text:
-    """What a page shows, without navigation, footers, forms and scripts."""
-    soup_of = _library("bs4", "beautifulsoup4", "HTML and DOCX").BeautifulSoup
-    with _quiet("HTML"):
-        try:  # what decodes as UTF-8 is, whatever the page declares
-            soup = soup_of(content.decode("utf-8-sig"), "html.parser")
-        except UnicodeDecodeError:
-            soup = soup_of(content, "html.parser")
-        return Text(_shown(soup))
+def html(content: bytes | str) -> Text:
+    """Extract the content of a page, without navigation, comments, footers and advertisements."""
+    trafilatura = _library("trafilatura", "HTML and DOCX")
+    with _one_line_errors("HTML"):
+        tree = trafilatura.load_html(content)
+        visible = " ".join(" ".join([] if tree is None else tree.xpath(VISIBLE)).split())
+        text = trafilatura.extract(content, include_comments=False) or visible
+    factor, more = UNEXTRACTED
+    badly = len(visible) > factor * len(text) + more
+    share = f"{len(text) / max(1, len(visible)):.0%}"
+    return Text(re.sub(r"\s*\n", "\n\n", text), f"only {share} of the page's text was recognised as content" * badly)
 
 
 def docx(content: bytes) -> Text:
-    """Paragraphs, tables, lists and notes of a Word document, tracked changes taken as accepted."""
-    mammoth = _library("mammoth", "mammoth", "DOCX")
+    """Extract paragraphs, tables, lists and notes of a Word document, tracked changes taken as accepted."""
+    mammoth = _library("mammoth", "DOCX")
     _check_package(content)
-    with _quiet("a Word document"):
-        made = mammoth.convert_to_html(io.BytesIO(content), convert_image=lambda image: [])
-        return html(made.value.encode())
+    with _one_line_errors("a Word document"):
+        page = mammoth.convert_to_html(io.BytesIO(content), convert_image=lambda image: []).value
+        return html(f"<html><body><article>{page}</article></body></html>")
 
 
 def pdf(content: bytes) -> Text:
-    """The text layer of a PDF, page after page, lines joined to paragraphs."""
-    pypdf = _library("pypdf", "pypdf", "PDF")
-    with _quiet("a PDF"):
+    """Extract the text layer of a PDF, page after page, lines joined to paragraphs."""
+    pypdf = _library("pypdf", "PDF")
+    with _one_line_errors("a PDF"):
         try:
             reader = pypdf.PdfReader(io.BytesIO(content))
             if reader.is_encrypted and not reader.decrypt(""):
                 raise UnreadableError("encrypted; save it without a password")
         except pypdf.errors.DependencyError:
             raise UnreadableError("encrypted with AES, which takes the package cryptography") from None
-        pages = [_flowing(page.extract_text()) for page in reader.pages]
+        pages = [_paragraphs(page.extract_text()) for page in reader.pages]
     if not any(pages):
         raise UnreadableError(f"no text on any of its {len(pages)} pages: a scan needs text recognition (OCR) first")
-    bare = [str(number) for number, page in enumerate(pages, start=1) if not page]
-    remark = f"{len(bare)} of {len(pages)} pages hold no text, the first is page {bare[0]}" if bare else ""
-    return Text("\n\n".join(page for page in pages if page), remark)
+    problems = {"no text": [not page for page in pages], "garbled text": list(map(_is_garbled, pages))}
+    counts = [_counted(found, problem) for problem, found in problems.items()]
+    return Text("\n\n".join(filter(None, pages)), "; ".join(filter(None, counts)))
 
 
 READERS: dict[str, Callable[[bytes], Text]] = {
@@ -120,32 +119,30 @@ READERS: dict[str, Callable[[bytes], Text]] = {
 }
 
 
-def _library(module: str, package: str, kind: str) -> Any:
-    with extras_told(f"{kind} documents are read with {package}"):
-        return importlib.import_module(module)
+def _library(name: str, kind: str) -> Any:
+    with extras_told(f"{kind} documents are read with {name}"):
+        return importlib.import_module(name)
 
 
 @contextmanager
-def _quiet(kind: str) -> Iterator[None]:
-    """Whatever a library raises or says of a damaged file becomes one line."""
-    logger = logging.getLogger("pypdf")  # which tells of every object that it repairs
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
+def _one_line_errors(kind: str) -> Iterator[None]:
+    """Turn everything that a library raises or logs about a damaged file into one line."""
+    logging.disable(logging.CRITICAL)  # pypdf logs every object that it repairs
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     except (UnreadableError, UserError):
         raise
-    except Exception as error:  # parsers of foreign files fail in any way, by recursion and by lack of keys among them
+    except Exception as error:  # parsers of foreign files fail in any way, by recursion and missing keys among them
         reason = " ".join(str(error).split())[:120]
         raise UnreadableError(f"not {kind}, or damaged: {type(error).__name__}{reason and f': {reason}'}") from None
     finally:
-        logger.setLevel(level)
+        logging.disable(logging.NOTSET)
 
 
 def _check_package(content: bytes) -> None:
-    """Refuse what is no DOCX, encrypted, or unpacks to more than is read: a few kilobytes of zip can hold terabytes."""
+    """Refuse a file that is no DOCX, encrypted, or too large when unpacked: kilobytes of zip can hold terabytes."""
     if content.startswith(b"\xd0\xcf\x11\xe0"):  # an OLE file, in which Office keeps encrypted documents and old ones
         raise UnreadableError("encrypted, or in the format of Word before 2007")
     try:
@@ -158,46 +155,20 @@ def _check_package(content: bytes) -> None:
         raise UnreadableError(f"unpacks to {size >> 20:,} MB of text; read are up to {LARGEST_XML_BYTES >> 20} MB")
 
 
-def _shown(soup: Any) -> str:
-    """The text of a parsed page, a blank line between its blocks."""
-    shown = re.sub(r"[ \t]+", " ", "".join(_pieces(soup)))
-    lines = [re.sub(r"^[ |]+|[ |]+$", "", line) for line in shown.split("\n")]
-    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()
-
-
-def _pieces(soup: Any) -> Iterator[str]:
-    """Texts and what parts them, in one walk without recursion: pages nest thousands deep where tags are not closed."""
-    cells = kept = 0  # how many table cells and preformatted blocks are open
-    opened = [(soup, iter(soup.contents))]
-    while opened:
-        tag, inside = opened[-1]
-        node = next(inside, None)
-        if node is None:
-            opened.pop()
-            cells -= tag.name in CELLS
-            kept -= tag.name == "pre"
-            yield CELL if tag.name in CELLS and not cells else _around(tag.name, cells)
-        elif node.name is None:  # a text, a comment or a declaration
-            shown = str(node) if type(node) in soup.interesting_string_types else ""
-            yield shown if kept else re.sub(r"\s+", " ", shown)  # white space as a browser shows it
-        elif node.name not in UNREAD:
-            yield _around(node.name, cells) if node.name != "br" else ""
-            cells += node.name in CELLS
-            kept += node.name == "pre"
-            opened.append((node, iter(node.contents)))
-
-
-def _around(name: str, cells: int) -> str:
-    """What stands before and after an element: a row is one paragraph, whatever its cells hold."""
-    if name == "br":
-        return " " if cells else "\n"
-    if name in BLOCKS:
-        return " " if cells else "\n\n"
-    return ""
-
-
-def _flowing(text: str) -> str:
-    """The lines of a page joined to paragraphs, which blank lines part; words hyphenated at a line's end made whole."""
+def _paragraphs(text: str) -> str:
+    """Join the lines of a page to paragraphs, which blank lines part, and words that a line's end hyphenates."""
     paragraphs = re.split(r"\n[ \t]*\n", text)
     joined = (re.sub(r"(?<=[^\W\d_])[-\u00ad\u2010][ \t]*\n[ \t]*(?=[a-zß-ÿ])", "", part) for part in paragraphs)
     return "\n\n".join(" ".join(part.split()) for part in joined if part.strip())
+
+
+def _is_garbled(page: str) -> bool:
+    """Whether a page's font does not say which letters it shows: replacement, private and control characters."""
+    text = page.replace("\n", "")
+    unreadable = sum(char == "\ufffd" or unicodedata.category(char) in ("Co", "Cn", "Cc") for char in text)
+    return unreadable > MOST_UNREADABLE * len(text)
+
+
+def _counted(pages: Sequence[bool], problem: str) -> str:
+    bad = [number for number, is_bad in enumerate(pages, start=1) if is_bad]
+    return f"{len(bad)} of {len(pages)} pages hold {problem}, the first is page {bad[0]}" if bad else ""

@@ -1,15 +1,12 @@
-"""Questions where there are none: a model writes them about answers that stand in passages.
+"""Questions that a model writes about answers in the passages, where a study has none.
 
 As CFIC's training data are made (`evidence/sft.py`), but that the span is a short answer, which can be scored: a name
-or a number of a passage drawn at random. What is written is kept only if the reader of the study answers it with the
-passage and not without, and no other passage that retrieval would find holds the answer. All replies are kept in a
-file, so that a run that was stopped asks nothing twice.
+or a number of a passage drawn at random. A question is used only if the reader of the study answers it with the
+passage and not without, and no other passage that retrieval would find holds the answer.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import random
 import re
 import time
@@ -17,7 +14,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 from ragauge.datasets.study import StudyQuestions
@@ -27,13 +23,13 @@ from ragauge.evidence.chat import Chat
 from ragauge.io.progress import bar
 from ragauge.metrics import normalise, score
 from ragauge.prompts.templates import document_text, query_text
+from ragauge.rankers.bm25 import CorpusBM25
 from ragauge.study.passages import Passage
 from ragauge.study.questions import StudyQuestion
-from ragauge.study.retrieval import Bm25
 
-ATTEMPTS = 25  # for each question that is asked for, at most
+ATTEMPTS = 25  # for each requested question, at most
 ENOUGH = 10  # questions: with fewer, a report recommends nothing
-AT_ONCE = 8  # spots whose questions are written side by side
+BATCH = 8  # spots whose questions are written side by side
 ROUNDS = 4  # spots of one passage at most, one in each round over all passages
 NEIGHBOURS = 10  # first passages by BM25 among which no other one may hold the answer
 ANSWER_TOKENS = 32  # of a reader's reply
@@ -60,12 +56,12 @@ REQUEST = """Write a short question that the answer fits.
 Text: {title}: {text}
 Answer: {answer}"""
 
-# Why a question is left out, in the order in which it is looked for.
+# Why a question is rejected, in the order in which it is checked.
 MALFORMED, DUPLICATE = "malformed", "duplicate"
 SEVERAL, KNOWN, UNANSWERED = "several_passages", "without_documents", "not_answered"
 REASONS = {
     MALFORMED: "malformed",
-    DUPLICATE: "asked before",
+    DUPLICATE: "repeated",
     SEVERAL: "another passage holds the answer",
     KNOWN: "answered without documents",
     UNANSWERED: "not answered from its own passage",
@@ -100,8 +96,8 @@ class Spot:
         return any(map(str.isdigit, self.answer))
 
     @property
-    def begin(self) -> str:
-        """How a question after it begins; nothing where a name is asked for, of which nobody knows what it names."""
+    def question_word(self) -> str:
+        """The beginning of a question after it; empty for a name, of which nobody knows what it names."""
         if not self.is_number:
             return ""
         return "When" if _WHEN.search(self.answer) else "How many"
@@ -109,79 +105,52 @@ class Spot:
 
 @dataclass(frozen=True)
 class Written:
-    """A question that was kept, and where its answer stands."""
+    """A question, and where its answer stands."""
 
-    question: str
+    text: str
     spot: Spot
 
     @property
-    def asked(self) -> StudyQuestion:
-        return StudyQuestion(self.question, (self.spot.answer,), self.spot.passage.document)
+    def question(self) -> StudyQuestion:
+        return StudyQuestion(self.text, (self.spot.answer,), self.spot.passage.document)
 
     def to_json(self) -> dict[str, Any]:
-        """As a file of questions has it, with the passage and the answer's place in it."""
+        """Make a line of a file of questions, with the passage and the answer's place in it."""
         place = {"passage": self.spot.passage.text, "start": self.spot.start, "stop": self.spot.stop}
-        return {"question": self.question, "answers": [self.spot.answer], "gold": self.spot.passage.document, **place}
+        return {"question": self.text, "answers": [self.spot.answer], "gold": self.spot.passage.document, **place}
 
 
 @dataclass
 class Generated:
-    """Questions, and what became of the others."""
+    """The written questions that are used, and the reasons against the others."""
 
     wanted: int
     most: int  # attempts
-    kept: list[Written] = field(default_factory=list)
+    questions: list[Written] = field(default_factory=list)
     attempts: int = 0
-    left_out: Counter[str] = field(default_factory=Counter)  # a reason of REASONS -> questions
-    malformed: Counter[str] = field(default_factory=Counter)  # how they were malformed
+    rejected: Counter[str] = field(default_factory=Counter)  # a reason of REASONS -> questions
+    malformed: Counter[str] = field(default_factory=Counter)  # what was wrong with them
     ended_by: str = "passages"  # or attempts, questions, time
 
-    def account(self, **more: Any) -> dict[str, Any]:
-        """For the study's file."""
+    def account(self) -> dict[str, Any]:
+        """Count the questions for the study's file."""
         return {
             "wanted": self.wanted,
-            "kept": len(self.kept),
+            "kept": len(self.questions),
             "attempts": self.attempts,
             "most_attempts": self.most,
             "ended_by": self.ended_by,
-            "left_out": {reason: self.left_out[reason] for reason in REASONS},
+            "left_out": {reason: self.rejected[reason] for reason in REASONS},
             "malformed": dict(self.malformed.most_common()),
-            **more,
         }
 
-
-class Remembered(Chat):
-    """A model whose replies are kept in a file: the same request is made once, over all runs."""
-
-    def __init__(self, chat: Chat, path: Path) -> None:
-        self.chat, self.path, self.name, self.opens = chat, path, chat.name, chat.opens
-        self._known = dict(_lines(path))
-
-    def replies(self, requests: Sequence[str], most: int, cue: str = "", otherwise: str = "") -> list[str | None]:
-        keys = [_digest([self.name, request, most, cue, otherwise]) for request in requests]
-        new = {key: request for key, request in zip(keys, requests, strict=True) if key not in self._known}
-        if new:
-            got = dict(zip(new, self.chat.replies(list(new.values()), most, cue, otherwise), strict=True))
-            with self.path.open("ab") as file:
-                for key, reply in got.items():
-                    file.write(b"\n" + json.dumps([key, reply]).encode())  # after a line that a kill may have cut off
-            self._known |= got
-        return [self._known[key] for key in keys]
-
-
-def _lines(path: Path) -> Iterator[tuple[str, str | None]]:
-    """The replies of a file; torn lines are passed over."""
-    for line in path.read_bytes().split(b"\n") if path.is_file() else ():
-        try:
-            key, reply = json.loads(line)
-        except (ValueError, TypeError, RecursionError):
-            continue
-        if isinstance(reply, str | None):
-            yield str(key), reply
-
-
-def _digest(asked: Sequence[object]) -> str:
-    return hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:32]
+    def __str__(self) -> str:
+        ends = {"attempts": " (the maximum)", "passages": ", all that the passages give", "time": ", until time was up"}
+        tried = f"{self.attempts} attempts{ends.get(self.ended_by, '')}"
+        counts = ((self.rejected[reason], text) for reason, text in REASONS.items())
+        rejected = ", ".join(f"{count} {text}" for count, text in counts if count)
+        few = f", fewer than the {self.wanted} requested" if len(self.questions) < self.wanted else ""
+        return f"{len(self.questions)} questions from {tried}{few}; rejected: {rejected or 'none'}"
 
 
 def generate(
@@ -195,172 +164,154 @@ def generate(
     until: float = float("inf"),
     at_last: float = float("inf"),
 ) -> Generated:
-    """So many questions about the passages, or as many as there come out; the seed fixes which spots are tried.
+    """Have questions written about the passages; the seed fixes which spots are tried.
 
     Args:
+        wanted: questions; there may be fewer.
         most: attempts.
-        until: of the monotonic clock: no batch is begun after it, if enough questions were kept.
-        at_last: none at all is begun after it.
+        until: of the monotonic clock: no batch begins after it, if there are enough questions.
+        at_last: none at all begins after it.
 
     Raises:
-        UserError: none was kept, or a model gives no reply.
+        UserError: no question can be used, or a model gives no reply.
     """
-    found = Generated(wanted, most)
-    judge = _Filter([f"{passage.document} {passage.text}" for passage in passages], reader)
+    generated = Generated(wanted, most)
+    checks = _Checks([f"{passage.document} {passage.text}" for passage in passages], reader)
     spots = drawn(passages, seed)
-    with bar("writing questions", "question", wanted) as shown:
-        while batch := list(islice(spots, min(AT_ONCE, most - found.attempts))):
-            if time.monotonic() > (until if len(found.kept) >= min(wanted, ENOUGH) else at_last):
-                found.ended_by = "time"
+    with bar("writing questions", "question", wanted) as progress:
+        while batch := list(islice(spots, min(BATCH, most - generated.attempts))):
+            if time.monotonic() > (until if len(generated.questions) >= min(wanted, ENOUGH) else at_last):
+                generated.ended_by = "time"
                 break
-            before = len(found.kept)
-            _take(batch, writer, judge, found)
-            shown.update(min(len(found.kept), wanted) - min(before, wanted))
-            shown.set_postfix_str(f"{found.attempts} attempts of at most {most}")
-            if len(found.kept) >= wanted:
+            before = len(generated.questions)
+            _write(batch, writer, checks, generated)
+            progress.update(min(len(generated.questions), wanted) - before)
+            progress.set_postfix_str(f"{generated.attempts} attempts of at most {most}")
+            if len(generated.questions) >= wanted:
+                generated.ended_by = "questions"
                 break
-    found.ended_by = "questions" if len(found.kept) >= wanted else found.ended_by
-    if found.ended_by == "passages" and found.attempts >= most:
-        found.ended_by = "attempts"
-    del found.kept[wanted:]
-    if not found.kept:
-        raise UserError(f"--generate-questions: {described(found)}; give a file with --questions, or another --writer")
-    return found
+            if generated.attempts >= most:
+                generated.ended_by = "attempts"
+    del generated.questions[wanted:]
+    if not generated.questions:
+        raise UserError(f"--generate-questions: {generated}; give a file with --questions, or another --writer")
+    return generated
 
 
-def described(found: Generated) -> str:
-    """What came out, in a line."""
-    ends = {
-        "attempts": " (as many as allowed)",
-        "passages": ", all that the passages give",
-        "time": ", by then time was up",
-    }
-    tried = f"{found.attempts} attempts{ends.get(found.ended_by, '')}"
-    left = ", ".join(f"{found.left_out[reason]} {text}" for reason, text in REASONS.items() if found.left_out[reason])
-    few = f", fewer than the {found.wanted} asked for" if len(found.kept) < found.wanted else ""
-    return f"{len(found.kept)} questions of {tried}{few}; left out: {left or 'none'}"
-
-
-def _take(batch: Sequence[Spot], writer: Chat, judge: _Filter, found: Generated) -> None:
-    """Have a question written about each spot, and keep the good ones."""
-    replies = _written(batch, writer)
-    found.attempts += len(batch)
-    able = []
-    for spot, reply in zip(batch, replies, strict=True):
+def _write(batch: Sequence[Spot], writer: Chat, checks: _Checks, generated: Generated) -> None:
+    """Have a question written about each spot, and use the good ones."""
+    generated.attempts += len(batch)
+    sound = []
+    for spot, reply in zip(batch, _replies(batch, writer), strict=True):
         written = Written(sft.first_question(reply or ""), spot)
-        if detail := "no reply" if reply is None else _malformed(written):
-            found.malformed[detail] += 1
-            found.left_out[MALFORMED] += 1
-        elif reason := judge.found_in_texts(written):
-            found.left_out[reason] += 1
+        if problem := "no reply" if reply is None else _problem(written):
+            generated.malformed[problem] += 1
+            generated.rejected[MALFORMED] += 1
+        elif reason := checks.by_texts(written):
+            generated.rejected[reason] += 1
         else:
-            able.append(written)
-    for written, why in zip(able, judge.read(able), strict=True):
+            sound.append(written)
+    for written, why in zip(sound, checks.by_reader(sound), strict=True):
         if why:
-            found.left_out[why] += 1
+            generated.rejected[why] += 1
         else:
-            found.kept.append(written)
+            generated.questions.append(written)
 
 
-def _written(batch: Sequence[Spot], writer: Chat) -> list[str | None]:
-    """What the writer says for each spot; where it can be, the question is begun as the answer's kind wants it."""
-    said: dict[Spot, str | None] = {}
-    for begin in dict.fromkeys(spot.begin for spot in batch):
-        group = [spot for spot in batch if spot.begin == begin]
-        cue = f"{sft.CUE} {begin}".rstrip()
-        replies = writer.replies(list(map(_request, group)), sft.QUESTION_TOKENS, cue, sft.ALONE)
-        opened = begin if writer.opens else ""
-        said |= {s: None if r is None else f"{opened} {r.strip()}" for s, r in zip(group, replies, strict=True)}
-    return [said[spot] for spot in batch]
+def _replies(batch: Sequence[Spot], writer: Chat) -> list[str | None]:
+    """The writer's reply for each spot; where a model allows it, the question begins as the answer's kind wants it."""
+    replies: dict[Spot, str | None] = {}
+    for word in dict.fromkeys(spot.question_word for spot in batch):
+        group = [spot for spot in batch if spot.question_word == word]
+        requests, cue = list(map(_request, group)), f"{sft.CUE} {word}".rstrip()
+        texts = writer.replies(requests, sft.QUESTION_TOKENS, cue, sft.ALONE)
+        opened = word if writer.opens else ""
+        replies |= {s: None if t is None else f"{opened} {t.strip()}" for s, t in zip(group, texts, strict=True)}
+    return [replies[spot] for spot in batch]
 
 
 def _request(spot: Spot) -> str:
-    """What the writer is asked; the examples of the answer's kind stand last, nearest to it."""
+    """The request to the writer; the examples of the answer's kind stand last, nearest to it."""
     numbers, names = EXAMPLES[:2], EXAMPLES[2:]
     ordered = names + numbers if spot.is_number else numbers + names
     passage = spot.passage
-    shown = {"title": passage.document, "text": passage.text, "answer": spot.answer}
-    return REQUEST.format(examples="\n\n".join(ordered), **shown)
+    fields = {"title": passage.document, "text": passage.text, "answer": spot.answer}
+    return REQUEST.format(examples="\n\n".join(ordered), **fields)
 
 
-def _malformed(written: Written) -> str | None:
-    """What is wrong with the question itself; None if nothing."""
-    spot = written.spot
-    question = normalise(written.question)
+def _problem(written: Written) -> str | None:
+    """Explain what is wrong with the question itself; None if nothing is."""
+    spot, question = written.spot, normalise(written.text)
     if normalise(spot.answer) in question:
         return "holds its answer"
     if spot.is_number != bool(_ASKS_NUMBER.search(question)):
         return "asks for another kind of answer"
-    return sft.problem(written.question, spot.sentence, spot.passage.document)
+    return sft.problem(written.text, spot.sentence, spot.passage.document)
 
 
-class _Filter:
-    """Which of the well-formed questions measure retrieval."""
+class _Checks:
+    """Checks whether well-formed questions measure retrieval."""
 
     def __init__(self, texts: Sequence[str], reader: Chat) -> None:
-        self.index, self.reader = Bm25(texts), reader
+        self.index, self.reader = CorpusBM25(texts), reader
         self.texts = [normalise(text) for text in texts]
-        self.asked = {normalise(example.rpartition("Question: ")[2]) for example in EXAMPLES}  # which may be copied
+        self.questions = {normalise(example.rpartition("Question: ")[2]) for example in EXAMPLES}  # not to be copied
 
-    def found_in_texts(self, written: Written) -> str | None:
-        """Whether it was asked before, or has its answer in further passages; None if neither.
+    def by_texts(self, written: Written) -> str | None:
+        """Reject a question that is repeated, or whose answer further passages hold; None if neither.
 
         A passage that holds the whole sentence around the answer is the same one: a neighbour that overlaps, a copy.
         """
-        question = normalise(written.question)
-        if question in self.asked:
+        question = normalise(written.text)
+        if question in self.questions:
             return DUPLICATE
-        self.asked.add(question)
+        self.questions.add(question)
         answer, sentence = (normalise(text) for text in (written.spot.answer, written.spot.sentence))
-        [near] = self.index.best([written.question], NEIGHBOURS)
+        [scores] = self.index.scores([written.text])
+        near = (-scores).argsort(kind="stable")[:NEIGHBOURS]
         others = [self.texts[i] for i in near if sentence not in self.texts[i]]
         return SEVERAL if any(re.search(rf"\b{re.escape(answer)}\b", text) for text in others) else None
 
-    def read(self, written: Sequence[Written]) -> list[str | None]:
-        """Why the reader's answers rule a question out: it knows the answer, or does not find it; None if neither."""
-        alone = self._right(written, [query_text(w.question) for w in written])
-        open_ones = [w for w, right in zip(written, alone, strict=True) if not right]
-        texts = [document_text(w.spot.passage.document, w.spot.passage.text) for w in open_ones]
-        shown = [
-            f"{StudyQuestions.preamble}\n\n{text}\n{query_text(w.question)}"
-            for text, w in zip(texts, open_ones, strict=True)
-        ]
-        with_it = dict(zip((w.question for w in open_ones), self._right(open_ones, shown), strict=True))
-        reasons = zip(written, alone, strict=True)
-        return [KNOWN if right else None if with_it[w.question] else UNANSWERED for w, right in reasons]
+    def by_reader(self, written: Sequence[Written]) -> list[str | None]:
+        """Reject questions that the reader answers without documents, or not with the passage; None if neither."""
+        knows = self._answers(written, [query_text(w.text) for w in written])
+        unknown = [w for w, known in zip(written, knows, strict=True) if not known]
+        shown = [(document_text(w.spot.passage.document, w.spot.passage.text), query_text(w.text)) for w in unknown]
+        requests = [f"{StudyQuestions.preamble}\n\n{document}\n{query}" for document, query in shown]
+        finds = dict(zip((w.text for w in unknown), self._answers(unknown, requests), strict=True))
+        pairs = zip(written, knows, strict=True)
+        return [KNOWN if known else None if finds[w.text] else UNANSWERED for w, known in pairs]
 
-    def _right(self, written: Sequence[Written], requests: Sequence[str]) -> list[bool]:
+    def _answers(self, written: Sequence[Written], requests: Sequence[str]) -> list[bool]:
         """Whether the reader's reply to each request holds the answer."""
         replies = self.reader.replies(requests, ANSWER_TOKENS) if requests else []
         pairs = zip(written, replies, strict=True)
         return [bool(score("best_subspan_em", {"prediction": r or "", "answers": [w.spot.answer]})) for w, r in pairs]
 
 
-# --- where answers stand ---
+# --- spots ---
 
 
 def drawn(passages: Sequence[Passage], seed: int) -> Iterator[Spot]:
-    """Spots of passages in random order, one of each, then further ones; none of near-duplicates."""
+    """Draw spots of passages in random order, one of each, then further ones; none of near-duplicates."""
     order = [passage for passage in passages if not passage.near_duplicate]
     random.Random(seed).shuffle(order)
     for number in range(ROUNDS):
         for passage in order:
-            found = _spots(passage)
-            random.Random(f"{seed}/{passage.document}/{passage.text}").shuffle(found)
-            yield from found[number : number + 1]
+            spots = _spots(passage)
+            random.Random(f"{seed}/{passage.document}/{passage.text}").shuffle(spots)
+            yield from spots[number : number + 1]
 
 
 def _spots(passage: Passage) -> list[Spot]:
-    """The names and numbers of a passage's sentences of prose; where there are none, a long word of each."""
-    text = passage.text
+    """The names and numbers in a passage's sentences of prose; where there are none, long words."""
+    text, title = passage.text, set(normalise(passage.document).split())
     prose = [(a, b) for a, b in sentences.split(text) if _is_prose(text[a:b])]
-    found = [Spot(passage, text[a:b].strip(), *ends) for a, b in prose for ends in _stretches(text, a, b, _SPOT)]
-    if not found:
-        found = [
-            Spot(passage, text[a:b].strip(), *ends) for a, b in prose for ends in _stretches(text, a, b, _LONG_WORD)
-        ]
-    title = normalise(passage.document)
-    return [spot for spot in found if _is_answer(normalise(spot.answer), title)]
+    for pattern in (_SPOT, _LONG_WORD):
+        spots = [Spot(passage, text[a:b].strip(), *span) for a, b in prose for span in _matches(text, a, b, pattern)]
+        if spots:
+            return [spot for spot in spots if _is_answer(normalise(spot.answer), title)]
+    return []
 
 
 def _is_prose(sentence: str) -> bool:
@@ -368,15 +319,15 @@ def _is_prose(sentence: str) -> bool:
     return sentence.rstrip(" \n\"')”").endswith((".", "!", "?")) and least <= len(sentence.split()) <= most
 
 
-def _stretches(text: str, start: int, stop: int, pattern: re.Pattern[str]) -> Iterator[tuple[int, int]]:
-    """Where the pattern matches in a sentence; not its first word, which begins with a capital whatever it is."""
+def _matches(text: str, start: int, stop: int, pattern: re.Pattern[str]) -> Iterator[tuple[int, int]]:
+    """Where the pattern matches in a sentence; not its first word, which begins with a capital in any case."""
     begins = start + len(text[start:stop]) - len(text[start:stop].lstrip())
     for match in pattern.finditer(text, begins, stop):
         if match.start() > begins or match[0][0].isdigit():
             yield match.span()
 
 
-def _is_answer(answer: str, title: str) -> bool:
-    """Whether something is left to ask where the question names the title."""
+def _is_answer(answer: str, title: set[str]) -> bool:
+    """Whether a question that names the title can still ask for the answer."""
     words = answer.split()
-    return len(answer) > 1 and not {*words} <= {*title.split()} and len(words) <= ANSWER_WORDS
+    return len(answer) > 1 and not {*words} <= title and len(words) <= ANSWER_WORDS

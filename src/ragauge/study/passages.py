@@ -20,21 +20,20 @@ class Passage:
 
 
 def cut(title: str, text: str, tokenizer: Any, tokens: int, overlap: int) -> Iterator[Passage]:
-    """Passages of at most `tokens` tokens; each begins with the last sentences, up to `overlap` tokens, of the former.
+    """Cut passages of at most `tokens` tokens; each repeats the last sentences, up to `overlap` tokens, of the former.
 
     A sentence longer than a passage, such as a table without full stops, is cut between its words.
     """
-    spans = list(_stretches(text, tokenizer, tokens))
-    counts = [len(ids) for ids in _encoded([text[a:b] for a, b in spans], tokenizer)["input_ids"]]
+    spans = list(_pieces(text, tokenizer, tokens))
+    counts = list(map(len, _offsets([text[a:b] for a, b in spans], tokenizer)))
     for first, last in groups(counts, tokens, overlap):
         yield Passage(title, text[spans[first][0] : spans[last - 1][1]].strip())
 
 
-def _stretches(text: str, tokenizer: Any, tokens: int) -> Iterator[tuple[int, int]]:
+def _pieces(text: str, tokenizer: Any, tokens: int) -> Iterator[tuple[int, int]]:
     """Character spans of the sentences, those of more than `tokens` tokens in pieces."""
     spans = sentences.split(text)
-    read = _encoded([text[a:b] for a, b in spans], tokenizer, return_offsets_mapping=True)
-    for (start, stop), offsets in zip(spans, read["offset_mapping"], strict=True):
+    for (start, stop), offsets in zip(spans, _offsets([text[a:b] for a, b in spans], tokenizer), strict=True):
         cuts = [start, *(start + at for at in _cuts(text[start:stop], offsets, tokens)), stop]
         yield from ((a, b) for a, b in pairwise(cuts) if a < b)
 
@@ -56,15 +55,14 @@ def _begins_word(text: str, at: int) -> bool:
     return text[at].isspace() or text[at - 1].isspace()
 
 
-def _encoded(texts: list[str], tokenizer: Any, **options: Any) -> Any:
-    """What the tokenizer makes of the texts, which it does not accept where there are none."""
-    if not texts:
-        return {"input_ids": [], "offset_mapping": []}
-    return tokenizer(texts, add_special_tokens=False, verbose=False, **options)
+def _offsets(texts: list[str], tokenizer: Any) -> list[list[tuple[int, int]]]:
+    """First and last character of every token of each text; the tokenizer accepts no empty list."""
+    options = {"add_special_tokens": False, "verbose": False, "return_offsets_mapping": True}
+    return list(tokenizer(texts, **options)["offset_mapping"]) if texts else []
 
 
 def groups(counts: Sequence[int], tokens: int, overlap: int) -> Iterator[tuple[int, int]]:
-    """Half-open runs of sentences of these token counts: within `tokens`, `overlap` of them shared with the former."""
+    """Group sentences of these token counts into half-open runs of at most `tokens`, `overlap` of them shared."""
     first = 0
     while first < len(counts):
         last, total = first + 1, counts[first]

@@ -1,10 +1,10 @@
-"""Questions of one's own: JSON lines or CSV."""
+"""The questions of a study, from JSON lines or CSV."""
 
 from __future__ import annotations
 
 import csv
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 from ragauge.errors import UserError
 from ragauge.io.jsonl import field, read_jsonl, strings
 
-BETWEEN_ANSWERS = "|"  # in a cell of a CSV file
+ANSWER_SEPARATOR = "|"  # in a cell of a CSV file
 
 
 @dataclass(frozen=True)
@@ -25,28 +25,24 @@ class StudyQuestion:
 
     @property
     def key(self) -> str:
-        """Stable over runs and orders."""
+        """Identify the question over runs and orders."""
         return hashlib.sha256(self.question.encode()).hexdigest()[:16]
 
 
 def read_questions(path: Path) -> list[StudyQuestion]:
-    """The questions of a file. Raises UserError: no such file, a missing field, the same question twice, none."""
+    """Read a file of questions. Raises UserError: no such file, a missing field, the same question twice, none."""
     rows = _csv(path) if path.suffix == ".csv" else ((f"{path}:{n}", record) for n, record in read_jsonl(path))
-    found: dict[str, StudyQuestion] = {}
+    questions: dict[str, StudyQuestion] = {}
     for place, row in rows:
-        question = _question(row, place)
-        if question.key in found:
+        answers = strings(row, "answers", place) if row.get("answers") else ()
+        gold = field(row, "gold", str, place) if row.get("gold") else None
+        question = StudyQuestion(field(row, "question", str, place), answers, gold)
+        if question.key in questions:
             raise UserError(f"{place}: the question {question.question!r} is there twice")
-        found[question.key] = question
-    if not found:
+        questions[question.key] = question
+    if not questions:
         raise UserError(f"{path}: no questions")
-    return list(found.values())
-
-
-def _question(row: Mapping[str, Any], place: str) -> StudyQuestion:
-    answers = strings(row, "answers", place) if row.get("answers") else ()
-    gold = field(row, "gold", str, place) if row.get("gold") else None
-    return StudyQuestion(field(row, "question", str, place), answers, gold)
+    return list(questions.values())
 
 
 def _csv(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -55,7 +51,7 @@ def _csv(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file)
             for row in reader:
-                answers = [answer.strip() for answer in (row.get("answers") or "").split(BETWEEN_ANSWERS)]
+                answers = [answer.strip() for answer in (row.get("answers") or "").split(ANSWER_SEPARATOR)]
                 yield f"{path}:{reader.line_num}", {**row, "answers": [answer for answer in answers if answer]}
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror or error}") from None

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import hashlib
+import io
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from ragauge.io.files import write_file
 from ragauge.io.progress import bar
+from ragauge.rankers.bm25 import CorpusBM25
 from ragauge.study.passages import Passage
 from ragauge.study.questions import StudyQuestion
 
-if TYPE_CHECKING:
-    from ragauge.study.indexed import Place
-
-DEPTH = 100  # ranks that are kept of a ranking, and that are fused; more where more passages are asked for
+DEPTH = 100  # ranks of a ranking that are fused and reported; more where more passages are asked for
 FUSION = 60  # k of Cormack et al., SIGIR 2009: the score of a passage is the sum of 1 / (k + rank)
 RERANKED = 50  # first passages of a ranking that a cross-encoder reads; more where more passages are asked for
-EXACT = 50_000  # passages up to which dense search compares all vectors; beyond, the index of a chunk database does
-BLOCK = 256  # passages encoded between two states of the bar
+SHARD = 10_000  # passages whose embeddings are a file: what is encoded when a study is stopped stays encoded
+BLOCK = 256  # passages encoded between two updates of the progress bar
 
 Ranking = list[list[int]]  # (question, rank) passages, the best first
 
@@ -39,85 +42,74 @@ class Retrieval:
 
 
 def rankings(
-    retrieval: Retrieval, questions: Sequence[StudyQuestion], passages: Sequence[Passage], count: int, place: Place
+    retrieval: Retrieval, questions: Sequence[StudyQuestion], passages: Sequence[Passage], count: int, folder: Path
 ) -> dict[str, Ranking]:
-    """Every ranking that was made on the way to the chosen one, which is the last.
+    """Compute every ranking on the way to the chosen one, which is the last.
 
     Args:
         count: passages that each question needs.
-        place: where the database of more than `EXACT` passages is kept.
+        folder: for embeddings, which another study of the same passages uses again.
 
     Raises:
         UserError: the encoder or the cross-encoder cannot be had.
     """
     depth = min(max(count, DEPTH), len(passages))
-    asked = [question.question for question in questions]
+    queries = [question.question for question in questions]
     texts = [f"{passage.document} {passage.text}" for passage in passages]
     made: dict[str, Ranking] = {}
     if retrieval.kind in ("bm25", "fused"):
-        made["bm25"] = bm25(asked, texts, depth)
+        made["bm25"] = [_best(scores, depth) for scores in CorpusBM25(texts).scores(queries)]
     if retrieval.kind in ("dense", "fused"):
-        made["dense"] = dense(asked, texts, depth, retrieval.encoder, place)
+        made["dense"] = dense(queries, texts, depth, retrieval.encoder, folder)
     if retrieval.kind == "fused":
         made["fused"] = fused(list(made.values()), depth)
     if retrieval.reranker:
-        made["reranked"] = reranked(asked, texts, made[retrieval.kind], max(count, RERANKED), retrieval.reranker)
+        made["reranked"] = reranked(queries, texts, made[retrieval.kind], max(count, RERANKED), retrieval.reranker)
     return made
 
 
-class Bm25:
-    """BM25 over a whole corpus; ties go to the earlier passage."""
-
-    def __init__(self, texts: Sequence[str]) -> None:
-        import bm25s
-
-        self._index = bm25s.BM25(k1=1.5, b=0.75)
-        self._index.index(_words(texts), show_progress=False)
-
-    def best(self, questions: Sequence[str], depth: int) -> Ranking:
-        """The passages nearest to each question."""
-        return [_best(self._index.get_scores(words), depth) for words in _words(questions)]
-
-
-def bm25(questions: Sequence[str], texts: Sequence[str], depth: int) -> Ranking:
-    """The passages nearest by BM25 over the whole corpus."""
-    return Bm25(texts).best(questions, depth)
-
-
-def dense(questions: Sequence[str], texts: Sequence[str], depth: int, encoder: str, place: Place) -> Ranking:
-    """The passages whose embeddings have the largest dot product with the question's; of many, by an index."""
-    if len(texts) > EXACT:
-        from ragauge.study import indexed
-
-        return indexed.search(place, questions, texts, depth, encoder)
+def dense(queries: Sequence[str], texts: Sequence[str], depth: int, encoder: str, folder: Path) -> Ranking:
+    """Rank all passages by the dot product of their embeddings with the question's."""
     from ragauge.rankers.dense import load_encoder
 
-    model = load_encoder(encoder)
-    vectors = np.empty((len(texts), model.dim), dtype=np.float32)
-    with bar("encoding passages", "passage", len(texts), delay=2) as shown:
-        for start in range(0, len(texts), BLOCK):
-            block = texts[start : start + BLOCK]
-            vectors[start : start + len(block)] = model.encode(block)
-            shown.update(len(block))
-    return [_best(vectors @ query, depth) for query in model.encode(questions, query=True)]
+    vectors = load_encoder(encoder).encode(queries, query=True)
+    scores, places = [], []
+    for start, shard in _embeddings(texts, encoder, folder):
+        products = vectors @ shard.T
+        best = np.argsort(-products, axis=1, kind="stable")[:, :depth]
+        scores.append(np.take_along_axis(products, best, 1))
+        places.append(best + start)
+    every = np.concatenate(places, axis=1)
+    order = np.argsort(-np.concatenate(scores, axis=1), axis=1, kind="stable")[:, :depth]
+    ranking: Ranking = np.take_along_axis(every, order, 1).tolist()
+    return ranking
+
+
+def _embeddings(texts: Sequence[str], encoder: str, folder: Path) -> Iterator[tuple[int, np.ndarray]]:
+    """The first passage of each shard and the shard's embeddings (passage, dim); those in the folder are not made."""
+    from ragauge import assets
+    from ragauge.rankers.dense import load_encoder
+
+    weights = assets.describe(encoder)["sha256"]
+    with bar("encoding passages", "passage", len(texts), delay=2) as progress:
+        for start in range(0, len(texts), SHARD):
+            shard = texts[start : start + SHARD]
+            digest = hashlib.sha256(json.dumps([encoder, weights, *shard]).encode()).hexdigest()[:16]
+            path = folder / f"{digest}.npy"
+            if not path.is_file():
+                parts = []
+                for at in range(0, len(shard), BLOCK):
+                    parts.append(load_encoder(encoder).encode(shard[at : at + BLOCK]))
+                    progress.update(len(parts[-1]))
+                content = io.BytesIO()
+                np.save(content, np.concatenate(parts))
+                write_file(path, content.getvalue())
+            yield start, np.load(path, mmap_mode="r", allow_pickle=False)
 
 
 def fused(parts: Sequence[Ranking], depth: int) -> Ranking:
-    """Rankings of the same questions as one, by the sum of reciprocal ranks; ties go to the earlier passage."""
+    """Fuse rankings of the same questions by the sum of reciprocal ranks; ties go to the earlier passage."""
     return [_fused([part[i] for part in parts])[:depth] for i in range(len(parts[0]))]
-
-
-def reranked(questions: Sequence[str], texts: Sequence[str], ranking: Ranking, count: int, model: str) -> Ranking:
-    """Rankings whose first `count` passages a cross-encoder has put in another order."""
-    from ragauge.rankers import cross_encoder
-
-    made = []
-    pairs = zip(questions, ranking, strict=True)
-    for question, order in bar("reranking", "question", len(questions), iterable=pairs, delay=2):
-        first = order[:count]
-        scores = cross_encoder.rank(question, [texts[i] for i in first], model=model)
-        made.append([first[i] for i in _best(scores, count)] + order[count:])
-    return made
 
 
 def _fused(rankings: Sequence[Sequence[int]]) -> list[int]:
@@ -128,17 +120,23 @@ def _fused(rankings: Sequence[Sequence[int]]) -> list[int]:
     return sorted(scores, key=lambda passage: (-scores[passage], passage))
 
 
+def reranked(queries: Sequence[str], texts: Sequence[str], ranking: Ranking, count: int, model: str) -> Ranking:
+    """Have a cross-encoder reorder the first `count` passages of each ranking."""
+    from ragauge.rankers import cross_encoder
+
+    made = []
+    pairs = zip(queries, ranking, strict=True)
+    for query, order in bar("reranking", "question", len(queries), iterable=pairs, delay=2):
+        first = order[:count]
+        scores = cross_encoder.rank(query, [texts[i] for i in first], model=model)
+        made.append([first[i] for i in _best(scores, count)] + order[count:])
+    return made
+
+
 def _best(scores: np.ndarray, depth: int) -> list[int]:
-    """The places of the largest scores, in their order."""
-    found: list[int] = np.argsort(-scores, kind="stable")[:depth].tolist()
-    return found
-
-
-def _words(texts: Sequence[str]) -> list[list[str]]:
-    import bm25s
-
-    words: list[list[str]] = bm25s.tokenize(list(texts), stopwords="en", return_ids=False, show_progress=False)
-    return words
+    """The places of the largest scores, in their order; ties go to the earlier one."""
+    best: list[int] = np.argsort(-scores, kind="stable")[:depth].tolist()
+    return best
 
 
 def report(
@@ -148,13 +146,13 @@ def report(
     gold: Sequence[Sequence[int]],
     count: int,
 ) -> dict[str, Any]:
-    """What each ranking found of what each question needs: what the item `study_retrieval` reads.
+    """Report the ranks of each question's gold passages in every ranking: the item `study_retrieval` reads it.
 
     Args:
         gold: (question, any) passages of the whole corpus that answer the question.
         count: passages that a question gets.
     """
-    found = [
+    rows = [
         {
             "id": question.key,
             "known_by": "answer" if question.gold is None else "document",
@@ -166,9 +164,9 @@ def report(
     depth = max((len(ranking) for ranking in next(iter(rankings.values()))), default=0)
     models = {"encoder": retrieval.encoder, "reranker": retrieval.reranker}
     how = {"chosen": retrieval.chosen, **models, "fusion_k": FUSION, "top": count, "depth": depth}
-    return {"retrieval": how, "questions": found}
+    return {"retrieval": how, "questions": rows}
 
 
 def _ranks(ranking: Sequence[int], gold: set[int]) -> list[int]:
-    """The ranks, from 1, of the gold passages that were found."""
+    """The ranks, from 1, of the gold passages in a ranking."""
     return [rank for rank, passage in enumerate(ranking, start=1) if passage in gold]

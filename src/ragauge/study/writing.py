@@ -5,11 +5,12 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ragauge.datasets.study import RETRIEVAL
+from ragauge.study.budget import DATASET
 from ragauge.study.passages import Passage
 from ragauge.study.questions import StudyQuestion
 
@@ -26,67 +27,66 @@ METHODS: dict[str, dict[str, Any]] = {
 }
 UNTIMED = ("closed_book",)  # it reads no documents, so that its time is of another kind
 LATENCY = {"trials": 5, "warmup": 1}
-DATA, FOUND = "questions.jsonl", RETRIEVAL  # of a study's folder
+CONFIG, DATA = "config.yaml", "questions.jsonl"  # of a study's folder, with RETRIEVAL
 NEW_TOKENS = 32  # of an answer
 
 
 def records(
     questions: Sequence[StudyQuestion],
     passages: Sequence[Passage],
-    found: Sequence[Sequence[int]],
+    nearest: Sequence[Sequence[int]],
     gold: Sequence[Sequence[int]],
 ) -> Iterator[dict[str, Any]]:
-    """The lines of the data set `study`.
+    """Make the lines of the data set `study`.
 
     Args:
-        found, gold: (question, any) passages that retrieval found, the best first, and those that answer the question.
+        nearest: (question, any) passages that retrieval found, the best first.
+        gold: (question, any) passages that answer the question.
     """
-    for question, places, answering in zip(questions, found, gold, strict=True):
-        known = set(answering)
+    for question, places, answering in zip(questions, nearest, gold, strict=True):
         documents = [
             {
                 "title": passages[i].document,
                 "text": passages[i].text,
-                "is_gold": i in known,
+                "is_gold": i in answering,
                 "near_duplicate": passages[i].near_duplicate,
             }
             for i in places
         ]
-        yield {
-            "id": question.key,
-            "question": question.question,
-            "answers": list(question.answers),
-            "documents": documents,
-        }
+        shown = {"question": question.question, "answers": list(question.answers), "documents": documents}
+        yield {"id": question.key, **shown}
 
 
 def configuration(
     name: str, model: str, data: Path, *, retrieval: bool = True, seed: int = 0, judge: str | None = None
 ) -> dict[str, Any]:
-    """The experiment: every method on the study's questions, timed, as an item and a page.
+    """Configure the experiment: every method on the study's questions, timed, as an item and a page.
 
     Args:
-        retrieval: whether it is known what retrieval should have found.
-        judge: a model here that judges the answers, or `endpoint`.
+        retrieval: whether any question has a gold passage.
+        judge: a local model that judges the answers, or `endpoint`.
     """
     timed = [method for method in METHODS if method not in UNTIMED]
     return {
         "run": name,
         "seed": seed,
         "models": {label(re.split(r"[/:]", model.rstrip("/"))[-1]): {"source": model, "dtype": "auto"}},
-        "datasets": {"questions": {"dataset": "study", "data": str(data), "max_new_tokens": NEW_TOKENS}},
+        "datasets": {DATASET: {"dataset": "study", "data": str(data), "max_new_tokens": NEW_TOKENS}},
         "methods": copy.deepcopy(METHODS),
-        "latency": {"methods": timed, "dataset": "questions", **LATENCY},
+        "latency": {"methods": timed, "dataset": DATASET, **LATENCY},
         **({"judge": {"of": "answers", "methods": list(METHODS), "model": judge}} if judge else {}),
         "items": ["frontier", "study_answers", *(["study_retrieval"] if retrieval else [])],
     }
 
 
 def label(name: str) -> str:
-    """A name as configurations take it."""
+    """Turn a name into one that configurations accept."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name).lstrip("._-") or "study"
 
 
-def encoded(lines: Iterator[dict[str, Any]]) -> bytes:
-    """Records as a file of JSON lines holds them."""
-    return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode()
+def json_lines(records: Iterable[Mapping[str, Any]]) -> bytes:
+    """Encode records as a file of JSON lines."""
+    return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records).encode()
+
+
+__all__ = ["CONFIG", "DATA", "RETRIEVAL", "configuration", "json_lines", "label", "records"]

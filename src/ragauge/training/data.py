@@ -20,8 +20,9 @@ from ragauge.datasets import read_examples
 from ragauge.engines import load_lm
 from ragauge.errors import UserError
 from ragauge.evidence import sft
+from ragauge.evidence.chat import Chat, EndpointChat, LocalChat, RecordedChat
 from ragauge.evidence.endpoint import Endpoint
-from ragauge.evidence.sft import QuestionWriter, SpanQuestion, TrainingDocument
+from ragauge.evidence.sft import SpanQuestion, TrainingDocument
 from ragauge.io.files import replace_atomically
 from ragauge.io.folders import file_sha256
 from ragauge.io.jsonl import field, objects, read_jsonl
@@ -51,7 +52,7 @@ def build(settings: Data, evaluation: Mapping[Path, int | None], out: Path, thre
     """
     out.mkdir(parents=True, exist_ok=True)
     source = Articles(settings, evaluation)
-    asker = Asker(settings, out / "questions.partial", source.digest, threads)
+    asker = Asker(settings, out / "questions.partial", threads)
     parts = {
         HELD_OUT: asker.take(source.documents(source.held_out, one_each=True), settings.held_out_documents),
         TRAIN: asker.take(source.documents(source.train), settings.documents),
@@ -180,12 +181,6 @@ class Articles:
             "held_out_articles": len(self.held_out),
         }
 
-    @cached_property
-    def digest(self) -> str:
-        """Of everything that the documents and questions depend on."""
-        state = [self.settings.model_dump(), [a.text for a in self.articles], self.evaluation_texts]
-        return hashlib.sha256(json.dumps(state).encode()).hexdigest()
-
 
 def _drawn(seed: int, key: str) -> bytes:
     """A random rank that is the same on every machine and does not depend on other entries."""
@@ -198,18 +193,22 @@ def _drawn(seed: int, key: str) -> bytes:
 class Asker:
     """Asks for questions, keeps the usable ones, and counts the others by reason."""
 
-    def __init__(self, settings: Data, path: Path, digest: str, threads: int | None) -> None:
+    def __init__(self, settings: Data, path: Path, threads: int | None) -> None:
+        """
+        Args:
+            path: of a file that records replies, so that a run that was stopped asks nothing twice.
+        """
         self.settings, self.path, self.threads = settings, path, threads
         self.counts: Counter[str] = Counter(asked=0, kept=0)
         self.problems: Counter[str] = Counter()
         self._known: set[str] = set()  # questions that were kept
-        self._replies = self._start(digest)
 
     def take(self, documents: Iterator[TrainingDocument], count: int) -> list[TrainingDocument]:
         """The first `count` documents with a usable question, each with the spans that have one."""
         taken: list[TrainingDocument] = []
         while len(taken) < count and (group := list(islice(documents, DOCUMENTS_AT_ONCE))):
-            replies = iter(self._replies_to(group))
+            spans = [(document.title, document.span_text(span)) for document in group for span in document.spans]
+            replies = iter(sft.write_questions(self.writer, spans) if spans else [])
             asked = [self._kept(document, [next(replies) for _ in document.spans]) for document in group]
             taken += [document for document in asked if document.spans]
             logger.info("%d of %d documents have questions", min(count, len(taken)), count)
@@ -233,43 +232,16 @@ class Asker:
         found = sft.problem(question, document.span_text(span), document.title)
         return found or ("was asked before" if question.lower() in self._known else None)
 
-    def _replies_to(self, group: Sequence[TrainingDocument]) -> list[str | None]:
-        """The writer's replies for all spans of some documents; each is asked for once, even if the run is killed."""
-        key = "\n".join(document.key for document in group)
-        if key not in self._replies:
-            spans = [(d.title, d.span_text(span)) for d in group for span in d.spans]
-            self._replies[key] = self.writer.write(spans) if spans else []
-            with self.path.open("ab") as file:
-                file.write(json.dumps([key, self._replies[key]]).encode() + b"\n")
-        return self._replies[key]
-
-    def _start(self, digest: str) -> dict[str, list[str | None]]:
-        """The replies that a run with the same settings left; other files and truncated lines are dropped."""
-        lines = self.path.read_bytes().split(b"\n")[:-1] if self.path.exists() else []
-        whole = lines if lines and lines[0] == digest.encode() else [digest.encode()]
-        replace_atomically(self.path, b"".join(line + b"\n" for line in whole))
-        return dict(pair for pair in map(_reply, whole[1:]) if pair)
-
     @cached_property
-    def writer(self) -> QuestionWriter:
+    def writer(self) -> Chat:
         """The model that writes. Raises UserError if it is not available."""
+        return RecordedChat(self.model(), self.path)
+
+    def model(self) -> Chat:
+        """Load the model that writes, or find its endpoint."""
         name = self.settings.writer
         if name == ENDPOINT:
-            endpoint = Endpoint.from_environment(WRITER)
-            if endpoint is None:
-                raise UserError(f"{WRITER}_URL: is not set; it names the endpoint that writes the questions")
-            return sft.EndpointWriter(endpoint)
+            return EndpointChat(Endpoint.from_environment(WRITER, "writes the questions"))
         lm = load_lm(name, dtype="bfloat16", threads=self.threads)
-        return sft.LocalWriter(
-            lm, assets.describe(name)["template"] or ("chat" if lm.tokenizer.chat_template else "plain")
-        )
-
-
-def _reply(line: bytes) -> tuple[str, list[str | None]] | None:
-    """A line of the file of replies; None for a damaged one, whose documents are asked again."""
-    try:
-        key, replies = json.loads(line)
-    except (ValueError, TypeError, RecursionError):
-        return None
-    sound = isinstance(key, str) and isinstance(replies, list) and all(isinstance(one, str | None) for one in replies)
-    return (key, replies) if sound else None
+        template = assets.describe(name)["template"] or ("chat" if lm.tokenizer.chat_template else "plain")
+        return LocalChat(lm, template, name)

@@ -19,7 +19,8 @@ from ragauge.errors import UserError
 from ragauge.verbs import _options as options
 
 if TYPE_CHECKING:
-    from ragauge.evidence.judge import Judge, Judgement
+    from ragauge.evidence.chat import Chat
+    from ragauge.evidence.judge import Judgement
     from ragauge.io.records import Record
 
 logger = logging.getLogger(__name__)
@@ -70,9 +71,9 @@ def run(args: argparse.Namespace) -> None:
     options.tell(args, told, out=args.out, judged=len(done) - failed, not_judged=failed)
 
 
-def _judge_of(args: argparse.Namespace) -> Judge:
+def _judge_of(args: argparse.Namespace) -> Chat:
+    from ragauge.evidence.chat import EndpointChat, LocalChat
     from ragauge.evidence.endpoint import Endpoint
-    from ragauge.evidence.judge import EndpointJudge, LocalJudge
 
     if args.model:
         from ragauge.engines import load_lm
@@ -81,11 +82,8 @@ def _judge_of(args: argparse.Namespace) -> Judge:
 
         args.model = check_source(args.model, "--model")
         lm = load_lm(args.model, dtype=args.dtype, device=args.device, threads=args.threads)
-        return LocalJudge(args.model, lm, template_of(args.model))
-    endpoint = Endpoint.from_environment(ENVIRONMENT)
-    if endpoint is None:
-        raise UserError(f"no judge: set {ENVIRONMENT}_URL and {ENVIRONMENT}_MODEL, or name a local one with --model")
-    return EndpointJudge(endpoint)
+        return LocalChat(lm, template_of(args.model), args.model)
+    return EndpointChat(Endpoint.from_environment(ENVIRONMENT, "judges, unless --model names a local judge"))
 
 
 def _passages(examples: Path) -> dict[str, list[str]]:
@@ -96,7 +94,7 @@ def _passages(examples: Path) -> dict[str, list[str]]:
 
 
 def _judge(
-    judge: Judge, asked: list[Record], out: Path, passages: dict[str, list[str]] | None = None
+    judge: Chat, asked: list[Record], out: Path, passages: dict[str, list[str]] | None = None
 ) -> list[Judgement]:
     """Judgements in the records' order, each safe on disk before the next question; in the end rewritten in order."""
     from ragauge.io.files import replace_atomically
@@ -121,22 +119,17 @@ def _judge(
     return done
 
 
-def _one(judge: Judge, record: Record, known: dict[str, Judgement], passages: dict[str, list[str]] | None) -> Judgement:
-    """Of the record's evidence, or of its answer by the passages."""
-    from ragauge.evidence.judge import Judgement, asking, asking_of, digest, judge_answer, judge_one
+def _one(judge: Chat, record: Record, known: dict[str, Judgement], passages: dict[str, list[str]] | None) -> Judgement:
+    """Judge the record's evidence, or its answer by the passages."""
+    from ragauge.evidence import judge as judging
 
-    evidence = [piece.text for piece in record.evidence or ()]
-    shown = (passages or {}).get(record.key, [])
-    text = asking(record.question, record.answers, evidence)
-    asked = digest(judge, asking_of(record.question, shown, record.prediction) if passages is not None else text)
-    before = known.get(record.key)
-    if before and before.label and before.asked_sha256 == asked:
-        return before
-    if record.status == "failed":
-        return Judgement(record.key, judge.name, asked, reason="the question itself failed")
-    if passages is not None:
-        return judge_answer(judge, record.key, record.question, shown, record.prediction)
-    return judge_one(judge, record.key, record.question, record.answers, evidence)
+    if passages is None:
+        evidence = [piece.text for piece in record.evidence or ()]
+        inquiry = judging.about_evidence(record.key, record.question, record.answers, evidence)
+    else:
+        shown = passages.get(record.key, [])
+        inquiry = judging.about_answer(record.key, record.question, shown, record.prediction)
+    return judging.judge(judge, inquiry, known.get(record.key), failed=record.status == "failed")
 
 
 def _known(out: Path) -> dict[str, Judgement]:

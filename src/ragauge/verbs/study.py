@@ -1,4 +1,4 @@
-"""Compare every method on documents and questions of one's own."""
+"""Compare every method on your documents and questions."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ WRITER = "RAGAUGE_WRITER"  # begins the environment variables that name an endpo
 JUDGE = "RAGAUGE_JUDGE"  # as in `ragauge judge`
 ENDPOINT = "endpoint"
 GENERATED, REPLIES = "generated.jsonl", "replies.jsonl"  # of the study's folder
-WRITING_SHARE, WRITING_AT_LAST = 0.35, 0.5  # of a budget, after which no question is begun; while there are too few
-LOOK_S = 1.0  # at what else the machine does
-RESERVE_S, RESERVE_STARTS, RESERVE_SHARE = 20, 6, 0.25  # kept for a report where time runs out: at most this part
+WRITING_SHARE, WRITING_AT_LAST = 0.35, 0.5  # of a budget, after which no batch begins; while there are too few
+LOAD_WINDOW_S = 1.0  # in which the load of other processes is measured
+RESERVE_S, RESERVE_STARTS, RESERVE_SHARE = 20, 6, 0.25  # for a report when time runs out; at most this share
 
 
 @dataclass(frozen=True)
@@ -51,14 +51,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FOLDER",
         help="HTML, PDF, DOCX, Markdown, texts or JSON lines; also a single file",
     )
-    asked = parser.add_mutually_exclusive_group(required=True)
-    asked.add_argument(
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument(
         "--questions",
         type=Path,
         metavar="FILE",
         help="CSV or JSON lines: question, answers (in CSV separated by |), gold (title of the document; optional)",
     )
-    asked.add_argument(
+    source.add_argument(
         "--generate-questions", type=options.count, metavar="N", help="have a model write N questions about passages"
     )
     parser.add_argument("--model", required=True, help="a name in the catalog, or a source such as hf:org/name")
@@ -110,17 +110,20 @@ def run(args: argparse.Namespace) -> None:
     from ragauge.study import folder, writing
 
     name = writing.label(args.out.resolve().name)
-    config = args.out / "config.yaml"
+    config = args.out / writing.CONFIG
     command = launch.command(args.out.resolve(), config.resolve())
-    folder.check(args.out, (config.name, writing.DATA, writing.FOUND, GENERATED), shlex.join(command))
+    files = (writing.CONFIG, writing.DATA, writing.RETRIEVAL, GENERATED)
+    folder.check(args.out, files, shlex.join(command))
     with deadline.guarding("the study was being prepared"):
-        reserve = _write(args, name, deadline)
+        reserve_s = _write(args, name, deadline)
     print(f"wrote {config}; run it again with: {shlex.join(command)}", flush=True)
     if not args.no_run:
-        _start(command, args.out, name, deadline, reserve)
+        _start(command, args.out, name, deadline, reserve_s)
 
 
 def _check(args: argparse.Namespace) -> None:
+    from ragauge.experiment.checks import check_source
+
     if not 0 <= args.overlap_tokens < args.passage_tokens:
         raise UserError(f"--overlap-tokens: {args.overlap_tokens} must be from 0 to below {args.passage_tokens}")
     if args.out.resolve().is_relative_to(args.documents.resolve()):
@@ -128,37 +131,43 @@ def _check(args: argparse.Namespace) -> None:
     for option in ("writer", "attempts"):
         if getattr(args, option) is not None and args.generate_questions is None:
             raise UserError(f"--{option}: requires --generate-questions")
+    for option, kind in (("encoder", "encoder"), ("reranker", "cross-encoder")):
+        if getattr(args, option):
+            setattr(args, option, check_source(getattr(args, option), f"--{option}", kind))
+    for option in ("model", "writer", "judge"):
+        if getattr(args, option) not in (None, ENDPOINT):
+            setattr(args, option, check_source(getattr(args, option), f"--{option}"))
 
 
 def _write(args: argparse.Namespace, name: str, deadline: Deadline) -> float:
-    """The folder of the study with its data set and configuration; returns the seconds to keep for a report."""
+    """Write the study's folder with its data set and configuration; returns the seconds reserved for a report."""
     import yaml
 
     from ragauge.experiment import loading
     from ragauge.study import folder, writing
 
-    made = _prepare(args, name, deadline)
-    place = str(args.out / "config.yaml")
-    folder.write(args.out, made.files)  # which the configuration and the estimate read
-    loading.parse(made.settings, place)
-    settings, cuts, reserve_s = made.settings, tuple[str, ...](), 0.0
+    draft = _prepare(args, name, deadline)
+    place = str(args.out / writing.CONFIG)
+    folder.write(args.out, draft.files)  # which the configuration and the estimate read
+    loading.parse(draft.settings, place)
+    settings, cuts, reserve_s = draft.settings, tuple[str, ...](), 0.0
     if args.budget or not args.no_run:
-        settings, cuts, reserve_s = _settled(made, place, deadline)
-    said = "".join(f"# left out to fit --budget: {cut}\n" for cut in cuts)
-    account = {**made.account, "budget": {"seconds": args.budget, "left_out": cuts}} if args.budget else made.account
-    config = (said + yaml.safe_dump(settings, sort_keys=False)).encode()
-    folder.write(args.out, {**made.files, writing.FOUND: _json(account), "config.yaml": config})
+        settings, cuts, reserve_s = _limited(draft, place, deadline)
+    comments = "".join(f"# left out to fit --budget: {cut}\n" for cut in cuts)
+    account = {**draft.account, "budget": {"seconds": args.budget, "left_out": cuts}} if args.budget else draft.account
+    config = (comments + yaml.safe_dump(settings, sort_keys=False)).encode()
+    folder.write(args.out, {**draft.files, writing.RETRIEVAL: _json(account), writing.CONFIG: config})
     return reserve_s
 
 
-def _settled(made: Draft, place: str, deadline: Deadline) -> tuple[dict[str, Any], tuple[str, ...], float]:
-    """(a configuration that fits the budget, what it leaves out, seconds to keep for a report); prints the estimate."""
+def _limited(draft: Draft, place: str, deadline: Deadline) -> tuple[dict[str, Any], tuple[str, ...], float]:
+    """Limit the configuration to the budget and print the estimate: (configuration, its limits, reserved seconds)."""
     from ragauge.cost.machine import MAX_LOAD
     from ragauge.evaluation.estimate import duration, estimate, machine_for, time_text
     from ragauge.experiment import loading
     from ragauge.study import budget
 
-    machine = machine_for(loading.parse(made.settings, place))
+    machine = machine_for(loading.parse(draft.settings, place))
 
     def expected(settings: Mapping[str, Any]) -> Estimate:
         return estimate(loading.parse(settings, place), machine)
@@ -167,108 +176,90 @@ def _settled(made: Draft, place: str, deadline: Deadline) -> tuple[dict[str, Any
         wall = expected(settings).wall
         return (wall.likely + wall.high) / 2
 
-    settings, cuts, reserve_s = made.settings, tuple[str, ...](), 0.0
+    settings, cuts, reserve_s = draft.settings, tuple[str, ...](), 0.0
     if deadline.budget_s:
         reserve_s = min(RESERVE_S + RESERVE_STARTS * machine.start_s, RESERVE_SHARE * deadline.budget_s)
         available = deadline.left_s - reserve_s
         try:
             busy = machine.load_share > MAX_LOAD
-            fitted = budget.fit(settings, made.questions, middle_s, available, busy=busy)
+            limited = budget.fit(settings, draft.questions, middle_s, available, busy=busy)
         except UserError as error:
             raise UserError(f"--budget: {duration(deadline.budget_s)} are too short: {error}") from None
-        settings, cuts = fitted.settings, fitted.cuts
-        print(f"of the budget {duration(available)} are left for: {budget.size(settings, made.questions)}")
+        settings, cuts = limited.settings, limited.cuts
+        print(f"{duration(available)} left: {budget.size(settings, draft.questions)}")
         print("\n".join(f"left out: {cut}" for cut in cuts) or "nothing is left out")
     print(time_text(expected(settings)), flush=True)
     return settings, cuts, reserve_s
 
 
 def _prepare(args: argparse.Namespace, name: str, deadline: Deadline) -> Draft:
-    """Passages, questions, and what retrieval finds for them."""
+    """Cut the passages, read or generate the questions, and retrieve passages for them."""
     from ragauge import assets
     from ragauge.assets.tokenizer import load_tokenizer
-    from ragauge.experiment.checks import check_source
-    from ragauge.study import corpus, documents, folder, indexed, questions, retrieval, writing
-    from ragauge.study.relevance import Gold
+    from ragauge.study import corpus, documents, folder, relevance, retrieval, writing
+    from ragauge.study.questions import read_questions
 
-    check_source(args.model, "--model")
-    check_source(args.encoder, "--encoder", "encoder")
-    if args.reranker:
-        check_source(args.reranker, "--reranker", "cross-encoder")
-    if args.judge and args.judge != ENDPOINT:
-        check_source(args.judge, "--judge")
     how = retrieval.Retrieval(args.retrieval, args.encoder, args.reranker)
-    given = questions.read_questions(args.questions) if args.questions else None
-    found = documents.read(args.documents)
+    questions = read_questions(args.questions) if args.questions else []
+    sources = documents.read(args.documents)
     tokenizer = load_tokenizer(assets.resolve(args.model))
-    made = corpus.build(found, tokenizer, args.passage_tokens, args.overlap_tokens, drop=args.drop_near_duplicates)
-    print(corpus.described(made), flush=True)
+    made = corpus.build(sources, tokenizer, args.passage_tokens, args.overlap_tokens, drop=args.drop_near_duplicates)
+    print(made, flush=True)
     folder.claim(args.out)
-    asked, files, generation = (given, {}, {}) if given else _generated(args, made, deadline)
-    gold = list(map(Gold(made.passages, made.titles).of, asked))
-    place = indexed.Place(args.out / "database", assets.anchored(args.model))
-    rankings = retrieval.rankings(how, asked, made.passages, args.top, place)
+    files, generation = dict[str, bytes](), dict[str, Any]()
+    if not questions:
+        questions, files, generation = _generated(args, made, deadline)
+    gold = list(relevance.gold_passages(questions, made.passages, made.originals))
+    rankings = retrieval.rankings(how, questions, made.passages, args.top, args.out / "embeddings")
     nearest = [ranking[: args.top] for ranking in rankings[how.chosen]]
+    model, judge = (assets.anchored(one) if one not in (None, ENDPOINT) else one for one in (args.model, args.judge))
     data = args.out.resolve() / writing.DATA
-    judge = assets.anchored(args.judge) if args.judge and args.judge != ENDPOINT else args.judge
-    model = assets.anchored(args.model)
     settings = writing.configuration(name, model, data, retrieval=any(gold), seed=args.seed, judge=judge)
-    account = {"corpus": made.counts, **found.account(), **generation}
-    account |= retrieval.report(how, rankings, asked, gold, args.top)
-    lines = writing.encoded(writing.records(asked, made.passages, nearest, gold))
-    unlabelled = sum(not question.answers for question in asked)
+    account = {"corpus": made.counts, **sources.account(), **generation}
+    account |= retrieval.report(how, rankings, questions, gold, args.top)
+    lines = writing.json_lines(writing.records(questions, made.passages, nearest, gold))
+    unlabelled = sum(not question.answers for question in questions)
     if unlabelled:
-        print(f"{unlabelled} of {len(asked)} questions have no known answer (`answers`)")
-    each = f"{min(args.top, len(made.passages))} passages each, found by {how.chosen}"
-    print(f"{len(asked)} question{'s' * (len(asked) > 1)} with {each}")
-    return Draft(settings, {**files, writing.DATA: lines, writing.FOUND: _json(account)}, len(asked), account)
+        print(f"{unlabelled} of {len(questions)} questions have no known answer (`answers`)")
+    passages = f"{min(args.top, len(made.passages))} passages each, retrieved by {how.chosen}"
+    print(f"{len(questions)} question{'s' * (len(questions) > 1)} with {passages}")
+    return Draft(settings, {**files, writing.DATA: lines, writing.RETRIEVAL: _json(account)}, len(questions), account)
 
 
 def _generated(
     args: argparse.Namespace, made: PassageCorpus, deadline: Deadline
 ) -> tuple[list[StudyQuestion], dict[str, bytes], dict[str, Any]]:
-    """(questions that a model wrote, the file that holds them, what is said of them)."""
+    """Have a model write questions: (the questions, the file that holds them, an account of them)."""
+    from ragauge.evidence.chat import EndpointChat, RecordedChat
+    from ragauge.evidence.endpoint import Endpoint
     from ragauge.study import generation, writing
 
-    reader, writer = _chats(args)
-    kept = args.out / REPLIES
-    most = args.attempts or generation.ATTEMPTS * args.generate_questions
-    found = generation.generate(
+    if args.writer == ENDPOINT:
+        writer: Chat = EndpointChat(Endpoint.from_environment(WRITER, "writes the questions"))
+        reader = _local(args.model)
+    else:
+        reader = _local(args.model)
+        writer = reader if args.writer in (None, args.model) else _local(args.writer)
+    generated = generation.generate(
         args.generate_questions,
         made.passages,
-        generation.Remembered(writer, kept),
-        generation.Remembered(reader, kept),
-        most=most,
+        RecordedChat(writer, args.out / REPLIES),
+        RecordedChat(reader, args.out / REPLIES),
+        most=args.attempts or generation.ATTEMPTS * args.generate_questions,
         seed=args.seed,
         until=deadline.at(WRITING_SHARE),
         at_last=deadline.at(WRITING_AT_LAST),
     )
-    print(generation.described(found), flush=True)
-    account = found.account(writer=writer.name, reader=reader.name, seed=args.seed)
-    lines = writing.encoded(one.to_json() for one in found.kept)
-    return [one.asked for one in found.kept], {GENERATED: lines}, {"generation": account}
-
-
-def _chats(args: argparse.Namespace) -> tuple[Chat, Chat]:
-    """(the model of the study, the one that writes questions)."""
-    from ragauge.evidence.chat import EndpointChat
-    from ragauge.evidence.endpoint import Endpoint
-    from ragauge.experiment.checks import check_source
-
-    if args.writer == ENDPOINT:
-        endpoint = Endpoint.from_environment(WRITER)
-        if endpoint is None:
-            raise UserError(f"{WRITER}_URL: is not set; it names the endpoint that writes the questions")
-        return _local(args.model), EndpointChat(endpoint)
-    writer = check_source(args.writer, "--writer") if args.writer else args.model
-    reader = _local(args.model)
-    return reader, reader if writer == args.model else _local(writer)
+    print(generated, flush=True)
+    account = {**generated.account(), "writer": writer.name, "reader": reader.name, "seed": args.seed}
+    lines = writing.json_lines(written.to_json() for written in generated.questions)
+    return [written.question for written in generated.questions], {GENERATED: lines}, {"generation": account}
 
 
 def _local(source: str) -> Chat:
-    """A model on this machine, in the data type that the study's jobs have.
+    """Load a model on this machine, in the data type that the study's jobs have.
 
-    Beside other work it has one thread: threads that wait for each other are many times slower there.
+    Beside other processes it has one thread: threads that wait for each other are many times slower there.
     """
     from ragauge.cost import machine
     from ragauge.engines import load_lm
@@ -278,7 +269,7 @@ def _local(source: str) -> Chat:
     from ragauge.experiment.schema import ModelEntry
 
     with machine.competing_load() as load:
-        time.sleep(LOOK_S)
+        time.sleep(LOAD_WINDOW_S)
     threads = 1 if load.share > machine.MAX_LOAD else None
     model = with_dtype(ModelEntry(source=source))
     return LocalChat(load_lm(source, dtype=model.dtype, threads=threads), template_of(source), source)
@@ -305,7 +296,7 @@ def _start(command: list[str], out: Path, name: str, deadline: Deadline, reserve
 
 
 def _report_what_is_done(out: Path, name: str) -> None:
-    """The page of a run that was ended: what lacks is said there."""
+    """Render the page of a run that was ended, which names what is missing."""
     from ragauge import report
     from ragauge.experiment import loading
     from ragauge.rendering import render

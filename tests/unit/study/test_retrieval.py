@@ -21,12 +21,10 @@ from ragauge.rankers.cross_encoder import CrossEncoder
 from ragauge.rankers.dense import Encoder
 from ragauge.results import ranks
 from ragauge.results.runs import Runs
-from ragauge.retrieval.embed import normalised
-from ragauge.study import indexed, retrieval
-from ragauge.study.indexed import Place
+from ragauge.study import retrieval
 from ragauge.study.passages import Passage
 from ragauge.study.questions import StudyQuestion
-from ragauge.study.relevance import Gold
+from ragauge.study.relevance import gold_passages
 from ragauge.study.retrieval import Retrieval
 from tiny_checkpoint import write_checkpoint
 from tiny_models import VOCAB, byte_tokenizer, encoder
@@ -35,7 +33,6 @@ TEXTS = ["Tea is grown in Assam.", "Coffee grows in Kenya.", "Assam is a state."
 PASSAGES = [Passage(title, text) for title, text in zip("abcd", TEXTS, strict=True)]
 SAME = {title: title for title in "abcd"}
 ASKED = [StudyQuestion("Where is tea grown?", ("Assam",)), StudyQuestion("Where does coffee grow?", ("Kenya",), "b")]
-NOWHERE = Place(Path("absent"), "none")  # few passages need no database
 
 
 def test_the_sum_of_reciprocal_ranks_fuses_rankings() -> None:
@@ -46,7 +43,7 @@ def test_the_sum_of_reciprocal_ranks_fuses_rankings() -> None:
 
 def test_dense_retrieval_is_the_encoders_dot_products(tmp_path: Path) -> None:
     folder = encoder(tmp_path / "encoder")
-    made = retrieval.dense(["Where is tea?"], TEXTS, 4, str(folder), NOWHERE)
+    made = retrieval.dense(["Where is tea?"], TEXTS, 4, str(folder), tmp_path)
     model = Encoder(folder)
     expected = np.argsort(-(model.encode(TEXTS) @ model.encode(["Where is tea?"], query=True)[0]), kind="stable")
     assert made == [expected.tolist()]
@@ -71,7 +68,7 @@ def test_a_cross_encoder_orders_the_first_passages_again(tmp_path: Path) -> None
     alone = [float(model.scores("Where is tea?", [text])[0]) for text in TEXTS]  # without padding
     assert order == [*sorted([3, 2, 1], key=lambda i: -alone[i]), 0]
     np.testing.assert_allclose(model.scores("Where is tea?", TEXTS), alone, rtol=1e-5)
-    made = retrieval.rankings(Retrieval("bm25", reranker=source), ASKED, PASSAGES, 2, NOWHERE)
+    made = retrieval.rankings(Retrieval("bm25", reranker=source), ASKED, PASSAGES, 2, tmp_path)
     assert list(made) == ["bm25", "reranked"]
     assert model.scores("?", ["long " * 100]).shape == (1,)  # cut
 
@@ -83,26 +80,22 @@ def test_what_is_no_cross_encoder_is_refused(tmp_path: Path) -> None:
         CrossEncoder(encoder(tmp_path / "encoder"))
 
 
-def test_many_passages_are_found_by_an_index_that_is_built_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_embeddings_are_made_once_a_shard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     draw = np.random.default_rng(0)
     texts = [" ".join(str(number) for number in draw.integers(0, 10_000, 12)) for _ in range(60)]
-    texts[7] = "long " * 60  # of several chunks
-    source, asked = str(encoder(tmp_path / "encoder")), ["Which numbers?", "long long"]
-    model = Encoder(Path(source))
-    cosines = normalised(model.encode(asked, query=True)) @ normalised(model.encode(texts)).T
-    place = Place(tmp_path / "out[1]" / "database", str(write_checkpoint(tmp_path / "model")))
-    monkeypatch.setattr(retrieval, "EXACT", 10)
-    monkeypatch.setattr(indexed, "SHARD", 25)
-    found = retrieval.dense(asked, texts, 10, source, place)
-    assert all(len(set(row)) == 10 for row in found)
-    for row, near in zip(found, cosines, strict=True):  # but for the rounding of what is kept
-        np.testing.assert_allclose(np.sort(near[row]), np.sort(near)[-10:], atol=1e-3)
-    monkeypatch.setattr(Encoder, "encode", lambda self, texts, query=False: np.zeros((len(texts), self.dim), "f4"))
-    assert retrieval.dense(asked, texts, 10, source, place)  # vectors are kept: no passage is encoded again
-    assert len(retrieval.dense(asked, texts[:20], 10, source, place)[0]) == 10
-    assert [path.name for path in place.folder.glob("passages-*")] == ["passages-00000.jsonl"]
+    source, queries = str(encoder(tmp_path / "encoder")), ["Which numbers?", "long long"]
+    model, folder = Encoder(Path(source)), tmp_path / "embeddings"
+    monkeypatch.setattr(retrieval, "SHARD", 25)
+    expected = np.argsort(-(model.encode(queries, query=True) @ model.encode(texts).T), axis=1, kind="stable")
+    made = retrieval.dense(queries, texts, 10, source, folder)
+    assert made == expected[:, :10].tolist()
+    assert len(list(folder.iterdir())) == 3
+    encoded = Encoder.encode
+    monkeypatch.setattr(
+        Encoder, "encode", lambda self, texts, query=False: encoded(self, texts, query=query) if query else None
+    )
+    assert retrieval.dense(queries, texts, 10, source, folder) == made
+    assert len(retrieval.dense(queries, texts[:25], 10, source, folder)[0]) == 10
 
 
 @pytest.mark.parametrize(
@@ -110,26 +103,30 @@ def test_many_passages_are_found_by_an_index_that_is_built_once(
 )
 def test_every_ranking_on_the_way_is_kept(tmp_path: Path, kind: str, expected: list[str]) -> None:
     how = Retrieval(kind, str(encoder(tmp_path / "encoder")))
-    made = retrieval.rankings(how, ASKED, PASSAGES, 2, NOWHERE)
+    made = retrieval.rankings(how, ASKED, PASSAGES, 2, tmp_path)
     assert list(made) == expected
     assert how.chosen == expected[-1]
     assert all(sorted(order) == [0, 1, 2, 3] for ranking in made.values() for order in ranking)
 
 
+def gold_of(question: StudyQuestion, passages: list[Passage] = PASSAGES, **repeats: str) -> list[int]:
+    [gold] = gold_passages([question], passages, {**SAME, **repeats})
+    return gold
+
+
 def test_gold_are_passages_that_hold_an_answer_in_the_gold_document() -> None:
-    gold = Gold(PASSAGES, SAME)
-    assert gold.of(StudyQuestion("?", ("assam!",))) == [0, 2]
-    assert gold.of(StudyQuestion("?", ("Assam",), "c")) == [2]
-    assert gold.of(StudyQuestion("?", ("in other words",), "c")) == [2]  # the document is trusted
-    assert gold.of(StudyQuestion("?", ("in other words",))) == []
-    assert gold.of(StudyQuestion("?", ("the",))) == []  # nothing is left of it
+    assert gold_of(StudyQuestion("?", ("assam!",))) == [0, 2]
+    assert gold_of(StudyQuestion("?", ("Assam",), "c")) == [2]
+    assert gold_of(StudyQuestion("?", ("in other words",), "c")) == [2]  # the document is trusted
+    assert gold_of(StudyQuestion("?", ("in other words",))) == []
+    assert gold_of(StudyQuestion("?", ("the",))) == []  # nothing is left of it
     with pytest.raises(UserError, match="gold 'z' is not a document of the corpus"):
-        gold.of(StudyQuestion("?", ("Assam",), "z"))
+        gold_of(StudyQuestion("?", ("Assam",), "z"))
 
 
 def test_a_document_that_repeats_the_gold_one_is_gold_too() -> None:
-    assert Gold(PASSAGES, {**SAME, "c": "a"}).of(StudyQuestion("?", ("Assam",), "c")) == [0, 2]
-    assert Gold(PASSAGES[:2], {**SAME, "c": "a"}).of(StudyQuestion("?", ("Assam",), "c")) == [0]  # c was dropped
+    assert gold_of(StudyQuestion("?", ("Assam",), "c"), c="a") == [0, 2]
+    assert gold_of(StudyQuestion("?", ("Assam",), "c"), PASSAGES[:2], c="a") == [0]  # c was dropped
 
 
 def test_measures_are_those_of_the_books() -> None:

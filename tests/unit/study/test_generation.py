@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from scripted_chat import ScriptedChat as Scripted
 
-import tiny_models
-from endpoints import says, served
 from ragauge.errors import UserError
-from ragauge.evidence.chat import Chat, EndpointChat, LocalChat
-from ragauge.evidence.endpoint import Endpoint
+from ragauge.evidence.chat import Chat, RecordedChat
 from ragauge.study import generation
-from ragauge.study.generation import Remembered, generate
+from ragauge.study.generation import generate
 from ragauge.study.passages import Passage
 from ragauge.study.questions import read_questions
 
@@ -27,17 +25,6 @@ def corpus() -> list[Passage]:
         Passage(f"leaf {i}", f"The finest leaf number {i}{i} of the whole region comes from {place} in early spring.")
         for i, place in enumerate(PLACES)
     ]
-
-
-class Scripted(Chat):
-    """Replies as a function says, and keeps what it was asked."""
-
-    def __init__(self, says: Callable[[str], str | None], name: str = "scripted") -> None:
-        self.says, self.name, self.asked = says, name, list[str]()
-
-    def replies(self, requests: Sequence[str], most: int, cue: str = "", otherwise: str = "") -> list[str | None]:
-        self.asked += requests
-        return [self.says(request) for request in requests]
 
 
 def answer(request: str) -> str:
@@ -62,12 +49,12 @@ def made(writer: Chat, reader: Chat, wanted: int = 3, most: int = 30, **more: fl
 
 def test_questions_are_about_answers_that_stand_in_their_passages() -> None:
     found = made(Scripted(asks), Scripted(reads))
-    assert len(found.kept) == 3
+    assert len(found.questions) == 3
     assert found.ended_by == "questions"
-    for written in found.kept:
+    for written in found.questions:
         line = written.to_json()
-        assert line["passage"][line["start"] : line["stop"]] == line["answers"][0] == written.asked.answers[0]
-        assert written.asked.gold == written.spot.passage.document
+        assert line["passage"][line["start"] : line["stop"]] == line["answers"][0] == written.question.answers[0]
+        assert written.question.gold == written.spot.passage.document
         assert line["answers"][0] not in line["question"]
 
 
@@ -77,24 +64,17 @@ def test_the_seed_fixes_what_is_asked_about() -> None:
     assert sorted(spots[0]) == sorted(spots[2])
 
 
-def test_a_question_begins_as_the_kind_of_its_answer_wants_where_a_model_lets_it() -> None:
-    class Opened(Scripted):
-        opens = True
-
-        def replies(self, requests: Sequence[str], most: int, cue: str = "", otherwise: str = "") -> list[str | None]:
-            cues.append(cue)
-            return super().replies(requests, most, cue, otherwise)
-
-    cues: list[str] = []
+def test_a_question_begins_as_the_kind_of_its_answer_wants_where_a_model_allows_it() -> None:
     texts = {"19 May 1921": "When", "1921": "When", "77 people": "How many", "Ada Byron": ""}
     for answer_, begin in texts.items():
         passages = [Passage("t", f"the finest leaf of the whole region is that of {answer_} in early spring.")]
         goes_on = "is the best plant of this region picked?"
         whole = f"{begin} {goes_on}".strip()
-        for writer in (Opened(lambda _, said=goes_on: said), Scripted(lambda _, said=whole: said)):
-            [written] = generate(1, passages, writer, Scripted(reads), most=1).kept
-            assert (written.spot.answer, written.question) == (answer_, whole)
-        assert cues[-1] == f"Question: {begin}".strip()
+        opened = Scripted(lambda _, said=goes_on: said, opens=True)
+        for writer in (opened, Scripted(lambda _, said=whole: said)):
+            [written] = generate(1, passages, writer, Scripted(reads), most=1).questions
+            assert (written.spot.answer, written.text) == (answer_, whole)
+        assert opened.cues[-1] == f"Question: {begin}".strip()
 
 
 def test_near_duplicates_are_not_asked_about() -> None:
@@ -122,80 +102,66 @@ def test_what_is_left_out_is_counted_with_its_reason(
     writer = Scripted(lambda request: asks(request) if "leaf 0" in request else says_(request))
     reader = Scripted(lambda request: reads(request) if "leaf 0" in request else reads_(request))
     found = made(writer, reader, wanted=50, most=8)
-    assert found.left_out[reason] >= 5
-    assert sum(found.left_out.values()) + len(found.kept) == found.attempts == 8
-    assert found.kept
+    assert found.rejected[reason] >= 5
+    assert sum(found.rejected.values()) + len(found.questions) == found.attempts == 8
+    assert found.questions
     assert not detail or set(found.malformed) == {detail}
 
 
 def test_an_answer_in_another_passage_is_left_out_but_not_one_in_a_copy() -> None:
     own = "The finest leaf of the whole region comes from Assam in early spring."
     passages = [Passage("leaf", own), Passage("copy", f"A longer text. {own}", near_duplicate=True)]
-    [written] = generate(1, passages, Scripted(asks), Scripted(reads), most=1).kept
+    [written] = generate(1, passages, Scripted(asks), Scripted(reads), most=1).questions
     assert written.spot.answer == "Assam"
     other = Passage("rain", "Rain falls in Assam, and the finest leaf of the region is wet.", near_duplicate=True)
-    with pytest.raises(UserError, match="left out: 1 another passage holds the answer"):
+    with pytest.raises(UserError, match="rejected: 1 another passage holds the answer"):
         generate(1, [*passages, other], Scripted(asks), Scripted(reads), most=1)
 
 
 def test_fewer_than_asked_for_are_said_and_none_is_an_error() -> None:
     found = made(Scripted(asks), Scripted(reads), wanted=50, most=8)
     assert found.ended_by == "attempts"
-    assert " questions of 8 attempts (as many as allowed), fewer than the 50" in generation.described(found)
-    with pytest.raises(UserError, match=r"--generate-questions: 0 questions of 16 attempts.*16 malformed") as error:
+    assert " questions from 8 attempts (the maximum), fewer than the 50" in str(found)
+    with pytest.raises(UserError, match=r"--generate-questions: 0 questions from 16 attempts.*16 malformed") as error:
         made(Scripted(lambda r: "No."), Scripted(reads))
     assert "\n" not in str(error.value)
 
 
 def test_no_batch_is_begun_when_time_is_up() -> None:
     writer = Scripted(asks)
-    with pytest.raises(UserError, match="by then time was up"):
+    with pytest.raises(UserError, match="until time was up"):
         made(writer, Scripted(reads), until=0.0, at_last=0.0)
-    assert not writer.asked
+    assert not writer.requests
     found = made(writer, Scripted(reads), wanted=12, until=0.0)
     assert found.ended_by in ("time", "questions")
-    assert generation.ENOUGH <= len(found.kept) < generation.ENOUGH + generation.AT_ONCE
+    assert generation.ENOUGH <= len(found.questions) < generation.ENOUGH + generation.BATCH
     fewer = made(Scripted(asks), Scripted(reads), wanted=4, until=0.0)
-    assert (len(fewer.kept), fewer.attempts) == (4, generation.AT_ONCE)
+    assert (len(fewer.questions), fewer.attempts) == (4, generation.BATCH)
 
 
 def test_a_stopped_run_asks_nothing_twice(tmp_path: Path) -> None:
     path, whole = tmp_path / "replies.jsonl", made(Scripted(asks), Scripted(reads), wanted=12)
 
     def dies(request: str) -> str:
-        if len(first.asked) > 8:
+        if len(first.requests) > 8:
             raise KeyboardInterrupt
         return asks(request)
 
     first = Scripted(dies)
     with pytest.raises(KeyboardInterrupt):
-        made(Remembered(first, path), Remembered(Scripted(reads, "reader"), path), wanted=12)
+        made(RecordedChat(first, path), RecordedChat(Scripted(reads, "reader"), path), wanted=12)
     path.write_bytes(path.read_bytes() + b'\n["torn')
     again = Scripted(asks)
-    found = made(Remembered(again, path), Remembered(Scripted(reads, "reader"), path), wanted=12)
-    assert [w.question for w in found.kept] == [w.question for w in whole.kept]
-    assert not set(again.asked) & set(first.asked[:8])
+    found = made(RecordedChat(again, path), RecordedChat(Scripted(reads, "reader"), path), wanted=12)
+    assert [w.text for w in found.questions] == [w.text for w in whole.questions]
+    assert not set(again.requests) & set(first.requests[:8])
     third = Scripted(asks)
-    made(Remembered(third, path), Remembered(Scripted(reads, "reader"), path), wanted=12)
-    assert third.asked == []
+    made(RecordedChat(third, path), RecordedChat(Scripted(reads, "reader"), path), wanted=12)
+    assert third.requests == []
 
 
 def test_what_was_written_is_a_file_of_questions(tmp_path: Path) -> None:
     found = made(Scripted(asks), Scripted(reads))
     path = tmp_path / "generated.jsonl"
-    path.write_text("".join(json.dumps(w.to_json()) + "\n" for w in found.kept))
-    assert read_questions(path) == [w.asked for w in found.kept]
-
-
-def test_a_model_here_replies_side_by_side_as_alone() -> None:
-    chat = LocalChat(tiny_models.tiny_lm(), "chat", "tiny")
-    requests = ["Tea?", "Where is it grown, and by whom?"]
-    together = chat.replies(requests, 8, cue="Question:")
-    assert together == [chat.replies([one], 8, cue="Question:")[0] for one in requests]
-
-
-def test_an_endpoint_writes_questions() -> None:
-    with served([says("Where is tea grown?")] * 2) as server:
-        chat = EndpointChat(Endpoint(server.url, "writer", pause_s=0))
-        assert chat.replies(["a", "b"], 40, otherwise=" Alone.") == ["Where is tea grown?"] * 2
-    assert chat.name == "writer"
+    path.write_text("".join(json.dumps(w.to_json()) + "\n" for w in found.questions))
+    assert read_questions(path) == [w.question for w in found.questions]

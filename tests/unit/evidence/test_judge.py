@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from scripted_chat import ScriptedChat
 
 from endpoints import Reply, says, served
 from ragauge.cli import main
 from ragauge.errors import UserError
+from ragauge.evidence.chat import EndpointChat
 from ragauge.evidence.endpoint import Endpoint
-from ragauge.evidence.judge import EndpointJudge, Judge, judge_one, verdict
+from ragauge.evidence.judge import about_answer, about_evidence, correctness, judge, verdict
 from ragauge.io.records import Record
 from tiny_checkpoint import write_checkpoint
 
@@ -45,30 +47,50 @@ def test_a_reply_says_one_label_or_none(reply: str, label: str | None) -> None:
     assert verdict(reply) == label
 
 
-class Fixed(Judge):
-    name = "fixed"
+@pytest.mark.parametrize(
+    ("reply", "label"),
+    [
+        ("Correct.", "correct"),
+        ("INCORRECT", "incorrect"),
+        ("It is not\ncorrect", "incorrect"),
+        ("wrong", "incorrect"),
+        ("correct or incorrect", None),
+        ("yes", None),
+    ],
+)
+def test_a_reply_about_an_answer(reply: str, label: str | None) -> None:
+    assert correctness(reply) == label
 
-    def __init__(self, reply: str | UserError) -> None:
-        self.said, self.asked = reply, list[str]()
 
-    def reply(self, question: str) -> str:
-        self.asked.append(question)
-        if isinstance(self.said, UserError):
-            raise self.said
-        return self.said
+def replying(reply: str | UserError) -> ScriptedChat:
+    def say(request: str) -> str:
+        if isinstance(reply, UserError):
+            raise reply
+        return reply
+
+    return ScriptedChat(say, "fixed")
 
 
 def test_the_judge_sees_question_answers_and_evidence() -> None:
-    judge = Fixed("fully supported")
-    assert judge_one(judge, "k", "Who?", ["Ada", "Lovelace"], ["Ada was.", "She did."]).label == "supported"
-    assert "Question: Who?\nReference answer: Ada / Lovelace\n\nEvidence:\nAda was.\nShe did.\n" in judge.asked[0]
+    chat = replying("fully supported")
+    inquiry = about_evidence("k", "Who?", ["Ada", "Lovelace"], ["Ada was.", "She did."])
+    assert judge(chat, inquiry).label == "supported"
+    assert "Question: Who?\nReference answer: Ada / Lovelace\n\nEvidence:\nAda was.\nShe did.\n" in chat.requests[0]
+
+
+def test_a_judge_of_answers_sees_the_passages_and_no_label() -> None:
+    chat = replying("correct")
+    assert judge(chat, about_answer("k", "Who?", ["Ada was.", "Bob was."], "Ada")).label == "correct"
+    assert "Question: Who?\n\nPassages:\nAda was.\nBob was.\n\nAnswer: Ada\n" in chat.requests[0]
+    assert judge(chat, about_answer("k", "Who?", ["x"], " ")).label == "incorrect"
+    assert len(chat.requests) == 1
 
 
 def test_no_evidence_supports_nothing_and_is_not_asked_about() -> None:
-    judge = Fixed("fully supported")
-    judged = judge_one(judge, "k", "Who?", ["Ada"], [])
+    chat = replying("fully supported")
+    judged = judge(chat, about_evidence("k", "Who?", ["Ada"], []))
     assert (judged.label, judged.reason) == ("not_supported", "no evidence was found; not asked")
-    assert judge.asked == []
+    assert chat.requests == []
 
 
 @pytest.mark.parametrize(
@@ -76,14 +98,14 @@ def test_no_evidence_supports_nothing_and_is_not_asked_about() -> None:
     [("I cannot\nsay", r"no judgement in the reply 'I cannot\nsay'"), (UserError("too\nlong"), "too long")],
 )
 def test_a_judge_that_fails_is_a_judgement_with_a_reason(reply: Any, reason: str) -> None:
-    judged = judge_one(Fixed(reply), "k", "Who?", ["Ada"], ["x"])
+    judged = judge(replying(reply), about_evidence("k", "Who?", ["Ada"], ["x"]))
     assert (judged.label, judged.reason) == (None, reason)
 
 
 def test_an_endpoint_that_is_down_is_not_asked_for_ever() -> None:
     with served([Reply(b"", 503)]) as server:
-        judge = EndpointJudge(Endpoint(server.url, "m", attempts=2))
-        reasons = [judge_one(judge, str(i), "Who?", ["Ada"], ["x"]).reason or "" for i in range(6)]
+        chat = EndpointChat(Endpoint(server.url, "m", attempts=2))
+        reasons = [judge(chat, about_evidence(str(i), "Who?", ["Ada"], ["x"])).reason or "" for i in range(6)]
         assert len(server.requests) == 3 * 2
     assert all("HTTP 503" in reason for reason in reasons[:3])
     assert all("had failed 3 times in a row" in reason for reason in reasons[3:])
@@ -238,7 +260,10 @@ def test_mistakes_are_one_line(
     records = write_records(tmp_path / "r.jsonl")
     out = ["--out", str(tmp_path / "out.jsonl")]
     assert main(["judge", str(records), *out]) == 2
-    assert "no judge: set RAGAUGE_JUDGE_URL" in capsys.readouterr().err
+    assert (
+        "RAGAUGE_JUDGE_URL: is not set; it names the endpoint that judges, unless --model names a local judge"
+        in capsys.readouterr().err
+    )
     environment.setenv("RAGAUGE_JUDGE_URL", "nowhere")
     assert main(["judge", str(records), *out]) == 2
     assert "endpoint 'nowhere': must be http" in capsys.readouterr().err

@@ -19,7 +19,8 @@ from ragauge.io.files import write_file
 from ragauge.study import folder, passages, questions, retrieval, writing
 from ragauge.study.passages import Passage
 from ragauge.study.questions import StudyQuestion
-from ragauge.study.relevance import Gold
+from ragauge.study.relevance import gold_passages
+from ragauge.study.retrieval import Retrieval
 from tiny_checkpoint import write_checkpoint
 
 
@@ -75,9 +76,9 @@ def test_a_file_of_questions_that_is_not_there_is_told(tmp_path: Path) -> None:
 def test_what_is_written_is_read_as_a_data_set(tmp_path: Path) -> None:
     corpus = [Passage("a", "Tea is grown in Assam."), Passage("b", "Coffee grows in Kenya."), Passage("c", "Assam.")]
     asked = [StudyQuestion("Where is tea grown?", ("Assam",), "a")]
-    gold = [Gold(corpus, {title: title for title in "abc"}).of(question) for question in asked]
-    found = retrieval.bm25([question.question for question in asked], [p.text for p in corpus], 3)
-    (tmp_path / "q.jsonl").write_bytes(writing.encoded(writing.records(asked, corpus, found, gold)))
+    gold = list(gold_passages(asked, corpus, {title: title for title in "abc"}))
+    found = retrieval.rankings(Retrieval(), asked, corpus, 3, tmp_path)["bm25"]
+    (tmp_path / "q.jsonl").write_bytes(writing.json_lines(writing.records(asked, corpus, found, gold)))
     [example] = datasets.load("study", data=tmp_path / "q.jsonl")
     assert example.documents[0].title == "a"
     assert example.gold == (0,)  # passage c holds the answer too, in a document that is not gold

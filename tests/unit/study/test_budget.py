@@ -33,7 +33,7 @@ def seconds(made: Mapping[str, Any]) -> float:
     return float(count * len(made["methods"]) + trials)
 
 
-def fit(tmp_path: Path, available: float) -> budget.Fitted:
+def fit(tmp_path: Path, available: float) -> budget.Limited:
     fitted = budget.fit(settings(tmp_path), QUESTIONS, seconds, available)
     loading.parse(fitted.settings, "config.yaml")
     assert seconds(fitted.settings) <= available
@@ -42,7 +42,7 @@ def fit(tmp_path: Path, available: float) -> budget.Fitted:
 
 def test_nothing_is_cut_of_what_fits(tmp_path: Path) -> None:
     whole = settings(tmp_path)
-    assert fit(tmp_path, seconds(whole)) == budget.Fitted(whole, ())
+    assert fit(tmp_path, seconds(whole)) == budget.Limited(whole, ())
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_the_methods_that_are_cut_are_all_there_is_but_three(tmp_path: Path) -> 
 
 def test_what_cannot_fit_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(
-        UserError, match="even 4 questions by 3 methods, without times, take about 12 s, and 11 s are left"
+        UserError, match="even 4 questions x 3 methods, without times, take about 12 s, and 11 s are left"
     ):
         fit(tmp_path, 11)
 

@@ -6,46 +6,52 @@ import gzip
 import io
 import json
 import logging
+import re
 import sys
 from pathlib import Path
 
 import pytest
+from study_files import docx, paragraph, pdf, row
 
 from ragauge.datasets import Document
 from ragauge.errors import UserError
 from ragauge.retrieval.near_duplicates import originals
 from ragauge.study import corpus, documents, formats, passages
-from ragauge.study.documents import Found
-from study_files import docx, paragraph, pdf, row
+from ragauge.study.documents import SourceDocuments
 from tiny_models import byte_tokenizer as tokenizer
 
 STUDY = "takes the packages of the extra study"
-PAGE = """<html><head><title>Not text</title><style>p {}</style></head><body><nav>Home</nav>
+PROSE = "It grows on hills, in shade and rain, and is picked by hand from spring to autumn. " * 4
+PAGE = f"""<html><head><title>Not text</title><style>p {{}}</style></head><body><nav>Home</nav><article>
 <h1>Tea  plants</h1><p>Tea is <b>grown</b>
-in Assam.<p>Second<br>line<!-- a remark --><table><tr><th>Leaf</th><th>Price</th></tr>
-<tr><td><p>green</p></td><td>2</td></tr></table><script>track()</script><footer>imprint</footer></body></html>"""
+in Assam. {PROSE}<!-- a remark --><table><tr><td>Leaf</td><td>Price</td></tr>
+<tr><td><p>green</p></td><td>2</td></tr></table></article><script>track()</script><footer>imprint</footer></body></html>"""
 
 
-def test_a_page_is_read_as_it_is_shown() -> None:
-    pytest.importorskip("bs4", reason=STUDY)
-    assert formats.html(PAGE.encode()).text.split("\n\n") == [
+def test_the_content_of_a_page_is_read() -> None:
+    """Without navigation, scripts and footers, its paragraphs and rows parted by blank lines."""
+    pytest.importorskip("trafilatura", reason=STUDY)
+    read = formats.html(PAGE.encode())
+    assert read.text.split("\n\n") == [
         "Tea plants",
-        "Tea is grown in Assam.",
-        "Second\nline",
-        "Leaf | Price",
-        "green | 2",
+        f"Tea is grown in Assam. {PROSE}".strip(),
+        "| Leaf | Price |",
+        "| green | 2 |",
     ]
+    assert read.warning == ""
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "latin-1", "utf-16"])
 def test_a_page_is_decoded_as_it_declares_or_as_utf_8(encoding: str) -> None:
-    pytest.importorskip("bs4", reason=STUDY)
-    assert formats.html(f'<meta charset="{encoding}"><p>Café'.encode(encoding)).text == "Café"
+    pytest.importorskip("trafilatura", reason=STUDY)
+    assert "Café" in formats.html(f'<meta charset="{encoding}"><p>Café. {PROSE}'.encode(encoding)).text
 
 
-def test_a_page_whose_tags_are_never_closed_is_read() -> None:
-    pytest.importorskip("bs4", reason=STUDY)
-    assert formats.html(b"<div><p>deep" * 5000).text.count("deep") == 5000
+def test_a_page_that_is_read_badly_is_warned_of() -> None:
+    pytest.importorskip("trafilatura", reason=STUDY)
+    links = "".join(f"<li><a href='/{i}'>Entry {i} of a list of links</a></li>" for i in range(200))
+    read = formats.html(f"<div><ul>{links}</ul></div><article><p>Tea. {PROSE}</p></article>".encode())
+    assert re.fullmatch(r"only \d% of the page's text was recognised as content", read.warning)
 
 
 def test_lines_of_a_pdf_become_paragraphs_and_hyphenated_words_whole() -> None:
@@ -59,7 +65,7 @@ def test_a_word_document_is_read_with_its_tables() -> None:
     table = f"<w:tbl>{row('Leaf', 'Price')}{row('green', '2')}</w:tbl>"
     control = f"<w:sdt><w:sdtContent>{paragraph('In a form.')}</w:sdtContent></w:sdt>"
     read = formats.docx(docx(paragraph("Tea & more."), table, control)).text
-    assert read.split("\n\n") == ["Tea & more.", "Leaf | Price", "green | 2", "In a form."]
+    assert read.split("\n\n") == ["Tea & more.", "| Leaf | Price |", "| green | 2 |", "In a form."]
 
 
 def encrypted(password: str) -> bytes:
@@ -99,7 +105,7 @@ def unreadable() -> dict[str, tuple[bytes, str]]:
 
 
 def test_files_that_cannot_be_read_are_skipped_and_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    for library in ("bs4", "mammoth", "pypdf"):
+    for library in ("trafilatura", "mammoth", "pypdf"):
         pytest.importorskip(library, reason=STUDY)
     cases = unreadable()
     for name, (content, _) in cases.items():
@@ -121,8 +127,15 @@ def test_pages_of_a_pdf_without_text_are_told(tmp_path: Path, caplog: pytest.Log
     (tmp_path / "partly.pdf").write_bytes(pdf(["Tea."], [], ["More tea."], []))
     found = documents.read(tmp_path)
     assert found.documents == (Document("partly", "Tea.\n\nMore tea."),)
-    assert found.in_part == {"partly.pdf": "2 of 4 pages hold no text, the first is page 2"}
-    assert caplog.messages == [f"read in part: {tmp_path / 'partly.pdf'}: {found.in_part['partly.pdf']}"]
+    assert found.read_in_part == {"partly.pdf": "2 of 4 pages hold no text, the first is page 2"}
+    assert caplog.messages == [f"read in part: {tmp_path / 'partly.pdf'}: {found.read_in_part['partly.pdf']}"]
+
+
+def test_a_pdf_whose_font_names_no_letters_is_warned_of() -> None:
+    """Such as a subset of a font without its table of characters, read as private and control characters."""
+    pytest.importorskip("pypdf", reason=STUDY)
+    read = formats.pdf(pdf(["Tea."], [r"\001\002\003\004\005\006 a"]))
+    assert read.warning == "1 of 2 pages hold garbled text, the first is page 2"
 
 
 def test_a_huge_file_is_not_opened(tmp_path: Path) -> None:
@@ -136,7 +149,7 @@ def test_a_huge_file_is_not_opened(tmp_path: Path) -> None:
     ("name", "module", "message"),
     [
         ("a.pdf", "pypdf", "PDF documents are read with pypdf, which is not installed: pip install 'ragauge[study]'"),
-        ("a.html", "bs4", "beautifulsoup4, which is not installed"),
+        ("a.html", "trafilatura", "HTML and DOCX documents are read with trafilatura, which is not installed"),
         ("a.docx", "mammoth", "DOCX documents are read with mammoth"),
     ],
 )
@@ -168,7 +181,7 @@ def test_documents_are_named_by_their_paths_and_by_suffix_where_two_share_one(
     (tmp_path / "more.jsonl").write_text('{"title": "More", "text": "There."}\n', encoding="utf-8")
     found = documents.read(tmp_path)
     assert [d.title for d in found.documents] == ["guide/start.md", "guide/start.txt", "More", "other"]
-    assert found.others == {".txt.gz": 1, ".xlsx": 1}
+    assert found.not_read == {".txt.gz": 1, ".xlsx": 1}
     assert caplog.messages == ["not read, being of other kinds: 1 .txt.gz, 1 .xlsx"]
 
 
@@ -219,15 +232,15 @@ def test_originals_are_the_first_of_their_kind() -> None:
 
 
 def test_near_duplicates_are_marked_or_dropped() -> None:
-    found = Found((Document("first", f"{LONG}."), Document("copy", f"{LONG}!"), Document("third", "Tea.")))
+    found = SourceDocuments((Document("first", f"{LONG}."), Document("copy", f"{LONG}!"), Document("third", "Tea.")))
     marked = corpus.build(found, tokenizer(), 4096, 0)
     assert [(p.document, p.near_duplicate) for p in marked.passages] == [
         ("first", False),
         ("copy", True),
         ("third", False),
     ]
-    assert marked.titles == {"first": "first", "copy": "first", "third": "third"}
-    assert corpus.described(marked) == "3 documents, 3 passages; near-duplicates among them: 1 and 1 (marked)"
+    assert marked.originals == {"first": "first", "copy": "first", "third": "third"}
+    assert str(marked) == "3 documents, 3 passages; 1 duplicate documents, 1 duplicate passages (marked)"
     dropped = corpus.build(found, tokenizer(), 4096, 0, drop=True)
     assert [p.document for p in dropped.passages] == ["first", "third"]
     assert dropped.counts["dropped_passages"] == 1

@@ -15,7 +15,6 @@ from ragauge import datasets, metrics
 from ragauge.cli import main
 from ragauge.datasets import write_examples
 from ragauge.errors import UserError
-from ragauge.evidence.judge import Judge, correctness, judge_answer
 from ragauge.experiment import loading
 from ragauge.experiment.plan import Plan
 from ragauge.items import study_answers
@@ -45,40 +44,6 @@ COUNT = 20
 )
 def test_metrics_that_need_no_label(record: dict[str, Any], metric: str, expected: float | None) -> None:
     assert metrics.score(metric, record) == expected
-
-
-@pytest.mark.parametrize(
-    ("reply", "label"),
-    [
-        ("Correct.", "correct"),
-        ("INCORRECT", "incorrect"),
-        ("It is not\ncorrect", "incorrect"),
-        ("wrong", "incorrect"),
-        ("correct or incorrect", None),
-        ("yes", None),
-    ],
-)
-def test_a_reply_about_an_answer(reply: str, label: str | None) -> None:
-    assert correctness(reply) == label
-
-
-class Fixed(Judge):
-    name = "fixed"
-
-    def __init__(self) -> None:
-        self.asked: list[str] = []
-
-    def reply(self, question: str) -> str:
-        self.asked.append(question)
-        return "correct"
-
-
-def test_a_judge_of_answers_sees_the_passages_and_no_label() -> None:
-    judge = Fixed()
-    assert judge_answer(judge, "k", "Who?", ["Ada was.", "Bob was."], "Ada").label == "correct"
-    assert "Question: Who?\n\nPassages:\nAda was.\nBob was.\n\nAnswer: Ada\n" in judge.asked[0]
-    assert judge_answer(judge, "k", "Who?", ["x"], " ").label == "incorrect"
-    assert len(judge.asked) == 1
 
 
 # --- questions without answers ---
