@@ -11,7 +11,7 @@ OLDEST := workflow retrieval service study dev
 OLDEST_TESTS ?= $(wildcard tests/unit/test_lm_*.py tests/unit/test_cost_*.py tests/unit/test_prompts_*.py) tests/unit/cost \
   tests/unit/test_metrics.py tests/unit/test_scoring.py tests/unit/test_stats.py tests/unit/test_rankers.py \
   tests/unit/test_methods.py tests/unit/test_runner.py tests/unit/test_assets_gguf.py tests/unit/test_tokenizer.py \
-  tests/unit/test_engine_onnx.py tests/unit/test_retrieval_index.py tests/equivalence tests/workflow/test_plans.py \
+  tests/unit/test_engine_onnx.py tests/unit/retrieval/test_index.py tests/equivalence tests/workflow/test_plans.py \
   tests/workflow/test_module.py
 CORES ?= all
 VENV := .venv
@@ -24,7 +24,7 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export PYTHONUNBUFFERED := 1
 export PYTHONDONTWRITEBYTECODE := # where the environment has it, every job would compile the package again
 
-.PHONY: help help-dev default setup test smoke miniature faults load-test cluster docs check audit sbom format schema clean lock oldest dist gpu-kit
+.PHONY: help help-dev default setup test smoke miniature faults load-test cluster docs check audit sbom format schema proto clean lock oldest dist gpu-kit
 .DEFAULT_GOAL := default
 
 help: ## make help: show these targets
@@ -107,6 +107,10 @@ format: $(READY) #- make format: format the code and fix what the linter can
 
 schema: $(READY) #- make schema: write the JSON schema of configurations
 	python -m ragauge.experiment.schema workflow/schemas/config.schema.json
+
+proto: $(READY) #- make proto: generate the modules of the retrieval service's messages
+	python -m grpc_tools.protoc --proto_path=src --python_out=src --pyi_out=src \
+	  src/ragauge/retrieval/service/proto/ragauge.proto
 
 clean: #- make clean: remove results of the default and smoke runs (.venv and downloads stay)
 	rm -rf results/{default,smoke} reports/{default,smoke} logs resources .snakemake

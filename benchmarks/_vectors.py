@@ -14,11 +14,11 @@ from pathlib import Path
 
 import numpy as np
 
-from ragauge.retrieval.indexes._base import Stop
+from ragauge.retrieval.indexes import Stop
 from ragauge.retrieval.indexes.hnsw import GRAPH, IDS, Hnsw
 from ragauge.retrieval.retriever import Neighbours, Query
 from ragauge.retrieval.service.process import serve
-from ragauge.retrieval.service.server import Server
+from ragauge.retrieval.service.server import LoadedIndex, Server
 from ragauge.retrieval.service.wire import About
 
 TOKENS = 64  # of a chunk, as the service sends them
@@ -80,14 +80,6 @@ class Rows:
         """As the service describes itself; numbers of queries are its tokens."""
         return About("vectors", "rows", "rows", "l2", self._vectors, RECIPE.max_nprobe, len(self._queries), TOKENS)
 
-    def work(self, queries: Sequence[Query]) -> int:
-        """The candidates of a request's searches."""
-        return sum(query.nprobe or RECIPE.default_nprobe for query in queries)
-
-    def search(self, queries: Sequence[Query]) -> list[Neighbours]:
-        """As `Searcher`."""
-        return self.search_together([queries], lambda: False)[0]
-
     def search_together(self, requests: Sequence[Sequence[Query]], stop: Stop) -> list[list[Neighbours]]:
         """One call of the index for each k and nprobe."""
         started = time.perf_counter()
@@ -132,8 +124,9 @@ def main() -> None:
     parser.add_argument("--while-stdin-open", action="store_true", help="stop with the process that started it")
     args = parser.parse_args()
     rows = Rows(args.folder, args.part, args.of)
-    server = Server(rows, rows.about(), port=args.port, workers=args.workers, window_s=1e-3 * args.window_ms)
-    serve(server, 5.0, args.while_stdin_open)
+    loaded = LoadedIndex(rows, rows.about())
+    server = Server(loaded, port=args.port, workers=args.workers, window_s=1e-3 * args.window_ms)
+    serve(server, 5.0, while_stdin_open=args.while_stdin_open)
 
 
 if __name__ == "__main__":

@@ -31,13 +31,13 @@ import numpy as np
 import _vectors
 from ragauge.cost.machine import cpu_model, provenance
 from ragauge.retrieval.retriever import Query
-from ragauge.retrieval.service.client import Client, RetrievalError, call_of
+from ragauge.retrieval.service.client import Client, RetrievalError, method
 from ragauge.retrieval.service.fanout import Fanout
 from ragauge.retrieval.service.process import Running, running_command
 from ragauge.retrieval.service.proto import ragauge_pb2 as pb
 
 PARTS, K, DISTINCT, DIM = 2, 10, 64, 64
-DEADLINE_S, RETRIES = 60.0, 60
+DEADLINE_S, RETRIES = 60.0, 4
 OVERSIZED = 2 << 20  # bytes; servers take one MiB
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "service.md"
 BEGIN, END = "<!-- begin: make load-test -->\n", "<!-- end: make load-test -->"
@@ -169,10 +169,10 @@ def _flood(address: str, tally: Tally, stop: threading.Event) -> None:
     """Requests longer than the server takes, as fast as it refuses them."""
     text = "x" * OVERSIZED
     with grpc.insecure_channel(address, options=[("grpc.max_send_message_length", -1)]) as channel:
-        search = call_of(channel, "Search", pb.SearchReply)
+        search = method(channel, "Search", pb.SearchReply)
         while not stop.wait(0.02):
             try:
-                search(pb.SearchRequest(request_id="flood", queries=[pb.Query(text=text, k=1)]), timeout=10)
+                search(pb.SearchRequest(queries=[pb.Query(text=text, k=1)]), timeout=10)
                 tally.oversized["OK"] += 1
             except grpc.RpcError as error:
                 tally.oversized[error.code().name] += 1

@@ -11,7 +11,7 @@ import argparse
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -20,11 +20,13 @@ from typing import Any
 import numpy as np
 
 from ragauge.errors import UserError
-from ragauge.retrieval.retriever import Neighbours, Query
-from ragauge.retrieval.service.calls import LoadedIndex
+from ragauge.retrieval.indexes import Stop
+from ragauge.retrieval.retriever import Neighbours, Query, Searcher
+from ragauge.retrieval.service.credentials import server_credentials
 from ragauge.retrieval.service.process import Running, running_command, serve
-from ragauge.retrieval.service.server import TLS, Server
-from ragauge.retrieval.service.wire import About, RequestLimits
+from ragauge.retrieval.service.server import LoadedIndex, Server
+from ragauge.retrieval.service.settings import RequestLimits
+from ragauge.retrieval.service.wire import About
 
 CHUNK, VOCABULARY, LISTS = 8, 250, 16
 SLEEP, FAIL, HANG = "sleep", "fail", "hang"  # texts that make a search take 0.5 s, meet a defect, or take 60 s
@@ -103,6 +105,25 @@ class Held(Toy):
         assert text != SLEEP or self.release.wait(60)
 
 
+class OneByOne:
+    """Searches the requests of a call one after another, by a searcher that searches one request alone."""
+
+    def __init__(self, searcher: Searcher) -> None:
+        self.searcher = searcher
+
+    def search_together(self, requests: Sequence[Sequence[Query]], _: Stop) -> list[list[Neighbours]]:
+        return [self.searcher.search(request) for request in requests]
+
+
+def loaded(searcher: Any, about: About = ABOUT, detokenize: Any = None) -> LoadedIndex:
+    return LoadedIndex(searcher if hasattr(searcher, "search_together") else OneByOne(searcher), about, detokenize)
+
+
+def server(searcher: Any, about: About = ABOUT, *, detokenize: Any = None, **options: Any) -> Server:
+    """A server of any searcher."""
+    return Server(loaded(searcher, about, detokenize), **options)
+
+
 def spelled(sequences: list[list[int]]) -> list[str]:
     """The toy's tokenizer: `t5 t17`."""
     return [" ".join(f"t{token}" for token in sequence) for sequence in sequences]
@@ -134,6 +155,13 @@ def assert_same(found: Sequence[Neighbours], expected: Sequence[Neighbours]) -> 
                 assert a == b, name
 
 
+def wait_for(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
 @contextmanager
 def process(*options: str, before: Sequence[str] = (), start_s: float = 20.0, stop_s: float = 5.0) -> Iterator[Running]:
     """A server of the toy in a process of its own; `before` stands before the command."""
@@ -163,9 +191,9 @@ def main() -> None:
     parser.add_argument("--exact", action="store_true", help="tokens for generation in the place of the toy")
     parser.add_argument("--while-stdin-open", action="store_true")
     args = parser.parse_args()
-    tls = TLS(args.tls_cert, args.tls_key) if args.tls_cert else None
+    tls = server_credentials(args.tls_cert, args.tls_key) if args.tls_cert else None
     limits = RequestLimits(concurrent=args.concurrent)
-    server = Server(
+    running = server(
         *_served(args),
         host=args.host,
         port=args.port,
@@ -177,9 +205,9 @@ def main() -> None:
     )
 
     def reload() -> None:
-        server.exchange(LoadedIndex(Toy(part=1, of=2), replace(ABOUT, index="another"), spelled))
+        running.loaded = loaded(Toy(part=1, of=2), replace(ABOUT, index="another"), spelled)
 
-    serve(server, args.grace, args.while_stdin_open, reload)
+    serve(running, args.grace, while_stdin_open=args.while_stdin_open, reload=reload)
 
 
 if __name__ == "__main__":

@@ -96,13 +96,13 @@ def test_databases(built: Path, part: str, tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    with Server(service_parts.Toy(), service_parts.ABOUT, detokenize=service_parts.spelled) as running:
+    with service_parts.server(service_parts.Toy(), service_parts.ABOUT, detokenize=service_parts.spelled) as running:
         yield running
 
 
 def test_requests(server: Server) -> None:
     """Whatever bytes are sent: an answer, or a refusal that is the sender's fault; never a defect, never silence."""
-    whole = wire.request("r", [Query(text="a", k=3), Query(tokens=[5, 6], nprobe=2)]).SerializeToString()
+    whole = wire.search_request([Query(text="a", k=3), Query(tokens=[5, 6], nprobe=2)]).SerializeToString()
     with grpc.insecure_channel(server.address) as channel:
         calls = [channel.unary_unary(f"/{wire.SERVICE}/{name}") for name in ("Search", "Detokenize", "Describe")]
 
@@ -123,7 +123,9 @@ def test_replies_of_a_server() -> None:
     from ragauge.retrieval.service.proto import ragauge_pb2 as pb
 
     toy = service_parts.Toy()
-    whole = wire.reply("r", toy.search([Query(text="a", k=3, continuation=1)]), 0.1).SerializeToString()
+    whole = pb.SearchReply(
+        results=[wire.neighbours_message(one, 0.1) for one in toy.search([Query(text="a", k=3, continuation=1)])]
+    ).SerializeToString()
 
     @settings(max_examples=at_least(100), **COMMON)
     @given(damaged(whole))
@@ -133,8 +135,8 @@ def test_replies_of_a_server() -> None:
         try:
             with bounded():
                 for found in pb.SearchReply.FromString(content).results:
-                    wire.neighbours(found)
-        except (DecodeError, ValueError):  # which the client turns into its error
+                    wire.neighbours(found, 1.0)
+        except (DecodeError, wire.GarbledError):  # which the client turns into its error
             pass
 
     attempt()

@@ -22,9 +22,10 @@ from ragauge.errors import UserError
 from ragauge.retrieval.retriever import Query
 from ragauge.retrieval.service import wire
 from ragauge.retrieval.service.client import Client, RetrievalError
+from ragauge.retrieval.service.credentials import server_credentials
 from ragauge.retrieval.service.fanout import Fanout, PartialNeighbours
 from ragauge.retrieval.service.process import Running, running_command
-from ragauge.retrieval.service.server import TLS, Server
+from ragauge.retrieval.service.server import Server
 
 SLOW = Query(text=parts.SLEEP)  # half a second
 PLAIN = Query(text="a")
@@ -45,7 +46,7 @@ def error_of(client: Client, query: Query = PLAIN) -> str:
     with pytest.raises(RetrievalError) as caught:
         client.search([query])
     text = str(caught.value)
-    assert re.match(rf"retrieval server {re.escape(client.address)}, request \w+-\d+ \(1 query\): ", text)
+    assert re.match(rf"retrieval server {re.escape(client.address)}, search of 1 query: ", text)
     return text
 
 
@@ -85,7 +86,7 @@ def test_a_listener_that_never_speaks() -> None:
 def test_the_server_is_killed_during_a_call() -> None:
     with pytest.raises(RetrievalError) as caught:
         search_a_server_that_is_killed()
-    assert re.match(r"retrieval server .*, request \w+-1 \(1 query\): .* was lost", str(caught.value))
+    assert re.match(r"retrieval server .*, search of 1 query: .* was lost", str(caught.value))
     assert "; it was killed by SIGKILL: " in str(caught.value)  # which only the job that started it knows
 
 
@@ -100,7 +101,7 @@ def search_a_server_that_is_killed() -> None:
 
 def test_a_server_that_comes_back_is_reconnected_to_where_asked() -> None:
     port = free_port()
-    with parts.process("--port", str(port)) as first, Client(first.address, deadline_s=15, retries=5) as client:
+    with parts.process("--port", str(port)) as first, Client(first.address, deadline_s=15, retries=4) as client:
         pending = client.start([SLOW])
         client.describe()
         first.process.kill()
@@ -142,7 +143,7 @@ def test_a_part_that_hangs_is_an_error_or_a_labelled_answer() -> None:
         whole = Fanout([one, other]).search(parts.queries(4))
         parts.assert_same(whole, parts.Toy().search(parts.queries(4)))
         os.kill(hung.process.pid, signal.SIGSTOP)
-        with ends_within(0.5), pytest.raises(RetrievalError, match=f"retrieval server {hung.address}, request"):
+        with ends_within(0.5), pytest.raises(RetrievalError, match=f"retrieval server {hung.address}, search"):
             Fanout([one, other]).search(parts.queries(4))
         with ends_within(0.5):
             found = Fanout([one, other], partial=True).search(parts.queries(4))
@@ -208,7 +209,10 @@ def _is_gone(pid: int) -> bool:
     [
         ("raise SystemExit('index.faiss: no such file')", "ended with exit code 1: index.faiss: no such file"),
         ("import os; os.kill(os.getpid(), 9)", "was killed by SIGKILL: it wrote no message"),
-        ("import time; time.sleep(60)", "did not start to serve within 0.5 s: it wrote no message"),
+        (
+            "import time; time.sleep(60)",
+            "did not start to serve within 0.5 s; it was killed",
+        ),
     ],
 )
 def test_a_server_that_does_not_come_up_says_why(code: str, message: str) -> None:
@@ -301,7 +305,7 @@ def _flood(address: str, stop: threading.Event) -> None:
     """Garbled messages and requests out of bounds, hundreds at a time, none of them waited for."""
     with grpc.insecure_channel(address) as channel:
         send = channel.unary_unary(f"/{wire.SERVICE}/Search").future
-        bad = [b"\xff" * 200, wire.request("r", [Query(text="a", k=2**31)]).SerializeToString(), b""]
+        bad = [b"\xff" * 200, wire.search_request([Query(text="a", k=2**31)]).SerializeToString(), b""]
         while not stop.is_set():
             for call in [send(bad[i % 3], timeout=5) for i in range(150)]:
                 assert call.code() is not grpc.StatusCode.OK
@@ -334,7 +338,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def tls_server(folder: Path, name: str) -> Server:
-    return Server(parts.Toy(), parts.ABOUT, tls=TLS(folder / f"{name}.pem", folder / f"{name}.key"))
+    return parts.server(parts.Toy(), tls=server_credentials(folder / f"{name}.pem", folder / f"{name}.key"))
 
 
 def test_with_the_right_certificate_answers_are_the_same(certificates: Path) -> None:
@@ -352,8 +356,8 @@ def test_a_wrong_certificate_or_none_is_an_error(certificates: Path, name: str, 
 
 
 def mutual_server(folder: Path) -> Server:
-    tls = TLS(folder / "server.pem", folder / "server.key", folder / "ca.pem")
-    return Server(parts.Toy(), parts.ABOUT, tls=tls)
+    tls = server_credentials(folder / "server.pem", folder / "server.key", folder / "ca.pem")
+    return parts.server(parts.Toy(), tls=tls)
 
 
 def shown_by(folder: Path, name: str) -> dict[str, Path]:
@@ -405,4 +409,4 @@ def test_tls_with_a_server_that_has_none_is_an_error(server: Running, certificat
 )
 def test_certificates_that_cannot_be_used_are_told(certificates: Path, certificate: str, key: str) -> None:
     with pytest.raises(UserError, match=rf"TLS: .*{certificate} and .*{key} cannot be used: "):
-        Server(parts.Toy(), parts.ABOUT, tls=TLS(certificates / certificate, certificates / key))
+        parts.server(parts.Toy(), tls=server_credentials(certificates / certificate, certificates / key))

@@ -163,7 +163,7 @@ def test_a_cut_link_is_an_error_at_the_deadline_and_mends(network: Network) -> N
             told = asker.once()
         finally:
             network.mend(2)
-        assert str(told["error"]).startswith("retrieval server 10.231.2.2:50051, request ")
+        assert str(told["error"]).startswith("retrieval server 10.231.2.2:50051, search of ")
         assert 0.6 < float(str(told["seconds"])) < 3
         again = [asker.once() for _ in range(4)]
         assert again[-1].get("missing") == [], again
@@ -212,7 +212,7 @@ def test_a_link_that_is_cut_during_a_generation_ends_it_within_the_deadline(netw
             told = asker.once()
         finally:
             network.mend(2)
-        assert str(told.get("error")).startswith("retrieval server 10.231.2.2:50052, request "), told
+        assert str(told.get("error")).startswith("retrieval server 10.231.2.2:50052, search of "), told
         assert float(str(told["seconds"])) < 3
         again = [asker.once('{"pause_at": -1}') for _ in range(4)]
     assert {**again[-1], "seconds": 0} == {**whole, "seconds": 0}

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import service_parts
 import tiny_database
 from ragauge import cli, registry
 from ragauge.errors import UserError
@@ -26,7 +27,6 @@ from ragauge.retrieval.documents import Share
 from ragauge.retrieval.embed import EncoderChoice, build_embeddings
 from ragauge.retrieval.indexes.hnsw import Hnsw
 from ragauge.retrieval.indexes.ivf_pq import IvfPq
-from ragauge.retrieval.service.server import Server
 from ragauge.retrieval.vectors import Vectors
 from retro_parts import EXACT, ExactRetriever, tokens
 from synthetic_piperag import DATABASE, write, write_staleness
@@ -162,7 +162,7 @@ def pipeline(folder: Path, out: Path, *options: str) -> int:
 def test_a_pipeline_reads_another_corpus(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     database = Database(folder / "db")
     exact = ExactRetriever([tokens(300, 2), tokens(400, 4)])
-    with Server(exact, replace(EXACT, tokenizer=database.manifest["tokenizer"])) as server:
+    with service_parts.server(exact, replace(EXACT, tokenizer=database.manifest["tokenizer"])) as server:
         asked = ["--schedule", "retro", "--server", server.address]
         for label, count in ((NEWS, 2), (WEB, 3)):
             out = tmp_path / f"{label}.jsonl"

@@ -14,6 +14,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+import service_parts
 import tiny_models
 from ragauge import registry
 from ragauge.cli import main
@@ -32,7 +33,6 @@ from ragauge.io.records import SequenceRecord, read_kind, read_meta
 from ragauge.io.specifications import PipelineSpecification
 from ragauge.results import comparison
 from ragauge.retrieval.database import Database
-from ragauge.retrieval.service.server import Server
 from ragauge.retrieval.service.wire import About
 from retro_parts import EXACT, ExactRetriever, job, tokens, write_database
 
@@ -386,7 +386,7 @@ def test_a_form_is_trained_and_scored_by_the_command_line(folder: Path, tmp_path
     about = About("exact", "tokenizer", "encoder", "l2", len(chunks), 64, 260, 64)
     common = ["--model", str(folder / "model"), "--database", str(folder / "db"), "--threads", "1", "--form", form]
     recipe = ["--minutes", "0.001", "--batch", "1", "--held-out", "1", "--out", str(tmp_path)]
-    with Server(ExactRetriever(list(documents.values())), about) as server:
+    with service_parts.server(ExactRetriever(list(documents.values())), about) as server:
         assert main(["retrofit", *common, *recipe, "--server", server.address]) == 0
     curve = [json.loads(line) for line in (tmp_path / "curve.jsonl").read_text().splitlines()]
     assert curve[0]["step"] == 0 < curve[-1]["step"]
@@ -432,7 +432,7 @@ def test_a_configuration_names_a_running_server(
 ) -> None:
     """Its index is the configuration's by name; the time to it is measured, and a dead one is named by its address."""
     entry = {"interval": 32, "tokens": 130, "limit": 1, "threads": 1, "task": "generate", "nprobe": "hide"}
-    with Server(ExactRetriever(DOCUMENTS), replace(EXACT, tokenizer=_tokenizer(folder))) as server:
+    with service_parts.server(ExactRetriever(DOCUMENTS), replace(EXACT, tokenizer=_tokenizer(folder))) as server:
         settings = {
             "run": "x",
             "models": {"tiny": {"source": str(folder / "model")}},
@@ -495,7 +495,7 @@ def test_a_pipeline_of_a_configuration(folder: Path, tmp_path: Path, capsys: pyt
 def test_a_server_is_asked_by_the_command_line(folder: Path, tmp_path: Path) -> None:
     database, out = Database(folder / "db"), tmp_path / "s.jsonl"
     about = replace(EXACT, tokenizer=database.manifest["tokenizer"])
-    with Server(ExactRetriever(DOCUMENTS), about) as server:
+    with service_parts.server(ExactRetriever(DOCUMENTS), about) as server:
         asked = ["--schedule", "piperag", "--interval", "16", "--nprobe", "4", "--server", server.address]
         assert command(folder, out, *asked, "--task", "generate", "--no-read-ahead") == 0
     assert all(record.status == "ok" and record.neighbours for record in read_kind(out, SequenceRecord))
@@ -511,7 +511,9 @@ def test_an_index_is_known_by_its_hash_not_by_the_address_that_serves_it(
     out, tokenizer = tmp_path / "s.jsonl", Database(folder / "db").manifest["tokenizer"]
 
     def asked(index: str) -> int:
-        with Server(ExactRetriever(DOCUMENTS), replace(EXACT, tokenizer=tokenizer, index=index)) as server:
+        with service_parts.server(
+            ExactRetriever(DOCUMENTS), replace(EXACT, tokenizer=tokenizer, index=index)
+        ) as server:
             return command(folder, out, "--schedule", "retro", "--server", server.address)
 
     assert asked("one") == 0

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import service_parts
 import tiny_models
 from ragauge.generation import pipeline
 from ragauge.generation.evaluation import EvaluationStretch
@@ -31,7 +32,7 @@ def made(searcher: object, chosen: PipelineJob = JOB) -> Pipeline:
 @pytest.mark.parametrize("kind", ["retro", "piperag"])
 def test_served_generation_is_that_of_this_process(kind: str) -> None:
     chosen = job(kind, task="generate")
-    with Server(ExactRetriever(DOCUMENTS), EXACT) as server, Client(server.address) as client:
+    with service_parts.server(ExactRetriever(DOCUMENTS), EXACT) as server, Client(server.address) as client:
         served = [made(client, chosen).record(text) for text in TEXTS]
     alone = [made(ExactRetriever(DOCUMENTS), chosen).record(text) for text in TEXTS]
     assert [(r.generated, r.neighbours) for r in served] == [(r.generated, r.neighbours) for r in alone]
@@ -58,7 +59,7 @@ def test_a_hung_server_ends_the_generation_within_its_deadline() -> None:
         def happens(self) -> None:
             release.wait(60)
 
-    with Server(Hung(DOCUMENTS), EXACT) as server, Client(server.address, deadline_s=0.5) as client:
+    with service_parts.server(Hung(DOCUMENTS), EXACT) as server, Client(server.address, deadline_s=0.5) as client:
         started = time.perf_counter()
         with pytest.raises(RetrievalError, match=server.address):
             made(client).record(TEXTS[0])
@@ -75,12 +76,12 @@ def test_a_lost_server_ends_the_run_which_goes_on_with_another(tmp_path: Path) -
         def happens(self) -> None:
             servers[0]._server.stop(None)
 
-    with Server(Lost(DOCUMENTS), EXACT) as server, Client(server.address) as client:
+    with service_parts.server(Lost(DOCUMENTS), EXACT) as server, Client(server.address) as client:
         servers.append(server)
         with pytest.raises(RetrievalError, match=server.address):
             pipeline.run(lambda: made(client), TEXTS, JOB, out)
     assert not out.exists()
-    with Server(ExactRetriever(DOCUMENTS), EXACT) as server, Client(server.address) as client:
+    with service_parts.server(ExactRetriever(DOCUMENTS), EXACT) as server, Client(server.address) as client:
         pipeline.run(lambda: made(client), TEXTS, JOB, out)
     whole = pipeline.run(lambda: made(ExactRetriever(DOCUMENTS)), TEXTS, JOB, tmp_path / "whole.jsonl")
     mine, theirs = (read_kind(path, SequenceRecord) for path in (out, whole))

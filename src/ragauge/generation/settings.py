@@ -104,7 +104,7 @@ class PipelineSettings(BaseModel):
     server: Annotated[list[str], Field(min_length=1)] | Literal["job"] | None = Field(
         None,
         description=(
-            "addresses of running retrieval servers, host:port or unix:/PATH, one for each part of the index; job: the "
+            "addresses of running retrieval servers, host:port, one for each part of the index; job: the "
             "workflow serves the index in a job of its own, for all pipelines that say so; default: a server of it "
             "is started for the run"
         ),
@@ -135,7 +135,7 @@ class PipelineSettings(BaseModel):
         return self
 
     def _check_server(self) -> None:
-        from ragauge.retrieval.service.address import check_address
+        from ragauge.retrieval.service.settings import check_address
 
         for address in self.addresses:
             try:

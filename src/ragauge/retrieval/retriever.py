@@ -197,10 +197,6 @@ class Retriever:
         )
         return [[next(answers) for _ in request] for request in requests]
 
-    def work(self, queries: Sequence[Query]) -> int:
-        """The nprobe of a request's searches, summed over its queries."""
-        return sum(self._nprobe(query, len(queries)) for query in queries)
-
     def _encode(self, request: Sequence[Query], stop: Stop) -> np.ndarray:
         with self._encoding:
             check_wanted(stop)

@@ -128,9 +128,9 @@ def _use_servers(args: argparse.Namespace, settings: PipelineSettings) -> None:
         if getattr(args, key) is None and getattr(settings, key):
             setattr(args, key, Path(getattr(settings, key)))
     if args.server_file:
-        from ragauge.retrieval.service.jobs import awaited
+        from ragauge.retrieval.service.jobs import wait_for_server
 
-        args.server = [awaited(args.server_file, **options.access(args))]
+        args.server = [wait_for_server(args.server_file, **options.access(args))]
 
 
 def _index(args: argparse.Namespace) -> Path | None:

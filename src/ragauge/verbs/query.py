@@ -21,7 +21,7 @@ SHOWN = 300  # characters of a neighbour and of its continuation
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    options.add_server(parser, "a server, or unix:/PATH; one for each part", several=True, required=True)
+    options.add_server(parser, "a server; one for each part", several=True, required=True)
     content = parser.add_mutually_exclusive_group(required=True)
     content.add_argument("--text", help="the query as text")
     content.add_argument("--token-ids", metavar="ID,...", help="the query as token ids of the database's tokenizer")
@@ -44,12 +44,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=0,
         metavar="N",
         help="retries within the deadline after a lost connection (0)",
-    )
-    add(
-        "--hedge",
-        type=float,
-        metavar="SECONDS",
-        help="send the query again if there is no answer after this time, and take the first answer",
     )
     add(
         "--repeat",
@@ -97,13 +91,7 @@ def _clients(args: argparse.Namespace) -> Iterator[list[Client]]:
     with ExitStack() as opened:
         yield [
             opened.enter_context(
-                Client(
-                    address,
-                    deadline_s=args.deadline,
-                    retries=args.retries,
-                    **options.access(args),
-                    hedge_s=args.hedge,
-                )
+                Client(address, deadline_s=args.deadline, retries=args.retries, **options.access(args))
             )
             for address in args.server
         ]

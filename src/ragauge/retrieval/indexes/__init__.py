@@ -10,9 +10,19 @@ from pydantic_core import CoreSchema, core_schema
 
 from ragauge import registry
 from ragauge.errors import SettingError, unknown
-from ragauge.retrieval.indexes._base import DEFAULT_TYPE, IndexRecipe, Searchable, Together
+from ragauge.retrieval.indexes._base import DEFAULT_TYPE, CancelledSearchError, IndexRecipe, Searchable, Stop, Together
 
-__all__ = ["DEFAULT_TYPE", "AnyIndexRecipe", "IndexRecipe", "Searchable", "Together", "recipe_class", "recipe_of"]
+__all__ = [
+    "DEFAULT_TYPE",
+    "AnyIndexRecipe",
+    "CancelledSearchError",
+    "IndexRecipe",
+    "Searchable",
+    "Stop",
+    "Together",
+    "recipe_class",
+    "recipe_of",
+]
 
 
 def recipe_class(name: str) -> type[IndexRecipe]:

@@ -6,13 +6,11 @@ Every call has a deadline and ends within it, whatever happens to the server. A 
 
 from __future__ import annotations
 
-import itertools
-import queue
+import json
 import statistics
+import threading
 import time
-import uuid
 from collections.abc import Sequence
-from dataclasses import replace
 from operator import methodcaller
 from pathlib import Path
 from typing import Any
@@ -23,25 +21,27 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from ragauge.errors import UserError
 from ragauge.retrieval.retriever import Neighbours, Query
-from ragauge.retrieval.service import wire
-from ragauge.retrieval.service.access import Bearer, read_authorities, read_pair, read_token
-from ragauge.retrieval.service.address import check_address
+from ragauge.retrieval.service import credentials, wire
 from ragauge.retrieval.service.proto import ragauge_pb2 as pb
+from ragauge.retrieval.service.settings import check_address
 from ragauge.retrieval.service.wire import About
 
 DEADLINE_S = 10.0
+MAX_RETRIES = 4  # gRPC makes at most 5 attempts
 REPLY_BYTES = 64 << 20
-RETRY_PAUSE_S, LONGEST_PAUSE_S = 0.05, 1.0
 PINGS = 9
+POLL_S = 0.05
 OPTIONS: list[tuple[str, Any]] = [
     ("grpc.max_receive_message_length", REPLY_BYTES),
+    ("grpc.per_rpc_retry_buffer_size", 1 << 30),  # requests of any size can be sent again
     ("grpc.enable_http_proxy", 0),  # a proxy set in the environment is meant for web traffic
     ("grpc.use_local_subchannel_pool", 1),  # do not share another client's reconnection back-off
     ("grpc.initial_reconnect_backoff_ms", 50),
     ("grpc.min_reconnect_backoff_ms", 5000),  # despite its name: the timeout of one connection attempt
     ("grpc.max_reconnect_backoff_ms", 1000),
 ]
-WHAT = {
+SERVING = health_pb2.HealthCheckResponse.SERVING
+EXPLANATIONS = {
     grpc.StatusCode.UNAVAILABLE: "the server cannot be reached, was lost, or takes no more requests",
     grpc.StatusCode.INVALID_ARGUMENT: "refused",
     grpc.StatusCode.RESOURCE_EXHAUSTED: "too large",
@@ -59,7 +59,7 @@ class LostError(RetrievalError):
 
 
 class Client:
-    """Asks one server. Thread-safe; as a context manager it closes the connection."""
+    """Searches on one server. Thread-safe; as a context manager it closes the connection."""
 
     def __init__(
         self,
@@ -71,50 +71,33 @@ class Client:
         tls_cert: Path | None = None,
         tls_key: Path | None = None,
         token: Path | None = None,
-        channels: int = 1,
-        hedge_s: float | None = None,
     ) -> None:
         """
         Args:
-            address: host:port, or unix:/PATH of a socket.
+            address: host:port.
             deadline_s: deadline of each call in seconds, including retries.
             retries: how often a call is sent again, within its deadline, when the server is not there, was lost or
-                takes no more requests, or has not answered in half of the time that is left; a search changes
-                nothing, so it may be sent twice.
-            tls_ca: PEM file of the certificates that the server's is checked against; without it, no TLS.
-            tls_cert: PEM file of the client's own certificate chain, for a server that asks for one.
+                takes no more requests; a search changes nothing, so it may be sent twice.
+            tls_ca: PEM file of the CA certificates that verify the server's; without it, no TLS.
+            tls_cert: PEM file of the client's own certificate chain, for a server that requires one.
             tls_key: PEM file of its private key.
-            token: file of the token that the server wants.
-            channels: connections, which calls use in turn.
-            hedge_s: a call without an answer after that time is sent a second time over another connection; the first
-                answer is taken and the other attempt cancelled. Counted from its start, checked by `result`.
+            token: file of the token that the server requires.
 
         Raises:
-            UserError: an invalid address, a deadline that is not above 0, a negative number of retries, or a
-                certificate or token file that cannot be read. No connection is made before the first call.
+            UserError: an invalid address, deadline or number of retries, or a certificate or token file that cannot be
+                read. No connection is made before the first call.
         """
         check_address(address)
         if not 0 < deadline_s < float("inf"):
             raise UserError(f"retrieval deadline: {deadline_s}; must be seconds above 0")
-        if retries < 0:
-            raise UserError(f"retrieval retries: {retries}; must be a number from 0")
-        self.address, self.deadline_s, self.retries = address, deadline_s, retries
-        if channels < 1 or (hedge_s is not None and not 0 < hedge_s < deadline_s):
-            raise UserError(
-                f"retrieval client: {channels} channels, hedge after {hedge_s} s; must be from 1, within the deadline"
-            )
-        self.hedge_s = hedge_s
-        credentials = _credentials(tls_ca, tls_cert, tls_key)
-        self._channels = [_channel(address, credentials) for _ in range(max(channels, 1 if hedge_s is None else 2))]
-        if token:
-            bearer = Bearer(read_token(token))
-            self._channels = [grpc.intercept_channel(channel, bearer) for channel in self._channels]
-        self._channel = self._channels[0]
-        self._search = [call_of(channel, "Search", pb.SearchReply) for channel in self._channels]
-        self._describe = [call_of(channel, "Describe", pb.Description) for channel in self._channels]
-        self._detokenize = [call_of(channel, "Detokenize", pb.DetokenizeReply) for channel in self._channels]
-        self._turns = itertools.count()
-        self._numbers, self._name = itertools.count(1), uuid.uuid4().hex[:12]
+        if not 0 <= retries <= MAX_RETRIES:
+            raise UserError(f"retrieval retries: {retries}; must be from 0 to {MAX_RETRIES}")
+        self.address, self.deadline_s = address, deadline_s
+        self._metadata = (credentials.bearer(credentials.read_token(token)),) if token else ()
+        tls = credentials.channel_credentials(tls_ca, tls_cert, tls_key)
+        options = [*OPTIONS, ("grpc.service_config", _retry_policy(retries))] if retries else OPTIONS
+        self._channel = grpc.secure_channel(address, tls, options) if tls else grpc.insecure_channel(address, options)
+        self._health: Any = health_pb2_grpc.HealthStub(self._channel)
 
     def search(self, queries: Sequence[Query]) -> list[Neighbours]:
         """The neighbours of each query, in order; `seconds` also has the stages `queue` and `network`.
@@ -124,31 +107,32 @@ class Client:
         """
         return self.start(queries).result()
 
-    def start(self, queries: Sequence[Query]) -> Pending:
+    def start(self, queries: Sequence[Query]) -> PendingSearch:
         """Send a search and return immediately; its deadline starts now."""
-        request = wire.request(f"{self._name}-{next(self._numbers)}", queries)
-        return Pending(self, request, self._search)
+        call = method(self._channel, "Search", pb.SearchReply)
+        request = wire.search_request(queries)
+        future = call.future(request, timeout=self.deadline_s, metadata=self._metadata)
+        return PendingSearch(self, len(queries), future)
 
     def describe(self) -> About:
-        """Describe what the server holds. Raises RetrievalError as `search` does."""
-        call = _Call(self, "describe", pb.DescribeRequest(), self._describe)
-        return wire.about(call.result())
+        """What the server holds. Raises RetrievalError as `search` does."""
+        call = method(self._channel, "Describe", pb.Description)
+        return wire.about(self._reply("describe", call, pb.DescribeRequest()))
 
     def detokenize(self, sequences: Sequence[Sequence[int]]) -> list[str]:
         """Tokens of the server's database as text, one for each sequence. Raises RetrievalError as `search` does."""
+        call = method(self._channel, "Detokenize", pb.DetokenizeReply)
         request = pb.DetokenizeRequest(sequences=[pb.Tokens(ids=sequence) for sequence in sequences])
-        return list(_Call(self, "detokenize", request, self._detokenize).result().texts)
+        return list(self._reply("detokenize", call, request).texts)
 
     def wait_until_ready(self, limit_s: float) -> None:
         """Wait until the server reports that it is serving. Raises RetrievalError when it does not within `limit_s`."""
-        stub: Any = health_pb2_grpc.HealthStub(self._channel)
-        request = health_pb2.HealthCheckRequest(service=wire.SERVICE)
         end = time.monotonic() + limit_s
         try:
-            while stub.Check(request, timeout=end - time.monotonic(), wait_for_ready=True).status != SERVING:
-                time.sleep(RETRY_PAUSE_S)
+            while self._health.Check(HEALTH, timeout=end - time.monotonic(), wait_for_ready=True).status != SERVING:
+                time.sleep(POLL_S)
         except grpc.RpcError as error:
-            raise self.error("health", error, limit_s) from error
+            raise self.call_error("health", error, limit_s) from error
 
     def round_trip_s(self) -> float:
         """Seconds of a message there and back without a search: the median of calls of health, the first not counted.
@@ -156,26 +140,16 @@ class Client:
         Raises:
             RetrievalError: no answer within the deadline.
         """
-        stub: Any = health_pb2_grpc.HealthStub(self._channel)
-        request = health_pb2.HealthCheckRequest(service=wire.SERVICE)
         seconds = []
-        try:
-            for _ in range(1 + PINGS):
-                started = time.perf_counter()
-                stub.Check(request, timeout=self.deadline_s)
-                seconds.append(time.perf_counter() - started)
-        except grpc.RpcError as error:
-            raise self.error("health", error, self.deadline_s) from error
+        for _ in range(1 + PINGS):
+            started = time.perf_counter()
+            self._reply("health", self._health.Check, HEALTH)
+            seconds.append(time.perf_counter() - started)
         return statistics.median(seconds[1:])
 
     def close(self) -> None:
         """Close the connection; calls in progress end with an error."""
-        for channel in self._channels:
-            channel.close()
-
-    def next_of(self, calls: Sequence[grpc.UnaryUnaryMultiCallable]) -> grpc.UnaryUnaryMultiCallable:
-        """The call over the next of the channels, in turn."""
-        return calls[next(self._turns) % len(calls)]
+        self._channel.close()
 
     def __enter__(self) -> Client:
         return self
@@ -183,142 +157,74 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def error(self, request: str, error: grpc.RpcError, deadline_s: float) -> RetrievalError:
-        """The error of a call that failed."""
-        code, details = error.code(), error.details()
-        if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-            return self.said(request, f"no answer within {deadline_s:g} s ({details})", LostError)
-        kind = LostError if code is grpc.StatusCode.UNAVAILABLE else RetrievalError
-        return self.said(request, f"{WHAT.get(code, code.name.lower())}: {details}", kind)
-
-    def said(self, request: str, message: str, kind: type[RetrievalError] = RetrievalError) -> RetrievalError:
+    def error(self, request: str, message: str, kind: type[RetrievalError] = RetrievalError) -> RetrievalError:
         """An error that names this server and a request."""
         return kind(f"retrieval server {self.address}, {request}: {message}")
 
+    def call_error(self, request: str, error: grpc.RpcError, deadline_s: float) -> RetrievalError:
+        """The error of a call that failed."""
+        code, details = error.code(), error.details()
+        if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+            return self.error(request, f"no answer within {deadline_s:g} s ({details})", LostError)
+        kind = LostError if code is grpc.StatusCode.UNAVAILABLE else RetrievalError
+        return self.error(request, f"{EXPLANATIONS.get(code, code.name.lower())}: {details}", kind)
 
-SERVING = health_pb2.HealthCheckResponse.SERVING
-
-
-class _Call:
-    """One call of the server, sent again where its client asks for that; ends within the deadline."""
-
-    def __init__(self, client: Client, name: str, request: Any, calls: Sequence[grpc.UnaryUnaryMultiCallable]) -> None:
-        """
-        Args:
-            calls: the same call over each channel of the client.
-        """
-        self._client, self._name, self._request, self._calls = client, name, request, calls
-        self._began = time.monotonic()
-        self._end = self._began + client.deadline_s
-        self._retries_left, self._hedge_s = client.retries, client.hedge_s
-        self._open: set[grpc.Future] = set()
-        self._ended: queue.SimpleQueue[tuple[grpc.Future, float]] = queue.SimpleQueue()  # with the time of its end
-        self._answer: tuple[Any, float] | None = None
-        self._send(client.deadline_s)
-
-    def result(self) -> Any:
-        """The reply. Raises RetrievalError."""
-        return self._answered()[0]
-
-    def _answered(self) -> tuple[Any, float]:
-        """(reply, seconds since the call began); the first answer wins, and what else runs of the call is cancelled."""
-        while self._answer is None:
-            future, ended = self._next()
-            self._open.discard(future)
-            try:
-                self._answer = future.result(), ended - self._began
-            except grpc.FutureCancelledError:
-                raise self._client.said(self._name, "cancelled") from None
-            except grpc.RpcError as error:
-                if not self._open and not self._send_again(error):
-                    raise self._client.error(self._name, error, self._client.deadline_s) from error
-        self.cancel()
-        return self._answer
-
-    def _next(self) -> tuple[grpc.Future, float]:
-        """The next attempt that ends, after a second one was sent if the first takes too long."""
-        if self._hedge_s is not None:
-            try:
-                return self._ended.get(timeout=max(0.0, self._began + self._hedge_s - time.monotonic()))
-            except queue.Empty:
-                self._hedge_s = None
-                if (left := self._end - time.monotonic()) > 0:
-                    self._send(left)
-        return self._ended.get()
-
-    def _send(self, left: float, wait_for_ready: bool = False) -> None:
-        """Send it over the next channel. While retries are left, an attempt has half of the time that is."""
-        timeout = left / 2 if self._retries_left else left
-        future = self._client.next_of(self._calls).future(self._request, timeout=timeout, wait_for_ready=wait_for_ready)
-        self._open.add(future)
-        future.add_done_callback(lambda ended: self._ended.put((ended, time.monotonic())))
-
-    def _send_again(self, error: grpc.RpcError) -> bool:
-        """Wait with increasing back-off for the server, then resend the request if retries and time are left."""
-        lost = error.code() is grpc.StatusCode.UNAVAILABLE
-        if not self._retries_left or not (lost or error.code() is grpc.StatusCode.DEADLINE_EXCEEDED):
-            return False
-        pause = min(RETRY_PAUSE_S * 2 ** (self._client.retries - self._retries_left), LONGEST_PAUSE_S) if lost else 0.0
-        self._retries_left -= 1
-        time.sleep(max(0.0, min(pause, self._end - time.monotonic())))
-        left = self._end - time.monotonic()
-        if left <= 0:
-            return False
-        self._send(left, wait_for_ready=True)
-        return True
-
-    def cancel(self) -> None:
-        """Cancel the call; the server is notified."""
-        for future in list(self._open):
-            future.cancel()
+    def _reply(self, name: str, call: grpc.UnaryUnaryMultiCallable, request: Message) -> Any:
+        try:
+            return call(request, timeout=self.deadline_s, metadata=self._metadata)
+        except grpc.RpcError as error:
+            raise self.call_error(name, error, self.deadline_s) from error
 
 
-class Pending(_Call):
+HEALTH = health_pb2.HealthCheckRequest(service=wire.SERVICE)
+
+
+class PendingSearch:
     """A search in progress."""
 
-    def __init__(
-        self, client: Client, request: pb.SearchRequest, calls: Sequence[grpc.UnaryUnaryMultiCallable]
-    ) -> None:
-        n = len(request.queries)
-        name = f"request {request.request_id} ({n} {'query' if n == 1 else 'queries'})"
-        super().__init__(client, name, request, calls)
+    def __init__(self, client: Client, queries: int, future: grpc.Future) -> None:
+        self._client, self._queries, self._future = client, queries, future
+        self._name = f"search of {queries} {'query' if queries == 1 else 'queries'}"
+        self._started = self._ended = time.monotonic()
+        self._done = threading.Event()
+        future.add_done_callback(self._note_end)
+
+    def _note_end(self, _: grpc.Future) -> None:
+        self._ended = time.monotonic()
+        self._done.set()
 
     def result(self) -> list[Neighbours]:
         """Wait for the neighbours of each query. Raises RetrievalError."""
-        reply, seconds = self._answered()
-        if reply.request_id != self._request.request_id:
-            raise self._client.said(self._name, f"the reply is to another request, {reply.request_id!r}")
-        if len(reply.results) != len(self._request.queries):
-            raise self._client.said(self._name, f"the reply has {len(reply.results)} results")
+        self._done.wait()
         try:
-            return [_with_network(wire.neighbours(message), seconds) for message in reply.results]
-        except ValueError as error:
-            raise self._client.said(self._name, f"a garbled reply: {error}") from error
+            results = self._future.result().results
+            if len(results) != self._queries:
+                raise self._client.error(self._name, f"the reply has {len(results)} results")
+            return [wire.neighbours(message, self._ended - self._started) for message in results]
+        except grpc.FutureCancelledError:
+            raise self._client.error(self._name, "cancelled") from None
+        except grpc.RpcError as error:
+            raise self._client.call_error(self._name, error, self._client.deadline_s) from error
+        except wire.GarbledError as error:
+            raise self._client.error(self._name, f"a garbled reply: {error}") from error
+
+    def cancel(self) -> None:
+        """Cancel the search; the server stops it. No effect on one that has ended."""
+        self._future.cancel()
 
 
-def _with_network(found: Neighbours, seconds: float) -> Neighbours:
-    """The neighbours with what the server's stages leave of the round trip: transport and encoding of messages."""
-    return replace(found, seconds={**found.seconds, "network": max(0.0, seconds - sum(found.seconds.values()))})
-
-
-def call_of(channel: grpc.Channel, name: str, reply: type[Message]) -> grpc.UnaryUnaryMultiCallable:
+def method(channel: grpc.Channel, name: str, reply: type[Message]) -> grpc.UnaryUnaryMultiCallable:
     """A call of the service by its name in ragauge.proto: from its request to a message of the type `reply`."""
     return channel.unary_unary(f"/{wire.SERVICE}/{name}", methodcaller("SerializeToString"), reply.FromString)
 
 
-def _credentials(ca: Path | None, certificate: Path | None, key: Path | None) -> grpc.ChannelCredentials | None:
-    """What a client checks the server by, and shows it; None: no TLS."""
-    if (certificate is None) != (key is None):
-        raise UserError("--tls-cert and --tls-key: give both or neither")
-    if ca is None:
-        if certificate:
-            raise UserError(f"--tls-cert {certificate}: needs --tls-ca, which verifies the server that it is shown to")
-        return None
-    pair = read_pair(certificate, key) if certificate and key else (None, None)
-    return grpc.ssl_channel_credentials(read_authorities(ca), *pair)
-
-
-def _channel(address: str, credentials: grpc.ChannelCredentials | None) -> grpc.Channel:
-    if credentials is None:
-        return grpc.insecure_channel(address, options=OPTIONS)
-    return grpc.secure_channel(address, credentials, options=OPTIONS)
+def _retry_policy(retries: int) -> str:
+    """gRPC's service configuration: wait for the server, and send a call again that it did not answer."""
+    policy = {
+        "maxAttempts": 1 + retries,
+        "initialBackoff": "0.1s",
+        "maxBackoff": "1s",
+        "backoffMultiplier": 2,
+        "retryableStatusCodes": ["UNAVAILABLE"],
+    }
+    return json.dumps({"methodConfig": [{"name": [{}], "waitForReady": True, "retryPolicy": policy}]})

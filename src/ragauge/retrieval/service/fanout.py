@@ -1,7 +1,7 @@
-"""A database in parts: every server holds one, all are asked at once, and the nearest of all answers are kept.
+"""Search over servers that each hold a part of a database: all search at once, and the nearest of all answers win.
 
-The merged answer is that of one index over all parts, provided the parts share what was trained, search with the same
-nprobe, and number chunks and documents as the whole does.
+The merged answer is that of one index over all parts, if the parts share what was trained, search with the same nprobe,
+and number chunks and documents as the whole does.
 """
 
 from __future__ import annotations
@@ -15,10 +15,14 @@ import numpy as np
 
 from ragauge.errors import UserError
 from ragauge.retrieval.retriever import Neighbours, Query
-from ragauge.retrieval.service.client import Client, LostError, Pending, RetrievalError
+from ragauge.retrieval.service.client import Client, LostError, RetrievalError
 from ragauge.retrieval.service.wire import About
 
 logger = logging.getLogger(__name__)
+
+
+class MismatchError(RetrievalError):
+    """Servers whose answers cannot be merged."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +33,7 @@ class PartialNeighbours(Neighbours):
 
 
 class Fanout:
-    """Asks the servers of all parts at once."""
+    """Searches on the servers of all parts at once."""
 
     def __init__(self, clients: Sequence[Client], *, partial: bool = False) -> None:
         """
@@ -40,12 +44,11 @@ class Fanout:
         Raises:
             UserError: no clients, or two with the same address.
         """
-        counts = Counter(client.address for client in clients)
-        if not counts:
+        if not clients:
             raise UserError("a sharded retrieval service needs at least one server")
-        twice = [address for address, count in counts.items() if count > 1]
-        if twice:
-            raise UserError(f"retrieval server {twice[0]} is named twice: its part would count twice")
+        [(address, count)] = Counter(client.address for client in clients).most_common(1)
+        if count > 1:
+            raise UserError(f"retrieval server {address} is named twice: its part would count twice")
         self._clients, self._partial = list(clients), partial
         self._about: dict[str, About] = {}
 
@@ -58,47 +61,40 @@ class Fanout:
             RetrievalError: a part, or with `partial` every part, gave no answer; parts that do not belong together.
         """
         pending = [(client, client.start(queries)) for client in self._clients]
+        answers: dict[str, list[Neighbours]] = {}
+        lost: dict[str, LostError] = {}
         try:
-            answers, lost = self._collect(pending)
+            for client, call in pending:
+                try:
+                    found = call.result()
+                    self._check(client)
+                    answers[client.address] = found
+                except LostError as error:
+                    if not self._partial:
+                        raise
+                    logger.warning("partial answer: %s", error)
+                    lost[client.address] = error
         finally:
-            for _, search in pending:
-                search.cancel()  # no effect on calls that have ended
+            for _, call in pending:
+                call.cancel()
         if not answers:
             raise LostError("; ".join(map(str, lost.values())))
-        for error in lost.values():
-            logger.warning("partial answer: %s", error)
         larger = self._about[next(iter(answers))].metric == "inner_product"
         merged = [merge(parts, query.k, larger) for query, *parts in zip(queries, *answers.values(), strict=True)]
         return [PartialNeighbours(**vars(found), missing=tuple(lost)) for found in merged] if lost else merged
 
     def round_trip_s(self) -> float:
-        """Seconds of a message to the furthest server and back (`Client.round_trip_s`): all are asked at once."""
+        """Seconds of a message to the furthest server and back (`Client.round_trip_s`)."""
         return max(client.round_trip_s() for client in self._clients)
 
-    def _collect(
-        self, pending: Sequence[tuple[Client, Pending]]
-    ) -> tuple[dict[str, list[Neighbours]], dict[str, LostError]]:
-        """(answers, losses) by address, in the order of the clients; without `partial` the first loss is raised."""
-        answers: dict[str, list[Neighbours]] = {}
-        lost: dict[str, LostError] = {}
-        for client, search in pending:
-            try:
-                found = search.result()
-                self._check(client)
-                answers[client.address] = found
-            except LostError as error:
-                if not self._partial:
-                    raise
-                lost[client.address] = error
-        return answers, lost
-
     def _check(self, client: Client) -> None:
-        """Learn once what a server holds, and that it belongs with the others."""
+        """Raise MismatchError, at a server's first answer, if it holds a part of another database than the others."""
         if client.address in self._about:
             return
         about = client.describe()
         for address, other in self._about.items():
-            differing = sorted(key for key, value in about.shared.items() if other.shared[key] != value)
+            shared = [name for name in sorted(vars(about)) if name not in ("index", "vectors")]
+            differing = [name for name in shared if getattr(about, name) != getattr(other, name)]
             if differing:
                 raise MismatchError(
                     f"retrieval servers {address} and {client.address} hold parts of different databases: they differ "
@@ -107,36 +103,24 @@ class Fanout:
         self._about[client.address] = about
 
 
-class MismatchError(RetrievalError):
-    """Servers whose answers cannot be merged."""
-
-
 def merge(parts: Sequence[Neighbours], k: int, larger_is_nearer: bool = False) -> Neighbours:
     """The k nearest of the answers of disjoint parts to one query; ties go to the smaller id.
 
     One part may name a chunk more than once: a filled index has several vectors of it.
 
     Raises:
-        RetrievalError: a chunk that two parts hold.
+        MismatchError: a chunk that two parts hold.
     """
+    chunks, counts = np.unique([i for part in parts for i in {*part.ids.tolist()} if i >= 0], return_counts=True)
+    if (counts > 1).any():
+        raise MismatchError(
+            f"chunk {chunks[counts > 1][0]} is held by two retrieval servers: their parts must be disjoint"
+        )
     ids = np.concatenate([part.ids for part in parts])
     distances = np.concatenate([part.distances for part in parts])
-    _check_disjoint([part.ids for part in parts])
-    keys = np.where(ids < 0, np.inf, -distances if larger_is_nearer else distances)
-    nearest = np.lexsort((ids, keys))[:k]
-    rows = {
-        field.name: np.concatenate([getattr(part, field.name) for part in parts])[nearest]
-        for field in fields(Neighbours)
-        if field.name not in ("nprobe", "seconds")
-    }
+    nearest = np.lexsort((ids, np.where(ids < 0, np.inf, -distances if larger_is_nearer else distances)))[:k]
+    names = [field.name for field in fields(Neighbours) if field.name not in ("nprobe", "seconds")]
+    rows = {name: np.concatenate([getattr(part, name) for part in parts])[nearest] for name in names}
     stages = dict.fromkeys(stage for part in parts for stage in part.seconds)
     seconds = {stage: max(part.seconds.get(stage, 0.0) for part in parts) for stage in stages}
     return Neighbours(**rows, nprobe=min(part.nprobe for part in parts), seconds=seconds)
-
-
-def _check_disjoint(parts: Sequence[np.ndarray]) -> None:
-    held, counts = np.unique(np.concatenate([np.unique(ids[ids >= 0]) for ids in parts]), return_counts=True)
-    if (counts > 1).any():
-        raise MismatchError(
-            f"chunk {held[counts > 1][0]} is held by two retrieval servers: their parts must be disjoint"
-        )

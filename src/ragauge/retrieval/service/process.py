@@ -1,4 +1,4 @@
-"""A retrieval server as a process: running it until it is told to stop, and starting and stopping one from a job."""
+"""A retrieval server as a process: serving until a signal comes, and starting and stopping a server from a job."""
 
 from __future__ import annotations
 
@@ -28,10 +28,8 @@ logger = logging.getLogger(__name__)
 ANNOUNCEMENT = "serving "  # the line on standard output that announces the address of a ready server
 START_S = 120.0  # for a server to load its index
 STOP_S = 35.0  # for one to finish what runs, a little more than its own grace
-POLL_S = 0.02
-REAPED_S = 0.2
-SIGNALS_S = 0.1  # longest until a signal is heard
-LOOK_S = 0.5  # between looks whether a server is still needed
+EXIT_S = 0.2  # between the loss of a connection and the end of its process
+POLL_SIGNALS_S = 0.1
 
 
 # --- in the server's process ---
@@ -40,11 +38,11 @@ LOOK_S = 0.5  # between looks whether a server is still needed
 def serve(
     server: Server,
     grace_s: float,
+    *,
     while_stdin_open: bool = False,
     reload: Callable[[], None] | None = None,
-    *,
-    told: Callable[[], None] | None = None,
-    over: Callable[[], bool] | None = None,
+    on_ready: Callable[[], None] = lambda: None,
+    is_finished: Callable[[], bool] = lambda: False,
 ) -> None:
     """Serve until SIGTERM or SIGINT, then finish running requests. Called from the main thread; a second signal exits.
 
@@ -53,31 +51,28 @@ def serve(
         while_stdin_open: also stop when standard input ends, as it does once the process that started this one has
             ended in any way.
         reload: called in a thread on SIGHUP, once for all signals that come while it runs.
-        told: called when it answers.
-        over: asked twice a second; true where it has served its purpose, and stops.
+        on_ready: called when the server answers.
+        is_finished: asked several times a second; the server stops when it returns true.
     """
-    ended = threading.Event()
-    if reload:
-        again = threading.Event()
-        signal.signal(signal.SIGHUP, lambda *_: again.set())
-        threading.Thread(target=_reload_on, args=(again, reload), name="reload", daemon=True).start()
+    stopped = threading.Event()
 
-    def tell(number: int, _: object) -> None:
+    def stop(number: int, _: object) -> None:
         signal.signal(number, signal.SIG_DFL)
-        ended.set()
+        stopped.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, tell)
+        signal.signal(number, stop)
+    if reload:
+        requested = threading.Event()
+        signal.signal(signal.SIGHUP, lambda *_: requested.set())
+        threading.Thread(target=_reload_when, args=(requested, reload), name="reload", daemon=True).start()
     if while_stdin_open:
-        threading.Thread(target=_wait_for_end_of_input, args=(ended,), daemon=True).start()
+        threading.Thread(target=_stop_at_end_of_input, args=(stopped,), daemon=True).start()
     server.start()
-    if told:
-        told()
+    on_ready()
     print(f"{ANNOUNCEMENT}{server.address}", flush=True)
-    while not ended.wait(SIGNALS_S if over is None else LOOK_S):
-        # Handlers run in this thread alone, and a wait without end would not notice a signal that another took.
-        if over and over():
-            break
+    while not (stopped.wait(POLL_SIGNALS_S) or is_finished()):
+        pass  # signal handlers run between two waits
     logger.info("stopping: finishing what runs, for up to %g s", grace_s)
     if not server.stop(grace_s):
         logger.error("abandoned a search that was still running after %g s", grace_s)
@@ -85,21 +80,21 @@ def serve(
         os._exit(1)  # there is no other way to stop its thread
 
 
-def _reload_on(again: threading.Event, reload: Callable[[], None]) -> None:
-    while again.wait():
-        again.clear()
+def _reload_when(requested: threading.Event, reload: Callable[[], None]) -> None:
+    while requested.wait():
+        requested.clear()
         try:
             reload()
         except UserError as error:
-            logger.error("not reloaded, what was served goes on: %s", error)
+            logger.error("not reloaded, the former index is still served: %s", error)
         except Exception:
-            logger.exception("not reloaded, what was served goes on")
+            logger.exception("not reloaded, the former index is still served")
 
 
-def _wait_for_end_of_input(told: threading.Event) -> None:
+def _stop_at_end_of_input(stopped: threading.Event) -> None:
     while os.read(sys.stdin.fileno(), 4096):
         pass
-    told.set()
+    stopped.set()
 
 
 # --- in the process that needs one ---
@@ -110,7 +105,7 @@ class Running:
     """A running server."""
 
     address: str
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[str]
 
 
 @contextmanager
@@ -140,72 +135,59 @@ def running(
 
 
 def _program() -> list[str]:
-    """`ragauge`: a fork, in the jobs of a run of the workflow that has a process to fork from, else Python anew."""
+    """The command `ragauge`: in a workflow's jobs a fork of a warm process, else a new Python process."""
     forks = os.environ.get(FORKS, "")
     return [forks] if os.path.exists(forks) else [sys.executable, "-m", "ragauge.cli"]
 
 
 @contextmanager
 def running_command(command: Sequence[str], *, start_s: float = START_S, stop_s: float = STOP_S) -> Iterator[Running]:
-    """As `running`, of any command that announces its server as `serve` does and ends with its standard input."""
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=out, stderr=err)
+    """Run, as `running` does, any command that announces its server as `serve` does and ends with its input."""
+    with (
+        tempfile.TemporaryFile() as errors,
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True) as process,
+    ):
         try:
-            address = _announced(process, out, err, time.monotonic() + start_s, start_s)
-            yield Running(address, process)
+            yield Running(_announced_address(process, start_s), process)
         except RetrievalError as error:
-            if not _has_ended(process):
-                raise
-            raise RetrievalError(f"{error}; {_end(process, err)}") from error
+            try:
+                code = process.wait(EXIT_S)
+            except subprocess.TimeoutExpired:
+                raise error from None
+            how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+            raise RetrievalError(f"{error}; it {how}: {_last_line(errors)}") from error
         finally:
             _stop(process, stop_s)
 
 
-def _announced(process: subprocess.Popen[bytes], out: IO[bytes], err: IO[bytes], end: float, start_s: float) -> str:
-    """The address of a server that answers."""
-    while process.poll() is None and time.monotonic() < end:
-        *lines, _unfinished = _written(out).split("\n")
-        for line in lines:
-            if line.startswith(ANNOUNCEMENT):
-                return line.removeprefix(ANNOUNCEMENT)
-        time.sleep(POLL_S)
-    if process.poll() is None:
-        raise RetrievalError(f"the retrieval server did not start to serve within {start_s:g} s: {_last_line(err)}")
-    raise RetrievalError("the retrieval server could not be started")
-
-
-def _has_ended(process: subprocess.Popen[bytes]) -> bool:
-    """A lost connection may be noticed slightly before its process exits."""
+def _announced_address(process: subprocess.Popen[str], start_s: float) -> str:
+    """Read the line that announces the server; kill one that does not announce itself in time."""
+    assert process.stdout is not None
+    end = time.monotonic() + start_s
+    timer = threading.Timer(start_s, process.kill)
+    timer.start()
     try:
-        process.wait(REAPED_S)
-    except subprocess.TimeoutExpired:
-        return False
-    return True
+        for line in process.stdout:
+            if line.startswith(ANNOUNCEMENT):
+                return line.removeprefix(ANNOUNCEMENT).strip()
+    finally:
+        timer.cancel()
+    why = "could not be started" if time.monotonic() < end else f"did not start to serve within {start_s:g} s"
+    raise RetrievalError(f"the retrieval server {why}")
 
 
-def _end(process: subprocess.Popen[bytes], err: IO[bytes]) -> str:
-    code = process.returncode
-    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-    return f"it {how}: {_last_line(err)}"
-
-
-def _last_line(err: IO[bytes]) -> str:
-    lines = _written(err).strip().splitlines()
-    return lines[-1].strip() if lines else "it wrote no message"
-
-
-def _written(file: IO[bytes]) -> str:
-    """What a process has written to the file that was opened for it.
+def _last_line(errors: IO[bytes]) -> str:
+    """The last line that a process has written to the file that was opened for it.
 
     The two share one position in the file: a seek here, between two writes there, would make the second overwrite
     what stands at the beginning.
     """
-    size = os.fstat(file.fileno()).st_size
-    return os.pread(file.fileno(), size, 0).decode(errors="replace")
+    written = os.pread(errors.fileno(), os.fstat(errors.fileno()).st_size, 0).decode(errors="replace")
+    return (written.strip().splitlines() or ["it wrote no message"])[-1].strip()
 
 
-def _stop(process: subprocess.Popen[bytes], stop_s: float) -> None:
-    """Ask it to stop; kill it if it does not."""
+def _stop(process: subprocess.Popen[str], stop_s: float) -> None:
+    """Ask a server to stop; kill it if it does not."""
     process.terminate()
     if process.stdin is not None:
         process.stdin.close()

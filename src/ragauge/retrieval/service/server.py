@@ -1,185 +1,123 @@
 """The retrieval service: a searcher behind gRPC, from start to stop.
 
 The service returns exactly its searcher's answers. It checks and bounds every field before it searches (`requests`),
-limits how many requests run at a time and honours their deadlines (`admission`), limits each client (`quotas`),
-searches requests together (`lanes`), and answers with a result or a status (`calls`). On SIGTERM it finishes what runs
-and refuses what is new.
+and searches requests that wait together in one call (`search_queue`). On SIGTERM it finishes what runs and refuses
+what is new.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, TypeVar
 
 import grpc
+from google.protobuf.message import DecodeError, Message
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from ragauge.errors import UserError
-from ragauge.retrieval.retriever import Searcher
-from ragauge.retrieval.service import access, wire
-from ragauge.retrieval.service.access import Guard
-from ragauge.retrieval.service.admission import Admission
-from ragauge.retrieval.service.calls import Calls, Detokenize, LoadedIndex
-from ragauge.retrieval.service.finished import Observer
-from ragauge.retrieval.service.outbox import MOST_BYTES
-from ragauge.retrieval.service.quotas import Quotas, Rates
-from ragauge.retrieval.service.settings import LONG_WORK
-from ragauge.retrieval.service.sockets import listen_on
-from ragauge.retrieval.service.wire import About, RequestLimits
+from ragauge.retrieval.service import credentials, wire
+from ragauge.retrieval.service.proto import ragauge_pb2 as pb
+from ragauge.retrieval.service.requests import check_detokenize, check_search
+from ragauge.retrieval.service.search_queue import JointSearcher, RefusedError, SearchJob, SearchQueue
+from ragauge.retrieval.service.settings import RequestLimits
+from ragauge.retrieval.service.wire import About
+
+if TYPE_CHECKING:
+    from ragauge.retrieval.service.metrics import Metrics
 
 logger = logging.getLogger(__name__)
 
 LOOPBACK = "127.0.0.1"
-GRACE_S = 30.0  # for requests under way when the server is told to stop
-SPARE_THREADS = 8  # beside those of the admitted requests: health, descriptions, refusals
-HANG_S = 60.0  # of one search
+GRACE_S = 30.0  # for requests under way when the server stops
+SPARE_THREADS = 8  # for health, descriptions and refusals, besides those of the requests under way
 WATCH_S = 0.5
-WAITING_CALLS = 256  # calls that may wait for a thread; gRPC itself refuses more
+WAITING_CALLS = 256  # calls that may wait for a thread; gRPC refuses more
+
+Request = TypeVar("Request", bound=Message)
 
 
 @dataclass(frozen=True)
-class TLS:
-    """The server's certificate chain and private key, and the authorities whose clients it lets in, as PEM files."""
+class LoadedIndex:
+    """What answers requests; replaced as a whole when an index is reloaded."""
 
-    certificate: Path
-    key: Path
-    client_ca: Path | None = None  # None: clients need no certificate
-
-    def credentials(self) -> grpc.ServerCredentials:
-        """Raises UserError on files that are missing, not PEM, or do not match."""
-        pair = access.read_pair(self.certificate, self.key)
-        authorities = access.read_authorities(self.client_ca) if self.client_ca else None
-        return grpc.ssl_server_credentials([pair], authorities, require_client_auth=authorities is not None)
+    searcher: JointSearcher
+    about: About
+    detokenize: Callable[[list[list[int]]], list[str]] | None = None  # by the database's tokenizer
 
 
 class Server:
-    """Serves a searcher at `address` from `start` to `stop`.
+    """Serves an index at `address` from `start` to `stop`.
 
-    with Server(retriever, about) as server:
-        Client(server.address).search(queries)
+    with Server(LoadedIndex(retriever, about)) as server, Client(server.address) as client:
+        client.search(queries)
     """
 
     def __init__(
         self,
-        searcher: Searcher,
-        about: About,
+        loaded: LoadedIndex,
         *,
         host: str = LOOPBACK,
         port: int = 0,
-        tls: TLS | None = None,
+        tls: grpc.ServerCredentials | None = None,
+        token: str | None = None,
         limits: RequestLimits = RequestLimits(),  # noqa: B008 (frozen)
         workers: int = 1,
         window_s: float = 0.0,
-        long_work: int = LONG_WORK,
-        rates: Rates = Rates(),  # noqa: B008 (frozen)
-        detokenize: Detokenize | None = None,
-        token: str | None = None,
-        socket: Path | None = None,
-        socket_mode: int = 0o600,
-        hang_s: float = HANG_S,
-        observers: Sequence[Observer] = (),
+        hang_s: float = 60.0,
     ) -> None:
         """
         Args:
-            searcher: answers the queries; called from `workers` threads, and one for long requests.
-            about: what it holds.
             host: address to listen on.
             port: 0 lets the system choose.
-            tls: without it, nothing is encrypted and no server is authenticated.
-            workers: calls of short requests at the same time.
-            window_s: how long a short request waits for others, to be searched in one call with them.
-            long_work: nprobe, summed over its queries, from which a request is a long one.
-            rates: the most that one client may ask for in a second.
-            detokenize: token sequences to texts, by the database's tokenizer; without it that call is not offered.
-            token: what every call must carry; None: anyone who reaches the address may ask.
-            socket: a Unix socket to listen on, in place of an address.
-            socket_mode: its permissions: who may write to it may ask.
+            tls: see `credentials.server_credentials`; without it, nothing is encrypted.
+            token: what every call must carry; None: anyone who reaches the address may search.
+            workers: searches at the same time.
+            window_s: how long a request waits for others, to be searched in one call with them.
             hang_s: a search that takes longer turns health to NOT_SERVING until it ends.
-            observers: told of each request when it is answered or refused.
 
         Raises:
-            UserError: the address or the socket cannot be listened on, or the certificate cannot be used.
+            UserError: the address cannot be listened on.
         """
-        self._admission = Admission(limits.concurrent, workers, window_s, long_work)
-        served = LoadedIndex(searcher, about, detokenize)
-        self._calls = calls = Calls(served, limits, self._admission, Quotas(rates), observers)
-        self._hang_s, self._stopped = hang_s, threading.Event()
+        self.loaded = loaded  # a request keeps the one that it began with
+        self.queue = SearchQueue(limits.concurrent, workers, window_s)
+        self.metrics: Metrics | None = None
+        self._limits, self._token, self._hang_s = limits, token, hang_s
+        self._decoding, self._stopped = threading.Lock(), threading.Event()
         self._health = health.HealthServicer()
         self._server = grpc.server(
             ThreadPoolExecutor(limits.concurrent + SPARE_THREADS, thread_name_prefix="retrieval"),
-            handlers=[calls.handlers()],
-            interceptors=[Guard(token)] if token else [],
+            handlers=[self._handlers()],
             options=_options(limits),
             maximum_concurrent_rpcs=limits.concurrent + SPARE_THREADS + WAITING_CALLS,
         )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        if socket:
-            self.address = listen_on(self._server, socket, socket_mode)
-        else:
-            self.address = f"{_bracketed(host)}:{self._listen(host, port, tls)}"
+        host = f"[{host}]" if ":" in host and not host.startswith("[") else host
+        self.address = f"{host}:{self._listen(f'{host}:{port}', tls)}"
 
-    def _listen(self, host: str, port: int, tls: TLS | None) -> int:
-        wanted = f"{_bracketed(host)}:{port}"
+    def _listen(self, address: str, tls: grpc.ServerCredentials | None) -> int:
         try:
-            if tls is None:
-                return self._server.add_insecure_port(wanted)
-            return self._server.add_secure_port(wanted, tls.credentials())
+            return self._server.add_secure_port(address, tls) if tls else self._server.add_insecure_port(address)
         except RuntimeError as error:
-            raise UserError(f"cannot listen on {wanted}: the port is taken, or no address of this machine") from error
+            raise UserError(f"cannot listen on {address}: the port is taken, or no address of this machine") from error
 
     def start(self) -> None:
         """Start serving; health becomes SERVING."""
         self._server.start()
-        self._tell_health(True)
+        self._set_health(True)
         threading.Thread(target=self._watch, name="watch", daemon=True).start()
 
-    @property
-    def gauges(self) -> dict[str, tuple[str, Callable[[], float]]]:
-        """What metrics may ask at any time: (what it is, its value now) by name."""
-        admission, outbox = self._admission, self._calls.outbox
-        return {
-            "running_requests": ("requests in progress", lambda: admission.running),
-            "waiting_short": ("requests that wait in the short lane", lambda: admission.waiting["short"]),
-            "waiting_long": ("requests that wait in the long lane", lambda: admission.waiting["long"]),
-            "longest_search_seconds": ("seconds of the oldest search that runs", admission.longest_s),
-            "unread_reply_bytes": ("bytes of replies that their callers have not read", lambda: outbox.held_bytes),
-        }
-
-    def exchange(self, served: LoadedIndex) -> None:
-        """Answer new requests from another index; those under way end with the one that they began with."""
-        self._calls.served = served
-
-    def is_hung(self) -> bool:
-        """Whether a search takes longer than it may."""
-        return self._admission.longest_s() > self._hang_s
-
-    def _tell_health(self, serving: bool) -> None:
-        status = health_pb2.HealthCheckResponse
-        for name in ("", wire.SERVICE):
-            self._health.set(name, status.SERVING if serving else status.NOT_SERVING)
-
-    def _watch(self) -> None:
-        """Turn health while a search hangs, and end calls whose replies nobody reads."""
-        hung = False
-        while not self._stopped.wait(min(WATCH_S, self._hang_s / 4)):
-            self._calls.outbox.cancel_unread()
-            if self.is_hung() != hung:
-                hung = not hung
-                message = "a search has run for more than %g s: not serving" if hung else "no search over %g s any more"
-                logger.warning(message, self._hang_s)
-                self._tell_health(not hung)
-
     def stop(self, grace_s: float = GRACE_S) -> bool:
-        """Refuse new requests and wait for running ones; False if any still ran after `grace_s`."""
+        """Refuse new requests and wait for running ones; False if a search still runs after `grace_s`."""
         self._stopped.set()
         self._health.enter_graceful_shutdown()
         self._server.stop(grace_s).wait(grace_s)
-        self._admission.close()
-        return self._admission.running == 0
+        self.queue.close()
+        return self.queue.running == 0
 
     def __enter__(self) -> Server:
         self.start()
@@ -188,15 +126,83 @@ class Server:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
+    def _set_health(self, serving: bool) -> None:
+        status = health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
+        for name in ("", wire.SERVICE):
+            self._health.set(name, status)
 
-def most_bytes(limits: RequestLimits) -> dict[str, int]:
-    """The most memory of requests and of replies, beside that of index and encoder."""
-    calls = limits.concurrent + SPARE_THREADS + WAITING_CALLS
-    return {"requests": calls * limits.message_bytes, "replies": MOST_BYTES}
+    def _watch(self) -> None:
+        """Set health to NOT_SERVING while a search hangs."""
+        hung = False
+        while not self._stopped.wait(min(WATCH_S, self._hang_s / 4)):
+            if (self.queue.longest_s() > self._hang_s) != hung:
+                hung = not hung
+                message = "a search has run for more than %g s: not serving" if hung else "no search over %g s any more"
+                logger.warning(message, self._hang_s)
+                self._set_health(not hung)
+
+    # --- calls ---
+
+    def _handlers(self) -> grpc.GenericRpcHandler:
+        calls = {
+            "Search": self._handler("search", pb.SearchRequest, self._search),
+            "Detokenize": self._handler("detokenize", pb.DetokenizeRequest, self._detokenize),
+            "Describe": self._handler("describe", pb.DescribeRequest, self._describe),
+        }
+        return grpc.method_handlers_generic_handler(wire.SERVICE, calls)
+
+    def _handler(
+        self, call: str, kind: type[Request], answer: Callable[[Request, grpc.ServicerContext], Message]
+    ) -> grpc.RpcMethodHandler:
+        """From a request's bytes to a reply or a status; gRPC's own parser reports bad bytes as an internal error."""
+
+        def handle(data: bytes, context: grpc.ServicerContext) -> bytes:
+            started, reply, refusal = time.perf_counter(), b"", None
+            try:
+                if self._token and not credentials.carries_token(context, self._token):
+                    raise RefusedError(grpc.StatusCode.UNAUTHENTICATED, "the call does not carry the server's token")
+                reply = answer(kind.FromString(data), context).SerializeToString()
+            except Exception as error:
+                refusal = _refusal(error, f"the message of {len(data)} bytes is not a {kind.DESCRIPTOR.full_name}")
+            if self.metrics:
+                code = refusal.code.name if refusal else "OK"
+                self.metrics.count_request(call, code, time.perf_counter() - started)
+            if refusal:
+                context.abort(refusal.code, str(refusal))
+            return reply
+
+        return grpc.unary_unary_rpc_method_handler(handle)
+
+    def _search(self, request: pb.SearchRequest, context: grpc.ServicerContext) -> pb.SearchReply:
+        loaded = self.loaded
+        check_search(request, loaded.about, self._limits)
+        job = SearchJob(loaded.searcher, [wire.query(message) for message in request.queries])
+        found = self.queue.search(job, context)
+        if self.metrics:
+            self.metrics.count_search(len(found), job.joined, {"queue": job.queue_s, **found[0].seconds})
+        return pb.SearchReply(results=[wire.neighbours_message(one, job.queue_s) for one in found])
+
+    def _detokenize(self, request: pb.DetokenizeRequest, _: grpc.ServicerContext) -> pb.DetokenizeReply:
+        loaded = self.loaded
+        if loaded.detokenize is None:
+            raise RefusedError(grpc.StatusCode.UNIMPLEMENTED, "the server has no tokenizer")
+        check_detokenize(request, loaded.about, self._limits)
+        with self._decoding:
+            return pb.DetokenizeReply(texts=loaded.detokenize([list(one.ids) for one in request.sequences]))
+
+    def _describe(self, _: pb.DescribeRequest, __: grpc.ServicerContext) -> pb.Description:
+        return pb.Description(**asdict(self.loaded.about))
 
 
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host and not host.startswith("[") else host
+def _refusal(error: Exception, undecodable: str) -> RefusedError:
+    """The status of a request that failed; a defect is logged and its inside not shown."""
+    if isinstance(error, RefusedError):
+        return error
+    if isinstance(error, (UserError, DecodeError)):
+        message = undecodable if isinstance(error, DecodeError) else str(error)
+        return RefusedError(grpc.StatusCode.INVALID_ARGUMENT, message)
+    logger.error("a request failed", exc_info=error)
+    return RefusedError(grpc.StatusCode.INTERNAL, f"it failed ({type(error).__name__}); see the server's log")
 
 
 def _options(limits: RequestLimits) -> list[tuple[str, int]]:

@@ -1,9 +1,9 @@
-"""Lossless conversion between our types and the messages of the retrieval service."""
+"""Lossless conversion between the package's types and the messages of the retrieval service."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,7 +12,11 @@ from ragauge.retrieval.retriever import Neighbours, Query
 from ragauge.retrieval.service.proto import ragauge_pb2 as pb
 
 SERVICE: str = pb.DESCRIPTOR.services_by_name["Retrieval"].full_name
-WIDEST = 1 << 16  # tokens of a neighbour's row: a reply must not make the client take memory beyond its own size
+MAX_ROW_TOKENS = 1 << 16  # of a neighbour: a reply must not make the client take memory beyond its own size
+
+
+class GarbledError(Exception):
+    """A reply that contradicts itself."""
 
 
 @dataclass(frozen=True)
@@ -28,33 +32,13 @@ class About:
     vocabulary: int  # token ids are below it
     chunk_tokens: int
 
-    @property
-    def shared(self) -> dict[str, object]:
-        """The fields in which servers must agree for their answers to be merged."""
-        return {key: value for key, value in asdict(self).items() if key not in ("index", "vectors")}
 
-
-@dataclass(frozen=True)
-class RequestLimits:
-    """The most that one request may ask for, so that none can take the server's memory or time from the others."""
-
-    message_bytes: int = 1 << 20
-    queries: int = 256
-    k: int = 256
-    continuation: int = 16  # chunks
-    tokens: int = 4096
-    characters: int = 32768
-    chunks: int = 16384  # in one reply: sum of k * (1 + continuation)
-    concurrent: int = 64  # requests under way
-    work: int = 1 << 18  # nprobe of one request's searches, summed over its queries
-
-
-def request(request_id: str, queries: Sequence[Query]) -> pb.SearchRequest:
+def search_request(queries: Sequence[Query]) -> pb.SearchRequest:
     """Raises UserError on a number that the message cannot represent."""
     try:
-        return pb.SearchRequest(request_id=request_id, queries=[_query_message(query) for query in queries])
+        return pb.SearchRequest(queries=[_query_message(query) for query in queries])
     except (ValueError, TypeError) as error:
-        raise UserError(f"request {request_id}: {error}") from error
+        raise UserError(f"query: {error}") from error
 
 
 def _query_message(query: Query) -> pb.Query:
@@ -79,12 +63,8 @@ def query(message: pb.Query) -> Query:
     )
 
 
-def reply(request_id: str, results: Sequence[Neighbours], queue_s: float) -> pb.SearchReply:
-    """The reply to a request that waited for `queue_s` seconds before its search."""
-    return pb.SearchReply(request_id=request_id, results=[_neighbours_message(found, queue_s) for found in results])
-
-
-def _neighbours_message(found: Neighbours, queue_s: float) -> pb.Neighbours:
+def neighbours_message(found: Neighbours, queue_s: float) -> pb.Neighbours:
+    """The neighbours of one query, whose request waited for `queue_s` seconds."""
     return pb.Neighbours(
         neighbours=[
             pb.Neighbour(
@@ -103,8 +83,12 @@ def _neighbours_message(found: Neighbours, queue_s: float) -> pb.Neighbours:
     )
 
 
-def neighbours(message: pb.Neighbours) -> Neighbours:
-    """Raises ValueError on a message whose tokens do not fit the lengths that it states."""
+def neighbours(message: pb.Neighbours, total_s: float) -> Neighbours:
+    """The neighbours of one query; of the whole call's seconds, what the server's stages leave is the network's.
+
+    Raises:
+        GarbledError: tokens that do not fit the lengths that the message states.
+    """
     rows = message.neighbours
     tokens, lengths = _padded([row.tokens for row in rows], message.chunk_tokens)
     continuations, continuation_lengths = _padded([row.continuation for row in rows], message.continuation_tokens)
@@ -117,27 +101,22 @@ def neighbours(message: pb.Neighbours) -> Neighbours:
         continuations=continuations,
         continuation_lengths=continuation_lengths,
         nprobe=message.nprobe,
-        seconds=dict(message.seconds),
+        seconds={**message.seconds, "network": max(0.0, total_s - sum(message.seconds.values()))},
     )
 
 
 def _padded(rows: Sequence[Sequence[int]], width: int) -> tuple[np.ndarray, np.ndarray]:
     """((row, width) int32 with zeros after the tokens, (row,) int32 lengths)."""
-    if width > WIDEST:
-        raise ValueError(f"the message states rows of {width} tokens; the most is {WIDEST}")
+    if width > MAX_ROW_TOKENS:
+        raise GarbledError(f"the message states rows of {width} tokens; the most is {MAX_ROW_TOKENS}")
     if any(len(row) > width for row in rows):
-        raise ValueError(f"a row of tokens is longer than the {width} that the message states")
+        raise GarbledError(f"a row of tokens is longer than the {width} that the message states")
     padded = np.zeros((len(rows), width), dtype=np.int32)
     for place, row in zip(padded, rows, strict=True):
         place[: len(row)] = row
     return padded, np.array([len(row) for row in rows], dtype=np.int32)
 
 
-def description(about: About, limits: RequestLimits) -> pb.Description:
-    """The answer to Describe."""
-    return pb.Description(**asdict(about), limits=pb.Limits(**asdict(limits)))
-
-
 def about(message: pb.Description) -> About:
-    """What a description says of a server's index."""
+    """What a server says of itself."""
     return About(**{name: getattr(message, name) for name in About.__dataclass_fields__})

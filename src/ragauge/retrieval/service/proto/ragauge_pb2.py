@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n-ragauge/retrieval/service/proto/ragauge.proto\x12\x14ragauge.retrieval.v1\"Q\n\rSearchRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12,\n\x07queries\x18\x02 \x03(\x0b\x32\x1b.ragauge.retrieval.v1.Query\"\xb7\x01\n\x05Query\x12.\n\x06tokens\x18\x01 \x01(\x0b\x32\x1c.ragauge.retrieval.v1.TokensH\x00\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12\t\n\x01k\x18\x03 \x01(\r\x12\x13\n\x06nprobe\x18\x04 \x01(\rH\x01\x88\x01\x01\x12\x15\n\x08\x62udget_s\x18\x05 \x01(\x01H\x02\x88\x01\x01\x12\x14\n\x0c\x63ontinuation\x18\x06 \x01(\rB\t\n\x07\x63ontentB\t\n\x07_nprobeB\x0b\n\t_budget_s\"\x15\n\x06Tokens\x12\x0b\n\x03ids\x18\x01 \x03(\x05\"T\n\x0bSearchReply\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x31\n\x07results\x18\x02 \x03(\x0b\x32 .ragauge.retrieval.v1.Neighbours\"\xf4\x01\n\nNeighbours\x12\x33\n\nneighbours\x18\x01 \x03(\x0b\x32\x1f.ragauge.retrieval.v1.Neighbour\x12\x0e\n\x06nprobe\x18\x02 \x01(\r\x12\x14\n\x0c\x63hunk_tokens\x18\x03 \x01(\r\x12\x1b\n\x13\x63ontinuation_tokens\x18\x04 \x01(\r\x12>\n\x07seconds\x18\x05 \x03(\x0b\x32-.ragauge.retrieval.v1.Neighbours.SecondsEntry\x1a.\n\x0cSecondsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"a\n\tNeighbour\x12\n\n\x02id\x18\x01 \x01(\x03\x12\x10\n\x08\x64istance\x18\x02 \x01(\x02\x12\x10\n\x08\x64ocument\x18\x03 \x01(\x03\x12\x0e\n\x06tokens\x18\x04 \x03(\x05\x12\x14\n\x0c\x63ontinuation\x18\x05 \x03(\x05\"D\n\x11\x44\x65tokenizeRequest\x12/\n\tsequences\x18\x01 \x03(\x0b\x32\x1c.ragauge.retrieval.v1.Tokens\" \n\x0f\x44\x65tokenizeReply\x12\r\n\x05texts\x18\x01 \x03(\t\"\x11\n\x0f\x44\x65scribeRequest\"\xcd\x01\n\x0b\x44\x65scription\x12\r\n\x05index\x18\x01 \x01(\t\x12\x11\n\ttokenizer\x18\x02 \x01(\t\x12\x0f\n\x07\x65ncoder\x18\x03 \x01(\t\x12\x0e\n\x06metric\x18\x04 \x01(\t\x12\x0f\n\x07vectors\x18\x05 \x01(\x04\x12\x12\n\nmax_nprobe\x18\x06 \x01(\r\x12\x12\n\nvocabulary\x18\x07 \x01(\r\x12\x14\n\x0c\x63hunk_tokens\x18\x08 \x01(\r\x12,\n\x06limits\x18\t \x01(\x0b\x32\x1c.ragauge.retrieval.v1.Limits\"\xa7\x01\n\x06Limits\x12\x15\n\rmessage_bytes\x18\x01 \x01(\r\x12\x0f\n\x07queries\x18\x02 \x01(\r\x12\t\n\x01k\x18\x03 \x01(\r\x12\x14\n\x0c\x63ontinuation\x18\x04 \x01(\r\x12\x0e\n\x06tokens\x18\x05 \x01(\r\x12\x12\n\ncharacters\x18\x06 \x01(\r\x12\x0e\n\x06\x63hunks\x18\x07 \x01(\r\x12\x12\n\nconcurrent\x18\x08 \x01(\r\x12\x0c\n\x04work\x18\t \x01(\r2\x91\x02\n\tRetrieval\x12P\n\x06Search\x12#.ragauge.retrieval.v1.SearchRequest\x1a!.ragauge.retrieval.v1.SearchReply\x12\\\n\nDetokenize\x12\'.ragauge.retrieval.v1.DetokenizeRequest\x1a%.ragauge.retrieval.v1.DetokenizeReply\x12T\n\x08\x44\x65scribe\x12%.ragauge.retrieval.v1.DescribeRequest\x1a!.ragauge.retrieval.v1.Descriptionb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n-ragauge/retrieval/service/proto/ragauge.proto\x12\x14ragauge.retrieval.v1\"=\n\rSearchRequest\x12,\n\x07queries\x18\x01 \x03(\x0b\x32\x1b.ragauge.retrieval.v1.Query\"\xb7\x01\n\x05Query\x12.\n\x06tokens\x18\x01 \x01(\x0b\x32\x1c.ragauge.retrieval.v1.TokensH\x00\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12\t\n\x01k\x18\x03 \x01(\r\x12\x13\n\x06nprobe\x18\x04 \x01(\rH\x01\x88\x01\x01\x12\x15\n\x08\x62udget_s\x18\x05 \x01(\x01H\x02\x88\x01\x01\x12\x14\n\x0c\x63ontinuation\x18\x06 \x01(\rB\t\n\x07\x63ontentB\t\n\x07_nprobeB\x0b\n\t_budget_s\"\x15\n\x06Tokens\x12\x0b\n\x03ids\x18\x01 \x03(\x05\"@\n\x0bSearchReply\x12\x31\n\x07results\x18\x01 \x03(\x0b\x32 .ragauge.retrieval.v1.Neighbours\"\xf4\x01\n\nNeighbours\x12\x33\n\nneighbours\x18\x01 \x03(\x0b\x32\x1f.ragauge.retrieval.v1.Neighbour\x12\x0e\n\x06nprobe\x18\x02 \x01(\r\x12\x14\n\x0c\x63hunk_tokens\x18\x03 \x01(\r\x12\x1b\n\x13\x63ontinuation_tokens\x18\x04 \x01(\r\x12>\n\x07seconds\x18\x05 \x03(\x0b\x32-.ragauge.retrieval.v1.Neighbours.SecondsEntry\x1a.\n\x0cSecondsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"a\n\tNeighbour\x12\n\n\x02id\x18\x01 \x01(\x03\x12\x10\n\x08\x64istance\x18\x02 \x01(\x02\x12\x10\n\x08\x64ocument\x18\x03 \x01(\x03\x12\x0e\n\x06tokens\x18\x04 \x03(\x05\x12\x14\n\x0c\x63ontinuation\x18\x05 \x03(\x05\"D\n\x11\x44\x65tokenizeRequest\x12/\n\tsequences\x18\x01 \x03(\x0b\x32\x1c.ragauge.retrieval.v1.Tokens\" \n\x0f\x44\x65tokenizeReply\x12\r\n\x05texts\x18\x01 \x03(\t\"\x11\n\x0f\x44\x65scribeRequest\"\x9f\x01\n\x0b\x44\x65scription\x12\r\n\x05index\x18\x01 \x01(\t\x12\x11\n\ttokenizer\x18\x02 \x01(\t\x12\x0f\n\x07\x65ncoder\x18\x03 \x01(\t\x12\x0e\n\x06metric\x18\x04 \x01(\t\x12\x0f\n\x07vectors\x18\x05 \x01(\x04\x12\x12\n\nmax_nprobe\x18\x06 \x01(\r\x12\x12\n\nvocabulary\x18\x07 \x01(\r\x12\x14\n\x0c\x63hunk_tokens\x18\x08 \x01(\r2\x91\x02\n\tRetrieval\x12P\n\x06Search\x12#.ragauge.retrieval.v1.SearchRequest\x1a!.ragauge.retrieval.v1.SearchReply\x12\\\n\nDetokenize\x12\'.ragauge.retrieval.v1.DetokenizeRequest\x1a%.ragauge.retrieval.v1.DetokenizeReply\x12T\n\x08\x44\x65scribe\x12%.ragauge.retrieval.v1.DescribeRequest\x1a!.ragauge.retrieval.v1.Descriptionb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,29 +34,27 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_NEIGHBOURS_SECONDSENTRY']._loaded_options = None
   _globals['_NEIGHBOURS_SECONDSENTRY']._serialized_options = b'8\001'
   _globals['_SEARCHREQUEST']._serialized_start=71
-  _globals['_SEARCHREQUEST']._serialized_end=152
-  _globals['_QUERY']._serialized_start=155
-  _globals['_QUERY']._serialized_end=338
-  _globals['_TOKENS']._serialized_start=340
-  _globals['_TOKENS']._serialized_end=361
-  _globals['_SEARCHREPLY']._serialized_start=363
-  _globals['_SEARCHREPLY']._serialized_end=447
-  _globals['_NEIGHBOURS']._serialized_start=450
-  _globals['_NEIGHBOURS']._serialized_end=694
-  _globals['_NEIGHBOURS_SECONDSENTRY']._serialized_start=648
-  _globals['_NEIGHBOURS_SECONDSENTRY']._serialized_end=694
-  _globals['_NEIGHBOUR']._serialized_start=696
-  _globals['_NEIGHBOUR']._serialized_end=793
-  _globals['_DETOKENIZEREQUEST']._serialized_start=795
-  _globals['_DETOKENIZEREQUEST']._serialized_end=863
-  _globals['_DETOKENIZEREPLY']._serialized_start=865
-  _globals['_DETOKENIZEREPLY']._serialized_end=897
-  _globals['_DESCRIBEREQUEST']._serialized_start=899
-  _globals['_DESCRIBEREQUEST']._serialized_end=916
-  _globals['_DESCRIPTION']._serialized_start=919
-  _globals['_DESCRIPTION']._serialized_end=1124
-  _globals['_LIMITS']._serialized_start=1127
-  _globals['_LIMITS']._serialized_end=1294
-  _globals['_RETRIEVAL']._serialized_start=1297
-  _globals['_RETRIEVAL']._serialized_end=1570
+  _globals['_SEARCHREQUEST']._serialized_end=132
+  _globals['_QUERY']._serialized_start=135
+  _globals['_QUERY']._serialized_end=318
+  _globals['_TOKENS']._serialized_start=320
+  _globals['_TOKENS']._serialized_end=341
+  _globals['_SEARCHREPLY']._serialized_start=343
+  _globals['_SEARCHREPLY']._serialized_end=407
+  _globals['_NEIGHBOURS']._serialized_start=410
+  _globals['_NEIGHBOURS']._serialized_end=654
+  _globals['_NEIGHBOURS_SECONDSENTRY']._serialized_start=608
+  _globals['_NEIGHBOURS_SECONDSENTRY']._serialized_end=654
+  _globals['_NEIGHBOUR']._serialized_start=656
+  _globals['_NEIGHBOUR']._serialized_end=753
+  _globals['_DETOKENIZEREQUEST']._serialized_start=755
+  _globals['_DETOKENIZEREQUEST']._serialized_end=823
+  _globals['_DETOKENIZEREPLY']._serialized_start=825
+  _globals['_DETOKENIZEREPLY']._serialized_end=857
+  _globals['_DESCRIBEREQUEST']._serialized_start=859
+  _globals['_DESCRIBEREQUEST']._serialized_end=876
+  _globals['_DESCRIPTION']._serialized_start=879
+  _globals['_DESCRIPTION']._serialized_end=1038
+  _globals['_RETRIEVAL']._serialized_start=1041
+  _globals['_RETRIEVAL']._serialized_end=1314
 # @@protoc_insertion_point(module_scope)

@@ -7,12 +7,10 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class SearchRequest(_message.Message):
-    __slots__ = ("request_id", "queries")
-    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("queries",)
     QUERIES_FIELD_NUMBER: _ClassVar[int]
-    request_id: str
     queries: _containers.RepeatedCompositeFieldContainer[Query]
-    def __init__(self, request_id: _Optional[str] = ..., queries: _Optional[_Iterable[_Union[Query, _Mapping]]] = ...) -> None: ...
+    def __init__(self, queries: _Optional[_Iterable[_Union[Query, _Mapping]]] = ...) -> None: ...
 
 class Query(_message.Message):
     __slots__ = ("tokens", "text", "k", "nprobe", "budget_s", "continuation")
@@ -37,12 +35,10 @@ class Tokens(_message.Message):
     def __init__(self, ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class SearchReply(_message.Message):
-    __slots__ = ("request_id", "results")
-    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("results",)
     RESULTS_FIELD_NUMBER: _ClassVar[int]
-    request_id: str
     results: _containers.RepeatedCompositeFieldContainer[Neighbours]
-    def __init__(self, request_id: _Optional[str] = ..., results: _Optional[_Iterable[_Union[Neighbours, _Mapping]]] = ...) -> None: ...
+    def __init__(self, results: _Optional[_Iterable[_Union[Neighbours, _Mapping]]] = ...) -> None: ...
 
 class Neighbours(_message.Message):
     __slots__ = ("neighbours", "nprobe", "chunk_tokens", "continuation_tokens", "seconds")
@@ -96,7 +92,7 @@ class DescribeRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class Description(_message.Message):
-    __slots__ = ("index", "tokenizer", "encoder", "metric", "vectors", "max_nprobe", "vocabulary", "chunk_tokens", "limits")
+    __slots__ = ("index", "tokenizer", "encoder", "metric", "vectors", "max_nprobe", "vocabulary", "chunk_tokens")
     INDEX_FIELD_NUMBER: _ClassVar[int]
     TOKENIZER_FIELD_NUMBER: _ClassVar[int]
     ENCODER_FIELD_NUMBER: _ClassVar[int]
@@ -105,7 +101,6 @@ class Description(_message.Message):
     MAX_NPROBE_FIELD_NUMBER: _ClassVar[int]
     VOCABULARY_FIELD_NUMBER: _ClassVar[int]
     CHUNK_TOKENS_FIELD_NUMBER: _ClassVar[int]
-    LIMITS_FIELD_NUMBER: _ClassVar[int]
     index: str
     tokenizer: str
     encoder: str
@@ -114,27 +109,4 @@ class Description(_message.Message):
     max_nprobe: int
     vocabulary: int
     chunk_tokens: int
-    limits: Limits
-    def __init__(self, index: _Optional[str] = ..., tokenizer: _Optional[str] = ..., encoder: _Optional[str] = ..., metric: _Optional[str] = ..., vectors: _Optional[int] = ..., max_nprobe: _Optional[int] = ..., vocabulary: _Optional[int] = ..., chunk_tokens: _Optional[int] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ...) -> None: ...
-
-class Limits(_message.Message):
-    __slots__ = ("message_bytes", "queries", "k", "continuation", "tokens", "characters", "chunks", "concurrent", "work")
-    MESSAGE_BYTES_FIELD_NUMBER: _ClassVar[int]
-    QUERIES_FIELD_NUMBER: _ClassVar[int]
-    K_FIELD_NUMBER: _ClassVar[int]
-    CONTINUATION_FIELD_NUMBER: _ClassVar[int]
-    TOKENS_FIELD_NUMBER: _ClassVar[int]
-    CHARACTERS_FIELD_NUMBER: _ClassVar[int]
-    CHUNKS_FIELD_NUMBER: _ClassVar[int]
-    CONCURRENT_FIELD_NUMBER: _ClassVar[int]
-    WORK_FIELD_NUMBER: _ClassVar[int]
-    message_bytes: int
-    queries: int
-    k: int
-    continuation: int
-    tokens: int
-    characters: int
-    chunks: int
-    concurrent: int
-    work: int
-    def __init__(self, message_bytes: _Optional[int] = ..., queries: _Optional[int] = ..., k: _Optional[int] = ..., continuation: _Optional[int] = ..., tokens: _Optional[int] = ..., characters: _Optional[int] = ..., chunks: _Optional[int] = ..., concurrent: _Optional[int] = ..., work: _Optional[int] = ...) -> None: ...
+    def __init__(self, index: _Optional[str] = ..., tokenizer: _Optional[str] = ..., encoder: _Optional[str] = ..., metric: _Optional[str] = ..., vectors: _Optional[int] = ..., max_nprobe: _Optional[int] = ..., vocabulary: _Optional[int] = ..., chunk_tokens: _Optional[int] = ...) -> None: ...

@@ -2,90 +2,38 @@
 
 from __future__ import annotations
 
+import os
 import socket
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import service_parts as parts
 from ragauge.cli import main
 from ragauge.errors import UserError
 from ragauge.experiment.loading import parse
 from ragauge.experiment.plan import Plan
-from ragauge.retrieval.service import jobs, process
-from ragauge.retrieval.service.finished import Finished
-from ragauge.retrieval.service.server import Server
-from ragauge.retrieval.service.settings import FORKS
-from service_parts import ABOUT, Toy
+from ragauge.retrieval.service import jobs
 
 
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def clients(tmp_path: Path, clock: Clock) -> jobs.Clients:
-    """Of two files, at a server that waits ten seconds once one has failed."""
-    listed = tmp_path / "clients"
-    listed.write_text(f"{tmp_path / 'a'}\n{tmp_path / 'b'}\n")
-    return jobs.Clients(listed, quiet_s=10, clock=clock)
+def test_a_server_ends_when_all_files_exist_or_have_failed_for_long(tmp_path: Path) -> None:
+    files = [tmp_path / "a", tmp_path / "b"]
+    files[0].touch()
+    assert not jobs.are_finished(files)
+    jobs.failure_mark(files[1]).touch()
+    assert not jobs.are_finished(files), "it may be tried again"
+    long_ago = time.time() - 1.1 * jobs.FAILED_S
+    os.utime(jobs.failure_mark(files[1]), (long_ago, long_ago))
+    assert jobs.are_finished(files)
 
 
-def test_a_server_ends_when_all_is_made(tmp_path: Path, clients: jobs.Clients) -> None:
-    (tmp_path / "a").touch()
-    assert not clients.over()
-    assert clients.left == [tmp_path / "b"]
-    (tmp_path / "b").touch()
-    assert clients.over()
-
-
-def test_a_server_ends_when_all_is_made_or_given_up(tmp_path: Path, clients: jobs.Clients) -> None:
-    jobs.mark(tmp_path / "a").touch()
-    assert not clients.over()
-    (tmp_path / "b").touch()
-    assert clients.over()
-
-
-def test_after_a_failure_it_waits_for_the_others_as_long_as_they_ask(
-    tmp_path: Path, clients: jobs.Clients, clock: Clock
-) -> None:
-    clock.now = 1000.0
-    assert not clients.over(), "nobody failed: clients may wait for their machines"
-    jobs.mark(tmp_path / "a").touch()
-    clients.asked(Finished("Search", "client"))
-    clock.now += 9
-    assert not clients.over()
-    clock.now += 2
-    assert clients.over()
-
-
-def test_a_failure_before_it_began_may_be_tried_again(tmp_path: Path, clock: Clock) -> None:
-    listed = tmp_path / "clients"
-    listed.write_text(f"{tmp_path / 'a'}\n")
-    jobs.mark(tmp_path / "a").touch()
-    clients = jobs.Clients(listed, quiet_s=10, clock=clock)
-    assert not jobs.mark(tmp_path / "a").exists()
-    assert not clients.over()
-    clock.now = 11.0
-    assert clients.over(), "nothing says that it is tried again"
-
-
-def test_an_address_is_awaited_until_a_server_answers_there(tmp_path: Path) -> None:
+def test_a_client_waits_until_a_server_answers_there(tmp_path: Path) -> None:
     path = tmp_path / "address"
-    with Server(Toy(), ABOUT) as server:
+    with parts.server(parts.Toy()) as server:
         jobs.write_address(path, server.address)
-        assert jobs.awaited(path, limit_s=30) == server.address
+        assert jobs.wait_for_server(path, limit_s=30) == server.address
     jobs.remove_address(path, "127.0.0.1:1")
     assert path.exists(), "another server's address stays"
     jobs.remove_address(path, server.address)
@@ -100,10 +48,10 @@ def test_an_address_on_all_of_a_machines_is_told_by_its_name(tmp_path: Path) -> 
 def test_a_server_that_failed_or_never_comes_is_not_awaited_for_ever(tmp_path: Path) -> None:
     path = tmp_path / "address"
     with pytest.raises(UserError, match=r"address: no retrieval server answered there within 0\.1 s"):
-        jobs.awaited(path, limit_s=0.1, look_s=0.02)
-    jobs.mark(path).touch()
+        jobs.wait_for_server(path, limit_s=0.1, poll_s=0.02)
+    jobs.failure_mark(path).touch()
     with pytest.raises(UserError, match="address: the job of this retrieval server failed; its log says why"):
-        jobs.awaited(path, limit_s=30, failed_s=0.1, look_s=0.02)
+        jobs.wait_for_server(path, limit_s=30, failed_s=0.1, poll_s=0.02)
 
 
 def test_a_server_that_nobody_needs_opens_no_index(tmp_path: Path) -> None:
@@ -190,28 +138,3 @@ def test_servers_need_room_beside_a_pipeline_and_on_a_cluster_credentials() -> N
     assert "--host=0.0.0.0" in options
     assert "--tls-cert=cert.pem" in options
     assert not any("host" in option for option in plan.options(label))
-
-
-def test_a_server_of_a_job_is_a_fork_where_the_run_has_a_process_to_fork(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    started: list[list[str]] = []
-
-    @contextmanager
-    def noted(command: Sequence[str], **_: float) -> Iterator[None]:
-        started.append(list(command))
-        yield
-
-    monkeypatch.setattr(process, "running_command", noted)
-
-    def program() -> list[str]:
-        """What is started, up to the verb."""
-        with process.running(tmp_path / "db" / "indexes" / "ivf"):
-            return started[-1][: started[-1].index("serve")]
-
-    monkeypatch.setenv(FORKS, str(tmp_path / "ragauge"))
-    assert program() == [sys.executable, "-m", "ragauge.cli"], "the process has not come up yet"
-    (tmp_path / "ragauge").touch()
-    assert program() == [str(tmp_path / "ragauge")]
-    monkeypatch.delenv(FORKS)
-    assert program() == [sys.executable, "-m", "ragauge.cli"]

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -22,12 +21,12 @@ from hypothesis import strategies as st
 import service_parts as parts
 from ragauge.errors import UserError
 from ragauge.retrieval.retriever import Query
-from ragauge.retrieval.service import access, proto, wire
-from ragauge.retrieval.service.access import is_loopback
-from ragauge.retrieval.service.client import Client, RetrievalError, call_of
+from ragauge.retrieval.service import credentials, proto, wire
+from ragauge.retrieval.service.client import Client, RetrievalError, method
+from ragauge.retrieval.service.metrics import Metrics
 from ragauge.retrieval.service.proto import ragauge_pb2 as pb
 from ragauge.retrieval.service.server import Server
-from ragauge.retrieval.service.wire import RequestLimits
+from ragauge.retrieval.service.settings import RequestLimits
 
 LIMITS = RequestLimits(
     message_bytes=20000, queries=4, k=8, continuation=3, tokens=16, characters=40, chunks=30, concurrent=3
@@ -36,7 +35,7 @@ LIMITS = RequestLimits(
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    with Server(parts.Toy(), parts.ABOUT) as running:
+    with parts.server(parts.Toy()) as running:
         yield running
 
 
@@ -56,20 +55,18 @@ def raw(server: Server) -> Iterator[grpc.Channel]:
 @pytest.fixture(scope="module")
 def strict() -> Iterator[grpc.UnaryUnaryMultiCallable]:
     """The searches of a server with narrow limits, without a client of ours before them."""
-    with Server(parts.Toy(), parts.ABOUT, limits=LIMITS) as running, grpc.insecure_channel(running.address) as channel:
-        yield call_of(channel, "Search", pb.SearchReply)
+    with parts.server(parts.Toy(), limits=LIMITS) as running, grpc.insecure_channel(running.address) as channel:
+        yield method(channel, "Search", pb.SearchReply)
 
 
 def test_the_generated_modules_are_those_of_the_proto_file(tmp_path: Path) -> None:
-    pytest.importorskip("grpc_tools", reason="needs grpcio-tools")
-    subprocess.run([sys.executable, "-m", "ragauge.retrieval.service.proto", str(tmp_path)], check=True)
+    protoc = pytest.importorskip("grpc_tools.protoc", reason="needs grpcio-tools")
     folder = Path(proto.__file__).parent
-    generated = sorted((tmp_path / "ragauge" / "retrieval" / "service" / "proto").iterdir())
-    assert [path.name for path in generated] == ["ragauge_pb2.py", "ragauge_pb2.pyi"]
-    for path in generated:
-        assert path.read_text() == (folder / path.name).read_text(), (
-            f"run `{sys.executable} -m ragauge.retrieval.service.proto`"
-        )
+    outputs = [f"--{kind}={tmp_path}" for kind in ("python_out", "pyi_out")]
+    assert protoc.main(["protoc", f"--proto_path={folder.parents[3]}", *outputs, str(folder / "ragauge.proto")]) == 0
+    for name in ("ragauge_pb2.py", "ragauge_pb2.pyi"):
+        [path] = tmp_path.rglob(name)
+        assert path.read_text() == (folder / name).read_text(), "run `make proto`"
 
 
 def test_served_answers_are_those_of_the_searcher(client: Client) -> None:
@@ -105,7 +102,7 @@ def test_describe_and_health_tell_what_is_served(server: Server, client: Client)
 
 
 def test_tokens_become_text_by_the_tokenizer_of_the_server() -> None:
-    with Server(parts.Toy(), parts.ABOUT, detokenize=parts.spelled) as server, Client(server.address) as client:
+    with parts.server(parts.Toy(), detokenize=parts.spelled) as server, Client(server.address) as client:
         assert client.detokenize([[72, 105], [33]]) == ["t72 t105", "t33"]
         with pytest.raises(RetrievalError, match=r"refused: sequences\[1\]\[0\]: 250; must be from 0 to 249"):
             client.detokenize([[1], [250]])
@@ -162,17 +159,11 @@ def tokens(*ids: int) -> dict[str, Any]:
 def test_a_field_out_of_bounds_is_named_with_its_value_and_range(
     strict: grpc.UnaryUnaryMultiCallable, queries: list[dict[str, Any]], message: str
 ) -> None:
-    request = pb.SearchRequest(request_id="r", queries=[pb.Query(**query) for query in queries])
+    request = pb.SearchRequest(queries=[pb.Query(**query) for query in queries])
     with pytest.raises(grpc.RpcError) as caught:
         strict(request, timeout=5)
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert caught.value.details().startswith(message)
-
-
-@pytest.mark.parametrize("name", ["", "x" * 129])
-def test_a_request_without_a_proper_name_is_refused(strict: grpc.UnaryUnaryMultiCallable, name: str) -> None:
-    with pytest.raises(grpc.RpcError, match=rf"request_id: {len(name)} characters; must be from 1 to 128"):
-        strict(pb.SearchRequest(request_id=name, queries=[pb.Query(**GOOD)]), timeout=5)
 
 
 @settings(max_examples=100)
@@ -199,7 +190,7 @@ def test_a_defect_is_told_without_its_inside_and_logged(client: Client, caplog: 
 
 
 def test_a_number_that_no_message_holds_is_a_users_error(client: Client) -> None:
-    with pytest.raises(UserError, match=r"request \w+-\d+: "):
+    with pytest.raises(UserError, match=r"query: Value out of range"):
         client.search([Query(tokens=[2**40])])
 
 
@@ -211,7 +202,7 @@ def test_a_number_that_no_message_holds_is_a_users_error(client: Client) -> None
         ({"address": "dns:///localhost:80"}, "must be host:port"),
         ({"deadline_s": 0}, "retrieval deadline: 0"),
         ({"deadline_s": float("nan")}, "retrieval deadline: nan"),
-        ({"retries": -1}, "retrieval retries: -1"),
+        ({"retries": -1}, "retrieval retries: -1; must be from 0 to 4"),
         ({"tls_ca": Path("none.pem")}, "none.pem: cannot be read"),
     ],
 )
@@ -223,14 +214,14 @@ def test_a_clients_settings_are_checked(arguments: dict[str, Any], message: str)
 
 def test_a_port_that_is_taken_is_told(server: Server) -> None:
     with pytest.raises(UserError, match=rf"cannot listen on {server.address}: the port is taken"):
-        Server(parts.Toy(), parts.ABOUT, port=int(server.address.partition(":")[2]))
+        parts.server(parts.Toy(), port=int(server.address.partition(":")[2]))
 
 
 def test_a_call_without_the_token_is_not_let_in(tmp_path: Path) -> None:
     for name, text in (("right", "s3cret-" * 4 + "\n"), ("wrong", "secret-" * 4), ("short", "a"), ("two", "a b" * 9)):
         (tmp_path / name).write_text(text)
-    token = access.read_token(tmp_path / "right")
-    with Server(parts.Toy(), parts.ABOUT, token=token) as server:
+    token = credentials.read_token(tmp_path / "right")
+    with parts.server(parts.Toy(), token=token) as server:
         with Client(server.address, token=tmp_path / "right") as client:
             client.wait_until_ready(5)
             assert client.describe() == parts.ABOUT
@@ -239,16 +230,16 @@ def test_a_call_without_the_token_is_not_let_in(tmp_path: Path) -> None:
             with Client(server.address, token=given) as client:
                 client.wait_until_ready(5)  # which says nothing of what is served
                 for call in (client.describe, lambda: client.search([Query(text="a")])):
-                    with pytest.raises(RetrievalError, match="not let in: the server wants its token") as error:
+                    with pytest.raises(RetrievalError, match="not let in: the call does not carry") as error:
                         call()
                     assert "cret-" not in str(error.value)
     for name in ("short", "two"):
         with pytest.raises(UserError, match="must hold a token of 16 to 4096"):
-            access.read_token(tmp_path / name)
+            credentials.read_token(tmp_path / name)
 
 
 @pytest.mark.parametrize(
-    ("host", "encrypted", "known", "insecure", "missing"),
+    ("host", "encrypted", "authenticated", "insecure", "missing"),
     [
         ("0.0.0.0", False, False, False, "--tls-cert with --tls-key and --token-file or --tls-client-ca"),
         ("::", False, True, False, "--tls-cert with --tls-key, or"),
@@ -259,19 +250,19 @@ def test_a_call_without_the_token_is_not_let_in(tmp_path: Path) -> None:
     ],
 )
 def test_other_machines_need_credentials(
-    host: str, encrypted: bool, known: bool, insecure: bool, missing: str | None
+    host: str, encrypted: bool, authenticated: bool, insecure: bool, missing: str | None
 ) -> None:
-    asked = {"encrypted": encrypted, "known": known, "insecure": insecure}
+    flags = {"encrypted": encrypted, "authenticated": authenticated, "insecure": insecure}
     if missing is None:
-        access.check_reachable(host, **asked)
+        credentials.check_reachable(host, **flags)
     else:
         with pytest.raises(UserError, match=re.escape(missing)):
-            access.check_reachable(host, **asked)
+            credentials.check_reachable(host, **flags)
 
 
 def test_what_is_loopback() -> None:
-    assert all(is_loopback(host) for host in ("127.0.0.1", "127.9.9.9", "::1", "[::1]", "localhost"))
-    assert not any(is_loopback(host) for host in ("0.0.0.0", "10.0.0.1", "::", "example.org"))
+    assert all(credentials.is_loopback(host) for host in ("127.0.0.1", "127.9.9.9", "::1", "[::1]", "localhost"))
+    assert not any(credentials.is_loopback(host) for host in ("0.0.0.0", "10.0.0.1", "::", "example.org"))
 
 
 # --- replies that are not what was asked for ---
@@ -280,15 +271,14 @@ def test_what_is_loopback() -> None:
 @pytest.mark.parametrize(
     ("reply", "message"),
     [
-        (pb.SearchReply(request_id="other", results=[pb.Neighbours()]), "the reply is to another request, 'other'"),
         (pb.SearchReply(), "the reply has 0 results"),
         (pb.SearchReply(results=[pb.Neighbours(neighbours=[pb.Neighbour(tokens=[1])])]), "a garbled reply: a row of"),
         (pb.SearchReply(results=[pb.Neighbours(chunk_tokens=2**31)]), "a garbled reply: the message states rows of"),
     ],
 )
 def test_a_reply_that_does_not_fit_is_an_error(reply: pb.SearchReply, message: str) -> None:
-    def answer(request: pb.SearchRequest, _: grpc.ServicerContext) -> pb.SearchReply:
-        return pb.SearchReply(request_id=reply.request_id or request.request_id, results=reply.results)
+    def answer(_: pb.SearchRequest, __: grpc.ServicerContext) -> pb.SearchReply:
+        return reply
 
     handler = grpc.unary_unary_rpc_method_handler(answer, pb.SearchRequest.FromString, pb.SearchReply.SerializeToString)
     server = grpc.server(ThreadPoolExecutor(1))
@@ -303,20 +293,58 @@ def test_a_reply_that_does_not_fit_is_an_error(reply: pb.SearchReply, message: s
         server.stop(0)
 
 
-# --- many at once, deadlines, the end ---
+# --- operation ---
+
+
+def test_metrics_are_prometheus_text() -> None:
+    pytest.importorskip("prometheus_client", reason="needs the extra service")
+    with parts.server(parts.Toy()) as server, Client(server.address) as client:
+        server.metrics = Metrics(server.queue)
+        client.search([Query(text="a", nprobe=3)] * 2)
+        with pytest.raises(RetrievalError):
+            client.search([Query(text="a", k=9999)])
+        with urllib.request.urlopen(f"http://{server.metrics.serve('127.0.0.1', 0)}/metrics") as answer:
+            text = answer.read().decode()
+    for line in (
+        'ragauge_requests_total{call="search",code="OK"} 1.0',
+        'ragauge_requests_total{call="search",code="INVALID_ARGUMENT"} 1.0',
+        "ragauge_queries_total 2.0",
+        'ragauge_stage_seconds_count{stage="search"} 1.0',
+        'ragauge_stage_seconds_bucket{le="0.001",stage="search"} 1.0',
+        'ragauge_stage_seconds_count{stage="queue"} 1.0',
+        "ragauge_joined_requests_sum 1.0",
+        "ragauge_waiting_requests 0.0",
+    ):
+        assert f"\n{line}\n" in text
+    assert "process_resident_memory_bytes" in text
+
+
+def test_health_turns_while_a_search_hangs_and_back() -> None:
+    with parts.server(parts.Toy(), hang_s=0.1) as server, Client(server.address) as client:
+        assert health(server) == "SERVING"
+        pending = client.start([Query(text=parts.SLEEP)])
+        parts.wait_for(lambda: health(server) == "NOT_SERVING")
+        pending.result()
+        parts.wait_for(lambda: health(server) == "SERVING")
+
+
+def health(server: Server) -> str:
+    with grpc.insecure_channel(server.address) as channel:
+        status = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest()).status
+    return str(health_pb2.HealthCheckResponse.ServingStatus.Name(status))
 
 
 def test_requests_beyond_the_limit_are_turned_away_and_those_within_it_answered() -> None:
     limits = replace(RequestLimits(), concurrent=2)
     toy, outcomes = parts.Held(), list[str]()
     with (
-        Server(toy, parts.ABOUT, limits=limits) as server,
+        parts.server(toy, limits=limits) as server,
         Client(server.address, deadline_s=60) as client,
         ThreadPoolExecutor(6) as asking,
     ):
         for _ in range(6):
             asking.submit(lambda: outcomes.append(outcome(client.start([Query(text=parts.SLEEP)]))))
-        wait_for(lambda: len(outcomes) == 4)
+        parts.wait_for(lambda: len(outcomes) == 4)
         toy.release.set()
     assert outcomes == ["turned away"] * 4 + ["answered"] * 2
 
@@ -332,8 +360,8 @@ def outcome(search: Any) -> str:
 def test_a_client_that_retries_gets_its_turn() -> None:
     limits = replace(RequestLimits(), concurrent=1)
     with (
-        Server(parts.Toy(), parts.ABOUT, limits=limits) as server,
-        Client(server.address, deadline_s=8, retries=20) as client,
+        parts.server(parts.Toy(), limits=limits) as server,
+        Client(server.address, deadline_s=8, retries=4) as client,
     ):
         pending = [client.start([Query(text=parts.SLEEP)]) for _ in range(3)]
         assert [len(search.result()) for search in pending] == [1, 1, 1]
@@ -342,12 +370,12 @@ def test_a_client_that_retries_gets_its_turn() -> None:
 def test_a_request_whose_time_runs_out_in_the_queue_is_never_searched() -> None:
     toy = parts.Held()
     with (
-        Server(toy, parts.ABOUT) as server,
+        parts.server(toy) as server,
         Client(server.address, deadline_s=60) as patient,
         Client(server.address, deadline_s=0.2) as hasty,
     ):
         first = patient.start([Query(text=parts.SLEEP)])
-        wait_for(lambda: toy.searched == [parts.SLEEP])
+        parts.wait_for(lambda: toy.searched == [parts.SLEEP])
         with pytest.raises(RetrievalError, match=r"no answer within 0\.2 s"):
             hasty.search([Query(text="late")])
         toy.release.set()
@@ -358,14 +386,14 @@ def test_a_request_whose_time_runs_out_in_the_queue_is_never_searched() -> None:
 
 def test_stop_finishes_what_runs_and_refuses_what_is_new() -> None:
     toy = parts.Held()
-    server = Server(toy, parts.ABOUT)
+    server = parts.server(toy)
     server.start()
     with Client(server.address, deadline_s=60) as client:
         running = client.start([Query(text=parts.SLEEP)])
-        wait_for(lambda: toy.searched == [parts.SLEEP])
+        parts.wait_for(lambda: toy.searched == [parts.SLEEP])
         stopping = threading.Thread(target=server.stop, args=[60])
         stopping.start()
-        wait_for(lambda: refuses(client))
+        parts.wait_for(lambda: refuses(client))
         with pytest.raises(RetrievalError, match="cannot be reached"):
             client.search([Query(text="new")])
         toy.release.set()
@@ -381,10 +409,3 @@ def refuses(client: Client) -> bool:
     except RetrievalError:
         return True
     return False
-
-
-def wait_for(condition: Any) -> None:
-    end = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)

@@ -10,14 +10,13 @@ import pytest
 import service_parts as parts
 from ragauge.cli import main
 from ragauge.retrieval.retriever import Query
-from ragauge.retrieval.service.server import Server
 
 
 @pytest.fixture(scope="module")
 def addresses() -> Iterator[list[str]]:
     """Of a server of everything, and of two with half of it each."""
     toys = [parts.Toy(), parts.Toy(part=0, of=2), parts.Toy(part=1, of=2)]
-    servers = [Server(toy, parts.ABOUT, detokenize=parts.spelled) for toy in toys]
+    servers = [parts.server(toy, detokenize=parts.spelled) for toy in toys]
     for server in servers:
         server.start()
     yield [server.address for server in servers]
@@ -46,7 +45,7 @@ def test_json_holds_the_answer_of_the_searcher(addresses: list[str], capsys: pyt
 def test_repeated_calls_show_the_tail_of_their_latency(
     addresses: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    given = ("--server", addresses[0], "--text", "a", "--repeat", "20", "--hedge", "5")
+    given = ("--server", addresses[0], "--text", "a", "--repeat", "20")
     latency = json.loads(asked(capsys, *given, "--json"))["latency_ms"]
     assert latency["calls"] == 20
     assert 0 < latency["p50"] <= latency["p95"] <= latency["p99"] <= latency["longest"]
@@ -73,7 +72,7 @@ def test_a_partial_answer_says_what_is_missing(addresses: list[str], capsys: pyt
     servers = ["--server", "127.0.0.1:9", "--server", addresses[1]]
     assert "partial answer: without the parts of 127.0.0.1:9" in asked(capsys, *servers, "--text", "a", "--partial")
     assert main(["query", *servers, "--text", "a"]) == 2
-    assert capsys.readouterr().err.startswith("ragauge: error: retrieval server 127.0.0.1:9, request ")
+    assert capsys.readouterr().err.startswith("ragauge: error: retrieval server 127.0.0.1:9, search of 1 query: ")
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,6 @@ from ragauge.retrieval.recall import exact_search, recall
 from ragauge.retrieval.retriever import Query, Retriever
 from ragauge.retrieval.service.client import Client
 from ragauge.retrieval.service.fanout import Fanout
-from ragauge.retrieval.service.server import Server
 from ragauge.retrieval.service.wire import About
 from ragauge.retrieval.settings import DatabaseSettings
 from ragauge.retrieval.vectors import Vectors
@@ -132,7 +131,7 @@ def test_served_parts_answer_as_the_index_of_this_process(database: Database) ->
         clients = []
         for number in range(SHARDS):
             part = Retriever(database, Index(database, "graph", (number, SHARDS)), CountEncoder())
-            server = opened.enter_context(Server(part, About(**part.describe())))
+            server = opened.enter_context(service_parts.server(part, About(**part.describe())))
             clients.append(opened.enter_context(Client(server.address)))
         found = Fanout(clients).search(asked)
     assert [one.nprobe for one in found] == [32, 3, 64] * 2

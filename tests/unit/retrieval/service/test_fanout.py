@@ -16,7 +16,6 @@ from ragauge.errors import UserError
 from ragauge.retrieval.retriever import Neighbours, Query
 from ragauge.retrieval.service.client import Client, RetrievalError
 from ragauge.retrieval.service.fanout import Fanout, PartialNeighbours, merge
-from ragauge.retrieval.service.server import Server
 
 PARTS = 3
 NOBODY = "127.0.0.1:9"  # a port that is not listened on
@@ -27,7 +26,7 @@ def clients() -> Iterator[list[Client]]:
     """Of three servers, each with a third of the chunks."""
     with ExitStack() as stack:
         about = [replace(parts.ABOUT, index=f"part {i}", vectors=133 + (i == 0)) for i in range(PARTS)]
-        servers = [Server(parts.Toy(part=i, of=PARTS), about[i]) for i in range(PARTS)]
+        servers = [parts.server(parts.Toy(part=i, of=PARTS), about[i]) for i in range(PARTS)]
         yield [stack.enter_context(Client(stack.enter_context(server).address)) for server in servers]
 
 
@@ -76,7 +75,7 @@ def test_seconds_are_the_longest_of_the_parts_and_nprobe_the_smallest() -> None:
 
 
 def test_a_lost_part_is_an_error(clients: list[Client]) -> None:
-    with Client(NOBODY) as lost, pytest.raises(RetrievalError, match=f"retrieval server {NOBODY}, request"):
+    with Client(NOBODY) as lost, pytest.raises(RetrievalError, match=f"retrieval server {NOBODY}, search of 2 queries"):
         Fanout([*clients[:2], lost]).search(parts.queries(2))
 
 
@@ -105,14 +104,14 @@ def test_a_refused_query_is_an_error_in_any_case(clients: list[Client]) -> None:
 
 def test_parts_of_different_databases_are_refused(clients: list[Client]) -> None:
     other = replace(parts.ABOUT, tokenizer="another")
-    with Server(parts.Toy(part=2, of=3), other) as server, Client(server.address) as client:
+    with parts.server(parts.Toy(part=2, of=3), other) as server, Client(server.address) as client:
         for partial in (False, True):
             with pytest.raises(RetrievalError, match="hold parts of different databases: they differ in tokenizer"):
                 Fanout([*clients[:2], client], partial=partial).search(parts.queries(1))
 
 
 def test_a_part_that_is_served_twice_is_refused(clients: list[Client]) -> None:
-    again = Server(parts.Toy(part=0, of=3), parts.ABOUT)
+    again = parts.server(parts.Toy(part=0, of=3))
     with (
         again,
         Client(again.address) as client,

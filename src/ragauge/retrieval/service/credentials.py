@@ -1,0 +1,120 @@
+"""TLS certificates and bearer tokens, read from files, and the check that other machines need them."""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import ssl
+from pathlib import Path
+
+import grpc
+
+from ragauge.errors import UserError
+
+MIN_CHARACTERS, MAX_CHARACTERS = 16, 4096
+
+
+def check_reachable(host: str, *, encrypted: bool, authenticated: bool, insecure: bool) -> None:
+    """Raise UserError if other machines could reach a server without credentials, unless `insecure` allows it.
+
+    Args:
+        authenticated: callers must show a token or a certificate.
+    """
+    if insecure or is_loopback(host) or (encrypted and authenticated):
+        return
+    tls = [] if encrypted else ["--tls-cert with --tls-key"]
+    callers = [] if authenticated else ["--token-file or --tls-client-ca"]
+    missing = " and ".join(tls + callers)
+    raise UserError(
+        f"--host {host}: other machines can reach it; give {missing}, or --insecure to accept anyone's queries"
+    )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a host's address."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def read_token(path: Path) -> str:
+    """Read the token in a file, without the white space around it; no error shows it.
+
+    Raises:
+        UserError: the file cannot be read, or holds no token.
+    """
+    try:
+        with path.open("rb") as file:
+            token = file.read(MAX_CHARACTERS + 1).strip()
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from error
+    if not MIN_CHARACTERS <= len(token) <= MAX_CHARACTERS or not all(0x21 <= byte <= 0x7E for byte in token):
+        raise UserError(
+            f"{path}: must hold a token of {MIN_CHARACTERS} to {MAX_CHARACTERS} printable ASCII characters "
+            "without blanks"
+        )
+    return token.decode()
+
+
+def bearer(token: str) -> tuple[str, str]:
+    """The metadata by which a call carries a token."""
+    return "authorization", f"Bearer {token}"
+
+
+def carries_token(context: grpc.ServicerContext, token: str) -> bool:
+    """Whether a call carries the token; compared in constant time."""
+    given = str(dict(context.invocation_metadata()).get("authorization", ""))
+    return hmac.compare_digest(given.encode(), bearer(token)[1].encode())
+
+
+def server_credentials(certificate: Path, key: Path, client_ca: Path | None = None) -> grpc.ServerCredentials:
+    """A server's certificate chain and private key, and the CA certificates of its clients, from PEM files.
+
+    Args:
+        client_ca: None: clients need no certificate.
+
+    Raises:
+        UserError: files that are missing, not PEM, or do not match.
+    """
+    authorities = _read_authorities(client_ca) if client_ca else None
+    pair = _read_key_pair(certificate, key)
+    return grpc.ssl_server_credentials([pair], authorities, require_client_auth=authorities is not None)
+
+
+def channel_credentials(ca: Path | None, certificate: Path | None, key: Path | None) -> grpc.ChannelCredentials | None:
+    """The CA certificates that verify the server, and the client's own certificate, from PEM files; None: no TLS.
+
+    Raises:
+        UserError: files that are missing, not PEM, or do not match.
+    """
+    if (certificate is None) != (key is None):
+        raise UserError("--tls-cert and --tls-key: give both or neither")
+    if ca is None:
+        if certificate:
+            raise UserError(f"--tls-cert {certificate}: needs --tls-ca, which verifies the server that it is shown to")
+        return None
+    pair = _read_key_pair(certificate, key) if certificate and key else (None, None)
+    return grpc.ssl_channel_credentials(_read_authorities(ca), *pair)
+
+
+def _read_key_pair(certificate: Path, key: Path) -> tuple[bytes, bytes]:
+    """Read (private key, certificate chain), in gRPC's order."""
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password="")
+        return key.read_bytes(), certificate.read_bytes()
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+        raise UserError(f"TLS: {certificate} and {key} cannot be used: {_reason(error)}") from error
+
+
+def _read_authorities(path: Path) -> bytes:
+    try:
+        pem = path.read_bytes()
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=pem.decode("ascii"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: cannot be read: {_reason(error)}") from error
+    return pem
+
+
+def _reason(error: Exception) -> object:
+    return getattr(error, "reason", None) or getattr(error, "strerror", None) or error
