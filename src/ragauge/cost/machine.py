@@ -6,15 +6,17 @@ import platform
 import statistics
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any
 
 import psutil
+from pydantic import BaseModel, Field, ValidationError
 
 from ragauge import plugins
 from ragauge.cost.hardware import DTYPES
@@ -32,7 +34,7 @@ PACKAGES = (
 CPU_READ_BYTES, CUDA_READ_BYTES = 256 * 2**20, 4 * 2**30  # much larger than any cache
 CPU_MATMUL_SIDE, CUDA_MATMUL_SIDE = 1024, 8192
 MATVEC_SIDE = 2048
-BUDGET_S, LEAST_REPEATS = 0.25, 5  # of each quantity
+BUDGET_S = 0.25  # of each quantity
 
 MAX_LOAD = 0.05  # share of the machine's CPU time that others may take while anything is measured
 ATTEMPTS, PAUSE_S = 5, 1.0  # to find the machine quiet
@@ -95,30 +97,31 @@ def measure(threads: int | None = None, device: str = "cpu", *, allow_load: bool
         torch.set_num_threads(before)
 
 
+class _Rate(BaseModel):
+    high: float = Field(gt=0, lt=1e300)
+
+
+class _Rates(BaseModel):
+    """What the roofline takes from a file of rates."""
+
+    bandwidth_bytes_per_s: _Rate
+    matmul_flop_per_s: dict[str, _Rate] = Field(min_length=1)
+    load_share: float = Field(0.0, allow_inf_nan=False)
+
+
 def read(path: Path) -> dict[str, Any]:
-    """What `measure` returned, from a file that `ragauge doctor machine` wrote.
+    """Read what `ragauge doctor machine` wrote, as `measure` returned it.
 
     Raises:
         UserError: no such file, no JSON, or a rate that the roofline needs is missing or no rate.
     """
     found = read_object(path)
-    _check_rate(found.get("bandwidth_bytes_per_s"), f"{path}: bandwidth_bytes_per_s")
-    products = found.get("matmul_flop_per_s")
-    for name, rate in (products if isinstance(products, dict) else {"": None}).items():
-        _check_rate(rate, f"{path}: matmul_flop_per_s.{name}")
-    if not _is_number(found.get("load_share", 0.0)):
-        raise UserError(f"{path}: load_share: {found['load_share']!r} is not a number")
+    try:
+        _Rates.model_validate(found, strict=True)
+    except ValidationError as error:
+        key = ".".join(str(part) for part in error.errors()[0]["loc"])
+        raise UserError(f"{path}: {key}: must be a number, of a rate above 0; measure the machine again") from None
     return found
-
-
-def _check_rate(rate: Any, place: str) -> None:
-    high = rate.get("high") if isinstance(rate, dict) else None
-    if not (_is_number(high) and high > 0):
-        raise UserError(f"{place}: a rate above 0 is needed under `high`; measure the machine again")
-
-
-def _is_number(value: Any) -> TypeGuard[float]:
-    return type(value) in (int, float) and abs(value) < 1e300
 
 
 def provenance() -> dict[str, Any]:
@@ -209,8 +212,7 @@ def _rates(device: torch.device) -> dict[str, Any]:
             "bandwidth_bytes_per_s": _read_rate(device),
             "matvec_bytes_per_s": {name: _matvec_rate(device, dtype) for name, dtype in dtypes.items()},
             "matmul_flop_per_s": {
-                **{name: _matmul_rate(device, dtype) for name, dtype in dtypes.items()},
-                "int8": _int8_rate(device),
+                name: _matmul_rate(device, dtype) for name, dtype in {**dtypes, "int8": torch.int8}.items()
             },
         }
 
@@ -221,7 +223,7 @@ def _read_rate(device: torch.device) -> dict[str, float]:
 
     size = CUDA_READ_BYTES if device.type == "cuda" else CPU_READ_BYTES
     buffer = torch.ones(size // 4, dtype=torch.float32, device=device)
-    return _rate(size, buffer.sum, device)
+    return _rate(size, buffer.sum)
 
 
 def _matvec_rate(device: torch.device, dtype: torch.dtype) -> dict[str, float]:
@@ -229,88 +231,69 @@ def _matvec_rate(device: torch.device, dtype: torch.dtype) -> dict[str, float]:
     import torch
 
     size = CUDA_READ_BYTES if device.type == "cuda" else CPU_READ_BYTES
-    matrices = torch.ones(
-        size // (MATVEC_SIDE**2 * dtype.itemsize), MATVEC_SIDE, MATVEC_SIDE, dtype=dtype, device=device
-    )
+    count = size // (MATVEC_SIDE**2 * dtype.itemsize)
+    matrices = torch.ones(count, MATVEC_SIDE, MATVEC_SIDE, dtype=dtype, device=device)
     token = torch.ones(1, MATVEC_SIDE, dtype=dtype, device=device)
 
     def decode() -> None:
         for matrix in matrices:
             torch.nn.functional.linear(token, matrix)
 
-    return _rate(matrices.nbytes, decode, device)
+    return _rate(matrices.nbytes, decode)
 
 
 def _matmul_rate(device: torch.device, dtype: torch.dtype) -> dict[str, float]:
-    """Floating-point operations a second of a square matrix product, by the fastest of torch's ways."""
+    """Operations a second of a square matrix product; 8-bit integers are summed in 32 bits.
+
+    On a CPU the faster of two ways counts: the bound must not depend on one library's choice for a processor.
+    """
     import torch
 
     side = CUDA_MATMUL_SIDE if device.type == "cuda" else CPU_MATMUL_SIDE
     left, right = (torch.randn(side, side, device=device).to(dtype) for _ in range(2))
-    onednn = torch.ops.mkldnn
-
-    def packed() -> Callable[[], object]:
-        there = onednn._reorder_linear_weight(right, side)
-        return lambda: onednn._linear_pointwise(left, there, None, "none", [], "")
-
-    ways: list[Callable[[], Callable[[], object]]] = [lambda: lambda: torch.nn.functional.linear(left, right)]
-    return _fastest(2 * side**3, ways if device.type == "cuda" else [*ways, packed], device)
-
-
-def _int8_rate(device: torch.device) -> dict[str, float]:
-    """Operations a second of a square product of 8-bit integers, summed in 32 bits, by the fastest of torch's ways."""
-    import torch
-
-    side = CUDA_MATMUL_SIDE if device.type == "cuda" else CPU_MATMUL_SIDE
-    left, right = (torch.ones(side, side, dtype=torch.int8, device=device) for _ in range(2))
-    onednn = torch.ops.onednn
-
-    def packed() -> Callable[[], object]:
-        there, moved = onednn.qlinear_prepack(right, None), left.view(torch.uint8)
-        scale, zeros = torch.ones(side), torch.zeros(side, dtype=torch.int32)
-        given: tuple[Any, ...] = (moved, 1.0, 0, there, scale, zeros, None, 1.0, 0, torch.float32, "none", [], "")
-        return lambda: onednn.qlinear_pointwise(*given)
-
-    ways: list[Callable[[], Callable[[], object]]] = [lambda: lambda: torch._int_mm(left, right.t())]
-    return _fastest(2 * side**3, ways if device.type == "cuda" else [*ways, packed], device)
-
-
-def _fastest(work: float, ways: Sequence[Callable[[], Callable[[], object]]], device: torch.device) -> dict[str, float]:
-    """The rate of the fastest way: a bound that one library's choice for a processor does not lower."""
-    rates = []
-    for prepare in ways:
-        try:
-            rates.append(_rate(work, prepare(), device))
-        except (RuntimeError, AttributeError):  # torch or the processor lacks it
-            if prepare is ways[0]:
-                raise
+    plain = partial(torch._int_mm, left, right.t()) if dtype == torch.int8 else partial(torch.mm, left, right.t())
+    rates = [_rate(2 * side**3, plain)]
+    if device.type == "cpu":
+        with suppress(RuntimeError, AttributeError):  # torch or the processor lacks it
+            rates.append(_rate(2 * side**3, _packed_product(left, right)))
     return max(rates, key=lambda rate: rate["high"])
 
 
-def _rate(work: float, run: Callable[[], object], device: torch.device) -> dict[str, float]:
-    """`work` over the seconds of `run`, after a warm-up, repeated for BUDGET_S and at least LEAST_REPEATS times."""
-    _clocked(run, device)
-    rates: list[float] = []
-    spent = 0.0
-    while spent < BUDGET_S or len(rates) < LEAST_REPEATS:
-        seconds = _clocked(run, device)
-        spent += seconds
-        rates.append(work / seconds)
-    return {"median": statistics.median(rates), "low": min(rates), "high": max(rates), "n": len(rates)}
-
-
-def _clocked(run: Callable[[], object], device: torch.device) -> float:
+def _packed_product(left: torch.Tensor, right: torch.Tensor) -> Callable[[], object]:
+    """The product by oneDNN, the right matrix in the layout that it prefers."""
     import torch
 
-    def synchronize() -> None:
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
+    side, mkldnn, onednn = len(left), torch.ops.mkldnn, torch.ops.onednn
+    if left.dtype != torch.int8:
+        packed = mkldnn._reorder_linear_weight(right, side)
+        return partial(mkldnn._linear_pointwise, left, packed, None, "none", [], "")
+    packed, scales, zeros = onednn.qlinear_prepack(right, None), torch.ones(side), torch.zeros(side, dtype=torch.int32)
+    given: tuple[Any, ...] = (
+        left.view(torch.uint8),
+        1.0,
+        0,
+        packed,
+        scales,
+        zeros,
+        None,
+        1.0,
+        0,
+        torch.float32,
+        "none",
+        [],
+        "",
+    )
+    return partial(onednn.qlinear_pointwise, *given)
 
-    synchronize()
-    started = time.perf_counter()
-    run()
-    synchronize()
-    return time.perf_counter() - started
+
+def _rate(work: float, run: Callable[[], object]) -> dict[str, float]:
+    """`work` over the seconds of `run`, repeated for BUDGET_S after a warm-up."""
+    import torch
+    from torch.utils.benchmark import Timer  # waits for a GPU, and keeps the garbage collector out
+
+    timer = Timer("run()", globals={"run": run}, num_threads=torch.get_num_threads())
+    rates = [work / seconds for seconds in timer.blocked_autorange(min_run_time=BUDGET_S).times]
+    return {"median": statistics.median(rates), "low": min(rates), "high": max(rates), "n": len(rates)}
 
 
 def _busy_s() -> float:
