@@ -19,6 +19,7 @@ from ragauge.retrieval.indexes.hnsw import GRAPH, IDS, Hnsw
 from ragauge.retrieval.retriever import Neighbours, Query
 from ragauge.retrieval.service.process import serve
 from ragauge.retrieval.service.server import LoadedIndex, Server
+from ragauge.retrieval.service.settings import ServerSettings
 from ragauge.retrieval.service.wire import About
 
 TOKENS = 64  # of a chunk, as the service sends them
@@ -125,7 +126,7 @@ def main() -> None:
     args = parser.parse_args()
     rows = Rows(args.folder, args.part, args.of)
     loaded = LoadedIndex(rows, rows.about())
-    server = Server(loaded, port=args.port, workers=args.workers, window_s=1e-3 * args.window_ms)
+    server = Server(loaded, ServerSettings(port=args.port, workers=args.workers, window_ms=args.window_ms))
     serve(server, 5.0, while_stdin_open=args.while_stdin_open)
 
 

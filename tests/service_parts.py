@@ -25,7 +25,7 @@ from ragauge.retrieval.retriever import Neighbours, Query, Searcher
 from ragauge.retrieval.service.credentials import server_credentials
 from ragauge.retrieval.service.process import Running, running_command, serve
 from ragauge.retrieval.service.server import LoadedIndex, Server
-from ragauge.retrieval.service.settings import RequestLimits
+from ragauge.retrieval.service.settings import ServerSettings
 from ragauge.retrieval.service.wire import About
 
 CHUNK, VOCABULARY, LISTS = 8, 250, 16
@@ -119,9 +119,12 @@ def loaded(searcher: Any, about: About = ABOUT, detokenize: Any = None) -> Loade
     return LoadedIndex(searcher if hasattr(searcher, "search_together") else OneByOne(searcher), about, detokenize)
 
 
-def server(searcher: Any, about: About = ABOUT, *, detokenize: Any = None, **options: Any) -> Server:
+def server(
+    searcher: Any, about: About = ABOUT, *, detokenize: Any = None, tls: Any = None, token: Any = None, **settings: Any
+) -> Server:
     """A server of any searcher."""
-    return Server(loaded(searcher, about, detokenize), **options)
+    chosen = ServerSettings(**{"port": 0, **settings})
+    return Server(loaded(searcher, about, detokenize), chosen, tls=tls, token=token)
 
 
 def spelled(sequences: list[list[int]]) -> list[str]:
@@ -192,16 +195,15 @@ def main() -> None:
     parser.add_argument("--while-stdin-open", action="store_true")
     args = parser.parse_args()
     tls = server_credentials(args.tls_cert, args.tls_key) if args.tls_cert else None
-    limits = RequestLimits(concurrent=args.concurrent)
     running = server(
         *_served(args),
         host=args.host,
         port=args.port,
         tls=tls,
-        limits=limits,
+        max_concurrent=args.concurrent,
         workers=args.workers,
         detokenize=spelled,
-        hang_s=args.hang,
+        hang=args.hang,
     )
 
     def reload() -> None:

@@ -17,7 +17,7 @@ from ragauge.verbs import _options as options
 if TYPE_CHECKING:
     import grpc
 
-    from ragauge.retrieval.service.server import LoadedIndex, Server
+    from ragauge.retrieval.service.server import LoadedIndex
     from ragauge.retrieval.service.settings import ServerSettings
 
 logger = logging.getLogger(__name__)
@@ -91,8 +91,10 @@ def _serve(args: argparse.Namespace, settings: ServerSettings, token: str | None
     from ragauge.retrieval.service import credentials, jobs
     from ragauge.retrieval.service.metrics import Metrics
     from ragauge.retrieval.service.process import serve
+    from ragauge.retrieval.service.server import Server
 
-    server = _server(args, settings, token)
+    tls = _tls(args)
+    server = Server(_load(args, settings.threads), settings, tls=tls, token=token)
     if settings.metrics_port is not None:
         server.metrics = Metrics(server.queue)
         address = server.metrics.serve(settings.metrics_host, settings.metrics_port)
@@ -119,29 +121,7 @@ def _serve(args: argparse.Namespace, settings: ServerSettings, token: str | None
         )
     finally:
         if args.address_file:
-            jobs.remove_address(args.address_file, server.address)
-
-
-def _server(args: argparse.Namespace, settings: ServerSettings, token: str | None) -> Server:
-    from ragauge.retrieval.service.server import Server
-    from ragauge.retrieval.service.settings import RequestLimits
-
-    tls = _tls(args)
-    return Server(
-        _load(args, settings.threads),
-        host=settings.host,
-        port=settings.port,
-        tls=tls,
-        token=token,
-        limits=RequestLimits(
-            message_bytes=settings.max_message_bytes,
-            queries=settings.max_queries,
-            concurrent=settings.max_concurrent,
-        ),
-        workers=settings.workers,
-        window_s=1e-3 * settings.window_ms,
-        hang_s=settings.hang,
-    )
+            args.address_file.unlink(missing_ok=True)
 
 
 def _tls(args: argparse.Namespace) -> grpc.ServerCredentials | None:

@@ -26,6 +26,7 @@ from ragauge.retrieval.service import process
 from ragauge.retrieval.service.client import Client, RetrievalError
 from ragauge.retrieval.service.fanout import Fanout
 from ragauge.retrieval.service.server import LoadedIndex, Server
+from ragauge.retrieval.service.settings import ServerSettings
 from ragauge.retrieval.service.wire import About
 from tiny_checkpoint import write_checkpoint
 
@@ -153,7 +154,7 @@ def test_the_parts_answer_as_the_whole(folder: Path, retriever: Retriever) -> No
             part = Retriever.open(
                 folder, "ivf", encoder=encoder_of(folder), engine="torch", threads=1, part=(number, SHARDS)
             )
-            server = opened.enter_context(Server(LoadedIndex(part, About(**part.describe()))))
+            server = opened.enter_context(Server(LoadedIndex(part, About(**part.describe())), ServerSettings(port=0)))
             clients.append(opened.enter_context(Client(server.address)))
         merged, whole = Fanout(clients).search(asked), retriever.search(asked)
         with pytest.raises(RetrievalError, match="budget_s requires a retriever whose latency was measured"):

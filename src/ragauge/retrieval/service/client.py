@@ -110,8 +110,7 @@ class Client:
     def start(self, queries: Sequence[Query]) -> PendingSearch:
         """Send a search and return immediately; its deadline starts now."""
         call = method(self._channel, "Search", pb.SearchReply)
-        request = wire.search_request(queries)
-        future = call.future(request, timeout=self.deadline_s, metadata=self._metadata)
+        future = call.future(wire.search_request(queries), timeout=self.deadline_s, metadata=self._metadata)
         return PendingSearch(self, len(queries), future)
 
     def describe(self) -> About:
@@ -132,7 +131,7 @@ class Client:
             while self._health.Check(HEALTH, timeout=end - time.monotonic(), wait_for_ready=True).status != SERVING:
                 time.sleep(POLL_S)
         except grpc.RpcError as error:
-            raise self.call_error("health", error, limit_s) from error
+            raise self.error("health", error, limit_s) from error
 
     def round_trip_s(self) -> float:
         """Seconds of a message there and back without a search: the median of calls of health, the first not counted.
@@ -157,23 +156,23 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def error(self, request: str, message: str, kind: type[RetrievalError] = RetrievalError) -> RetrievalError:
-        """An error that names this server and a request."""
-        return kind(f"retrieval server {self.address}, {request}: {message}")
-
-    def call_error(self, request: str, error: grpc.RpcError, deadline_s: float) -> RetrievalError:
-        """The error of a call that failed."""
+    def error(self, request: str, error: grpc.RpcError | str, deadline_s: float | None = None) -> RetrievalError:
+        """An error that names this server and a request, from a failed call or with a message."""
+        place, kind = f"retrieval server {self.address}, {request}", RetrievalError
+        if isinstance(error, str):
+            return kind(f"{place}: {error}")
         code, details = error.code(), error.details()
+        if code in (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE):
+            kind = LostError
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-            return self.error(request, f"no answer within {deadline_s:g} s ({details})", LostError)
-        kind = LostError if code is grpc.StatusCode.UNAVAILABLE else RetrievalError
-        return self.error(request, f"{EXPLANATIONS.get(code, code.name.lower())}: {details}", kind)
+            return kind(f"{place}: no answer within {deadline_s or self.deadline_s:g} s ({details})")
+        return kind(f"{place}: {EXPLANATIONS.get(code, code.name.lower())}: {details}")
 
     def _reply(self, name: str, call: grpc.UnaryUnaryMultiCallable, request: Message) -> Any:
         try:
             return call(request, timeout=self.deadline_s, metadata=self._metadata)
         except grpc.RpcError as error:
-            raise self.call_error(name, error, self.deadline_s) from error
+            raise self.error(name, error) from error
 
 
 HEALTH = health_pb2.HealthCheckRequest(service=wire.SERVICE)
@@ -204,7 +203,7 @@ class PendingSearch:
         except grpc.FutureCancelledError:
             raise self._client.error(self._name, "cancelled") from None
         except grpc.RpcError as error:
-            raise self._client.call_error(self._name, error, self._client.deadline_s) from error
+            raise self._client.error(self._name, error) from error
         except wire.GarbledError as error:
             raise self._client.error(self._name, f"a garbled reply: {error}") from error
 

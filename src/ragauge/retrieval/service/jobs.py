@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import socket
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,18 +30,11 @@ def failure_mark(path: Path) -> Path:
 
 def write_address(path: Path, address: str) -> None:
     """Write a server's address; one that listens on all addresses is reached by the name of its machine."""
-    write_file(path, f"{_reachable(address)}\n".encode())
+    host, _, port = address.rpartition(":")
+    write_file(path, f"{socket.gethostname() if host in ANY_HOST else host}:{port}\n".encode())
 
 
-def remove_address(path: Path, address: str) -> None:
-    """Remove a server's address, unless another server has written its own since."""
-    if _read(path) == _reachable(address):
-        path.unlink(missing_ok=True)
-
-
-def wait_for_server(
-    path: Path, *, limit_s: float = WAIT_S, failed_s: float = FAILED_S, poll_s: float = POLL_S, **access: Any
-) -> str:
+def wait_for_server(path: Path, *, limit_s: float = WAIT_S, failed_s: float = FAILED_S, **access: Any) -> str:
     """Wait until a server answers at the address in a file, and return the address.
 
     Args:
@@ -50,14 +44,18 @@ def wait_for_server(
     Raises:
         UserError: the server's job failed, or none answered in time.
     """
+    from ragauge.retrieval.service.client import Client, RetrievalError
+
     end = time.monotonic() + limit_s
     while time.monotonic() < end:
         if _has_failed(path, failed_s):
             raise UserError(f"{path}: the job of this retrieval server failed; its log says why")
-        address = _read(path)
-        if address and _answers(address, access):
+        with suppress(FileNotFoundError, RetrievalError):  # none yet, or of a server that was killed
+            address = path.read_text(encoding="utf-8").strip()
+            with Client(address, **access) as client:
+                client.wait_until_ready(READY_S)
             return address
-        time.sleep(poll_s)
+        time.sleep(POLL_S)
     raise UserError(f"{path}: no retrieval server answered there within {limit_s:g} s")
 
 
@@ -69,36 +67,11 @@ def read_list(path: Path) -> list[Path]:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from error
 
 
-def are_finished(files: list[Path], failed_s: float = FAILED_S) -> bool:
+def are_finished(files: list[Path]) -> bool:
     """Whether every file exists, or its job failed so long ago that nobody tries it again."""
-    return all(path.exists() or _has_failed(path, failed_s) for path in files)
+    return all(path.exists() or _has_failed(path, FAILED_S) for path in files)
 
 
 def _has_failed(path: Path, failed_s: float) -> bool:
-    try:
-        return time.time() - failure_mark(path).stat().st_mtime > failed_s
-    except FileNotFoundError:
-        return False
-
-
-def _reachable(address: str) -> str:
-    host, _, port = address.rpartition(":")
-    return f"{socket.gethostname() if host in ANY_HOST else host}:{port}"
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8").strip()
-    except FileNotFoundError:
-        return ""
-
-
-def _answers(address: str, access: dict[str, Any]) -> bool:
-    from ragauge.retrieval.service.client import Client, RetrievalError
-
-    with Client(address, **access) as client:
-        try:
-            client.wait_until_ready(READY_S)
-        except RetrievalError:
-            return False  # of a server that was killed, and whose successor has not come up
-    return True
+    mark = failure_mark(path)
+    return mark.exists() and time.time() - mark.stat().st_mtime > failed_s

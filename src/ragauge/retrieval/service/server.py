@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import grpc
 from google.protobuf.message import DecodeError, Message
@@ -22,9 +22,9 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from ragauge.errors import UserError
 from ragauge.retrieval.service import credentials, wire
 from ragauge.retrieval.service.proto import ragauge_pb2 as pb
-from ragauge.retrieval.service.requests import check_detokenize, check_search
+from ragauge.retrieval.service.requests import read_queries, read_sequences
 from ragauge.retrieval.service.search_queue import JointSearcher, RefusedError, SearchJob, SearchQueue
-from ragauge.retrieval.service.settings import RequestLimits
+from ragauge.retrieval.service.settings import ServerSettings
 from ragauge.retrieval.service.wire import About
 
 if TYPE_CHECKING:
@@ -32,11 +32,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-LOOPBACK = "127.0.0.1"
 GRACE_S = 30.0  # for requests under way when the server stops
 SPARE_THREADS = 8  # for health, descriptions and refusals, besides those of the requests under way
-WATCH_S = 0.5
 WAITING_CALLS = 256  # calls that may wait for a thread; gRPC refuses more
+OPTIONS = [
+    ("grpc.max_send_message_length", -1),  # what is sent is bounded by the chunks of a reply
+    ("grpc.compression_enabled_algorithms_bitset", 1),  # no compression: a megabyte could unpack to a gigabyte
+    ("grpc.so_reuseport", 0),  # a second server on the same port is a mistake, not load sharing
+]
 
 Request = TypeVar("Request", bound=Message)
 
@@ -50,54 +53,59 @@ class LoadedIndex:
     detokenize: Callable[[list[list[int]]], list[str]] | None = None  # by the database's tokenizer
 
 
+class Health(health.HealthServicer):
+    """Health of the service, which is NOT_SERVING while a search hangs."""
+
+    def __init__(self, queue: SearchQueue, hang_s: float) -> None:
+        super().__init__()
+        self._queue, self._hang_s = queue, hang_s
+
+    def Check(self, request: health_pb2.HealthCheckRequest, context: grpc.ServicerContext) -> Any:  # noqa: N802
+        """See `grpc_health.v1`."""
+        if self._queue.longest_s() > self._hang_s:
+            return health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.NOT_SERVING)
+        return super().Check(request, context)
+
+
 class Server:
     """Serves an index at `address` from `start` to `stop`.
 
-    with Server(LoadedIndex(retriever, about)) as server, Client(server.address) as client:
+    with Server(LoadedIndex(retriever, about), ServerSettings(port=0)) as server, Client(server.address) as client:
         client.search(queries)
     """
 
     def __init__(
         self,
         loaded: LoadedIndex,
+        settings: ServerSettings,
         *,
-        host: str = LOOPBACK,
-        port: int = 0,
         tls: grpc.ServerCredentials | None = None,
         token: str | None = None,
-        limits: RequestLimits = RequestLimits(),  # noqa: B008 (frozen)
-        workers: int = 1,
-        window_s: float = 0.0,
-        hang_s: float = 60.0,
     ) -> None:
         """
         Args:
-            host: address to listen on.
-            port: 0 lets the system choose.
             tls: see `credentials.server_credentials`; without it, nothing is encrypted.
             token: what every call must carry; None: anyone who reaches the address may search.
-            workers: searches at the same time.
-            window_s: how long a request waits for others, to be searched in one call with them.
-            hang_s: a search that takes longer turns health to NOT_SERVING until it ends.
 
         Raises:
             UserError: the address cannot be listened on.
         """
         self.loaded = loaded  # a request keeps the one that it began with
-        self.queue = SearchQueue(limits.concurrent, workers, window_s)
+        self.queue = SearchQueue(settings.max_concurrent, settings.workers, 1e-3 * settings.window_ms)
         self.metrics: Metrics | None = None
-        self._limits, self._token, self._hang_s = limits, token, hang_s
-        self._decoding, self._stopped = threading.Lock(), threading.Event()
-        self._health = health.HealthServicer()
+        self._max_queries, self._token, self._decoding = settings.max_queries, token, threading.Lock()
+        self._health = Health(self.queue, settings.hang)
+        threads = settings.max_concurrent + SPARE_THREADS
         self._server = grpc.server(
-            ThreadPoolExecutor(limits.concurrent + SPARE_THREADS, thread_name_prefix="retrieval"),
+            ThreadPoolExecutor(threads, thread_name_prefix="retrieval"),
             handlers=[self._handlers()],
-            options=_options(limits),
-            maximum_concurrent_rpcs=limits.concurrent + SPARE_THREADS + WAITING_CALLS,
+            options=[*OPTIONS, ("grpc.max_receive_message_length", settings.max_message_bytes)],
+            maximum_concurrent_rpcs=threads + WAITING_CALLS,
         )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        host = settings.host
         host = f"[{host}]" if ":" in host and not host.startswith("[") else host
-        self.address = f"{host}:{self._listen(f'{host}:{port}', tls)}"
+        self.address = f"{host}:{self._listen(f'{host}:{settings.port}', tls)}"
 
     def _listen(self, address: str, tls: grpc.ServerCredentials | None) -> int:
         try:
@@ -108,12 +116,11 @@ class Server:
     def start(self) -> None:
         """Start serving; health becomes SERVING."""
         self._server.start()
-        self._set_health(True)
-        threading.Thread(target=self._watch, name="watch", daemon=True).start()
+        for name in ("", wire.SERVICE):
+            self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
 
     def stop(self, grace_s: float = GRACE_S) -> bool:
         """Refuse new requests and wait for running ones; False if a search still runs after `grace_s`."""
-        self._stopped.set()
         self._health.enter_graceful_shutdown()
         self._server.stop(grace_s).wait(grace_s)
         self.queue.close()
@@ -125,21 +132,6 @@ class Server:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
-
-    def _set_health(self, serving: bool) -> None:
-        status = health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
-        for name in ("", wire.SERVICE):
-            self._health.set(name, status)
-
-    def _watch(self) -> None:
-        """Set health to NOT_SERVING while a search hangs."""
-        hung = False
-        while not self._stopped.wait(min(WATCH_S, self._hang_s / 4)):
-            if (self.queue.longest_s() > self._hang_s) != hung:
-                hung = not hung
-                message = "a search has run for more than %g s: not serving" if hung else "no search over %g s any more"
-                logger.warning(message, self._hang_s)
-                self._set_health(not hung)
 
     # --- calls ---
 
@@ -175,8 +167,7 @@ class Server:
 
     def _search(self, request: pb.SearchRequest, context: grpc.ServicerContext) -> pb.SearchReply:
         loaded = self.loaded
-        check_search(request, loaded.about, self._limits)
-        job = SearchJob(loaded.searcher, [wire.query(message) for message in request.queries])
+        job = SearchJob(loaded.searcher, read_queries(request, loaded.about, self._max_queries))
         found = self.queue.search(job, context)
         if self.metrics:
             self.metrics.count_search(len(found), job.joined, {"queue": job.queue_s, **found[0].seconds})
@@ -186,9 +177,9 @@ class Server:
         loaded = self.loaded
         if loaded.detokenize is None:
             raise RefusedError(grpc.StatusCode.UNIMPLEMENTED, "the server has no tokenizer")
-        check_detokenize(request, loaded.about, self._limits)
+        sequences = read_sequences(request, loaded.about, self._max_queries)
         with self._decoding:
-            return pb.DetokenizeReply(texts=loaded.detokenize([list(one.ids) for one in request.sequences]))
+            return pb.DetokenizeReply(texts=loaded.detokenize(sequences))
 
     def _describe(self, _: pb.DescribeRequest, __: grpc.ServicerContext) -> pb.Description:
         return pb.Description(**asdict(self.loaded.about))
@@ -203,12 +194,3 @@ def _refusal(error: Exception, undecodable: str) -> RefusedError:
         return RefusedError(grpc.StatusCode.INVALID_ARGUMENT, message)
     logger.error("a request failed", exc_info=error)
     return RefusedError(grpc.StatusCode.INTERNAL, f"it failed ({type(error).__name__}); see the server's log")
-
-
-def _options(limits: RequestLimits) -> list[tuple[str, int]]:
-    return [
-        ("grpc.max_receive_message_length", limits.message_bytes),
-        ("grpc.max_send_message_length", -1),  # what is sent is bounded by `chunks`
-        ("grpc.compression_enabled_algorithms_bitset", 1),  # no compression: a megabyte could unpack to a gigabyte
-        ("grpc.so_reuseport", 0),  # a second server on the same port is a mistake, not load sharing
-    ]

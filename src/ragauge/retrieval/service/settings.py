@@ -1,9 +1,8 @@
-"""Options of `ragauge serve`, limits of a request, and the form of a server's address."""
+"""Options of `ragauge serve`, and the form of a server's address."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -38,20 +37,6 @@ class ServerSettings(BaseModel):
         0.0, ge=0, le=1000, description="how long a request waits for others to be searched in one call with"
     )
     max_message_bytes: int = Field(1 << 20, ge=1024, le=1 << 30, description="maximum bytes of a request")
-
-
-@dataclass(frozen=True)
-class RequestLimits:
-    """The most that one request may ask for, so that none can take the server's memory or time from the others."""
-
-    message_bytes: int = 1 << 20
-    queries: int = 256
-    k: int = 256
-    continuation: int = 16  # chunks
-    tokens: int = 4096
-    characters: int = 32768
-    chunks: int = 16384  # in one reply: sum of k * (1 + continuation)
-    concurrent: int = 64  # requests in the queue and in search
 
 
 def check_address(address: str) -> None:

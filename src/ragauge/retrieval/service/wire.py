@@ -52,10 +52,9 @@ def _query_message(query: Query) -> pb.Query:
 
 def query(message: pb.Query) -> Query:
     """Raises UserError on a query that cannot be sent."""
-    is_text = message.WhichOneof("content") == "text"
     return Query(
-        tokens=None if is_text else list(message.tokens.ids),
-        text=message.text if is_text else None,
+        tokens=list(message.tokens.ids) if message.HasField("tokens") else None,
+        text=message.text if message.HasField("text") else None,
         k=message.k,
         nprobe=message.nprobe if message.HasField("nprobe") else None,
         budget_s=message.budget_s if message.HasField("budget_s") else None,
@@ -107,10 +106,9 @@ def neighbours(message: pb.Neighbours, total_s: float) -> Neighbours:
 
 def _padded(rows: Sequence[Sequence[int]], width: int) -> tuple[np.ndarray, np.ndarray]:
     """((row, width) int32 with zeros after the tokens, (row,) int32 lengths)."""
-    if width > MAX_ROW_TOKENS:
-        raise GarbledError(f"the message states rows of {width} tokens; the most is {MAX_ROW_TOKENS}")
-    if any(len(row) > width for row in rows):
-        raise GarbledError(f"a row of tokens is longer than the {width} that the message states")
+    longest = max(map(len, rows), default=0)
+    if not longest <= width <= MAX_ROW_TOKENS:
+        raise GarbledError(f"rows of tokens: {width}; must be from {longest} to {MAX_ROW_TOKENS}")
     padded = np.zeros((len(rows), width), dtype=np.int32)
     for place, row in zip(padded, rows, strict=True):
         place[: len(row)] = row

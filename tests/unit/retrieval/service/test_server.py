@@ -8,7 +8,6 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +25,6 @@ from ragauge.retrieval.service.client import Client, RetrievalError, method
 from ragauge.retrieval.service.metrics import Metrics
 from ragauge.retrieval.service.proto import ragauge_pb2 as pb
 from ragauge.retrieval.service.server import Server
-from ragauge.retrieval.service.settings import RequestLimits
-
-LIMITS = RequestLimits(
-    message_bytes=20000, queries=4, k=8, continuation=3, tokens=16, characters=40, chunks=30, concurrent=3
-)
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +49,10 @@ def raw(server: Server) -> Iterator[grpc.Channel]:
 @pytest.fixture(scope="module")
 def strict() -> Iterator[grpc.UnaryUnaryMultiCallable]:
     """The searches of a server with narrow limits, without a client of ours before them."""
-    with parts.server(parts.Toy(), limits=LIMITS) as running, grpc.insecure_channel(running.address) as channel:
+    with (
+        parts.server(parts.Toy(), max_queries=4, max_message_bytes=1 << 18) as running,
+        grpc.insecure_channel(running.address) as channel,
+    ):
         yield method(channel, "Search", pb.SearchReply)
 
 
@@ -133,27 +130,24 @@ def tokens(*ids: int) -> dict[str, Any]:
     [
         ([], "queries: 0 queries; must be from 1 to 4"),
         ([GOOD] * 5, "queries: 5 queries; must be from 1 to 4"),
-        ([{"k": 2}], "queries[0]: neither tokens nor text; must be one of the two"),
-        ([GOOD, GOOD | {"text": ""}], "queries[1].text: 0 characters; must be from 1 to 40"),
-        ([GOOD | {"text": "a" * 41}], "queries[0].text: 41 characters; must be from 1 to 40"),
-        ([GOOD | {"text": " \n"}], "queries[0].text: ' \\n'; must be text that is not only white space"),
-        ([tokens()], "queries[0].tokens: 0 tokens; must be from 1 to 16"),
-        ([tokens(*[1] * 17)], "queries[0].tokens: 17 tokens; must be from 1 to 16"),
+        ([{"k": 2}], "queries[0]: query: give tokens or text, one of the two"),
+        ([GOOD, GOOD | {"text": ""}], "queries[1]: query: the text is empty"),
+        ([GOOD | {"text": " \n"}], "queries[0]: query: the text is empty"),
+        ([GOOD | {"text": "a" * 32769}], "queries[0].text: 32769 characters; must be from 0 to 32768"),
+        ([tokens()], "queries[0]: query: the tokens are empty"),
+        ([tokens(*[1] * 4097)], "queries[0].tokens: 4097 tokens; must be from 0 to 4096"),
         ([tokens(1, 250)], "queries[0].tokens[1]: 250; must be from 0 to 249"),
         ([tokens(-1)], "queries[0].tokens[0]: -1; must be from 0 to 249"),
-        ([GOOD | {"k": 0}], "queries[0].k: 0; must be from 1 to 8"),
-        ([GOOD | {"k": 2**32 - 1}], "queries[0].k: 4294967295; must be from 1 to 8"),
-        ([GOOD | {"continuation": 4}], "queries[0].continuation: 4; must be from 0 to 3"),
-        ([GOOD | {"nprobe": 0}], "queries[0].nprobe: 0; must be from 1 to 16"),
+        ([GOOD | {"k": 0}], "queries[0]: query: k must be at least 1, not 0"),
+        ([GOOD | {"k": 2**32 - 1}], "queries[0].k: 4294967295; must be from 1 to 256"),
+        ([GOOD | {"continuation": 17}], "queries[0].continuation: 17; must be from 0 to 16"),
+        ([GOOD | {"nprobe": 0}], "queries[0]: query: nprobe must be at least 1, not 0"),
         ([GOOD | {"nprobe": 17}], "queries[0].nprobe: 17; must be from 1 to 16"),
-        ([GOOD | {"budget_s": 0}], "queries[0].budget_s: 0.0; must be seconds above 0, to 3600"),
-        ([GOOD | {"budget_s": float("nan")}], "queries[0].budget_s: nan; must be seconds above 0"),
-        ([GOOD | {"budget_s": float("inf")}], "queries[0].budget_s: inf; must be seconds above 0"),
-        (
-            [GOOD | {"nprobe": 1, "budget_s": 1}],
-            "queries[0]: nprobe 1 and budget_s 1.0; must be at most one of the two",
-        ),
-        ([GOOD | {"k": 8, "continuation": 3}], "queries: 32 chunks (k times 1 + continuation, over all queries)"),
+        ([GOOD | {"budget_s": 0}], "queries[0]: query: budget_s must be positive, not 0.0"),
+        ([GOOD | {"budget_s": float("nan")}], "queries[0]: query: budget_s must be positive, not nan"),
+        ([GOOD | {"budget_s": float("inf")}], "queries[0].budget_s: inf; must be from 0 to 3600.0"),
+        ([GOOD | {"nprobe": 1, "budget_s": 1}], "queries[0]: query: give nprobe or budget_s, not both"),
+        ([GOOD | {"k": 256, "continuation": 16}] * 4, "queries: 17408 chunks (k times 1 + continuation, over all"),
     ],
 )
 def test_a_field_out_of_bounds_is_named_with_its_value_and_range(
@@ -272,8 +266,14 @@ def test_what_is_loopback() -> None:
     ("reply", "message"),
     [
         (pb.SearchReply(), "the reply has 0 results"),
-        (pb.SearchReply(results=[pb.Neighbours(neighbours=[pb.Neighbour(tokens=[1])])]), "a garbled reply: a row of"),
-        (pb.SearchReply(results=[pb.Neighbours(chunk_tokens=2**31)]), "a garbled reply: the message states rows of"),
+        (
+            pb.SearchReply(results=[pb.Neighbours(neighbours=[pb.Neighbour(tokens=[1])])]),
+            "a garbled reply: rows of tokens: 0; must be from 1 to 65536",
+        ),
+        (
+            pb.SearchReply(results=[pb.Neighbours(chunk_tokens=2**31)]),
+            "a garbled reply: rows of tokens: 2147483648; must be from 0 to",
+        ),
     ],
 )
 def test_a_reply_that_does_not_fit_is_an_error(reply: pb.SearchReply, message: str) -> None:
@@ -320,7 +320,7 @@ def test_metrics_are_prometheus_text() -> None:
 
 
 def test_health_turns_while_a_search_hangs_and_back() -> None:
-    with parts.server(parts.Toy(), hang_s=0.1) as server, Client(server.address) as client:
+    with parts.server(parts.Toy(), hang=0.1) as server, Client(server.address) as client:
         assert health(server) == "SERVING"
         pending = client.start([Query(text=parts.SLEEP)])
         parts.wait_for(lambda: health(server) == "NOT_SERVING")
@@ -335,10 +335,9 @@ def health(server: Server) -> str:
 
 
 def test_requests_beyond_the_limit_are_turned_away_and_those_within_it_answered() -> None:
-    limits = replace(RequestLimits(), concurrent=2)
     toy, outcomes = parts.Held(), list[str]()
     with (
-        parts.server(toy, limits=limits) as server,
+        parts.server(toy, max_concurrent=2) as server,
         Client(server.address, deadline_s=60) as client,
         ThreadPoolExecutor(6) as asking,
     ):
@@ -358,9 +357,8 @@ def outcome(search: Any) -> str:
 
 
 def test_a_client_that_retries_gets_its_turn() -> None:
-    limits = replace(RequestLimits(), concurrent=1)
     with (
-        parts.server(parts.Toy(), limits=limits) as server,
+        parts.server(parts.Toy(), max_concurrent=1) as server,
         Client(server.address, deadline_s=8, retries=4) as client,
     ):
         pending = [client.start([Query(text=parts.SLEEP)]) for _ in range(3)]
