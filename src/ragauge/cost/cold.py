@@ -1,4 +1,4 @@
-"""The seconds of documents that are not in memory: computed, computed and kept on disk, and read from there again."""
+"""Times documents that are not in memory: computed, computed and written to disk, and read back from there."""
 
 from __future__ import annotations
 
@@ -15,63 +15,63 @@ from typing import Any
 from ragauge.cost.machine import MAX_LOAD, competing_load
 from ragauge.errors import UserError
 
-STATE = "the pages of what is read are dropped from the system's cache first, so that it comes from the disk"
+STATE = "the files are dropped from the page cache before they are read, so that they come from the disk"
 
 
 @dataclass(frozen=True)
 class Disk:
-    """Where documents are kept for the length of a measurement."""
+    """Where documents are stored during a measurement."""
 
-    folder: Path  # on the disk that is meant; what is written there is removed again
-    store: Callable[[Path], Any]  # makes a ragauge.engines.store.DocumentStore in a folder
+    folder: Path  # on the disk that is measured; files written there are removed afterwards
+    make_store: Callable[[Path], Any]  # makes a ragauge.engines.store.DocumentStore in a folder
 
     @contextmanager
-    def keep(self, engine: Any) -> Iterator[Path]:
-        """Have the decoder keep what it reads offline in a new folder here, until the context ends."""
+    def storing_documents(self, engine: Any) -> Iterator[Path]:
+        """Have the decoder store the documents that it reads offline in a new folder here, until the block ends."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        place = Path(tempfile.mkdtemp(prefix=".documents-", dir=self.folder))
+        store = Path(tempfile.mkdtemp(prefix=".documents-", dir=self.folder))
         try:
-            engine.documents = self.store(place)
-            yield place
+            engine.documents = self.make_store(store)
+            yield store
         finally:
             engine.documents = None
-            shutil.rmtree(place, ignore_errors=True)
+            shutil.rmtree(store, ignore_errors=True)
 
 
 def time_documents(name: str, prepare: Callable[[], Any], engine: Any, disk: Disk) -> dict[str, Any] | None:
-    """What preparing takes without a store, with an empty one, and with one on disk that has everything.
+    """Time preparing documents without a store, with an empty one, and with one on disk that holds them.
 
     Args:
-        name: of the variant, for the error.
+        name: the variant, for the error message.
         prepare: what a method does before the question is known.
 
     Returns: {"computing_s", "missed_s" (computed and written), "loading_s", "bytes", "load_share", "disturbed"}; None
         where nothing is read before the question is known.
 
     Raises:
-        UserError: the disk did not keep what was written.
+        UserError: the disk could not hold the documents.
     """
     with competing_load() as load:
         computing_s, calls = _timed(prepare, engine)
-        if not any(map(_is_kept, calls)):
+        if not any(map(_is_storable, calls)):
             return None
-        with disk.keep(engine) as place:
+        with disk.storing_documents(engine) as folder:
             missed_s, _ = _timed(prepare, engine)
-            size = forget(place)
+            size = drop_page_cache(folder)
             loading_s, calls = _timed(prepare, engine)
-    if any(_is_kept(call) and call.loading_s is None for call in calls):
-        raise UserError(f"{name}: its documents could not be kept in {disk.folder}; is the disk full?")
+    if any(_is_storable(call) and call.loading_s is None for call in calls):
+        raise UserError(f"{name}: its documents could not be stored in {disk.folder}; is the disk full?")
     seconds = {"computing_s": computing_s, "missed_s": missed_s, "loading_s": loading_s}
     return {**seconds, "bytes": size, "load_share": load.share, "disturbed": load.share > MAX_LOAD}
 
 
-def _is_kept(call: Any) -> bool:
-    """Whether a store keeps what the call computed: keys and values, not an encoder's vectors."""
+def _is_storable(call: Any) -> bool:
+    """Whether a call computes keys and values that a store can hold, not an encoder's vectors."""
     return call.offline and call.macs is None
 
 
 def _timed(prepare: Callable[[], Any], engine: Any) -> tuple[float, list[Any]]:
-    """(seconds of the wall, the calls that were made)."""
+    """(wall-clock seconds, the calls that were made)."""
     engine.synchronize()
     with engine.tracing() as trace:
         started = time.perf_counter()
@@ -80,8 +80,8 @@ def _timed(prepare: Callable[[], Any], engine: Any) -> tuple[float, list[Any]]:
         return time.perf_counter() - started, list(trace)
 
 
-def forget(folder: Path) -> int:
-    """Have the system drop the pages of a folder's files from memory; returns the files' bytes."""
+def drop_page_cache(folder: Path) -> int:
+    """Drop a folder's files from the system's page cache; returns their bytes."""
     size = 0
     for path in folder.iterdir():
         with path.open("rb") as file:

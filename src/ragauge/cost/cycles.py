@@ -12,11 +12,11 @@ before the query counts nothing, and paths that could run at the same time count
 What the paper counted was never released; `published` is the one rule under which nearly all of its 132 rows agree
 (tests/unit/cost/test_published_cycles.py lists the others):
 
-1. Prompt processing alone, of mean token counts, one for each tokenizer (`cost.tokens.calibrated`); attention dense.
+1. Prompt processing alone, of mean token counts, one for each tokenizer (`cost/tokens.yaml`); attention dense.
 2. A parallel path counts as one of mean length: without caching (Table 6) MPT-7B's 1.46e12 is 43 + 142 tokens of
    preamble and document, where the longest of twenty documents (170) would make 1.65e12.
 3. Segments that are read by themselves lack their first token, as in the released code; a plain prompt has them all.
-4. Pruned paths: Table 5 (NQ-Open) counts the kept paths' queries one after another (`with_queries_kept`); Table 2
+4. Pruned paths: Table 5 (NQ-Open) counts the kept paths' queries one after another (`with_sequential_queries`); Table 2
    (MuSiQue) counts one query a round. Later rounds read the remaining documents anew, as one path of mean length.
 5. Rounds are the released code's: hops that keep one document each, then the pass that answers. Table 2's t=2, k=4 is
    one hop and that pass; its t=4, k=1 is four hops and that pass, a round more than section 3.5 describes. (The last
@@ -27,7 +27,7 @@ What the paper counted was never released; `published` is the one rule under whi
 7. Contriever adds CONTRIEVER_MACS a question.
 
 The paper's other variations are re-folds, which turn a trace into the one that would have been recorded:
-`uncached` and `sequential` (Table 6), `with_queries_kept` (Table 5).
+`uncached` and `sequential` (Table 6), `with_sequential_queries` (Table 5).
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ Accounting = Callable[[Iterable[Call], Shape], int]
 
 CACHED_ATTENTION = {"bloom": 2, "mpt": 0}  # how often the paper counts attention to an earlier call's tokens; others: 1
 CONTRIEVER_MACS = 15_800_000_000  # Table 5, bloomz-3b at k=1: Contriever's 1.15e11 less BM25's 9.92e10
-QUERIES_ONCE = ("musique",)  # token counts of Table 2
+SINGLE_QUERY_COUNTS = ("musique",)  # token counts of Table 2, which counts one query a round
 
 DTYPE_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2, "float8_e4m3fn": 1, "int8": 1}
-SCALE_BYTES = 4  # of what 8-bit integers are multiplied with, fp32
+SCALE_BYTES = 4  # of a float32 scale, which 8-bit integers are multiplied with
 
 
 def critical_path(trace: Iterable[Call], shape: Shape) -> int:
@@ -62,7 +62,7 @@ def total(trace: Iterable[Call], shape: Shape) -> int:
 
 
 def published(trace: Iterable[Call], shape: Shape) -> int:
-    """What the paper's columns hold, as far as its numbers show: the rule above, from logits to cached attention."""
+    """MACs as the paper's columns count them, as far as its numbers show: the rule above."""
     calls = online(with_all_logits(without_decoding(trace)))
     return sum(_waited(call, shape, _mean, _published_rows) for call in calls)
 
@@ -97,12 +97,12 @@ def with_all_logits(trace: Iterable[Call]) -> Trace:
     return [call if call.macs is not None else replace(call, logits=call.lengths) for call in trace]
 
 
-def with_queries_kept(trace: Iterable[Call], kept: int) -> Trace:
-    """The trace with the query copies of `kept` paths one after another (the longest), as Table 5 counts them.
+def with_sequential_queries(trace: Iterable[Call], paths: int) -> Trace:
+    """The trace with the queries of so many paths one after another (each the longest), as Table 5 counts them.
 
-    The paper's columns grow by one query a kept path; without pruning (Table 6) the queries count once, in parallel.
+    The paper's columns grow by one query for each path that is left; without pruning (Table 6) the queries count once.
     """
-    return [_repeat_longest(call, kept) if call.stage == "query" else call for call in trace]
+    return [_repeat_longest(call, paths) if call.stage == "query" else call for call in trace]
 
 
 def kv_bytes(shape: Shape, tokens: int, dtype: object, layers: Layers = None) -> int:
@@ -111,8 +111,8 @@ def kv_bytes(shape: Shape, tokens: int, dtype: object, layers: Layers = None) ->
     Args:
         dtype: a torch dtype, its name or a `Precision`; 8-bit integers have a scale for each token and head.
     """
-    kept = precision(dtype).cached
-    vector = shape.head_dim * dtype_bytes(kept) + (SCALE_BYTES if kept == "int8" else 0)
+    cache_dtype = precision(dtype).cached
+    vector = shape.head_dim * dtype_bytes(cache_dtype) + (SCALE_BYTES if cache_dtype == "int8" else 0)
     return 2 * sum(shape.kv_heads[slice(*layers or (None,))]) * vector * tokens
 
 

@@ -1,17 +1,17 @@
 """Why a method that needs a hundredth of the multiply-accumulates is not a hundred times as fast.
 
 A method's theoretical speedup is naive's compute cycles over its own, up to the first token (`cycles.critical_path`).
-It would hold if every cycle took what naive's take and nothing else took time. What the clock says beyond that is split
-exactly, stage by stage, in seconds:
+It would hold if every cycle took as long as naive's and nothing else took time. The measured seconds beyond that are
+split exactly, stage by stage:
 
     seconds = theory + parallel paths + memory + kernels
 
-- theory: the stage's cycles at naive's seconds a cycle. Decoding has none: the theory leaves it out.
-- parallel paths: the multiply-accumulates of rows that the theory runs at the same time, at the same price.
-- memory: what the roofline has above the products alone, since weights, keys and values must be read.
+- theory: the stage's cycles at naive's seconds per cycle; 0 for decoding, which the theory leaves out.
+- parallel paths: rows that the theory runs at the same time, at the same seconds per cycle.
+- memory: the roofline above the products alone, since weights, keys and values must be read.
 - kernels: the rest: launches, kernels that a few tokens do not fill. Negative where a stage is cheaper than naive's.
 
-What is left of the whole response lies between the calls: choosing and joining paths, taking tokens, the host's work.
+The rest of the response passes between the calls: choosing and joining paths, taking tokens, the host's work.
 """
 
 from __future__ import annotations
@@ -31,8 +31,11 @@ PARTS = ("theory_s", "parallel_paths_s", "memory_s", "kernels_s")
 
 
 def stages(trace: Iterable[Call], shape: Shape, dtype: object, machine: Machine) -> dict[str, dict[str, float]]:
-    """Of each online stage of a traced answer: `seconds` by the clock, `roofline_s` and how much of it is `memory_s`,
-    `compute_cycles` on the critical path, and `macs` of all rows."""
+    """Sum a traced answer's online calls by stage.
+
+    Returns: for each stage `seconds` by the clock, `roofline_s` and how much of it is `memory_s`, `compute_cycles` on
+        the critical path, and `macs` of all rows.
+    """
     found: dict[str, dict[str, float]] = {}
     for call in online(trace):
         floor = floor_seconds(call, shape, dtype, machine)
@@ -50,11 +53,11 @@ def stages(trace: Iterable[Call], shape: Shape, dtype: object, machine: Machine)
     return found
 
 
-def explain(mine: Stages, total_s: float, naive: Stages, naive_total_s: float) -> dict[str, Any]:
-    """The three speedups of a method over naive, and the seconds between theory and clock.
+def explain(method: Stages, total_s: float, naive: Stages, naive_total_s: float) -> dict[str, Any]:
+    """Compute the three speedups of a method over naive, and split the seconds between theory and clock.
 
     Args:
-        mine, naive: what `stages` says of an answer of each.
+        method, naive: `stages` of an answer of each.
         total_s, naive_total_s: median seconds of a response.
 
     Returns: `theoretical_speedup`, `roofline_speedup`, `measured_speedup`; `gap_s`, the seconds beyond the theory's;
@@ -62,20 +65,20 @@ def explain(mine: Stages, total_s: float, naive: Stages, naive_total_s: float) -
         the theory's, and of what lies between the calls.
     """
     cycle_s = naive_total_s / _counted(naive)
-    parts = {stage: _parts(stage, values, cycle_s) for stage, values in mine.items()}
-    called_s = sum(values["seconds"] for values in mine.values())
+    parts = {stage: _parts(stage, values, cycle_s) for stage, values in method.items()}
+    called_s = sum(values["seconds"] for values in method.values())
     return {
-        "theoretical_speedup": _counted(naive) / _counted(mine),
-        "roofline_speedup": _floor(naive) / _floor(mine),
+        "theoretical_speedup": _counted(naive) / _counted(method),
+        "roofline_speedup": _floor(naive) / _floor(method),
         "measured_speedup": naive_total_s / total_s,
-        "gap_s": total_s - cycle_s * _counted(mine),
+        "gap_s": total_s - cycle_s * _counted(method),
         "stages": parts,
         "between_calls_s": total_s - called_s,
     }
 
 
 def table(result: Mapping[str, Any]) -> str:
-    """The summary of a result of `latency.run` as text: a line per variant, then the parts of each one's gap."""
+    """Format the result of the latency protocol: a line per variant, with the parts of its gap."""
     rows = [[name, *map(_seconds, _medians(result, name)), *_speedups(result, name)] for name in result["summary"]]
     head = ["variant", "first token s", "total s", "roofline s", "theory", "roofline", "measured", "the gap, by part"]
     title = f"{result['protocol']['new_tokens']} generated tokens"
@@ -85,7 +88,7 @@ def table(result: Mapping[str, Any]) -> str:
 
 
 def shares(gap: Mapping[str, Any]) -> dict[str, float]:
-    """What part of a gap each stage and the time between calls make up; they sum to 1."""
+    """The shares of a gap that each stage and the time between calls make up; they sum to 1."""
     beyond = {s: sum(parts[key] for key in PARTS[1:]) for s, parts in gap["stages"].items()}
     beyond["between calls"] = gap["between_calls_s"]
     return {name: seconds / gap["gap_s"] for name, seconds in beyond.items()} if gap["gap_s"] else {}
@@ -99,13 +102,13 @@ def _parts(stage: str, values: Mapping[str, float], cycle_s: float) -> dict[str,
     return dict(zip(PARTS, (theory, parallel, memory, kernels), strict=True))
 
 
-def _counted(of: Stages) -> float:
+def _counted(stages: Stages) -> float:
     """Compute cycles that the theory counts."""
-    return sum(values["compute_cycles"] for stage, values in of.items() if stage != UNCOUNTED)
+    return sum(values["compute_cycles"] for stage, values in stages.items() if stage != UNCOUNTED)
 
 
-def _floor(of: Stages) -> float:
-    return sum(values["roofline_s"] for values in of.values())
+def _floor(stages: Stages) -> float:
+    return sum(values["roofline_s"] for values in stages.values())
 
 
 def _medians(result: Mapping[str, Any], name: str) -> tuple[float, float, float]:
@@ -119,9 +122,9 @@ def _speedups(result: Mapping[str, Any], name: str) -> list[str]:
         return ["", "", "", ""]
     three = [f"{gap[key]:.2f}x" for key in ("theoretical_speedup", "roofline_speedup", "measured_speedup")]
     decode = gap["stages"].get(UNCOUNTED)
-    told = [f"{part} {share:.0%}" for part, share in shares(gap).items()]
+    parts = [f"{part} {share:.0%}" for part, share in shares(gap).items()]
     memory = [f"(memory-bound decode {decode['memory_s'] / gap['gap_s']:.0%})"] if decode and gap["gap_s"] else []
-    return [*three, ", ".join(told + memory)]
+    return [*three, ", ".join(parts + memory)]
 
 
 def _seconds(value: float) -> str:

@@ -1,4 +1,4 @@
-"""What a decoder computes in, how it keeps its numbers, and where it runs. Every choice of these uses this module."""
+"""The data types that a decoder computes in and stores, and the devices that it runs on."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def device_here(device: str) -> str:
 
 @dataclass(frozen=True)
 class Precision:
-    """How a decoder's numbers are computed and kept."""
+    """How a decoder's numbers are computed and stored."""
 
-    dtype: str = "float32"  # of activations and of all that is kept in full
+    dtype: str = "float32"  # of activations and of everything that is not quantized
     weights: str = "full"  # one of WEIGHTS
     kv: str = "full"  # of cached keys and values, one of CACHE_TYPES
 
@@ -55,5 +55,5 @@ class Precision:
 
 
 def precision(given: object) -> Precision:
-    """A precision, or all in a torch dtype or in the type of this name."""
+    """The precision itself, or one in which everything has this torch dtype, given as such or by name."""
     return given if isinstance(given, Precision) else Precision(str(given).removeprefix("torch."))

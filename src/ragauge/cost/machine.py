@@ -1,4 +1,4 @@
-"""The machine: how fast it reads and multiplies, what it is, and how busy others kept it."""
+"""The machine: how fast it reads and multiplies, what it consists of, and how busy other processes keep it."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Load:
 
 @contextmanager
 def competing_load() -> Iterator[Load]:
-    """Measure how busy the machine was with others' work inside the block."""
+    """Measure the CPU time that other processes take during the block."""
     load = Load()
     busy, own, started = _busy_s(), _own_s(), time.perf_counter()
     try:
@@ -125,7 +125,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def provenance() -> dict[str, Any]:
-    """What a result was made with. Holds no host name, user name or path."""
+    """The machine, the versions and the commit that a result was made with; no host name, user name or path."""
     import torch
 
     return {

@@ -1,11 +1,12 @@
-"""The latency of pipelined generation as a fold over its trace: what ran, what an ideal overlap would take, and
-what either part would take if it were faster (PipeRAG, section 5 and Figure 7).
+"""Latency of pipelined generation from its trace: as it ran, with ideal overlap, and with either part faster.
 
-A generation is a row of windows. Each begins with a retrieval that was waited for (`retrieval`) or with one that ran
-beside the window before it (`prefetch`, its seconds those of the search; `neighbours_ahead`, those of reading what was
-found, where the same thread did that; `wait`, what was left to wait for both). All other online calls are generation.
-Neither the decoder's nor the search's time is known to depend on the other here: a projection divides one of them and
-leaves the other; reading neighbours is the decoder's work, wherever it ran.
+PipeRAG, section 5 and Figure 7.
+
+A generation is a sequence of windows. Each begins with a retrieval that blocked it (`retrieval`) or with one that was
+prefetched during the window before (`prefetch`, the seconds of the search; `neighbours_ahead`, those of reading the
+neighbours, where the same thread did that; `wait`, the part of both that was not hidden). All other online calls are
+generation. Decoder and search are assumed not to slow each other: a projection divides the time of one and leaves the
+other; reading neighbours counts as the decoder's work, wherever it ran.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from dataclasses import dataclass, replace
 
 from ragauge.cost.trace import Call, online
 
-RETRIEVAL = "retrieval"  # the generation waited for it
-PREFETCH = "prefetch"  # it ran while the window before was generated
-AHEAD = "neighbours_ahead"  # work of the decoder that ran behind a prefetch, in the same thread
-WAIT = "wait"  # of a prefetch and what ran behind it, what was not hidden
+RETRIEVAL = "retrieval"  # blocked the generation
+PREFETCH = "prefetch"  # ran while the window before was generated
+AHEAD = "neighbours_ahead"  # work of the decoder after a prefetch, in the same thread
+WAIT = "wait"  # the part of a prefetch and of the work after it that was not hidden
 
 
 @dataclass(frozen=True)
@@ -31,12 +32,12 @@ class Speedup:
 
 @dataclass(frozen=True)
 class OverlapWindow:
-    """One retrieval and the generation that it ran beside or stood before, in seconds."""
+    """One retrieval and the generation that it overlapped or preceded, in seconds."""
 
     retrieval_s: float
-    generation_s: float  # of the window that the retrieval ran beside; of no window where it was waited for
-    hidden: bool  # it ran beside generation
-    ahead_s: float = 0.0  # of work that ran behind the retrieval, where hidden
+    generation_s: float  # of the window before it
+    hidden: bool  # it was prefetched during generation
+    ahead_s: float = 0.0  # of the decoder's work after a prefetch
 
     @property
     def seconds(self) -> float:
@@ -63,9 +64,9 @@ def windows(trace: Iterable[Call], faster: Speedup = Speedup()) -> list[OverlapW
 
 
 def ideal_s(trace: Iterable[Call], faster: Speedup = Speedup()) -> float:
-    """Seconds of the generation if every prefetch ran beside its window at no cost to either.
+    """Seconds of the generation if every prefetch overlapped its window at no cost to either.
 
-    Per window the longer of retrieval and generation; retrievals that were waited for are added. Of a trace without
+    Per window the longer of retrieval and generation; retrievals that blocked are added. For a trace without
     prefetches (RETRO) this is the sum of its parts.
     """
     return sum(window.seconds for window in windows(trace, faster))
@@ -82,7 +83,7 @@ def generation_s(trace: Iterable[Call]) -> float:
 
 
 def ahead_s(trace: Iterable[Call]) -> float:
-    """Seconds of neighbours that were read beside generation."""
+    """Seconds of reading neighbours during generation."""
     return sum(window.ahead_s for window in windows(trace))
 
 

@@ -1,11 +1,11 @@
-"""What one method costs on one prompt: the numbers behind `ragauge cost`, from a decoder of shapes alone."""
+"""The costs of one method on one prompt, from a decoder without weights: the numbers of `ragauge cost`."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, replace
 from typing import Any
 
-from ragauge.cost.cycles import QUERIES_ONCE, compute_cycles, kv_bytes, with_queries_kept
+from ragauge.cost.cycles import SINGLE_QUERY_COUNTS, compute_cycles, kv_bytes, with_sequential_queries
 from ragauge.cost.flop import flop, parameters
 from ragauge.cost.roofline import model_bytes
 from ragauge.cost.trace import Trace, online
@@ -24,18 +24,18 @@ def cost_report(
     accounting: str = "critical_path",
     counts: str = "",
 ) -> dict[str, Any]:
-    """Costs of `method` (registered as `name`) on a prompt, beside those of the plain prompt.
+    """Compute the costs of `method`, registered as `name`, on a prompt, and its speedup over the plain prompt.
 
     Args:
         method, naive: `ragauge.methods.Method`s.
-        engine: a `ragauge.engines.ShapeLM` of a precision (or a decoder with weights: the trace is the same).
+        engine: a `ragauge.engines.ShapeLM`, or a decoder with weights, whose trace is the same.
         limits: `ragauge.engines.Limits`; `max_new_tokens=1` is the cost of the first token.
         accounting: one of `cycles.ACCOUNTINGS`.
-        counts: name of the prompt's token counts, by which the paper counts queries (`cycles`, rule 4).
+        counts: name of the prompt's token counts, on which depends how the paper counts queries (`cycles`, rule 4).
 
     Returns: `compute_cycles` and `theoretical_speedup` under the accounting; `flop` of everything online and
         `offline_flop` of what was prepared before; `kv_bytes`, the most keys and values held at one time, and
-        `offline_kv_bytes`, those kept from one question to the next; `weight_bytes` of all weights.
+        `offline_kv_bytes`, those that stay from one question to the next; `weight_bytes` of all weights.
 
     Raises:
         UserError: unknown accounting; a prompt longer than the decoder's context.
@@ -64,19 +64,19 @@ def cost_report(
 def _traced(
     name: str, method: Any, engine: Any, prompt: Any, limits: Any, accounting: str, counts: str
 ) -> tuple[Trace, int]:
-    """The method's trace, offline calls included, and the most bytes of keys and values that it held."""
+    """(the trace with its offline calls, the peak of the cache in bytes)."""
     published = accounting == "published"
     if published:
-        method, prompt = _as_counted(name, method, prompt)
+        method, prompt = _as_published(name, method, prompt)
     with engine.tracing() as trace:
         method.answer(engine, method.prepare(engine, prompt), prompt, limits)
-    if published and name == "superposition" and method.prunes and counts not in QUERIES_ONCE:
-        trace = with_queries_kept(trace, method.top_k)
+    if published and name == "superposition" and method.prunes and counts not in SINGLE_QUERY_COUNTS:
+        trace = with_sequential_queries(trace, method.top_k)
     return trace, engine.peak_cache_bytes
 
 
-def _as_counted(name: str, method: Any, prompt: Any) -> tuple[Any, Any]:
-    """The method and the prompt as the paper's columns have them (`cycles`, rules 3 and 5)."""
+def _as_published(name: str, method: Any, prompt: Any) -> tuple[Any, Any]:
+    """The method and the prompt as the paper counts them (`cycles`, rules 3 and 5)."""
     if name in PLAIN:
         return method, prompt
     if name == "superposition":

@@ -1,9 +1,9 @@
-"""The roofline: the fewest seconds in which a machine could do a trace.
+"""The roofline: the fewest seconds that a trace takes on a machine.
 
 A step of a call takes at least `max(2 * macs / rate, bytes / bandwidth)` seconds, where `rate` is the machine's matrix
 product rate in the decoder's dtype (FLOP/s), `bandwidth` its streaming read rate (bytes/s), and `bytes` are the
-weights once, the keys and values that each row attends to, and the new ones it writes, as they are kept. Where weights
-and activations have 8 bits, linear layers have the machine's rate for these and attention that of the dtype.
+weights once, the keys and values that each row attends to, and the new ones it writes, in their storage types. Where
+weights and activations have 8 bits, linear layers run at the machine's rate for these and attention at the dtype's.
 Activations, launches and everything between calls are not counted. The machine is what `cost.machine.measure` returns;
 a floor uses its best measured rates.
 """
@@ -71,8 +71,8 @@ def model_bytes(shape: Shape, dtype: object) -> int:
     return in_full * dtype_bytes(given.dtype) + _matrix_bytes(matrices, layer_rows(shape) + shape.vocab, given)
 
 
-def _matrix_bytes(count: int, rows: int, kept: Precision) -> int:
-    return count * dtype_bytes(kept.dtype) if kept.weights == "full" else count + SCALE_BYTES * rows
+def _matrix_bytes(count: int, rows: int, storage: Precision) -> int:
+    return count * dtype_bytes(storage.dtype) if storage.weights == "full" else count + SCALE_BYTES * rows
 
 
 def floor_seconds(call: Call, shape: Shape, dtype: object, machine: Machine) -> float:

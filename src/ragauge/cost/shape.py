@@ -1,4 +1,4 @@
-"""The shape of a decoder: all that its cost depends on, none of its weights."""
+"""The shape of a decoder: the sizes that its cost depends on, without its weights."""
 
 from __future__ import annotations
 

@@ -1,21 +1,17 @@
-"""Prompts by their lengths alone: token counts under a name or in a file, and random tokens of those lengths."""
+"""Token counts of prompts, by name or from a file, and prompts of random tokens with these lengths."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from math import sqrt
 from pathlib import Path
 from string import ascii_lowercase
 from typing import Any
 
 import yaml
 
-from ragauge.cost.flop import attention_macs, layer_weights, output_weights
-from ragauge.cost.shape import Shape
 from ragauge.errors import UserError, unknown
 from ragauge.io import safe_yaml
 
@@ -44,10 +40,10 @@ def names() -> list[str]:
 
 
 def load(name_or_file: str, where: str = "--tokens", vocab: int = 0) -> TokenCounts:
-    """The token counts of `tokens.yaml` under a name, or those of a JSON or YAML file with the same four keys.
+    """Load token counts: those of `tokens.yaml` under a name, or of a JSON or YAML file with the same four keys.
 
     Args:
-        vocab: of the model; a named prompt has the counts of the tokenizer of that vocabulary where they are known.
+        vocab: size of the model's vocabulary; a named prompt has the counts of its tokenizer where they are known.
 
     Raises:
         UserError: neither a known name nor a file; a key missing or unknown; a count that is not a positive integer.
@@ -65,28 +61,11 @@ def load(name_or_file: str, where: str = "--tokens", vocab: int = 0) -> TokenCou
         raise UserError(f"{name_or_file}: neither JSON nor YAML; it needs the keys {', '.join(KEYS)}") from None
 
 
-def plain_tokens(shape: Shape, naive_macs: float) -> int:
-    """Tokens of the plain prompt that costs `naive_macs` with the logits of all of them: the root of a quadratic."""
-    linear, quadratic = layer_weights(shape) + output_weights(shape), attention_macs(shape, 1, 0)
-    return round((sqrt(linear**2 + 4 * quadratic * naive_macs) - linear) / (2 * quadratic))
-
-
-def calibrated(base: TokenCounts, shape: Shape, naive_macs: float) -> TokenCounts:
-    """The same prompt under another model's tokenizer, from one number: the published cycles of its naive cell.
-
-    That number gives the prompt's tokens. Preamble, query and task shrink in proportion, rounded down; the documents
-    take the rest, as uneven as those of `base`.
-    """
-    total = plain_tokens(shape, naive_macs)
-    preamble, query, task = (n * total // base.total for n in (base.preamble, base.query, base.task))
-    return TokenCounts(preamble, _spread(total - preamble - query - task, base.documents), query, task)
-
-
 def random_segments(counts: TokenCounts, vocab: int, seed: int = 0) -> dict[str, Any]:
     """The fields of a `ragauge.prompts.Prompt` of random token ids, with texts of as many words for rankers.
 
-    The ids leave out the first thousand of the vocabulary where it is large enough, which hold special tokens. The
-    texts are such that word-counting rankers keep the documents in their order.
+    Ids skip the first thousand of a large vocabulary, which hold special tokens. Rankers that count words rank the
+    documents in their order.
     """
     draw = random.Random(seed)
     first = 1000 if vocab > 2000 else 0
@@ -104,13 +83,6 @@ def random_segments(counts: TokenCounts, vocab: int, seed: int = 0) -> dict[str,
         ),
         "gold": (0,),
     }
-
-
-def _spread(total: int, like: Sequence[int]) -> tuple[int, ...]:
-    """Whole numbers in the proportions of `like` that sum to `total`."""
-    whole = sum(like)
-    ends = [round(total * sum(like[: i + 1]) / whole) for i in range(len(like))]
-    return tuple(end - start for start, end in zip([0, *ends], ends, strict=False))
 
 
 def _words(draw: random.Random, count: int) -> list[str]:

@@ -27,7 +27,7 @@ class Call:
     seconds: float | None = None  # wall clock; None if nothing ran (shape-only decoders)
     loading_s: float | None = None  # of a result that was read from disk; `seconds` is what computing it had taken
     layers: tuple[int, int] | None = None  # from the first to before the last of these alone; None: all
-    again: tuple[int, ...] = ()  # tokens of each row written over their own slots, which `past` leaves out; () is none
+    again: tuple[int, ...] = ()  # tokens of each row that overwrite their own slots, not counted in `past`; () is none
 
     @property
     def cached(self) -> int:
@@ -73,5 +73,5 @@ def seconds(trace: Iterable[Call]) -> float:
 
 
 def elapsed(trace: Iterable[Call]) -> float:
-    """Wall-clock seconds that passed in this run: as `seconds`, but results that were read from disk count that."""
+    """Wall-clock seconds that passed in this run: like `seconds`, but a result read from disk counts its reading."""
     return sum((c.seconds if c.loading_s is None else c.loading_s) or 0.0 for c in trace)

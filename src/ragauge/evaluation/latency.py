@@ -247,7 +247,7 @@ class _Trials:
     def time_prompt(self, index: int, prompt: Prompt, trials: int) -> None:
         """Prepare every variant on a prompt, warm it up, and time it `trials` times in seeded random orders."""
         self.progress.set_postfix_str("preparing documents")
-        with self.disk.keep(self.engine) if self.disk else nullcontext():
+        with self.disk.storing_documents(self.engine) if self.disk else nullcontext():
             states = {name: method.prepare(self.engine, prompt) for name, method in self.variants.items()}
         traces = {name: self._warm(name, states[name], prompt) for name in self.variants}
         costs = {name: self._costs(name, trace) for name, trace in traces.items()}

@@ -15,7 +15,7 @@ import numpy as np
 
 from ragauge.cost import arrivals
 from ragauge.cost.arrivals import Request, Targets, TimedRequest
-from ragauge.cost.cold import STATE, Disk, forget
+from ragauge.cost.cold import STATE, Disk, drop_page_cache
 from ragauge.cost.gpu_load import looked_at, watch
 from ragauge.cost.machine import MAX_LOAD, competing_load, provenance
 from ragauge.cost.settings import StreamSettings
@@ -177,8 +177,8 @@ class _Stream:
             finally:
                 self.lm.documents = None
             return
-        with Disk(self.folder, lambda place: DocumentStore(place, "stream", size)).keep(self.lm) as place:
-            self.after_request = lambda: forget(place)
+        with Disk(self.folder, lambda place: DocumentStore(place, "stream", size)).storing_documents(self.lm) as place:
+            self.after_request = lambda: drop_page_cache(place)
             try:
                 yield
             finally:

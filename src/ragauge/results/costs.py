@@ -26,7 +26,9 @@ def paper_cycles(variant: Variant, key: str, *, caching: bool = True, parallel: 
     record, trace = variant.records[key], variant.traces[key]
     one_hop = variant.param("iterations") == 1 and not variant.is_multi_hop
     if variant.method == "superposition" and variant.prunes and parallel and one_hop:
-        trace = cycles.with_queries_kept(trace, max(1, min(int(variant.param("top_k")), len(record.get("kept") or []))))
+        trace = cycles.with_sequential_queries(
+            trace, max(1, min(int(variant.param("top_k")), len(record.get("kept") or [])))
+        )
     return _cycles(variant, _switched(trace, caching, parallel), "published")
 
 

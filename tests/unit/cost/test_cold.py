@@ -82,7 +82,7 @@ def test_cold_documents_need_a_disk(tmp_path: Path) -> None:
 
 def test_a_disk_that_keeps_nothing_is_told(tmp_path: Path) -> None:
     lm, method = tiny_lm(), make("superposition", top_k=1)
-    with pytest.raises(UserError, match="k1: its documents could not be kept in"):
+    with pytest.raises(UserError, match="k1: its documents could not be stored in"):
         cold.time_documents("k1", lambda: method.prepare(lm, tiny_prompt()), lm, disk(tmp_path, max_bytes=0))
     assert lm.documents is None
     assert not list(tmp_path.iterdir())

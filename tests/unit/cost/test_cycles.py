@@ -95,7 +95,7 @@ def _superposition(kept):
 
 @pytest.mark.parametrize(("kept", "cell"), [(1, 2.31e11), (2, 3.30e11), (4, 5.28e11), (8, 9.27e11)])
 def test_published_superposition_cells(kept, cell):
-    trace = cycles.with_queries_kept(_superposition(kept), kept)
+    trace = cycles.with_sequential_queries(_superposition(kept), kept)
     assert compute_cycles(trace, named("mpt-7b-instruct"), "published") == pytest.approx(cell, rel=0.03)
 
 
