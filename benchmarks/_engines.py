@@ -80,11 +80,11 @@ class Ours(Engine):
 
     def answer_many(self, prompts: Sequence[Ids], new: int) -> float:
         from ragauge.engines import Limits
-        from ragauge.engines.batching import Batch
+        from ragauge.engines.batching import BatchScheduler
 
         limits = Limits(max_new_tokens=new, ignore_stop=True)
         started = time.perf_counter()
-        with Batch(self.lm, len(prompts)) as batch:
+        with BatchScheduler(self.lm, len(prompts)) as batch:
             done = batch.run(partial(_respond, ids=list(ids), limits=limits) for ids in prompts)
             assert all(len(task.result().ids) == new for task in done)
         return time.perf_counter() - started
@@ -121,10 +121,10 @@ class OursAuto(Ours):
     def chosen(self, setting: Setting) -> dict[str, Any]:
         import torch
 
-        from ragauge.engines import fastest
+        from ragauge.engines import tuning
 
         torch.set_num_threads(setting.threads)  # the choice is of a number of threads
-        self.options = {"dtype": fastest.fastest("cpu")}
+        self.options = {"dtype": tuning.fastest_dtype("cpu")}
         return self.options
 
 

@@ -21,7 +21,7 @@ from _common import finish, interleaved, load_line, times
 from ragauge.cost import tokens
 from ragauge.cost.machine import cpu_model
 from ragauge.engines import LM, Limits, load_lm
-from ragauge.engines.batching import Batch
+from ragauge.engines.batching import BatchScheduler
 from ragauge.engines.protocol import SpanEngine
 from ragauge.methods import Method, make
 from ragauge.methods.base.wrapper import EngineAround
@@ -80,7 +80,7 @@ def _work(lm: LM, method: Method, prompt: Prompt, limits: Limits, whole: bool) -
 
 def _side_by_side(lm: LM, works: list[Work], size: int) -> None:
     steps = 0
-    with Batch(lm, size) as batch:
+    with BatchScheduler(lm, size) as batch:
         for work in works:
             batch.submit(work)
         while batch.unfinished:
@@ -97,7 +97,7 @@ def _products(lm: LM, trials: int) -> Mapping[str, float]:
 
     def products(rows: int) -> None:
         x = torch.zeros(rows, lm.shape.d_model, dtype=lm.dtype, device=lm.device)
-        lm.decoder.logits(lm.decoder.through(x, queries))
+        lm.decoder.logits(lm.decoder.run_layers(x, queries))
         lm.synchronize()
 
     def queries(index: int, normed: Tensor) -> Tensor:

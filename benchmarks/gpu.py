@@ -23,7 +23,7 @@ from ragauge.cost import gap, machine, shapes
 from ragauge.cost.flop import flop
 from ragauge.cost.roofline import matmul_rate
 from ragauge.engines import LM, Limits, random_lm
-from ragauge.engines.batching import Batch
+from ragauge.engines.batching import BatchScheduler
 from ragauge.evaluation.timing import shape_of
 from targets import Verdicts
 
@@ -69,7 +69,7 @@ def _answer(lm: LM, ids: Sequence[int], new: int) -> None:
 
 
 def _together(lm: LM, prompts: Sequence[Sequence[int]], new: int) -> None:
-    with Batch(lm, len(prompts)) as batch:
+    with BatchScheduler(lm, len(prompts)) as batch:
         for task in batch.run(partial(_respond, ids=list(ids), new=new) for ids in prompts):
             task.result()
     lm.synchronize()

@@ -16,11 +16,10 @@ import torch
 
 from _common import Task, finish, interleaved, load_line, times
 from ragauge.cost.machine import cpu_model
-from ragauge.engines import DTYPES, LM, Limits, Row, fastest, kernels, load_lm
-from ragauge.engines.kernels import measured
+from ragauge.engines import DTYPES, LM, Limits, Row, kernels, load_lm, tuning
 from targets import Verdicts
 
-CANDIDATES = fastest.CANDIDATES
+CANDIDATES = tuning.DTYPE_CANDIDATES
 SETTINGS = ("default", "measured")
 
 
@@ -28,8 +27,8 @@ def main() -> None:
     args = _arguments()
     if args.threads:
         torch.set_num_threads(args.threads)
-    auto = fastest.fastest("cpu", args.threads)
-    choices = {dtype: {s: measured.choice(DTYPES[dtype], s) for s in SETTINGS} for dtype in CANDIDATES}
+    auto = tuning.fastest_dtype("cpu", args.threads)
+    choices = {dtype: {s: tuning.choose_kernels(DTYPES[dtype], s) for s in SETTINGS} for dtype in CANDIDATES}
     print(f"{args.model} on {cpu_model()}, {torch.get_num_threads()} threads, {args.trials} interleaved trials")
     for dtype in CANDIDATES:
         print(f"{dtype}: {choices[dtype]['measured'].named(DTYPES[dtype]).get(dtype) or 'torch itself'}")

@@ -136,7 +136,7 @@ print(len(index), len(index.database), {row["recall"] for row in recall(index, v
 
 SCHEDULE = """
 import sys
-sys.path.insert(0, sys.argv[1])
+sys.path[:0] = [sys.argv[1], f"{sys.argv[1]}/support"]
 import tiny_models
 from ragauge.generation.cost import calls
 from ragauge.generation.evaluation import EvaluationStretch

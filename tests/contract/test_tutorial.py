@@ -9,7 +9,7 @@ import pytest
 
 import ragauge
 from ragauge import assets, cli
-from ragauge.engines import fastest
+from ragauge.engines import tuning
 from ragauge.verbs import doctor
 from synthetic_run import write_variant
 
@@ -43,14 +43,14 @@ def without_numbers(text: str) -> str:
 
 def test_the_doctor_finds_what_is_shown(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same labels in the same order; some findings are left out on the page, which says so."""
-    monkeypatch.setattr(fastest, "speeds", lambda again: SPEEDS)
-    monkeypatch.setattr(fastest, "load_share", lambda: 0.83)
+    monkeypatch.setattr(tuning, "dtype_speeds", lambda again: SPEEDS)
+    monkeypatch.setattr(tuning, "load_share", lambda: 0.83)
     found = list(doctor.findings(measure=True))
     [block] = shown(page, "1. Install")
     lines = [line.split(maxsplit=1) for line in block.splitlines()]
-    labels = iter(finding.what for finding in found)
+    labels = iter(finding.topic for finding in found)
     assert all(label in labels for label, _ in lines), lines
-    told = {(finding.what, without_numbers(doctor.line(finding)[13:])) for finding in found}
+    told = {(f.topic, without_numbers(f.found + (f"  -> {f.todo}" if f.todo else ""))) for f in found}
     for label, said in lines:
         assert label not in ANYWHERE or (label, without_numbers(said)) in told, said
 

@@ -17,7 +17,7 @@ from tiny_checkpoint import write_checkpoint, write_questions
 
 STAMPS = {
     "cost/machine.py",  # the date of a result, from which nothing is taken
-    "engines/kernels/measured.py",  # the age of a table that was measured under load, and is measured again
+    "engines/tuning.py",  # the age of a table that was measured under load, and is measured again
     "retrieval/service/finished.py",  # the date of a line of the request log
     "verbs/cache.py",  # the age of what is kept, told and pruned on request
 }

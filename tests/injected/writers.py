@@ -23,8 +23,7 @@ from injected.children import Say, Work
 from ragauge import skeletons
 from ragauge.assets import archive, pins, url
 from ragauge.assets.store import Store
-from ragauge.engines import Row, random_lm, store
-from ragauge.engines.kernels import measured
+from ragauge.engines import Row, random_lm, store, tuning
 from ragauge.engines.store import DocumentStore
 from ragauge.evidence.chat import Chat, RecordedChat, Replies, read_replies
 from ragauge.experiment import launch, loading, schema
@@ -177,13 +176,13 @@ def _judgements(folder: Path) -> Found:
 
 def _kernels(folder: Path, say: Say) -> None:
     os.environ["RAGAUGE_HOME"] = str(folder / "home")
-    measured.measure = lambda dtype: {}
-    measured.kept(torch.float32)
+    tuning.measure = lambda dtype: {}
+    tuning.load_or_measure_tables([torch.float32])
 
 
 def _kernel_tables(folder: Path) -> Found:
     os.environ["RAGAUGE_HOME"] = str(folder / "home")
-    return measured._read(measured.table_path())
+    return tuning._read(tuning.table_path())
 
 
 STUDY_FILES = {text: {"config.yaml": f"{text}: 1\n".encode(), "questions.jsonl": text.encode()} for text in ("a", "b")}
@@ -523,7 +522,7 @@ def _plain() -> list[list[float]]:
 
 def _kept_documents(folder: Path) -> Found:
     entries = store.files_of(folder / "kept")
-    return {e.name: "whole" for e in entries if e.suffix == ".safetensors" and not store.damage(e)}
+    return {e.name: "whole" for e in entries if e.suffix == ".kv" and not store.damage(e)}
 
 
 DOCUMENTS = [

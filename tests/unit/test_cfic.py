@@ -86,7 +86,7 @@ def test_another_model_can_find_the_evidence(name: str, finder_shape: Any) -> No
     shape = replace(finder_shape, max_context=4096, eos=(1,))
     alone, finder = (tiny_models.tiny_lm(shape, seed=7) for _ in range(2))
     lm = long_lm()
-    lm.found_by(finder)
+    lm.set_finder(finder)
     with alone.tracing() as of_alone:
         found = method.answer(alone, method.prepare(alone, prompt), prompt, limits)
     with lm.tracing() as trace:
@@ -103,18 +103,18 @@ def test_another_model_can_find_the_evidence(name: str, finder_shape: Any) -> No
 def test_a_finder_reads_the_same_tokens() -> None:
     lm, other = long_lm(), long_lm()
     other.tokenizer.add_special_tokens({"pad_token": "[PAD]"})  # as LongAlpaca has one more than Llama 2
-    lm.found_by(other)
+    lm.set_finder(other)
     assert lm.finder is other
     vocabulary = other.tokenizer.get_vocab()
     swapped = {"a": vocabulary["b"], "b": vocabulary["a"]}
     other.tokenizer.get_vocab = lambda: vocabulary | swapped
     with pytest.raises(UserError, match="have different vocabularies"):
-        lm.found_by(other)
+        lm.set_finder(other)
 
 
 def test_a_finder_is_asked_in_its_own_template() -> None:
     lm, finder, prompt = long_lm(), long_lm(), prompt_of()
-    lm.found_by(finder, "vicuna")
+    lm.set_finder(finder, "vicuna")
     read: list[str] = []
     extend = finder.extend
     finder.extend = lambda cache, rows, **o: (  # type: ignore[method-assign]

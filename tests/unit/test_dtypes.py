@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from ragauge.engines import fastest
+from ragauge.engines import tuning
+from ragauge.engines.kernels.candidates import Operation
 from ragauge.errors import UserError
 from ragauge.experiment import dtypes, launch, loading
 from ragauge.experiment.schema import Config
@@ -35,7 +36,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         asked.append((device, tuple(allowed)))
         return str(allowed[-1])
 
-    monkeypatch.setattr(fastest, "fastest", found)
+    monkeypatch.setattr(tuning, "fastest_dtype", found)
     return asked
 
 
@@ -47,7 +48,7 @@ def test_settings_hold_what_auto_stood_for_and_the_next_run_takes_it(
         config(a={"source": "smollm2-135m-instruct"}, b={"source": "smollm2-135m-instruct", "dtype": "float16"}), path
     )
     assert dtypes_of(path) == {"a": "bfloat16", "b": "float16"}
-    monkeypatch.setattr(fastest, "fastest", lambda *_, **__: "float32")
+    monkeypatch.setattr(tuning, "fastest_dtype", lambda *_, **__: "float32")
     launch.write_settings(config(a={"source": "smollm2-135m-instruct"}, c={"source": "smollm2-135m-instruct"}), path)
     assert dtypes_of(path) == {"a": "bfloat16", "c": "float32"}
     launch.write_settings(
@@ -71,7 +72,7 @@ def test_damaged_settings_decide_nothing(damaged: str, answers: list[Any], tmp_p
     path = tmp_path / "config.yaml"
     path.write_text(damaged)
     assert dtypes.resolved(config(a={"source": "smollm2-135m-instruct"}), path).models["a"].dtype == "bfloat16"
-    assert answers == [("cpu", fastest.CANDIDATES)]
+    assert answers == [("cpu", tuning.DTYPE_CANDIDATES)]
 
 
 def test_records_keep_their_dtype(tmp_path: Path) -> None:
@@ -87,36 +88,31 @@ def test_the_least_sum_of_reading_and_writing_wins(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("RAGAUGE_DTYPE")
+    monkeypatch.setattr("ragauge.io.progress._hidden", False)  # whatever `--quiet` a test before gave
     for prompt_s, token_s, expected in ((1.0, 0.1, "bfloat16"), (1.0, 0.3, "float32"), (9.0, 0.1, "float32")):
         seconds = {"float32": {"prompt_s": 2.0, "token_s": 0.2}, "bfloat16": {"prompt_s": prompt_s, "token_s": token_s}}
-        monkeypatch.setattr(fastest, "speeds", lambda threads, seconds=seconds: seconds)
-        assert fastest.fastest("cpu") == expected
+        monkeypatch.setattr(tuning, "dtype_speeds", lambda threads, seconds=seconds: seconds)
+        assert tuning.fastest_dtype("cpu") == expected
         assert f"dtype auto: {expected} (" in capsys.readouterr().err
-    assert fastest.fastest("cpu", allowed=("bfloat16",)) == "bfloat16"
+    assert tuning.fastest_dtype("cpu", allowed=("bfloat16",)) == "bfloat16"
 
 
-def test_speeds_are_measured_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("RAGAUGE_HOME", str(tmp_path))
-    calls = []
-    seconds = {dtype: {"prompt_s": 1.0, "token_s": 1.0} for dtype in fastest.CANDIDATES}
-    monkeypatch.setattr(fastest, "measure", lambda: calls.append(1) or seconds)
-    assert fastest.speeds() == fastest.speeds() == seconds
-    [path] = tmp_path.rglob("*.dtypes.json")
-    path.write_text("{")
-    assert fastest.speeds() == seconds
-    assert len(calls) == 2
-
-
-def test_measuring_reads_and_writes_in_each_type(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("PROMPT", 8), ("STEPS", 2), ("LAYERS", 1), ("ROUNDS", 1)):
-        monkeypatch.setattr(fastest, name, value)
-    seconds = fastest.measure()
-    assert all(seconds[dtype][part] > 0 for dtype in fastest.CANDIDATES for part in ("prompt_s", "token_s"))
+def test_a_types_speed_follows_from_its_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prompts of 1,000 tokens by products of 256 rows and attentions of 512 queries; a token by 8 layers' time."""
+    rows = {Operation.MANY: 0.256, Operation.ATTENTION: 0.512**2, Operation.STEP: 0.08}
+    tables = {
+        dtype: {o: {"kernel": "plain", "seconds": {"plain": factor * s}} for o, s in rows.items()}
+        for dtype, factor in (("float32", 1), ("bfloat16", 2))
+    }
+    monkeypatch.setattr(tuning, "load_or_measure_tables", lambda dtypes, again=False: tables)
+    speeds = tuning.dtype_speeds()
+    assert speeds["float32"] == pytest.approx({"prompt_s": 2.0, "token_s": 0.01})
+    assert speeds["bfloat16"] == pytest.approx({"prompt_s": 4.0, "token_s": 0.02})
 
 
 def test_the_environment_says_it_or_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAGAUGE_DTYPE", "bfloat16")
-    assert fastest.fastest("cpu") == "bfloat16"
+    assert tuning.fastest_dtype("cpu") == "bfloat16"
     monkeypatch.setenv("RAGAUGE_DTYPE", "half")
     with pytest.raises(UserError, match="RAGAUGE_DTYPE: unknown dtype 'half'"):
-        fastest.fastest("cpu")
+        tuning.fastest_dtype("cpu")

@@ -12,7 +12,7 @@ from sft_material import DAMAGED_REPLIES
 
 import foreign_files
 from ragauge.assets import kept, store
-from ragauge.engines.kernels import measured
+from ragauge.engines import tuning
 from ragauge.errors import UserError
 from ragauge.evaluation import inputs
 from ragauge.evidence.chat import Chat, RecordedChat, Replies
@@ -124,9 +124,9 @@ def test_replies_that_were_kept(line: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("kernel", [[], {}, ["torch"], {"kernel": []}, {"kernel": {"a": 1}}])
 def test_a_table_of_kernels(kernel: Any, tmp_path: Path) -> None:
     path = tmp_path / "kernels.json"
-    path.write_text(json.dumps({"kernels": {"float32": {measured.ALL[0]: kernel}}}))
+    path.write_text(json.dumps({"kernels": {"float32": {tuning.OPERATIONS[0]: kernel}}}))
     with pytest.raises(UserError, match="unknown kernel"):
-        measured.read(path)
+        tuning.read_choice(path)
 
 
 @pytest.mark.parametrize("template", [[], {}, 5, "unknown"])

@@ -458,14 +458,14 @@ def test_compressed_keeps_the_share(compressor: str, inner: str) -> None:
 
 def kept_by(lm: LM, asked: Variant, prompt: Prompt) -> list[list[list[int]]]:
     """The slots that the last compression kept: (layer, kv_head, kept)."""
-    seen, whole = [], KVCache.keep_by_head
+    seen, whole = [], KVCache.select_by_head
 
     def keep(cache: KVCache, slots: Any, extra: int = 0) -> KVCache:
         seen.append(slots)
         return whole(cache, slots, extra)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(KVCache, "keep_by_head", keep)
+        patch.setattr(KVCache, "select_by_head", keep)
         answered(lm, asked, prompt)
     return seen[-1]
 

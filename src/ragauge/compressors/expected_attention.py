@@ -56,12 +56,12 @@ class ExpectedAttention(Compressor):
         """Mean (head, dim) and covariance (head, dim, dim) of the queries expected after the context."""
         import torch
 
-        from ragauge.engines.rope import rotate, rotated_on, rotation
+        from ragauge.engines.rope import rotate, rotate_further, rotation
 
         shape, cache = context.cache.shape, context.cache
         at = cache.positions[context.span.start : context.span.stop]
         q = torch.cat(self.queries[layer], 1)[:, -len(context.span) :].float()
-        q = rotated_on(q, -at, shape) if shape.position == "rope" else q
+        q = rotate_further(q, -at, shape) if shape.position == "rope" else q
         q = q[:, sinks:]
         mean = q.mean(1)
         centred = q - mean[:, None]

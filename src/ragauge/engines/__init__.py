@@ -1,4 +1,4 @@
-"""Engines: what reads prompts and generates. `protocol` says what methods may ask of one.
+"""Engines, which read prompts and generate; `protocol` defines what methods may use of one.
 
 Importing the package imports no torch: names of the torch decoder are resolved when they are first used.
 """
@@ -20,20 +20,18 @@ from ragauge.engines.protocol import (
     Extension,
     Limits,
     Response,
-    Row,
-    Span,
     SpanEngine,
+    describe,
     mismatch,
-    named,
 )
+from ragauge.engines.spans import Row, Span
 from ragauge.errors import UserError
 from ragauge.lazy import exported
 
 if TYPE_CHECKING:
     from ragauge.engines.cache import KVCache
     from ragauge.engines.decoder import Decoder
-    from ragauge.engines.lm import DTYPES, LM, random_lm
-    from ragauge.engines.loading import load_lm
+    from ragauge.engines.lm import DTYPES, LM, load_lm, random_lm
     from ragauge.engines.shape_lm import ShapeLM
 
 __all__ = [
@@ -54,35 +52,35 @@ __all__ = [
     "Span",
     "SpanEngine",
     "capabilities",
-    "check_kept",
+    "check_quantization",
+    "describe",
     "load",
     "load_lm",
     "mismatch",
-    "named",
     "random_lm",
 ]
 
 
 def _modules() -> Iterator[ModuleType]:
-    from ragauge.engines import cache, decoder, lm, loading, shape_lm
+    from ragauge.engines import cache, decoder, lm, shape_lm
 
-    yield from (cache, decoder, lm, loading, shape_lm)
+    yield from (cache, decoder, lm, shape_lm)
 
 
 __getattr__ = exported(__all__, _modules)
 
 
 def capabilities(engine: str, where: str = "") -> Capabilities:
-    """What an engine of `backends/` can do, by its name; raises UserError on an unknown one. Loads no model."""
-    can: Capabilities = registry.module("engine", engine, where).CAPABILITIES
-    return can
+    """The capabilities of an engine of `backends/`, by its name; raises UserError if it is unknown. Loads no model."""
+    found: Capabilities = registry.module("engine", engine, where).CAPABILITIES
+    return found
 
 
-def check_kept(engine: str, kept: Mapping[str, Any], where: str = "") -> None:
+def check_quantization(engine: str, storage: Mapping[str, Any], where: str = "") -> None:
     """Raise UserError if the engine does not support these values of a model's options `weights` and `kv`."""
-    able = inspect.signature(registry.module("engine", engine, where).load).parameters
-    for key, value in kept.items():
-        if value != "full" and key not in able:
+    options = inspect.signature(registry.module("engine", engine, where).load).parameters
+    for key, value in storage.items():
+        if value != "full" and key not in options:
             raise UserError(f"{where}{': ' if where else ''}{key} {value!r}: engine {engine!r} supports only 'full'")
 
 
@@ -94,21 +92,21 @@ def load(
     device: str | None = "cpu",
     threads: int | None = None,
     max_context: int | None = None,
-    **kept: Any,
+    **options: Any,
 ) -> Engine:
-    """A model under one of the engines of `backends/`, by the engine's name.
+    """Load a model under an engine of `backends/`, by the engine's name.
 
     Args:
-        source: what that engine reads: for torch a name of the catalog, a prefixed source or a folder.
-        kept: `weights` and `kv`, how matrices and cached keys and values are stored; only torch supports more than
-            "full"; `served`, how openai asks its server.
+        source: for torch a name of the catalog, a prefixed source or a folder; other engines have their own.
+        options: `weights` and `kv`, the storage of matrices and of cached keys and values; only torch supports more
+            than "full"; `served`, how openai asks its server.
 
     Raises:
         UserError: unknown engine; whatever the engine raises on the other arguments.
     """
-    module = registry.module("engine", engine)
-    reduced = {key: value for key, value in kept.items() if value != "full"}
-    options = {"dtype": dtype, "device": device, "threads": threads, "max_context": max_context, **reduced}
-    check_kept(engine, reduced)
-    found: Engine = module.load(source, **options)
-    return found
+    others = {key: value for key, value in options.items() if value != "full"}
+    check_quantization(engine, others)
+    loaded: Engine = registry.module("engine", engine).load(
+        source, dtype=dtype, device=device, threads=threads, max_context=max_context, **others
+    )
+    return loaded

@@ -7,16 +7,16 @@ other positions by rotating them on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from ragauge.cost.shape import Shape
-from ragauge.engines.protocol import Span
-from ragauge.engines.rope import rotated_on
-from ragauge.engines.rounding import Int8Slots, Slots, parts
+from ragauge.engines.quantization import Int8Slots, Slots, storage
+from ragauge.engines.rope import rotate_further
+from ragauge.engines.spans import Span, merge
 
 Watch = Callable[[int, Tensor, Tensor, Tensor | None], None]
 """Called as (layer, queries (row, head, query, dim), keys (row, kv_head, key, dim), bias) before each attention."""
@@ -32,22 +32,11 @@ class Content(NamedTuple):
 
 
 class Tempered(NamedTuple):
-    """Keys whose scores get a temperature and whose weight beside all other keys gets a scale (APE)."""
+    """Keys whose scores get a temperature and whose weight relative to all other keys gets a scale (APE)."""
 
     keys: Tensor  # (token,) bool
     temperature: float
     scale: float
-
-
-def merge(spans: Iterable[Span]) -> tuple[Span, ...]:
-    """The same slots in the same order, with adjacent spans merged and empty ones dropped."""
-    merged: list[Span] = []
-    for span in spans:
-        if merged and merged[-1].stop == span.start:
-            merged[-1] = Span(merged[-1].start, span.stop)
-        elif span.stop > span.start:
-            merged.append(span)
-    return tuple(merged)
 
 
 class KVCache:
@@ -59,31 +48,32 @@ class KVCache:
         capacity: int,
         dtype: torch.dtype,
         device: torch.device,
-        kept: str = "full",
+        quantization: str = "full",
         filled: int = 0,
     ) -> None:
         """
         Args:
             dtype: in which keys and values are read.
-            kept: how they are kept, one of `cost.hardware.CACHE_TYPES`.
-            filled: slots that are written before anything is read. The others are zero: what memory happens to hold may
-                be no number, and a key that a mask hides still counts, as 0 times its value.
+            quantization: how they are stored, one of `cost.hardware.CACHE_TYPES`.
+            filled: slots that the caller writes before anything is read. The others become zero: uninitialized memory
+                may hold NaN, and a key that a mask hides still counts, as 0 times its value.
         """
-        self.shape, self.dtype, self.kept = shape, dtype, kept
+        self.shape, self.dtype, self.quantization = shape, dtype, quantization
         self.length = 0  # slots in use
-        empty = Int8Slots if kept == "int8" else _floats
+        empty = Int8Slots if quantization == "int8" else _empty
         self.k: list[Slots] = [empty(heads, capacity, shape.head_dim, dtype, device) for heads in shape.kv_heads]
         self.v: list[Slots] = [empty(heads, capacity, shape.head_dim, dtype, device) for heads in shape.kv_heads]
-        for _, part in self.parts():
-            part[:, filled:].zero_()
+        for _, tensor in self.tensors():
+            tensor[:, filled:].zero_()
         self.positions = torch.zeros(capacity, dtype=torch.float32, device=device)  # (token,), real-valued
         self.bias: Tensor | None = None  # (token,), fp32, added to every attention score of a key; None: all zero
-        self.tempered: Tempered | None = None  # None: no key is
+        self.tempered: Tempered | None = None
         self.watch: Watch | None = None  # is shown each layer's queries and keys; not copied with the cache
-        self.beside: Callable[..., Tensor | None] | None = None  # (layer, states, positions=): added after attention
+        # (layer, states, positions=) -> what is added to the states after a layer's self-attention, or None
+        self.cross_attention: Callable[..., Tensor | None] | None = None
         self.head_positions: list[Tensor] | None = None  # a layer: (kv_head, slot); inf: no token
-        self.ragged = False  # some head keeps fewer tokens than others
-        self._contents: list[Content] = []  # by slot; what has no name is not among them
+        self.ragged = False  # some head has fewer tokens than others
+        self._contents: list[Content] = []  # the named slots, in order
 
     @property
     def capacity(self) -> int:
@@ -92,28 +82,28 @@ class KVCache:
     @property
     def bytes(self) -> int:
         """Bytes of the keys and values in use."""
-        return self.length * sum(x.shape[0] * x.shape[2] * x.element_size() for _, x in self.parts())
+        return self.length * sum(x.shape[0] * x.shape[2] * x.element_size() for _, x in self.tensors())
 
-    def parts(self) -> Iterator[tuple[str, Tensor]]:
-        """Every tensor that holds keys or values, (kv_head, slot, ...), with a name that is the same in all caches."""
+    def tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """Every tensor of keys or values, (kv_head, slot, ...), with a name that is the same in all caches."""
         for kind, layers in (("k", self.k), ("v", self.v)):
             for layer, slots in enumerate(layers):
-                for name, part in zip(("", ".scale"), parts(slots), strict=False):
-                    yield f"{kind}{layer}{name}", part
+                for suffix, tensor in zip(("", ".scale"), storage(slots), strict=False):
+                    yield f"{kind}{layer}{suffix}", tensor
 
-    def copy(self, source: KVCache, taken: slice, target: slice) -> None:
-        """Write the keys and values of another cache's slots over as many of this one."""
-        if self.kept == source.kept:
-            for (_, mine), (_, theirs) in zip(self.parts(), source.parts(), strict=True):
-                mine[:, target] = theirs[:, taken]
+    def copy(self, source: KVCache, source_slots: slice, slots: slice) -> None:
+        """Copy the keys and values of another cache's slots into as many slots of this one."""
+        if self.quantization == source.quantization:
+            for (_, mine), (_, theirs) in zip(self.tensors(), source.tensors(), strict=True):
+                mine[:, slots] = theirs[:, source_slots]
         else:
             for to, of in zip(self.k + self.v, source.k + source.v, strict=True):
-                to[:, target] = of[:, taken]
+                to[:, slots] = of[:, source_slots]
 
     @property
     def plain(self) -> bool:
-        """Whether attention over it is over keys and values alone, all of a slot in every head."""
-        hooks = (self.bias, self.tempered, self.watch, self.beside, self.head_positions)
+        """Whether attention is over keys and values alone, all of a slot in every head."""
+        hooks = (self.bias, self.tempered, self.watch, self.cross_attention, self.head_positions)
         return all(hook is None for hook in hooks)
 
     def reserve(self, tokens: int) -> None:
@@ -140,7 +130,7 @@ class KVCache:
 
     @torch.inference_mode()
     def temper(self, span: Span, temperature: float, scale: float) -> None:
-        """Give the span's keys, and those given it before, a temperature and a scale for all tokens read from now on.
+        """Give the span's keys, and those tempered before, a temperature and a scale for all tokens read from now on.
 
         See `decoder.tempered_attention`.
         """
@@ -160,11 +150,11 @@ class KVCache:
         for layer, k in enumerate(self.k):
             old = (self.positions if self.head_positions is None else self.head_positions[layer])[..., at]
             if self.shape.position == "rope":
-                k[:, at] = rotated_on(k[:, at], torch.where(old.isinf(), 0, new - old), self.shape)
+                k[:, at] = rotate_further(k[:, at], torch.where(old.isinf(), 0, new - old), self.shape)
             if self.head_positions is not None:
                 self.head_positions[layer][:, at] = torch.where(old.isinf(), old, new)
         self.positions[at] = new
-        self.forget(span)
+        self.forget_names(span)
 
     @torch.inference_mode()
     def shift(self, span: Span, by: Sequence[float]) -> None:
@@ -173,84 +163,83 @@ class KVCache:
         at = slice(span.start, span.stop)
         for layer, k in enumerate(self.k):
             if self.shape.position == "rope":
-                k[:, at] = rotated_on(k[:, at], distance, self.shape)
+                k[:, at] = rotate_further(k[:, at], distance, self.shape)
             if self.head_positions is not None:
                 self.head_positions[layer][:, at] += distance
         self.positions[at] += distance
-        self.forget(span)
+        self.forget_names(span)
 
     @torch.inference_mode()
-    def keep_by_head(self, slots: Sequence[Sequence[Sequence[int]]], extra: int = 0) -> KVCache:
-        """A new cache in which every key-value head keeps its own choice of slots, compacted from slot 0 on.
+    def select_by_head(self, slots: Sequence[Sequence[Sequence[int]]], extra: int = 0) -> KVCache:
+        """A new cache in which every key-value head has its own choice of slots, compacted from slot 0 on.
 
-        Heads may keep different numbers of tokens: the cache is as long as the longest head, and the unused slots of
+        Heads may have different numbers of tokens: the cache is as long as the longest head, and the unused slots of
         the others are masked. Tokens read into it later are in all heads.
 
         Args:
-            slots: those to keep of each layer and key-value head: (layer, kv_head, kept).
+            slots: those to copy of each layer and key-value head: (layer, kv_head, slot).
             extra: room for more tokens.
 
         Raises:
-            ValueError: no head keeps a token, or the cache has score biases.
+            ValueError: no head has a token, or the cache has score biases.
         """
-        counts = [len(kept) for heads in slots for kept in heads]
+        counts = [len(chosen) for heads in slots for chosen in heads]
         if not max(counts, default=0) or self.bias is not None:
-            raise ValueError("keep_by_head requires at least one kept token and a cache without score biases")
-        kept_cache = self._like(max(counts) + extra, 0)
-        kept_cache.length, kept_cache.ragged = max(counts), len(set(counts)) > 1 or self.ragged
-        kept_cache.positions.zero_()
-        kept_cache.head_positions = [
-            torch.full((len(heads), kept_cache.capacity), torch.inf, device=self.positions.device) for heads in slots
+            raise ValueError("select_by_head requires at least one token and a cache without score biases")
+        selected = self._like(max(counts) + extra, 0)
+        selected.length, selected.ragged = max(counts), len(set(counts)) > 1 or self.ragged
+        selected.head_positions = [
+            torch.full((len(heads), selected.capacity), torch.inf, device=self.positions.device) for heads in slots
         ]
         for layer, heads in enumerate(slots):
             mine = self.positions.expand(len(heads), -1) if self.head_positions is None else self.head_positions[layer]
-            pairs = [(mine, kept_cache.head_positions[layer])]
-            for of, to in ((self.k[layer], kept_cache.k[layer]), (self.v[layer], kept_cache.v[layer])):
-                pairs += zip(parts(of), parts(to), strict=True)
-            for head, kept in enumerate(heads):
+            pairs = [(mine, selected.head_positions[layer])]
+            for of, to in ((self.k[layer], selected.k[layer]), (self.v[layer], selected.v[layer])):
+                pairs += zip(storage(of), storage(to), strict=True)
+            for head, chosen in enumerate(heads):
                 for source, target in pairs:
-                    target[head, : len(kept)] = source[head, list(kept)]
-        return kept_cache
+                    target[head, : len(chosen)] = source[head, list(chosen)]
+        return selected
 
+    @torch.inference_mode()
     def truncate(self, length: int) -> None:
-        """Forget all slots from `length` on, with their biases and names."""
+        """Drop all slots from `length` on, with their biases and names."""
         self.length = min(self.length, length)
         self._contents = [c._replace(stop=min(c.stop, length)) for c in self._contents if c.start < length]
         if self.bias is not None:
-            self.bias = torch.where(torch.arange(self.capacity, device=self.bias.device) < self.length, self.bias, 0)
+            self.bias[self.length :] = 0
         if self.tempered is not None:
-            used = torch.arange(self.capacity, device=self.positions.device) < self.length
-            self.tempered = self.tempered._replace(keys=self.tempered.keys & used)
+            self.tempered.keys[self.length :] = False
 
-    def named(self, spans: Sequence[Span], name: str) -> None:
-        """Say that `spans`, side by side at the cache's end, hold the content of this name."""
+    def name_spans(self, spans: Sequence[Span], name: str) -> None:
+        """Name the content of `spans`, which lie side by side at the cache's end."""
         first = min(spans).start
         self._contents += [Content(s.start, s.stop, name, s.start - first) for s in sorted(spans)]
 
-    def forget(self, span: Span) -> None:
+    def forget_names(self, span: Span) -> None:
         """Forget the names of a span's slots, whose content is about to change."""
-        kept = []
+        remaining = []
         for c in self._contents:
             if c.start < min(c.stop, span.start):
-                kept.append(c._replace(stop=min(c.stop, span.start)))
+                remaining.append(c._replace(stop=min(c.stop, span.start)))
             if max(c.start, span.stop) < c.stop:
                 first = max(c.start, span.stop)
-                kept.append(Content(first, c.stop, c.name, c.offset + first - c.start))
-        self._contents = kept
+                remaining.append(Content(first, c.stop, c.name, c.offset + first - c.start))
+        self._contents = remaining
 
     def contents(self, spans: Sequence[Span]) -> list[tuple[str, int, int]] | None:
-        """What the spans hold: (name, first token of it, last), in order; None if a slot has no name or a bias."""
+        """The names in the spans: (name, its first token, its last), in order; None if a slot has no name or a bias."""
         if self.bias is not None or self.tempered is not None or self.head_positions is not None:
             return None
         found = []
         for span in merge(spans):
-            parts = self._within(span)
+            parts = self._named_parts(span)
             if sum(stop - start for start, stop, _ in parts) != len(span):
                 return None
             found += [(c.name, start - c.start + c.offset, stop - c.start + c.offset) for start, stop, c in parts]
         return found
 
-    def _within(self, span: Span) -> list[tuple[int, int, Content]]:
+    def _named_parts(self, span: Span) -> list[tuple[int, int, Content]]:
         """The named slots of a span: (first, last, content)."""
         parts = [c for c in self._contents if c.start < span.stop and span.start < c.stop]
         return [(max(c.start, span.start), min(c.stop, span.stop), c) for c in parts]
@@ -263,7 +252,7 @@ class KVCache:
         return torch.cat([torch.arange(s.start, s.stop, device=device) for s in spans])
 
     def select(self, spans: Sequence[Span], extra: int = 0) -> KVCache:
-        """A new cache that holds the spans' tokens side by side, with room for `extra` more."""
+        """A new cache with the spans' tokens side by side and room for `extra` more."""
         spans = merge(spans)
         filled = sum(map(len, spans))
         joined = self._like(filled + extra, filled)
@@ -271,19 +260,8 @@ class KVCache:
             joined._fill(self, slice(span.start, span.stop))
         return joined
 
-    def _fill_by_head(self, source: KVCache, slots: slice, stop: int) -> None:
-        """Append the source's positions by head, where either cache has any."""
-        if source.head_positions is None and self.head_positions is None:
-            return
-        by_head = source.head_positions or [source.positions.expand(k.shape[0], -1) for k in source.k]
-        if self.head_positions is None:
-            self.head_positions = [self.positions.expand(k.shape[0], -1).clone() for k in self.k]
-        for mine, theirs in zip(self.head_positions, by_head, strict=True):
-            mine[:, self.length : stop] = theirs[:, slots]
-        self.ragged = self.ragged or source.ragged
-
     def _like(self, capacity: int, filled: int) -> KVCache:
-        return KVCache(self.shape, capacity, self.dtype, self.positions.device, self.kept, filled)
+        return KVCache(self.shape, capacity, self.dtype, self.positions.device, self.quantization, filled)
 
     def _fill(self, source: KVCache, slots: slice) -> None:
         """Append the source's slots."""
@@ -297,14 +275,25 @@ class KVCache:
             mine = torch.zeros_like(self.positions, dtype=torch.bool) if self.tempered is None else self.tempered.keys
             mine[self.length : stop] = source.tempered.keys[slots]
             self.tempered = source.tempered._replace(keys=mine)
-        self._fill_by_head(source, slots, stop)
+        self._fill_head_positions(source, slots, stop)
         moved = self.length - slots.start
         self._contents += [
             Content(start + moved, last + moved, c.name, c.offset + start - c.start)
-            for start, last, c in source._within(Span(slots.start, slots.stop))
+            for start, last, c in source._named_parts(Span(slots.start, slots.stop))
         ]
         self.length = stop
 
+    def _fill_head_positions(self, source: KVCache, slots: slice, stop: int) -> None:
+        """Append the source's positions by head, where either cache has any."""
+        if source.head_positions is None and self.head_positions is None:
+            return
+        by_head = source.head_positions or [source.positions.expand(k.shape[0], -1) for k in source.k]
+        if self.head_positions is None:
+            self.head_positions = [self.positions.expand(k.shape[0], -1).clone() for k in self.k]
+        for mine, theirs in zip(self.head_positions, by_head, strict=True):
+            mine[:, self.length : stop] = theirs[:, slots]
+        self.ragged = self.ragged or source.ragged
 
-def _floats(heads: int, slots: int, dim: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+
+def _empty(heads: int, slots: int, dim: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     return torch.empty(heads, slots, dim, dtype=dtype, device=device)

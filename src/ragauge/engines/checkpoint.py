@@ -17,10 +17,10 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from ragauge.cost.shape import Shape
-from ragauge.engines.decoder import Linear, Weights
-from ragauge.engines.families import family
-from ragauge.engines.families._parts import Tensors
-from ragauge.engines.int8 import keeper
+from ragauge.engines.families import _random, family
+from ragauge.engines.families._parts import Tensors, read
+from ragauge.engines.int8 import linear_storage
+from ragauge.engines.weights import Linear, Weights
 from ragauge.errors import UserError
 from ragauge.io.jsonl import read_object
 
@@ -28,8 +28,8 @@ T = TypeVar("T")
 Reader = Callable[[], Tensor]
 Size = tuple[int, ...]
 LAYER_KEYS = ("num_hidden_layers", "n_layer", "n_layers", "num_transformer_layers")
-MOST_LAYERS = 10_000
-LARGEST = 1 << 40  # of any size; what is beyond is a damaged file
+MAX_LAYERS = 10_000
+MAX_SIZE = 1 << 40  # of any size; what is beyond is a damaged file
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -70,24 +70,23 @@ def _check_layers(config: dict[str, Any]) -> None:
     """Raise UserError if a config states no number of layers, or more than any model has."""
     for key in LAYER_KEYS:
         layers = config.get(key, 1)
-        if type(layers) is not int or not 1 <= layers <= MOST_LAYERS:
-            raise UserError(f"{key}: must be a whole number from 1 to {MOST_LAYERS:,}, not {str(layers)[:40]}")
+        if type(layers) is not int or not 1 <= layers <= MAX_LAYERS:
+            raise UserError(f"{key}: must be a whole number from 1 to {MAX_LAYERS:,}, not {str(layers)[:40]}")
 
 
 def _check_shape(shape: Shape) -> None:
     """Raise UserError if a size is not one that a decoder can have."""
-    for of in fields(shape):
-        value = getattr(shape, of.name)
-        values = value if isinstance(value, tuple) else (value,)
-        whole, least = str(of.type).removeprefix("tuple[").startswith("int"), 0 if of.name == "eos" else 1
-        number = whole or str(of.type).removeprefix("tuple[").startswith("float")
-        for one in values if number and not (value is None and "None" in str(of.type)) else ():
-            if not _is_number(one, whole) or (whole and not least <= one <= LARGEST):
-                raise UserError(f"{of.name}: {str(one)[:40]!r} is not a valid size")
-
-
-def _is_number(value: Any, whole: bool) -> bool:
-    return type(value) is int or (not whole and isinstance(value, float) and math.isfinite(value))
+    for field in fields(shape):
+        value, declared = getattr(shape, field.name), str(field.type).removeprefix("tuple[")
+        if not declared.startswith(("int", "float")) or (value is None and "None" in declared):
+            continue
+        least = 0 if field.name == "eos" else 1
+        for number in value if isinstance(value, tuple) else (value,):
+            valid = type(number) is int and least <= number <= MAX_SIZE
+            if declared.startswith("float"):
+                valid = type(number) is int or (isinstance(number, float) and math.isfinite(number))
+            if not valid:
+                raise UserError(f"{field.name}: {str(number)[:40]!r} is not a valid size")
 
 
 def _in_context(shape: Shape, config: dict[str, Any], tokens: int, path: Path) -> Shape:
@@ -101,16 +100,16 @@ def read_weights(folder: Path, dtype: torch.dtype, device: torch.device, weights
     """All weights of the checkpoint, in the decoder's own layout, read layer by layer.
 
     Args:
-        weights: how matrices are kept, one of `cost.hardware.WEIGHTS`.
+        weights: how matrices are stored, one of `cost.hardware.WEIGHTS`.
 
     Raises:
-        UserError: a file or a tensor is missing, damaged or of another size than config.json says; a way of keeping
-            matrices that is not known or not available on the device.
+        UserError: a file or a tensor is missing, damaged or of another size than config.json says; a storage of
+            matrices that is unknown or not available on the device.
     """
     shape = read_shape(folder)
-    tensors = Tensors(_tensors(folder, dtype, device), keeper(weights, device))
+    tensors = Tensors(_readers(folder, dtype, device), linear_storage(weights, device))
     try:
-        found: Weights = family(read_config(folder)["model_type"]).weights(tensors, shape)
+        found = read(tensors, shape, family(read_config(folder)["model_type"]).NAMES)
     except KeyError as missing:
         raise UserError(f"{folder}: the checkpoint has no tensor {missing}; is it whole?") from None
     except RuntimeError as error:
@@ -123,9 +122,7 @@ def random_weights(
     shape: Shape, dtype: torch.dtype, device: torch.device, seed: int = 0, weights: str = "full"
 ) -> Weights:
     """Weights of the right sizes with random values, for timing shapes whose checkpoint is not at hand."""
-    from ragauge.engines.families._random import draw
-
-    return draw(shape, dtype, device, seed, keeper(weights, device))
+    return _random.draw(shape, dtype, device, seed, linear_storage(weights, device))
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -134,38 +131,37 @@ def _read_json(path: Path) -> dict[str, Any]:
     return read_object(path)
 
 
-def _tensors(folder: Path, dtype: torch.dtype, device: torch.device) -> dict[str, Reader]:
-    """What reads each tensor, by its name."""
+def _readers(folder: Path, dtype: torch.dtype, device: torch.device) -> dict[str, Reader]:
+    """A function for each tensor, by its name, that reads it."""
     readers: dict[str, Reader] = {}
     for path in _files(folder):
-        opened = partial(_open_safetensors if path.suffix == ".safetensors" else _open_bin, path)
-        for name, read in _whole(path, opened).items():
-            readers[name] = partial(_read, path, read, dtype, device)
+        open_file = partial(_open_safetensors if path.suffix == ".safetensors" else _open_bin, path)
+        for name, get in _undamaged(path, open_file).items():
+            readers[name] = partial(_read_tensor, path, get, dtype, device)
     return readers
 
 
-def _read(path: Path, read: Reader, dtype: torch.dtype, device: torch.device) -> Tensor:
-    return _whole(path, read).to(device=device, dtype=dtype)
+def _read_tensor(path: Path, get: Reader, dtype: torch.dtype, device: torch.device) -> Tensor:
+    return _undamaged(path, get).to(device=device, dtype=dtype)
 
 
-def _whole(path: Path, read: Callable[[], T]) -> T:
-    """The result of `opened`; raises UserError if the file is damaged."""
+def _undamaged(path: Path, access: Callable[[], T]) -> T:
+    """The result of an access to a file; raises UserError if the file is damaged."""
     try:
-        return read()
+        return access()
     except (SafetensorError, RuntimeError, EOFError, OSError) as error:
         raise UserError(f"{path}: truncated or damaged ({_line(error)})") from None
 
 
 def _files(folder: Path) -> list[Path]:
-    """The checkpoint's files: safetensors where there are any, else .bin; what an index names, else the whole one.
+    """The checkpoint's files: safetensors where there are any, else .bin; one file, or the shards of an index.
 
-    Other files of these suffixes, which folders of the hub do hold, are no part of it (`consolidated.safetensors`,
-    `training_args.bin`).
+    Other files of these suffixes in hub folders do not belong to it (`consolidated.safetensors`, `training_args.bin`).
     """
     for stem, suffix in (("model", "safetensors"), ("pytorch_model", "bin")):
-        index, whole = folder / f"{stem}.{suffix}.index.json", folder / f"{stem}.{suffix}"
-        if whole.exists():
-            return [whole]
+        index, single = folder / f"{stem}.{suffix}.index.json", folder / f"{stem}.{suffix}"
+        if single.exists():
+            return [single]
         if index.exists():
             return _shards(index)
     raise UserError(f"{folder}: no model.safetensors and no pytorch_model.bin, whole or in shards with their index")

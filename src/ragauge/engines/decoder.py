@@ -1,4 +1,4 @@
-"""One readable transformer for every checkpoint family: its weights and its forward pass over a KV cache."""
+"""One readable transformer for every checkpoint family: its forward pass over a KV cache."""
 
 from __future__ import annotations
 
@@ -14,103 +14,24 @@ from ragauge.cost.flop import Layers
 from ragauge.cost.shape import Shape
 from ragauge.engines import kernels
 from ragauge.engines.cache import KVCache, Tempered, Watch
-from ragauge.engines.fused import FusedLayers, fused, takes
-from ragauge.engines.kernels.compiled import Matrix
-from ragauge.engines.layout import Layout
-from ragauge.engines.rope import alibi_bias, rotate, rotation
-from ragauge.engines.rounding import Slots
+from ragauge.engines.fused import FusedLayers, fuse, is_fusable
+from ragauge.engines.layout import Layout, Part
+from ragauge.engines.quantization import Slots
+from ragauge.engines.rope import Rotation, alibi_bias, rotate, rotation
+from ragauge.engines.weights import Layer, Weights
 
-WORDS = 4096  # whose logits are computed at one time where only log-probabilities are wanted
-Observer = Watch
-Turn = tuple[Tensor, Tensor]
-"""Cosines and sines of a rotation, (token, 1, dim) each."""
+VOCAB_CHUNK = 4096  # tokens of the vocabulary whose logits are computed together for log-probabilities
 Attend = Callable[[int, Tensor], Tensor]
-Mixing = Callable[[int, Tensor, Tensor, Tensor], Tensor]
-Beside = Callable[[int, Tensor], Tensor | None]
-"""See `Decoder.through`."""
-
-
-@dataclass(frozen=True)
-class Linear:
-    weight: Tensor  # (out, in)
-    bias: Tensor | None = None
-
-    @property
-    def size(self) -> tuple[int, ...]:
-        """(out, in)."""
-        return tuple(self.weight.shape)
-
-    @property
-    def kept(self) -> torch.dtype:
-        """The type whose kernels multiply with it."""
-        return self.weight.dtype
-
-    def compiled(self) -> Matrix | None:
-        """As `compiled.c` multiplies with it; None where it does not."""
-        return Matrix.of(self.weight, self.bias)
-
-    def in_parts(self, rows: int) -> Sequence[Linear]:
-        """The same as layers of at most so many rows, whose outputs lie side by side."""
-        biases = [None] * -(-self.size[0] // rows) if self.bias is None else self.bias.split(rows)
-        return [Linear(weight, bias) for weight, bias in zip(self.weight.split(rows), biases, strict=True)]
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return kernels.project(x, self.weight, self.bias)
-
-
-@dataclass(frozen=True)
-class Norm:
-    weight: Tensor  # (width,)
-    bias: Tensor | None = None
-    kind: str = "rms"
-    eps: float = 1e-5
-
-    def __call__(self, x: Tensor) -> Tensor:
-        if self.kind == "rms":
-            return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
-        return F.layer_norm(x, self.weight.shape, self.weight, self.bias, self.eps)
-
-
-@dataclass(frozen=True)
-class Layer:
-    attention_norm: Norm
-    qkv: Linear  # rows: all query heads, all key heads, all value heads
-    out: Linear
-    mlp_norm: Norm
-    up: Linear  # rows: the gate and then the value where the MLP is gated
-    down: Linear
-    q_norm: Norm | None = None
-    k_norm: Norm | None = None
-
-
-@dataclass(frozen=True)
-class Weights:
-    embedding: Tensor  # (vocab, d_model)
-    layers: tuple[Layer, ...]
-    norm: Norm
-    head: Linear  # rows: the vocabulary; in floating point the embedding itself where tied
-    embedding_norm: Norm | None = None
-
+CrossAttend = Callable[[int, Tensor], Tensor | None]
+"""See `Decoder.run_layers`."""
+PartAttention = Callable[[int, Tensor, Tensor, Tensor], Tensor]
+"""(layer, queries, keys, values (token, head, dim)) -> the heads' outputs side by side (token, width)."""
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "silu": F.silu,
     "gelu": F.gelu,
     "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
 }
-
-
-@dataclass(frozen=True)
-class Part:
-    """The packed new tokens of one pass that share a cache."""
-
-    positions: Tensor  # (token,), fp32
-    cache: KVCache
-    layout: Layout
-    observe: Observer | None = None
-
-    @property
-    def tokens(self) -> int:
-        return self.layout.tokens
 
 
 @dataclass(frozen=True)
@@ -127,70 +48,72 @@ class Decoder:
             object.__setattr__(self, "slopes", torch.tensor(self.shape.alibi_slopes, device=device))
 
     def hidden(
-        self, ids: Tensor, positions: Tensor, cache: KVCache, layout: Layout, observe: Observer | None = None
+        self, ids: Tensor, positions: Tensor, cache: KVCache, layout: Layout, observe: Watch | None = None
     ) -> Tensor:
         """Normed hidden states (token, d_model) of packed new tokens (token,); their keys and values join the cache."""
-        return self.weights.norm(self.read(self.embedded(ids), [Part(positions, cache, layout, observe)]))
+        return self.weights.norm(self.read(self.embed(ids), [Part(positions, cache, layout, observe)]))
 
     def read(self, x: Tensor, parts: Sequence[Part], layers: Layers = None) -> Tensor:
         """States (token, d_model) of packed tokens after all layers or a range of them, not normed; their keys and
         values of these layers join the caches.
 
         All linear layers and norms are computed once for all parts, whose tokens lie one after another; each part
-        attends by itself. A part whose cache has something `beside` the layers is read alone.
+        attends by itself. A part whose cache has a `cross_attention` is read alone.
         """
         for part in parts:
             part.layout.put(part.positions, part.cache.positions, 0)
             for by_head in part.cache.head_positions or ():
                 part.layout.put(part.positions.expand(by_head.shape[0], -1), by_head, 1)
-        if takes(parts) and self.in_one_call(x.shape[0]):
-            turn = self.turn(_joined([part.positions for part in parts]))
-            assert turn is not None
+        if is_fusable(parts) and self.runs_fused(x.shape[0]):
+            angles = self.rotation(_joined([part.positions for part in parts]))
+            assert angles is not None
             assert self._fused is not None
-            x = self._fused.read(x, turn, parts, layers)
+            x = self._fused.read(x, angles, parts, layers)
         else:
-            x = self._read(x, parts, layers)
+            x = self._read_by_operators(x, parts, layers)
         for part in parts:
             part.cache.length = part.layout.start + part.tokens
         return x
 
-    def in_one_call(self, tokens: int) -> bool:
-        """Whether so many tokens after what plain caches hold pass all layers in one compiled call."""
+    def runs_fused(self, tokens: int) -> bool:
+        """Whether this many tokens pass all layers in one compiled call, if their caches are plain."""
         first = self.weights.layers[0].qkv
         on_cpu = self.weights.embedding.device.type == "cpu"
-        return on_cpu and kernels.in_one_call(first.kept, tokens) and self._fused is not None
+        return on_cpu and kernels.runs_fused(first.storage_dtype, tokens) and self._fused is not None
 
     @cached_property
     def _fused(self) -> FusedLayers | None:
-        return fused(self.weights.layers, self.shape)
+        return fuse(self.weights.layers, self.shape)
 
-    def _read(self, x: Tensor, parts: Sequence[Part], layers: Layers) -> Tensor:
-        besides = [partial(p.cache.beside, positions=p.positions) for p in parts if p.cache.beside is not None]
-        assert not besides or len(parts) == 1
-        return self.through(x, self._attention(parts), besides[0] if besides else None, layers)
+    def _read_by_operators(self, x: Tensor, parts: Sequence[Part], layers: Layers) -> Tensor:
+        cross = [partial(hook, positions=p.positions) for p in parts if (hook := p.cache.cross_attention) is not None]
+        assert not cross or len(parts) == 1
+        return self.run_layers(x, self._attention(parts), cross[0] if cross else None, layers)
 
-    def embedded(self, ids: Tensor) -> Tensor:
+    def embed(self, ids: Tensor) -> Tensor:
         """Token ids (token,) -> the states (token, d_model) that the first layer reads."""
         x = F.embedding(ids, self.weights.embedding)
         return x if self.weights.embedding_norm is None else self.weights.embedding_norm(x)
 
-    def through(self, x: Tensor, attend: Attend, beside: Beside | None = None, layers: Layers = None) -> Tensor:
+    def run_layers(
+        self, x: Tensor, attend: Attend, cross_attend: CrossAttend | None = None, layers: Layers = None
+    ) -> Tensor:
         """States (token, d_model) through all layers, not normed.
 
         Args:
             attend: the self-attention: (layer, normed states) -> the heads' outputs side by side (token, width).
-            beside: what is added between a layer's attention and its MLP: (layer, states) -> states or None.
+            cross_attend: what is added between a layer's attention and its MLP: (layer, states) -> states or None.
             layers: from the first to before the last of these alone; None: all.
         """
         first, last = layers or (0, self.shape.layers)
         for index, layer in enumerate(self.weights.layers[first:last], first):
             x = x + layer.out(attend(index, layer.attention_norm(x)))
-            added = None if beside is None else beside(index, x)
+            added = None if cross_attend is None else cross_attend(index, x)
             x = x if added is None else x + added
             x = x + self._mlp(layer, layer.mlp_norm(x))
         return x
 
-    def turn(self, positions: Tensor) -> Turn | None:
+    def rotation(self, positions: Tensor) -> Rotation | None:
         """The rotation of tokens at positions (token,), in the decoder's type; None where the family has none."""
         if self.shape.position != "rope":
             return None
@@ -202,18 +125,18 @@ class Decoder:
         """(token, d_model) -> (token, vocab)."""
         return self.weights.head(hidden)
 
-    def log_probabilities(self, hidden: Tensor, words: Tensor) -> Tensor:
-        """States (token, d_model), a word of each (token,) -> the words' log-probabilities (token,) in float32.
+    def log_probabilities(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        """States (token, d_model), a target of each (token,) -> the targets' log-probabilities (token,) in float32.
 
-        On a CPU some words at a time, so that logits are read again before they leave the processor's cache.
+        On a CPU the vocabulary is read in chunks, so that logits are used before they leave the processor's cache.
         """
-        parts = self.weights.head.in_parts(WORDS) if hidden.device.type == "cpu" else [self.weights.head]
+        parts = self.weights.head.split_rows(VOCAB_CHUNK) if hidden.device.type == "cpu" else [self.weights.head]
         if len(parts) == 1:
-            return kernels.log_probabilities(self.logits(hidden), words)
-        first, found, total = 0, torch.zeros(words.shape), torch.full(words.shape, float("-inf"))
+            return kernels.log_probabilities(self.logits(hidden), targets)
+        first, found, total = 0, torch.zeros(targets.shape), torch.full(targets.shape, float("-inf"))
         for part in parts:
             logits = part(hidden)
-            at = words - first
+            at = targets - first
             inside = (at >= 0) & (at < logits.shape[1])
             at = at.where(inside, 0)
             value, logp = logits.gather(1, at[:, None])[:, 0].float(), kernels.log_probabilities(logits, at)
@@ -231,48 +154,44 @@ class Decoder:
 
     def _attention(self, parts: Sequence[Part]) -> Attend:
         """The attention of this pass as a function of (layer, normed states)."""
-        turn = self.turn(_joined([part.positions for part in parts]))
-        mixed, tokens = [self._mixing(part) for part in parts], [part.tokens for part in parts]
+        angles = self.rotation(_joined([part.positions for part in parts]))
+        attentions, tokens = [self._part_attention(part) for part in parts], [part.tokens for part in parts]
 
         def attend(index: int, normed: Tensor) -> Tensor:
-            qkv = self.split(index, self.weights.layers[index].qkv(normed), turn)
-            if len(mixed) == 1:
-                return mixed[0](index, *qkv)
-            split = zip(*(values.split(tokens) for values in qkv), strict=True)
-            return torch.cat([mix(index, q, k, v) for mix, (q, k, v) in zip(mixed, split, strict=True)])
+            qkv = self.split(index, self.weights.layers[index].qkv(normed), angles)
+            if len(attentions) == 1:
+                return attentions[0](index, *qkv)
+            by_part = zip(*(values.split(tokens) for values in qkv), strict=True)
+            return torch.cat([one(index, q, k, v) for one, (q, k, v) in zip(attentions, by_part, strict=True)])
 
         return attend
 
-    def _mixing(self, part: Part) -> Mixing:
-        """The attention of a part as a function of (layer, queries, keys, values): what layers share is computed once.
-
-        Queries, keys and values are (token, head, dim); the heads' outputs lie side by side (token, width).
-        """
+    def _part_attention(self, part: Part) -> PartAttention:
+        """The attention of one part: what its layers share is computed once, here."""
         positions, cache, layout, observe = part.positions, part.cache, part.layout, part.observe
-        common = cache.head_positions is None  # else every layer keeps other slots
-        bias = self._bias(positions, cache, layout) if common else None
-        watched = observe is not None or cache.watch is not None
-        plain = common and bias is None and not watched and cache.tempered is None
+        same_slots = cache.head_positions is None  # in all layers
+        bias = self._bias(positions, cache, layout) if same_slots else None
+        watches = [watch for watch in (observe, cache.watch) if watch is not None]
+        plain = same_slots and bias is None and not watches and cache.tempered is None
 
-        def mix(index: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        def attend(index: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             layout.put(k.transpose(0, 1), cache.k[index], 1)
             layout.put(v.transpose(0, 1), cache.v[index], 1)
             queries = layout.pad(q)
-            if plain and (found := _attend_where_they_lie(queries, cache.k[index], cache.v[index], layout)) is not None:
+            if plain and (found := _attend_ungathered(queries, cache.k[index], cache.v[index], layout)) is not None:
                 return layout.pack(found)
             keys = layout.keys(cache.k[index])
-            added = bias if common else self._bias(positions, cache, layout, index)
-            for watch in (observe, cache.watch):
-                if watch is not None:
-                    watch(index, queries, keys, added)
+            added = bias if same_slots else self._bias(positions, cache, layout, index)
+            for watch in watches:
+                watch(index, queries, keys, added)
             values = layout.keys(cache.v[index])
             if cache.tempered is not None:
                 return layout.pack(tempered_attention(queries, keys, values, added, layout, cache.tempered))
             return layout.pack(attention(queries, keys, values, layout, added))
 
-        return mix
+        return attend
 
-    def split(self, index: int, qkv: Tensor, turn: Turn | None) -> tuple[Tensor, Tensor, Tensor]:
+    def split(self, index: int, qkv: Tensor, angles: Rotation | None) -> tuple[Tensor, Tensor, Tensor]:
         """Packed qkv (token, rows) -> queries, keys, values (token, head, dim), normed and rotated by family."""
         heads, kv = self.shape.heads[index], self.shape.kv_heads[index]
         if self.shape.qkv_clip is not None:
@@ -282,8 +201,8 @@ class Decoder:
         layer = self.weights.layers[index]
         if layer.q_norm is not None and layer.k_norm is not None:
             qk = torch.cat([layer.q_norm(qk[:, :heads]), layer.k_norm(qk[:, heads:])], 1)
-        if turn is not None:
-            qk = rotate(qk, *turn)
+        if angles is not None:
+            qk = rotate(qk, *angles)
         return qk[:, :heads], qk[:, heads:], v
 
     def _bias(self, positions: Tensor, cache: KVCache, layout: Layout, layer: int | None = None) -> Tensor | None:
@@ -299,13 +218,13 @@ class Decoder:
             return None
         bias = torch.zeros(1, 1, 1, 1, device=positions.device)
         if cache.bias is not None:
-            bias = layout.of_keys(cache.bias)[:, None, None, :].expand(-1, 1, layout.queries, -1)
+            bias = layout.per_key(cache.bias)[:, None, None, :].expand(-1, 1, layout.queries, -1)
         hidden = None
-        at = layout.of_keys(cache.positions)
+        at = layout.per_key(cache.positions)
         if layer is not None and cache.head_positions is not None:
-            at = layout.of_keys(cache.head_positions[layer])  # (row, kv_head, key)
+            at = layout.per_key(cache.head_positions[layer])  # (row, kv_head, key)
             at = at.repeat_interleave(self.shape.heads[layer] // at.shape[1], 1)
-            hidden = at.isinf()[:, :, None, :]  # (row, head, 1, key): the head keeps fewer tokens than another
+            hidden = at.isinf()[:, :, None, :]  # (row, head, 1, key): the head has fewer tokens than another
             at = at.masked_fill(at.isinf(), 0)
         if self.slopes is not None:
             queries = layout.pad(positions[:, None, None])[:, 0, :, 0]
@@ -330,8 +249,8 @@ def attention(q: Tensor, k: Tensor, v: Tensor, layout: Layout, bias: Tensor | No
     return kernels.attend(q, k, v, layout.mask, layout.causal)
 
 
-def _attend_where_they_lie(q: Tensor, k: Slots, v: Slots, layout: Layout) -> Tensor | None:
-    """`attention` over the slots of each row, not gathered before; None where no kernel does that."""
+def _attend_ungathered(q: Tensor, k: Slots, v: Slots, layout: Layout) -> Tensor | None:
+    """`attention` over each row's slots without gathering them first; None where no kernel does that."""
     if layout.key_slots is None or not isinstance(k, Tensor) or not isinstance(v, Tensor):
         return None
     return kernels.attend_gathered(q, k, v, layout.key_slots, layout.mask)
@@ -344,7 +263,7 @@ def biased_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
     """
     if q.dtype == torch.float32:
         return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, enable_gqa=bool(q.shape[1] != k.shape[1]))
-    return _by_group(scores(q, k, bias).softmax(-1).to(v.dtype), v)
+    return _matmul_by_group(scores(q, k, bias).softmax(-1).to(v.dtype), v)
 
 
 def tempered_attention(
@@ -356,12 +275,12 @@ def tempered_attention(
     (S T lse_C, lse), lse_C = log sum exp(s_j / T) over C. In one softmax: the scores of C are s / T + (S T - 1) lse_C.
     """
     raw = scores(q, k, bias)
-    chosen = layout.of_keys(tempered.keys)[:, None, None, :]
+    chosen = layout.per_key(tempered.keys)[:, None, None, :]
     cooled = raw / tempered.temperature
     total = cooled.masked_fill(~chosen, float("-inf")).logsumexp(-1, keepdim=True)
     total = total.masked_fill(total.isinf(), 0.0)  # of a query that sees none of them
     added = (tempered.scale * tempered.temperature - 1) * total
-    return _by_group(torch.where(chosen, cooled + added, raw).softmax(-1).to(v.dtype), v)
+    return _matmul_by_group(torch.where(chosen, cooled + added, raw).softmax(-1).to(v.dtype), v)
 
 
 def scores(q: Tensor, k: Tensor, bias: Tensor | None) -> Tensor:
@@ -370,12 +289,12 @@ def scores(q: Tensor, k: Tensor, bias: Tensor | None) -> Tensor:
         by_kv_head = q.reshape(q.shape[0], k.shape[1], -1, q.shape[3])
         raw = (k @ by_kv_head.transpose(-1, -2)).transpose(-1, -2).reshape(*q.shape[:3], -1)
     else:
-        raw = _by_group(q, k.transpose(-1, -2))
+        raw = _matmul_by_group(q, k.transpose(-1, -2))
     raw = raw.float() * q.shape[-1] ** -0.5
     return raw if bias is None else raw + bias
 
 
-def _by_group(x: Tensor, y: Tensor) -> Tensor:
+def _matmul_by_group(x: Tensor, y: Tensor) -> Tensor:
     """Product of x (row, head, m, n) and y (row, kv_head, n, p), each KV head read once by its group of heads."""
     rows, heads, count, _ = x.shape
     grouped = x.reshape(rows, y.shape[1], heads // y.shape[1] * count, x.shape[3])

@@ -8,18 +8,18 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ragauge.engines.cache import KVCache, merge
-from ragauge.engines.protocol import Row, Span
-from ragauge.engines.rounding import Int8Slots, Slots, rounded
+from ragauge.engines.cache import KVCache, Watch
+from ragauge.engines.quantization import Int8Slots, Slots, quantize
+from ragauge.engines.spans import Row, Span, merge
 
-FEW = 16  # tokens of which a layout says what each attends to
+MAX_EXPLICIT_TOKENS = 16  # new tokens for which a layout lists the slots that each attends to
 Run = tuple[int, int, int]
 """Where a new token's key goes, and the first and the number of the slots that it attends to."""
 
 
-def following(start: int, new: int) -> tuple[Run, ...] | None:
-    """Of new tokens that each attend to all before it."""
-    return tuple((start + i, 0, start + i + 1) for i in range(new)) if new <= FEW else None
+def causal_runs(start: int, new: int) -> tuple[Run, ...] | None:
+    """The runs of new tokens that each attend to all slots before them; None for many tokens."""
+    return tuple((start + i, 0, start + i + 1) for i in range(new)) if new <= MAX_EXPLICIT_TOKENS else None
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Layout:
     query_slots: Tensor | None  # (new token,): place of each packed token in the padded (row * query) grid; None: dense
     mask: Tensor | None  # (row, 1, query, key) bool, True where attended; None: all, or causal when past is empty
     slots: Tensor | None = None  # (new token,): where the new tokens go; None: from `start` on
-    every: int | None = None  # each row's keys lie in the cache this many slots after those of the row before; a view
+    row_stride: int | None = None  # slots between the first keys of neighbouring rows, which are a view of the cache
     runs: tuple[Run, ...] | None = None  # of few tokens that each attend to a run of slots; None: others
 
     @property
@@ -60,7 +60,7 @@ class Layout:
     def put(self, values: Tensor, into: Slots, dim: int) -> None:
         """Write what belongs to the new tokens into the cache, whose slots are its dimension `dim`."""
         if isinstance(into, Int8Slots):
-            for part, new in zip(into.parts, rounded(values), strict=True):
+            for part, new in zip(into.storage, quantize(values), strict=True):
                 self.put(new, part, dim)
         elif self.slots is None:
             into.narrow(dim, self.start, self.tokens).copy_(values)
@@ -85,22 +85,36 @@ class Layout:
         if self.contiguous:
             return cached[:, : self.start + self.tokens].unsqueeze(0)
         heads, _, dim = cached.shape
-        if self.every is not None:
-            assert isinstance(cached, Tensor)  # shelves keep no other slots
-            by_row = cached.view(heads, -1, self.every, dim)[:, : self.rows, : max(self.past) + 1]
+        if self.row_stride is not None:
+            assert isinstance(cached, Tensor)  # batched caches are not quantized
+            by_row = cached.view(heads, -1, self.row_stride, dim)[:, : self.rows, : max(self.past) + 1]
             return by_row.transpose(0, 1)
         assert self.key_slots is not None
         rows, keys = self.key_slots.shape
         return cached.index_select(1, self.key_slots.flatten()).view(heads, rows, keys, dim).transpose(0, 1)
 
-    def of_keys(self, values: Tensor) -> Tensor:
+    def per_key(self, values: Tensor) -> Tensor:
         """One value a slot -> one a key: (..., slot) -> (row, ..., key)."""
         if self.contiguous:
             return values[..., : self.start + self.tokens].unsqueeze(0)
-        if self.every is not None:
-            by_row = values.view(*values.shape[:-1], -1, self.every)[..., : self.rows, : max(self.past) + 1]
+        if self.row_stride is not None:
+            by_row = values.view(*values.shape[:-1], -1, self.row_stride)[..., : self.rows, : max(self.past) + 1]
             return by_row.movedim(-2, 0)
         return values[..., self.key_slots].movedim(-2, 0)
+
+
+@dataclass(frozen=True)
+class Part:
+    """The packed new tokens of one pass that share a cache."""
+
+    positions: Tensor  # (token,), fp32
+    cache: KVCache
+    layout: Layout
+    observe: Watch | None = None
+
+    @property
+    def tokens(self) -> int:
+        return self.layout.tokens
 
 
 def lay_out(rows: Sequence[Row], cache: KVCache) -> Layout:
@@ -110,7 +124,7 @@ def lay_out(rows: Sequence[Row], cache: KVCache) -> Layout:
     past = tuple(r.past_length for r in rows)
     if len(rows) == 1 and merge(rows[0].past) in ((), (Span(0, start),)) and past[0] == start:
         mask = _lower_right(lengths[0], start, cache.positions.device)
-        return Layout(start, lengths, past, True, None, None, mask, runs=following(start, lengths[0]))
+        return Layout(start, lengths, past, True, None, None, mask, runs=causal_runs(start, lengths[0]))
     dense = len(set(lengths)) == 1
     return Layout(
         start,
@@ -146,12 +160,12 @@ def lay_out_in_place(rows: Sequence[Row], cache: KVCache) -> Layout:
     """One row whose tokens go to slots of their own, over the tokens there or to the next free slots.
 
     The mask, (1, 1, token, key) over all slots, has those of the row's past and of the row itself whose position is not
-    beyond the token's: tokens read again have gaps between them, so a triangular mask would be wrong.
+    beyond the token's: recomputed tokens have gaps between them, so a triangular mask would be wrong.
     """
     [row] = rows
     assert row.slots is not None
-    device, length, again = cache.positions.device, cache.length, set(row.again)
-    free = [slot for slot in row.slots if slot not in again]
+    device, length, recomputed = cache.positions.device, cache.length, set(row.recomputed)
+    free = [slot for slot in row.slots if slot not in recomputed]
     if free != list(range(length, length + len(free))) or len(set(row.slots)) < len(row.slots):
         raise ValueError(f"slots {free}: neither of the row's past nor the next free ones from {length} on")
     length += len(free)
@@ -168,25 +182,23 @@ def lay_out_in_place(rows: Sequence[Row], cache: KVCache) -> Layout:
     return Layout(length - tokens, (tokens,), (length - tokens,), True, None, None, mask[None, None], slots)
 
 
-def lay_out_steps(past: Sequence[int | None], every: int, device: torch.device) -> Layout:
-    """One new token after each of these pasts, which lie `every` slots apart from slot 0 on; None: there is no row."""
-    rows = [row for row, tokens in enumerate(past) if tokens is not None]
-    slots = torch.tensor([row * every + tokens for row, tokens in enumerate(past) if tokens is not None], device=device)
-    lengths = torch.tensor([tokens or 0 for tokens in past], device=device)
-    keys = torch.arange(int(max(tokens or 0 for tokens in past)) + 1, device=device)
+def lay_out_steps(pasts: Sequence[int | None], stride: int, device: torch.device) -> Layout:
+    """One new token after each past, given in tokens; pasts begin every `stride` slots. None: an unused row."""
+    used = [(row, past) for row, past in enumerate(pasts) if past is not None]
+    lengths = torch.tensor([past or 0 for past in pasts], device=device)
+    keys = torch.arange(max(past for _, past in used) + 1, device=device)
     mask = (keys <= lengths[:, None])[:, None, None]
-    dense = len(rows) == len(past)
-    runs = tuple((row * every + n, row * every, n + 1) for row, n in enumerate(past) if n is not None)
+    runs = tuple((row * stride + past, row * stride, past + 1) for row, past in used)
     return Layout(
         0,
-        tuple(int(tokens is not None) for tokens in past),
-        tuple(tokens or 0 for tokens in past),
+        tuple(int(past is not None) for past in pasts),
+        tuple(past or 0 for past in pasts),
         False,
         None,
-        None if dense else torch.tensor(rows, device=device),
-        mask if len(set(past)) > 1 else None,
-        slots,
-        every,
+        None if len(used) == len(pasts) else torch.tensor([row for row, _ in used], device=device),
+        mask if len(set(pasts)) > 1 else None,
+        torch.tensor([slot for slot, _, _ in runs], device=device),
+        stride,
         runs,
     )
 

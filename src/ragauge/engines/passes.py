@@ -1,4 +1,4 @@
-"""Rows of tokens through the torch decoder: batched by length, long ones in chunks, and what is asked of each."""
+"""Rows of tokens through the torch decoder: batched by length, long ones in chunks."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ import torch
 from torch import Tensor
 
 from ragauge.engines.cache import KVCache
-from ragauge.engines.decoder import Decoder, Part
-from ragauge.engines.layout import Layout, following, lay_out, lay_out_in_place, lay_out_tree
+from ragauge.engines.decoder import Decoder
+from ragauge.engines.layout import Layout, Part, causal_runs, lay_out, lay_out_in_place, lay_out_tree
 from ragauge.engines.observation import AttentionMean
-from ragauge.engines.protocol import Extension, Observed, Row, Span
+from ragauge.engines.protocol import Extension, Observed
+from ragauge.engines.spans import Row, Span
 
 BATCH_TOKENS = 4096  # new tokens of one forward pass over several rows
 ROPE_CHUNK = 8192  # new tokens of one forward pass over one long row
 MASK_CHUNK = 512  # the same where the mask is a matrix of its own (head, query, key) in fp32: ALiBi, rows in place
 LOGIT_CHUNK = 512  # positions whose vocabulary logits are held at one time
-
-Arrangement = Callable[[Sequence[Row], KVCache], Layout]
 
 
 @dataclass(frozen=True)
@@ -38,14 +37,14 @@ class CallOptions:
     layers: tuple[int, int] | None = None
 
     @property
-    def spans_alone(self) -> bool:
-        """Whether only the cache's new content is asked for (and log-probabilities, which a store keeps)."""
+    def storable(self) -> bool:
+        """Whether the call returns only what a document store has: the cache's new content and log-probabilities."""
         return not (self.last_logits or self.logits_at or self.attention or self.layers)
 
 
 @dataclass(frozen=True)
-class Piece:
-    """New tokens of one pass; its result is their states (token, d_model)."""
+class StatesRequest:
+    """New tokens of one pass through the layers; its result is their states (token, d_model)."""
 
     x: Tensor  # (token, d_model): what the first of the layers reads
     part: Part
@@ -53,14 +52,14 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class Head:
-    """States whose logits are wanted; its result is (token, vocab)."""
+class LogitsRequest:
+    """States whose logits are needed; its result is (token, vocab)."""
 
     hidden: Tensor  # (token, d_model), normed
 
 
 Result = TypeVar("Result")
-Requests = Generator[Piece | Head, Tensor, Result]
+Requests = Generator[StatesRequest | LogitsRequest, Tensor, Result]
 """A call as its requests, one after another; it is sent the result of each before it makes the next."""
 
 
@@ -71,16 +70,16 @@ class Passes:
         self.decoder, self.shape = decoder, decoder.shape
         self.device = decoder.weights.embedding.device
 
-    def extend(self, cache: KVCache, rows: Sequence[Row], asked: CallOptions) -> Extension:
-        """Read the rows into the cache; see `SpanEngine.extend`."""
-        return self.alone(self.reading(cache, rows, asked))
-
-    def alone(self, requests: Requests[Result]) -> Result:
-        """What a call returns when its requests are answered one after another."""
+    def run(self, requests: Requests[Result]) -> Result:
+        """Answer a call's requests one after another, by themselves; return the call's result."""
         try:
             request = next(requests)
             while True:
-                request = requests.send(self._answered(request))
+                if isinstance(request, LogitsRequest):
+                    answer = self.decoder.logits(request.hidden)
+                else:
+                    answer = self.decoder.read(request.x, [request.part], request.layers)
+                request = requests.send(answer)
         except StopIteration as end:
             result: Result = end.value
             return result
@@ -91,95 +90,89 @@ class Passes:
         """The requests of `RecordedEngine.decode`, a token at a time."""
         while len(ids) < most and not (ended and ended(ids)):
             past = cache.length
-            layout = Layout(past, (1,), (past,), True, None, None, None, runs=following(past, 1))
+            layout = Layout(past, (1,), (past,), True, None, None, None, runs=causal_runs(past, 1))
             at = torch.tensor([position + len(ids) - 1], dtype=torch.float32, device=self.device)
-            x = self.decoder.embedded(torch.tensor(ids[-1:], device=self.device))
-            states = yield Piece(x, Part(at, cache, layout))
-            logits = yield Head(self.decoder.weights.norm(states))
+            x = self.decoder.embed(torch.tensor(ids[-1:], device=self.device))
+            states = yield StatesRequest(x, Part(at, cache, layout))
+            logits = yield LogitsRequest(self.decoder.weights.norm(states))
             ids.append(int(logits[0].argmax()))
         return ids
 
-    def reading(self, cache: KVCache, rows: Sequence[Row], asked: CallOptions) -> Requests[Extension]:
-        """The requests of `extend`."""
-        watch = None
-        if asked.attention:
-            first, last = asked.layers or (0, self.shape.layers)
-            watch = AttentionMean(last - first, asked.attention, rows, self.device)
-        spans: dict[int, Span] = {}
-        states: dict[int, Tensor] = {}
-        for batch in _batches(rows, self._chunk(rows)):
-            for index, part, span in (yield from self._batch(cache, rows, batch, watch, asked)):
-                spans[index], states[index] = span, part
-        order = range(len(rows))
-        return (yield from self._answer(rows, [spans[i] for i in order], [states[i] for i in order], asked, watch))
+    def reading(self, cache: KVCache, rows: Sequence[Row], options: CallOptions) -> Requests[Extension]:
+        """The requests of `SpanEngine.extend`."""
+        observed = None
+        if options.attention:
+            first, last = options.layers or (0, self.shape.layers)
+            observed = AttentionMean(last - first, options.attention, rows, self.device)
+        masked = self.shape.position == "alibi" or any(row.slots is not None for row in rows)
+        chunk = MASK_CHUNK if masked else ROPE_CHUNK
+        spans, states = [Span(0, 0)] * len(rows), [torch.empty(0)] * len(rows)
+        for batch in _batches(rows, chunk):
+            start = cache.length
+            together = yield from self._read_batch(cache, rows, batch, chunk, observed, options)
+            for index, part in zip(batch, together.split([len(rows[i].ids) for i in batch]), strict=True):
+                spans[index], states[index] = rows[index].written(start), part
+                start += len(part)
+        return (yield from self._extension(rows, spans, states, options, observed))
 
-    def _answered(self, request: Piece | Head) -> Tensor:
-        if isinstance(request, Head):
-            return self.decoder.logits(request.hidden)
-        return self.decoder.read(request.x, [request.part], request.layers)
-
-    def piece(
+    def _read_batch(
         self,
         cache: KVCache,
         rows: Sequence[Row],
         batch: Sequence[int],
-        watch: AttentionMean | None = None,
-        asked: CallOptions = CallOptions(),
-    ) -> Piece:
+        chunk: int,
+        observed: AttentionMean | None,
+        options: CallOptions,
+    ) -> Generator[StatesRequest, Tensor, Tensor]:
+        """The packed states of one batch of rows, or of the chunks of one long row."""
+        together = [rows[i] for i in batch]
+        if len(batch) > 1 or len(together[0].ids) <= chunk:
+            return (yield self.request(cache, together, batch, observed, options))
+        parts = []
+        for piece in _chunks(together[0], cache, chunk):
+            parts.append((yield self.request(cache, [piece], batch, observed, options)))  # noqa: PERF401 (a generator)
+        return torch.cat(parts)
+
+    def request(
+        self,
+        cache: KVCache,
+        rows: Sequence[Row],
+        batch: Sequence[int],
+        observed: AttentionMean | None = None,
+        options: CallOptions = CallOptions(),
+    ) -> StatesRequest:
         """The request of one pass over the rows' tokens, packed."""
         positions = torch.tensor([p for r in rows for p in r.positions], dtype=torch.float32, device=self.device)
-        layout = _arrangement(rows, asked)(rows, cache)
-        observe = watch.observer(layout, batch) if watch else None
+        if rows[0].slots is not None:
+            layout = lay_out_in_place(rows, cache)
+        else:
+            layout = lay_out_tree(rows, cache) if options.tree else lay_out(rows, cache)
+        observe = observed.observer(layout, batch) if observed else None
         if rows[0].states is None:
-            ids = torch.tensor([t for r in rows for t in r.ids], device=self.device)
-            x = self.decoder.embedded(ids)
+            x = self.decoder.embed(torch.tensor([t for r in rows for t in r.ids], device=self.device))
         else:
             x = torch.cat([r.states for r in rows if r.states is not None])
-        return Piece(x, Part(positions, cache, layout, observe), asked.layers)
+        return StatesRequest(x, Part(positions, cache, layout, observe), options.layers)
 
-    def _chunk(self, rows: Sequence[Row]) -> int:
-        masked = self.shape.position == "alibi" or any(r.slots is not None for r in rows)
-        return MASK_CHUNK if masked else ROPE_CHUNK
-
-    def _batch(
-        self, cache: KVCache, rows: Sequence[Row], batch: Sequence[int], watch: AttentionMean | None, asked: CallOptions
-    ) -> Requests[list[tuple[int, Tensor, Span]]]:
-        """One batch of rows (or the chunks of one long row) through the decoder: (row index, states, span) of each."""
-        chunk, start = self._chunk(rows), cache.length
-        if len(batch) == 1:
-            row = rows[batch[0]]
-            parts = []
-            for piece in _pieces(row, cache, chunk) if len(row.ids) > chunk else [row]:
-                states = yield self.piece(cache, [piece], batch, watch, asked)
-                parts.append(states)
-            span = Span(start, cache.length) if row.slots is None else Span(min(row.slots), max(row.slots) + 1)
-            return [(batch[0], torch.cat(parts) if len(parts) > 1 else parts[0], span)]
-        states = yield self.piece(cache, [rows[i] for i in batch], batch, watch, asked)
-        found = []
-        for index, part in zip(batch, states.split([len(rows[i].ids) for i in batch]), strict=True):
-            found.append((index, part, Span(start, start + part.shape[0])))
-            start += part.shape[0]
-        return found
-
-    def _answer(
+    def _extension(
         self,
         rows: Sequence[Row],
         spans: list[Span],
         states: list[Tensor],
-        asked: CallOptions,
-        watch: AttentionMean | None,
+        options: CallOptions,
+        observed: AttentionMean | None,
     ) -> Requests[Extension]:
-        whole = asked.layers is None or asked.layers[1] == self.shape.layers
-        final = [self.decoder.weights.norm(h) for h in states] if whole else []
+        to_last_layer = options.layers is None or options.layers[1] == self.shape.layers
+        final = [self.decoder.weights.norm(h) for h in states] if to_last_layer else []
         return Extension(
             tuple(spans),
-            (yield Head(torch.stack([h[-1] for h in final]))) if asked.last_logits else None,
-            self._logp(rows, final) if asked.logp else (),
-            watch.means() if watch else (),
-            tuple(self.decoder.logits(h[list(at)]) for h, at in zip(final, asked.logits_at, strict=True))
-            if any(asked.logits_at)
+            (yield LogitsRequest(torch.stack([h[-1] for h in final]))) if options.last_logits else None,
+            self._logp(rows, final) if options.logp else (),
+            observed.means() if observed else (),
+            tuple(self.decoder.logits(h[list(at)]) for h, at in zip(final, options.logits_at, strict=True))
+            if any(options.logits_at)
             else (),
-            tuple(states) if asked.layers else (),
+            tuple(states) if options.layers else (),
         )
 
     def _logp(self, rows: Sequence[Row], states: Sequence[Tensor]) -> tuple[Tensor, ...]:
@@ -191,12 +184,6 @@ class Passes:
             for h, t in zip(before.split(LOGIT_CHUNK), targets.split(LOGIT_CHUNK), strict=True)
         ]
         return torch.cat(parts).split([len(r.ids) - 1 for r in rows])
-
-
-def _arrangement(rows: Sequence[Row], asked: CallOptions) -> Arrangement:
-    if rows[0].slots is not None:
-        return lay_out_in_place
-    return lay_out_tree if asked.tree else lay_out
 
 
 def _batches(rows: Sequence[Row], chunk: int) -> Iterator[list[int]]:
@@ -214,12 +201,12 @@ def _batches(rows: Sequence[Row], chunk: int) -> Iterator[list[int]]:
     yield batch
 
 
-def _pieces(row: Row, cache: KVCache, chunk: int) -> Iterator[Row]:
+def _chunks(row: Row, cache: KVCache, chunk: int) -> Iterator[Row]:
     """A long row as chunks, each attending to the row's past and to the chunks before it."""
     first = cache.length
     for start in range(0, len(row.ids), chunk):
-        done = (Span(first, cache.length),) if start else ()
+        before = (Span(first, cache.length),) if start else ()
         part = slice(start, start + chunk)
         slots = None if row.slots is None else row.slots[part]
         states = None if row.states is None else row.states[part]
-        yield Row(row.ids[part], row.positions[part], (*row.past, *done), slots, states)
+        yield Row(row.ids[part], row.positions[part], (*row.past, *before), slots, states)

@@ -1,10 +1,10 @@
-"""What methods may ask of an engine, in two levels, and what runs them may; importing it imports no torch.
+"""The interface of engines, in levels; importing it imports no torch.
 
 *Text level* (`Engine`): token ids or text in; tokens, text, times and log-probabilities out. Every engine has it.
 *Span level* (`SpanEngine`): key-value caches, rows of tokens at real-valued positions that attend to chosen spans, and
 observed attention.
-*Servers* (`RemoteEngine`): an engine that waits for a server, which has several requests under way at a time.
-A method states what it requires (`Method.required`), an engine what it can (`capabilities`);
+*Servers* (`RemoteEngine`): an engine that waits for a server, which answers several requests at a time.
+A method states the capabilities that it requires (`Method.required`), an engine those that it has (`capabilities`);
 `mismatch` compares them before anything runs.
 """
 
@@ -15,8 +15,9 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Required, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Required, TypedDict, Unpack
 
+from ragauge.engines.spans import Row, Span
 from ragauge.errors import UserError
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ Observed = Literal["all", "last"]
 
 
 class Capability(Enum):
-    """What not every engine can do; the value completes "requires an engine with ..."."""
+    """A feature that not every engine has; the value completes "requires an engine with ..."."""
 
     TEXT = "a tokenizer"  # text in and out, not token ids alone
     WEIGHTS = "weights"  # tokens and scores are a model's; an engine of shapes alone makes them up
@@ -44,27 +45,25 @@ class Capability(Enum):
 
 Capabilities = frozenset[Capability]
 
-
 ANSWERING: Capabilities = frozenset({Capability.TEXT, Capability.WEIGHTS})  # what every method needs to answer
 SERVED: Capabilities = ANSWERING | {Capability.SERVER}
 DECODING: Capabilities = frozenset(Capability) - {Capability.SERVER}
-
-OF_RUNS: Capabilities = frozenset({Capability.SHARED, Capability.SERVER})  # that no method requires
+USED_BY_RUNS: Capabilities = frozenset({Capability.SHARED, Capability.SERVER})  # which no method requires
 
 
 def mismatch(required: Capabilities, capabilities: Capabilities) -> str | None:
-    """Which required capabilities an engine lacks, as one line; None if it has them all."""
+    """One line on the required capabilities that an engine lacks; None if it has them all."""
     lacking = required - capabilities
-    return f"requires an engine with {named(lacking)}" if lacking else None
+    return f"requires an engine with {describe(lacking)}" if lacking else None
 
 
-def named(capabilities: Capabilities) -> str:
+def describe(capabilities: Capabilities) -> str:
     """Capabilities that methods may require, in words."""
-    return " and ".join(c.value for c in Capability if c in capabilities - OF_RUNS) or "none of these"
+    return " and ".join(c.value for c in Capability if c in capabilities - USED_BY_RUNS) or "none of these"
 
 
 class EngineLostError(UserError):
-    """An engine answers no prompt any more, whatever it is: asking on would fail every question that is left."""
+    """The engine cannot answer any prompt any more, so that every further question would fail."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +77,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Response:
-    """What an engine generated after a prompt."""
+    """The tokens that an engine generated after a prompt."""
 
     ids: list[int]
     token_s: tuple[float, ...] = ()  # seconds from the request until each token was known, where the engine times them
@@ -87,56 +86,20 @@ class Response:
 
 @dataclass(frozen=True)
 class Exchange:
-    """What was learnt of one request to a server; its counts are None where it does not state them."""
+    """Counts and times of one request to a server; counts that the server does not state are None."""
 
     prompt_tokens: int | None = None
     cached_tokens: int | None = None  # of the prompt, found in the server's cache
     new_tokens: int | None = None
     token_s: tuple[float, ...] = ()  # seconds from sending to each piece of text
     attempts: int = 1
-    concurrency: int = 1  # requests under way at a time
+    concurrency: int = 1  # requests at a time
     finish: str | None = None
-    stack: str = ""  # what the server calls itself
-
-
-class Span(NamedTuple):
-    """A half-open range of slots of a cache."""
-
-    start: int
-    stop: int
-
-    def __len__(self) -> int:  # slots, not the two fields
-        return self.stop - self.start
-
-
-@dataclass(frozen=True)
-class Row:
-    """Tokens of one path and the cached spans that they attend to besides themselves.
-
-    With `slots` the tokens are written in place: each token's keys and values go to its slot, which either holds a
-    token of `past` that is being recomputed or is the next free one. Other slots are unchanged. A token attends to the
-    slots of `past` and of the row whose position is at most its own. Such rows are read one after another.
-    """
-
-    ids: Sequence[int]
-    positions: Sequence[float]  # one a token, real-valued; ascending where `slots` are given
-    past: tuple[Span, ...] = ()
-    slots: Sequence[int] | None = None  # one a token; None: the next free ones, causally in their order
-    states: Tensor | None = None  # (token, d_model) hidden states to go on from; None: the tokens' embeddings
-
-    @property
-    def past_length(self) -> int:
-        """Slots of the past, including those of tokens read again."""
-        return sum(map(len, self.past))
-
-    @property
-    def again(self) -> list[int]:
-        """The slots of `past` that are written again."""
-        return [slot for slot in self.slots or () if any(span.start <= slot < span.stop for span in self.past)]
+    stack: str = ""  # the server's name for itself
 
 
 class ExtendOptions(TypedDict, total=False):
-    """The keyword arguments of `SpanEngine.extend`; those left out are false, empty or None."""
+    """The keyword arguments of `SpanEngine.extend`; omitted ones are false, empty or None."""
 
     stage: Required[str]  # the name of the call in the trace
     offline: bool  # it could be done before the query is known
@@ -155,18 +118,18 @@ class ExtendOptions(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Extension:
-    """What one call returned; fields not asked for are empty."""
+    """The results of one call; fields that its options do not name are empty."""
 
     spans: tuple[Span, ...]  # where each row's tokens are in the cache
     last_logits: Tensor | None = None  # (row, vocab)
     logp: tuple[Tensor, ...] = ()  # a row: log P(token j | before) for j >= 1: (token - 1,), fp32
     attention: tuple[Tensor, ...] = ()  # a row: mean weight of each key over layers, heads and observed queries: (key,)
-    logits: tuple[Tensor, ...] = ()  # a row: of the tokens asked for by `logits_at`: (place, vocab)
+    logits: tuple[Tensor, ...] = ()  # a row: of the tokens in `logits_at`: (token, vocab)
     states: tuple[Tensor, ...] = ()  # a row, where `layers` is given: states after the last of them (token, d_model)
 
 
 class Engine(Protocol):
-    """The text level: what every engine can do. Calls are recorded while `tracing`."""
+    """The text level, of every engine. Calls are recorded while `tracing`."""
 
     tokenizer: Any  # of transformers' interface; None: the engine knows token ids alone
     first_token_at: float | None  # time.perf_counter() when the last response's first token was known
@@ -207,11 +170,11 @@ class Engine(Protocol):
 class RemoteEngine(Engine, Protocol):
     """The level of engines with `Capability.SERVER`."""
 
-    exchange: Exchange | None  # what the server told of the last request while tracing
-    concurrency: int | None  # requests under way at a time; None: as the run asks
+    exchange: Exchange | None  # of the last request while tracing
+    concurrency: int | None  # requests at a time; None: as the run says
 
-    def beside(self, turn: Lock, requests: int) -> RemoteEngine:
-        """An engine for one of so many threads, which do everything but wait for the server one at a time."""
+    def for_thread(self, turn: Lock, concurrency: int) -> RemoteEngine:
+        """An engine for one of `concurrency` threads. The threads hold `turn` except while they wait for the server."""
         ...
 
 
@@ -245,7 +208,7 @@ class SpanEngine(Engine, Protocol):
         """Read the rows' tokens, each row attending to its past spans and to itself, into the cache.
 
         Args:
-            options: how to read them, and what to return besides the spans.
+            options: how to read them, and the results to return besides the spans.
 
         Raises:
             ValueError: arguments that exclude each other: `tree` or rows in place with `attention`; logits of layers
@@ -266,7 +229,7 @@ class SpanEngine(Engine, Protocol):
         ...
 
     def generate_by(self, choose: Callable[[list[int]], int], position: float, limits: Limits) -> list[int]:
-        """A response whose next token `choose` names, given those so far; it ends where `generate` would.
+        """A response whose tokens `choose` returns one by one, given those so far; it ends where `generate` would.
 
         Args:
             position: the largest that the first token has anywhere; the context ends the response, too.

@@ -27,10 +27,10 @@ from ragauge.engines.protocol import (
     Extension,
     Limits,
     Response,
-    Row,
-    Span,
     read_and_generate,
 )
+from ragauge.engines.spans import Row, Span
+from ragauge.engines.traced import Traced
 from ragauge.errors import UserError
 
 if TYPE_CHECKING:
@@ -39,31 +39,30 @@ if TYPE_CHECKING:
 Ended = Callable[[Sequence[int]], bool]
 
 
-class RecordedEngine(ABC):
+class RecordedEngine(Traced, ABC):
     """The span level over two operations, `compute` and `decode`, that an engine defines."""
 
-    able: ClassVar[Capabilities] = frozenset({Capability.SPANS, Capability.ATTENTION})  # with a tokenizer or without
+    supported: ClassVar[Capabilities] = frozenset({Capability.SPANS, Capability.ATTENTION})  # besides a tokenizer
     timed: ClassVar[bool] = True  # calls take time; those of shapes alone do not
 
     def __init__(self, shape: Shape, tokenizer: Any, dtype: torch.dtype, device: torch.device) -> None:
         self.shape, self.tokenizer, self.dtype, self.device = shape, tokenizer, dtype, device
-        self.first_token_at: float | None = None  # time.perf_counter() when the last response's first token was known
-        self.token_at: list[float] = []  # the same of each of its tokens; none where calls take no time
-        self.peak_cache_bytes = 0  # since tracing began
-        self.cut = False  # whether the last response ended because the context did
+        self.token_at: list[float] = []  # see `SpanEngine.token_at`
+        self.first_token_at: float | None = None
+        self.peak_cache_bytes = 0
+        self.cut = False
         self.precision = Precision(str(dtype).removeprefix("torch."))
-        self.documents: DocumentStore | None = None  # keeps offline calls on disk; None keeps none
-        self.finder: RecordedEngine | None = None  # finds the evidence that this one answers from; None does both
-        self.template: str | None = None  # of a finder: how requests to it are wrapped; None: as the prompts are
-        self._answering: RecordedEngine | None = None  # of a finder: whose traces its calls stand in
-        self._trace: Trace | None = None
+        self.documents: DocumentStore | None = None  # stores the results of offline calls
+        self.finder: RecordedEngine | None = None  # see `SpanEngine.finder`
+        self.template: str | None = None
+        self._answering: RecordedEngine | None = None  # of a finder: the engine whose traces record its calls
         self._caches: weakref.WeakSet[KVCache] = weakref.WeakSet()
 
     # ---- what an engine defines
 
     @abstractmethod
-    def compute(self, cache: KVCache, rows: Sequence[Row], asked: CallOptions) -> Extension:
-        """Read the rows into the cache, which has room for them, and return what is asked."""
+    def compute(self, cache: KVCache, rows: Sequence[Row], options: CallOptions) -> Extension:
+        """Read the rows into the cache, which has room for them, and return what the options name."""
 
     @abstractmethod
     def decode(self, cache: KVCache, ids: list[int], position: float, most: int, ended: Ended | None) -> list[int]:
@@ -80,7 +79,8 @@ class RecordedEngine(ABC):
     @property
     def capabilities(self) -> Capabilities:
         """See `Engine.capabilities`."""
-        return self.able - {Capability.TEXT} | ({Capability.TEXT} if self.tokenizer is not None else set())
+        text = frozenset({Capability.TEXT})
+        return self.supported - text if self.tokenizer is None else self.supported | text
 
     @property
     def max_context(self) -> int:
@@ -93,7 +93,7 @@ class RecordedEngine(ABC):
         """See `Engine.respond`."""
         return read_and_generate(self, prompt, limits, stage, logp)
 
-    def found_by(self, finder: RecordedEngine | None, template: str | None = None) -> None:
+    def set_finder(self, finder: RecordedEngine | None, template: str | None = None) -> None:
         """Let another decoder find evidence: its calls and caches count in this one's traces and bytes; None: itself.
 
         Tokens that one of the two vocabularies has in addition, such as a `[PAD]`, do not matter.
@@ -105,7 +105,7 @@ class RecordedEngine(ABC):
             UserError: its vocabulary differs, so that a prompt's tokens would be different text to it.
         """
         if finder is not None:
-            if not _same_text(finder.tokenizer, self.tokenizer):
+            if not _same_vocabulary(finder.tokenizer, self.tokenizer):
                 raise UserError("the model that finds evidence and the one that answers have different vocabularies")
             finder._answering, finder.template = self, template
         self.finder, self.template = finder, None
@@ -113,65 +113,82 @@ class RecordedEngine(ABC):
     @torch.inference_mode()
     def extend(self, cache: KVCache, rows: Sequence[Row], **options: Unpack[ExtendOptions]) -> Extension:
         """See `SpanEngine.extend`."""
-        asked = CallOptions(**options)
-        self._check(cache, rows, asked)
-        again = [slot for row in rows for slot in row.again]
-        cache.reserve(sum(len(r.ids) for r in rows) - len(again))
-        if again:  # one span: forgetting thousands of slots one by one would be quadratic
-            cache.forget(Span(min(again), max(again) + 1))
-        call = _call(rows, asked)
-        if self.documents and asked.offline and asked.spans_alone and all(r.slots is None for r in rows):
-            return self._extend_stored(self.documents, cache, rows, asked, call)
+        call_options = CallOptions(**options)
+        self._check(cache, rows, call_options)
+        recomputed = [slot for row in rows for slot in row.recomputed]
+        cache.reserve(sum(len(r.ids) for r in rows) - len(recomputed))
+        if recomputed:  # one span: forgetting thousands of slots one by one would be quadratic
+            cache.forget_names(Span(min(recomputed), max(recomputed) + 1))
+        in_place = any(row.slots is not None for row in rows)
+        if self.documents and call_options.offline and call_options.storable and not in_place:
+            return self._extend_stored(self.documents, cache, rows, call_options)
         started = time.perf_counter()
-        extension = self.compute(cache, rows, asked)
-        self._finish(call, started)
+        extension = self.compute(cache, rows, call_options)
+        self._finish(_call(rows, call_options), started)
         return extension
 
     @torch.inference_mode()
     def generate(self, cache: KVCache, logits: Tensor, position: float, limits: Limits) -> list[int]:
         """See `SpanEngine.generate`."""
-        room = int(self.shape.max_context - position)
         cache.reserve(limits.max_new_tokens)
-        past = cache.length
-        ids = [int(logits.argmax())]
-        self.first_token_at = started = time.perf_counter()
-        self.token_at = [started] if self.timed else []
-        ended = partial(self._ended, limits=limits) if self._watches(limits) else None
-        most = min(limits.max_new_tokens, room)
-        if len(ids) < most and not (ended and ended(ids)):
-            ids = self.decode(cache, ids, position, most, ended)
-        self._clock(ids)
-        self.cut = self._was_cut(ids, most, limits)
-        steps = cache.length - past
-        if steps:
-            self._finish(Call("decode", (1,), (past,), logits=(1,), steps=steps), started)
-        return ids[:-1] if not limits.ignore_stop and ids[-1] in self.shape.eos else ids
+        past, ids = cache.length, [int(logits.argmax())]
+        most = self._begin_response(position, limits)
+        # A fixed number of tokens on a GPU is not watched: the host waits once, for all of them.
+        watched = self.timed and not (limits.ignore_stop and self.device.type == "cuda")
+        if len(ids) < most and not self._ended(ids, limits):
+            ids = self.decode(cache, ids, position, most, partial(self._ended, limits=limits) if watched else None)
+        ids = self._end_response(ids, most, limits)
+        if steps := cache.length - past:
+            assert self.first_token_at is not None
+            self._finish(Call("decode", (1,), (past,), logits=(1,), steps=steps), self.first_token_at)
+        return ids
 
     @torch.inference_mode()
     def generate_by(self, choose: Callable[[list[int]], int], position: float, limits: Limits) -> list[int]:
         """See `SpanEngine.generate_by`."""
-        most = min(limits.max_new_tokens, int(self.shape.max_context - position))
         ids = [choose([])]
+        most = self._begin_response(position, limits)
+        while len(ids) < most and not self._ended(ids, limits):
+            ids.append(choose(ids))
+            self._record_token_times(ids)
+        return self._end_response(ids, most, limits)
+
+    def _begin_response(self, position: float, limits: Limits) -> int:
+        """Record the time of the first token; the most tokens that the response may have."""
         self.first_token_at = time.perf_counter()
         self.token_at = [self.first_token_at] if self.timed else []
-        ended = partial(self._ended, limits=limits) if self._watches(limits) else None
-        while len(ids) < most and not (ended and ended(ids)):
-            ids.append(choose(ids))
-            self._clock(ids)
-        self.cut = self._was_cut(ids, most, limits)
+        return min(limits.max_new_tokens, int(self.shape.max_context - position))
+
+    def _end_response(self, ids: list[int], most: int, limits: Limits) -> list[int]:
+        """The response without an end-of-text id; `cut` says whether only the context ended it."""
+        self._record_token_times(ids)
+        self.cut = self.timed and len(ids) >= most < limits.max_new_tokens and not self._ended(ids, limits)
         return ids[:-1] if not limits.ignore_stop and ids[-1] in self.shape.eos else ids
+
+    def _ended(self, ids: Sequence[int], limits: Limits) -> bool:
+        self._record_token_times(ids)
+        if limits.ignore_stop or not self.timed:
+            return False
+        if ids[-1] in self.shape.eos:
+            return True
+        text = self.tokenizer.decode(ids, skip_special_tokens=True) if limits.stop else ""
+        return any(s in text for s in limits.stop)
+
+    def _record_token_times(self, ids: Sequence[int]) -> None:
+        if self.timed:
+            self.token_at += [time.perf_counter()] * (len(ids) - len(self.token_at))
 
     # ---- caches
 
     def new_cache(self, capacity: int) -> KVCache:
         """See `SpanEngine.new_cache`."""
-        return self.keep(KVCache(self.shape, capacity, self.dtype, self.device, self.precision.kv))
+        return self.track(KVCache(self.shape, capacity, self.dtype, self.device, self.precision.kv))
 
     def join(self, cache: KVCache, spans: Sequence[Span], extra: int) -> KVCache:
         """See `SpanEngine.join`."""
-        return self.keep(cache.select(spans, extra))
+        return self.track(cache.select(spans, extra))
 
-    def keep(self, cache: KVCache) -> KVCache:
+    def track(self, cache: KVCache) -> KVCache:
         """Count a cache's bytes among the engine's for as long as it lives."""
         self._caches.add(cache)
         return cache
@@ -186,12 +203,9 @@ class RecordedEngine(ABC):
     @contextmanager
     def tracing(self) -> Iterator[Trace]:
         """See `Engine.tracing`."""
-        outer, self._trace = self._trace, []
         self.peak_cache_bytes = self.cache_bytes
-        try:
-            yield self._trace
-        finally:
-            self._trace = outer
+        with super().tracing() as trace:
+            yield trace
 
     def synchronize(self) -> None:
         """Wait until the device has finished its work."""
@@ -200,11 +214,11 @@ class RecordedEngine(ABC):
 
     def note(self, call: Call) -> None:
         """See `Engine.note`."""
-        if self._answering is not None:
-            own = call if self.shape == self._answering.shape else replace(call, macs=call_macs(call, self.shape))
-            self._answering.note(own)
-        elif self._trace is not None:
-            self._trace.append(call)
+        if self._answering is None:
+            super().note(call)
+        else:
+            same = self.shape == self._answering.shape
+            self._answering.note(call if same else replace(call, macs=call_macs(call, self.shape)))
 
     def _finish(self, call: Call, started: float) -> None:
         if (self._answering or self)._trace is not None:
@@ -212,36 +226,35 @@ class RecordedEngine(ABC):
             self._record(replace(call, seconds=time.perf_counter() - started) if self.timed else call)
 
     def _record(self, call: Call) -> None:
-        whole = self._answering or self
-        whole.peak_cache_bytes = max(whole.peak_cache_bytes, whole.cache_bytes)
+        engine = self._answering or self
+        engine.peak_cache_bytes = max(engine.peak_cache_bytes, engine.cache_bytes)
         self.note(call)
 
-    # ---- within
-
     def _extend_stored(
-        self, store: DocumentStore, cache: KVCache, rows: Sequence[Row], asked: CallOptions, call: Call
+        self, store: DocumentStore, cache: KVCache, rows: Sequence[Row], options: CallOptions
     ) -> Extension:
         """A call's result: loaded from the store, or computed and stored."""
-        key = store.key(cache, rows, asked.tree)
-        found = store.load(key, cache, logp=asked.logp) if key else None
+        call = _call(rows, options)
+        key = store.key(cache, rows, options.tree)
+        found = store.load(key, cache, logp=options.logp) if key else None
         if found:
             self._record(replace(call, seconds=found.computing_s, loading_s=found.loading_s))
             return Extension(found.spans, logp=found.logp)
         started = time.perf_counter()
-        extension = self.compute(cache, rows, asked)
+        extension = self.compute(cache, rows, options)
         self._finish(call, started)
         if key:
             store.save(key, cache, extension.spans, extension.logp, time.perf_counter() - started)
         return extension
 
-    def _check(self, cache: KVCache, rows: Sequence[Row], asked: CallOptions) -> None:
-        if asked.tree and asked.attention:
+    def _check(self, cache: KVCache, rows: Sequence[Row], options: CallOptions) -> None:
+        if options.tree and options.attention:
             raise ValueError("the attention of rows read as a tree cannot be observed")
-        scored = asked.last_logits or asked.logp or any(asked.logits_at)
-        if asked.layers and asked.layers[1] < self.shape.layers and scored:
+        scored = options.last_logits or options.logp or any(options.logits_at)
+        if options.layers and options.layers[1] < self.shape.layers and scored:
             raise ValueError("logits need the last layer")
         in_place = any(row.slots is not None for row in rows)
-        if in_place and (asked.attention or asked.tree or cache.head_positions is not None):
+        if in_place and (options.attention or options.tree or cache.head_positions is not None):
             raise ValueError("rows in place cannot be a tree, be observed, or go to a cache with slots by head")
         for row in rows:
             if row.slots is not None and list(row.positions) != sorted(row.positions):
@@ -254,51 +267,30 @@ class RecordedEngine(ABC):
                     f"{self.shape.max_context} tokens"
                 )
 
-    def _was_cut(self, ids: Sequence[int], most: int, limits: Limits) -> bool:
-        """Whether a response of at most `most` tokens ended only because the context did."""
-        return self.timed and len(ids) >= most < limits.max_new_tokens and not self._ended(ids, limits)
 
-    def _watches(self, limits: Limits) -> bool:
-        """Whether `ended` is called after each token: not for a fixed number on a GPU, where the host waits once."""
-        return self.timed and not (limits.ignore_stop and self.device.type == "cuda")
-
-    def _clock(self, ids: Sequence[int]) -> None:
-        """Record the time at which the response's new tokens became known."""
-        if self.timed:
-            self.token_at += [time.perf_counter()] * (len(ids) - len(self.token_at))
-
-    def _ended(self, ids: Sequence[int], limits: Limits) -> bool:
-        self._clock(ids)
-        if limits.ignore_stop:
-            return False
-        if ids[-1] in self.shape.eos:
-            return True
-        text = self.tokenizer.decode(ids, skip_special_tokens=True) if limits.stop else ""
-        return any(s in text for s in limits.stop)
-
-
-def _same_text(one: Any, other: Any) -> bool:
-    """Whether two tokenizers number the same tokens of text alike; added tokens may be those of one alone."""
+def _same_vocabulary(one: Any, other: Any) -> bool:
+    """Whether two tokenizers number the same tokens of text alike; added tokens may be in one of them alone."""
     first, second = one.get_vocab(), other.get_vocab()
     added = {*one.get_added_vocab(), *other.get_added_vocab()}
-    alike = all(second.get(token, number) == number for token, number in first.items())
-    return alike and {*first} - added == {*second} - added
+    same_numbers = all(second.get(token, number) == number for token, number in first.items())
+    return same_numbers and {*first} - added == {*second} - added
 
 
-def _call(rows: Sequence[Row], asked: CallOptions) -> Call:
+def _call(rows: Sequence[Row], options: CallOptions) -> Call:
     """The record of a call."""
-    places = asked.logits_at or [()] * len(rows)
-    counts = [
-        asked.last_logits + len(at) + (len(r.ids) - 1 if asked.logp else 0) for r, at in zip(rows, places, strict=True)
-    ]
-    again = tuple(len(r.again) for r in rows)
+    logits_at = options.logits_at or [()] * len(rows)
+    logits = tuple(
+        options.last_logits + len(at) + (len(r.ids) - 1 if options.logp else 0)
+        for r, at in zip(rows, logits_at, strict=True)
+    )
+    again = tuple(len(r.recomputed) for r in rows)
     return Call(
-        asked.stage,
+        options.stage,
         tuple(len(r.ids) for r in rows),
         tuple(r.past_length - n for r, n in zip(rows, again, strict=True)),
-        asked.offline,
-        asked.parallel and len(rows) > 1,
-        tuple(counts) if asked.logp or asked.last_logits or asked.logits_at else (),
-        layers=asked.layers,
+        options.offline,
+        options.parallel and len(rows) > 1,
+        logits if options.logp or options.last_logits or options.logits_at else (),
+        layers=options.layers,
         again=again if any(again) else (),
     )

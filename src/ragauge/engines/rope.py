@@ -9,6 +9,9 @@ from torch import Tensor
 
 from ragauge.cost.shape import Shape
 
+Rotation = tuple[Tensor, Tensor]
+"""Cosines and sines of rotary angles, (token, 1, dim) each."""
+
 
 def rotation(positions: Tensor, shape: Shape) -> tuple[Tensor, Tensor]:
     """Cosines and sines (token, 1, dim) of the rotary angles of real positions (token,), in fp32.
@@ -30,8 +33,8 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, -1), sin)
 
 
-def rotated_on(keys: Tensor, by: Tensor, shape: Shape) -> Tensor:
-    """Rotated keys (kv_head, token, dim) further by real distances (token,) or (kv_head, token), in fp32.
+def rotate_further(keys: Tensor, by: Tensor, shape: Shape) -> Tensor:
+    """Rotate keys (kv_head, token, dim) further by real distances (token,) or (kv_head, token), in fp32.
 
     R(a) R(b) = R(a + b), so that this is what rotating the plain keys to the new positions would have given.
     """

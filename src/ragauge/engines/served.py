@@ -1,9 +1,9 @@
 """A text engine in front of an OpenAI-compatible server: prompts are sent as text, responses arrive as a stream.
 
-The server has the tokenizer, the chat template and the cache, none of which is seen from here. So that methods can
-build prompts of segments all the same, a text is held as ids of its *pieces*, whose concatenation is the text: those
-of a tokenizer that the configuration names, else words and parts of long words. What the server counts in tokens
-(prompt, cached and new ones) is taken from its reply.
+The server has the tokenizer, the chat template and the cache. So that methods can build prompts of segments without
+them, a text is represented by ids of its *pieces*, whose concatenation is the text: those of a tokenizer that the
+configuration names, else words and parts of long words. Counts of tokens (prompt, cached and new ones) are the
+server's, from its reply.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from copy import copy
+from dataclasses import dataclass, field, replace
 from http.client import HTTPResponse
 from itertools import accumulate, pairwise
+from threading import Lock
 from typing import Any
 
 from ragauge.cost.trace import Call, Trace
@@ -28,28 +29,28 @@ from ragauge.io.http import EndpointError, JsonServer, events
 
 PREFIX = "openai:"  # of sources
 UNBOUNDED = 1 << 30  # tokens of a context that nobody states: the server refuses what is too long
-USER, ASSISTANT = "\ufdd0", "\ufdd1"  # stand around the user's turn; code points that no text may hold
-ROUGH = re.compile(rf"[{USER}{ASSISTANT}]|[^\S\n]?\w{{1,8}}|[^\S\n]?[^\w\s{USER}{ASSISTANT}]{{1,4}}|\s")
-OWN = {400, 413, 422}  # HTTP statuses that refuse one request, as a prompt beyond the context
+USER, ASSISTANT = "\ufdd0", "\ufdd1"  # before and after the user's turn; code points that no text may have
+ROUGH_PIECES = re.compile(rf"[{USER}{ASSISTANT}]|[^\S\n]?\w{{1,8}}|[^\S\n]?[^\w\s{USER}{ASSISTANT}]{{1,4}}|\s")
+PROMPT_ERRORS = {400, 413, 422}  # HTTP statuses that refuse one request, as a prompt beyond the context
 
 
 class PieceTokenizer:
-    """Text as ids of its pieces, of transformers' interface as far as prompts are built with it; nothing is lost."""
+    """Text as ids of its pieces, without loss, with the part of transformers' interface that prompts need."""
 
     is_fast = True
     chat_template = f"{USER}...{ASSISTANT}"  # the server has the real one
 
-    def __init__(self, split: Callable[[str], list[str]] = ROUGH.findall) -> None:
+    def __init__(self, split: Callable[[str], list[str]] = ROUGH_PIECES.findall) -> None:
         """
         Args:
-            split: a text's pieces in order, which together are the text.
+            split: cuts a text into its pieces.
         """
         self._split = split
         self._ids: dict[str, int] = {}
         self._pieces: dict[int, str] = {}
 
     def __call__(self, text: str, *, return_offsets_mapping: bool = False, **_: Any) -> dict[str, Any]:
-        """`input_ids`, and `offset_mapping` where asked for."""
+        """`input_ids`, and `offset_mapping` where requested."""
         pieces = self._split(text)
         found: dict[str, Any] = {"input_ids": self.ids(pieces)}
         if return_offsets_mapping:
@@ -72,11 +73,10 @@ class PieceTokenizer:
         return f"{USER}{turn['content']}{ASSISTANT}"
 
     def _id(self, piece: str) -> int:
-        known = self._ids.get(piece)
-        if known is None:
-            known = int.from_bytes(hashlib.sha256(piece.encode(errors="surrogatepass")).digest()[:7])
-            self._ids[piece], self._pieces[known] = known, piece
-        return known
+        if piece not in self._ids:
+            number = int.from_bytes(hashlib.sha256(piece.encode(errors="surrogatepass")).digest()[:7])
+            self._ids[piece], self._pieces[number] = number, piece
+        return self._ids[piece]
 
 
 @dataclass
@@ -86,17 +86,28 @@ class _Reply:
     sent: float
     ended: float = 0.0
     pieces: list[str] = field(default_factory=list)
-    at: list[float] = field(default_factory=list)  # when each piece was there
+    piece_at: list[float] = field(default_factory=list)  # when each piece arrived
     usage: Mapping[str, Any] = field(default_factory=dict)
     finish: str | None = None
     stack: str = ""
 
+    def exchange(self, attempts: int, concurrency: int) -> Exchange:
+        """The counts and times of this request."""
+        details = self.usage.get("prompt_tokens_details")
+        return Exchange(
+            prompt_tokens=_count(self.usage, "prompt_tokens"),
+            cached_tokens=_count(details, "cached_tokens") if isinstance(details, dict) else None,
+            new_tokens=_count(self.usage, "completion_tokens"),
+            token_s=tuple(at - self.sent for at in self.piece_at),
+            attempts=attempts,
+            concurrency=concurrency,
+            finish=self.finish,
+            stack=self.stack,
+        )
+
 
 class ServedEngine(Traced):
-    """A served model. Times are from the sending of the attempt that succeeded, as a client sees them.
-
-    Engines that share a `turn` do everything but wait for the server one at a time (`beside`).
-    """
+    """A served model. Times are from the sending of the attempt that succeeded, as a client sees them."""
 
     capabilities: Capabilities = SERVED
     peak_cache_bytes = 0  # the server does not say
@@ -114,24 +125,21 @@ class ServedEngine(Traced):
         """
         Args:
             body: further keys of every request; one with None leaves a key out.
-            concurrency: requests under way at a time; None: as the run asks.
+            concurrency: requests at a time; None: as the run says.
         """
         self.model, self.server, self.tokenizer = model, server, tokenizer
         self.max_context = max_context or UNBOUNDED
         self.body, self.concurrency = dict(body or {}), concurrency
         self.first_token_at: float | None = None
         self.cut = False
-        self.exchange: Exchange | None = None  # the last one while tracing
-        self._turn: threading.Lock | None = None
-        self._side = 1  # requests under way at a time, of all engines that share the turn
+        self.exchange: Exchange | None = None
+        self._turn: Lock | None = None
 
-    def beside(self, turn: threading.Lock, requests: int) -> ServedEngine:
-        """An engine for one of so many threads, with the same server and tokenizer."""
-        another = ServedEngine(
-            self.model, self.server, self.tokenizer, max_context=self.max_context, body=self.body, concurrency=requests
-        )
-        another._turn, another._side = turn, requests
-        return another
+    def for_thread(self, turn: Lock, concurrency: int) -> ServedEngine:
+        """See `RemoteEngine.for_thread`."""
+        engine = copy(self)
+        engine.concurrency, engine._turn = concurrency, turn
+        return engine
 
     @contextmanager
     def tracing(self) -> Iterator[Trace]:
@@ -143,7 +151,7 @@ class ServedEngine(Traced):
     def respond(
         self, prompt: Sequence[int] | str, limits: Limits, *, stage: str = "prompt", logp: bool = False
     ) -> Response:
-        """See `Engine.respond`; log-probabilities are not asked for.
+        """See `Engine.respond`; the server is not asked for log-probabilities.
 
         Raises:
             UserError: the server refuses this prompt, as it does one beyond its context.
@@ -151,82 +159,65 @@ class ServedEngine(Traced):
         """
         text = prompt if isinstance(prompt, str) else self.tokenizer.decode(prompt)
         path, body = self._request(text, limits)
-        asked, sent = time.perf_counter(), list[float]()
-        with self._away():
-            reply = self._answered(path, body, sent)
-        first = reply.at[0] if reply.at else reply.ended
-        # What earlier attempts and the pauses before the last one took is not the model's time; `attempts` tells of it.
-        self.first_token_at = first - (reply.sent - asked)
-        self.exchange = self._told(reply, attempts=len(sent))
+        begin, sent = time.perf_counter(), list[float]()
+        with self._turn_released():
+            reply = self._send(path, body, sent)
+        first = reply.piece_at[0] if reply.piece_at else reply.ended
+        # The time of earlier attempts and of the pauses between them is not the model's; `attempts` shows them.
+        self.first_token_at = first - (reply.sent - begin)
+        self.exchange = reply.exchange(len(sent), 1 if self._turn is None else self.concurrency or 1)
         new = self.exchange.new_tokens
         self.cut = reply.finish == "length" and new is not None and new < limits.max_new_tokens
-        self._note(stage, text, reply, first)
+        self._record_calls(stage, text, reply, first)
         return Response(self.tokenizer.ids(reply.pieces), self.exchange.token_s)
 
     def _request(self, text: str, limits: Limits) -> tuple[str, dict[str, Any]]:
-        """(path, body): a chat of one turn where the prompt has the marks of one, else a bare text to go on from."""
+        """(path, body): a chat of one turn where the prompt has the marks of one, else a bare text to continue."""
         before, chat, rest = text.partition(USER)
         turn, _, after = rest.partition(ASSISTANT)
         if chat and (before or after):
             raise UserError("a served model reads a chat as one turn; this prompt has text around it")
-        asked: dict[str, Any] = {"messages": [{"role": "user", "content": turn}]} if chat else {"prompt": text}
-        asked |= {"model": self.model, "max_tokens": limits.max_new_tokens, "temperature": 0, "stream": True}
-        asked |= {"stream_options": {"include_usage": True}}
+        body: dict[str, Any] = {"messages": [{"role": "user", "content": turn}]} if chat else {"prompt": text}
+        body |= {"model": self.model, "max_tokens": limits.max_new_tokens, "temperature": 0, "stream": True}
+        body |= {"stream_options": {"include_usage": True}}
         if limits.stop and not limits.ignore_stop:
-            asked["stop"] = list(limits.stop)
-        body = {key: value for key, value in (asked | self.body).items() if value is not None}
-        return ("chat/completions" if chat else "completions"), body
+            body["stop"] = list(limits.stop)
+        stated = {key: value for key, value in (body | self.body).items() if value is not None}
+        return ("chat/completions" if chat else "completions"), stated
 
-    def _answered(self, path: str, body: Mapping[str, Any], sent: list[float]) -> _Reply:
-        """The reply; `sent` gets the time of every attempt that was begun."""
-
-        def read(response: HTTPResponse) -> _Reply:
-            return _read(response, sent[-1])
-
+    def _send(self, path: str, body: Mapping[str, Any], sent: list[float]) -> _Reply:
+        """The reply; `sent` gets the time at which each attempt began."""
         try:
-            return self.server.ask(path, body, read, self.model, sent)
+            return self.server.ask(path, body, lambda response: _read(response, sent[-1]), self.model, sent)
         except EndpointError as error:
-            if error.status in OWN or (_doubtful(error) and self._alive(path, body)):
+            unclear = error.status is None or error.status >= 500  # may be of this prompt or of all
+            if error.status in PROMPT_ERRORS or (unclear and self._answers(path, body)):
                 raise
             raise EngineLostError(str(error)) from None
 
-    def _alive(self, path: str, body: Mapping[str, Any]) -> bool:
-        """Whether the server answers another, short prompt at once, so that the failure is of the prompt before."""
+    def _answers(self, path: str, body: Mapping[str, Any]) -> bool:
+        """Whether the server answers a short prompt at once, so that a failure is due to the prompt before."""
         short = {"messages": [{"role": "user", "content": "Hi"}]} if "messages" in body else {"prompt": "Hi"}
-        server = JsonServer(self.server.url, self.server.key, self.server.timeout_s, attempts=1)
+        server = replace(self.server, attempts=1)
         try:
             server.ask(path, {**body, **short, "max_tokens": 1}, lambda response: _read(response, 0.0), self.model)
         except EndpointError:
             return False
         return True
 
-    def _told(self, reply: _Reply, attempts: int) -> Exchange:
-        usage = reply.usage
-        details = usage.get("prompt_tokens_details")
-        return Exchange(
-            prompt_tokens=_count(usage.get("prompt_tokens")),
-            cached_tokens=_count(details.get("cached_tokens")) if isinstance(details, dict) else None,
-            new_tokens=_count(usage.get("completion_tokens")),
-            token_s=tuple(at - reply.sent for at in reply.at),
-            attempts=attempts,
-            concurrency=self._side,
-            finish=reply.finish,
-            stack=reply.stack,
-        )
-
-    def _note(self, stage: str, text: str, reply: _Reply, first: float) -> None:
+    def _record_calls(self, stage: str, text: str, reply: _Reply, first: float) -> None:
         """The calls of the trace, in the server's tokens where it counts them, else in pieces."""
         assert self.exchange is not None
-        whole = self.exchange.prompt_tokens or len(self.tokenizer(text)["input_ids"])
-        cached = min(self.exchange.cached_tokens or 0, whole - 1)
-        self.note(Call(stage, (whole - cached,), (cached,), logits=(1,), seconds=first - reply.sent))
-        steps = max(self.exchange.new_tokens or 0, len(reply.at)) - 1
+        tokens = self.exchange.prompt_tokens or len(self.tokenizer(text)["input_ids"])
+        cached = min(self.exchange.cached_tokens or 0, tokens - 1)
+        self.note(Call(stage, (tokens - cached,), (cached,), logits=(1,), seconds=first - reply.sent))
+        steps = max(self.exchange.new_tokens or 0, len(reply.pieces)) - 1
         if steps > 0:
-            self.note(Call("decode", (1,), (whole,), logits=(1,), steps=steps, seconds=reply.ended - first))
+            self.note(Call("decode", (1,), (tokens,), logits=(1,), steps=steps, seconds=reply.ended - first))
 
     @contextmanager
-    def _away(self) -> Iterator[None]:
-        """Let other threads of the same turn work while this one waits for the server."""
+    def _turn_released(self) -> Iterator[None]:
+        """Let the other threads work while this one waits for the server."""
         if self._turn is None:
             yield
             return
@@ -252,11 +243,11 @@ def load(
 
     Args:
         environment: the server's URL is in <environment>_BASE_URL, its key, if it takes one, in <environment>_API_KEY.
-        tokenizer: an asset whose tokenizer tells the pieces; None: roughly, by words.
+        tokenizer: an asset whose tokenizer cuts texts into pieces; None: roughly, by words.
         timeout_s: of a request until its first token, and between two tokens.
 
     Raises:
-        UserError: the environment names no server, or the tokenizer cannot be had.
+        UserError: the environment names no server, or the tokenizer cannot be loaded.
     """
     url, key = (os.environ.get(f"{environment}_{name}", "").strip() for name in ("BASE_URL", "API_KEY"))
     if not url:
@@ -270,7 +261,7 @@ def load(
 
 
 def _splitter(source: str) -> Callable[[str], list[str]]:
-    """What cuts a text where the tokenizer of an asset does."""
+    """A function that cuts a text where the tokenizer of an asset does."""
     from ragauge import assets
     from ragauge.assets.tokenizer import load_tokenizer
 
@@ -286,7 +277,7 @@ def _splitter(source: str) -> Callable[[str], list[str]]:
 
 
 def _cut(tokenizer: Any, text: str) -> list[str]:
-    """A text in as many pieces as it has tokens; what stands between two of them goes with the one before."""
+    """A text in as many pieces as it has tokens; characters between two tokens belong to the one before."""
     read = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
     starts = [start for start, _ in read["offset_mapping"][1:]]
     edges = [0, *accumulate(starts, max), len(text)]
@@ -297,7 +288,7 @@ def _read(response: HTTPResponse, sent: float) -> _Reply:
     """A stream of chat or text completions.
 
     Raises:
-        ValueError: it is none, or the server reports an error in it.
+        ValueError: it is not one, or the server reports an error in it.
     """
     reply = _Reply(sent, stack=response.headers.get("Server") or "")
     for event in events(response):
@@ -310,7 +301,7 @@ def _read(response: HTTPResponse, sent: float) -> _Reply:
         text = (delta if isinstance(delta, dict) else choice).get("content" if isinstance(delta, dict) else "text")
         if isinstance(text, str) and text:
             reply.pieces.append(text)
-            reply.at.append(time.perf_counter())
+            reply.piece_at.append(time.perf_counter())
         reply.finish = choice.get("finish_reason") or reply.finish
     reply.ended = time.perf_counter()
     if reply.finish is None and not reply.pieces:
@@ -318,10 +309,6 @@ def _read(response: HTTPResponse, sent: float) -> _Reply:
     return reply
 
 
-def _doubtful(error: EndpointError) -> bool:
-    """Whether a failure may be of one prompt, though the server does not say so."""
-    return error.status is None or error.status >= 500
-
-
-def _count(value: Any) -> int | None:
+def _count(counts: Mapping[str, Any], name: str) -> int | None:
+    value = counts.get(name)
     return value if type(value) is int and value >= 0 else None

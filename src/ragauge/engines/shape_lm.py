@@ -1,4 +1,4 @@
-"""An engine without weights: it records the same calls and computes nothing but shapes."""
+"""An engine without weights, which records the same calls and computes nothing but shapes."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from ragauge.cost.hardware import Precision
 from ragauge.cost.shape import Shape
 from ragauge.engines.cache import KVCache
 from ragauge.engines.passes import CallOptions
-from ragauge.engines.protocol import Extension, Row, Span
+from ragauge.engines.protocol import Extension
 from ragauge.engines.recorded import Ended, RecordedEngine
+from ragauge.engines.spans import Row
 
-IN_FULL = Precision()
+FULL_PRECISION = Precision()
 
 
 class ShapeLM(RecordedEngine):
@@ -27,24 +28,23 @@ class ShapeLM(RecordedEngine):
 
     timed: ClassVar[bool] = False
 
-    def __init__(self, shape: Shape, tokenizer: Any = None, precision: Precision = IN_FULL) -> None:
+    def __init__(self, shape: Shape, tokenizer: Any = None, precision: Precision = FULL_PRECISION) -> None:
         super().__init__(shape, tokenizer, getattr(torch, precision.dtype), torch.device("meta"))
         self.precision = precision
 
-    def compute(self, cache: KVCache, rows: Sequence[Row], asked: CallOptions) -> Extension:
+    def compute(self, cache: KVCache, rows: Sequence[Row], options: CallOptions) -> Extension:
         """See `RecordedEngine.compute`."""
         spans = []
         for row in rows:
-            start, new = cache.length, len(row.ids) - len(row.again)
-            cache.length += new
-            spans.append(Span(start, cache.length) if row.slots is None else Span(min(row.slots), max(row.slots) + 1))
+            spans.append(row.written(cache.length))
+            cache.length += len(row.ids) - len(row.recomputed)
         return Extension(
             tuple(spans),
-            torch.zeros(len(rows), 1) if asked.last_logits else None,
-            tuple(torch.zeros(len(r.ids) - 1) for r in rows) if asked.logp else (),
-            tuple(_falling(r.past_length + len(r.ids)) for r in rows) if asked.attention else (),
-            tuple(torch.zeros(len(at), 1) for at in asked.logits_at) if any(asked.logits_at) else (),
-            tuple(torch.empty(len(r.ids), self.shape.d_model, device="meta") for r in rows) if asked.layers else (),
+            torch.zeros(len(rows), 1) if options.last_logits else None,
+            tuple(torch.zeros(len(r.ids) - 1) for r in rows) if options.logp else (),
+            tuple(_falling(r.past_length + len(r.ids)) for r in rows) if options.attention else (),
+            tuple(torch.zeros(len(at), 1) for at in options.logits_at) if any(options.logits_at) else (),
+            tuple(torch.empty(len(r.ids), self.shape.d_model, device="meta") for r in rows) if options.layers else (),
         )
 
     def decode(self, cache: KVCache, ids: list[int], position: float, most: int, ended: Ended | None) -> list[int]:

@@ -18,12 +18,12 @@ from ragauge.cost.machine import engines_state
 from ragauge.engines.cache import KVCache
 from ragauge.engines.decoder import Decoder
 from ragauge.engines.layout import Layout
-from ragauge.engines.protocol import Span
+from ragauge.engines.spans import Span
 
 logger = logging.getLogger(__name__)
 
-GRANULE = 1024  # tokens that capacities are multiples of: a prompt a little longer needs no other graph
-KEPT = 4  # capacities with a graph of their own; each holds a cache of its size
+CAPACITY_STEP = 1024  # capacities are multiples of this: a prompt a little longer needs no other graph
+MAX_GRAPHS = 4  # one for each capacity; each has a cache of its size
 WARM_UP = 3  # steps before a capture, in which libraries choose kernels and take their workspaces
 
 
@@ -34,8 +34,6 @@ class FixedSteps:
         embedding = decoder.weights.embedding
         self.decoder, self.device = decoder, embedding.device
         self.cache = KVCache(decoder.shape, capacity, embedding.dtype, self.device)
-        for values in (*(part for _, part in self.cache.parts()), self.cache.positions):
-            values.zero_()  # a slot that the mask hides has the weight 0, and 0 x NaN is NaN
         self._slots = torch.arange(capacity, device=self.device)
         self._token = torch.zeros(1, dtype=torch.long, device=self.device)
         self._slot = torch.zeros(1, dtype=torch.long, device=self.device)
@@ -48,7 +46,7 @@ class FixedSteps:
         return self.cache.capacity
 
     def start(self, cache: KVCache, token: int, position: float) -> None:
-        """Take what a cache holds, and the token that the next step reads at a position."""
+        """Copy a cache's content, and set the token that the next step reads at a position."""
         self.cache.truncate(0)
         self.cache.append(cache, Span(0, cache.length))
         self._token.fill_(token)
@@ -72,7 +70,7 @@ class FixedSteps:
         self._token.copy_(self.decoder.logits(hidden).argmax(-1))
         self._slot += 1
         self._position += 1
-        self.cache.length = length  # which the decoder took for full
+        self.cache.length = length  # the layout made the decoder set it to the capacity
 
     def _capture(self) -> torch.cuda.CUDAGraph:
         stream = torch.cuda.Stream(self.device)
@@ -88,17 +86,17 @@ class FixedSteps:
 
 
 class StepsByCapacity:
-    """Greedy decoding by fixed steps; those of the capacities that were needed last are kept."""
+    """Greedy decoding by fixed steps; those of the capacities used last are reused."""
 
     def __init__(self, decoder: Decoder) -> None:
         self._decoder = decoder
-        self._kept: dict[int, FixedSteps] = {}
+        self._by_capacity: dict[int, FixedSteps] = {}
         self.fallback: str | None = None  # why steps are not captured; None: they are, as far as any were needed
 
     @property
     def bytes(self) -> int:
-        """Bytes of the keys and values in use in all kept caches."""
-        return sum(steps.cache.bytes for steps in self._kept.values())
+        """Bytes of the keys and values in use in all their caches."""
+        return sum(steps.cache.bytes for steps in self._by_capacity.values())
 
     def ready(self, tokens: int) -> bool:
         """Whether there are steps with room for this many tokens; captures them if they are new.
@@ -108,15 +106,15 @@ class StepsByCapacity:
         """
         if self.fallback is None:
             try:
-                self._of(tokens)
+                self._steps(tokens)
             except RuntimeError as error:  # torch's for all that goes wrong on a device
                 self.fallback = " ".join(str(error).split()) or type(error).__name__
-                self._kept.clear()
+                self._by_capacity.clear()
                 engines_state["cuda_graphs"] = f"off: {self.fallback}"
                 logger.warning("decoding continues without CUDA graphs, more slowly: %s", self.fallback)
         return self.fallback is None
 
-    def continued(
+    def continue_response(
         self,
         cache: KVCache,
         ids: Sequence[int],
@@ -133,7 +131,7 @@ class StepsByCapacity:
             ended: called after each token; None: no early end, and the host waits once for all tokens.
         """
         past, count = cache.length, most - len(ids)
-        steps = self._of(past + count)
+        steps = self._steps(past + count)
         steps.start(cache, ids[-1], position + len(ids) - 1)
         if ended is None:
             more = torch.cat([steps.step().clone() for _ in range(count)]).tolist()
@@ -144,11 +142,11 @@ class StepsByCapacity:
         cache.append(steps.cache, Span(past, past + len(more)))
         return [*ids, *more]
 
-    def _of(self, tokens: int) -> FixedSteps:
+    def _steps(self, tokens: int) -> FixedSteps:
         """Steps with room for this many tokens; captured now if they are new."""
-        capacity = -(-tokens // GRANULE) * GRANULE
-        steps = self._kept.pop(capacity, None) or FixedSteps(self._decoder, capacity)
-        self._kept[capacity] = steps  # the last one is the latest used
-        while len(self._kept) > KEPT:
-            del self._kept[next(iter(self._kept))]
+        capacity = -(-tokens // CAPACITY_STEP) * CAPACITY_STEP
+        steps = self._by_capacity.pop(capacity, None) or FixedSteps(self._decoder, capacity)
+        self._by_capacity[capacity] = steps  # the last one is the latest used
+        while len(self._by_capacity) > MAX_GRAPHS:
+            del self._by_capacity[next(iter(self._by_capacity))]
         return steps

@@ -1,9 +1,7 @@
-"""Keys and values of documents stored on disk, for documents that are used again and again.
+"""Keys and values of documents, stored for documents that are used repeatedly.
 
 An entry is what one offline call added to a cache. It is found by what the call read: token ids, positions, the
-contents of the past that its rows attend to, and the decoder itself. So a hit is bit-identical to recomputing it.
-Entries are safetensors files with a checksum. They are mapped into memory when they are read, but on file systems
-that other machines share: a page of a file that another machine removed would end the process.
+contents of the past that its rows attend to, and the decoder itself. So a hit is bit-identical to computing it again.
 """
 
 from __future__ import annotations
@@ -21,40 +19,50 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+import safetensors.torch
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import load, save_file
 from torch import Tensor
 
 from ragauge.engines.cache import KVCache
-from ragauge.engines.protocol import Row, Span
+from ragauge.engines.spans import Row, Span
 from ragauge.errors import UserError
 from ragauge.io.disks import is_shared
 
 log = logging.getLogger(__name__)
 
-ENTRY = re.compile(r"[0-9a-f]{64}(\.safetensors|\.[0-9a-f]+\.partial)")  # names of files that a store made
-SHARES = 4  # of the room left that a process fills before it looks at the folder again: others fill it too
+FILE_NAME = re.compile(r"[0-9a-f]{64}(\.kv|\.[0-9a-f]+\.partial)")  # of files that a store made
+RESERVED_SHARE = 4  # a process fills this part of the remaining room before it measures the folder again
+CHECKSUM_BYTES = 8  # at the beginning of a file; a safetensors file follows
+DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16, "I8": torch.int8}
 
 
 @dataclass(frozen=True)
-class StoredEntry:
-    """What an entry held; its tokens have been appended to the cache."""
+class Entry:
+    """What one call added to a cache: tensors of keys, values and positions, and log-probabilities."""
+
+    tensors: Mapping[str, Tensor]
+    spans: Sequence[tuple[int, int]]  # one a row, from the first slot on
+    seconds: float  # that computing it took
+    logp: bool  # whether it has log-probabilities
+
+
+@dataclass(frozen=True)
+class StoredCall:
+    """The result of a call that was loaded into a cache."""
 
     spans: tuple[Span, ...]  # one a row
-    logp: tuple[Tensor, ...]  # as of Extension; empty if it was not asked for
-    computing_s: float  # seconds that the call had taken when it was made
-    loading_s: float  # seconds that reading the entry took now
+    logp: tuple[Tensor, ...]  # as of Extension; empty if it was not requested
+    computing_s: float  # seconds that the call took when it was computed
+    loading_s: float  # seconds that loading it took now
 
 
 class DocumentStore:
     """A folder of entries, bounded in size; the least recently used go first.
 
-    Any number of processes may share the folder: entries appear whole, by renaming, and one that is being read may
-    be removed. Nobody waits for the disk: an entry that a power failure tore fails its checksum and is made anew.
+    Any number of processes may share the folder: entries appear complete, by renaming, and one that is being read may
+    be removed. Nobody waits for the disk: an entry that a power failure tore fails its checksum and is computed again.
     """
 
     def __init__(self, folder: Path, decoder: str, max_bytes: int) -> None:
@@ -74,7 +82,7 @@ class DocumentStore:
         except OSError as error:
             raise UserError(f"{folder}: documents cannot be stored there: {error.strerror or error}") from error
         self._shared = is_shared(folder)
-        self._room = 0  # bytes that may be saved before the folder is looked at again
+        self._room = 0  # bytes that may be saved before the folder is measured again
 
     def key(self, cache: KVCache, rows: Sequence[Row], tree: bool = False) -> str | None:
         """The name of what a call on `rows` would add to the cache; None where their past has no name.
@@ -89,69 +97,70 @@ class DocumentStore:
             total.update(json.dumps([list(row.ids), list(row.positions), past]).encode())
         return total.hexdigest()
 
-    def load(self, key: str, cache: KVCache, *, logp: bool) -> StoredEntry | None:
-        """Append an entry to the cache; None if there is none, or it lacks what is asked for."""
-        started, path = time.perf_counter(), self._path(key)
+    def load(self, key: str, cache: KVCache, *, logp: bool) -> StoredCall | None:
+        """Append an entry to the cache; None if there is none, or it lacks the log-probabilities."""
+        started = time.perf_counter()
+        entry = self._get(key)
+        if entry is None or (logp and not entry.logp):
+            return None
+        spans = _append(cache, entry)
+        cache.name_spans(spans, key)
+        values = entry.tensors["logp"].clone().split([len(s) - 1 for s in spans]) if logp else ()
+        return StoredCall(spans, values, entry.seconds, time.perf_counter() - started)
+
+    def save(self, key: str, cache: KVCache, spans: Sequence[Span], logp: Sequence[Tensor], seconds: float) -> None:
+        """Store what a call added: `spans`, which lie side by side at the end of the cache."""
+        cache.name_spans(spans, key)
+        first, last = min(spans).start, max(spans).stop
+        tensors = {name: tensor[:, first:last].contiguous() for name, tensor in cache.tensors()}
+        tensors["positions"] = cache.positions[first:last].contiguous()
+        if logp:
+            tensors["logp"] = torch.cat(list(logp))
+        self._put(key, Entry(tensors, [(s.start - first, s.stop - first) for s in spans], seconds, bool(logp)))
+
+    def _get(self, key: str) -> Entry | None:
+        path = self._path(key)
         try:
-            about, tensors = self._read(path)
-            if logp and not about["logp"]:
-                return None
-            _verify(about, tensors)
-            values = _per_span(tensors["logp"], about["spans"]) if logp else ()
-            seconds = float(about["seconds"])
-            spans = _append(cache, tensors, about["spans"])  # last: a damaged entry leaves the cache as it was
+            entry = read_entry(path, mapped=not self._shared)
             with suppress(FileNotFoundError):  # another process removed it meanwhile; what was read stays
                 os.utime(path)  # used just now
         except FileNotFoundError:
             return None
-        except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
-            log.warning("%s: damaged, computed again (%s)", path, str(error))
+        except (OSError, ValueError) as error:
+            log.warning("%s: damaged, computed again (%s)", path, error)
             path.unlink(missing_ok=True)
             return None
-        cache.named(spans, key)
-        return StoredEntry(spans, values, seconds, time.perf_counter() - started)
+        return entry
 
-    def save(self, key: str, cache: KVCache, spans: Sequence[Span], logp: Sequence[Tensor], seconds: float) -> None:
-        """Keep what a call added: `spans`, which lie side by side at the end of the cache.
-
-        A full disk loses the entry, not the answer.
-        """
-        cache.named(spans, key)
-        tensors, about = _taken(cache, spans, logp, seconds)
-        about |= {"checksum": _checksum(tensors), "header": _header(about, tensors)}
+    def _put(self, key: str, entry: Entry) -> None:
+        """Write an entry; a full disk loses the entry, not the answer."""
         path = self._path(key)
         draft = path.with_suffix(f".{uuid.uuid4().hex[:12]}.partial")
+        facts = json.dumps({"spans": entry.spans, "seconds": entry.seconds, "logp": entry.logp})
+        content = safetensors.torch.save(dict(entry.tensors), {"facts": facts})
         try:
-            save_file(tensors, draft, metadata={"about": json.dumps(about)})
-            self._room -= draft.stat().st_size
+            with draft.open("wb") as file:
+                file.write(_checksum(np.frombuffer(content, np.uint8)))
+                file.write(content)
+            self._room -= len(content)
             draft.replace(path)
             if self._room < 0:
                 self._evict()
-        except (SafetensorError, OSError) as error:
+        except OSError as error:
             draft.unlink(missing_ok=True)
             log.warning("%s: not stored (%s)", path, str(error))  # the error itself would hold the cache
 
-    def _read(self, path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        """What an entry says of itself, and its tensors."""
-        if self._shared:
-            data = path.read_bytes()
-            about = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])["__metadata__"]["about"]
-            return json.loads(about), load(data)
-        with safe_open(path, framework="pt", device="cpu") as entry:
-            tensors = {name: entry.get_tensor(name) for name in entry.keys()}  # noqa: SIM118 (not a mapping)
-            return json.loads(entry.metadata()["about"]), tensors
-
     def _path(self, key: str) -> Path:
-        return self.folder / f"{key}.safetensors"
+        return self.folder / f"{key}.kv"
 
     def _evict(self) -> None:
         entries = []
         for path in files_of(self.folder):
             with suppress(FileNotFoundError):  # another process was faster
-                about = path.stat()
-                entries.append((about.st_mtime_ns, about.st_size, path))
+                status = path.stat()
+                entries.append((status.st_mtime_ns, status.st_size, path))
         excess = sum(size for _, size, _ in entries) - self.max_bytes
-        self._room = max(0, -excess) // SHARES
+        self._room = max(0, -excess) // RESERVED_SHARE
         for _, size, path in sorted(entries):
             if excess <= 0:
                 return
@@ -160,111 +169,86 @@ class DocumentStore:
 
 
 class MemoryStore(DocumentStore):
-    """The same in the memory of this process: the least recently used entries leave it."""
+    """The same in the memory of this process."""
 
     def __init__(self, decoder: str, max_bytes: int) -> None:
         self.decoder, self.max_bytes = decoder, max_bytes
-        self._entries: OrderedDict[str, tuple[dict[str, Tensor], dict[str, Any]]] = OrderedDict()
+        self._entries: OrderedDict[str, Entry] = OrderedDict()  # the least recently used first
 
     @property
     def bytes(self) -> int:
         """Of all entries."""
-        return sum(tensor.nbytes for tensors, _ in self._entries.values() for tensor in tensors.values())
+        return sum(tensor.nbytes for entry in self._entries.values() for tensor in entry.tensors.values())
 
-    def load(self, key: str, cache: KVCache, *, logp: bool) -> StoredEntry | None:
-        """See `DocumentStore.load`."""
-        started = time.perf_counter()
-        if key not in self._entries or (logp and not self._entries[key][1]["logp"]):
-            return None
-        self._entries.move_to_end(key)
-        tensors, about = self._entries[key]
-        spans = _append(cache, tensors, about["spans"])
-        values = _per_span(tensors["logp"], about["spans"]) if logp else ()
-        cache.named(spans, key)
-        return StoredEntry(spans, values, about["seconds"], time.perf_counter() - started)
+    def _get(self, key: str) -> Entry | None:
+        if key in self._entries:
+            self._entries.move_to_end(key)
+        return self._entries.get(key)
 
-    def save(self, key: str, cache: KVCache, spans: Sequence[Span], logp: Sequence[Tensor], seconds: float) -> None:
-        """See `DocumentStore.save`."""
-        cache.named(spans, key)
-        tensors, about = _taken(cache, spans, logp, seconds)
-        self._entries[key] = {name: tensor.clone() for name, tensor in tensors.items()}, about
+    def _put(self, key: str, entry: Entry) -> None:
+        copies = {name: tensor.clone() for name, tensor in entry.tensors.items()}
+        self._entries[key] = Entry(copies, entry.spans, entry.seconds, entry.logp)
         self._entries.move_to_end(key)
         while self.bytes > self.max_bytes:
             self._entries.popitem(last=False)
 
 
 def files_of(folder: Path) -> list[Path]:
-    """The entries of a store, and what killed processes left unfinished; other files of the folder are none of ours."""
-    return [path for path in folder.iterdir() if ENTRY.fullmatch(path.name)] if folder.is_dir() else []
+    """The entries of a store and the unfinished files of killed processes, without the folder's other files."""
+    return [path for path in folder.iterdir() if FILE_NAME.fullmatch(path.name)] if folder.is_dir() else []
 
 
 def damage(path: Path) -> str:
-    """What is wrong with an entry, an empty text where nothing is."""
+    """The reason why an entry cannot be read; an empty text if it can."""
     try:
-        with safe_open(path, framework="pt", device="cpu") as entry:
-            about = json.loads(entry.metadata()["about"])
-            _verify(about, {name: entry.get_tensor(name) for name in entry.keys()})  # noqa: SIM118 (not a mapping)
-    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
-        return str(error) or type(error).__name__
+        read_entry(path, mapped=False)
+    except (OSError, ValueError) as error:
+        return str(error)
     return ""
 
 
-def _verify(about: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-    """Raise ValueError if an entry is not what was written; older ones have no checksum, or none of the header."""
-    found = {"checksum": _checksum(tensors), "header": _header(about, tensors)}
-    if any(name in about and about[name] != value for name, value in found.items()):
+def read_entry(path: Path, mapped: bool) -> Entry:
+    """An entry of a folder.
+
+    Args:
+        mapped: map the file into memory. On a file system that other machines share, a page of a mapped file that
+            another machine removed would end the process.
+
+    Raises:
+        FileNotFoundError: there is none.
+        ValueError: it is not what was written.
+    """
+    if path.stat().st_size <= 2 * CHECKSUM_BYTES:
+        raise ValueError("truncated")
+    content = np.memmap(path, np.uint8, "c") if mapped else np.fromfile(path, np.uint8)
+    body = content[CHECKSUM_BYTES:]
+    if content[:CHECKSUM_BYTES].tobytes() != _checksum(body):
         raise ValueError("not the bytes that were written")
+    start = 8 + int.from_bytes(body[:8].tobytes(), "little")
+    header = json.loads(body[8:start].tobytes())
+    facts = json.loads(header.pop("__metadata__")["facts"])
+    data = torch.from_numpy(body[start:])
+    tensors = {
+        name: data[slice(*about["data_offsets"])].view(DTYPES[about["dtype"]]).view(about["shape"])
+        for name, about in header.items()
+    }
+    return Entry(tensors, [(start, stop) for start, stop in facts["spans"]], facts["seconds"], facts["logp"])
 
 
-def _header(about: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> int:
-    """Of what an entry says of itself, and of the names and types of its tensors."""
-    said = {name: about[name] for name in ("spans", "seconds", "logp") if name in about}
-    return zlib.crc32(
-        json.dumps([said, {n: [str(t.dtype), list(t.shape)] for n, t in sorted(tensors.items())}]).encode()
-    )
-
-
-def _per_span(logp: Tensor, spans: Sequence[tuple[int, int]]) -> tuple[Tensor, ...]:
-    """Log-probabilities of all tokens of each span but its first."""
-    return tuple(logp.split([stop - start - 1 for start, stop in spans]))
-
-
-def _checksum(tensors: Mapping[str, Tensor]) -> int:
+def _checksum(body: np.ndarray) -> bytes:
     """Of all bytes: a flipped bit or a page of zeros changes it. Reading memory takes longer than this."""
-    total = 0
-    for name in sorted(tensors):
-        flat = tensors[name].contiguous().view(-1).view(torch.uint8).numpy()
-        words = len(flat) // 8 * 8
-        total = zlib.crc32(flat[words:].tobytes(), total) + int(np.add.reduce(flat[:words].view(np.uint64)))
-    return total % (1 << 64)
+    words = len(body) // 8 * 8
+    total = zlib.crc32(body[words:].tobytes()) + int(np.add.reduce(body[:words].view(np.uint64), dtype=np.uint64))
+    return (total % (1 << 64)).to_bytes(CHECKSUM_BYTES, "little")
 
 
-def _taken(
-    cache: KVCache, spans: Sequence[Span], logp: Sequence[Tensor], seconds: float
-) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """What an entry holds of the spans, and what is said about it."""
-    first, last = min(spans).start, max(spans).stop
-    tensors = {name: part[:, first:last].contiguous() for name, part in cache.parts()}
-    tensors["positions"] = cache.positions[first:last].contiguous()
-    if logp:
-        tensors["logp"] = torch.cat(list(logp))
-    about = {"spans": [[s.start - first, s.stop - first] for s in spans], "seconds": seconds, "logp": bool(logp)}
-    return tensors, about
-
-
-def _append(cache: KVCache, entry: Mapping[str, Tensor], spans: Sequence[tuple[int, int]]) -> tuple[Span, ...]:
-    """Append an entry's tensors to the cache; if one does not fit, the cache is unchanged."""
-    start, positions = cache.length, entry["positions"]
+def _append(cache: KVCache, entry: Entry) -> tuple[Span, ...]:
+    """Append an entry's tensors to the cache."""
+    start, positions = cache.length, entry.tensors["positions"]
     cache.reserve(len(positions))
     stop = start + len(positions)
-    for name, part in cache.parts():
-        part[:, start:stop] = _like(entry[name], part)
+    for name, tensor in cache.tensors():
+        tensor[:, start:stop] = entry.tensors[name]
     cache.positions[start:stop] = positions
     cache.length = stop
-    return tuple(Span(start + a, start + b) for a, b in spans)
-
-
-def _like(found: Tensor, wanted: Tensor) -> Tensor:
-    if (found.dtype, found.shape[0], found.shape[2]) != (wanted.dtype, wanted.shape[0], wanted.shape[2]):
-        raise ValueError(f"holds {found.dtype} {tuple(found.shape)} for {wanted.dtype} {tuple(wanted.shape)}")
-    return found
+    return tuple(Span(start + a, start + b) for a, b in entry.spans)

@@ -1,4 +1,4 @@
-"""A record of calls, for engines and readers that make theirs outside of key-value caches of this package."""
+"""A record of calls, for everything that runs a model."""
 
 from __future__ import annotations
 

@@ -17,8 +17,8 @@ from ragauge.cost.shape import Shape
 from ragauge.cost.trace import Call
 from ragauge.engines.cache import KVCache
 from ragauge.engines.checkpoint import random_weights
-from ragauge.engines.decoder import Decoder, Part
-from ragauge.engines.layout import lay_out
+from ragauge.engines.decoder import Decoder
+from ragauge.engines.layout import Part, lay_out
 from ragauge.engines.protocol import Row, Span
 from ragauge.errors import UserError
 
@@ -65,7 +65,7 @@ class _Step(torch.nn.Module):
         cache.length = past
         row = Row([0] * new, range(past, past + new), (Span(0, past),))
         part = Part(torch.empty(new, device=META), cache, lay_out([row], cache))
-        states = decoder.read(decoder.embedded(ids), [part], layers)
+        states = decoder.read(decoder.embed(ids), [part], layers)
         return decoder.logits(decoder.weights.norm(states[-keep:])) if keep else states
 
 

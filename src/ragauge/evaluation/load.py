@@ -18,7 +18,7 @@ from ragauge.cost.gpu_load import looked_at, watch
 from ragauge.cost.machine import MAX_LOAD, competing_load, provenance
 from ragauge.cost.settings import LoadSettings
 from ragauge.engines import LM, SpanEngine
-from ragauge.engines.batching import Batch, Seat, Task, fitting
+from ragauge.engines.batching import BatchScheduler, EngineProxy, Task, max_batch_size
 from ragauge.evaluation import timing
 from ragauge.evaluation.timing import Bench
 from ragauge.io.progress import bar
@@ -54,7 +54,7 @@ def measure_load(
     levels = arrivals.levels(settings.rates, settings.clients)
     able, unsupported = bench.supported(variants)
     longest = max(prompt.total_tokens for prompt in bench.prompts)
-    batch = fitting(bench.lm, longest + settings.new_tokens) if settings.batch == "auto" else settings.batch
+    batch = max_batch_size(bench.lm, longest + settings.new_tokens) if settings.batch == "auto" else settings.batch
     runs: list[dict[str, Any]] = []
     with bar(f"load on {bench.dataset}", "level", len(able) * len(levels)) as progress:
         for name, method in able.items():
@@ -123,7 +123,7 @@ class _Server:
         assert self.lm.first_token_at is not None
         return self.lm.first_token_at, end, new_tokens
 
-    def answer(self, place: int, engine: LM | Seat) -> tuple[float, float, int]:
+    def answer(self, place: int, engine: LM | EngineProxy) -> tuple[float, float, int]:
         """Answer a prompt on an engine: the times of the beginning and of the last token, and the number of tokens."""
         prompt, start = self.prompts[place], time.perf_counter()
         with self.engine.using(engine):
@@ -149,7 +149,7 @@ class _ThreadEngine:
         self._lm, self._thread = lm, threading.local()
 
     @contextmanager
-    def using(self, engine: LM | Seat) -> Iterator[None]:
+    def using(self, engine: LM | EngineProxy) -> Iterator[None]:
         """Use this engine for the thread's calls inside the block."""
         self._thread.engine = engine
         try:
@@ -165,7 +165,7 @@ class _Batched:
     """Requests share the decoder's passes: an arriving one is admitted to the next pass if there is room."""
 
     def __init__(self, server: _Server) -> None:
-        self._server, self._batch = server, Batch(server.lm, server.size)
+        self._server, self._batch = server, BatchScheduler(server.lm, server.size)
         self._requests: dict[Task[tuple[float, float, int]], Request] = {}
 
     @property

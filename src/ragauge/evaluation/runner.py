@@ -20,10 +20,9 @@ from ragauge.cost.shape import Shape
 from ragauge.cost.trace import Trace, elapsed, online, seconds
 from ragauge.datasets import Example
 from ragauge.engines import LM, Capability, Engine, EngineLostError, Limits, SpanEngine, kernels
-from ragauge.engines.batching import Batch as Side
-from ragauge.engines.batching import fitting
+from ragauge.engines.batching import BatchScheduler, max_batch_size
 from ragauge.engines.checkpoint import read_shape
-from ragauge.engines.memory import MEMORY_ERRORS, allocations_told
+from ragauge.engines.memory import MEMORY_ERRORS, unified_memory_errors
 from ragauge.engines.protocol import RemoteEngine
 from ragauge.engines.recorded import RecordedEngine
 from ragauge.engines.store import DocumentStore
@@ -72,7 +71,7 @@ class Engines:
         wrapper(specification.template, engine.tokenizer)  # a template that does not fit would fail every question
         if Capability.SPANS in engine.capabilities:
             template = specification.finder.template if specification.finder else None
-            cast(RecordedEngine, engine).found_by(self._finder(specification, method), template)
+            cast(RecordedEngine, engine).set_finder(self._finder(specification, method), template)
         elif specification.finder:
             raise UserError(f"{specification.engine.name}: an engine without key-value caches cannot have a finder")
         reason = method.refusal(engine)
@@ -226,9 +225,9 @@ def answers(
         yield from (ask(engine, method, example, specification) for example in _told(examples, begin))
         return
     again = []
-    with Side(cast(LM, engine), min(size, len(examples))) as side:
-        works = (partial(_ask_beside, side.size, method, e, specification) for e in _told(examples, begin))
-        for task in side.run(works):
+    with BatchScheduler(cast(LM, engine), min(size, len(examples))) as scheduler:
+        works = (partial(_ask_beside, scheduler.size, method, e, specification) for e in _told(examples, begin))
+        for task in scheduler.run(works):
             record = task.result()
             if isinstance(record, Record):
                 yield record
@@ -260,7 +259,9 @@ def _requested(
     def one(example: Example) -> Record | None:
         with turn:
             try:
-                record = None if ended.is_set() else ask(engine.beside(turn, several), method, example, specification)
+                record = (
+                    None if ended.is_set() else ask(engine.for_thread(turn, several), method, example, specification)
+                )
             except EngineLostError as error:
                 lost.append(error)
                 ended.set()
@@ -287,7 +288,7 @@ def questions_side_by_side(engine: Engine, examples: Sequence[Example], specific
         prompt = prompt_of(longest, specification, engine.tokenizer, engine.max_context)
     except FAILURES:
         return 1
-    return fitting(cast(LM, engine), prompt.total_tokens + limits(specification).max_new_tokens)
+    return max_batch_size(cast(LM, engine), prompt.total_tokens + limits(specification).max_new_tokens)
 
 
 def _ask_beside(
@@ -318,7 +319,7 @@ def ask(
     prompt: Prompt | None = None
     try:
         prompt = prompt_of(example, specification, engine.tokenizer, engine.max_context)
-        with allocations_told():
+        with unified_memory_errors():
             answer, trace, first_token_s = timed(engine, method, prompt, limits(specification))
     except EngineLostError:
         raise

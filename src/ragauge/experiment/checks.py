@@ -137,7 +137,7 @@ def _check_methods(config: Config) -> None:
 
 def _check_engines(config: Config) -> None:
     for label, model in config.models.items():
-        engines.check_kept(model.engine, {"weights": model.weights, "kv": model.kv}, f"models.{label}")
+        engines.check_quantization(model.engine, {"weights": model.weights, "kv": model.kv}, f"models.{label}")
     for job in {(job.variant, job.model): job for job in config.answers()}.values():
         config.method(job)
 

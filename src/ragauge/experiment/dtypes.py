@@ -46,10 +46,10 @@ def with_dtype(
     if model.dtype != AUTO or model.served:
         return model
     if dtype is None:
-        from ragauge.engines import fastest
+        from ragauge.engines import tuning
 
         allowed = allowed or getattr(registry.module("engine", model.engine), "DTYPES", None)
-        dtype = fastest.fastest(model.device, threads, allowed or fastest.CANDIDATES)
+        dtype = tuning.fastest_dtype(model.device, threads, allowed or tuning.DTYPE_CANDIDATES)
     return model.model_copy(update={"dtype": dtype})
 
 

@@ -236,7 +236,7 @@ class ModelEntry(_Section):
         adapted = method.adapted_to(able)
         if lacking := engines.mismatch(engines.ANSWERING | adapted.required(), able):
             here = "; it needs the local engine, 'torch'" if engines.Capability.SERVER in able else ""
-            raise UserError(f"{where}: {lacking}; engine {self.engine!r} has {engines.named(able)}{here}")
+            raise UserError(f"{where}: {lacking}; engine {self.engine!r} has {engines.describe(able)}{here}")
         return adapted
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from ragauge.cost.machine import competing_load
 from ragauge.cost.trace import Trace
-from ragauge.engines.memory import MEMORY_ERRORS, allocations_told
+from ragauge.engines.memory import MEMORY_ERRORS, unified_memory_errors
 from ragauge.generation.evaluation import EvaluationStretch
 from ragauge.generation.generation import generate
 from ragauge.generation.performance import GenerationModel
@@ -107,7 +107,7 @@ class Pipeline:
         base: dict[str, Any] = {"key": text.key, "document": text.document, "tokens": len(text.ids)}
         try:
             run = self._score if self.job.settings.task == "perplexity" else self._generate
-            with allocations_told():
+            with unified_memory_errors():
                 return SequenceRecord(**base, status="ok", **run(text))
         except MEMORY_ERRORS as error:
             return SequenceRecord(**base, status="failed", reason=" ".join(str(error).split()) or type(error).__name__)

@@ -52,7 +52,7 @@ NO_PART = frozenset(
                 ".sweeps",
             )
         ),
-        "engines.fastest",
+        "engines.tuning",
         "verbs._options",
     )
 )

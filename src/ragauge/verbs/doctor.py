@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from importlib import metadata, util
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ragauge.verbs import _options as options
 
@@ -82,7 +82,7 @@ def _show_kernels(args: argparse.Namespace) -> None:
     import torch
 
     from ragauge.cost.hardware import DTYPES
-    from ragauge.engines.kernels import measured
+    from ragauge.engines import tuning
     from ragauge.errors import unknown
     from ragauge.io.files import write_file
 
@@ -91,17 +91,17 @@ def _show_kernels(args: argparse.Namespace) -> None:
             raise unknown("dtype", name, known, "--dtypes")
     if args.threads:
         torch.set_num_threads(args.threads)
-    tables: dict[str, Any] = {name: measured.kept(getattr(torch, name), args.again)[name] for name in args.dtypes}
+    tables = tuning.load_or_measure_tables([getattr(torch, name) for name in args.dtypes], args.again)
     if args.out:
-        write_file(args.out, measured.stated(tables))
+        write_file(args.out, tuning.encode_tables(tables))
     lines = []
     for name, table in tables.items():
         for what, row in table.items():
             times = sorted(row["seconds"].items(), key=lambda pair: pair[1])
             shown = ", ".join(f"{kernel} {1e3 * seconds:.3g}" for kernel, seconds in times)
             lines.append(f"{name}, {what}: {row['kernel']} (ms: {shown})")
-    path = measured.table_path()
-    options.tell(args, "\n".join([*lines, str(path)]), machine=measured.machine(), file=str(path), kernels=tables)
+    path = tuning.table_path()
+    options.tell(args, "\n".join([*lines, str(path)]), machine=tuning.machine(), file=str(path), kernels=tables)
 
 
 # --- findings ---
@@ -240,17 +240,18 @@ def store() -> Iterator[Finding]:
 
 
 def speed(measure: bool) -> Iterator[Finding]:
-    """Rates of the small decoder that settles `dtype: auto`, with the kernels chosen for this machine."""
+    """Rates of a model's layers by data type, which settle `dtype: auto`, with the kernels chosen for this machine."""
     from ragauge.cost.machine import MAX_LOAD
-    from ragauge.engines import fastest
-    from ragauge.engines.kernels import measured
+    from ragauge.cost.shapes import named
+    from ragauge.engines import tuning
 
-    seconds = fastest.speeds(again=True) if measure else fastest.known()
-    for dtype, each in (seconds or {}).items():
-        rates = f"reads {fastest.PROMPT / each['prompt_s']:,.0f}, writes {1 / each['token_s']:,.0f} tokens/s"
-        yield Finding("speed", f"{dtype} {rates} ({fastest.LAYERS} layers of {measured.MODEL})")
-    if seconds is None:
+    if not measure and not tuning.has_tables(tuning.DTYPE_CANDIDATES):
         yield Finding("speed", "not measured yet", "ragauge doctor --measure, on an idle machine")
-    elif (share := fastest.load_share()) > MAX_LOAD:
-        found = f"measured while other processes used {share:.0%} of the machine"
-        yield Finding("speed", found, "ragauge doctor --measure, when it is idle")
+        return
+    layers = named(tuning.MODEL).layers
+    for dtype, layer in tuning.dtype_speeds(again=measure).items():
+        reads, writes = tuning.PROMPT / layer["prompt_s"] / layers, 1 / layer["token_s"] / layers
+        yield Finding("speed", f"{dtype} reads {reads:,.0f}, writes {writes:,.0f} tokens/s (layers of {tuning.MODEL})")
+    if (share := tuning.load_share()) > MAX_LOAD:
+        busy = f"measured while other processes used {share:.0%} of the machine"
+        yield Finding("speed", busy, "ragauge doctor --measure, when it is idle")

@@ -91,7 +91,7 @@ def test_what_is_found_in_memory_is_what_was_stored(tmp_path: Path) -> None:
         with lm.tracing() as trace:
             again = read_apart(lm, prompt).cache
         assert all(call.loading_s is not None for call in trace)
-        for (name, one), (_, other) in zip(alone.parts(), again.parts(), strict=True):
+        for (name, one), (_, other) in zip(alone.tensors(), again.tensors(), strict=True):
             assert one[:, : alone.length].equal(other[:, : again.length]), name
     lm.documents = None
 

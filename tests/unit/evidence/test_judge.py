@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scripted_chat import ScriptedChat
 
 from endpoints import Reply, says, served
 from ragauge.cli import main
@@ -18,6 +17,7 @@ from ragauge.evidence.chat import EndpointChat
 from ragauge.evidence.endpoint import Endpoint
 from ragauge.evidence.judge import about_answer, about_evidence, correctness, judge, verdict
 from ragauge.io.records import Record
+from scripted_chat import ScriptedChat
 from tiny_checkpoint import write_checkpoint
 
 

@@ -11,13 +11,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from study_files import docx, paragraph, pdf, row
 
 from ragauge.datasets import Document
 from ragauge.errors import UserError
 from ragauge.retrieval.near_duplicates import originals
 from ragauge.study import corpus, documents, formats, passages
 from ragauge.study.documents import SourceDocuments
+from study_files import docx, paragraph, pdf, row
 from tiny_models import byte_tokenizer as tokenizer
 
 STUDY = "takes the packages of the extra study"

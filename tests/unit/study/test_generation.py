@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from scripted_chat import ScriptedChat as Scripted
 
 from ragauge.errors import UserError
 from ragauge.evidence.chat import Chat, RecordedChat
@@ -15,6 +14,7 @@ from ragauge.study import generation
 from ragauge.study.generation import generate
 from ragauge.study.passages import Passage
 from ragauge.study.questions import read_questions
+from scripted_chat import ScriptedChat as Scripted
 
 KIND = ("malformed", "asks for another kind of answer")
 PLACES = ["Assam", "Kerala", "Nilgiri", "Sikkim", "Munnar", "Darjeeling", "Kangra", "Tripura"]

@@ -107,24 +107,25 @@ def test_room_on_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_speed_is_told_where_it_is_known_and_measured_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    from ragauge.engines import fastest
+    from ragauge.engines import tuning
 
     assert one(doctor.speed(False)).found == "not measured yet"
-    seconds = {"float32": {"prompt_s": 0.5, "token_s": 0.01}}
-    monkeypatch.setattr(fastest, "speeds", lambda again: seconds)
+    layers = 30
+    seconds = {"float32": {"prompt_s": 0.5 / layers, "token_s": 0.01 / layers}}
+    monkeypatch.setattr(tuning, "dtype_speeds", lambda again: seconds)
     assert one(doctor.speed(True)).found.startswith("float32 reads 2,000, writes 100 tokens/s")
-    monkeypatch.setattr(fastest, "known", lambda: seconds)
+    monkeypatch.setattr(tuning, "has_tables", lambda _: True)
     assert one(doctor.speed(False)).todo == ""
-    monkeypatch.setattr(fastest, "load_share", lambda: 0.83)
+    monkeypatch.setattr(tuning, "load_share", lambda: 0.83)
     *_, busy = doctor.speed(False)
     assert busy.found == "measured while other processes used 83% of the machine"
     assert busy.todo
 
 
 def test_nothing_is_measured_unasked(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
-    from ragauge.engines.kernels import measured
+    from ragauge.engines import tuning
 
     monkeypatch.delenv("RAGAUGE_KERNELS")
-    monkeypatch.setattr(measured, "measure", lambda *_: pytest.fail("measured"))
+    monkeypatch.setattr(tuning, "measure", lambda *_: pytest.fail("measured"))
     list(doctor.findings())
     assert not (home / "kernels").exists()

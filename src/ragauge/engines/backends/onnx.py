@@ -43,7 +43,7 @@ def _exported(source: str, folder: Path, dtype: str) -> Path:
     """The folder of the graph, written once for every state of the weights and of the exporting code."""
     from ragauge import assets
     from ragauge.assets import store
-    from ragauge.engines.loading import load_lm
+    from ragauge.engines.lm import load_lm
     from ragauge.engines.onnx.graph import export
     from ragauge.io.digest import digest
 

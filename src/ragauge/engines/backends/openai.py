@@ -24,7 +24,7 @@ def load(
     """The model `NAME` of a source `openai:NAME` at the server that the environment names; nothing is sent yet.
 
     Args:
-        dtype, device, threads: have no effect; the server has its own.
+        dtype, device, threads: without effect; the server has its own.
         served: see `ragauge.engines.served.load`.
 
     Raises:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ragauge.engines.protocol import DECODING, Capabilities
 
@@ -22,8 +22,7 @@ def load(
     weights: str = "full",
     kv: str = "full",
 ) -> LM:
-    """The decoder and tokenizer of a source; see `ragauge.engines.loading.load_lm`."""
-    from ragauge.engines.loading import load_lm
+    """The decoder and tokenizer of a source; see `ragauge.engines.lm.load_lm`."""
+    from ragauge.engines.lm import load_lm
 
-    options: dict[str, Any] = {"max_context": max_context, "weights": weights, "kv": kv}
-    return load_lm(source, dtype=dtype, device=device, threads=threads, **options)
+    return load_lm(source, dtype=dtype, device=device, threads=threads, max_context=max_context, weights=weights, kv=kv)

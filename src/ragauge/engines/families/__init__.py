@@ -1,4 +1,4 @@
-"""Checkpoint families: one file each, with `MODEL_TYPES`, `shape(config)` and `weights(tensors, shape)`."""
+"""Checkpoint families: one file each, with `MODEL_TYPES`, `shape(config)` and the `NAMES` of its tensors."""
 
 from __future__ import annotations
 

@@ -7,11 +7,21 @@ from collections.abc import Mapping
 from typing import Any
 
 from ragauge.cost.shape import Shape
-from ragauge.engines.decoder import Layer, Linear, Weights
-from ragauge.engines.families._parts import Tensors, eos_ids, linear, norm, refuse, stacked
+from ragauge.engines.families._parts import Names, eos_ids, refuse
 from ragauge.errors import UserError
 
 MODEL_TYPES = ("llama", "mistral", "qwen2")
+NAMES = Names(
+    embedding="model.embed_tokens",
+    norm="model.norm",
+    layer="model.layers.{}",
+    attention_norm="input_layernorm",
+    qkv=("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    out="self_attn.o_proj",
+    mlp_norm="post_attention_layernorm",
+    up=("mlp.gate_proj", "mlp.up_proj"),
+    down="mlp.down_proj",
+)
 
 
 def shape(config: dict[str, Any]) -> Shape:
@@ -71,26 +81,3 @@ def _context(config: dict[str, Any]) -> int:
     windowed = config["model_type"] == "mistral" or config.get("use_sliding_window", False)
     trained: int = config["max_position_embeddings"]
     return min(trained, config.get("sliding_window") or trained) if windowed else trained
-
-
-def weights(tensors: Tensors, shape: Shape) -> Weights:
-    """Weights from a checkpoint's tensors by name; projections on the same input are stacked into one matrix."""
-    embedding = tensors["model.embed_tokens.weight"]
-    return Weights(
-        embedding=embedding,
-        layers=tuple(_layer(tensors, f"model.layers.{i}", shape) for i in range(shape.layers)),
-        norm=norm(tensors, "model.norm", "rms", shape.norm_eps),
-        head=tensors.keep(Linear(embedding if shape.tied else tensors["lm_head.weight"])),
-    )
-
-
-def _layer(tensors: Tensors, prefix: str, shape: Shape) -> Layer:
-    attention, mlp = f"{prefix}.self_attn", f"{prefix}.mlp"
-    return Layer(
-        attention_norm=norm(tensors, f"{prefix}.input_layernorm", "rms", shape.norm_eps),
-        qkv=stacked(tensors, f"{attention}.q_proj", f"{attention}.k_proj", f"{attention}.v_proj"),
-        out=linear(tensors, f"{attention}.o_proj"),
-        mlp_norm=norm(tensors, f"{prefix}.post_attention_layernorm", "rms", shape.norm_eps),
-        up=stacked(tensors, f"{mlp}.gate_proj", f"{mlp}.up_proj"),
-        down=linear(tensors, f"{mlp}.down_proj"),
-    )

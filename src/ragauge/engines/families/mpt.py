@@ -5,11 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 from ragauge.cost.shape import Shape
-from ragauge.engines.decoder import Layer, Linear, Weights
-from ragauge.engines.families._parts import Tensors, eos_ids, linear, norm, refuse
+from ragauge.engines.families._parts import Names, eos_ids, refuse
 from ragauge.engines.rope import alibi_slopes
 
 MODEL_TYPES = ("mpt",)
+NAMES = Names(
+    embedding="transformer.wte",
+    norm="transformer.norm_f",
+    layer="transformer.blocks.{}",
+    attention_norm="norm_1",
+    qkv=("attn.Wqkv",),
+    out="attn.out_proj",
+    mlp_norm="norm_2",
+    up=("ffn.up_proj",),
+    down="ffn.down_proj",
+)
 
 
 def shape(config: dict[str, Any]) -> Shape:
@@ -42,26 +52,4 @@ def shape(config: dict[str, Any]) -> Shape:
         tied=True,
         qkv_clip=attention.get("clip_qkv") or None,
         eos=eos_ids(config),
-    )
-
-
-def weights(tensors: Tensors, shape: Shape) -> Weights:
-    """Weights from a checkpoint's tensors by name."""
-    embedding = tensors["transformer.wte.weight"]
-    return Weights(
-        embedding=embedding,
-        layers=tuple(_layer(tensors, f"transformer.blocks.{i}", shape) for i in range(shape.layers)),
-        norm=norm(tensors, "transformer.norm_f", "layer", shape.norm_eps),
-        head=tensors.keep(Linear(embedding)),
-    )
-
-
-def _layer(tensors: Tensors, prefix: str, shape: Shape) -> Layer:
-    return Layer(
-        attention_norm=norm(tensors, f"{prefix}.norm_1", "layer", shape.norm_eps),
-        qkv=linear(tensors, f"{prefix}.attn.Wqkv"),
-        out=linear(tensors, f"{prefix}.attn.out_proj"),
-        mlp_norm=norm(tensors, f"{prefix}.norm_2", "layer", shape.norm_eps),
-        up=linear(tensors, f"{prefix}.ffn.up_proj"),
-        down=linear(tensors, f"{prefix}.ffn.down_proj"),
     )

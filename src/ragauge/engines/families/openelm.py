@@ -5,11 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 from ragauge.cost.shape import Shape
-from ragauge.engines.decoder import Layer, Linear, Weights
-from ragauge.engines.families._parts import Tensors, eos_ids, linear, norm, refuse
+from ragauge.engines.families._parts import Names, eos_ids, refuse
 
 MODEL_TYPES = ("openelm",)
 NORM_EPS = 1e-6  # fixed in the released model code
+NAMES = Names(
+    embedding="transformer.token_embeddings",
+    norm="transformer.norm",
+    layer="transformer.layers.{}",
+    attention_norm="attn_norm",
+    qkv=("attn.qkv_proj",),
+    q_norm="attn.q_norm",
+    k_norm="attn.k_norm",
+    out="attn.out_proj",
+    mlp_norm="ffn_norm",
+    up=("ffn.proj_1",),  # the gate's rows first
+    down="ffn.proj_2",
+)
 
 
 def shape(config: dict[str, Any]) -> Shape:
@@ -41,27 +53,3 @@ def make_divisible(value: float, divisor: int) -> int:
     """The multiple of `divisor` nearest to `value`, not more than 10% below it."""
     rounded = max(divisor, int(value + divisor / 2) // divisor * divisor)
     return rounded + divisor if rounded < 0.9 * value else rounded
-
-
-def weights(tensors: Tensors, shape: Shape) -> Weights:
-    """Weights from a checkpoint's tensors by name; `proj_1` holds the gate's rows first."""
-    embedding = tensors["transformer.token_embeddings.weight"]
-    return Weights(
-        embedding=embedding,
-        layers=tuple(_layer(tensors, f"transformer.layers.{i}") for i in range(shape.layers)),
-        norm=norm(tensors, "transformer.norm", "rms", NORM_EPS),
-        head=tensors.keep(Linear(embedding if shape.tied else tensors["lm_head.weight"])),
-    )
-
-
-def _layer(tensors: Tensors, prefix: str) -> Layer:
-    return Layer(
-        attention_norm=norm(tensors, f"{prefix}.attn_norm", "rms", NORM_EPS),
-        qkv=linear(tensors, f"{prefix}.attn.qkv_proj"),
-        out=linear(tensors, f"{prefix}.attn.out_proj"),
-        mlp_norm=norm(tensors, f"{prefix}.ffn_norm", "rms", NORM_EPS),
-        up=linear(tensors, f"{prefix}.ffn.proj_1"),
-        down=linear(tensors, f"{prefix}.ffn.proj_2"),
-        q_norm=norm(tensors, f"{prefix}.attn.q_norm", "rms", NORM_EPS),
-        k_norm=norm(tensors, f"{prefix}.attn.k_norm", "rms", NORM_EPS),
-    )

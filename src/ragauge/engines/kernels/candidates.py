@@ -1,10 +1,12 @@
-"""The kernels that compute a product or an attention on a CPU, by name. Only those that are fastest somewhere."""
+"""The kernels that compute products, attentions and log-probabilities on a CPU, by name.
+
+Each is the fastest of them on some processor, data type and number of rows; `names` says where each is valid.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,45 +16,56 @@ from torch import Tensor
 from ragauge.engines.kernels import compiled
 
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
-HALVES = FLOATS[1:]
 MEASURED = (*FLOATS, torch.int8)  # types of matrices that kernels are chosen for
 COMPILED = "compiled"  # needs a C compiler
-COMPILED_INPUT = "compiled_input"  # rounds activations to 8 bits; torch multiplies
+
+
+class Operation:
+    """What kernels are chosen for separately, by its name in a table."""
+
+    ONE, FEW, MANY = "product of 1 row", "product of 2 to 16 rows", "product of more rows"
+    ATTENTION = "attention of several queries"
+    LIKELIHOOD = "log-probability of tokens"
+    STEP, STEPS = "all layers for 1 token", "all layers for 2 to 16 tokens"
+
+    @classmethod
+    def product(cls, rows: int) -> str:
+        return cls.ONE if rows == 1 else cls.FEW if rows <= compiled.MOST_ROWS else cls.MANY
+
+    @classmethod
+    def layers(cls, tokens: int) -> str:
+        return cls.STEP if tokens == 1 else cls.STEPS
+
+
+OPERATIONS = tuple(value for name, value in vars(Operation).items() if name.isupper())
+
+
+def names(operation: str, dtype: torch.dtype) -> list[str]:
+    """The kernels that can run an operation in a data type on this machine."""
+    found = ["plain"]
+    if operation in (Operation.ONE, Operation.FEW, Operation.MANY) and dtype in FLOATS:
+        found += ["native"] if operation == Operation.ONE or dtype == torch.float32 else []
+        found += ["parts"] if operation == Operation.ONE and dtype == torch.float32 else []
+        found += ["onednn"] if _has_onednn(dtype) else []
+        found += ["widened"] if dtype != torch.float32 else []
+    many = operation == Operation.MANY and dtype != torch.int8  # bound by arithmetic: torch's libraries are faster
+    if dtype in compiled.KINDS and not many and compiled.library() is not None:
+        found.append(COMPILED)
+    return found
+
+
+# --- products: (token, in), (out, in), (out,) or None -> (token, out) ---
 
 Product = Callable[[Tensor, Tensor, Tensor | None], Tensor]
-"""(token, in), (out, in), (out,) or None -> (token, out)."""
 
 
-@dataclass(frozen=True)
-class Kernel:
-    """A way to compute something, and where it is valid."""
-
-    run: Callable[..., Tensor]
-    dtypes: tuple[torch.dtype, ...] = FLOATS
-    most: float = math.inf  # rows of a product, queries of an attention
-    usable: Callable[[torch.dtype], bool] = lambda dtype: True  # on this processor
-
-
-# --- products ---
-
-
-def _without_onednn(run: Product) -> Product:
+def _native(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """By torch's own kernels: oneDNN, which torch prefers, is made for many tokens."""
-
-    def native(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        torch._C._set_mkldnn_enabled(False)  # torch.backends.mkldnn.flags takes as long as a small product
-        try:
-            return run(x, weight, bias)
-        finally:
-            torch._C._set_mkldnn_enabled(True)
-
-    return native
-
-
-def _vector(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """A matrix times a vector."""
-    product = torch.mv(weight, x[0]) if bias is None else torch.addmv(bias, weight, x[0])
-    return product[None]
+    torch._C._set_mkldnn_enabled(False)  # torch.backends.mkldnn.flags takes as long as a small product
+    try:
+        return F.linear(x, weight, bias)
+    finally:
+        torch._C._set_mkldnn_enabled(True)
 
 
 def _parts(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -68,9 +81,9 @@ def _onednn(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
 
 
-def _onednn_takes(dtype: torch.dtype) -> bool:
-    """Whether oneDNN multiplies the type on this processor, or raises."""
-    halves = {
+def _has_onednn(dtype: torch.dtype) -> bool:
+    """Whether oneDNN multiplies the type on this processor; otherwise it raises."""
+    halves: dict[torch.dtype, Any] = {
         torch.bfloat16: torch.ops.mkldnn._is_mkldnn_bf16_supported,
         torch.float16: torch.ops.mkldnn._is_mkldnn_fp16_supported,
     }
@@ -88,84 +101,26 @@ def _compiled(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return F.linear(x, weight, bias) if matrix is None else compiled.multiply(matrix, x)
 
 
-PRODUCTS: dict[str, Kernel] = {
-    "plain": Kernel(F.linear),
-    "native": Kernel(_without_onednn(F.linear)),
-    "vector": Kernel(_vector, most=1),
-    "native_vector": Kernel(_without_onednn(_vector), HALVES, most=1),
-    "parts": Kernel(_parts, (torch.float32,), most=1),
-    "onednn": Kernel(_onednn, usable=_onednn_takes),
-    "widened": Kernel(_widened, HALVES),
-    COMPILED: Kernel(_compiled, (torch.float32, torch.bfloat16), most=compiled.MOST_ROWS),
+PRODUCTS: dict[str, Product] = {
+    "plain": F.linear,
+    "native": _native,
+    "parts": _parts,
+    "onednn": _onednn,
+    "widened": _widened,
+    COMPILED: _compiled,
 }
 
 
-def _int8(linear: Any, x: Tensor) -> Tensor:
-    product: Tensor = linear.many(x)
-    return product
-
-
-def _int8_input(linear: Any, x: Tensor) -> Tensor:
-    product: Tensor = linear.many(x, compiled.quantised)
-    return product
-
-
-def _int8_compiled(linear: Any, x: Tensor) -> Tensor:
-    return compiled.multiply(linear.panels, x)
-
-
-INT8_PRODUCTS: dict[str, Kernel] = {  # of an `int8.Int8Linear` and its input
-    "plain": Kernel(_int8, (torch.int8,)),
-    COMPILED: Kernel(_int8_compiled, (torch.int8,)),
-    COMPILED_INPUT: Kernel(_int8_input, (torch.int8,)),
-}
-
-
-# --- all layers ---
-
-Pass = Callable[[bool], Tensor]
-"""Whether in one compiled call -> the states after all layers."""
-
-
-def _by_operators(read: Pass) -> Tensor:
-    return read(False)
-
-
-def _in_one_call(read: Pass) -> Tensor:
-    return read(True)
-
-
-PASSES: dict[str, Kernel] = {
-    "plain": Kernel(_by_operators, MEASURED),
-    COMPILED: Kernel(_in_one_call, (torch.float32, torch.bfloat16, torch.int8), most=compiled.MOST_ROWS),
-}
-
-
-# --- attentions ---
+# --- attentions; see `kernels.attend` ---
 
 
 def _sdpa(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
-    grouped = q.shape[1] != k.shape[1]
-    if q.shape[2] == 1 and grouped:
-        return _single(q, k, v, mask)
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, enable_gqa=bool(grouped))
-
-
-def _single(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-    """Single queries: the heads that share keys become queries of one head."""
     rows, heads, queries, dim = q.shape
-    grouped = q.reshape(rows, k.shape[1], heads // k.shape[1] * queries, dim)
-    return F.scaled_dot_product_attention(grouped, k, v, attn_mask=mask).view(rows, heads, queries, dim)
-
-
-def _sdpa_widened(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
-    """In float32, rounded once."""
-    return _sdpa(q.float(), k.float(), v.float(), mask, causal).to(q.dtype)
-
-
-def _by_head(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
-    """Single queries by torch's own sdpa, one key-value head repeated for each of its query heads."""
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=bool(q.shape[1] != k.shape[1]))
+    if queries == 1 and heads != k.shape[1]:  # the heads that share keys become queries of one head
+        grouped = q.reshape(rows, k.shape[1], heads // k.shape[1], dim)
+        return F.scaled_dot_product_attention(grouped, k, v, attn_mask=mask).view(rows, heads, 1, dim)
+    shared = bool(heads != k.shape[1])
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, enable_gqa=shared)
 
 
 def _attention_compiled(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
@@ -174,22 +129,17 @@ def _attention_compiled(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, ca
     return _sdpa(q, k, v, mask, causal) if found is None else found
 
 
-ATTENTIONS: dict[str, Kernel] = {
-    "plain": Kernel(_sdpa),
-    "by_head": Kernel(_by_head, most=1),
-    "widened": Kernel(_sdpa_widened, HALVES),
-    COMPILED: Kernel(_attention_compiled, (torch.float32, torch.bfloat16)),
-}
+ATTENTIONS: dict[str, Callable[..., Tensor]] = {"plain": _sdpa, COMPILED: _attention_compiled}
 
 
-# --- log-probabilities ---
+# --- log-probabilities: logits (token, vocab), targets (token,) -> (token,) in float32 ---
 
 
 def _cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
     return -F.cross_entropy(logits.float(), targets, reduction="none")
 
 
-LIKELIHOODS: dict[str, Kernel] = {
-    "plain": Kernel(_cross_entropy),
-    COMPILED: Kernel(compiled.log_probabilities, (torch.float32, torch.bfloat16)),
+LIKELIHOODS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "plain": _cross_entropy,
+    COMPILED: compiled.log_probabilities,
 }

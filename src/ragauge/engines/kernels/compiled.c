@@ -245,12 +245,6 @@ static void quantise(const float *x, uint8_t *q, float *scale, int64_t tokens, i
     }
 }
 
-/* The same by all threads, for any number of tokens. */
-void quantise_all(const float *x, uint8_t *q, float *scale, int64_t tokens, int64_t width, int threads) {
-#pragma omp parallel for num_threads(threads) schedule(static)
-    for (int64_t t = 0; t < tokens; t++) quantise(x + t * width, q + t * width, scale + t, 1, width);
-}
-
 typedef struct { /* of one thread */
     float *x;
     uint8_t *rounded;

@@ -35,7 +35,7 @@ class _Graph(nn.Module):
     ) -> tuple[Tensor, list[Tensor]]:
         """(token,), (token,), (slot,) and keys and values (kv_head, slot, dim) by layer -> logits and the new ones."""
         decoder, new = self.decoder, list[Tensor]()
-        shape, turn = decoder.shape, decoder.turn(positions)
+        shape, turn = decoder.shape, decoder.rotation(positions)
 
         def inner(index: int, normed: Tensor) -> Tensor:
             parts = decoder.split(index, decoder.weights.layers[index].qkv(normed), turn)
@@ -44,7 +44,7 @@ class _Graph(nn.Module):
             biases = self._biases(shape.kv_heads[index], positions, mask, cached_at)
             return attend(q * shape.head_dim**-0.5, k, v, past[2 * index], past[2 * index + 1], *biases)
 
-        x = decoder.through(decoder.embedded(ids), inner)
+        x = decoder.run_layers(decoder.embed(ids), inner)
         return decoder.logits(decoder.weights.norm(x)), new
 
     def _biases(

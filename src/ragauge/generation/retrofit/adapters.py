@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from ragauge.engines import LM
-from ragauge.engines.decoder import Decoder, Linear, Weights
+from ragauge.engines.decoder import Decoder
+from ragauge.engines.weights import Linear, Weights
 from ragauge.errors import UserError
 from ragauge.generation.retrofit.trained import TrainedWeights, load_into, read_trained
 

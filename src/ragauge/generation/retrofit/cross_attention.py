@@ -90,4 +90,4 @@ class CrossReader(CachedReader):
                 return None
             return self._model.cross[layer].added(decoder, x, positions, memory[layer])
 
-        self._cache.beside = beside if memory else None
+        self._cache.cross_attention = beside if memory else None

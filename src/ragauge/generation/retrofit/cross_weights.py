@@ -18,8 +18,9 @@ import torch
 from torch import Tensor, nn
 
 from ragauge.engines import LM
-from ragauge.engines.decoder import Decoder, Layer, Linear, Norm, Turn
-from ragauge.engines.rope import rotate
+from ragauge.engines.decoder import Decoder
+from ragauge.engines.rope import Rotation, rotate
+from ragauge.engines.weights import Layer, Linear, Norm
 from ragauge.errors import UserError
 from ragauge.generation.retrofit.streams import attend, lower_triangle
 from ragauge.generation.retrofit.trained import TrainedWeights, load_into, read_trained
@@ -56,11 +57,11 @@ class Cross:
     def memory(self, decoder: Decoder, states: Tensor, at: Tensor) -> Memory:
         """What the encoder's states (token, width) of tokens at positions (token,) offer to be attended to."""
         k, v = self.kv(self.memory_norm(states)).chunk(2, -1)
-        return _heads(decoder, k, self.k_norm, decoder.turn(at)), _heads(decoder, v), at
+        return _heads(decoder, k, self.k_norm, decoder.rotation(at)), _heads(decoder, v), at
 
     def added(self, decoder: Decoder, x: Tensor, at: Tensor, memory: Memory, mask: Tensor | None = None) -> Tensor:
         """What is added to the states (token, width) of tokens at positions (token,), under (token, key)."""
-        q = _heads(decoder, self.q(self.query_norm(x)), self.q_norm, decoder.turn(at))
+        q = _heads(decoder, self.q(self.query_norm(x)), self.q_norm, decoder.rotation(at))
         keys, values, keys_at = memory
         seen = None if mask is None else mask[None]
         mixed = attend(decoder, q[None], keys[None], values[None], at[None], keys_at[None], seen)[0]
@@ -149,14 +150,14 @@ def encode(decoder: Decoder, layers: Sequence[Layer], ids: Tensor, positions: Te
     """States (row, token, width) of neighbours (row, token), each read by itself; padding is at their ends."""
     encoder = Decoder(decoder.shape, replace(decoder.weights, layers=tuple(layers)))
     rows, width = ids.shape
-    turn, causal = encoder.turn(positions.flatten()), lower_triangle(rows, width, ids.device)
+    turn, causal = encoder.rotation(positions.flatten()), lower_triangle(rows, width, ids.device)
 
     def inner(index: int, normed: Tensor) -> Tensor:
         parts = encoder.split(index, layers[index].qkv(normed), turn)
         q, k, v = (part.unflatten(0, (rows, width)) for part in parts)
         return attend(encoder, q, k, v, positions, positions, causal).flatten(0, 1)
 
-    return encoder.through(encoder.embedded(ids.flatten()), inner).unflatten(0, (rows, width))
+    return encoder.run_layers(encoder.embed(ids.flatten()), inner).unflatten(0, (rows, width))
 
 
 def mapped(value: T, change: Callable[[str, Tensor], Tensor], place: str = "") -> T:
@@ -176,7 +177,7 @@ def _rows(linear: Linear, part: slice) -> Linear:
     return Linear(linear.weight[part], None if linear.bias is None else linear.bias[part])
 
 
-def _heads(decoder: Decoder, projected: Tensor, norm: Norm | None = None, turn: Turn | None = None) -> Tensor:
+def _heads(decoder: Decoder, projected: Tensor, norm: Norm | None = None, turn: Rotation | None = None) -> Tensor:
     """(token, rows) -> (token, head, dim), clamped, normed and rotated as the decoder's own are."""
     clip = decoder.shape.qkv_clip
     parts = (projected if clip is None else projected.clamp(-clip, clip)).unflatten(-1, (-1, decoder.shape.head_dim))

@@ -66,7 +66,7 @@ class Press:
         started = time.perf_counter() if compressor.reads_text else started  # its own calls are traced
         slots = self._first(count) if scores is None else _largest(scores, count, self.budget or compressor.budget)
         slots = [[[context.span.start + i for i in chosen] for chosen in heads] for heads in slots]
-        cache = context.cache.keep_by_head(slots)
+        cache = context.cache.select_by_head(slots)
         if compressor.contiguous:
             cache.move(Span(0, cache.length), unit_steps(0, cache.length))
         seconds = time.perf_counter() - started

@@ -23,7 +23,7 @@ def nll(decoder: Decoder, weights: CrossWeights, ids: Tokens, neighbours: Neighb
     sequence = torch.tensor(list(ids), device=decoder.weights.embedding.device)
     owners, texts = rows(neighbours)
     beside = _Beside(decoder, weights, len(sequence), owners, texts, windows) if texts else None
-    x = decoder.through(decoder.embedded(sequence), Causal(decoder, len(sequence)), beside)
+    x = decoder.run_layers(decoder.embed(sequence), Causal(decoder, len(sequence)), beside)
     return token_nll(decoder, x, sequence)
 
 

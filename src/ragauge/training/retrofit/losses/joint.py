@@ -24,9 +24,9 @@ def nll(decoder: Decoder, adapters: Adapters, ids: Tokens, neighbours: Neighbour
     sequence = torch.tensor(list(ids), device=decoder.weights.embedding.device)
     owners, texts = rows(neighbours)
     if not texts:
-        return token_nll(decoder, decoder.through(decoder.embedded(sequence), Causal(decoder, len(sequence))), sequence)
+        return token_nll(decoder, decoder.run_layers(decoder.embed(sequence), Causal(decoder, len(sequence))), sequence)
     joint = _Joint(decoder, adapters, len(sequence), owners, texts, windows)
-    x = decoder.through(decoder.embedded(torch.cat([sequence, joint.ids.flatten()])), joint)
+    x = decoder.run_layers(decoder.embed(torch.cat([sequence, joint.ids.flatten()])), joint)
     return token_nll(decoder, x[: len(sequence)], sequence)
 
 
@@ -45,7 +45,7 @@ class _Joint:
         self.decoder, self.adapters, self.count = decoder, adapters, count
         self.ids, real, self.at = packed(texts, decoder.weights.embedding.device)
         self.shape, self.places = self.ids.shape, torch.arange(count, device=self.ids.device)
-        self.turn = decoder.turn(torch.cat([self.places, self.at.flatten()]))
+        self.turn = decoder.rotation(torch.cat([self.places, self.at.flatten()]))
         rows, width = self.shape
         causal, own = lower_triangle(1, count, real.device)[0], lower_triangle(rows, width, real.device)
         self.mask = torch.cat([seen(owners, real, count, windows), causal], 1)[None]

@@ -47,7 +47,7 @@ class Causal:
 
     def __init__(self, decoder: Decoder, count: int) -> None:
         self.decoder, self.places = decoder, torch.arange(count, device=decoder.weights.embedding.device)
-        self.turn, self.mask = decoder.turn(self.places), lower_triangle(1, count, self.places.device)
+        self.turn, self.mask = decoder.rotation(self.places), lower_triangle(1, count, self.places.device)
 
     def __call__(self, index: int, normed: Tensor) -> Tensor:
         qkv = self.decoder.weights.layers[index].qkv(normed)

@@ -13,7 +13,7 @@ import torch
 import tiny_models
 from ragauge import methods
 from ragauge.engines import LM, Limits, Row, Span
-from ragauge.engines.batching import Batch, Seat
+from ragauge.engines.batching import BatchScheduler, EngineProxy
 from ragauge.engines.protocol import SpanEngine
 from ragauge.engines.store import DocumentStore
 from ragauge.methods import Answer, Method
@@ -71,7 +71,7 @@ def test_every_method_answers_as_alone(family: str, encoder: str) -> None:
             prompt = tiny_models.tiny_prompt([5 + (3 * n + number) % 13 for n in range(4)], seed=number)
             works[f"{name} {options}"] = partial(answered, method, prompt)
     alone = {name: work(lm) for name, work in works.items()}
-    with Batch(lm, 5) as batch:
+    with BatchScheduler(lm, 5) as batch:
         tasks = {name: batch.submit(work) for name, work in works.items()}
         while batch.unfinished:
             batch.step()
@@ -104,7 +104,7 @@ def test_short_and_long_responses_side_by_side(family: str) -> None:
         return found
 
     works = [partial(work, count, most) for count, most in ((3, 9), (150, 5), (200, 90), (7, 4), (240, 30), (5, 2))]
-    with Batch(lm, 4) as batch:
+    with BatchScheduler(lm, 4) as batch:
         tasks = [batch.submit(work) for work in works]
         while batch.unfinished:
             batch.step()
@@ -120,7 +120,7 @@ def reread(engine: SpanEngine) -> torch.Tensor:
     upper = Row(ids, every, (Span(0, 20),), slots=range(20), states=lower.states[0])
     engine.extend(cache, [upper], stage="upper", layers=(1, 2))
     engine.extend(cache, [Row([7, 8], [3.0, 4.0], (Span(0, 20),), slots=[3, 4])], stage="again")
-    kept = cache.keep_by_head([[[0, 3, 4, 5], [5, 6]]] * 2, extra=10)
+    kept = cache.select_by_head([[[0, 3, 4, 5], [5, 6]]] * 2, extra=10)
     last = engine.extend(kept, [Row([9, 10], [20.0, 21.0], (Span(0, 4),))], stage="last", last_logits=True)
     assert last.last_logits is not None
     assert engine.generate(kept, last.last_logits[0], 22.0, LIMITS)
@@ -130,7 +130,7 @@ def reread(engine: SpanEngine) -> torch.Tensor:
 def test_layers_tokens_read_again_and_slots_by_head_go_through(lm: LM) -> None:
     with torch.no_grad():
         alone = reread(lm)
-    with Batch(lm, 3) as batch:
+    with BatchScheduler(lm, 3) as batch:
         tasks = list(batch.run([reread, partial(read, [5, 6, 7], 9), reread]))
     found = [task.result() for task in tasks]
     for logits in (r for r in found if isinstance(r, torch.Tensor)):
@@ -151,14 +151,14 @@ def test_a_pass_reads_weights_once_for_all(lm: LM, monkeypatch: pytest.MonkeyPat
         return real(self, x, parts, layers)
 
     monkeypatch.setattr(type(lm.decoder), "read", counted)
-    with Batch(lm, 3) as batch:
+    with BatchScheduler(lm, 3) as batch:
         done = list(batch.run(partial(read, [4] * n, n) for n in (2, 3, 4, 5)))
     assert [len(task.result()) for task in done] == [2, 3, 4, 5]
     assert passes == [9, 3, 7, 2, 1, 1, 1]
 
 
 def test_work_joins_while_other_work_decodes(lm: LM) -> None:
-    with Batch(lm, 4) as batch:
+    with BatchScheduler(lm, 4) as batch:
         first = batch.submit(partial(read, [4, 5, 6], 12))
         for _ in range(5):
             batch.step()
@@ -182,7 +182,7 @@ def test_kept_documents_have_seconds_of_their_own(tmp_path: Path) -> None:
             method.answer(engine, method.prepare(engine, prompt), prompt, LIMITS)
         return list(trace)
 
-    with Batch(lm, 2) as batch:
+    with BatchScheduler(lm, 2) as batch:
         first, second = (task.result() for task in batch.run([work, work]))
     assert all((call.seconds is not None) == call.offline for call in [*first, *second])
     assert all(call.loading_s is not None for call in second if call.offline)
@@ -194,21 +194,21 @@ def test_kept_documents_have_seconds_of_their_own(tmp_path: Path) -> None:
 def test_one_failure_is_of_one_task(lm: LM, monkeypatch: pytest.MonkeyPatch) -> None:
     """A pass that fails is repeated for each; in it, in the work itself, and in what ends a response."""
 
-    def failing(engine: Seat) -> None:
+    def failing(engine: EngineProxy) -> None:
         engine.respond([3, 4], LIMITS)
         raise ZeroDivisionError
 
-    def short_of_memory(engine: Seat) -> None:
+    def short_of_memory(engine: EngineProxy) -> None:
         cache = engine.new_cache(4)
         cache.k[1] = torch.empty(0)
         engine.extend(cache, [Row([3, 4], [0.0, 1.0])], stage="prompt")
 
-    def confused(engine: Seat) -> None:
+    def confused(engine: EngineProxy) -> None:
         monkeypatch.setattr(engine, "tokenizer", None)
         engine.respond([3, 4], Limits(max_new_tokens=5, stop=("x",)))
 
-    with Batch(lm, 5) as batch:
-        works: list[Callable[[Seat], Any]] = [partial(read, [5, 6], 8), failing, short_of_memory, confused]
+    with BatchScheduler(lm, 5) as batch:
+        works: list[Callable[[EngineProxy], Any]] = [partial(read, [5, 6], 8), failing, short_of_memory, confused]
         tasks = [batch.submit(work) for work in works]
         while batch.unfinished:
             batch.step()
@@ -228,7 +228,7 @@ def test_an_interrupt_ends_all_work(lm: LM) -> None:
             ended.append(engine)
 
     def interrupted() -> None:
-        with Batch(lm, 3) as batch:
+        with BatchScheduler(lm, 3) as batch:
             for _ in range(4):
                 batch.submit(work)
             batch.step()

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from ragauge.engines import LM, Row, load_lm, random_lm
-from ragauge.engines import int8 as quantised
-from ragauge.engines.decoder import Linear
+from ragauge.engines import int8 as int8_layers
+from ragauge.engines.weights import Linear
 from ragauge.errors import UserError
 from tiny_checkpoint import write_checkpoint
 from tiny_models import FAMILIES
@@ -40,7 +40,7 @@ def logits(lm: LM, rows: list[list[int]]) -> list[torch.Tensor]:
 @pytest.mark.parametrize(("rows", "columns"), [(64, 96), (7, 5)])
 def test_a_product_is_near_that_of_floating_point(way, dtype, rows, columns):
     plain = linear(rows, columns)
-    made = getattr(quantised, way)(Linear(plain.weight.to(dtype), plain.bias.to(dtype)))
+    made = getattr(int8_layers, way)(Linear(plain.weight.to(dtype), plain.bias.to(dtype)))
     for count in (1, 3, 40):
         x = tokens(count, columns)
         exact, found = plain(x), made(x.to(dtype))
@@ -51,16 +51,16 @@ def test_a_product_is_near_that_of_floating_point(way, dtype, rows, columns):
 
 def test_both_operators_compute_the_same_integers():
     plain, x = linear(64, 96), tokens(5, 96)
-    if not quantised.packs():
+    if not int8_layers.has_onednn():
         pytest.skip("oneDNN's 8-bit product is not exact on this processor")
-    weight, scale = quantised.rounded(plain.weight)
-    by_torch = quantised.Int8Linear(weight, plain.bias, scale=scale[:, 0])
-    torch.testing.assert_close(quantised.int8(plain)(x), by_torch(x), rtol=1e-5, atol=1e-5)
+    weight, scale = int8_layers.quantize(plain.weight)
+    by_torch = int8_layers.Int8Linear(weight, plain.bias, scale=scale[:, 0])
+    torch.testing.assert_close(int8_layers.int8(plain)(x), by_torch(x), rtol=1e-5, atol=1e-5)
 
 
 def test_a_token_of_zeros_gives_the_bias():
     for way in WAYS:
-        made = getattr(quantised, way)(linear(64, 96))
+        made = getattr(int8_layers, way)(linear(64, 96))
         assert torch.equal(made(torch.zeros(1, 96))[0], made.bias)
 
 
@@ -76,7 +76,7 @@ def test_a_decoder_of_any_family_stays_near_its_logits(family, way):
 
 
 def test_a_token_in_8_bits_does_not_depend_on_the_batch():
-    made, x = quantised.int8(linear(64, 96)), tokens(40, 96)
+    made, x = int8_layers.int8(linear(64, 96)), tokens(40, 96)
     for some in (slice(0, 1), slice(3, 11), slice(39, 40)):
         assert torch.equal(made(x[some]), made(x)[some])
 
@@ -91,4 +91,4 @@ def test_unknown_weights_and_devices_without_them_are_refused():
     with pytest.raises(UserError, match=r"int9.*full, int8, int8_weight_only"):
         random_lm(FAMILIES["llama"], weights="int9")
     with pytest.raises(UserError, match="'int8' are not available on device 'cuda'"):
-        quantised.keeper("int8", torch.device("cuda"))
+        int8_layers.linear_storage("int8", torch.device("cuda"))

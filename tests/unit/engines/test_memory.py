@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ragauge.engines.memory import MEMORY_ERRORS, allocations_told
+from ragauge.engines.memory import MEMORY_ERRORS, unified_memory_errors
 
 
 class OtherLibraryError(Exception):
@@ -26,17 +26,17 @@ class OtherLibraryError(Exception):
     ],
 )
 def test_failed_allocations_are_memory_errors(error: Exception) -> None:
-    with pytest.raises(MEMORY_ERRORS) as found, allocations_told():
+    with pytest.raises(MEMORY_ERRORS) as found, unified_memory_errors():
         raise error
     assert "\n" not in str(found.value)
 
 
 def test_a_real_one() -> None:
     told = "can't allocate memory: you tried to allocate 1125899906842624 bytes"
-    with pytest.raises(MemoryError, match=told), allocations_told():
+    with pytest.raises(MemoryError, match=told), unified_memory_errors():
         torch.empty(1 << 50, dtype=torch.uint8)
 
 
 def test_other_errors_stay_what_they_are() -> None:
-    with pytest.raises(RuntimeError, match="size mismatch"), allocations_told():
+    with pytest.raises(RuntimeError, match="size mismatch"), unified_memory_errors():
         raise RuntimeError("size mismatch")

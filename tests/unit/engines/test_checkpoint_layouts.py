@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from test_lm_plain import CONFIG, FFN, HEADS, KV_HEADS, WIDTH
 from torch import Tensor
 
 import lm_references as tiny
@@ -27,8 +26,8 @@ SUFFIXES = {"safetensors": "model", "bin": "pytorch_model"}
 def write(name: str, folder: Path) -> dict[str, Tensor]:
     """A whole checkpoint of the family in `folder`; returns its tensors."""
     if name == "openelm":
-        (folder / "config.json").write_text(json.dumps(CONFIG))
-        save_file(_openelm(), folder / "model.safetensors")
+        (folder / "config.json").write_text(json.dumps(tiny.OPENELM))
+        save_file(tiny.openelm_tensors(), folder / "model.safetensors")
     else:
         tiny.build(name).save_pretrained(folder)
     if name.startswith("mpt"):  # the hub's is of MosaicML's own code, which has more keys
@@ -37,27 +36,6 @@ def write(name: str, folder: Path) -> dict[str, Tensor]:
         config["attn_config"] = MPT_HUB | {"clip_qkv": None, "softmax_scale": None, "attn_pdrop": 0}
         (folder / "config.json").write_text(json.dumps(config))
     return load_file(folder / "model.safetensors")
-
-
-def _openelm() -> dict[str, Tensor]:
-    sizes: dict[str, tuple[int, ...]] = {
-        "transformer.token_embeddings.weight": (tiny.VOCAB, WIDTH),
-        "transformer.norm.weight": (WIDTH,),
-    }
-    for i in range(2):
-        parts = {
-            "attn_norm": (WIDTH,),
-            "ffn_norm": (WIDTH,),
-            "attn.qkv_proj": ((HEADS[i] + 2 * KV_HEADS[i]) * 8, WIDTH),
-            "attn.q_norm": (8,),
-            "attn.k_norm": (8,),
-            "attn.out_proj": (WIDTH, HEADS[i] * 8),
-            "ffn.proj_1": (2 * FFN[i], WIDTH),
-            "ffn.proj_2": (WIDTH, FFN[i]),
-        }
-        sizes |= {f"transformer.layers.{i}.{part}.weight": size for part, size in parts.items()}
-    generator = torch.Generator().manual_seed(0)
-    return {name: torch.randn(size, generator=generator) * 0.4 for name, size in sizes.items()}
 
 
 def shard(folder: Path, tensors: dict[str, Tensor], suffix: str, count: int = 3) -> list[Path]:

@@ -40,7 +40,7 @@ def filled(lm: LM) -> tuple[KVCache, Span]:
 
 
 def content(cache: KVCache, span: Span) -> dict[str, torch.Tensor]:
-    return {name: part[:, span.start : span.stop].clone() for name, part in cache.parts()}
+    return {name: part[:, span.start : span.stop].clone() for name, part in cache.tensors()}
 
 
 def distance(found: torch.Tensor, exact: torch.Tensor) -> float:
@@ -56,7 +56,7 @@ def test_attention_stays_near_that_over_keys_and_values_in_full(family: str) -> 
 def test_slots_hold_8_bits_and_a_scale_and_their_bytes_are_counted() -> None:
     lm = reader()
     cache, span = filled(lm)
-    assert {part.dtype for name, part in cache.parts() if "scale" not in name} == {torch.int8}
+    assert {part.dtype for name, part in cache.tensors() if "scale" not in name} == {torch.int8}
     assert cache.bytes == kv_bytes(LLAMA, len(span), Precision("float32", kv="int8")) == 12 * 2 * 2 * 2 * (8 + 4)
     assert lm.cache_bytes == cache.bytes
 
@@ -88,7 +88,7 @@ def test_moved_tokens_are_near_those_read_there() -> None:
 
 def test_heads_keep_their_own_slots() -> None:
     exact, found = (
-        after(lm, cache.keep_by_head([[[0, 3, 4], [1]], [[5], [6, 7]]], 8), Span(0, 3))
+        after(lm, cache.select_by_head([[[0, 3, 4], [1]], [[5], [6, 7]]], 8), Span(0, 3))
         for lm in (reader(kv="full"), reader())
         for cache in [filled(lm)[0]]
     )

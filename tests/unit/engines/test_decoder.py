@@ -14,60 +14,22 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 import lm_references as tiny
+from lm_references import DIM, FFN, HEADS, KV_HEADS, WIDTH
 from ragauge.engines import LM
 from ragauge.engines.families.openelm import make_divisible
 
-WIDTH, DIM, HEADS, KV_HEADS, FFN = 24, 8, (4, 6), (2, 3), (32, 64)
-CONFIG = {
-    "model_type": "openelm",
-    "vocab_size": tiny.VOCAB,
-    "model_dim": WIDTH,
-    "head_dim": DIM,
-    "num_transformer_layers": 2,
-    "num_query_heads": list(HEADS),
-    "num_kv_heads": list(KV_HEADS),
-    "num_gqa_groups": 2,
-    "ffn_multipliers": [1.4, 2.6],
-    "ffn_dim_divisor": 16,
-    "ffn_with_glu": True,
-    "activation_fn_name": "swish",
-    "normalize_qk_projections": True,
-    "normalization_layer_name": "rms_norm",
-    "rope_freq_constant": 10000,
-    "max_context_length": 2048,
-    "share_input_output_layers": True,
-    "eos_token_id": 2,
-}
 IDS = tiny.tokens(23)
 POSITIONS = [0.37 * i for i in range(23)]
 
 
 @pytest.fixture
 def tensors() -> dict[str, Tensor]:
-    """Random tensors by the names of OpenELM's checkpoints."""
-    sizes: dict[str, tuple[int, ...]] = {
-        "transformer.token_embeddings.weight": (tiny.VOCAB, WIDTH),
-        "transformer.norm.weight": (WIDTH,),
-    }
-    for i in range(2):
-        layer = f"transformer.layers.{i}"
-        sizes |= {
-            f"{layer}.attn_norm.weight": (WIDTH,),
-            f"{layer}.ffn_norm.weight": (WIDTH,),
-            f"{layer}.attn.qkv_proj.weight": ((HEADS[i] + 2 * KV_HEADS[i]) * DIM, WIDTH),
-            f"{layer}.attn.q_norm.weight": (DIM,),
-            f"{layer}.attn.k_norm.weight": (DIM,),
-            f"{layer}.attn.out_proj.weight": (WIDTH, HEADS[i] * DIM),
-            f"{layer}.ffn.proj_1.weight": (2 * FFN[i], WIDTH),
-            f"{layer}.ffn.proj_2.weight": (WIDTH, FFN[i]),
-        }
-    generator = torch.Generator().manual_seed(0)
-    return {name: torch.randn(size, generator=generator) * 0.4 for name, size in sizes.items()}
+    return tiny.openelm_tensors()
 
 
 @pytest.fixture
 def openelm(tensors: dict[str, Tensor], tmp_path: Path) -> LM:
-    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    (tmp_path / "config.json").write_text(json.dumps(tiny.OPENELM))
     save_file(tensors, tmp_path / "model.safetensors")
     return tiny.read(tmp_path)
 
@@ -149,7 +111,7 @@ def test_openelm(positions: list[float], chunk: int, openelm: LM, tensors: dict[
 
 
 def test_openelm_with_an_output_matrix_of_its_own(tensors: dict[str, Tensor], tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text(json.dumps(CONFIG | {"share_input_output_layers": False}))
+    (tmp_path / "config.json").write_text(json.dumps(tiny.OPENELM | {"share_input_output_layers": False}))
     head = torch.randn(tiny.VOCAB, WIDTH, generator=torch.Generator().manual_seed(1))
     save_file(tensors | {"lm_head.weight": head}, tmp_path / "model.safetensors")
     hidden = plain_openelm(tensors, IDS, POSITIONS) @ torch.linalg.pinv(

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import logging
 import os
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from safetensors import safe_open
-from safetensors.torch import load
 
 from ragauge import methods
 from ragauge.cost.trace import elapsed, seconds
@@ -140,19 +136,23 @@ def test_names_go_with_the_slots_that_are_forgotten(lm: LM) -> None:
     assert cache.contents([Span(0, 6)]) is None
 
 
+@pytest.mark.parametrize("shared", [False, True])
 def test_an_entry_that_another_process_removes_while_it_is_read_counts_as_read(
-    lm: LM, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lm: LM, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared: bool
 ) -> None:
-    computed = read(lm)
+    """On a shared file system a page of a mapped file that another node cut would be a SIGBUS."""
+    computed, read_entry = read(lm), store.read_entry
 
-    def removed_meanwhile(path, **options):  # type: ignore[no-untyped-def]
-        opened = safe_open(path, **options)
+    def removed_meanwhile(path: Path, mapped: bool) -> Any:
+        entry = read_entry(path, mapped)
+        if not mapped:
+            os.truncate(path, 0)
         path.unlink()
-        return opened
+        return entry
 
-    monkeypatch.setattr(store, "is_shared", lambda folder: False)
+    monkeypatch.setattr(store, "is_shared", lambda folder: shared)
+    monkeypatch.setattr(store, "read_entry", removed_meanwhile)
     lm.documents = DocumentStore(tmp_path / "kept", "this decoder", 10**9)
-    monkeypatch.setattr(store, "safe_open", removed_meanwhile)
     loaded = read(lm)
     same(lm, computed, loaded)
     assert all(c.loading_s is not None for c in loaded[2])
@@ -192,42 +192,6 @@ def test_a_flipped_bit_is_told_and_made_anew(
     assert all(c.loading_s is not None for c in loaded[2])
 
 
-def test_on_a_shared_file_system_an_entry_that_is_removed_or_cut_ends_no_reader(
-    lm: LM, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """There a page of a mapped file that another node removed is a SIGBUS, and one that it cut is another's bytes."""
-    computed = read(lm)
-
-    def cut_meanwhile(data: bytes) -> Any:
-        found = load(data)
-        [path] = [path for path in entries(lm) if path.read_bytes() == data]
-        os.truncate(path, 0)
-        path.unlink()
-        return found
-
-    monkeypatch.setattr(store, "is_shared", lambda folder: True)
-    monkeypatch.setattr(store, "load", cut_meanwhile)
-    lm.documents = DocumentStore(tmp_path / "kept", "this decoder", 10**9)
-    loaded = read(lm)
-    same(lm, computed, loaded)
-    assert all(c.loading_s is not None for c in loaded[2])
-    assert not entries(lm)
-
-
-def test_an_entry_without_a_checksum_is_read(lm: LM, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As older versions wrote it."""
-    with monkeypatch.context() as patch:
-        patch.setattr(store, "json", SimpleNamespace(dumps=lambda about: json.dumps(without(about)), loads=json.loads))
-        computed = read(lm)
-    loaded = read(lm)
-    same(lm, computed, loaded)
-    assert all(c.loading_s is not None for c in loaded[2])
-
-
-def without(about: Any) -> Any:
-    return {k: v for k, v in about.items() if k != "checksum"} if isinstance(about, dict) else about
-
-
 def test_a_save_looks_at_the_folder_only_when_it_may_be_full(lm: LM, monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[None] = []
     listed = store.files_of
@@ -245,7 +209,7 @@ def test_the_least_recently_used_go_first(tmp_path: Path) -> None:
         row, cache = Row([token] * 8, unit_steps(0, 8)), lm.new_cache(8)
         key = lm.documents.key(cache, [row])
         lm.extend(cache, [row], stage="documents", offline=True)
-        return lm.documents.folder / f"{key}.safetensors"
+        return lm.documents.folder / f"{key}.kv"
 
     lm.documents = DocumentStore(tmp_path, "d", 10**9)
     old, older = entry(1), entry(2)
@@ -265,7 +229,7 @@ def test_a_disk_that_is_full_costs_the_entry_not_the_answer(
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("ragauge.engines.store.save_file", full)
+    monkeypatch.setattr(Path, "replace", full)
     read(lm)
     assert not entries(lm)
     assert "not stored" in caplog.text

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ragauge.cost.shape import Shape
 from ragauge.engines import LM, random_lm
-from ragauge.engines.decoder import Norm
+from ragauge.engines.weights import Norm
 from ragauge.prompts import Prompt, PromptGraph, Source
 
 VOCAB = 260  # 256 bytes and four special tokens

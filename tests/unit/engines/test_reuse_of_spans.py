@@ -164,7 +164,7 @@ def test_a_move_rounds_once() -> None:
 def test_moved_slots_have_no_name(lm: LM) -> None:
     cache = lm.new_cache(9)
     read(lm, cache, Row(ids(9), line(0, 9)))
-    cache.named([Span(0, 9)], "document")
+    cache.name_spans([Span(0, 9)], "document")
     cache.move(Span(3, 5), line(50, 2))
     assert cache.contents([Span(0, 3), Span(5, 9)]) == [("document", 0, 3), ("document", 5, 9)]
     assert cache.contents([Span(2, 4)]) is None
@@ -289,7 +289,7 @@ def test_heads_that_keep_other_tokens(lm: LM, ragged: bool, room: int) -> None:
     """The question over what each head keeps is a dense pass in which each head sees that of the context alone."""
     cache, spans = documents(lm, room=5)
     kept = choice(lm, ragged)
-    small = lm.keep(cache.keep_by_head(kept, room))
+    small = lm.track(cache.select_by_head(kept, room))
     length = max(len(slots) for heads in kept for slots in heads)
     assert small.length == length
     question, places = ids(5, 7), line(22.5, 5)
@@ -317,7 +317,7 @@ def test_kept_tokens_moved_together(lm: LM) -> None:
     cache, _ = documents(lm)
     kept = choice(lm, ragged=False)
     kept = [[kept[0][0]] * len(heads) for heads in kept]
-    small = cache.keep_by_head(kept, 3)
+    small = cache.select_by_head(kept, 3)
     small.move(Span(0, 8), line(0, 8))
     spans = [Span(slot, slot + 1) for slot in kept[0][0]]
     plain = lm.join(cache, spans, 3)
@@ -331,10 +331,10 @@ def test_kept_tokens_shifted_stand_where_they_would_have_been_moved_to(lm: LM) -
     """Each head keeps other tokens: moving the document before they were kept or the kept ones after is the same."""
     cache, _ = documents(lm)
     kept, places = choice(lm, ragged=True), Span(0, 22)
-    after = cache.keep_by_head(kept, 3)
+    after = cache.select_by_head(kept, 3)
     after.shift(Span(0, after.length), [30.5] * after.length)
     cache.move(places, line(30.5, 22))
-    before = cache.keep_by_head(kept, 3)
+    before = cache.select_by_head(kept, 3)
     row = Row(ids(3, 7), line(60, 3), (Span(0, before.length),))
     mine, theirs = (read(lm, c, row, last_logits=True).last_logits for c in (after, before))
     torch.testing.assert_close(mine, theirs, **WITHIN)
@@ -343,7 +343,7 @@ def test_kept_tokens_shifted_stand_where_they_would_have_been_moved_to(lm: LM) -
 def test_a_response_goes_on_over_slots_by_head(lm: LM) -> None:
     cache, _ = documents(lm)
     everything = [[list(range(22))] * heads for heads in lm.shape.kv_heads]
-    small, limits = cache.keep_by_head(everything), Limits(6, ignore_stop=True)
+    small, limits = cache.select_by_head(everything), Limits(6, ignore_stop=True)
     row = Row(ids(3, 7), line(22, 3), (Span(0, 22),))
     responses = []
     for each in (small, cache):
@@ -354,8 +354,8 @@ def test_a_response_goes_on_over_slots_by_head(lm: LM) -> None:
 
 def test_no_token_left_is_refused(lm: LM) -> None:
     cache, _ = documents(lm)
-    with pytest.raises(ValueError, match="at least one kept token"):
-        cache.keep_by_head([[[]] * heads for heads in lm.shape.kv_heads])
+    with pytest.raises(ValueError, match="at least one token"):
+        cache.select_by_head([[[]] * heads for heads in lm.shape.kv_heads])
 
 
 # ---- traces

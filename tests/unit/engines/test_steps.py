@@ -85,8 +85,8 @@ def test_a_shorter_prompt_after_a_longer_one_sees_nothing_of_it(shape: Shape, ma
 
 
 def test_few_capacities_are_kept_and_those_used_last(monkeypatch: pytest.MonkeyPatch, made: list[FixedSteps]) -> None:
-    monkeypatch.setattr(steps, "GRANULE", 16)
-    monkeypatch.setattr(steps, "KEPT", 2)
+    monkeypatch.setattr(steps, "CAPACITY_STEP", 16)
+    monkeypatch.setattr(steps, "MAX_GRAPHS", 2)
     lm = random_lm(LLAMA)
     expected = {length: respond(lm, length)[0] for length in (10, 30, 50)}
     kept = with_steps(lm)

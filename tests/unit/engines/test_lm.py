@@ -233,7 +233,7 @@ def test_log_probabilities_by_parts_of_the_vocabulary(
     words: int, weights: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those of the whole softmax, wherever a word lies in its part."""
-    monkeypatch.setattr(decoder, "WORDS", words)
+    monkeypatch.setattr(decoder, "VOCAB_CHUNK", words)
     lm = random_lm(ROPE, weights=weights)
     draw = torch.Generator().manual_seed(0)
     hidden, asked = torch.randn(VOCAB, ROPE.d_model, generator=draw), torch.randperm(VOCAB, generator=draw)

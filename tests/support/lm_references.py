@@ -27,6 +27,28 @@ ROPE: dict[str, Any] = {
 BLOOM: dict[str, Any] = {"vocab_size": VOCAB, "hidden_size": 48, "n_layer": 2, "bos_token_id": 1, "eos_token_id": 2}
 MPT: dict[str, Any] = {"vocab_size": VOCAB, "d_model": 48, "n_layers": 2, "max_seq_len": CONTEXT, "eos_token_id": 2}
 
+WIDTH, DIM, HEADS, KV_HEADS, FFN = 24, 8, (4, 6), (2, 3), (32, 64)
+OPENELM: dict[str, Any] = {
+    "model_type": "openelm",
+    "vocab_size": VOCAB,
+    "model_dim": WIDTH,
+    "head_dim": DIM,
+    "num_transformer_layers": 2,
+    "num_query_heads": list(HEADS),
+    "num_kv_heads": list(KV_HEADS),
+    "num_gqa_groups": 2,
+    "ffn_multipliers": [1.4, 2.6],
+    "ffn_dim_divisor": 16,
+    "ffn_with_glu": True,
+    "activation_fn_name": "swish",
+    "normalize_qk_projections": True,
+    "normalization_layer_name": "rms_norm",
+    "rope_freq_constant": 10000,
+    "max_context_length": 2048,
+    "share_input_output_layers": True,
+    "eos_token_id": 2,
+}
+
 CONFIGS: dict[str, Callable[[], Any]] = {
     "llama": lambda: transformers.LlamaConfig(**ROPE, num_attention_heads=4, num_key_value_heads=4),
     "llama_gqa_tied": lambda: transformers.LlamaConfig(
@@ -89,6 +111,28 @@ def build(name: str, **changes: Any) -> Any:
     return model
 
 
+def openelm_tensors() -> dict[str, Tensor]:
+    """Random tensors by the names of OpenELM's checkpoints."""
+    sizes: dict[str, tuple[int, ...]] = {
+        "transformer.token_embeddings.weight": (VOCAB, WIDTH),
+        "transformer.norm.weight": (WIDTH,),
+    }
+    for i in range(2):
+        layer = {
+            "attn_norm": (WIDTH,),
+            "ffn_norm": (WIDTH,),
+            "attn.qkv_proj": ((HEADS[i] + 2 * KV_HEADS[i]) * DIM, WIDTH),
+            "attn.q_norm": (DIM,),
+            "attn.k_norm": (DIM,),
+            "attn.out_proj": (WIDTH, HEADS[i] * DIM),
+            "ffn.proj_1": (2 * FFN[i], WIDTH),
+            "ffn.proj_2": (WIDTH, FFN[i]),
+        }
+        sizes |= {f"transformer.layers.{i}.{name}.weight": size for name, size in layer.items()}
+    generator = torch.Generator().manual_seed(0)
+    return {name: torch.randn(size, generator=generator) * 0.4 for name, size in sizes.items()}
+
+
 def read(folder: Path, dtype: torch.dtype = torch.float32, tokenizer: Any = None, max_context: int | None = None) -> LM:
     """Our decoder of a checkpoint folder."""
     return LM(Decoder(read_shape(folder, max_context), read_weights(folder, dtype, torch.device("cpu"))), tokenizer)
@@ -124,6 +168,6 @@ def all_logits(lm: LM, ids: Sequence[int], positions: Sequence[float] | None = N
 
 def hidden(lm: LM, cache: Any, rows: Sequence[Row]) -> Tensor:
     """Hidden states of all new tokens of one pass, packed: (token, d_model)."""
-    piece = lm.passes.piece(cache, rows, range(len(rows)))
+    piece = lm.passes.request(cache, rows, range(len(rows)))
     states: Tensor = lm.decoder.weights.norm(lm.decoder.read(piece.x, [piece.part]))
     return states

@@ -1,0 +1,94 @@
+"""Keys and values of several responses side by side, so that one attention computes a token of all of them.
+
+A response's keys are copied to a row of a batched cache when it begins and its new ones back to its own cache when it
+ends. Rows of a batched cache have the same length; there is one for every power of two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from ragauge.engines.cache import KVCache
+from ragauge.engines.layout import Part, lay_out_steps
+
+MIN_ROW = 256  # slots
+
+
+@dataclass(eq=False)
+class BatchRow:
+    """A response's row of a batched cache."""
+
+    batched: BatchedKVCache
+    index: int
+    cache: KVCache  # the response's own, whose length counts the tokens in the row as well
+    first: int = field(init=False)  # slots that its own cache holds
+
+    def __post_init__(self) -> None:
+        self.first = self.cache.length
+
+    def release(self) -> None:
+        """Write the new tokens into the response's own cache, and free the row."""
+        start = self.index * self.batched.stride
+        new = slice(start + self.first, start + self.cache.length)
+        _copy(self.batched.cache, new, self.cache, self.first)
+        self.batched.rows[self.index] = None
+
+
+class BatchedKVCache:
+    """Rows of `stride` slots each."""
+
+    def __init__(self, like: KVCache, stride: int) -> None:
+        self.stride, self.rows = stride, list[BatchRow | None]()
+        self.cache = _like(like, 0)
+
+    def add(self, cache: KVCache) -> BatchRow:
+        """A row with a copy of the cache's content."""
+        if None not in self.rows:
+            grown = _like(cache, max(1, 2 * len(self.rows)) * self.stride)
+            _copy(self.cache, slice(0, self.cache.capacity), grown, 0)
+            self.cache = grown
+            self.rows += [None] * (grown.capacity // self.stride - len(self.rows))
+        row = BatchRow(self, self.rows.index(None), cache)
+        _copy(cache, slice(0, cache.length), self.cache, row.index * self.stride)
+        self.rows[row.index] = row
+        return row
+
+    def part(self, rows: Sequence[BatchRow], positions: Tensor) -> Part:
+        """One new token in each of these rows, which are in order."""
+        pasts: list[int | None] = [None] * (rows[-1].index + 1)
+        for row in rows:
+            pasts[row.index] = row.cache.length
+        return Part(positions, self.cache, lay_out_steps(pasts, self.stride, positions.device))
+
+
+class BatchedCaches:
+    """Batched caches by the length of their rows."""
+
+    def __init__(self) -> None:
+        self._by_stride: dict[int, BatchedKVCache] = {}
+
+    def add(self, cache: KVCache, more: int) -> BatchRow | None:
+        """A row for the cache's content and `more` tokens; None if the cache is not plain, or memory is short."""
+        if not cache.plain or not isinstance(cache.k[0], Tensor):
+            return None
+        stride = max(MIN_ROW, 1 << (cache.length + more - 1).bit_length())
+        try:
+            if stride not in self._by_stride:
+                self._by_stride[stride] = BatchedKVCache(cache, stride)
+            return self._by_stride[stride].add(cache)
+        except (MemoryError, torch.OutOfMemoryError):
+            return None
+
+
+def _like(cache: KVCache, slots: int) -> KVCache:
+    return KVCache(cache.shape, slots, cache.k[0].dtype, cache.positions.device)
+
+
+def _copy(source: KVCache, slots: slice, target: KVCache, start: int) -> None:
+    stop = start + slots.stop - slots.start
+    target.copy(source, slots, slice(start, stop))
+    target.positions[start:stop] = source.positions[slots]

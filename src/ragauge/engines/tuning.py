@@ -1,0 +1,374 @@
+"""Which kernels and which data type are fastest on this machine: every kernel is timed once, and the times stored.
+
+Candidates take turns, and the least time of each counts: others' work on the machine only ever adds to a time. A kernel
+replaces torch's own where it needs 5% less. `dtype: auto` is the type in which, by these times, a layer reads a prompt
+and writes an answer soonest; on CUDA it is bfloat16 where the device has it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ragauge.assets import store
+from ragauge.cost.hardware import DTYPES
+from ragauge.cost.machine import competing_load, cpu_model
+from ragauge.cost.shape import Shape
+from ragauge.cost.shapes import named
+from ragauge.engines import kernels
+from ragauge.engines.cache import KVCache
+from ragauge.engines.checkpoint import random_weights
+from ragauge.engines.decoder import Decoder
+from ragauge.engines.int8 import int8
+from ragauge.engines.kernels import Choice, candidates, compiled
+from ragauge.engines.kernels.candidates import ATTENTIONS, COMPILED, LIKELIHOODS, OPERATIONS, PRODUCTS, Operation
+from ragauge.engines.layout import Part, lay_out
+from ragauge.engines.spans import Row, Span
+from ragauge.engines.weights import Linear
+from ragauge.errors import UserError, unknown
+from ragauge.io import progress
+from ragauge.io.files import write_file
+from ragauge.io.folders import file_sha256, locked
+
+KERNELS_VARIABLE, DTYPE_VARIABLE = "RAGAUGE_KERNELS", "RAGAUGE_DTYPE"
+
+MODEL = "smollm2-135m-instruct"  # a decoder of its sizes is what is timed
+LAYER = ((960, 576), (576, 576), (3072, 576), (576, 1536))  # matrices (out, in) of a layer of SmolLM2-135M
+HEADS, KV_HEADS, DIM = 9, 3, 64  # of its attention
+KEYS = 1000  # that a few tokens attend to
+COLD_LAYERS = 8  # matrices that one token passes: more than a cache near a core holds
+FEW_ROWS, MANY_ROWS, QUERIES, SCORED = 8, 256, 512, 64
+
+GAIN = 0.95  # the part of torch's own time that another kernel may take at most
+ROUNDS, MIN_S, MAX_S = 6, 0.3, 1.5  # of each operation: rounds, more if they are short and fewer if they are long
+LOADED, LOADED_S = 0.25, 3600.0  # what was measured under more than this load is measured again after this time
+
+DTYPE_CANDIDATES = ("float32", "bfloat16")
+PROMPT, ANSWER = 1000, 50  # tokens that are read and written with the type that `dtype: auto` chooses
+
+Run = Callable[[], object]
+
+
+# --- the choice of kernels ---
+
+
+def choose_kernels(dtype: torch.dtype, setting: str | None = None, weights: str = "full") -> Choice:
+    """The kernels for the data type on this machine with torch's present number of threads.
+
+    Args:
+        setting: default (torch's own), measured, or the file of a table, as `ragauge doctor kernels --out` writes it;
+            None: the environment variable RAGAUGE_KERNELS, else measured.
+        weights: how matrices are stored, one of `cost.hardware.WEIGHTS`.
+
+    Raises:
+        UserError: the file is no such table.
+    """
+    setting = setting or os.environ.get(KERNELS_VARIABLE) or "measured"
+    if setting == "default":
+        return kernels.DEFAULT
+    if setting != "measured":
+        return read_choice(Path(setting))
+    return Choice("measured", load_or_measure_tables([dtype, torch.int8] if weights == "int8" else [dtype]))
+
+
+def load_or_measure_tables(dtypes: Sequence[torch.dtype], again: bool = False) -> dict[str, Any]:
+    """The kernels' tables of these data types, by name; what this machine's file lacks is measured and added.
+
+    Args:
+        again: measure even what the file has.
+    """
+    names, path = [_name(dtype) for dtype in dtypes], table_path()
+    if again or not has_tables(names):
+        with locked(path):  # of jobs that start together one measures, the others read
+            found = _read(path)
+            measured = {n: measure(d) for n, d in zip(names, dtypes, strict=True) if again or n not in found}
+            write_file(path, encode_tables({**found, **measured}))
+    found = _read(path)
+    return {name: found[name] for name in names}
+
+
+def has_tables(dtypes: Iterable[str]) -> bool:
+    """Whether this machine's file has the kernels' tables of these data types."""
+    return set(dtypes) <= set(_read(table_path()))
+
+
+def encode_tables(tables: Mapping[str, Any]) -> bytes:
+    """Tables as a file that `read_choice` takes."""
+    return (json.dumps({"machine": machine(), "kernels": tables}, indent=1) + "\n").encode()
+
+
+def read_choice(path: Path) -> Choice:
+    """The choice in a file, whatever machine it was measured on.
+
+    Raises:
+        UserError: it cannot be read, or has an unknown data type, operation or kernel.
+    """
+    try:
+        table = json.loads(path.read_bytes())["kernels"]
+    except OSError as error:
+        raise UserError(f"kernels: {path}: cannot be read: {error.strerror or error}") from error
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise UserError(
+            f"kernels: {path}: not a table of kernels, as `ragauge doctor kernels --out` writes it"
+        ) from None
+    check_tables(table, f"kernels: {path}")
+    return Choice(str(path), table)
+
+
+def check_tables(table: Any, place: str) -> None:
+    """Raise UserError unless these are tables of existing kernels."""
+    if not isinstance(table, Mapping):
+        raise UserError(f"{place}: an object by dtype is needed, not {type(table).__name__}")
+    for dtype, rows in table.items():
+        if dtype not in (known := [_name(one) for one in candidates.MEASURED]):
+            raise unknown("dtype", dtype, known, place)
+        for operation, row in rows.items() if isinstance(rows, Mapping) else ():
+            if operation not in OPERATIONS:
+                raise unknown("operation", operation, OPERATIONS, f"{place}: {dtype}")
+            valid = candidates.names(operation, getattr(torch, dtype))
+            kernel = row.get("kernel") if isinstance(row, Mapping) else row
+            if not isinstance(kernel, str) or kernel not in valid:
+                raise unknown("kernel", str(kernel), valid, f"{place}: {dtype}: {operation}")
+
+
+# --- measuring kernels ---
+
+
+@torch.inference_mode()
+def measure(dtype: torch.dtype) -> dict[str, Any]:
+    """Operation -> the fastest kernel, each candidate's least seconds, and the share of the machine others took."""
+    runs = _int8_runs() if dtype == torch.int8 else _runs(dtype)
+    table = {operation: _measured(by_kernel) for operation, by_kernel in runs.items()}
+    return table | {operation: _measured(by_kernel) for operation, by_kernel in layers_runs(dtype, table).items()}
+
+
+def _measured(runs: Mapping[str, Run]) -> dict[str, Any]:
+    """The fastest of the kernels, and their least seconds in rounds in which they take turns."""
+    for run in runs.values():
+        run()  # warm up
+    seconds = dict.fromkeys(runs, math.inf)
+    started, done = time.perf_counter(), 0
+    with competing_load() as load:
+        while done < 2 or (spent := time.perf_counter() - started) < MIN_S or (done < ROUNDS and spent < MAX_S):
+            for name, run in runs.items():
+                begin = time.perf_counter()
+                run()
+                seconds[name] = min(seconds[name], time.perf_counter() - begin)
+            done += 1
+    return {"kernel": fastest_kernel(seconds), "seconds": seconds, "load_share": load.share}
+
+
+def fastest_kernel(seconds: Mapping[str, float]) -> str:
+    """The fastest kernel, if it is clearly faster than torch's own."""
+    fastest = min(seconds, key=seconds.__getitem__)
+    return fastest if seconds[fastest] < GAIN * seconds["plain"] else "plain"
+
+
+def _runs(dtype: torch.dtype) -> dict[str, dict[str, Run]]:
+    """Operation -> kernel -> one run, which takes some milliseconds of a decoder of SmolLM2's sizes."""
+    matrices = [torch.full(size, 0.01, dtype=dtype) for _ in range(COLD_LAYERS) for size in LAYER]
+    logits, targets = torch.full((SCORED, named(MODEL).vocab), 0.01, dtype=dtype), torch.zeros(SCORED, dtype=torch.long)
+    q = torch.full((1, HEADS, QUERIES, DIM), 0.01, dtype=dtype)
+    k = torch.full((1, KV_HEADS, QUERIES, DIM), 0.01, dtype=dtype)
+
+    def product(kernel: str, rows: int, layers: int) -> Run:
+        states = {width: torch.full((rows, width), 0.01, dtype=dtype) for _, width in LAYER}
+        return lambda: [PRODUCTS[kernel](states[m.shape[1]], m, None) for m in matrices[: layers * len(LAYER)]]
+
+    makers: dict[str, Callable[[str], Run]] = {
+        Operation.ONE: lambda kernel: product(kernel, 1, COLD_LAYERS),
+        Operation.FEW: lambda kernel: product(kernel, FEW_ROWS, COLD_LAYERS // 2),
+        Operation.MANY: lambda kernel: product(kernel, MANY_ROWS, 1),
+        Operation.ATTENTION: lambda kernel: partial(ATTENTIONS[kernel], q, k, k.clone(), None, True),
+        Operation.LIKELIHOOD: lambda kernel: partial(LIKELIHOODS[kernel], logits, targets),
+    }
+    return _by_kernel(makers, dtype)
+
+
+def _int8_runs() -> dict[str, dict[str, Run]]:
+    """The same products with matrices of 8-bit integers."""
+    linears = [int8(Linear(torch.full(size, 0.01)), both=True) for _ in range(COLD_LAYERS) for size in LAYER]
+
+    def product(kernel: str, rows: int, layers: int) -> Run:
+        states = {width: torch.full((rows, width), 0.01) for _, width in LAYER}
+        some = linears[: layers * len(LAYER)]
+        if kernel == COMPILED:
+            return lambda: [compiled.multiply(one.panels, states[one.size[1]]) for one in some if one.panels]
+        return lambda: [one.by_torch(states[one.size[1]]) for one in some]
+
+    makers: dict[str, Callable[[str], Run]] = {
+        Operation.ONE: lambda kernel: product(kernel, 1, COLD_LAYERS),
+        Operation.FEW: lambda kernel: product(kernel, FEW_ROWS, COLD_LAYERS),
+        Operation.MANY: lambda kernel: product(kernel, MANY_ROWS, 1),
+    }
+    return _by_kernel(makers, torch.int8)
+
+
+def _by_kernel(makers: Mapping[str, Callable[[str], Run]], dtype: torch.dtype) -> dict[str, dict[str, Run]]:
+    return {
+        operation: {kernel: make(kernel) for kernel in candidates.names(operation, dtype)}
+        for operation, make in makers.items()
+    }
+
+
+def layers_runs(dtype: torch.dtype, table: Mapping[str, Any]) -> dict[str, dict[str, Run]]:
+    """All layers for a few tokens after others: in one compiled call, or by operators with the kernels of a table.
+
+    Calling operators takes time, too, which the products alone do not show.
+    """
+
+    def choice(kernel: str) -> Choice:
+        rows = {operation: {"kernel": kernel} for operation in (Operation.STEP, Operation.STEPS)}
+        return Choice("measured", {_name(dtype): {**table, **rows}})
+
+    choices = {kernel: choice(kernel) for kernel in ("plain", COMPILED)}
+    states, weights = (torch.float32, "int8") if dtype == torch.int8 else (dtype, "full")
+    shape, cpu = first_layers(COLD_LAYERS), torch.device("cpu")
+    with kernels.using(choices[COMPILED]):  # so that 8-bit matrices are stored for both
+        decoder = Decoder(shape, random_weights(shape, states, cpu, weights=weights))
+    cache = KVCache(shape, KEYS + FEW_ROWS, states, cpu)
+    for _, tensor in cache.tensors():
+        tensor.fill_(0.01)
+
+    def reading(kernel: str, tokens: int) -> Run:
+        row = Row([1] * tokens, [float(KEYS + i) for i in range(tokens)], (Span(0, KEYS),))
+        positions, x = torch.tensor(row.positions), torch.full((tokens, shape.d_model), 0.01, dtype=states)
+
+        def read() -> Tensor:
+            cache.length = KEYS
+            with kernels.using(choices[kernel]):
+                return decoder.read(x, [Part(positions, cache, lay_out([row], cache))])
+
+        return read
+
+    sizes = {Operation.STEP: 1, Operation.STEPS: FEW_ROWS}
+    return _by_kernel({operation: partial(reading, tokens=tokens) for operation, tokens in sizes.items()}, dtype)
+
+
+def first_layers(count: int) -> Shape:
+    """The shape of the first layers of SmolLM2-135M, with as large a part of its vocabulary."""
+    shape = named(MODEL)
+    layers = {name: getattr(shape, name)[:count] for name in ("heads", "kv_heads", "ffn")}
+    return replace(shape, vocab=shape.vocab * count // shape.layers, **layers)
+
+
+# --- the fastest data type ---
+
+
+def fastest_dtype(device: str = "cpu", threads: int | None = None, allowed: Sequence[str] = DTYPE_CANDIDATES) -> str:
+    """The fastest of the allowed data types; one line on stderr says which and why.
+
+    Args:
+        threads: of a CPU; None: torch's own choice.
+
+    Raises:
+        UserError: the environment variable RAGAUGE_DTYPE names no data type.
+    """
+    stated = os.environ.get(DTYPE_VARIABLE)
+    if stated and stated not in DTYPES:
+        raise unknown("dtype", stated, DTYPES, DTYPE_VARIABLE)
+    if len(allowed) == 1:
+        return allowed[0]
+    if stated:
+        return stated
+    if device != "cpu":
+        return "bfloat16" if torch.cuda.is_available() and torch.cuda.is_bf16_supported() else "float32"
+    seconds = dtype_speeds(threads)
+    answer_s = {dtype: seconds[dtype]["prompt_s"] + ANSWER * seconds[dtype]["token_s"] for dtype in allowed}
+    chosen = min(allowed, key=answer_s.__getitem__)
+    times = ", ".join(f"{dtype} {1e3 * s:.1f} ms" for dtype, s in answer_s.items())
+    _say_once(
+        f"ragauge: dtype auto: {chosen} (a layer of {MODEL} reads {PROMPT} tokens and writes {ANSWER} in: {times})"
+    )
+    return chosen
+
+
+@cache
+def _say_once(line: str) -> None:
+    progress.line(line)
+
+
+def dtype_speeds(threads: int | None = None, again: bool = False) -> dict[str, dict[str, float]]:
+    """dtype -> `prompt_s`, of a layer that reads the prompt, and `token_s`, of one token after it.
+
+    Args:
+        threads: None: torch's own choice.
+        again: measure the kernels again.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads or before)
+    try:
+        dtypes = [getattr(torch, name) for name in DTYPE_CANDIDATES]
+        tables = load_or_measure_tables(dtypes, again)
+        return {_name(dtype): _speed(dtype, tables[_name(dtype)]) for dtype in dtypes}
+    finally:
+        torch.set_num_threads(before)
+
+
+def _speed(dtype: torch.dtype, table: Mapping[str, Any]) -> dict[str, float]:
+    """Seconds of a layer from those of its parts; norms and activations take little beside them."""
+    choice = choose_kernels(dtype)
+    product, attention, layers = (
+        table[operation]["seconds"][choice.kernel(dtype, operation)]
+        for operation in (Operation.MANY, Operation.ATTENTION, Operation.STEP)
+    )
+    prompt_s = product * PROMPT / MANY_ROWS + attention * (PROMPT / QUERIES) ** 2
+    return {"prompt_s": prompt_s, "token_s": layers / COLD_LAYERS}
+
+
+def load_share() -> float:
+    """The largest share of the machine that others took while the stored times were measured."""
+    return max((_load_share(table) for table in _read(table_path()).values()), default=0.0)
+
+
+# --- the file ---
+
+
+def machine() -> dict[str, Any]:
+    """What a file is valid for: a machine with other values has another file."""
+    return {
+        "cpu": cpu_model(),
+        "capability": torch.backends.cpu.get_cpu_capability(),
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+        "code": file_sha256(Path(candidates.__file__))[:12],
+        "compiled": compiled.source_hash(),
+    }
+
+
+def table_path() -> Path:
+    """The file of this machine, torch's version and its present number of threads."""
+    valid_for = machine()
+    name = f"{valid_for['cpu']} {valid_for['threads']} threads"
+    return store.Store(store.home()).folder("kernels", name, valid_for).with_suffix(".json")
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """The tables in this machine's file; without what is damaged or was measured under load some time ago."""
+    try:
+        content = json.loads(path.read_bytes())
+        check_tables(content["kernels"], str(path))
+        if content["machine"] != machine():
+            return {}
+        recent = time.time() - path.stat().st_mtime <= LOADED_S
+        return {name: table for name, table in content["kernels"].items() if recent or _load_share(table) <= LOADED}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, UserError):
+        return {}
+
+
+def _load_share(table: Mapping[str, Any]) -> float:
+    return max((float(row["load_share"]) for row in table.values()), default=0.0)
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

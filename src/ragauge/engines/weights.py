@@ -1,0 +1,77 @@
+"""A decoder's weights in its own layout: linear layers, norms, layers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ragauge.engines import kernels
+from ragauge.engines.kernels.compiled import Matrix
+
+
+@dataclass(frozen=True)
+class Linear:
+    """A matrix in floating point, with a bias or without."""
+
+    weight: Tensor  # (out, in)
+    bias: Tensor | None = None
+
+    @property
+    def size(self) -> tuple[int, ...]:
+        """(out, in)."""
+        return tuple(self.weight.shape)
+
+    @property
+    def storage_dtype(self) -> torch.dtype:
+        """The type of the stored numbers, by which kernels are chosen."""
+        return self.weight.dtype
+
+    def for_compiled(self) -> Matrix | None:
+        """The matrix as `compiled.c` reads it; None if it cannot."""
+        return Matrix.of(self.weight, self.bias)
+
+    def split_rows(self, rows: int) -> Sequence[Linear]:
+        """Layers of at most this many rows each, whose outputs side by side are this one's."""
+        biases = [None] * -(-self.size[0] // rows) if self.bias is None else self.bias.split(rows)
+        return [Linear(weight, bias) for weight, bias in zip(self.weight.split(rows), biases, strict=True)]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return kernels.project(x, self.weight, self.bias)
+
+
+@dataclass(frozen=True)
+class Norm:
+    weight: Tensor  # (width,)
+    bias: Tensor | None = None
+    kind: str = "rms"
+    eps: float = 1e-5
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if self.kind == "rms":
+            return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
+        return F.layer_norm(x, self.weight.shape, self.weight, self.bias, self.eps)
+
+
+@dataclass(frozen=True)
+class Layer:
+    attention_norm: Norm
+    qkv: Linear  # rows: all query heads, all key heads, all value heads
+    out: Linear
+    mlp_norm: Norm
+    up: Linear  # rows: the gate and then the value where the MLP is gated
+    down: Linear
+    q_norm: Norm | None = None
+    k_norm: Norm | None = None
+
+
+@dataclass(frozen=True)
+class Weights:
+    embedding: Tensor  # (vocab, d_model)
+    layers: tuple[Layer, ...]
+    norm: Norm
+    head: Linear  # rows: the vocabulary; in floating point the embedding itself where tied
+    embedding_norm: Norm | None = None

@@ -1,0 +1,175 @@
+"""Every kernel computes the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from ragauge.engines import kernels
+from ragauge.engines.kernels import DEFAULT, Choice, candidates, compiled
+from ragauge.engines.kernels.candidates import Operation
+
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+WITHIN = {torch.float32: 1e-6, torch.bfloat16: 0.01, torch.float16: 2e-3}  # half a unit of numbers up to 4
+
+
+def every(*operations: str) -> list[tuple[str, str, torch.dtype]]:
+    return [(o, name, dtype) for o in operations for dtype in DTYPES for name in candidates.names(o, dtype)]
+
+
+@pytest.fixture(autouse=True)
+def restored() -> Any:
+    torch.manual_seed(0)
+    yield
+    kernels.use(DEFAULT)
+
+
+@pytest.mark.parametrize(("operation", "name", "dtype"), every(Operation.ONE, Operation.FEW, Operation.MANY), ids=str)
+def test_every_product_is_the_product(operation: str, name: str, dtype: torch.dtype) -> None:
+    kernel, rows = candidates.PRODUCTS[name], {Operation.ONE: 1, Operation.FEW: 3, Operation.MANY: 40}[operation]
+    for out in (1, 12, 96):
+        x, weight, bias = (torch.randn(*size).div(4).to(dtype) for size in ((rows, 33), (out, 33), (out,)))
+        for added in (None, bias):
+            exact = F.linear(x.double(), weight.double(), None if added is None else added.double())
+            with torch.inference_mode():
+                torch.testing.assert_close(kernel(x, weight, added).double(), exact, atol=WITHIN[dtype], rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_a_kernel_that_the_processor_lacks_is_no_candidate(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, weight = torch.randn(40, 32).to(dtype), torch.randn(8, 32).to(dtype)
+    for operation, rows in ((Operation.ONE, 1), (Operation.FEW, 16), (Operation.MANY, 40)):
+        for name in candidates.names(operation, dtype):
+            assert candidates.PRODUCTS[name](x[:rows], weight, None).shape == (rows, 8)
+    monkeypatch.setattr(candidates, "_has_onednn", lambda _: False)
+    assert "onednn" not in candidates.names(Operation.MANY, dtype)
+
+
+@pytest.mark.parametrize("words", [5, 64, 1003])
+@pytest.mark.parametrize(("operation", "name", "dtype"), every(Operation.LIKELIHOOD), ids=str)
+def test_every_log_probability_is_that_of_the_softmax(
+    operation: str, name: str, dtype: torch.dtype, words: int
+) -> None:
+    logits, targets = torch.randn(7, words).mul(8).to(dtype), torch.randint(words, (7,))
+    logits[3, targets[3]] = -1000.0  # of a word that cannot be
+    exact = logits.double().log_softmax(1).gather(1, targets[:, None])[:, 0]
+    with torch.inference_mode():
+        found = candidates.LIKELIHOODS[name](logits, targets)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found.double(), exact, atol=2e-5, rtol=2e-6)
+
+
+@pytest.mark.parametrize("queries", [1, 9])
+@pytest.mark.parametrize(("operation", "name", "dtype"), every(Operation.ATTENTION), ids=str)
+@pytest.mark.parametrize("kv_heads", [6, 2])
+@pytest.mark.parametrize("mask", [False, True])
+def test_every_attention_is_the_attention(
+    operation: str, name: str, dtype: torch.dtype, kv_heads: int, queries: int, mask: bool
+) -> None:
+    kernel = candidates.ATTENTIONS[name]
+    keys = 9 if queries > 1 else 21
+    q = torch.randn(2, 6, queries, 8).to(dtype)
+    k, v = (torch.randn(2, kv_heads, keys + 3, 8).to(dtype)[:, :, :keys] for _ in range(2))
+    seen = torch.rand(2, 1, queries, keys) > 0.4
+    seen[..., 0] = True
+    given, causal = (seen, False) if mask else (None, queries > 1)
+    allowed = seen if mask else torch.ones(queries, keys, dtype=torch.bool).tril(keys - queries)
+    scores = q.double() @ k.double().repeat_interleave(6 // kv_heads, 1).transpose(-1, -2) * 8**-0.5
+    exact = scores.masked_fill(~allowed, -torch.inf).softmax(-1) @ v.double().repeat_interleave(6 // kv_heads, 1)
+    found = kernel(q, k, v, given, causal)
+    assert found.dtype == dtype
+    torch.testing.assert_close(found.double(), exact, atol=3 * WITHIN[dtype], rtol=WITHIN[dtype])
+
+
+SIZES = {  # rows, heads, heads of keys, queries, keys, numbers of a head
+    "causal over several blocks of keys": (1, 6, 2, 301, 301, 16),
+    "one head of keys for all": (2, 5, 1, 40, 163, 64),
+    "as many heads of keys": (2, 3, 3, 17, 31, 48),
+    "wide heads": (1, 2, 1, 29, 130, 256),
+}
+
+
+@pytest.mark.skipif(compiled.library() is None, reason="no C compiler")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("size", SIZES.values(), ids=SIZES)
+@pytest.mark.parametrize("mask", ["none", "random", "lower right", "nothing attended"])
+def test_the_compiled_attention_is_the_attention(
+    size: tuple[int, int, int, int, int, int], dtype: torch.dtype, mask: str
+) -> None:
+    rows, heads, kv_heads, queries, keys, dim = size
+    q = torch.randn(rows, queries, heads, dim).to(dtype).transpose(1, 2)
+    k, v = (torch.randn(kv_heads, rows, keys + 3, dim).to(dtype).transpose(0, 1)[:, :, :keys] for _ in range(2))
+    causal = mask == "none" and queries == keys
+    seen = torch.rand(rows, 1, queries, keys) > 0.6
+    if mask == "lower right":
+        seen = torch.ones(1, 1, queries, keys, dtype=torch.bool).tril(keys - queries)
+    seen[..., 0] = True
+    if mask == "nothing attended":
+        seen[:, :, 3] = False
+    found = compiled.attend(q, k, v, None if mask == "none" else seen, causal)
+    assert found is not None
+    allowed = torch.ones(queries, keys, dtype=torch.bool).tril(0 if causal else keys) if mask == "none" else seen
+    scores = q.double() @ k.double().repeat_interleave(heads // kv_heads, 1).transpose(-1, -2) * dim**-0.5
+    weights = scores.masked_fill(~allowed, -torch.inf).softmax(-1).nan_to_num(0)
+    exact = weights @ v.double().repeat_interleave(heads // kv_heads, 1)
+    assert found.dtype == dtype
+    torch.testing.assert_close(found.double(), exact, atol=3 * WITHIN[dtype], rtol=WITHIN[dtype])
+
+
+@pytest.mark.skipif(compiled.library() is None, reason="no C compiler")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("queries", [4, 11, 30])
+def test_keys_are_attended_to_where_they_lie(queries: int, dtype: torch.dtype) -> None:
+    """The same numbers as after gathering them, whatever order slots have and however often one is used."""
+    q = torch.randn(3, queries, 6, 16).to(dtype).transpose(1, 2)
+    k, v = (torch.randn(2, 500, 16).to(dtype) for _ in range(2))
+    slots, mask = torch.randint(0, 500, (3, 187)), torch.rand(3, 1, queries, 187) > 0.4
+    found = compiled.attend_gathered(q, k, v, slots, mask)
+    gathered = [x[:, slots].transpose(0, 1) for x in (k, v)]
+    exact = F.scaled_dot_product_attention(q.double(), *(x.double() for x in gathered), mask, enable_gqa=True)
+    assert found is not None
+    torch.testing.assert_close(found.double(), exact, atol=3 * WITHIN[dtype], rtol=WITHIN[dtype])
+    assert compiled.attend_gathered(q[:, :, :3], k, v, slots, mask[:, :, :3]) is None  # too few to lay keys out for
+
+
+@pytest.mark.skipif(compiled.library() is None, reason="no C compiler")
+@pytest.mark.parametrize(
+    ("dtype", "queries", "dim", "mask"),
+    [
+        (torch.float16, 20, 16, None),
+        (torch.float32, 16, 16, None),
+        (torch.float32, 20, 24, None),
+        (torch.float32, 20, 272, None),
+        (torch.float32, 20, 16, torch.ones(1, 2, 20, 20, dtype=torch.bool)),
+        (torch.float32, 20, 16, torch.zeros(1, 1, 20, 20)),
+    ],
+)
+def test_what_the_compiled_attention_does_not_compute_is_torchs(
+    dtype: torch.dtype, queries: int, dim: int, mask: torch.Tensor | None
+) -> None:
+    q, k, v = (torch.randn(1, 2, queries, dim).to(dtype) for _ in range(3))
+    assert compiled.attend(q, k, v, mask, False) is None
+
+
+def test_a_choice_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    called = []
+    monkeypatch.setitem(
+        candidates.PRODUCTS, "spy", lambda x, weight, bias: called.append(x.shape[0]) or F.linear(x, weight, bias)
+    )
+    kernels.use(Choice("test", {"float32": {Operation.FEW: {"kernel": "spy"}}}))
+    weight = torch.randn(4, 4)
+    with torch.inference_mode():
+        for rows in (1, 2, 16, 17):
+            kernels.project(torch.randn(rows, 4), weight)
+        kernels.project(torch.randn(2, 4).bfloat16(), weight.bfloat16())
+    kernels.project(torch.randn(2, 4), weight)  # with gradients: torch's own
+    assert called == [2, 16]
+
+
+def test_choices_that_differ_have_other_names_for_stored_documents() -> None:
+    fast = Choice("measured", {"float32": {Operation.MANY: {"kernel": "onednn"}}})
+    assert fast.digest(torch.float32) != DEFAULT.digest(torch.float32)
+    assert fast.digest(torch.bfloat16) == DEFAULT.digest(torch.bfloat16)
