@@ -288,8 +288,8 @@ def test_pages_of_little_are_quiet(browser: Chrome, tmp_path: Path, kind: str) -
 @pytest.mark.parametrize(
     ("right", "told"),
     [
-        ({"naive": 1, "closed_book": 1}, "The reader smollm2-135m-instruct is at the floor"),
-        ({"naive": 14, "closed_book": 13}, "40 questions are too few: no variant is told apart from answers without"),
+        ({"naive": 1, "closed_book": 1}, "The model smollm2-135m-instruct is too weak"),
+        ({"naive": 14, "closed_book": 13}, "40 questions are too few: no variant differs from answers without"),
     ],
 )
 def test_nothing_is_recommended_where_numbers_tell_nothing(

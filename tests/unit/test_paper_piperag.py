@@ -17,7 +17,7 @@ from ragauge.items.piperag import _lines
 from ragauge.rendering import lines
 from ragauge.rendering.footer import footer
 from ragauge.rendering.render import render
-from ragauge.report.reading import ReadableRuns, problems
+from ragauge.report.problems import problems
 from ragauge.results.pipelines import pipelines
 from ragauge.results.provenance import describe
 from ragauge.results.runs import Runs
@@ -273,7 +273,7 @@ def test_pipelines_of_the_configuration_say_why_they_are_missing(tmp_path: Path)
     assert line(found, method="no_retrieval", quantity="latency_s", model=MODEL)["note"].startswith("not run")
     two = line(table("piperag_table_2", tmp_path, CONFIG), model="minilm")
     assert two["note"] == "not run: no such file yet"
-    told = [problem.why for problem in problems(ReadableRuns(tmp_path, parse(CONFIG, "t.yaml")))]
+    told = [problem.why for problem in problems(Runs(tmp_path, parse(CONFIG, "t.yaml")))]
     assert {"unfinished", "no records"} <= set(told)
 
 
@@ -347,8 +347,8 @@ def test_a_torn_file_is_named_with_its_line(small: Path) -> None:
     path.write_bytes(path.read_bytes()[:-40])
     with pytest.raises(UserError, match=r"pipe\.jsonl:3: not a record"):
         table("piperag_figure_6", small)
-    found = problems(ReadableRuns(small))
-    assert [p for p in found if p.what == "Pipeline pipe" and "not a record" in p.why]
+    with pytest.raises(UserError, match=r"pipe\.jsonl:3: not a record"):
+        problems(Runs(small))
 
 
 def test_records_that_nothing_describes_are_refused_or_taken_from_the_configuration(tmp_path: Path) -> None:

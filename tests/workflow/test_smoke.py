@@ -15,7 +15,8 @@ import yaml
 from preloaded import Preloaded
 from ragauge.cli import main
 from ragauge.experiment.loading import load
-from ragauge.report.reading import ReadableRuns, problems
+from ragauge.report.problems import problems
+from ragauge.results import Runs
 from tiny_checkpoint import write_checkpoint, write_questions
 from workflow_folder import copy_workflow, kill, needs_snakemake, snakemake, start
 
@@ -135,7 +136,7 @@ def test_the_page_of_a_run_with_a_latency_protocol_lacks_nothing(
     experiment["latency"] = {"methods": ["naive"], "dataset": "nq_open", "trials": 1, "warmup": 1, "new_tokens": 2}
     path.write_text(yaml.safe_dump(experiment))
     run_file(folder, path, preloaded)
-    runs = ReadableRuns(folder / "results" / "timed", load(folder / "results" / "timed" / "config.yaml"))
+    runs = Runs(folder / "results" / "timed", load(folder / "results" / "timed" / "config.yaml"))
     assert [timed["model"] for timed in runs.latencies] == ["tiny"]
     lacks = [problem for problem in problems(runs) if not problem.why.startswith("refused: ")]  # on a busy machine
     assert not lacks

@@ -15,13 +15,13 @@ def write(config: Any, results_dir: Path, out_dir: Path) -> Path:
         out_dir: the folder with its rendered items, usually `reports/<run>`.
 
     Raises:
-        UserError: the page cannot be written there.
+        UserError: a file cannot be read, or the page cannot be written there.
     """
     from ragauge.io.files import write_file
     from ragauge.report import page
-    from ragauge.report.reading import ReadableRuns
+    from ragauge.results import Runs
 
     path = Path(out_dir) / "index.html"
-    text = page.page(ReadableRuns(Path(results_dir), config), Path(out_dir))
+    text = page.page(Runs(Path(results_dir), config), Path(out_dir))
     write_file(path, text.encode("utf-8", "replace"))  # half a surrogate pair is not valid UTF-8
     return path

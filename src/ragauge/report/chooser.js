@@ -251,7 +251,7 @@ function rivals(points, first) {
   if (!near.length) return [];
   const items = near.slice(0, 5).map((p) => el("li", {}, el("a", { href: address(p.variant) }, p.variant.name), ` ${share(p.variant.shared_mean)}, ${price(p.cost, setting.kind)}`));
   const more = near.length > 5 ? el("li", {}, `and ${near.length - 5} more`) : null;
-  const said = `Not told apart from it by ${group().paired} questions (the paired 95% interval holds 0):`;
+  const said = `Statistically tied with it on ${group().paired} questions (the paired 95% interval includes zero):`;
   return [el("p", { class: "small" }, said), el("ul", { class: "small rivals" }, items, more)];
 }
 

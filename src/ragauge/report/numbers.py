@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ragauge.rendering.style import method_style
-from ragauge.results import timing
-from ragauge.results.costs import cost, costs, offline_cycles, online_cycles, weight_bytes
-from ragauge.results.measures import FLOOR, REFERENCES, difference, quality, scored
+from ragauge.results import (
+    FLOOR,
+    REFERENCES,
+    Measure,
+    Runs,
+    Variant,
+    cost,
+    costs,
+    difference,
+    online_cycles,
+    quality,
+    scored,
+    timing,
+)
+from ragauge.results.costs import offline_cycles, weight_bytes
 from ragauge.results.reuse import servable
-from ragauge.results.runs import Runs, Variant
 from ragauge.results.stats import hypervolume, hypervolume_interval, resampled_means
 
 RESAMPLES = 1000  # of the questions, embedded in the page: it recomputes standings for any reuse of documents
@@ -70,20 +81,21 @@ def _group(runs: Runs, dataset: str, model: str) -> Numbers:
 def _withheld(runs: Runs, variants: Sequence[Variant], model: str, shared: int) -> str | None:
     """Why no variant is recommended, whatever the limits are; None where one may be.
 
-    A reader that the gold documents alone do not help is at the floor; so is one that no variant helps, without them.
-    Where answers without documents were asked for, some variant must be better than they are, beyond chance.
+    A model is too weak where the gold documents alone do not help it, or, without those, no variant does. Where answers
+    without documents were asked for, some variant must be better than they are, beyond chance.
     """
     if shared < FEWEST:
-        return f"the variants share {shared} questions, and fewer than {FEWEST} tell nothing"
+        return f"the variants share {shared} questions; at least {FEWEST} are needed"
     known = [v for v in variants if v.method in REFERENCES] or list(variants)
     best = max((m for v in known if (m := quality(runs, v).value) is not None), default=0.0)
     if best < FLOOR:
-        right = f"it is right on {best:.1%} of the questions, less than {FLOOR:.0%}, {_of_what(known)}"
-        return f"the reader {model} is at the floor: {right}"
-    return _not_told_apart(runs, variants)
+        how = "even with the gold documents alone" if known[0].method in REFERENCES else "whatever the method"
+        right = f"it is right on {best:.1%} of the questions, less than {FLOOR:.0%}, {how}"
+        return f"the model {model} is too weak to compare methods: {right}"
+    return _too_few(runs, variants)
 
 
-def _not_told_apart(runs: Runs, variants: Sequence[Variant]) -> str | None:
+def _too_few(runs: Runs, variants: Sequence[Variant]) -> str | None:
     """Why the questions are too few: the interval of every variant's lead over answers without documents holds 0."""
     without = next((v for v in variants if v.method == WITHOUT_DOCUMENTS), None)
     others = [v for v in variants if v.method not in (WITHOUT_DOCUMENTS, *REFERENCES)]
@@ -94,13 +106,9 @@ def _not_told_apart(runs: Runs, variants: Sequence[Variant]) -> str | None:
     name, lead = max(known.items(), key=lambda one: one[1].value or 0.0)
     interval = f"95% interval [{lead.low:.2f}, {lead.high:.2f}]"
     return (
-        f"{lead.n} questions are too few: no variant is told apart from answers without documents ({without.name}). "
+        f"{lead.n} questions are too few: no variant differs from answers without documents ({without.name}). "
         f"The best, {name}, is {lead.value:+.2f} from it, {interval}"
     )
-
-
-def _of_what(known: Sequence[Variant]) -> str:
-    return "even with the gold documents alone" if known[0].method in REFERENCES else "whatever the method"
 
 
 def _timed(runs: Runs, dataset: str, model: str) -> tuple[Mapping[str, Any] | None, str | None]:
@@ -144,37 +152,27 @@ def _costs(
     runs: Runs, variant: Variant, ok: Sequence[Mapping[str, Any]], timed: Mapping[str, Any] | None
 ) -> dict[str, Numbers | None]:
     """Each cost that was measured: seconds or operations online (`online`, `low`, `high`), and offline."""
-    prepared_s = _median(record["offline_s"] for record in ok)
-    found: dict[str, Numbers | None] = {"compute_cycles": _cycles(runs, variant)}
+    prepared_s = _known(record["offline_s"] for record in ok)
+    offline_s = statistics.median(prepared_s) if prepared_s else None
+    offline = list(costs(variant, offline_cycles).values())
+    mean_cycles = sum(offline) / len(offline) if offline else 0.0
+    found = {"compute_cycles": _cost(cost(runs, variant, online_cycles), mean_cycles)}
     for kind in PROTOCOL:
-        clocked = timing.seconds(timed, variant.name, kind) if timed else []
-        found[kind] = _spread(clocked, prepared_s)
-        field = "online_s" if kind == "total_s" else kind
-        found[ANSWERING + kind] = _spread([record[field] for record in ok], prepared_s)
+        clocked = _known(timing.seconds(timed, variant.name, kind) if timed else ())
+        answering = _known(record["online_s" if kind == "total_s" else kind] for record in ok)
+        for name, seconds in ((kind, clocked), (ANSWERING + kind, answering)):
+            found[name] = _cost(timing.quartiles(seconds), offline_s) if seconds else None
     return found
 
 
-def _cycles(runs: Runs, variant: Variant) -> Numbers | None:
-    online = cost(runs, variant, online_cycles)
+def _cost(online: Measure, offline: float | None) -> Numbers | None:
     if online.value is None:
         return None
-    offline = list(costs(variant, offline_cycles).values())
-    ends = {"low": online.low, "high": online.high, "n": online.n}
-    return {"online": online.value, **ends, "offline": sum(offline) / len(offline) if offline else 0.0}
+    return {"online": online.value, "low": online.low, "high": online.high, "n": online.n, "offline": offline}
 
 
-def _spread(seconds: Sequence[float | None], offline: float | None) -> Numbers | None:
-    """The median with its quartiles, and the median of offline work; None if nothing was timed."""
-    known = sorted(s for s in seconds if s is not None and math.isfinite(s))
-    if not known:
-        return None
-    low, middle, high = statistics.quantiles(known, n=4, method="inclusive") if len(known) > 1 else known * 3
-    return {"online": middle, "low": low, "high": high, "n": len(known), "offline": offline}
-
-
-def _median(values: Any) -> float | None:
-    known = [v for v in values if v is not None and math.isfinite(v)]
-    return statistics.median(known) if known else None
+def _known(seconds: Iterable[float | None]) -> list[float]:
+    return [s for s in seconds if s is not None and math.isfinite(s)]
 
 
 def _pair(runs: Runs, variants: Sequence[Variant], rows: Sequence[Numbers]) -> int:

@@ -19,9 +19,9 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup, escape
 
 import ragauge
-from ragauge.report import blocks, numbers, reading, rendered
-from ragauge.report.reading import ReadableRuns
-from ragauge.results import provenance
+from ragauge.report import blocks, numbers, rendered
+from ragauge.report.problems import Problem, problems
+from ragauge.results import Runs, Variant, provenance
 from ragauge.results.provenance import commit, machine
 
 SCRIPTS = ("text.js", "frontier.js", "chooser.js", "records.js")
@@ -30,7 +30,7 @@ _PICTURES = {code: chr(0x2400 + code) for code in range(0x20) if code not in (0x
 _PICTURES |= {0x7F: "␡", **dict.fromkeys(range(0x80, 0xA0), "�")}
 
 
-def page(runs: ReadableRuns, folder: Path) -> str:
+def page(runs: Runs, folder: Path) -> str:
     """The page of a run; `folder` has its rendered items."""
     sections = rendered.by_paper(runs, folder)
     scripts = {"d3": _d3(), "code": _code()}
@@ -41,7 +41,7 @@ def page(runs: ReadableRuns, folder: Path) -> str:
         version=ragauge.__version__,
         summary=_summary(runs),
         sections=sections,
-        problems=[*reading.problems(runs), *rendered.problems(sections), *_no_provenance(folder)],
+        problems=[*problems(runs), *rendered.problems(sections), *_no_provenance(folder)],
         provenance=provenance.describe(runs),
         settings=yaml.safe_dump(runs.config.model_dump(exclude_none=True), sort_keys=False) if runs.config else "",
         policy=_policy(scripts.values()),
@@ -71,7 +71,7 @@ def with_code(text: str) -> Markup:
     return Markup("").join(marked)
 
 
-def _payload(runs: ReadableRuns) -> dict[str, Any]:
+def _payload(runs: Runs) -> dict[str, Any]:
     """What the scripts compute with."""
     return {
         "groups": numbers.groups(runs),
@@ -81,13 +81,13 @@ def _payload(runs: ReadableRuns) -> dict[str, Any]:
     }
 
 
-def _record_blocks(runs: ReadableRuns) -> dict[str, str]:
+def _record_blocks(runs: Runs) -> dict[str, str]:
     datasets = dict.fromkeys(variant.dataset for variant in runs.run)
     titles = {f"documents/{d}": blocks.of_documents(runs.folder / "data" / f"{d}.jsonl") for d in datasets}
     return {**titles, **{f"records/{v.dataset}/{v.model}/{v.name}": blocks.of_variant(runs, v) for v in runs.run}}
 
 
-def _summary(runs: ReadableRuns) -> dict[str, Any]:
+def _summary(runs: Runs) -> dict[str, Any]:
     """What was run, and on what: in names, numbers and one line a machine."""
     questions = {d: max(len(v.records) for v in runs.run if v.dataset == d) for d, _ in runs.groups()}
     return {
@@ -101,17 +101,16 @@ def _summary(runs: ReadableRuns) -> dict[str, Any]:
     }
 
 
-def _machine(variant: Any) -> str:
+def _machine(variant: Variant) -> str:
     found = provenance.where_asked(variant)
     memory = found.get("memory_bytes")
     place = machine(found, variant.device)
     return f"{place}, {memory / 1e9:.0f} GB memory" if place and memory and not variant.stack else place
 
 
-def _no_provenance(folder: Path) -> list[reading.Problem]:
+def _no_provenance(folder: Path) -> list[Problem]:
     path = folder / "provenance.json"
-    missing = not path.is_file()
-    return [reading.Problem("Provenance as a file", str(path), "no such file", "provenance")] if missing else []
+    return [] if path.is_file() else [Problem("Provenance as a file", str(path), "no such file", "provenance")]
 
 
 def _policy(scripts: Iterable[str]) -> str:

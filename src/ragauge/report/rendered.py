@@ -12,8 +12,9 @@ from ragauge import registry
 from ragauge.errors import UserError
 from ragauge.rendering import render, writing
 from ragauge.rendering.writing import Column
-from ragauge.report.reading import UNREADABLE, Problem, ReadableRuns
-from ragauge.results.cells import NUMBERS, VALUES, Table
+from ragauge.report.problems import Problem
+from ragauge.results import Runs, Table
+from ragauge.results.cells import NUMBERS
 
 # prefix of an item -> the section it stands in
 PAPERS = {
@@ -54,7 +55,7 @@ class Item:
     problems: list[Problem] = field(default_factory=list)
 
 
-def by_paper(runs: ReadableRuns, folder: Path) -> dict[str, list[Item]]:
+def by_paper(runs: Runs, folder: Path) -> dict[str, list[Item]]:
     """The items of the run by paper; papers without any are left out, and so is the heading where there is no paper."""
     names = runs.config.item_names() if runs.config else registry.usable("item")
     sections: dict[str, list[Item]] = {title: [] for title in PAPERS.values()}
@@ -65,7 +66,7 @@ def by_paper(runs: ReadableRuns, folder: Path) -> dict[str, list[Item]]:
     return {TABLES: found[PAPERS[""]]} if [*found] == [PAPERS[""]] else found  # of a study, which is about no paper
 
 
-def _item(name: str, runs: ReadableRuns, folder: Path) -> Item:
+def _item(name: str, runs: Runs, folder: Path) -> Item:
     about = (registry.module("item", name).__doc__ or name).strip()
     title, _, rest = about.partition("\n")
     paragraphs = [" ".join(part.split()) for part in rest.split("\n\n") if part.strip()]
@@ -75,7 +76,7 @@ def _item(name: str, runs: ReadableRuns, folder: Path) -> Item:
     return item
 
 
-def _fill_table(item: Item, runs: ReadableRuns, folder: Path) -> Iterator[Problem]:
+def _fill_table(item: Item, runs: Runs, folder: Path) -> Iterator[Problem]:
     path = folder / f"{item.name}.csv"
     try:
         table = _read(path)
@@ -83,10 +84,10 @@ def _fill_table(item: Item, runs: ReadableRuns, folder: Path) -> Iterator[Proble
         linked = {f"{v.dataset}/{v.model}/{v.name}" for v in runs.run}
         item.rows = [_cells(item.columns, row, linked) for row in rows]
         item.footer = render.small_print(item.name, runs, table)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         yield Problem(f"Table of {item.name}", str(path), "not rendered: no such file", item.name)
-    except (OSError, UserError, ValueError, KeyError, TypeError) as error:
-        yield Problem(f"Table of {item.name}", str(path), f"{UNREADABLE}{error}", item.name)
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path}: not a table of `ragauge report item`: {error}") from error
 
 
 def _fill_picture(item: Item, folder: Path) -> Iterator[Problem]:
@@ -96,9 +97,6 @@ def _fill_picture(item: Item, folder: Path) -> Iterator[Problem]:
         data = path.read_bytes()
     except OSError as error:
         yield Problem(f"Picture of {item.name}", str(path), f"not rendered: {error.strerror}", item.name)
-        return
-    if not re.search(rb"</svg>\s*$", data):
-        yield Problem(f"Picture of {item.name}", str(path), f"{UNREADABLE}not a complete SVG file", item.name)
         return
     item.size = _size(data)
     item.picture = f"data:image/svg+xml;base64,{base64.b64encode(data).decode()}"
@@ -116,9 +114,6 @@ def _read(path: Path) -> Table:
     import pandas as pd
 
     table = pd.read_csv(path, dtype=str, keep_default_na=False)
-    lacking = [name for name in ("quantity", *VALUES) if name not in table.columns]
-    if lacking:
-        raise ValueError(f"it has no column {', '.join(lacking)}")
     for name in NUMBERS:
         table[name] = pd.to_numeric(table[name].replace("", None), errors="coerce")
     return table.assign(n=table["n"].fillna(0).astype(int))

@@ -323,8 +323,17 @@ def dataset_class(name: str) -> type[Dataset] | None:
 
 
 def read_latency(path: Path) -> dict[str, Any]:
-    """A file of latency or load with the labels of the model and of the data set whose questions were timed."""
-    return {**read_object(path), "model": path.stem, "dataset": path.parent.name}
+    """A file of latency or load with the labels of the model and of the data set whose questions were timed.
+
+    Raises:
+        UserError: it cannot be read, or holds something else.
+    """
+    found = read_object(path)
+    for key, kind in (("protocol", dict), ("provenance", dict), ("rows", list), ("levels", list), ("streams", list)):
+        value = found.get(key) or kind()
+        if not isinstance(value, kind) or not all(isinstance(row, dict) for row in value if kind is list):
+            raise UserError(f"{path}: {key}: must be {'an object' if kind is dict else 'a list of objects'}")
+    return {**found, "model": path.stem, "dataset": path.parent.name}
 
 
 def identities(variant: Variant) -> list[str]:

@@ -1,0 +1,80 @@
+"""What a run lacks, for the page that shows the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ragauge.io import records
+from ragauge.results import Runs, Variant
+from ragauge.results.pipelines import PipelineEntry, pipelines
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something that is missing from the report, or doubtful in it."""
+
+    what: str
+    path: str  # of the file
+    why: str
+    rule: str  # of the workflow, that makes the file
+
+
+def problems(runs: Runs) -> list[Problem]:
+    """What the run lacks, in the order of the configuration; items are checked where they are read."""
+    return [*_answers(runs), *_latencies(runs), *_data(runs), *_pipelines(runs)]
+
+
+def _answers(runs: Runs) -> Iterator[Problem]:
+    limits = {tuple(job): runs.config.limit(job) for job in runs.config.answers()} if runs.config else None
+    for variant in runs.variants:
+        key = (variant.dataset, variant.model, variant.name)
+        limit = limits.get(key) if limits is not None else None
+        for why in _doubts(variant, limit, is_configured=limits is None or key in limits):
+            what = f"Answers of {variant.name} on {variant.dataset} with {variant.model}"
+            yield Problem(what, str(variant.path), why, "answers")
+
+
+def _doubts(variant: Variant, limit: int | None, is_configured: bool) -> Iterator[str]:
+    """What is wrong with a variant's records; `limit` is the number of questions asked for, None for all."""
+    if variant.missing or not variant.records:
+        yield variant.missing or "holds no record"
+        return
+    if not is_configured:
+        yield "not part of this experiment: the configuration does not ask for it; shown nevertheless"
+    if not variant.meta:
+        yield f"{records.meta_path(variant.path).name} is missing or not JSON: method and machine are unknown"
+    if limit and len(variant.records) < limit:
+        yield f"holds {len(variant.records)} of up to {limit} questions asked for"
+    if variant.failed:
+        first = next(iter(variant.failed.values()))
+        yield f"{len(variant.failed)} of {len(variant.records)} questions failed, counted as wrong; the first: {first}"
+
+
+def _latencies(runs: Runs) -> Iterator[Problem]:
+    refused = {(t["dataset"], t["model"]): f"refused: {t['refused']}" for t in runs.latencies if t.get("refused")}
+    for dataset, model in dict.fromkeys([*(runs.config.timed() if runs.config else ()), *refused]):
+        path = runs.folder / "latency" / dataset / f"{model}.json"
+        if why := refused.get((dataset, model)) or ("" if path.exists() else "no such file"):
+            yield Problem(f"Latency of {model} on {dataset}", str(path), why, "latency")
+
+
+def _data(runs: Runs) -> Iterator[Problem]:
+    for dataset in dict.fromkeys(variant.dataset for variant in runs.run):
+        path = runs.folder / "data" / f"{dataset}.jsonl"
+        if not path.is_file():
+            yield Problem(f"Questions of {dataset}", str(path), "no such file: no titles of documents", "data")
+
+
+def _pipelines(runs: Runs) -> Iterator[Problem]:
+    for pipeline in pipelines(runs):
+        if why := _pipeline_doubt(pipeline):
+            yield Problem(f"Pipeline {pipeline.name}", str(pipeline.path), why, "pipeline")
+
+
+def _pipeline_doubt(pipeline: PipelineEntry) -> str:
+    if pipeline.missing or not pipeline.all_records:
+        return pipeline.missing or "holds no record"
+    if failed := pipeline.failed:
+        return f"{len(failed)} of {len(pipeline.all_records)} sequences failed; the first: {failed[0].reason}"
+    return ""
